@@ -1,0 +1,3 @@
+"""Differentially private synthetic voltage phasors for distribution grids."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,35 @@
+"""Errors a user can act on.
+
+Every message is one sentence that says what is wrong, where, and what to do. It never prints a
+private value. The command line turns any `DpPowerflowError` into that sentence and exit code 2.
+"""
+
+
+class DpPowerflowError(Exception):
+    """Base of all errors that are the input's fault, not the program's."""
+
+
+class FeederError(DpPowerflowError):
+    """The feeder cannot be read or is not a feeder we can represent."""
+
+
+class LoadDataError(DpPowerflowError):
+    """The meter data cannot be read or violates a declared property."""
+
+
+class PrivacyError(DpPowerflowError):
+    """A privacy parameter is out of range, or a guarantee cannot be given."""
+
+
+class PowerFlowError(DpPowerflowError):
+    """The power flow was asked something it cannot answer."""
+
+
+class MissingExtraError(DpPowerflowError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(
+            f"this needs the package '{package}', which is not installed; "
+            f"install it with: pip install 'dp-powerflow[{extra}]'"
+        )

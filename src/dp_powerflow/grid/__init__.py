@@ -1,0 +1,1 @@
+"""Feeders from real sources, and the reduced network."""

@@ -1,0 +1,1 @@
+"""Meter data: everything in this package is PRIVATE."""

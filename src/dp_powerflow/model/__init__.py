@@ -1,0 +1,1 @@
+"""The differentially private model of the loads."""

@@ -1,0 +1,1 @@
+"""AC power flow for many snapshots of one feeder."""

@@ -1,0 +1,1 @@
+"""Budget, accounting, noise and the cryptographic generator."""

@@ -1,0 +1,1 @@
+"""Summaries for a reader: what the numbers of the layers below mean."""
