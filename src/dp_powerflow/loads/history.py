@@ -1,0 +1,229 @@
+"""`LoadHistory`: the meter data of a release, PRIVATE.
+
+Only `loads/`, `model/fit.py` and the non-private baselines may touch a `LoadHistory`; everything else
+sees the meters through the released `LoadModel`. Its `repr` prints shapes, never values.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dp_powerflow.errors import LoadDataError
+from dp_powerflow.units import FloatArray, IntArray
+
+MINUTES_PER_DAY = 24 * 60
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LoadHistory:
+    """PRIVATE. Meter data of load points: one record per service ("load point").
+
+    Parameters
+    ----------
+    load_kw
+        Active load (load point, day, step) [kW]; consumption is positive. Finite. The readers of
+        `loads.ingest` raise non-positive readings to a declared floor, because the model takes logs.
+    load_kvar
+        Reactive load (load point, day, step) [kvar], inductive consumption positive, or None.
+    load_points
+        Unique names.
+    days
+        Local calendar days, strictly increasing, not necessarily without holes.
+    step_minutes
+        Length of a step [min]; 15 means 96 steps per day.
+    node_of
+        Feeder node or load each load point feeds; None if it is not on this feeder.
+    class_label
+        PUBLIC class of each load point, None where there is none.
+    scale_kw
+        PUBLIC scale (load point,) [kW], such as connected kVA or contracted power, or None.
+    simulated
+        True if no meter ever read these values.
+    """
+
+    load_kw: FloatArray
+    load_kvar: FloatArray | None
+    load_points: tuple[str, ...]
+    days: tuple[dt.date, ...]
+    step_minutes: int
+    node_of: tuple[str | None, ...]
+    class_label: tuple[str | None, ...]
+    scale_kw: FloatArray | None
+    simulated: bool = False
+
+    def __post_init__(self) -> None:
+        if self.step_minutes <= 0 or MINUTES_PER_DAY % self.step_minutes != 0:
+            raise LoadDataError(f"a step of {self.step_minutes} min does not divide a day; use 15, 30 or 60")
+        for name in ("load_points", "days", "node_of", "class_label"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        shape = (len(self.load_points), len(self.days), MINUTES_PER_DAY // self.step_minutes)
+        object.__setattr__(self, "load_kw", _checked("load_kw", self.load_kw, shape))
+        if self.load_kvar is not None:
+            object.__setattr__(self, "load_kvar", _checked("load_kvar", self.load_kvar, shape))
+        if self.scale_kw is not None:
+            scale = _checked("scale_kw", self.scale_kw, shape[:1])
+            if np.any(scale <= 0):
+                raise LoadDataError(
+                    "scale_kw must be positive for every load point; correct the public scales"
+                )
+            object.__setattr__(self, "scale_kw", scale)
+        self._check_names()
+
+    def _check_names(self) -> None:
+        n = len(self.load_points)
+        if n == 0 or not self.days:
+            raise LoadDataError("a load history needs at least one load point and one day; check the input")
+        if len(set(self.load_points)) != n:
+            raise LoadDataError("two load points have the same name; sum their customers or rename one")
+        if any(later <= earlier for earlier, later in zip(self.days, self.days[1:], strict=False)):
+            raise LoadDataError("the days of a load history must be strictly increasing; sort them")
+        for name in ("node_of", "class_label"):
+            if len(getattr(self, name)) != n:
+                raise LoadDataError(
+                    f"{name} has {len(getattr(self, name))} entries for {n} load points; give one for each"
+                )
+
+    def __repr__(self) -> str:
+        kind = "simulated" if self.simulated else "PRIVATE"
+        parts = [f"{self.n_load_points} load points × {self.n_days} days × {self.n_steps} steps, {kind}"]
+        if self.load_kvar is not None:
+            parts.append("with kvar")
+        if self.scale_kw is not None:
+            parts.append("with scale")
+        return f"LoadHistory({', '.join(parts)})"
+
+    @property
+    def n_load_points(self) -> int:
+        return len(self.load_points)
+
+    @property
+    def n_days(self) -> int:
+        return len(self.days)
+
+    @property
+    def n_steps(self) -> int:
+        return MINUTES_PER_DAY // self.step_minutes
+
+    def select(
+        self, load_points: Sequence[str] | None = None, days: Sequence[dt.date] | None = None
+    ) -> LoadHistory:
+        """The part of the history for some load points (in the given order) and some days.
+
+        Choose them by public facts only (a calendar, a list of services), never by looking at the loads.
+        """
+        rows = _positions(self.load_points, load_points, "load points")
+        columns = _positions(self.days, None if days is None else sorted(days), "days")
+        grid = np.ix_(rows, columns)
+        return replace(
+            self,
+            load_kw=self.load_kw[grid],
+            load_kvar=None if self.load_kvar is None else self.load_kvar[grid],
+            load_points=tuple(self.load_points[i] for i in rows),
+            days=tuple(self.days[j] for j in columns),
+            node_of=tuple(self.node_of[i] for i in rows),
+            class_label=tuple(self.class_label[i] for i in rows),
+            scale_kw=None if self.scale_kw is None else self.scale_kw[rows],
+        )
+
+    def sum_customers(self, load_point_of: Mapping[str, str]) -> LoadHistory:
+        """Sum records that are customers to load points, e.g. all flats behind one service.
+
+        Parameters
+        ----------
+        load_point_of
+            Customer → load point, for every record. Load points come in the order of first mention.
+
+        Returns
+        -------
+        LoadHistory
+            One record per load point; scales are summed. Customers of one load point must name the
+            same node and the same class.
+        """
+        unmapped = sum(customer not in load_point_of for customer in self.load_points)
+        if unmapped:
+            raise LoadDataError(f"{unmapped} customers have no load point; add them to the service map")
+        known = set(self.load_points)
+        names = tuple(dict.fromkeys(point for customer, point in load_point_of.items() if customer in known))
+        index = {name: i for i, name in enumerate(names)}
+        rows = np.array([index[load_point_of[customer]] for customer in self.load_points])
+        return replace(
+            self,
+            load_kw=_sum_rows(self.load_kw, rows, len(names)),
+            load_kvar=None if self.load_kvar is None else _sum_rows(self.load_kvar, rows, len(names)),
+            load_points=names,
+            node_of=_agreed(self.node_of, rows, len(names), "node"),
+            class_label=_agreed(self.class_label, rows, len(names), "class"),
+            scale_kw=None if self.scale_kw is None else _sum_rows(self.scale_kw, rows, len(names)),
+        )
+
+    def coarsen(self, step_minutes: int) -> LoadHistory:
+        """Average to a longer step [min], a multiple of the present one.
+
+        There is no way back: interpolating to a shorter step would make the day covariance singular.
+        """
+        if step_minutes % self.step_minutes != 0 or MINUTES_PER_DAY % step_minutes != 0:
+            raise LoadDataError(
+                f"cannot average steps of {self.step_minutes} min to {step_minutes} min; "
+                "choose a multiple that divides a day"
+            )
+        shape = (self.n_load_points, self.n_days, MINUTES_PER_DAY // step_minutes, -1)
+        kvar = self.load_kvar
+        return replace(
+            self,
+            load_kw=self.load_kw.reshape(shape).mean(axis=3),
+            load_kvar=None if kvar is None else kvar.reshape(shape).mean(axis=3),
+            step_minutes=step_minutes,
+        )
+
+
+def _checked(name: str, values: FloatArray, shape: tuple[int, ...]) -> FloatArray:
+    """Read-only float64 view of `values` with the expected shape and finite entries."""
+    array = np.asarray(values, dtype=np.float64).view()
+    if array.shape != shape:
+        raise LoadDataError(f"{name} has shape {array.shape} but the names, days and step say {shape}")
+    # min and max catch NaN and infinity without a temporary of the size of the history
+    if array.size and not (np.isfinite(array.min()) and np.isfinite(array.max())):
+        raise LoadDataError(
+            f"{name} has missing or infinite entries; fill or reject gaps before building a history"
+        )
+    array.flags.writeable = False
+    return array
+
+
+def _positions(known: tuple[Hashable, ...], wanted: Sequence[Hashable] | None, what: str) -> list[int]:
+    if wanted is None:
+        return list(range(len(known)))
+    index = {item: i for i, item in enumerate(known)}
+    missing = sum(item not in index for item in wanted)
+    if missing:
+        raise LoadDataError(f"{missing} of the {len(wanted)} selected {what} are not in this history")
+    return [index[item] for item in wanted]
+
+
+def _sum_rows(values: FloatArray, rows: IntArray, n: int) -> FloatArray:
+    total = np.zeros((n, *values.shape[1:]))
+    # one record at a time: np.add.at on three-dimensional blocks is slow and needs a temporary
+    for record, row in zip(values, rows, strict=True):
+        total[row] += record
+    return total
+
+
+def _agreed(labels: tuple[str | None, ...], rows: IntArray, n: int, what: str) -> tuple[str | None, ...]:
+    """One label per load point; customers that name none follow the others."""
+    found: list[str | None] = [None] * n
+    conflicts = set()
+    for label, row in zip(labels, rows, strict=True):
+        if label is None:
+            continue
+        if found[row] not in (None, label):
+            conflicts.add(int(row))
+        found[row] = label
+    if conflicts:
+        raise LoadDataError(
+            f"the customers of {len(conflicts)} load points name different {what} labels; correct the map"
+        )
+    return tuple(found)
