@@ -1,0 +1,160 @@
+"""The OpenDSS engine, tamed: own context, no change of directory, errors as sentences.
+
+Every circuit lives in an engine context of its own, so feeders do not disturb each other.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dss import DSS, DSSException
+
+from dp_powerflow.errors import FeederError
+from dp_powerflow.grid.feeder import Tap
+
+Engine = Any
+"""`dss.IDSS`; the package ships no usable types."""
+
+REPLACED_CLASSES = ("load", "pvsystem")
+"""Power conversion elements that the program models itself."""
+
+CONTROLS_OFF = "Set ControlMode=OFF"
+
+_NETWORK_CLASSES = frozenset(
+    {"line", "transformer", "autotrans", "capacitor", "reactor", "fault", "gictransformer", "vsource"}
+)
+_OBSERVERS = frozenset(
+    {
+        *("regcontrol", "capcontrol", "swtcontrol", "recloser", "relay", "fuse", "energymeter", "monitor"),
+        *("sensor", "invcontrol", "expcontrol", "storagecontroller", "gendispatcher", "upfccontrol"),
+    }
+)
+
+
+@dataclass(frozen=True)
+class DssOrigin:
+    """How to build the circuit again: the commands, and the master file they came from."""
+
+    commands: tuple[str, ...]
+    path: Path | None = None
+
+
+def file_origin(path: Path) -> DssOrigin:
+    """Origin of a `.dss` master file."""
+    if not path.is_file():
+        raise FeederError(f"feeder file {path} does not exist; give the path of an OpenDSS master file")
+    return DssOrigin((f'Compile "{path.resolve()}"',), path)
+
+
+def build_circuit(origin: DssOrigin) -> Engine:
+    """A fresh engine with the circuit compiled, not yet solved."""
+    engine = DSS.NewContext()
+    engine.AllowForms = False
+    engine.AllowEditor = False
+    engine.AllowChangeDir = False
+    engine.DataPath = tempfile.gettempdir()
+    for command in origin.commands:
+        run(engine, command, origin)
+    if engine.NumCircuits == 0 or engine.ActiveCircuit.NumCktElements == 0:
+        raise FeederError(f"{_where(origin)} defines no circuit; a feeder starts with 'New Circuit.<name>'")
+    sources = [name for name in engine.ActiveCircuit.AllElementNames if _class_of(name) == "vsource"]
+    if not any(_is_enabled(engine, name) for name in sources):
+        raise FeederError(f"{_where(origin)} has no voltage source; enable its Vsource")
+    return engine
+
+
+def run(engine: Engine, command: str, origin: DssOrigin) -> None:
+    """One text command; what the engine objects to becomes a `FeederError` with its message."""
+    try:
+        engine.Text.Command = command
+    except DSSException as error:
+        raise FeederError(f"OpenDSS rejects {_where(origin)}: {_message(error)}") from None
+
+
+def solve(engine: Engine, origin: DssOrigin) -> bool:
+    """Solve the present circuit; whether it converged."""
+    try:
+        engine.ActiveCircuit.Solution.Solve()
+    except DSSException as error:
+        raise FeederError(f"OpenDSS cannot solve {_where(origin)}: {_message(error)}") from None
+    return bool(engine.ActiveCircuit.Solution.Converged)
+
+
+def set_taps(engine: Engine, taps: Iterable[Tap]) -> None:
+    """Put the windings on the given ratios."""
+    transformers = engine.ActiveCircuit.Transformers
+    known = {name.lower() for name in transformers.AllNames}
+    for tap in taps:
+        if tap.transformer.lower() not in known:
+            raise FeederError(
+                f"the tap file names transformer '{tap.transformer}', which the feeder does not have"
+            )
+        transformers.Name = tap.transformer
+        if not 1 <= tap.winding <= transformers.NumWindings:
+            raise FeederError(f"transformer '{tap.transformer}' has no winding {tap.winding}")
+        transformers.Wdg = tap.winding
+        transformers.Tap = tap.ratio
+
+
+def regulated_taps(engine: Engine) -> tuple[Tap, ...]:
+    """Present ratio of every winding that a regulator control moves."""
+    circuit = engine.ActiveCircuit
+    windings: list[tuple[str, int]] = []
+    more = circuit.RegControls.First
+    while more:
+        windings.append((circuit.RegControls.Transformer.lower(), int(circuit.RegControls.TapWinding)))
+        more = circuit.RegControls.Next
+    taps = []
+    for name, winding in dict.fromkeys(windings):
+        circuit.Transformers.Name = name
+        circuit.Transformers.Wdg = winding
+        taps.append(Tap(name, winding, float(circuit.Transformers.Tap)))
+    return tuple(taps)
+
+
+def disable_injections(engine: Engine) -> dict[str, int]:
+    """Disable every load and generator; how many of the kinds that nothing replaces."""
+    circuit = engine.ActiveCircuit
+    left_out: dict[str, int] = {}
+    for name in circuit.AllElementNames:
+        kind = _class_of(name)
+        if kind in _NETWORK_CLASSES or kind in _OBSERVERS or not _is_enabled(engine, name):
+            continue
+        circuit.ActiveCktElement.Enabled = False
+        if kind not in REPLACED_CLASSES:
+            left_out[kind] = left_out.get(kind, 0) + 1
+    return left_out
+
+
+def circuit_without_injections(origin: DssOrigin, taps: Iterable[Tap]) -> Engine:
+    """The network alone: taps frozen, controls off, loads and generation disabled."""
+    engine = build_circuit(origin)
+    set_taps(engine, taps)
+    run(engine, CONTROLS_OFF, origin)
+    disable_injections(engine)
+    return engine
+
+
+def _is_enabled(engine: Engine, name: str) -> bool:
+    circuit = engine.ActiveCircuit
+    circuit.SetActiveElement(name)
+    return bool(circuit.ActiveCktElement.Enabled)
+
+
+def _class_of(element: str) -> str:
+    return element.split(".", 1)[0].lower()
+
+
+def _where(origin: DssOrigin) -> str:
+    return f"feeder file {origin.path}" if origin.path else "the feeder"
+
+
+def _message(error: DSSException) -> str:
+    """The engine's own words on one line, without its number."""
+    text = str(error.args[-1]) if error.args else str(error)
+    return re.sub(r"\s+", " ", text).strip()
