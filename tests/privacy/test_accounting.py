@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import dp_accounting
+import numpy as np
+import pytest
+from dp_accounting import pld, rdp
+
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.privacy.accounting import epsilon_to_rho, gaussian_epsilon, rho_to_epsilon, total_rho
+from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit, QueryCost
+
+
+def cost(rho_inverse: int, cohort: str | None = None, unit: str = "load-point") -> QueryCost:
+    """A cost of ρ = 1/(2·rho_inverse²)."""
+    return QueryCost(
+        f"q{rho_inverse}{cohort}", PrivacyUnit(unit), cohort, 1, "ball", 1, 1.0, "1", rho_inverse
+    )
+
+
+@pytest.mark.parametrize("rho", [1e-4, 0.01, 0.03, 0.4, 3.0])
+@pytest.mark.parametrize("delta", [1e-9, 1e-5, 1e-2])
+def test_conversion_agrees_with_dp_accounting(rho: float, delta: float) -> None:
+    orders = 1 + np.geomspace(1e-2, 1e6, 20_000)
+    accountant = rdp.RdpAccountant(orders)
+    accountant.compose(dp_accounting.ZCDpEvent(rho))
+    theirs = accountant.get_epsilon(delta)
+    assert rho_to_epsilon(rho, delta) == pytest.approx(theirs, rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("rho", [0.01, 0.4, 3.0])
+def test_conversion_is_above_the_exact_gaussian_and_close_to_it(rho: float) -> None:
+    exact = gaussian_epsilon(rho, 1e-5)
+    assert exact < rho_to_epsilon(rho, 1e-5) < 1.15 * exact
+
+
+def test_composition_matches_the_privacy_loss_distribution() -> None:
+    """Three queries composed by ρ equal one Gaussian of the summed ρ, as the PLD accountant computes it."""
+    costs = [cost(4), cost(6), cost(9)]
+    accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_ONE)
+    for item in costs:
+        # In REPLACE_ONE, dp_accounting takes a sensitivity of 2 for a noise multiplier of 1.
+        accountant.compose(dp_accounting.GaussianDpEvent(2 * item.sigma))
+    rho = total_rho(costs)
+    assert rho == pytest.approx(1 / 32 + 1 / 72 + 1 / 162)
+    assert accountant.get_epsilon(1e-5) == pytest.approx(gaussian_epsilon(rho, 1e-5), rel=2e-3)
+    assert accountant.get_epsilon(1e-5) < rho_to_epsilon(rho, 1e-5)
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.5, 1.0, 4.0, 30.0])
+def test_budget_round_trip_never_exceeds_epsilon(epsilon: float) -> None:
+    rho = epsilon_to_rho(epsilon, 1e-5)
+    assert rho_to_epsilon(rho, 1e-5) <= epsilon
+    assert rho_to_epsilon(rho * 1.001, 1e-5) > epsilon
+
+
+def test_cohorts_compose_in_parallel_and_shared_queries_add() -> None:
+    costs = [cost(1), cost(2, "a"), cost(3, "a"), cost(4, "b")]
+    assert total_rho(costs) == pytest.approx(1 / 2 + 1 / 8 + 1 / 18)
+
+
+def test_units_do_not_mix() -> None:
+    with pytest.raises(PrivacyError, match="different units"):
+        total_rho([cost(1), cost(2, unit="load-point-day")])
+
+
+def test_no_query_costs_nothing() -> None:
+    assert total_rho([]) == 0.0
+    assert rho_to_epsilon(0.0, 1e-5) == 0.0
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 1e-5), (float("inf"), 1e-5), (1.0, 0.0), (1.0, 1.0)])
+def test_budgets_out_of_range_are_refused(epsilon: float, delta: float) -> None:
+    with pytest.raises(PrivacyError):
+        PrivacyBudget(epsilon, delta)
+
+
+def test_cost_records_survive_a_round_trip() -> None:
+    first = cost(5, "residential")
+    assert QueryCost.from_dict(first.to_dict()) == first

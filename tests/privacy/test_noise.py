@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.privacy.noise import MAX_SIGMA, discrete_gaussian, uniform_below
+from dp_powerflow.privacy.random import StreamKey
+
+KEY = StreamKey.from_insecure_seed(2024)
+DRAWS = 200_000
+
+
+def exact_pmf(sigma: int, reach: int) -> np.ndarray:
+    x = np.arange(-reach, reach + 1)
+    weight = np.exp(-(x**2) / (2 * sigma**2))
+    return weight / weight.sum()
+
+
+@pytest.mark.parametrize("sigma", [1, 2, 3, 7])
+def test_small_scales_follow_the_exact_distribution(sigma: int) -> None:
+    draws = discrete_gaussian(KEY.stream("pmf", sigma), sigma, DRAWS)
+    reach = 4 * sigma
+    inside = draws[np.abs(draws) <= reach]
+    observed = np.bincount(inside + reach, minlength=2 * reach + 1)
+    tail = np.array([DRAWS - inside.size])
+    pmf = exact_pmf(sigma, 40 * sigma)[36 * sigma : 44 * sigma + 1]
+    expected = np.concatenate([pmf, [1 - pmf.sum()]]) * DRAWS
+    assert stats.chisquare(np.concatenate([observed, tail]), expected).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("sigma", [1000, 2**25 + 1, 2**40 + 12345, MAX_SIGMA])
+def test_large_scales_match_the_normal_in_bulk_and_tail(sigma: int) -> None:
+    draws = discrete_gaussian(KEY.stream("large", sigma), sigma, DRAWS) / sigma
+    assert stats.kstest(draws, "norm").pvalue > 1e-4
+    assert abs(draws.var() - 1) < 5 * np.sqrt(2 / DRAWS)
+    beyond = int((np.abs(draws) > 3).sum())
+    assert stats.binomtest(beyond, DRAWS, 2 * stats.norm.sf(3)).pvalue > 1e-4
+
+
+def test_variance_is_below_sigma_squared_at_sigma_one() -> None:
+    """CKS, Corollary 9: the discrete Gaussian never has more variance than the continuous one."""
+    pmf = exact_pmf(1, 40)
+    variance = float(pmf @ np.arange(-40, 41) ** 2)
+    draws = discrete_gaussian(KEY.stream("variance"), 1, DRAWS)
+    assert abs(draws.var() - variance) < 6 * np.sqrt(2 / DRAWS)
+
+
+def test_odd_and_even_values_are_equally_frequent() -> None:
+    draws = discrete_gaussian(KEY.stream("parity"), 2**20, DRAWS)
+    assert stats.binomtest(int((draws % 2).sum()), DRAWS, 0.5).pvalue > 1e-4
+
+
+def test_same_stream_same_noise_and_other_stream_other_noise() -> None:
+    first = discrete_gaussian(KEY.stream("a"), 1000, 500)
+    assert np.array_equal(first, discrete_gaussian(KEY.stream("a"), 1000, 500))
+    assert not np.array_equal(first, discrete_gaussian(KEY.stream("b"), 1000, 500))
+
+
+def test_any_size_is_served() -> None:
+    assert discrete_gaussian(KEY.stream("none"), 5, 0).shape == (0,)
+    assert discrete_gaussian(KEY.stream("many"), 5, 70_000).shape == (70_000,)
+
+
+@pytest.mark.parametrize("sigma", [0, -1, MAX_SIGMA + 1])
+def test_scales_out_of_range_are_refused(sigma: int) -> None:
+    with pytest.raises(PrivacyError, match="noise scale"):
+        discrete_gaussian(KEY.stream("bad"), sigma, 1)
+
+
+@pytest.mark.parametrize("bound", [1, 2, 3, 10, 96])
+def test_uniform_integers_are_uniform(bound: int) -> None:
+    draws = uniform_below(KEY.stream("uniform", bound), bound, 50_000)
+    assert draws.min() >= 0
+    assert draws.max() < bound
+    assert stats.chisquare(np.bincount(draws, minlength=bound)).pvalue > 1e-4 or bound == 1
