@@ -96,6 +96,7 @@ class Feeder:
         multiple of 30°, so that it tells nothing of the impedances.
     taps_from : in words, where the tap positions come from.
     notes : what had to be replaced or left out when the source was read.
+    neutral : indices of the nodes at ground potential (neutral conductors).
     origin : what an engine of the same source needs to build the circuit again, None if there is none.
     """
 
@@ -114,6 +115,7 @@ class Feeder:
     taps_from: str = "no regulators"
     coordinates: dict[str, tuple[float, float]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    neutral: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     origin: object = None
 
     def __repr__(self) -> str:

@@ -42,6 +42,7 @@ def without_islands(feeder: Feeder) -> Feeder:
         y=feeder.y[kept, :][:, kept],
         slack=np.array([moved[int(k)] for k in feeder.slack]),
         nominal_angle_deg=feeder.nominal_angle_deg[kept],
+        neutral=np.array([moved[int(k)] for k in feeder.neutral if int(k) in moved], dtype=np.int64),
         loads=loads,
         pv=pv,
         lines=lines,

@@ -26,7 +26,9 @@ from dp_powerflow.units import ComplexArray, FloatArray, admittance_base_siemens
 
 _METRES = {1: 1609.344, 2: 304.8, 3: 1000.0, 4: 1.0, 5: 0.3048, 6: 0.0254, 7: 0.01}
 _CONSTANT_POWER = 1
-_NEUTRAL_BELOW_PU = 0.2
+_NEUTRAL_BELOW = 0.2
+_GROUNDED_BELOW_PU = 1e-3
+_PLAUSIBLE_PU = (0.6, 1.6)
 _ANGLE_STEP_DEG = 30.0
 
 
@@ -66,7 +68,8 @@ def read_dss(
     source_kv = base_kv[[index[node] for node in emf_nodes]]
     all_kv = np.concatenate([base_kv, source_kv])
     phasor = np.concatenate([volts / base_kv, emf_volts / source_kv]) / 1000.0
-    neutral = frozenset(np.flatnonzero(np.abs(phasor) < _NEUTRAL_BELOW_PU).tolist())
+    neutral = _neutral_nodes(bus_nodes, np.abs(phasor[: len(bus_nodes)]))
+    _note_wrong_bases(bus_nodes, np.abs(phasor[: len(bus_nodes)]), neutral, notes)
     scale = sp.diags_array(1.0 / np.sqrt(admittance_base_siemens(all_kv, base_mva)))
     return Feeder(
         name=name,
@@ -87,6 +90,7 @@ def read_dss(
         taps_from=taps_from,
         coordinates=_coordinates(engine),
         notes=tuple(notes),
+        neutral=np.array(sorted(neutral), dtype=np.int64),
         origin=origin,
     )
 
@@ -246,7 +250,8 @@ def _with_emf_nodes(
         terminal = _terminal_nodes(element)
         if any(node is not None for node in terminal[conductors:]):
             raise FeederError(
-                f"voltage source '{circuit.Vsources.Name}' stands between two buses; ground its second terminal"
+                f"voltage source '{circuit.Vsources.Name}' stands between two buses; "
+                "ground its second terminal"
             )
         at = [index[node] for node in terminal[:conductors] if node is not None]
         block = _primitive(element)[:conductors, :conductors]
@@ -313,6 +318,31 @@ def _base_kv(engine: Engine, nodes: list[str], volts: FloatArray, notes: list[st
             "(add 'Set VoltageBases' and 'CalcVoltageBases' to state it)"
         )
     return base_kv
+
+
+def _neutral_nodes(nodes: list[str], magnitude: FloatArray) -> frozenset[int]:
+    """Nodes near ground potential without load: far below the other nodes of their bus, or at zero."""
+    highest: dict[str, float] = {}
+    for node, value in zip(nodes, magnitude, strict=True):
+        bus = node.rsplit(".", 1)[0]
+        highest[bus] = max(highest.get(bus, 0.0), float(value))
+    return frozenset(
+        k
+        for k, (node, value) in enumerate(zip(nodes, magnitude, strict=True))
+        if value < max(_NEUTRAL_BELOW * highest[node.rsplit(".", 1)[0]], _GROUNDED_BELOW_PU)
+    )
+
+
+def _note_wrong_bases(
+    nodes: list[str], magnitude: FloatArray, neutral: frozenset[int], notes: list[str]
+) -> None:
+    low, high = _PLAUSIBLE_PU
+    odd = [k for k in range(len(nodes)) if k not in neutral and not low <= magnitude[k] <= high]
+    if odd:
+        notes.append(
+            f"{len(odd)} nodes stand far from 1 p.u. without load (such as {nodes[odd[0]]}): "
+            "their base voltage in the file is probably wrong"
+        )
 
 
 def _coordinates(engine: Engine) -> dict[str, tuple[float, float]]:

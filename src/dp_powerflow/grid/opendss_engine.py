@@ -117,13 +117,13 @@ def regulated_taps(engine: Engine) -> tuple[Tap, ...]:
     return tuple(taps)
 
 
-def disable_injections(engine: Engine) -> dict[str, int]:
-    """Disable every load and generator; how many of the kinds that nothing replaces."""
+def disable_injections(engine: Engine, *, but: str | None = None) -> dict[str, int]:
+    """Disable every load and generator (`but` one class); how many of the kinds that nothing replaces."""
     circuit = engine.ActiveCircuit
     left_out: dict[str, int] = {}
     for name in circuit.AllElementNames:
         kind = _class_of(name)
-        if kind in _NETWORK_CLASSES or kind in _OBSERVERS or not _is_enabled(engine, name):
+        if kind in _NETWORK_CLASSES or kind in _OBSERVERS or kind == but or not _is_enabled(engine, name):
             continue
         circuit.ActiveCktElement.Enabled = False
         if kind not in REPLACED_CLASSES:

@@ -57,6 +57,6 @@ def _read(source: str, taps: Sequence[Tap] | None, base_mva: float) -> Feeder:
             return read_simbench(source[len(SIMBENCH) :], base_mva=base_mva)
         return read_pandapower_file(Path(source), base_mva=base_mva)
     raise FeederError(
-        f"'{source}' is not a feeder; use one of {', '.join(ieee.BUILT_IN)}, a .dss or pandapower .json file, "
-        "or simbench:CODE"
+        f"'{source}' is not a feeder; use one of {', '.join(ieee.BUILT_IN)}, a .dss file, "
+        "a pandapower .json file, or simbench:CODE"
     )

