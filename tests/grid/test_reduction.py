@@ -47,9 +47,9 @@ def test_recovered_voltages_carry_no_current_at_zero_injection_nodes(feeder: Fee
     current = feeder.y @ v
     scale = abs(feeder.y) @ np.abs(v)
     assert np.abs(current[network.zero_injection] / scale[network.zero_injection]).max() < 1e-13
-    # A switch of 1e-6 ohm carries its current as the difference of two numbers of 1e6 p.u. and more.
+    # A switch between two loaded nodes (1e8 p.u.) costs the dense inverse of this test eight digits.
     mismatch = np.abs(v * np.conj(current) - feeder.nominal_injection)[network.retained]
-    assert np.all(mismatch < 1e-9 + 1e-14 * scale[network.retained])
+    assert mismatch.max() < 1e-7
 
 
 def test_offset_b_is_the_slack_column_of_the_reduced_matrix_not_of_the_full_one(feeder: Feeder) -> None:

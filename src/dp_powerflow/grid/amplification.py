@@ -71,13 +71,13 @@ def kron_amplification(network: Network) -> Amplification:
         return network.solve_zz(network.y_zk @ x)
 
     def phi_h(x: ComplexArray) -> ComplexArray:
-        return network.y_zk.conj().T @ conj(network.solve_zz(conj(x), transpose=True))
+        return np.asarray(network.y_zk.conj().T @ conj(network.solve_zz(conj(x), transpose=True)))
 
     def phi_left(x: ComplexArray) -> ComplexArray:
         return network.solve_zz(network.y_kz.T @ x, transpose=True)
 
     def phi_left_h(x: ComplexArray) -> ComplexArray:
-        return network.y_kz.conj() @ conj(network.solve_zz(conj(x)))
+        return np.asarray(network.y_kz.conj() @ conj(network.solve_zz(conj(x))))
 
     # ΨᴴΨ = I + ΦᴴΦ
     norm_right = np.hypot(1.0, spectral_norm(phi, phi_h, (n_z, n_k)))

@@ -67,7 +67,9 @@ def read_dss(
 
     source_kv = base_kv[[index[node] for node in emf_nodes]]
     all_kv = np.concatenate([base_kv, source_kv])
-    phasor = np.concatenate([volts / base_kv, emf_volts / source_kv]) / 1000.0
+    phasor: ComplexArray = (
+        np.concatenate([volts / base_kv, emf_volts / source_kv], dtype=np.complex128) / 1000.0
+    )
     neutral = _neutral_nodes(bus_nodes, np.abs(phasor[: len(bus_nodes)]))
     _note_wrong_bases(bus_nodes, np.abs(phasor[: len(bus_nodes)]), neutral, notes)
     scale = sp.diags_array(1.0 / np.sqrt(admittance_base_siemens(all_kv, base_mva)))

@@ -73,7 +73,7 @@ def run(engine: Engine, command: str, origin: DssOrigin) -> None:
     try:
         engine.Text.Command = command
     except DSSException as error:
-        raise FeederError(f"OpenDSS rejects {_where(origin)}: {_message(error)}") from None
+        raise FeederError(f"OpenDSS rejects {_where(origin)}; {_advice(error)}: {_message(error)}") from None
 
 
 def solve(engine: Engine, origin: DssOrigin) -> bool:
@@ -81,7 +81,9 @@ def solve(engine: Engine, origin: DssOrigin) -> bool:
     try:
         engine.ActiveCircuit.Solution.Solve()
     except DSSException as error:
-        raise FeederError(f"OpenDSS cannot solve {_where(origin)}: {_message(error)}") from None
+        raise FeederError(
+            f"OpenDSS cannot solve {_where(origin)}; {_advice(error)}: {_message(error)}"
+        ) from None
     return bool(engine.ActiveCircuit.Solution.Converged)
 
 
@@ -152,6 +154,12 @@ def _class_of(element: str) -> str:
 
 def _where(origin: DssOrigin) -> str:
     return f"feeder file {origin.path}" if origin.path else "the feeder"
+
+
+def _advice(error: DSSException) -> str:
+    if re.search("inversion|singular|impedance", str(error), re.IGNORECASE):
+        return "give every element a non-zero impedance, such as 1e-6 ohm for a switch"
+    return "correct what it names"
 
 
 def _message(error: DSSException) -> str:

@@ -151,7 +151,9 @@ class Network:
         """
         nodes = np.asarray(line.nodes, dtype=np.int64)
         impedance = self._zz_impedance(nodes)
-        core = np.linalg.solve(np.eye(len(nodes)) + change @ impedance, change)
+        core: ComplexArray = np.asarray(
+            np.linalg.solve(np.eye(len(nodes)) + change @ impedance, change), dtype=np.complex128
+        )
         left = self.psi_at(nodes, left=True)[:, : self.n].T
         return LineChange(left, core, self.psi_at(nodes))
 
