@@ -1,0 +1,314 @@
+"""Read meter files (long or wide; CSV or Parquet) into a checked `LoadHistory`.
+
+A file is read in batches; the memory needed is about 20 bytes per customer and step.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dp_powerflow.errors import LoadDataError
+from dp_powerflow.loads.checks import IngestRules, Quantity, RawHistory, check_history
+from dp_powerflow.loads.formats import LongColumns, MeterFormat, WideColumns
+from dp_powerflow.loads.readings import ReadingGrid
+from dp_powerflow.loads.report import IngestResult
+from dp_powerflow.loads.services import ServiceMap, one_service_each
+from dp_powerflow.loads.tables import MeterTable, Stamps, doubles, open_table
+from dp_powerflow.loads.timegrid import TimeGrid, build_time_grid, whole_days
+from dp_powerflow.units import BoolArray, FloatArray, IntArray
+
+Days = tuple[dt.date, dt.date]
+
+_QUANTITIES = ("active", "reactive")
+
+
+def read_long(
+    path: str | Path,
+    fmt: MeterFormat,
+    columns: LongColumns | None = None,
+    *,
+    services: ServiceMap | None = None,
+    days: Days | None = None,
+    rules: IngestRules | None = None,
+) -> IngestResult:
+    """Read a file with one row per customer and interval.
+
+    Parameters
+    ----------
+    path
+        .csv, .parquet, or a folder of Parquet files.
+    fmt
+        Declared unit, interval label, time zone and step.
+    columns
+        Column names.
+    services
+        PUBLIC list of customers and their load points; without it, every customer of the file is a load
+        point of its own, in the order of names.
+    days
+        First and last local day; without it, all whole days between the first and the last stamp.
+    rules
+        Limits of the checks.
+    """
+    columns = columns or LongColumns()
+    table = open_table(path, fmt)
+    values = (columns.active,) if columns.reactive is None else (columns.active, columns.reactive)
+    table.require(columns.customer, columns.time, *values)
+    if services is None or days is None:
+        found = _scan_long(table, columns)
+        services = services or one_service_each(sorted(found.customers))
+        days = days or found.days(fmt)
+    grid = build_time_grid(fmt.time_zone, *days, fmt.step_minutes)
+    target = _Target(grid, fmt, services.customers, len(values))
+    n_unlisted = _fill_from_long(target, table, columns, values)
+    return check_history(target.finish(services, n_unlisted), rules or IngestRules())
+
+
+def read_wide(
+    path: str | Path,
+    fmt: MeterFormat,
+    columns: WideColumns | None = None,
+    *,
+    services: ServiceMap | None = None,
+    days: Days | None = None,
+    rules: IngestRules | None = None,
+) -> IngestResult:
+    """Read a file with one row per interval and one column per customer; parameters as in `read_long`."""
+    columns = columns or WideColumns()
+    table = replace(open_table(path, fmt), columns_are_customers=True)
+    table.require(columns.time)
+    names, found = _wide_customers(table, columns)
+    services = services or one_service_each(found)
+    listed = [customer for customer in found if customer in services.load_point_of]
+    if not listed:
+        raise LoadDataError(f"no column of {table.path} is a customer of the service map; check its names")
+    if days is None:
+        days = _scan_stamps(table, columns.time).days(fmt)
+    grid = build_time_grid(fmt.time_zone, *days, fmt.step_minutes)
+    target = _Target(grid, fmt, services.customers, len(names))
+    rows = np.array([target.index[customer] for customer in listed])
+    wanted = tuple(own[customer] for own in names for customer in listed)
+    seen: set[int] = set()
+    for batch in table.batches(wanted, (columns.time,)):
+        stamps = table.stamps(batch.column(len(wanted)), columns.time)
+        repeat = _is_repeat_of(seen, stamps, grid)
+        spread = Stamps(np.tile(stamps.seconds, len(listed)), stamps.wall)
+        own = np.repeat(rows, batch.num_rows)
+        readings = [
+            np.concatenate([doubles(batch, q * len(listed) + j) for j in range(len(listed))])
+            for q in range(len(names))
+        ]
+        target.add(own, spread, np.tile(repeat, len(listed)), readings)
+    return check_history(target.finish(services, len(found) - len(listed)), rules or IngestRules())
+
+
+class _Target:
+    """The grids being filled: one per quantity."""
+
+    def __init__(
+        self, grid: TimeGrid, fmt: MeterFormat, customers: tuple[str, ...], n_quantities: int
+    ) -> None:
+        self.grid = grid
+        self.fmt = fmt
+        self.customers = customers
+        self.index = {customer: i for i, customer in enumerate(customers)}
+        self.quantities = [ReadingGrid(grid, len(customers)) for _ in range(n_quantities)]
+
+    def add(self, own: IntArray, stamps: Stamps, second_time: BoolArray, readings: list[FloatArray]) -> None:
+        at_end = self.fmt.interval_label == "end"
+        if stamps.wall:
+            slots = self.grid.slots_of_wall_times(stamps.seconds, second_time, at_end)
+        else:
+            slots = self.grid.slots_of_instants(stamps.seconds, at_end)
+        for quantity, values in zip(self.quantities, readings, strict=True):
+            quantity.add(own, slots, values)
+
+    def finish(self, services: ServiceMap, n_unlisted: int) -> RawHistory:
+        quantities = []
+        for name, accumulated in zip(_QUANTITIES, self.quantities, strict=False):
+            values, counts = accumulated.finish()
+            values *= self.fmt.to_kw
+            quantities.append(Quantity(name, values, counts))
+        counts = quantities[0].counts
+        if counts.off_grid > counts.accepted:
+            raise LoadDataError(
+                f"{counts.off_grid} stamps are not on a grid of {self.fmt.step_minutes} min; "
+                "declare the step of the file and average later with LoadHistory.coarsen"
+            )
+        if counts.accepted == 0:
+            raise LoadDataError(
+                "no reading of a listed customer falls on the days asked for; check both lists"
+            )
+        return RawHistory(
+            tuple(quantities),
+            self.customers,
+            services,
+            self.grid.days,
+            self.grid.step_minutes,
+            self.grid.skipped,
+            n_unlisted,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Rows of a long file: customer (index, −1 if not listed), stamp, and a reading per quantity."""
+
+    own: IntArray
+    seconds: IntArray
+    readings: list[FloatArray]
+
+    def where(self, flags: BoolArray) -> _Rows:
+        if flags.all():
+            return self
+        return _Rows(self.own[flags], self.seconds[flags], [reading[flags] for reading in self.readings])
+
+
+def _fill_from_long(target: _Target, table: MeterTable, columns: LongColumns, values: tuple[str, ...]) -> int:
+    """Add all rows of a long file; returns how many customers the service map does not list."""
+    strangers: set[str] = set()
+    late: list[_Rows] = []
+    for batch in table.batches(values, (columns.customer, columns.time)):
+        own = _customer_index(batch.column(len(values)), table, columns.customer, target.index, strangers)
+        stamps = table.stamps(batch.column(len(values) + 1), columns.time)
+        rows = _Rows(own, stamps.seconds, [doubles(batch, i) for i in range(len(values))]).where(own >= 0)
+        if stamps.wall:
+            # the earlier of two equal stamps can be many batches away: wait for the end of the file
+            unclear = target.grid.is_ambiguous(rows.seconds)
+            late += [rows.where(unclear)] if unclear.any() else []
+            rows = rows.where(~unclear)
+        never = np.zeros(rows.own.size, dtype=bool)
+        target.add(rows.own, Stamps(rows.seconds, stamps.wall), never, rows.readings)
+    if late:
+        own = np.concatenate([rows.own for rows in late])
+        seconds = np.concatenate([rows.seconds for rows in late])
+        readings = [np.concatenate([rows.readings[q] for rows in late]) for q in range(len(values))]
+        target.add(own, Stamps(seconds, wall=True), _is_repeat(own, seconds), readings)
+    return len(strangers)
+
+
+@dataclass
+class _Scan:
+    """What a first pass over a file finds: who, and from when to when."""
+
+    customers: set[str]
+    first_s: int | None = None
+    last_s: int | None = None
+    wall: bool = False
+
+    def see(self, stamps: Stamps, table: MeterTable) -> None:
+        if stamps.seconds.size == 0:
+            return
+        first, last = int(stamps.seconds.min()), int(stamps.seconds.max())
+        if self.first_s is None or self.last_s is None:
+            self.first_s, self.last_s, self.wall = first, last, stamps.wall
+        if stamps.wall != self.wall:
+            raise LoadDataError(f"only some stamps of {table.path} have an offset from UTC; write all alike")
+        self.first_s, self.last_s = min(first, self.first_s), max(last, self.last_s)
+
+    def days(self, fmt: MeterFormat) -> Days:
+        if self.first_s is None or self.last_s is None:
+            raise LoadDataError("the meter file has a header and no rows; export the meter data again")
+        return whole_days(
+            fmt.time_zone,
+            self.first_s,
+            self.last_s,
+            fmt.step_minutes,
+            wall=self.wall,
+            label_is_end=fmt.interval_label == "end",
+        )
+
+
+def _scan_long(table: MeterTable, columns: LongColumns) -> _Scan:
+    found = _Scan(set())
+    for batch in table.batches((), (columns.customer, columns.time)):
+        names, _ = _encoded(batch.column(0), table, columns.customer)
+        found.customers.update(names)
+        found.see(table.stamps(batch.column(1), columns.time), table)
+    if not found.customers:
+        raise LoadDataError(f"{table.path} has a header and no rows; export the meter data again")
+    return found
+
+
+def _scan_stamps(table: MeterTable, column: str) -> _Scan:
+    found = _Scan(set())
+    for batch in table.batches((), (column,)):
+        found.see(table.stamps(batch.column(0), column), table)
+    return found
+
+
+def _encoded(cells: Any, table: MeterTable, column: str) -> tuple[list[str], IntArray]:
+    """Distinct customers of a batch and (row,) position in that list."""
+    if cells.null_count:
+        raise LoadDataError(f"{cells.null_count} rows of {table.path} have no '{column}'; remove them")
+    encoded = cells if pa.types.is_dictionary(cells.type) else pc.dictionary_encode(cells)
+    names = encoded.dictionary.cast(pa.string()).to_pylist()
+    return names, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _customer_index(
+    cells: Any, table: MeterTable, column: str, index: dict[str, int], strangers: set[str]
+) -> IntArray:
+    """(row,) index of the customer, −1 if the service map does not list it."""
+    names, codes = _encoded(cells, table, column)
+    strangers.update(name for name in names if name not in index)
+    lookup = np.array([index.get(name, -1) for name in names], dtype=np.int64)
+    return lookup[codes] if lookup.size else codes
+
+
+def _wide_customers(table: MeterTable, columns: WideColumns) -> tuple[list[dict[str, str]], list[str]]:
+    """Per quantity: customer → column; and the customers in the order of the file."""
+    suffixes = [columns.active_suffix]
+    suffixes += [] if columns.reactive_suffix is None else [columns.reactive_suffix]
+    names: list[dict[str, str]] = [{} for _ in suffixes]
+    other = 0
+    # the longer suffix first: an empty one matches every column
+    order = sorted(range(len(suffixes)), key=lambda i: -len(suffixes[i]))
+    for column in table.columns:
+        if column == columns.time or column in columns.ignore:
+            continue
+        match = next((i for i in order if column.endswith(suffixes[i])), None)
+        if match is None:
+            other += 1
+        else:
+            names[match][column.removesuffix(suffixes[match])] = column
+    if other:
+        raise LoadDataError(f"{other} columns of {table.path} have neither suffix; list them under 'ignore'")
+    if not names[0]:
+        raise LoadDataError(
+            f"{table.path} has no column of readings besides the time; check the column names"
+        )
+    if any(own.keys() != names[0].keys() for own in names):
+        raise LoadDataError(
+            f"{table.path} has {len(names[0])} active and {len(names[-1])} reactive columns, not in pairs; "
+            "give every customer both or ignore the reactive ones"
+        )
+    return names, list(names[0])
+
+
+def _is_repeat(own: IntArray, seconds: IntArray) -> BoolArray:
+    """(row,) true unless it is the first row of its customer with this stamp."""
+    order = np.lexsort((np.arange(own.size), seconds, own))
+    same = np.zeros(own.size, dtype=bool)
+    same[1:] = (own[order][1:] == own[order][:-1]) & (seconds[order][1:] == seconds[order][:-1])
+    repeat = np.empty_like(same)
+    repeat[order] = same
+    return repeat
+
+
+def _is_repeat_of(seen: set[int], stamps: Stamps, grid: TimeGrid) -> BoolArray:
+    """(row,) true for the second row of a wide file with a stamp that the clock shows twice."""
+    repeat = np.zeros(stamps.seconds.size, dtype=bool)
+    if not stamps.wall:
+        return repeat
+    for row in np.flatnonzero(grid.is_ambiguous(stamps.seconds)):
+        second = int(stamps.seconds[row])
+        repeat[row] = second in seen
+        seen.add(second)
+    return repeat

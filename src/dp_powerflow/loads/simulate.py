@@ -1,0 +1,294 @@
+"""Demo customers: no meter ever read these loads, and the history says so (`simulated=True`).
+
+The log of the load of customer i on day d at step t is a sum of
+
+    level      log of public scale × load factor, lognormal across customers
+    shape      of the class, by working day or weekend, stretched, shifted and bent per customer
+    season     of the class, a cosine over the year, with a strength per customer
+    weather    one process of days, common to all customers, with a strength per customer
+    day        of the customer, autocorrelated from day to day
+    residual   of the customer, autocorrelated within the day, plus white noise
+    absence    runs of days away from home (residential only)
+
+so customers differ in more than a factor, and the pairwise correlation of their loads is as low and as
+wide as that of real meters. The median is 0.14 for the 96 load profiles of SimBench; `tests/loads/
+test_simulate.py` holds the one here to between 0.10 and 0.20. Every customer has a stream of its own, so
+adding customers does not change the others.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.interpolate import CubicSpline
+from scipy.signal import lfilter
+
+from dp_powerflow.errors import LoadDataError
+from dp_powerflow.loads.gaps import SATURDAY
+from dp_powerflow.loads.history import MINUTES_PER_DAY, LoadHistory
+from dp_powerflow.loads.power_factor import PowerFactors, inductive
+from dp_powerflow.units import BoolArray, FloatArray
+
+_HOURS_PER_DAY = 24
+_DAYS_PER_YEAR = 365.25
+_COLDEST_DAY = 20  # of the year, northern hemisphere
+_WEATHER_MEMORY = 0.7  # correlation of the common weather from day to day
+_DAY_MEMORY = 0.4  # correlation of a customer's own level from day to day
+_BENDS = 4  # harmonics by which a customer's shape differs from its class
+_REACTIVE_SPREAD = 0.1  # of q about p·tan θ, as a share of the mean load
+
+
+@dataclass(frozen=True)
+class CustomerClass:
+    """A class of demo customers.
+
+    Parameters
+    ----------
+    name
+        Public label.
+    share
+        Of all customers.
+    scales_kw
+        Sizes of connection [kW], drawn with equal probability; the public scale.
+    load_factor
+        Median of mean load / scale.
+    level_std
+        Of the log level across customers.
+    working_day, weekend
+        24 hourly values of the shape (relative load), interpolated periodically.
+    shape_std
+        Of the log shape across customers: stretch (relative) and bends.
+    shift_hours
+        Standard deviation of a customer's shift of the shape [h].
+    season, weather
+        Mean strength in log load; strengths vary across customers with half of it.
+    day_std, residual_std, white_std
+        Standard deviations in log load.
+    residual_hours
+        Correlation time of the residual [h].
+    absence_share
+        Share of days away.
+    power_factor
+        Inductive.
+    """
+
+    name: str
+    share: float
+    scales_kw: tuple[float, ...]
+    load_factor: float
+    level_std: float
+    working_day: tuple[float, ...]
+    weekend: tuple[float, ...]
+    shape_std: float
+    shift_hours: float
+    season: float
+    weather: float
+    day_std: float
+    residual_std: float
+    residual_hours: float
+    white_std: float
+    absence_share: float
+    power_factor: float
+
+
+# fmt: off
+DEMO_CLASSES = (
+    CustomerClass(
+        name="residential", share=0.8, scales_kw=(9.0, 12.0, 17.0), load_factor=0.045, level_std=0.4,
+        working_day=(0.55, 0.48, 0.44, 0.43, 0.45, 0.55, 0.85, 1.05, 0.95, 0.85, 0.82, 0.85,
+                     0.92, 0.88, 0.82, 0.85, 1.00, 1.30, 1.60, 1.75, 1.65, 1.40, 1.05, 0.75),
+        weekend=(0.65, 0.55, 0.48, 0.45, 0.45, 0.48, 0.58, 0.80, 1.05, 1.20, 1.25, 1.30,
+                 1.32, 1.20, 1.10, 1.10, 1.20, 1.40, 1.60, 1.68, 1.55, 1.30, 1.05, 0.80),
+        shape_std=0.25, shift_hours=1.5, season=0.15, weather=0.05, day_std=0.15,
+        residual_std=0.45, residual_hours=1.5, white_std=0.25, absence_share=0.04, power_factor=0.97,
+    ),
+    CustomerClass(
+        name="commercial", share=0.15, scales_kw=(25.0, 50.0, 100.0), load_factor=0.11, level_std=0.4,
+        working_day=(0.40, 0.38, 0.37, 0.37, 0.40, 0.48, 0.65, 0.95, 1.30, 1.50, 1.58, 1.60,
+                     1.55, 1.55, 1.52, 1.48, 1.42, 1.35, 1.20, 0.95, 0.72, 0.58, 0.48, 0.43),
+        weekend=(0.40, 0.38, 0.37, 0.36, 0.37, 0.38, 0.42, 0.50, 0.62, 0.70, 0.74, 0.75,
+                 0.72, 0.70, 0.66, 0.62, 0.58, 0.55, 0.52, 0.50, 0.48, 0.45, 0.43, 0.41),
+        shape_std=0.25, shift_hours=1.0, season=0.10, weather=0.05, day_std=0.10,
+        residual_std=0.25, residual_hours=3.0, white_std=0.12, absence_share=0.0, power_factor=0.92,
+    ),
+    CustomerClass(
+        name="industrial", share=0.05, scales_kw=(200.0, 400.0), load_factor=0.22, level_std=0.3,
+        working_day=(0.75, 0.74, 0.74, 0.75, 0.80, 0.92, 1.12, 1.22, 1.26, 1.28, 1.26, 1.22,
+                     1.15, 1.20, 1.20, 1.16, 1.10, 1.04, 0.98, 0.94, 0.90, 0.86, 0.82, 0.78),
+        weekend=(0.50, 0.49, 0.48, 0.48, 0.49, 0.51, 0.54, 0.56, 0.58, 0.59, 0.59, 0.58,
+                 0.57, 0.57, 0.56, 0.55, 0.54, 0.53, 0.52, 0.52, 0.51, 0.51, 0.50, 0.50),
+        shape_std=0.15, shift_hours=1.0, season=0.03, weather=0.02, day_std=0.12,
+        residual_std=0.15, residual_hours=6.0, white_std=0.05, absence_share=0.0, power_factor=0.88,
+    ),
+)
+# fmt: on
+
+
+def simulate_load_history(
+    n_load_points: int = 1000,
+    *,
+    n_days: int = 365,
+    step_minutes: int = 15,
+    first_day: dt.date = dt.date(2023, 1, 1),
+    seed: int = 0,
+    classes: Sequence[CustomerClass] = DEMO_CLASSES,
+    nodes: Sequence[str] = (),
+    reactive: bool = False,
+) -> LoadHistory:
+    """Simulate demo customers, each a load point of its own.
+
+    Parameters
+    ----------
+    n_load_points, n_days, step_minutes, first_day
+        Size of the history.
+    seed
+        Not secret: the same seed gives the same loads.
+    classes
+        What to draw from; classes alternate along the load points in proportion to their shares.
+    nodes
+        Feeder nodes or loads that the first load points feed.
+    reactive
+        Also simulate reactive load [kvar].
+    """
+    if n_load_points < max(1, len(nodes)) or n_days < 1:
+        raise LoadDataError(
+            f"{n_load_points} load points over {n_days} days cannot feed {len(nodes)} nodes; ask for more"
+        )
+    if step_minutes <= 0 or MINUTES_PER_DAY % step_minutes != 0:
+        raise LoadDataError(f"a step of {step_minutes} min does not divide a day; use 15, 30 or 60")
+    days = tuple(first_day + dt.timedelta(days=i) for i in range(n_days))
+    calendar = _calendar(days, seed)
+    n_steps = MINUTES_PER_DAY // step_minutes
+    members = [classes[i] for i in _alternate([own.share for own in classes], n_load_points)]
+    load_kw = np.empty((n_load_points, n_days, n_steps))
+    load_kvar = np.empty_like(load_kw) if reactive else None
+    scale_kw = np.empty(n_load_points)
+    for i, own in enumerate(members):
+        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1, i)))
+        scale_kw[i] = rng.choice(own.scales_kw)
+        np.exp(_log_load(own, scale_kw[i], calendar, n_steps, rng), out=load_kw[i])
+        if load_kvar is not None:
+            tan_theta = demo_power_factors((own,)).tan_theta((own.name,))[0]
+            noise = _autoregressive(rng, load_kw[i].size, 0.9).reshape(load_kw[i].shape)
+            load_kvar[i] = load_kw[i] * tan_theta + _REACTIVE_SPREAD * load_kw[i].mean() * noise
+    return LoadHistory(
+        load_kw=load_kw,
+        load_kvar=load_kvar,
+        load_points=tuple(f"demo{i:06d}" for i in range(n_load_points)),
+        days=days,
+        step_minutes=step_minutes,
+        node_of=tuple(nodes[i] if i < len(nodes) else None for i in range(n_load_points)),
+        class_label=tuple(own.name for own in members),
+        scale_kw=scale_kw,
+        simulated=True,
+    )
+
+
+def demo_power_factors(classes: Sequence[CustomerClass] = DEMO_CLASSES) -> PowerFactors:
+    """The power factors of the demo classes, as a producer would declare them."""
+    return inductive({own.name: own.power_factor for own in classes})
+
+
+def median_pairwise_correlation(history: LoadHistory) -> float:
+    """Median over pairs of load points of the correlation of their loads over all steps.
+
+    A figure about the data: INTERNAL unless the history is simulated or public.
+    """
+    series = history.load_kw.reshape(history.n_load_points, -1)
+    pairs = np.triu_indices(history.n_load_points, 1)
+    correlation = np.atleast_2d(np.corrcoef(series))
+    return float(np.median(correlation[pairs]))
+
+
+@dataclass(frozen=True, eq=False)
+class _Calendar:
+    """(day,) common to all customers: weekend, cosine of the season, weather of unit variance."""
+
+    weekend: BoolArray
+    season: FloatArray
+    weather: FloatArray
+
+
+def _calendar(days: tuple[dt.date, ...], seed: int) -> _Calendar:
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0,)))
+    of_year = np.array([day.timetuple().tm_yday for day in days])
+    return _Calendar(
+        weekend=np.array([day.weekday() >= SATURDAY for day in days]),
+        season=np.cos(2 * np.pi * (of_year - _COLDEST_DAY) / _DAYS_PER_YEAR),
+        weather=_autoregressive(rng, len(days), _WEATHER_MEMORY),
+    )
+
+
+def _log_load(
+    own: CustomerClass, scale_kw: float, calendar: _Calendar, n_steps: int, rng: np.random.Generator
+) -> FloatArray:
+    """(day, step) log load of one customer [log kW]."""
+    n_days = calendar.season.size
+    level = np.log(scale_kw * own.load_factor) + own.level_std * rng.standard_normal()
+    season, weather = (
+        mean * (1 + 0.5 * rng.standard_normal()) * course
+        for mean, course in ((own.season, calendar.season), (own.weather, calendar.weather))
+    )
+    per_day = level + season + weather + own.day_std * _autoregressive(rng, n_days, _DAY_MEMORY)
+    per_day -= _absent(own.absence_share, n_days, rng)
+    memory = np.exp(-_HOURS_PER_DAY / n_steps / own.residual_hours)
+    residual = own.residual_std * _autoregressive(rng, n_days * n_steps, memory)
+    residual += own.white_std * rng.standard_normal(residual.size)
+    shape = _shapes(own, n_steps, rng)[calendar.weekend.astype(np.int64)]
+    # the mean of a lognormal exceeds its median: keep the level the mean load
+    bias = (own.day_std**2 + own.residual_std**2 + own.white_std**2) / 2
+    log_load: FloatArray = residual.reshape(n_days, n_steps) + shape + (per_day - bias)[:, None]
+    return log_load
+
+
+def _shapes(own: CustomerClass, n_steps: int, rng: np.random.Generator) -> FloatArray:
+    """(kind of day, step) log shape of one customer, working day and weekend."""
+    hours = np.arange(n_steps) * (_HOURS_PER_DAY / n_steps)
+    shift = own.shift_hours * rng.standard_normal()
+    stretch = np.exp(own.shape_std * rng.standard_normal())
+    order = np.arange(1, _BENDS + 1)
+    phase = 2 * np.pi * np.outer(hours, order) / _HOURS_PER_DAY
+    cosine, sine = own.shape_std * rng.standard_normal((2, _BENDS)) / np.sqrt(order)
+    bend = np.cos(phase) @ cosine + np.sin(phase) @ sine
+    at = np.arange(_HOURS_PER_DAY + 1)
+    shapes = []
+    for hourly in (own.working_day, own.weekend):
+        log_hourly = np.log(np.array(hourly))
+        course = CubicSpline(at, np.append(log_hourly, log_hourly[0]), bc_type="periodic")
+        shapes.append(stretch * course(np.mod(hours - shift, _HOURS_PER_DAY)) + bend)
+    return np.array(shapes)
+
+
+def _absent(share: float, n_days: int, rng: np.random.Generator) -> FloatArray:
+    """(day,) drop of the log level in runs of days away, one week on average."""
+    away = np.zeros(n_days)
+    if share > 0:
+        for start in np.flatnonzero(rng.random(n_days) < share / 7):
+            away[start : start + rng.geometric(1 / 7)] = 1.0
+    return away
+
+
+def _autoregressive(rng: np.random.Generator, n: int, memory: float) -> FloatArray:
+    """(n,) stationary first-order process of unit variance."""
+    noise = rng.standard_normal(n)
+    noise[1:] *= np.sqrt(1 - memory**2)
+    process: FloatArray = lfilter([1.0], [1.0, -memory], noise)
+    return process
+
+
+def _alternate(shares: Sequence[float], n: int) -> list[int]:
+    """n class indices, evenly mixed: any first m of them are in proportion to the shares too."""
+    total = sum(shares)
+    if total <= 0 or min(shares) < 0:
+        raise LoadDataError("the shares of the classes must not be negative and not all zero; correct them")
+    due = np.zeros(len(shares))
+    chosen = []
+    for _ in range(n):
+        due += np.array(shares) / total
+        pick = int(np.argmax(due))
+        due[pick] -= 1
+        chosen.append(pick)
+    return chosen

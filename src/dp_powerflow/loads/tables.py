@@ -1,0 +1,250 @@
+"""Batches of columns from CSV and Parquet files, in bounded memory.
+
+Arrow's own messages quote the offending cell, so none of them is ever passed on: errors here name the
+file, the column and how many rows are at fault.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.dataset as pa_dataset
+
+from dp_powerflow.errors import LoadDataError
+from dp_powerflow.loads.formats import MeterFormat
+from dp_powerflow.units import FloatArray, IntArray
+
+# a block of CSV text, or this many Parquet rows, is all that is held at a time besides the result
+_CSV_BLOCK_BYTES = 16 << 20
+_PARQUET_CELLS = 4_000_000
+_OFFSET = r"(Z|z|[+-]\d\d(:?\d\d)?)$"
+# arrow does not trim cells of text
+_NUMBER = r"^\s*[+-]?(\d+\.?\d*([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?|inf|Inf|INF|nan|NaN|NAN|infinity)\s*$"
+
+
+@dataclass(frozen=True)
+class Stamps:
+    """Stamps of a batch: (row,) seconds since 1970, of an instant (UTC) or, if `wall`, of the wall clock."""
+
+    seconds: IntArray
+    wall: bool
+
+
+@dataclass(frozen=True)
+class MeterTable:
+    """A CSV or Parquet file of readings and its columns."""
+
+    path: Path
+    columns: tuple[str, ...]
+    fmt: MeterFormat
+    columns_are_customers: bool = False
+
+    @property
+    def is_csv(self) -> bool:
+        return _is_csv(self.path)
+
+    def require(self, *names: str) -> None:
+        """Raise unless the file has all these columns."""
+        missing = [name for name in names if name not in self.columns]
+        if missing:
+            raise LoadDataError(
+                f"{self.path} has no column '{missing[0]}'; it has {len(self.columns)} columns, "
+                "name the right one or add it"
+            )
+
+    def _label(self, name: str) -> str:
+        """How a message names a column of values: a customer's name is private, its position is not."""
+        return f"column {self.columns.index(name) + 1}" if self.columns_are_customers else f"column '{name}'"
+
+    def batches(self, numbers: tuple[str, ...], texts: tuple[str, ...]) -> Iterator[Any]:
+        """Record batches with the columns `numbers` as doubles and `texts` as they are (CSV: text)."""
+        if self.is_csv:
+            yield from self._csv_batches(numbers, texts)
+        else:
+            yield from self._parquet_batches(numbers, texts)
+
+    def _csv_batches(self, numbers: tuple[str, ...], texts: tuple[str, ...]) -> Iterator[Any]:
+        types = {name: pa.float64() for name in numbers} | {name: pa.string() for name in texts}
+        try:
+            yield from self._open_csv(types)
+        except pa.ArrowInvalid as error:
+            # decided here, raised below: the message of `error` quotes cells and must not be chained
+            ragged = "Expected" in str(error) and "columns" in str(error)
+        else:
+            return
+        if ragged:
+            raise LoadDataError(
+                f"the rows of {self.path} do not all have {len(self.columns)} cells; "
+                "check the delimiter and the header"
+            )
+        raise self._not_numbers(numbers)
+
+    def _open_csv(self, types: dict[str, Any]) -> Iterator[Any]:
+        return iter(
+            pa_csv.open_csv(
+                self.path,
+                read_options=pa_csv.ReadOptions(block_size=_CSV_BLOCK_BYTES),
+                parse_options=pa_csv.ParseOptions(delimiter=self.fmt.delimiter),
+                convert_options=pa_csv.ConvertOptions(
+                    column_types=types,
+                    include_columns=list(types),
+                    null_values=list(self.fmt.missing),
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=True,
+                    decimal_point=self.fmt.decimal,
+                ),
+            )
+        )
+
+    def _not_numbers(self, numbers: tuple[str, ...]) -> LoadDataError:
+        """Say how many cells are not numbers and where; reads the file again, as text."""
+        generic = LoadDataError(f"{self.path} is not valid CSV text in UTF-8; export it again")
+        row = 1
+        try:
+            for batch in self._open_csv(dict.fromkeys(numbers, pa.string())):
+                for name, cells in zip(numbers, batch.columns, strict=True):
+                    text = pc.replace_substring(cells, ",", ".") if self.fmt.decimal == "," else cells
+                    bad = np.flatnonzero(~_to_numpy(pc.match_substring_regex(text, _NUMBER).fill_null(True)))
+                    if bad.size:
+                        return LoadDataError(
+                            f"{bad.size} cells of {self._label(name)} of {self.path} are not numbers, the "
+                            f"first in row {row + int(bad[0]) + 1}; correct them or list them as missing"
+                        )
+                row += batch.num_rows
+        except pa.ArrowInvalid:
+            return generic
+        return generic
+
+    def _parquet_batches(self, numbers: tuple[str, ...], texts: tuple[str, ...]) -> Iterator[Any]:
+        names = [*numbers, *texts]
+        scanner = pa_dataset.dataset(self.path, format="parquet").scanner(
+            columns=names,
+            batch_size=max(1024, _PARQUET_CELLS // len(names)),
+            batch_readahead=2,
+            fragment_readahead=1,
+        )
+        for batch in scanner.to_batches():
+            columns = [self._as_doubles(batch.column(name), name) for name in numbers]
+            columns += [batch.column(name) for name in texts]
+            yield pa.RecordBatch.from_arrays(columns, names=names)
+
+    def _as_doubles(self, cells: Any, name: str) -> Any:
+        kind = cells.type
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+            return cells.cast(pa.float64(), safe=False)
+        raise LoadDataError(
+            f"{self._label(name)} of {self.path} holds {kind}, not numbers; write it as floating point"
+        )
+
+    def stamps(self, cells: Any, column: str) -> Stamps:
+        """Stamps of a batch, from Arrow timestamps or text."""
+        if cells.null_count:
+            raise LoadDataError(
+                f"{cells.null_count} rows of {self.path} have no stamp in column '{column}'; remove them"
+            )
+        kind = cells.type
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind):
+            cells = self._parsed(cells.cast(pa.string()), column)
+        elif not pa.types.is_timestamp(kind):
+            raise LoadDataError(
+                f"column '{column}' of {self.path} holds {kind}, not stamps; write ISO 8601 text"
+            )
+        wall = cells.type.tz is None
+        micros = _to_numpy(cells.cast(pa.timestamp("us", cells.type.tz), safe=False).cast(pa.int64()))
+        seconds, rest = np.divmod(micros, 1_000_000)
+        # a fraction of a second is off any grid; keep it off after rounding down
+        seconds += (rest != 0) & (seconds % 60 == 0)
+        return Stamps(seconds.astype(np.int64), wall)
+
+    def _parsed(self, text: Any, column: str) -> Any:
+        if self.fmt.stamp_format is not None:
+            parsed = pc.strptime(text, format=self.fmt.stamp_format, unit="s", error_is_null=True)
+            if parsed.null_count:
+                raise self._bad_stamps(parsed.null_count, column, f"the format '{self.fmt.stamp_format}'")
+            return parsed
+        with_offset = _to_numpy(pc.match_substring_regex(pc.utf8_slice_codeunits(text, 10, 64), _OFFSET))
+        if with_offset.any() and not with_offset.all():
+            raise LoadDataError(
+                f"only some stamps in column '{column}' of {self.path} have an offset from UTC; "
+                "write all of them alike"
+            )
+        kind = pa.timestamp("us", "UTC" if with_offset.any() else None)
+        try:
+            return text.cast(kind)
+        except pa.ArrowInvalid:
+            bad = sum(not _parses(cell, kind) for cell in text)
+        raise self._bad_stamps(bad, column, "ISO 8601 (2024-01-31T00:15)")
+
+    def _bad_stamps(self, count: int, column: str, what: str) -> LoadDataError:
+        return LoadDataError(
+            f"{count} stamps in column '{column}' of {self.path} do not follow {what}; "
+            "correct them or declare stamp_format"
+        )
+
+
+def open_table(path: str | Path, fmt: MeterFormat) -> MeterTable:
+    """Open a .csv (.txt) or .parquet (.pq) file, or a folder of Parquet files, and read its header."""
+    path = Path(path)
+    if not path.exists():
+        raise LoadDataError(f"{path} does not exist; check the path of the meter data")
+    columns = _csv_header(path, fmt) if _is_csv(path) else _parquet_header(path)
+    if len(set(columns)) != len(columns):
+        raise LoadDataError(f"{path} has two columns of the same name; rename one")
+    return MeterTable(path, columns, fmt)
+
+
+def doubles(batch: Any, index: int) -> FloatArray:
+    """Column of a batch as (row,) doubles, NaN where there is no value."""
+    values: FloatArray = batch.column(index).to_numpy(zero_copy_only=False)
+    return values
+
+
+def _is_csv(path: Path) -> bool:
+    suffix = path.suffix.lower()
+    if suffix in (".csv", ".txt", ".gz", ".bz2"):
+        return True
+    if suffix in (".parquet", ".pq") or path.is_dir():
+        return False
+    raise LoadDataError(f"{path} is neither .csv nor .parquet; convert the meter data to one of them")
+
+
+def _csv_header(path: Path, fmt: MeterFormat) -> tuple[str, ...]:
+    try:
+        with pa.input_stream(str(path)) as stream:  # decompresses by suffix, as the reader does
+            first = stream.read(_CSV_BLOCK_BYTES).partition(b"\n")[0].decode("utf-8-sig")
+    except (UnicodeDecodeError, OSError):
+        raise LoadDataError(f"{path} is not valid CSV text in UTF-8; export it again") from None
+    names = next(csv.reader([first.rstrip("\r")], delimiter=fmt.delimiter), [])
+    if not names:
+        raise LoadDataError(f"{path} is empty; export the meter data again")
+    return tuple(names)
+
+
+def _parquet_header(path: Path) -> tuple[str, ...]:
+    try:
+        dataset = pa_dataset.dataset(path, format="parquet")
+    except (pa.ArrowInvalid, OSError):
+        raise LoadDataError(f"{path} is not a Parquet file; export it again") from None
+    if not dataset.schema.names:
+        raise LoadDataError(f"{path} is empty; export the meter data again")
+    return tuple(dataset.schema.names)
+
+
+def _parses(cell: Any, kind: Any) -> bool:
+    try:
+        cell.cast(kind)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _to_numpy(array: Any) -> Any:
+    return array.to_numpy(zero_copy_only=False)
