@@ -1,0 +1,187 @@
+"""Power flow for very many snapshots of one feeder: the implicit Z-bus fixed point, in blocks.
+
+The equations are v∘conj(Y·v + b) = s with s = generation − load. With the no-load voltage w (Y·w = −b) they
+are the fixed point v = w + Y⁻¹·i(v), i(v) = conj(s/v), which contracts while the feeder is not near voltage
+collapse (`docs/powerflow.md`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
+
+from dp_powerflow.errors import PowerFlowError
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.powerflow.factor import Factors
+from dp_powerflow.powerflow.kernels import NEGATIVE, NOT_FINITE, Check, new_work, solve_range
+from dp_powerflow.powerflow.kernels_lanes import LANES
+from dp_powerflow.powerflow.kernels_newton import newton_range
+from dp_powerflow.powerflow.plan import prepare
+from dp_powerflow.powerflow.solution import (
+    Nodes,
+    Solution,
+    checked_output,
+    checked_pair,
+    refuse_bad_power,
+)
+from dp_powerflow.powerflow.voltvar import VoltVar
+from dp_powerflow.units import ComplexArray, IntArray
+
+SLOW_AFTER = 20
+"""Iterations of the fixed point after which a snapshot is handed to Newton's method."""
+_TASK = 32 * LANES
+"""Snapshots per task of a thread: long enough to hide its start, short enough to share evenly."""
+
+
+class BatchSolver:
+    """Solves batches of snapshots of one feeder on all cores.
+
+    Parameters
+    ----------
+    tolerance : largest power mismatch [p.u.] of a converged snapshot, beyond the rounding floor of its rows.
+    max_iterations : linear solves of the fixed point per snapshot before Newton's method is asked.
+    threads : None for one per core.
+    voltvar : curves that turn the generation of some nodes, None for constant generation.
+    """
+
+    def __init__(
+        self,
+        feeder: Feeder,
+        *,
+        tolerance: float = 1e-8,
+        max_iterations: int = SLOW_AFTER,
+        threads: int | None = None,
+        voltvar: VoltVar | None = None,
+    ) -> None:
+        if not 0.0 < tolerance < 1.0:
+            raise PowerFlowError("the tolerance must lie between 0 and 1 p.u., such as 1e-8")
+        if max_iterations < 1:
+            raise PowerFlowError("max_iterations must be at least 1")
+        if threads is not None and threads < 1:
+            raise PowerFlowError("threads must be at least 1, or None for one per core")
+        self._feeder = feeder
+        self._tolerance = float(tolerance)
+        self._max_iterations = int(max_iterations)
+        self._threads = threads or len(os.sched_getaffinity(0))
+        self._voltvar = voltvar
+        self._plans = prepare(feeder, voltvar, self._tolerance)
+
+    @property
+    def feeder(self) -> Feeder:
+        """The network that is solved."""
+        return self._feeder
+
+    @property
+    def factors(self) -> Factors:
+        """The factors in use, with the rounding floors of the mismatch."""
+        return self._plans.factors
+
+    def solve(
+        self,
+        load: ComplexArray,
+        generation: ComplexArray | None = None,
+        *,
+        nodes: Nodes = "retained",
+        out: ComplexArray | None = None,
+    ) -> Solution:
+        """Voltages of every snapshot.
+
+        Parameters
+        ----------
+        load : complex (snapshot, retained) power drawn [p.u.].
+        generation : complex (snapshot, retained) power injected before volt-var [p.u.].
+        nodes : "retained", or "all" for every energised node; then the mismatch is measured at all of them.
+        out : complex (snapshot, node) to write into. Reuse one: fresh memory costs up to as much as the
+            solution itself.
+        """
+        load, generation = checked_pair(self._feeder, load, generation)
+        if self._voltvar is not None and len(generation):
+            self._voltvar.check(abs(generation).max(axis=0))
+        n = len(load)
+        targets, check = self._targets(nodes)
+        v = checked_output((n, len(targets)), out)
+        iterations = np.zeros(n, dtype=np.int64)
+        mismatch = np.full(n, np.nan)
+        converged = np.zeros(n, dtype=np.bool_)
+        status = np.zeros(n, dtype=np.int64)
+
+        def run(first: int, last: int) -> None:
+            solve_range(
+                first,
+                last,
+                self._plans.plan,
+                check,
+                new_work(self._plans.plan),
+                load,
+                generation,
+                self._tolerance,
+                self._max_iterations,
+                v,
+                targets,
+                iterations,
+                mismatch,
+                converged,
+                status,
+            )
+
+        self._share(run, n)
+        refuse_bad_power(np.count_nonzero(status == NOT_FINITE), np.count_nonzero(status == NEGATIVE), n)
+        slow = np.flatnonzero(~converged)
+        if len(slow):
+            newton = partial(
+                newton_range,
+                plan=self._plans.plan,
+                blocks=self._plans.blocks,
+                core=self._plans.core_check,
+                check=check,
+                load=load,
+                generation=generation,
+                tolerance=self._tolerance,
+                out=v,
+                targets=targets,
+                iterations=iterations,
+                mismatch=mismatch,
+                converged=converged,
+            )
+            self._share(lambda first, last: newton(slow[first:last]), len(slow), task=LANES)
+        return Solution(v, converged, iterations, mismatch)
+
+    def stream(
+        self,
+        blocks: Iterable[ComplexArray | tuple[ComplexArray, ComplexArray]],
+        *,
+        nodes: Nodes = "retained",
+    ) -> Iterator[Solution]:
+        """Solve one block of snapshots after the other in bounded memory.
+
+        Each item is a load, or a pair of load and generation. The voltages of a solution live in a buffer
+        that the next block overwrites: reduce or copy them first.
+        """
+        buffer = np.empty((0, len(self._targets(nodes)[0])), dtype=np.complex128)
+        for block in blocks:
+            load, generation = block if isinstance(block, tuple) else (block, None)
+            if len(load) > len(buffer):
+                buffer = np.empty((len(load), buffer.shape[1]), dtype=np.complex128)
+            yield self.solve(load, generation, nodes=nodes, out=buffer[: len(load)])
+
+    def _targets(self, nodes: Nodes) -> tuple[IntArray, Check]:
+        if nodes == "retained":
+            return self._plans.plan.at, self._plans.core_check
+        if nodes == "all":
+            return self._plans.factors.position, self._plans.full_check
+        raise PowerFlowError(f"nodes must be 'retained' or 'all', not {nodes!r}")
+
+    def _share(self, run: object, n: int, task: int = _TASK) -> None:
+        """Call run(first, last) for consecutive ranges, on threads if there is more than one."""
+        ranges = [(first, min(first + task, n)) for first in range(0, n, task)]
+        if self._threads == 1 or len(ranges) <= 1:
+            for first, last in ranges:
+                run(first, last)  # type: ignore[operator]
+            return
+        with ThreadPoolExecutor(self._threads) as pool:
+            for future in [pool.submit(run, first, last) for first, last in ranges]:  # type: ignore[arg-type]
+                future.result()

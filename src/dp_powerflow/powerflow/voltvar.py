@@ -1,0 +1,157 @@
+"""Photovoltaics under public irradiance, and volt-var curves φ_k (Eq. voltvar).
+
+IEEE 1547-2018 states a curve as reactive power q(u), a share of the apparent power, piecewise linear in
+the voltage magnitude u. The paper states it as an angle: s^g = γ·h·exp(jφ(u)). The two are the same curve
+with φ = arcsin q, so that Im s^g = γ·h·q(u) is the standard's and |s^g| = γ·h is the paper's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from dp_powerflow.errors import PowerFlowError
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.units import ComplexArray, FloatArray, IntArray, kw_to_pu
+
+
+@dataclass(frozen=True)
+class VoltVarCurve:
+    """q(u): piecewise linear through the points, constant outside them.
+
+    Attributes
+    ----------
+    voltage : increasing voltage magnitudes [p.u.].
+    reactive : q at these, share of the apparent power, positive if injected, between −1 and 1.
+    """
+
+    voltage: tuple[float, ...]
+    reactive: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.voltage) < 2 or len(self.voltage) != len(self.reactive):
+            raise PowerFlowError("a volt-var curve needs two or more points, each a voltage and a reactive share")
+        if not all(a < b for a, b in zip(self.voltage, self.voltage[1:], strict=False)):
+            raise PowerFlowError("the voltages of a volt-var curve must increase from point to point")
+        if not all(-1.0 < q < 1.0 for q in self.reactive):
+            raise PowerFlowError("the reactive shares of a volt-var curve must lie between -1 and 1")
+
+    def share(self, u: FloatArray) -> FloatArray:
+        """q(u) = sin φ(u)."""
+        return np.asarray(np.interp(u, self.voltage, self.reactive))
+
+    def angle(self, u: FloatArray) -> FloatArray:
+        """φ(u) [rad]."""
+        return np.asarray(np.arcsin(self.share(u)))
+
+    def slope(self, u: FloatArray) -> FloatArray:
+        """φ′(u) [rad per p.u.]; at a corner the slope to its right."""
+        segment = np.searchsorted(self.voltage, u, side="right")
+        slopes = np.concatenate([[0.0], np.diff(self.reactive) / np.diff(self.voltage), [0.0]])
+        return np.asarray(slopes[segment] / np.sqrt(1.0 - self.share(u) ** 2))
+
+    @property
+    def steepest(self) -> float:
+        """sup |φ′| [rad per p.u.]: on each segment it is attained at the end with the larger |q|."""
+        q = np.asarray(self.reactive)
+        largest = np.maximum(abs(q[1:]), abs(q[:-1]))
+        return float(np.max(abs(np.diff(q) / np.diff(self.voltage)) / np.sqrt(1.0 - largest**2)))
+
+
+CATEGORY_A = VoltVarCurve(voltage=(0.90, 1.00, 1.10), reactive=(0.25, 0.0, -0.25))
+"""Default curve of IEEE 1547-2018, Table 8, category A."""
+CATEGORY_B = VoltVarCurve(voltage=(0.92, 0.98, 1.02, 1.08), reactive=(0.44, 0.0, 0.0, -0.44))
+"""Default curve of IEEE 1547-2018, Table 8, category B."""
+
+
+@dataclass(frozen=True, eq=False)
+class VoltVar:
+    """Which retained nodes follow which curve.
+
+    Attributes
+    ----------
+    curves : the curves in use.
+    curve_of : (retained,) index into `curves`, −1 for a node without volt-var.
+    """
+
+    curves: tuple[VoltVarCurve, ...]
+    curve_of: IntArray
+
+    def __post_init__(self) -> None:
+        if len(self.curve_of) and not -1 <= int(np.min(self.curve_of)) <= int(np.max(self.curve_of)) < len(
+            self.curves
+        ):
+            raise PowerFlowError(f"curve_of must hold -1 or the index of one of {len(self.curves)} curves")
+
+    @classmethod
+    def for_feeder(cls, feeder: Feeder, curve: VoltVarCurve = CATEGORY_B) -> VoltVar:
+        """One curve at every node with photovoltaics."""
+        has_pv = np.isin(feeder.retained, feeder.pv_shares.indices)
+        return cls((curve,), np.where(has_pv, 0, -1).astype(np.int64))
+
+    @cached_property
+    def nodes(self) -> IntArray:
+        """Indices, among the retained nodes, of those with volt-var."""
+        return np.flatnonzero(self.curve_of >= 0)
+
+    @cached_property
+    def steepest(self) -> FloatArray:
+        """(retained,) sup |φ′_k| [rad per p.u.], 0 without volt-var."""
+        slopes = np.array([curve.steepest for curve in self.curves] + [0.0])
+        return np.asarray(slopes[self.curve_of])
+
+    def rotation(self, u: FloatArray) -> ComplexArray:
+        """exp(jφ_k(u_k)) for u (..., retained) [p.u.]; 1 without volt-var."""
+        return np.asarray(np.exp(1j * self._by_node(u, "angle")))
+
+    def slope(self, u: FloatArray) -> FloatArray:
+        """φ′_k(u_k) for u (..., retained) [rad per p.u.]; 0 without volt-var."""
+        return self._by_node(u, "slope")
+
+    def check(self, magnitude: FloatArray) -> None:
+        """Refuse generation so large that |φ′_k| < 1/(γ_k·h_max) fails (Assumption 1 (iii)).
+
+        Parameters
+        ----------
+        magnitude : (retained,) largest |s^g| of each node, γ_k·h_max [p.u.].
+        """
+        steep = magnitude * self.steepest >= 1.0
+        if steep.any():
+            raise PowerFlowError(
+                f"the volt-var curve is too steep for the generation at {np.count_nonzero(steep)} nodes: |φ'| must "
+                "stay below 1/(γ·h_max); flatten the curve or raise base_mva if the per-unit base is too small"
+            )
+
+    def _by_node(self, u: FloatArray, method: str) -> FloatArray:
+        values = np.zeros(np.shape(u))
+        for index, curve in enumerate(self.curves):
+            at = self.curve_of == index
+            values[..., at] = getattr(curve, method)(np.asarray(u)[..., at])
+        return values
+
+
+def pv_generation(feeder: Feeder, irradiance: FloatArray) -> ComplexArray:
+    """Nodal power of all PV systems at unit power factor, complex (snapshot, retained) [p.u.].
+
+    Parameters
+    ----------
+    irradiance : (snapshot,) or (snapshot, PV system), public, 1 at peak.
+    """
+    h = np.asarray(irradiance, dtype=np.float64)
+    if h.ndim == 1:
+        h = np.repeat(h[:, None], len(feeder.pv), axis=1)
+    if h.ndim != 2 or h.shape[1] != len(feeder.pv):
+        raise PowerFlowError(
+            f"irradiance has shape {h.shape}; it must be (snapshot,) or (snapshot, {len(feeder.pv)} PV systems)"
+        )
+    if not (np.isfinite(h).all() and (h >= 0.0).all()):
+        raise PowerFlowError("irradiance must be finite and not negative; 0 at night, 1 at peak")
+    peak = np.array([pv.kw_peak for pv in feeder.pv])
+    kva = np.array([pv.kva for pv in feeder.pv])
+    cut_in = np.array([pv.cut_in_fraction for pv in feeder.pv])
+    kw = np.minimum(h * peak, kva)
+    kw = np.where(kw < cut_in * kva, 0.0, kw)
+    shares = feeder.pv_shares.tocsr()[feeder.retained]
+    return np.asarray((shares @ kw_to_pu(kw, feeder.base_mva).T).T, dtype=np.complex128)
