@@ -1,0 +1,1 @@
+"""What released voltages reveal of the network. Everything computed here is INTERNAL."""
