@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dp_powerflow.errors import LoadDataError
+from dp_powerflow.loads.formats import one_of
 from dp_powerflow.loads.gaps import GapCounts, GapRule, fill_gaps
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.readings import ReadingCounts
@@ -37,7 +38,11 @@ class IngestRules:
     plausible_kw
         Mean load [kW] of the median load point where there is no public scale; outside, the unit is suspect.
     on_rejected
-        "drop" leaves rejected load points out (which ones is then treated as public), "error" stops.
+        "drop" leaves rejected load points out: which meters are complete is then treated as public.
+        "placeholder" keeps them as a constant load, so that not even the number of records depends on a
+        reading. "error" stops.
+    placeholder_kw
+        That constant [kW].
     on_suspect_unit
         "error" stops if the mean of any load point is above `plausible_share` of its public scale, "keep"
         only counts them. The median load point outside the range always stops.
@@ -48,23 +53,19 @@ class IngestRules:
     plausible_share: tuple[float, float] = (1 / 300, 10.0)
     plausible_kw: tuple[float, float] = (0.02, 200.0)
     on_rejected: str = "drop"
+    placeholder_kw: float = 0.5
     on_suspect_unit: str = "error"
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.floor_kw) and self.floor_kw > 0):
-            raise LoadDataError(
-                "floor_kw must be a positive number, because the model takes logs; correct it"
-            )
+        for name in ("floor_kw", "placeholder_kw"):
+            if not (np.isfinite(getattr(self, name)) and getattr(self, name) > 0):
+                raise LoadDataError(f"{name} must be positive, because the model takes logs; correct it")
         for name in ("plausible_share", "plausible_kw"):
             low, high = getattr(self, name)
             if not 0 <= low < high:
                 raise LoadDataError(f"{name} must be a lower and a higher limit, not below 0; correct it")
-        if self.on_rejected not in ("drop", "error"):
-            raise LoadDataError(f"on_rejected '{self.on_rejected}' is not known; use 'drop' or 'error'")
-        if self.on_suspect_unit not in ("keep", "error"):
-            raise LoadDataError(
-                f"on_suspect_unit '{self.on_suspect_unit}' is not known; use 'keep' or 'error'"
-            )
+        one_of("on_rejected", self.on_rejected, ("drop", "placeholder", "error"))
+        one_of("on_suspect_unit", self.on_suspect_unit, ("keep", "error"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,11 +134,16 @@ def check_history(raw: RawHistory, rules: IngestRules) -> IngestResult:
     _check_sign(found)
     limit = rules.gaps.max_missing_share * np.count_nonzero(exists)
     rejected: BoolArray = np.any(found.missing > limit, axis=0)
-    kept, dropped = _kept_points(raw, rejected, rules)
+    bad = _rejected_points(raw, rejected, rules)
+    kept = tuple(p for p in raw.services.load_points if p not in bad or rules.on_rejected == "placeholder")
     filled = [_fill(quantity.values, ~rejected, raw, rules.gaps) for quantity in raw.quantities]
     position = {point: i for i, point in enumerate(kept)}
     rows = np.array([position.get(raw.services.load_point_of[customer], -1) for customer in raw.customers])
     loads = [_sum_to_points(quantity.values, rows, len(kept)) for quantity in raw.quantities]
+    for point in bad & position.keys():
+        loads[0][position[point]] = rules.placeholder_kw
+        for reactive in loads[1:]:
+            reactive[position[point]] = 0.0
     suspect = _suspect_units(loads[0], raw.services.scale_kw(kept), rules)
     floored = int(np.count_nonzero(loads[0] < rules.floor_kw))
     np.maximum(loads[0], rules.floor_kw, out=loads[0])
@@ -145,7 +151,7 @@ def check_history(raw: RawHistory, rules: IngestRules) -> IngestResult:
         columns=_columns(raw, found, filled, floored, int(np.count_nonzero(exists))),
         n_customers=len(raw.customers),
         n_load_points=len(kept),
-        n_rejected=len(dropped),
+        n_rejected=len(bad),
         n_suspect_unit=int(suspect.sum()),
         n_unlisted_customers=raw.n_unlisted_customers,
         n_days=len(raw.days),
@@ -153,7 +159,7 @@ def check_history(raw: RawHistory, rules: IngestRules) -> IngestResult:
         customers=raw.customers,
         missing_by_customer=found.missing.max(axis=0),
         negative_by_customer=found.negative[0],
-        rejected_load_points=dropped,
+        rejected_load_points=tuple(p for p in raw.services.load_points if p in bad),
         suspect_load_points=tuple(point for point, flag in zip(kept, suspect, strict=True) if flag),
     )
     return IngestResult(_history(raw, kept, loads), report)
@@ -223,10 +229,8 @@ def _fill(values: FloatArray, wanted: BoolArray, raw: RawHistory, rule: GapRule)
     return total
 
 
-def _kept_points(
-    raw: RawHistory, rejected: BoolArray, rules: IngestRules
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Load points none of whose customers is rejected, and the others."""
+def _rejected_points(raw: RawHistory, rejected: BoolArray, rules: IngestRules) -> set[str]:
+    """Load points with a rejected customer."""
     points, load_point_of = raw.services.load_points, raw.services.load_point_of
     out = {load_point_of[raw.customers[i]] for i in np.flatnonzero(rejected)}
     share = rules.gaps.max_missing_share
@@ -238,9 +242,9 @@ def _kept_points(
     if out and rules.on_rejected == "error":
         raise LoadDataError(
             f"{len(out)} of {len(points)} load points have a customer with more than {share:.0%} of its "
-            "readings missing; repair or unlist them, or set on_rejected to 'drop'"
+            "readings missing; repair or unlist them, or set on_rejected"
         )
-    return tuple(p for p in points if p not in out), tuple(p for p in points if p in out)
+    return out
 
 
 def _sum_to_points(values: FloatArray, rows: IntArray, n: int) -> FloatArray:

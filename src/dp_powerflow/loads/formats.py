@@ -56,10 +56,10 @@ class MeterFormat:
     missing: tuple[str, ...] = ("", "NA", "NaN", "nan", "null", "NULL")
 
     def __post_init__(self) -> None:
-        _one_of("unit", self.unit, (*POWER_UNITS, *ENERGY_UNITS))
-        _one_of("interval_label", self.interval_label, ("start", "end"))
-        _one_of("positive", self.positive, ("consumption", "generation"))
-        _one_of("decimal", self.decimal, (".", ","))
+        one_of("unit", self.unit, (*POWER_UNITS, *ENERGY_UNITS))
+        one_of("interval_label", self.interval_label, ("start", "end"))
+        one_of("positive", self.positive, ("consumption", "generation"))
+        one_of("decimal", self.decimal, (".", ","))
         if len(self.delimiter) != 1 or self.delimiter == self.decimal:
             raise LoadDataError(
                 "the delimiter must be one character other than the decimal sign; use ';' with decimal commas"
@@ -112,11 +112,12 @@ def zone(name: str) -> ZoneInfo:
         ) from None
 
 
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    """Raise unless a declared word is one of those allowed; names the nearest."""
     if value in allowed:
         return
     near = get_close_matches(value, allowed, n=1, cutoff=0.3)
-    hint = f"did you mean '{near[0]}'" if near else "use one of " + ", ".join(f"'{a}'" for a in allowed)
-    raise LoadDataError(
-        f"{name} '{value}' is not known; {hint}?" if near else f"{name} '{value}' is not known; {hint}"
+    hint = (
+        f"did you mean '{near[0]}'?" if near else "use one of " + ", ".join(f"'{word}'" for word in allowed)
     )
+    raise LoadDataError(f"{name} '{value}' is not known; {hint}")

@@ -68,7 +68,7 @@ class IngestReport:
         """Sentences for the producer, totals only."""
         lines = [
             f"{self.n_customers} customers behind {self.n_load_points} load points, {self.n_days} days",
-            f"{self.n_rejected} load points left out for too many missing readings",
+            f"{self.n_rejected} load points rejected for too many missing readings",
             f"{self.n_suspect_unit} load points with a mean load outside the plausible range",
             f"{self.n_unlisted_customers} customers left out because the service map does not list them",
         ]

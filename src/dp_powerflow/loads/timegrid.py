@@ -201,11 +201,15 @@ def whole_days(
     """
     shift = 60 * step_minutes
     begin_s, end_s = (first_s - shift, last_s) if label_is_end else (first_s, last_s + shift)
-    tz = dt.UTC if wall else zone(time_zone)
-    begin, end = (_EPOCH + dt.timedelta(seconds=s) for s in (begin_s, end_s))
-    begin, end = begin.astimezone(tz), end.astimezone(tz)
-    first = begin.date() if begin.time() == dt.time() else begin.date() + dt.timedelta(days=1)
-    last = end.date() - dt.timedelta(days=1)
+    tz = zone(time_zone)
+    begin, end = (
+        moment.replace(tzinfo=tz) if wall else moment.astimezone(tz)
+        for moment in (_EPOCH + dt.timedelta(seconds=s) for s in (begin_s, end_s))
+    )
+    # compare instants, not clock times: a clock change can skip midnight
+    first, last = begin.date(), end.date() - dt.timedelta(days=1)
+    if _seconds(begin) > _seconds(dt.datetime.combine(first, dt.time(), tz)):
+        first += dt.timedelta(days=1)
     if last < first:
         raise LoadDataError("the file does not cover one whole local day; check the time zone and the stamps")
     return first, last

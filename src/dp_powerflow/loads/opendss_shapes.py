@@ -1,0 +1,155 @@
+"""OpenDSS load shapes in the OEDI layout: a folder with `loadshape_<load>.csv`, one value per line.
+
+The values are multipliers of the load's nominal power (the OEDI files peak at 1.0), so nominal kW must be
+declared; OpenDSS also knows shapes of actual kW (`useactual=yes`). A shape has no stamps: its days are
+taken as 24 hours each from a declared first day, without clock changes.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+
+from dp_powerflow.errors import LoadDataError
+from dp_powerflow.loads.checks import IngestRules, Quantity, RawHistory, check_history
+from dp_powerflow.loads.history import MINUTES_PER_DAY
+from dp_powerflow.loads.readings import ReadingCounts
+from dp_powerflow.loads.report import IngestResult
+from dp_powerflow.loads.services import ServiceMap
+from dp_powerflow.units import FloatArray
+
+_PREFIX = "loadshape_"
+
+
+def read_opendss_shapes(
+    folder: str | Path,
+    *,
+    first_day: dt.date,
+    nominal_kw: Mapping[str, float] | None,
+    nominal_kvar: Mapping[str, float] | None = None,
+    class_of: Mapping[str, str] | None = None,
+    step_minutes: int = 15,
+    rules: IngestRules | None = None,
+) -> IngestResult:
+    """Read all load shapes of a folder; every load is a load point and feeds the load of its name.
+
+    Parameters
+    ----------
+    folder
+        Holds `loadshape_<load>.csv`.
+    first_day
+        Day of the first value.
+    nominal_kw
+        Load → nominal power [kW], for every shape; names compare without case, as in OpenDSS. It is kept as
+        the public scale. None if the values are actual kW.
+    nominal_kvar
+        Load → nominal reactive power [kvar], if reactive loads are wanted; they follow the same multiplier.
+    class_of
+        Load → public class.
+    step_minutes
+        Time between values [min].
+    rules
+        Limits of the checks.
+    """
+    if step_minutes <= 0 or MINUTES_PER_DAY % step_minutes != 0:
+        raise LoadDataError(f"a step of {step_minutes} min does not divide a day; use 15, 30 or 60")
+    loads = _shape_files(Path(folder))
+    n_steps = MINUTES_PER_DAY // step_minutes
+    shapes = _read_all(loads, n_steps)
+    days = tuple(first_day + dt.timedelta(days=i) for i in range(shapes.shape[1]))
+    kw = None if nominal_kw is None else _for_each(loads, nominal_kw, "nominal kW")
+    kvar = None if nominal_kvar is None else _for_each(loads, nominal_kvar, "nominal kvar")
+    if kvar is not None and kw is None:
+        raise LoadDataError("nominal_kvar needs nominal_kw, because both follow one multiplier; declare both")
+    counts = _counts(shapes)
+    shapes[~np.isfinite(shapes)] = np.nan
+    quantities = []
+    if kvar is not None:
+        quantities.append(Quantity("reactive", shapes * kvar[:, None, None], counts))
+    if kw is not None:
+        shapes *= kw[:, None, None]
+    quantities.insert(0, Quantity("active", shapes, counts))
+    names = tuple(loads)
+    services = ServiceMap(
+        load_point_of={name: name for name in names},
+        node_of={name: name for name in names},
+        class_of={name: label for name, label in (class_of or {}).items() if name in loads},
+        scale_kw_of={} if kw is None else dict(zip(names, kw.tolist(), strict=True)),
+    )
+    no_jump = np.empty(0, dtype=np.int64)
+    raw = RawHistory(tuple(quantities), names, services, days, step_minutes, no_jump)
+    return check_history(raw, rules or IngestRules())
+
+
+def _shape_files(folder: Path) -> dict[str, Path]:
+    """Load → file, in the order of names."""
+    files = sorted(folder.glob(f"{_PREFIX}*.csv"))
+    if not files:
+        raise LoadDataError(
+            f"{folder} holds no file named {_PREFIX}<load>.csv; check the folder of the load shapes"
+        )
+    return {file.stem.removeprefix(_PREFIX): file for file in files}
+
+
+def _read_all(loads: dict[str, Path], n_steps: int) -> FloatArray:
+    """(load, day, step) values of all files."""
+    series: list[FloatArray] = []
+    for file in loads.values():
+        values = _read_one(file)
+        if values.size == 0 or values.size % n_steps != 0:
+            raise LoadDataError(
+                f"{file} has {values.size} values, not a whole number of days of {n_steps} steps; "
+                "check the step declared"
+            )
+        if series and values.size != series[0].size:
+            raise LoadDataError(
+                f"{file} has {values.size} values where others have {series[0].size}; "
+                "cut all to the same days"
+            )
+        series.append(values)
+    return np.array(series).reshape(len(loads), -1, n_steps)
+
+
+def _read_one(file: Path) -> FloatArray:
+    try:
+        table = pa_csv.read_csv(
+            file,
+            read_options=pa_csv.ReadOptions(column_names=["value"]),
+            convert_options=pa_csv.ConvertOptions(column_types={"value": pa.float64()}),
+        )
+    except (pa.ArrowInvalid, OSError):
+        # the message of Arrow would quote a value
+        raise LoadDataError(
+            f"{file} is not one number per line, without a header; export the load shape again"
+        ) from None
+    values: FloatArray = table.column(0).to_numpy()
+    return values
+
+
+def _for_each(loads: dict[str, Path], declared: Mapping[str, float], what: str) -> FloatArray:
+    by_name = {name.casefold(): value for name, value in declared.items()}
+    missing = sum(load.casefold() not in by_name for load in loads)
+    if missing:
+        raise LoadDataError(
+            f"{missing} of {len(loads)} load shapes have no {what}; declare it for every load"
+        )
+    return np.array([by_name[load.casefold()] for load in loads], dtype=np.float64)
+
+
+def _counts(shapes: FloatArray) -> ReadingCounts:
+    no_value, infinite = int(np.isnan(shapes).sum()), int(np.isinf(shapes).sum())
+    return ReadingCounts(
+        accepted=shapes.size - no_value - infinite,
+        no_value=no_value,
+        not_finite=infinite,
+        duplicated=0,
+        outside_days=0,
+        off_grid=0,
+        skipped_hour=0,
+        doubled_hour=0,
+    )
