@@ -7,7 +7,6 @@ guess would be silent.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from dp_powerflow.errors import LoadDataError
@@ -113,11 +112,10 @@ def zone(name: str) -> ZoneInfo:
 
 
 def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    """Raise unless a declared word is one of those allowed; names the nearest."""
-    if value in allowed:
-        return
-    near = get_close_matches(value, allowed, n=1, cutoff=0.3)
-    hint = (
-        f"did you mean '{near[0]}'?" if near else "use one of " + ", ".join(f"'{word}'" for word in allowed)
-    )
-    raise LoadDataError(f"{name} '{value}' is not known; {hint}")
+    """Raise unless a declared word is one of those allowed.
+
+    It lists them and suggests none: the nearest to "kWh" is "kW", which would be a wrong unit.
+    """
+    if value not in allowed:
+        words = ", ".join(f"'{word}'" for word in allowed)
+        raise LoadDataError(f"{name} '{value}' is not known; use one of {words}")

@@ -107,6 +107,8 @@ class MeterTable:
     def _not_numbers(self, numbers: tuple[str, ...]) -> LoadDataError:
         """Say how many cells are not numbers and where; reads the file again, as text."""
         generic = LoadDataError(f"{self.path} is not valid CSV text in UTF-8; export it again")
+        if not numbers:
+            return generic
         row = 1
         try:
             for batch in self._open_csv(dict.fromkeys(numbers, pa.string())):

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dp_powerflow.errors import LoadDataError
+from dp_powerflow.loads.checks import IngestRules, Quantity, RawHistory, check_history
+from dp_powerflow.loads.gaps import GapRule
+from dp_powerflow.loads.power_factor import PowerFactors, inductive
+from dp_powerflow.loads.readings import ReadingCounts
+from dp_powerflow.loads.services import ServiceMap, one_service_each, read_service_map
+from dp_powerflow.units import FloatArray
+
+DAYS = tuple(dt.date(2024, 1, 1) + dt.timedelta(days=i) for i in range(10))
+COUNTS = ReadingCounts(0, 0, 0, 0, 0, 0, 0, 0)
+NONE = np.empty(0, dtype=np.int64)
+
+
+def raw(values: FloatArray, services: ServiceMap | None = None, kvar: FloatArray | None = None) -> RawHistory:
+    customers = tuple(f"meter{i}" for i in range(len(values)))
+    quantities = [Quantity("active", values.copy(), COUNTS)]
+    quantities += [] if kvar is None else [Quantity("reactive", kvar.copy(), COUNTS)]
+    return RawHistory(tuple(quantities), customers, services or one_service_each(customers), DAYS, 60, NONE)
+
+
+@pytest.fixture
+def values() -> FloatArray:
+    return np.random.default_rng(8).uniform(0.5, 1.5, (3, 10, 24))
+
+
+def test_negative_and_zero_readings_are_counted_and_raised_to_the_floor(values: FloatArray) -> None:
+    values[0, 2, 10:14] = -0.7  # midday export behind a net meter
+    values[1, 3, 5] = 0.0
+    values[2, 4, 6] = 0.02
+    result = check_history(raw(values), IngestRules(floor_kw=0.05))
+    column = result.report.columns[0]
+    assert (column.negative, column.zero, column.floored) == (4, 1, 6)
+    assert result.report.negative_by_customer.tolist() == [4, 0, 0]
+    np.testing.assert_array_equal(result.history.load_kw, np.maximum(values, 0.05))
+
+
+def test_export_of_one_customer_is_set_off_against_its_neighbours_before_the_floor(
+    values: FloatArray,
+) -> None:
+    values[0, 0, 12] = -0.4
+    services = ServiceMap({"meter0": "A", "meter1": "A", "meter2": "B"})
+    result = check_history(raw(values, services), IngestRules())
+    assert result.history.load_kw[0, 0, 12] == pytest.approx(values[1, 0, 12] - 0.4)
+    assert result.report.columns[0].floored == 0
+
+
+def test_too_many_gaps_reject_the_load_point_as_declared(values: FloatArray) -> None:
+    values[1, :2] = np.nan
+    dropped = check_history(raw(values), IngestRules())
+    assert dropped.history.load_points == ("meter0", "meter2")
+    assert dropped.report.n_rejected == 1
+    assert dropped.report.missing_by_customer.tolist() == [0, 48, 0]
+    np.testing.assert_array_equal(dropped.history.load_kw, values[[0, 2]])
+    kept = check_history(raw(values), IngestRules(on_rejected="placeholder", placeholder_kw=0.3))
+    assert kept.history.load_points == ("meter0", "meter1", "meter2")
+    np.testing.assert_array_equal(kept.history.load_kw[1], 0.3)
+    filled = check_history(raw(values), IngestRules(gaps=GapRule(max_missing_share=0.2)))
+    assert filled.report.n_rejected == 0
+    assert filled.report.columns[0].filled.similar_day == 48
+    with pytest.raises(LoadDataError, match="1 of 3 load points"):
+        check_history(raw(values), IngestRules(on_rejected="error"))
+    with pytest.raises(LoadDataError, match="every load point"):
+        check_history(raw(np.full_like(values, np.nan)), IngestRules())
+
+
+def test_gaps_in_the_reactive_readings_reject_as_well(values: FloatArray) -> None:
+    kvar = values - 1.0
+    kvar[2, :5] = np.nan
+    result = check_history(raw(values, kvar=kvar), IngestRules())
+    assert result.history.load_points == ("meter0", "meter1")
+    assert result.history.load_kvar is not None
+    np.testing.assert_array_equal(result.history.load_kvar, kvar[:2])
+
+
+def test_one_meter_in_another_unit_is_caught_by_its_public_scale(values: FloatArray) -> None:
+    names = ("meter0", "meter1", "meter2")
+    services = ServiceMap(dict(zip(names, names, strict=True)), scale_kw_of=dict.fromkeys(names, 10.0))
+    values[1] *= 1000
+    with pytest.raises(LoadDataError, match="1 of 3 load points is far above its public scale"):
+        check_history(raw(values, services), IngestRules())
+    result = check_history(raw(values, services), IngestRules(on_suspect_unit="keep"))
+    assert result.report.suspect_load_points == ("meter1",)
+    assert result.report.n_suspect_unit == 1
+
+
+def test_an_empty_house_is_reported_and_does_not_stop_the_rest(values: FloatArray) -> None:
+    names = ("meter0", "meter1", "meter2")
+    services = ServiceMap(dict(zip(names, names, strict=True)), scale_kw_of=dict.fromkeys(names, 10.0))
+    values[1] /= 1000
+    assert check_history(raw(values, services), IngestRules()).report.suspect_load_points == ("meter1",)
+
+
+def test_the_report_prints_counts_and_no_names_or_readings(values: FloatArray) -> None:
+    values[0, 0, 0] = -7.654321
+    values[1, :3] = np.nan
+    report = check_history(raw(values), IngestRules()).report
+    for text in (repr(report), "\n".join(report.summary())):
+        assert "meter" not in text
+        assert "7.65" not in text
+    assert "1 load points rejected" in "\n".join(report.summary())
+    assert "1 negative and 0 zero" in "\n".join(report.summary())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"floor_kw": 0.0},
+        {"floor_kw": float("nan")},
+        {"placeholder_kw": -1.0},
+        {"plausible_kw": (2.0, 1.0)},
+        {"plausible_share": (-1.0, 1.0)},
+        {"on_rejected": "ignore"},
+        {"on_suspect_unit": "ignore"},
+    ],
+)
+def test_rules_that_make_no_sense_are_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(LoadDataError):
+        IngestRules(**changes)  # type: ignore[arg-type]
+
+
+def test_a_service_map_is_read_with_its_public_facts(tmp_path: Path) -> None:
+    path = tmp_path / "services.csv"
+    path.write_text(
+        "customer,load_point,node,class,scale_kw\n"
+        "c1,house,S1a,residential,9\nc2,flats,,residential,\nc3,flats,,,30.5\n"
+    )
+    services = read_service_map(path)
+    assert services.load_point_of == {"c1": "house", "c2": "flats", "c3": "flats"}
+    assert services.load_points == ("house", "flats")
+    assert services.node_of == {"house": "S1a"}
+    assert services.class_of == {"house": "residential", "flats": "residential"}
+    assert services.scale_kw_of == {"house": 9.0, "flats": 30.5}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "no column 'customer'"),
+        ("customer\nc1\n", "no column 'load_point'"),
+        ("customer,load_point\n", "no customer"),
+        ("customer,load_point\nsecretmeter,\n", "row 2 .* lacks"),
+        ("customer,load_point\nsecretmeter,A\nsecretmeter,B\n", "row 3 .* repeats"),
+        ("customer,load_point,node\nc1,A,x\nc2,A,y\n", "row 3 .* contradicts an earlier 'node'"),
+        ("customer,load_point,scale_kw\nc1,A,big\n", "not a number"),
+        ("customer,load_point,scale_kw\nc1,A,-4\n", "positive number of kW"),
+        ("customer,load_point,scale_kw\nc1,A,4\nc2,B,\n", "1 of 2 load points have no public scale"),
+    ],
+)
+def test_a_bad_service_map_is_refused(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "services.csv"
+    path.write_text(text)
+    with pytest.raises(LoadDataError, match=says) as caught:
+        read_service_map(path)
+    assert "secretmeter" not in str(caught.value)
+
+
+def test_a_service_map_that_does_not_exist_or_names_strangers_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LoadDataError, match="cannot be read"):
+        read_service_map(tmp_path / "none.csv")
+    with pytest.raises(LoadDataError, match="class_of lists 1 load points without a customer"):
+        ServiceMap({"c1": "A"}, class_of={"B": "residential"})
+
+
+def test_power_factors_go_by_public_class() -> None:
+    factors = inductive({"residential": 0.8}, default=1.0)
+    np.testing.assert_allclose(
+        factors.tan_theta(("residential", None, "unlisted")), [0.75, 0.0, 0.0], atol=1e-12
+    )
+    assert PowerFactors().tan_theta((None,))[0] == pytest.approx(np.tan(np.arccos(0.95)))
+    capacitive = PowerFactors({"office": -45.0})
+    assert capacitive.tan_theta(("office",))[0] == pytest.approx(-1.0)
+
+
+def test_impossible_power_factors_are_refused() -> None:
+    with pytest.raises(LoadDataError, match="−90 and 90"):
+        PowerFactors({"a": 90.0})
+    with pytest.raises(LoadDataError, match="above 0"):
+        inductive({"a": 0.0})
