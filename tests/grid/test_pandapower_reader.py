@@ -1,0 +1,578 @@
+"""pandapower nets and SimBench codes, against pandapower's own power flow."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import importlib.util
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dp_powerflow.errors import FeederError, MissingExtraError
+from dp_powerflow.grid.checks import check_feeder, islanded_nodes
+from dp_powerflow.grid.feeder import Feeder, Line
+from dp_powerflow.grid.islands import without_islands
+from dp_powerflow.grid.pandapower import read_pandapower, read_pandapower_file, read_simbench
+from dp_powerflow.grid.reduction import Network
+from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.units import ComplexArray
+
+needs_pandapower = pytest.mark.skipif(
+    importlib.util.find_spec("pandapower") is None, reason="pandapower is not installed (extra 'pandapower')"
+)
+needs_simbench = pytest.mark.skipif(
+    importlib.util.find_spec("simbench") is None, reason="simbench is not installed (extra 'pandapower')"
+)
+pytestmark = needs_pandapower
+
+SIMBENCH = ("1-MV-rural--0-sw", "1-LV-rural1--0-sw")
+EXAMPLES = ("village", "cigre_mv", "oberrhein", "multivoltage")
+ALL = (*EXAMPLES, *(pytest.param(code, marks=needs_simbench) for code in SIMBENCH))
+
+
+@contextmanager
+def quiet() -> Iterator[Any]:
+    """pandapower, without what it deprecates in itself."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore", FutureWarning)
+        yield importlib.import_module("pandapower")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A feeder, and pandapower's power flow of the net it was read from.
+
+    v : complex (node,) voltages [p.u.].
+    drawn, fed : complex (node,) powers of loads and of generation, from the result tables [p.u.].
+    """
+
+    net: Any
+    feeder: Feeder
+    v: ComplexArray
+    drawn: ComplexArray
+    fed: ComplexArray
+
+    @property
+    def s(self) -> ComplexArray:
+        return self.fed - self.drawn
+
+
+@pytest.fixture(scope="module")
+def case() -> Callable[[str], Case]:
+    cases: dict[str, Case] = {}
+
+    def get(name: str) -> Case:
+        if name not in cases:
+            cases[name] = make_case(name)
+        return cases[name]
+
+    return get
+
+
+def make_case(name: str) -> Case:
+    if name in SIMBENCH:
+        feeder = read_simbench(name)
+        return solved(feeder.origin.net, feeder)  # type: ignore[attr-defined]
+    makers = {"village": village, "cigre_mv": cigre_mv, "oberrhein": oberrhein, "multivoltage": multivoltage}
+    net = makers[name]()
+    return solved(net, read_pandapower(net, name=name))
+
+
+def solved(net: Any, feeder: Feeder) -> Case:
+    net = copy.deepcopy(net)
+    with quiet() as pandapower:
+        pandapower.runpp(
+            net,
+            calculate_voltage_angles=True,
+            numba=False,
+            tolerance_mva=1e-9,
+            max_iteration=50,
+            voltage_depend_loads=False,
+        )
+    node_of_bus = {bus: feeder.node_index[node] for bus, node in feeder.origin.node_of_bus.items()}  # type: ignore[attr-defined]
+    v = np.full(len(feeder.nodes), np.nan, dtype=complex)
+    for index, line in zip(net.line.index[net.line.in_service], lines_of(feeder, net), strict=True):
+        if line is not None:  # the only place that shows the voltage of an open end
+            row = net.res_line.loc[index]
+            ends = [phasor(row.vm_from_pu, row.va_from_degree), phasor(row.vm_to_pu, row.va_to_degree)]
+            v[list(line.nodes)] = ends[: len(line.nodes)]
+    for trafo in net.trafo3w.itertuples():
+        star = net.res_trafo3w.loc[trafo.Index]
+        v[feeder.node_index[f"star({trafo.name}).1"]] = phasor(star.vm_internal_pu, star.va_internal_degree)
+    for bus, node in node_of_bus.items():
+        v[node] = phasor(net.res_bus.vm_pu[bus], net.res_bus.va_degree[bus])
+    drawn, fed = np.zeros((2, len(feeder.nodes)), dtype=complex)
+    for kinds, total in [(("load", "asymmetric_load", "motor"), drawn), (("sgen", "gen"), fed)]:
+        for kind in kinds:
+            for row in net[kind][net[kind].in_service].itertuples():
+                power = net[f"res_{kind}"].loc[row.Index]
+                total[node_of_bus[row.bus]] += complex(power.p_mw, power.q_mvar) / feeder.base_mva
+    for row in net.ward.itertuples():
+        drawn[node_of_bus[row.bus]] += complex(row.ps_mw, row.qs_mvar) / feeder.base_mva
+    return Case(net, feeder, v, drawn, fed)
+
+
+def phasor(vm_pu: float, va_degree: float) -> complex:
+    return complex(vm_pu * np.exp(1j * np.deg2rad(va_degree)))
+
+
+def lines_of(feeder: Feeder, net: Any) -> list[Line | None]:
+    """The record of every line in service of the net, None where it is dead."""
+    named = {line.name: line for line in feeder.lines}
+    in_service = net.line[net.line.in_service]
+    return [
+        named.get(name, named.get(f"line {k}"))
+        for k, name in zip(in_service.index, in_service.name, strict=True)
+    ]
+
+
+# ------------------------------------------------------------------------------------------------- nets
+
+
+def village() -> Any:
+    return copy.deepcopy(make_village())
+
+
+@functools.cache
+def make_village() -> Any:
+    """20 kV to 0.4 kV with one of nearly everything, every load and generator of constant power."""
+    with quiet() as pp:
+        net = pp.create_empty_network(sn_mva=7.0)
+        grid, bar, twin, far, tip, dead, low, house = (
+            pp.create_bus(net, vn_kv=kv, name=name)
+            for kv, name in [
+                (20.0, "grid"), (20.0, "bar"), (20.0, "bar"), (20.0, "far"), (20.0, "tip"),
+                (20.0, "dead"), (0.4, "low"), (0.4, "house"),
+            ]
+        )  # fmt: skip
+        net.bus.loc[dead, "in_service"] = False
+        pp.create_ext_grid(net, grid, vm_pu=1.02, va_degree=3.0)
+        cable = {"r_ohm_per_km": 0.3, "x_ohm_per_km": 0.12, "c_nf_per_km": 250.0, "max_i_ka": 0.3}
+        pp.create_line_from_parameters(net, grid, bar, 1.5, **cable, parallel=2, g_us_per_km=1.5, name="a")
+        pp.create_line_from_parameters(net, twin, far, 2.5, **cable, df=0.7, name="b")
+        half_open = pp.create_line_from_parameters(net, far, tip, 0.8, **cable, name="c")
+        pp.create_line_from_parameters(net, bar, tip, 0.9, **cable)
+        pp.create_line_from_parameters(net, far, dead, 0.4, **cable, name="e")
+        pp.create_line_from_parameters(net, far, bar, 0.4, **cable, in_service=False, name="f")
+        pp.create_line_from_parameters(net, low, house, 0.1, **{**cable, "c_nf_per_km": 0.0}, name="g")
+        pp.create_switch(net, bar, twin, et="b")
+        pp.create_switch(net, tip, half_open, et="l", closed=False)
+        pp.create_switch(net, far, tip, et="b", z_ohm=0.05, name="coupler")
+        trafo = pp.create_transformer(net, far, low, "0.63 MVA 20/0.4 kV", name="t")
+        net.trafo.loc[trafo, ["tap_pos", "tap_changer_type"]] = [-2, "Ratio"]
+        pp.create_shunt(net, far, q_mvar=-0.2, p_mw=0.01)
+        pp.create_ward(net, tip, ps_mw=0.05, qs_mvar=0.02, pz_mw=0.03, qz_mvar=-0.01)
+        pp.create_load(net, house, p_mw=0.06, q_mvar=0.02, scaling=1.5, name="home")
+        pp.create_load(net, twin, p_mw=0.4, q_mvar=0.1)
+        pp.create_load(net, grid, p_mw=1.0, q_mvar=0.5, name="at the source")
+        pp.create_load(net, tip, p_mw=9.0, q_mvar=9.0, in_service=False)
+        pp.create_asymmetric_load(net, house, p_a_mw=0.01, p_b_mw=0.02, q_c_mvar=0.003, scaling=0.5)
+        pp.create_motor(net, low, 0.03, 0.9, efficiency_percent=92.0, loading_percent=70.0)
+        pp.create_sgen(net, house, p_mw=0.02, sn_mva=0.03, type="PV", name="roof")
+        pp.create_sgen(net, far, p_mw=0.3, q_mvar=0.05, type="WP", scaling=0.5)
+    return net
+
+
+def cigre_mv() -> Any:
+    with quiet():
+        return importlib.import_module("pandapower.networks").create_cigre_network_mv(with_der="pv_wind")
+
+
+def oberrhein() -> Any:
+    """Two external grids, 110/20 kV, open line switches."""
+    with quiet():
+        return importlib.import_module("pandapower.networks").mv_oberrhein()
+
+
+def multivoltage() -> Any:
+    """380 to 0.4 kV, a three-winding transformer; extended wards are off, the generator holds no voltage."""
+    with quiet() as pp:
+        net = importlib.import_module("pandapower.networks").example_multivoltage()
+        net.xward.in_service = False
+        net.gen.in_service = False
+        for gen in net.gen.itertuples():
+            pp.create_sgen(net, gen.bus, p_mw=gen.p_mw, q_mvar=20.0)
+    return net
+
+
+def two_buses() -> Any:
+    return copy.deepcopy(make_two_buses())
+
+
+@functools.cache
+def make_two_buses() -> Any:
+    with quiet() as pp:
+        net = pp.create_empty_network()
+        near, far = (pp.create_bus(net, vn_kv=20.0, name=name) for name in ("near", "far"))
+        pp.create_ext_grid(net, near, vm_pu=1.01)
+        pp.create_line_from_parameters(net, near, far, 2.0, 0.3, 0.4, 100.0, 0.3, name="only")
+        pp.create_load(net, far, p_mw=0.9, q_mvar=0.3, name="farm")
+    return net
+
+
+# --------------------------------------------------------------------------------- network and injections
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_currents_of_pandapowers_solution_balance_at_every_node(
+    name: str, case: Callable[[str], Case]
+) -> None:
+    c = case(name)
+    mismatch = (c.v * np.conj(c.feeder.y @ c.v) - c.s)[c.feeder.energised]
+    assert np.max(np.abs(mismatch)) < 1e-9
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_loads_and_generation_are_those_of_pandapower(name: str, case: Callable[[str], Case]) -> None:
+    c = case(name)
+    kw_peak = np.array([pv.kw_peak for pv in c.feeder.pv])
+    at = c.feeder.energised
+    np.testing.assert_allclose(-c.feeder.nominal_injection[at], c.drawn[at], atol=1e-12)
+    if len(kw_peak):
+        fed = c.feeder.pv_shares @ kw_peak / (1000 * c.feeder.base_mva)
+        np.testing.assert_allclose(fed[at], c.fed.real[at], atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_reduced_network_has_the_voltages_of_pandapower(name: str, case: Callable[[str], Case]) -> None:
+    c = case(name)
+    network = Network(c.feeder)
+    impedance = np.linalg.inv(network.y)
+    s = c.s[network.retained]
+    v = -impedance @ network.b
+    for _ in range(300):
+        v = impedance @ (np.conj(s / v) - network.b)
+    assert np.max(np.abs(network.all_nodes(v) - c.v)) < 1e-7
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_feeder_passes_the_checks_and_names_are_unique(name: str, case: Callable[[str], Case]) -> None:
+    feeder = case(name).feeder
+    check_feeder(feeder)
+    for names in (feeder.nodes, [load.name for load in feeder.loads], [pv.name for pv in feeder.pv]):
+        assert len(set(names)) == len(names)
+    assert [name for name in feeder.nodes if name.startswith("emf(")] == list(feeder.nodes[feeder.slack[0] :])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_nominal_angles_are_multiples_of_30_next_to_the_solution(
+    name: str, case: Callable[[str], Case]
+) -> None:
+    c = case(name)
+    nominal = c.feeder.nominal_angle_deg
+    assert np.all(nominal % 30.0 == 0.0)
+    assert np.max(np.abs(np.angle(c.v * np.exp(-1j * np.deg2rad(nominal)), deg=True))) < 25.0
+
+
+def test_admittance_of_a_line_is_that_of_its_ohms() -> None:
+    feeder = read_pandapower(two_buses(), name="two", base_mva=0.5)
+    base_siemens = 0.5 / (20.0 / np.sqrt(3)) ** 2
+    series = 1 / (2.0 * (0.3 + 0.4j)) / base_siemens
+    half_shunt = 0.5j * 2 * np.pi * 50 * 2.0 * 100e-9 / base_siemens
+    expected = np.array([[series + half_shunt, -series], [-series, series + half_shunt]])
+    np.testing.assert_allclose(feeder.y.toarray(), expected, rtol=1e-12)
+    assert feeder.nodes == ("far.1", "emf(near).1")
+    assert feeder.nominal_load == pytest.approx(np.array([0.3 + 0.1j]) / 0.5)
+    assert [load.kw for load in feeder.loads] == [pytest.approx(900.0)]
+    np.testing.assert_allclose(feeder.base_kv, 20.0 / np.sqrt(3))
+    assert feeder.v_slack == pytest.approx([1.01])
+
+
+@pytest.mark.parametrize("name", ["village", "oberrhein"])
+def test_a_lines_primitive_is_what_taking_it_out_of_service_removes(
+    name: str, case: Callable[[str], Case]
+) -> None:
+    c = case(name)
+    index = c.net.line.index[c.net.line.in_service]
+    checked = 0
+    for k, line in list(zip(index, lines_of(c.feeder, c.net), strict=True))[
+        :: 1 if name == "village" else 45
+    ]:
+        assert line is not None
+        opened = copy.deepcopy(c.net)
+        opened.line.loc[k, "in_service"] = False
+        without = read_pandapower(opened, name=name)
+        common = [node for node in c.feeder.nodes if node in without.node_index]
+        before = c.feeder.y.toarray()
+        embedded = np.zeros_like(before)
+        embedded[np.ix_(line.nodes, line.nodes)] = line.primitive
+        rows = [c.feeder.node_index[node] for node in common]
+        after = without.y.toarray()[np.ix_(*[[without.node_index[node] for node in common]] * 2)]
+        np.testing.assert_allclose(
+            (before - embedded)[np.ix_(rows, rows)], after, atol=1e-10 * np.abs(before).max()
+        )
+        checked += 1
+    assert checked >= 4
+
+
+@pytest.mark.parametrize(("name", "factor"), [("village", 1.3), ("cigre_mv", 0.9), ("oberrhein", 1.01)])
+def test_line_change_equals_scaling_the_length_in_pandapower(
+    name: str, factor: float, case: Callable[[str], Case]
+) -> None:
+    c = case(name)
+    network = Network(c.feeder)
+    index = c.net.line.index[c.net.line.in_service]
+    pairs = list(zip(index, lines_of(c.feeder, c.net), strict=True))
+    for k, line in pairs[:: max(1, len(pairs) // 4)]:
+        assert line is not None
+        longer = copy.deepcopy(c.net)
+        longer.line.loc[k, "length_km"] *= factor
+        changed = Network(read_pandapower(longer, name=name))
+        series = np.array([[1.0, -1.0], [-1.0, 1.0]]) * -line.primitive[0, 1]
+        shunt = line.primitive - series
+        update = network.line_change(line, series / factor + shunt * factor - line.primitive)
+        for low_rank, again, before in [
+            (update.change_of_y(), changed.y, network.y),
+            (update.change_of_b(c.feeder.v_slack), changed.b, network.b),
+        ]:
+            assert np.max(np.abs(before + low_rank - again)) < 1e-9 * np.max(np.abs(again))
+        if np.max(np.abs(changed.y - network.y)) > 1e-6 * np.max(np.abs(network.y)):
+            miss = np.max(np.abs(network.y + update.change_of_y() - changed.y))
+            assert miss < 1e-6 * np.max(np.abs(changed.y - network.y))
+        assert line.length_m == pytest.approx(1000 * c.net.line.length_km[k])
+
+
+# ---------------------------------------------------------------------------------- what becomes of what
+
+
+def test_village_is_translated_element_by_element(case: Callable[[str], Case]) -> None:
+    feeder = case("village").feeder
+    assert set(feeder.nodes) == {
+        "bus 1.1", "far.1", "tip.1", "low.1", "house.1", "open(c).1", "open(e).1", "emf(grid).1",
+    }  # fmt: skip
+    assert [line.name for line in feeder.lines] == ["a", "b", "c", "line 3", "e", "g", "coupler"]
+    assert [line.is_switch for line in feeder.lines] == [False] * 6 + [True]
+    assert {load.name: pytest.approx(load.kw) for load in feeder.loads} == {
+        "home": 90.0,
+        "load 1": 400.0,
+        "asymmetric_load 0": 15.0,
+        "motor 0": 30 / 0.92 * 0.7,
+        "ward 0": 50.0,
+    }
+    assert {pv.name: (pv.kva, pv.kw_peak) for pv in feeder.pv} == {
+        "roof": pytest.approx((30.0, 20.0)),
+        "sgen 1": pytest.approx((abs(150 + 25j), 150.0)),
+    }
+    assert [(tap.transformer, tap.winding) for tap in feeder.taps] == [("t", 1)]
+    assert feeder.taps[0].ratio == pytest.approx(0.95)
+    notes = "; ".join(feeder.notes)
+    for part in (
+        "balanced single-phase equivalent",
+        "1 elements (load) stand on the bus of a source",
+        "2 of 5 loads are motors or wards",
+        "1 unbalanced",
+        "1 of 2 generating units are not called PV",
+        "1 of 2 generating units state a reactive power",
+        "1 buses are joined",
+    ):
+        assert part in notes
+
+
+def test_reading_leaves_the_net_as_it_is() -> None:
+    net = village()
+    with quiet() as pandapower:
+        before = pandapower.to_json(net)
+        read_pandapower(net, name="village")
+        assert pandapower.to_json(net) == before
+
+
+def test_per_unit_quantities_scale_with_the_base() -> None:
+    one, ten = (read_pandapower(village(), name="village", base_mva=base) for base in (1.0, 10.0))
+    np.testing.assert_allclose(one.y.toarray(), 10 * ten.y.toarray(), rtol=1e-12)
+    np.testing.assert_allclose(one.nominal_injection, 10 * ten.nominal_injection, rtol=1e-12)
+    assert (one.base_mva, ten.base_mva) == (3.0, 30.0)
+
+
+def test_loads_that_depend_on_voltage_become_constant_power_and_are_counted() -> None:
+    net = two_buses()
+    net.load["const_z_p_percent"] = 40.0
+    feeder = read_pandapower(net, name="two")
+    assert "1 of 1 loads are not constant power in the net and became so" in feeder.notes
+    np.testing.assert_allclose(feeder.y.toarray(), read_pandapower(two_buses(), name="two").y.toarray())
+
+
+def test_generators_keep_their_power_and_lose_their_control() -> None:
+    net = two_buses()
+    with quiet() as pp:
+        pp.create_gen(net, 1, p_mw=0.6, vm_pu=1.0, sn_mva=0.8)
+    feeder = read_pandapower(net, name="two")
+    assert [(pv.kva, pv.kw_peak) for pv in feeder.pv] == [pytest.approx((800.0, 600.0))]
+    assert any("1 of 1 generating units hold a voltage" in note for note in feeder.notes)
+
+
+def test_a_generator_that_is_slack_is_a_source() -> None:
+    net, plain = two_buses(), two_buses()
+    net.ext_grid.in_service = False
+    with quiet() as pp:
+        pp.create_gen(net, 0, p_mw=0.0, vm_pu=1.01, slack=True)
+    feeder, reference = read_pandapower(net, name="gen"), read_pandapower(plain, name="grid")
+    assert (feeder.nodes, feeder.pv) == (reference.nodes, ())
+    assert feeder.v_slack == pytest.approx(reference.v_slack)
+    np.testing.assert_allclose(feeder.y.toarray(), reference.y.toarray())
+
+
+def test_extended_wards_keep_their_shunt_and_power() -> None:
+    net, plain = two_buses(), two_buses()
+    with quiet() as pp:
+        pp.create_xward(net, 1, 0.1, 0.05, 0.2, -0.1, 1.0, 2.0, 1.0)
+        pp.create_ward(plain, 1, 0.1, 0.05, 0.2, -0.1)
+    extended, ward = read_pandapower(net, name="x"), read_pandapower(plain, name="w")
+    np.testing.assert_allclose(extended.y.toarray(), ward.y.toarray(), rtol=1e-14)
+    np.testing.assert_allclose(extended.nominal_injection, ward.nominal_injection, rtol=1e-14)
+    assert any("1 extended wards lose" in note for note in extended.notes)
+
+
+def test_storage_is_left_out_and_counted() -> None:
+    net = two_buses()
+    with quiet() as pp:
+        pp.create_storage(net, 1, p_mw=0.1, max_e_mwh=1.0)
+    feeder = read_pandapower(net, name="two")
+    assert "1 storage units are left out" in feeder.notes
+    assert len(feeder.loads) == 1
+
+
+def test_a_line_bridged_by_a_switch_keeps_only_its_charging() -> None:
+    net = two_buses()
+    with quiet() as pp:
+        end = pp.create_bus(net, vn_kv=20.0, name="end")
+        pp.create_line_from_parameters(net, 1, end, 1.0, 0.3, 0.4, 100.0, 0.3, name="bridged")
+        pp.create_switch(net, 1, end, et="b")
+    line = read_pandapower(net, name="two").lines[1]
+    base_siemens = 1.0 / (20.0 / np.sqrt(3)) ** 2
+    assert line.nodes == (0,)
+    np.testing.assert_allclose(line.primitive, [[2j * np.pi * 50 * 100e-9 / base_siemens]], rtol=1e-9)
+
+
+def test_coordinates_are_those_of_the_net(case: Callable[[str], Case]) -> None:
+    feeder = case("oberrhein").feeder
+    declared = {node.rsplit(".", 1)[0] for node in feeder.origin.node_of_bus.values()}  # type: ignore[attr-defined]
+    assert set(feeder.coordinates) == declared
+    assert all(7.0 < x < 9.0 and 48.0 < y < 50.0 for x, y in feeder.coordinates.values())
+
+
+@needs_simbench
+def test_simbench_loads_carry_their_profile_as_class(case: Callable[[str], Case]) -> None:
+    feeder = case("1-LV-rural1--0-sw").feeder
+    net = feeder.origin.net  # type: ignore[attr-defined]
+    assert [load.label for load in feeder.loads] == net.load.profile.tolist()
+    assert sum(load.kw for load in feeder.loads) == pytest.approx(1000 * net.load.p_mw.sum())
+
+
+def test_a_saved_net_is_the_same_feeder(tmp_path: Path) -> None:
+    net = village()
+    with quiet() as pandapower:
+        pandapower.to_json(net, str(tmp_path / "village.json"))
+    feeder = open_feeder(tmp_path / "village.json")
+    direct = read_pandapower(net, name="village")
+    assert (feeder.name, feeder.nodes, feeder.loads) == ("village", direct.nodes, direct.loads)
+    np.testing.assert_allclose(feeder.y.toarray(), direct.y.toarray(), rtol=1e-12)
+
+
+# ------------------------------------------------------------------------------------------- bad input
+
+
+def test_unsupplied_buses_are_kept_for_the_check_to_name() -> None:
+    net = two_buses()
+    with quiet() as pp:
+        lone, other = (pp.create_bus(net, vn_kv=20.0, name=name) for name in ("lone", "other"))
+        pp.create_line_from_parameters(net, lone, other, 1.0, 0.3, 0.4, 100.0, 0.3, name="lost")
+        loose = pp.create_line_from_parameters(net, 1, other, 1.0, 0.3, 0.4, 0.0, 0.3, name="loose")
+        pp.create_switch(net, 1, loose, et="l", closed=False)
+        pp.create_load(net, other, p_mw=0.1)
+    feeder = read_pandapower(net, name="two")
+    assert islanded_nodes(feeder) == ["lone.1", "other.1", "open(loose).1"]
+    with pytest.raises(FeederError, match=r"3 nodes are islanded.*lone\.1"):
+        check_feeder(feeder)
+    kept = without_islands(feeder)
+    assert any("with 1 loads, 0 PV systems and 2 lines on them" in note for note in kept.notes)
+    np.testing.assert_allclose(kept.y.toarray(), read_pandapower(two_buses(), name="two").y.toarray())
+
+
+def broken_by(change: Callable[[Any, Any], None]) -> Any:
+    net = two_buses()
+    with quiet() as pp:
+        change(pp, net)
+    return net
+
+
+def set_value(kind: str, column: str, value: Any) -> Callable[[Any, Any], None]:
+    def change(_: Any, net: Any) -> None:
+        net[kind].loc[0, column] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (set_value("ext_grid", "in_service", False), "no voltage source; add an external grid"),
+        (set_value("bus", "in_service", False), "no voltage source; add an external grid"),
+        (set_value("load", "bus", 99), "load 'farm' is on bus 99, which the net does not have; correct"),
+        (set_value("line", "to_bus", 99), "line 'only' is on bus 99"),
+        (set_value("line", "length_km", 0.0), "zero impedance; give it a small one"),
+        (set_value("load", "p_mw", np.nan), "load 'farm' has no finite power"),
+        (lambda _, net: net.bus.drop(net.bus.index, inplace=True), "has no bus"),
+        (
+            lambda _, net: net.bus.loc.__setitem__((1, "in_service"), False),
+            "load 'farm' is in service, but its bus 'far' is not; put the bus into service",
+        ),
+        (lambda pp, net: pp.create_sgen(net, 1, p_mw=-0.1), "sgen 'sgen 0' draws power; make it a load"),
+        (
+            lambda pp, net: pp.create_dcline(net, 0, 1, 0.1, 1.0, 0.0, 1.0, 1.0),
+            "1 elements of kind dcline in service.*replace them",
+        ),
+        (lambda pp, net: pp.create_ext_grid(net, 0, vm_pu=0.9), "pandapower rejects the net.*setpoints"),
+    ],
+)  # fmt: skip
+def test_a_bad_net_is_refused_with_a_sentence(change: Callable[[Any, Any], None], sentence: str) -> None:
+    with pytest.raises(FeederError, match=sentence) as refused:
+        read_pandapower(broken_by(change), name="two")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1, 2]", "{}", "\x00\xff"])
+def test_a_file_that_is_no_net_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "net.json"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(FeederError, match=r"net\.json is not a pandapower net; save it again"):
+        read_pandapower_file(path)
+
+
+def test_a_file_without_proper_tables_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "net.json"
+    path.write_text('{"bus": 3}')
+    with pytest.raises(FeederError, match="no proper table 'bus'; load it with"):
+        read_pandapower_file(path)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FeederError, match=r"there is no file .*nowhere\.json"):
+        read_pandapower_file(tmp_path / "nowhere.json")
+
+
+@needs_simbench
+def test_an_unknown_simbench_code_names_its_neighbours() -> None:
+    with pytest.raises(FeederError, match=r"'1-MV-rurall--0-sw' is not a SimBench code.*1-MV-rural--0-sw"):
+        read_simbench("1-MV-rurall--0-sw")
+
+
+def test_a_missing_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = two_buses()
+    monkeypatch.setitem(sys.modules, "pandapower", None)
+    monkeypatch.setitem(sys.modules, "simbench", None)
+    for read in (
+        lambda: read_pandapower(net, name="two"),
+        lambda: read_pandapower_file(Path("net.json")),
+        lambda: read_simbench("1-MV-rural--0-sw"),
+    ):
+        with pytest.raises(MissingExtraError, match=r"pip install 'dp-powerflow\[pandapower\]'"):
+            read()
