@@ -1,0 +1,62 @@
+"""What an estimator returns, and the free post-processing all of them share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dp_powerflow.units import FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianEstimate:
+    """A released Gaussian of log load.
+
+    Parameters
+    ----------
+    mean
+        (step,) [log kW].
+    covariance
+        (step, step), symmetric positive definite.
+    """
+
+    mean: FloatArray
+    covariance: FloatArray
+
+
+def positive_part(matrix: FloatArray, floor: float) -> FloatArray:
+    """Nearest symmetric matrix (Frobenius) with eigenvalues at least `floor`; any finite matrix will do."""
+    symmetric = (matrix + matrix.T) / 2
+    values, vectors = np.linalg.eigh(symmetric)
+    result: FloatArray = (vectors * np.maximum(values, floor)) @ vectors.T
+    return (result + result.T) / 2
+
+
+def with_floor(mean: FloatArray, covariance: FloatArray, floor: float) -> GaussianEstimate:
+    """Raise the eigenvalues to a public floor and take the added variance out of the mean load.
+
+    Adding variance φ to log load multiplies the mean load by exp(φ/2); subtracting φ/2 from the log mean
+    undoes it (PAPER_NOTES 14). Free post-processing.
+    """
+    floored = positive_part(covariance, floor)
+    added = np.diag(floored) - np.diag(covariance)
+    return GaussianEstimate(mean - np.maximum(added, 0.0) / 2, floored)
+
+
+def posterior_energy(
+    seen: FloatArray, noise_variance: FloatArray, prior_log_mean: float, prior_log_variance: float
+) -> FloatArray:
+    """Posterior mean of positive numbers seen through Gaussian noise, under a lognormal prior.
+
+    The variance ê with the least expected KL(true ‖ released) is the posterior mean of the true variance:
+    E[e/ê + log ê] is least at ê = E[e]. By quadrature on a grid of log e; elementwise.
+    """
+    log_grid = prior_log_mean + np.sqrt(prior_log_variance) * np.linspace(-5, 5, 401)
+    grid = np.exp(log_grid)
+    log_weight = -((log_grid - prior_log_mean) ** 2) / (2 * prior_log_variance) - (
+        seen[:, None] - grid
+    ) ** 2 / (2 * noise_variance[:, None])
+    weight = np.exp(log_weight - log_weight.max(axis=1, keepdims=True))
+    energy: FloatArray = (weight @ grid) / weight.sum(axis=1)
+    return energy
