@@ -86,7 +86,7 @@ def dg(
     tan_theta: FloatArray,
     generation_slope: ComplexArray | None = None,
 ) -> FloatArray:
-    """DG = −J_eff⁻¹·R, R = (I; tan Θ), derivative of (Re v, Im v) by the active loads: (..., 2n, n) (Eq. DG_ift).
+    """DG = −J_eff⁻¹·R, R = (I; tan Θ): (..., 2n, n), ∂(Re v, Im v)/∂ active load (Eq. DG_ift).
 
     Parameters
     ----------

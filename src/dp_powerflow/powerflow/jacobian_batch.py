@@ -7,10 +7,10 @@ states the accuracy; `sigma_bound.py` has the proved lower bound.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
 
-import numba
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import LinearOperator, eigsh, splu
@@ -20,11 +20,15 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.powerflow.jacobian import diagonal_terms, real_form
 from dp_powerflow.powerflow.jacobian_kernels import analyse
 from dp_powerflow.powerflow.jacobian_plan import BlockPlan, make_plan
+from dp_powerflow.powerflow.jacobian_vector import LANES
+from dp_powerflow.powerflow.sigma_bound import SigmaBound, in_threads, refine
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
 LANCZOS_STEPS = 8
 TOLERANCE = 1e-7
 _MORE_STEPS = 40
+_TASK = 64 * LANES
+"""Snapshots per task of a thread."""
 _LARGEST_DEFECT = 1e-7
 _ADMIXTURE = 0.05
 _DENSE_UP_TO = 300
@@ -51,25 +55,31 @@ class JacobianBatch:
     ----------
     y : sparse complex (node, node) [p.u.], all nodes but the slack.
     retained : (retained,) indices of the retained nodes in it, the order of every array below.
+    threads : None for one per core.
 
     Methods take `v` and `s`, complex (snapshot, retained): voltage and total injection, generation
     included [p.u.], and `generation_slope` = ds^g/d|v| of the same shape where volt-var is active.
     """
 
-    def __init__(self, y: sp.csc_array, retained: IntArray) -> None:
+    def __init__(self, y: sp.csc_array, retained: IntArray, *, threads: int | None = None) -> None:
         self.retained = np.asarray(retained, dtype=np.int64)
         if len(self.retained) == 0:
             raise PowerFlowError("the network has no retained node; give it a load or generation")
+        if threads is not None and threads < 1:
+            raise PowerFlowError("threads must be at least 1, or None for one per core")
+        self.threads = threads or len(os.sched_getaffinity(0))
         self._y = sp.csc_array(y, dtype=np.complex128)
         self.plan: BlockPlan = make_plan(self._y, self.retained)
 
     @classmethod
-    def from_feeder(cls, feeder: Feeder) -> JacobianBatch:
+    def from_feeder(cls, feeder: Feeder, *, threads: int | None = None) -> JacobianBatch:
         """Of a feeder, its retained nodes in the order of `feeder.retained`."""
         energised = feeder.energised
         rows = sp.csr_array(feeder.y)
         return cls(
-            sp.csc_array(rows[energised, :][:, energised]), np.searchsorted(energised, feeder.retained)
+            sp.csc_array(rows[energised, :][:, energised]),
+            np.searchsorted(energised, feeder.retained),
+            threads=threads,
         )
 
     @property
@@ -125,6 +135,37 @@ class JacobianBatch:
         sigma[~finite] = log_det[~finite] = np.nan
         return JacobianSummary(sigma, log_det)
 
+    def sigma_min_lower_bound(
+        self,
+        v: ComplexArray,
+        s: ComplexArray,
+        generation_slope: ComplexArray | None = None,
+        *,
+        gap: float | None = None,
+        y_error: float = 0.0,
+    ) -> FloatArray:
+        """Proved lower bound on σ_min of every snapshot: (snapshot,) [p.u.], NaN for NaN.
+
+        Parameters
+        ----------
+        gap : raise the lowest bounds until they are within this share of the smallest σ_min of the batch,
+            for whoever needs its infimum; None leaves the bounds of one reference, the mean.
+        y_error : bound on the rounding error ‖Y − Y_exact‖₂ of the reduction [p.u.].
+        """
+        arrays = self._checked(v, s, generation_slope)
+        a, c = diagonal_terms(arrays[0], arrays[1], arrays[2] if generation_slope is not None else None)
+        finite = np.isfinite(a).all(axis=1) & np.isfinite(c).all(axis=1)
+        if not finite.any():
+            return np.full(len(c), np.nan)
+        reference = SigmaBound(
+            self.y_reduced, a[finite].mean(axis=0), c[finite].mean(axis=0), y_error=y_error
+        )
+        bound = reference(a, c)
+        if gap is None:
+            return bound
+        estimate = self.sigma_min(v, s, generation_slope)
+        return refine(self.y_reduced, a, c, bound, estimate, gap, y_error=y_error, threads=self.threads)
+
     @cached_property
     def y_reduced(self) -> ComplexArray:
         """Y of the reduced network: complex (retained, retained), dense."""
@@ -158,15 +199,21 @@ class JacobianBatch:
         self, arrays: tuple[ComplexArray, ...], steps: int, *, reorthogonalise: bool = False
     ) -> FloatArray:
         plan = self.plan
+        schedule = (
+            *(plan.pointers, plan.neighbours, plan.update_pointers),
+            *(plan.updates, plan.retained_at),
+        )
+        constants, starts = (plan.diagonal, plan.upper, plan.lower), self._starts
         out = np.empty((4, len(arrays[0])))
-        if len(arrays[0]):
-            schedule = (
-                *(plan.pointers, plan.neighbours, plan.update_pointers),
-                *(plan.updates, plan.retained_at),
-            )
-            tasks = 4 * numba.get_num_threads()
-            constants = (plan.diagonal, plan.upper, plan.lower)
-            analyse(arrays, schedule, constants, self._starts, steps, reorthogonalise, tasks, out)
+
+        def run(first: int) -> None:
+            rows = slice(first, first + _TASK)
+            piece = tuple(array[rows] for array in arrays)
+            result = np.empty((4, len(piece[0])))
+            analyse(piece, schedule, constants, starts, steps, reorthogonalise, result)
+            out[:, rows] = result
+
+        in_threads(run, range(0, len(arrays[0]), _TASK), self.threads)
         return out
 
     def _dense(self, v: ComplexArray, s: ComplexArray, slope: ComplexArray) -> tuple[float, float]:
@@ -178,8 +225,8 @@ class JacobianBatch:
     def _starts(self) -> tuple[ComplexArray, ComplexArray, ComplexArray]:
         """Smallest left singular vector of Y, an admixture rich in small ones, and their pairing.
 
-        Near D = 0 singular values come in pairs, x and jx; first-order perturbation theory says which phase of
-        the pair is the smaller one: that of −conj(z)/|z| with z = Σ conj(c)·x·u.
+        Near D = 0 singular values come in pairs, x and jx; first-order perturbation theory says which
+        phase of the pair is the smaller one: that of −conj(z)/|z| with z = Σ conj(c)·x·u.
         """
         left, right = self._smallest_singular_vectors
         noise = np.random.default_rng(0).standard_normal((self.n, 2)) @ np.array([1.0, 1.0j])

@@ -1,11 +1,11 @@
-"""Compiled kernels: block LU and Lanczos for `LANES` snapshots side by side, threads over groups of them."""
+"""Compiled kernels: block LU and Lanczos for `LANES` snapshots side by side."""
 
 from __future__ import annotations
 
 from math import inf, log, sqrt
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from dp_powerflow.powerflow.jacobian_vector import (
     LANES,
@@ -273,18 +273,27 @@ def _lanczos(
     _largest_ritz(alpha, beta, result[0], result[1])
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def _analyse_groups(
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def analyse(
     snapshots: tuple[ComplexArray, ComplexArray, ComplexArray],
     schedule: tuple[IntArray, IntArray, IntArray, IntArray, IntArray],
     constants: tuple[ComplexArray, ComplexArray, ComplexArray],
     starts: tuple[ComplexArray, ComplexArray, ComplexArray],
     steps: int,
     reorthogonalise: bool,
-    groups: tuple[int, int],
     out: FloatArray,
 ) -> None:
-    """`analyse` for the groups of lanes groups[0] ≤ g < groups[1]."""
+    """Lanczos estimate of σ_min, its relative residual, the defect of a solve and log|det|.
+
+    Parameters
+    ----------
+    snapshots : v, s and slope, complex (snapshot, retained) [p.u.]; slope empty without volt-var.
+    schedule, constants : arrays of the `BlockPlan`.
+    starts : start vector and its admixture (retained,), and the product that chooses its phase.
+    steps : Lanczos steps; 0 for the determinant alone.
+    reorthogonalise : needed for more than about eight steps.
+    out : (4, snapshot), receives the results in the order above.
+    """
     v, s, slope = snapshots
     pointers, neighbours, update_pointers, updates, retained_at = schedule
     start, admixture, pairing = starts
@@ -297,8 +306,7 @@ def _analyse_groups(
     work = (q, p, x, spare, np.zeros((steps, LANES)), np.zeros((steps, LANES)))
     phase = np.empty(LANES, dtype=np.complex128)
     result = np.full((4, LANES), np.nan)
-    for group in range(groups[0], groups[1]):
-        first = group * LANES
+    for first in range(0, len(v), LANES):
         _load(lu, own, phase, v, s, slope, first, retained_at, constants, pairing)
         _factorise(lu, pointers, update_pointers, updates, result[3])
         if steps:
@@ -307,31 +315,3 @@ def _analyse_groups(
         for w in range(min(LANES, len(v) - first)):
             for i in range(4):
                 out[i, first + w] = result[i, w]
-
-
-@njit(cache=True, parallel=True)  # type: ignore[untyped-decorator]
-def analyse(
-    snapshots: tuple[ComplexArray, ComplexArray, ComplexArray],
-    schedule: tuple[IntArray, IntArray, IntArray, IntArray, IntArray],
-    constants: tuple[ComplexArray, ComplexArray, ComplexArray],
-    starts: tuple[ComplexArray, ComplexArray, ComplexArray],
-    steps: int,
-    reorthogonalise: bool,
-    tasks: int,
-    out: FloatArray,
-) -> None:
-    """Lanczos estimate of σ_min, its relative residual, the defect of a solve and log|det|.
-
-    Parameters
-    ----------
-    snapshots : v, s and slope, complex (snapshot, retained) [p.u.]; slope empty without volt-var.
-    schedule, constants : arrays of the `BlockPlan`.
-    starts : start vector and its admixture (retained,), and the product that chooses its phase.
-    steps : Lanczos steps; 0 for the determinant alone.
-    tasks : number of pieces that threads take.
-    out : (4, snapshot), receives the results in the order above.
-    """
-    groups = (len(snapshots[0]) + LANES - 1) // LANES
-    for task in prange(tasks):
-        piece = (task * groups // tasks, (task + 1) * groups // tasks)
-        _analyse_groups(snapshots, schedule, constants, starts, steps, reorthogonalise, piece, out)

@@ -166,9 +166,7 @@ def _minimum_degree(graph: _Graph) -> tuple[IntArray, _Graph]:
 def _schedule(structure: list[list[int]], pointers: IntArray) -> tuple[IntArray, IntArray]:
     """Number of the block that every product of an elimination step is taken from."""
     n, edges = len(structure), int(pointers[-1])
-    edge_of = [
-        {j: int(pointers[p]) + k for k, j in enumerate(row)} for p, row in enumerate(structure)
-    ]
+    edge_of = [{j: int(pointers[p]) + k for k, j in enumerate(row)} for p, row in enumerate(structure)]
     updates: list[int] = []
     counts = [0]
     for row in structure:

@@ -66,7 +66,9 @@ class _Emit:
     def spread(self, scalar: Any) -> Any:
         b, undefined = self.builder, ir.Constant(_VECTOR, ir.Undefined)
         one = b.insert_element(undefined, scalar, ir.Constant(ir.IntType(32), 0))
-        return b.shuffle_vector(one, undefined, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES))
+        return b.shuffle_vector(
+            one, undefined, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+        )
 
     def subtract_block(self, x: list[Any], block: list[Any], y: list[Any]) -> list[Any]:
         """x − block·y for one node each."""
