@@ -200,10 +200,10 @@ def _injections(net: Any, kind: str) -> Iterator[_Injection]:
 
 
 def _power(kind: str, row: Any) -> complex:
-    """Three-phase power of one element [MVA]."""
+    """Three-phase power of one element [MVA]: of a load its nominal power, of a unit its peak."""
     if kind.startswith("asymmetric"):
         phases = [complex(getattr(row, f"p_{p}_mw"), getattr(row, f"q_{p}_mvar")) for p in "abc"]
-        return sum(phases, 0j) * float(row.scaling)
+        return sum(phases, 0j) * _scaling(kind, row)
     if kind == "motor":
         p_mw = row.pn_mech_mw / row.efficiency_percent * row.loading_percent * row.scaling
         return complex(p_mw, p_mw * np.tan(np.arccos(row.cos_phi)))
@@ -211,7 +211,12 @@ def _power(kind: str, row: Any) -> complex:
         return complex(row.ps_mw, row.qs_mvar)
     # The reactive power of a generator is whatever holds its voltage, which is not held here.
     q_mvar = 0.0 if kind == "gen" else row.q_mvar
-    return complex(row.p_mw, q_mvar) * float(row.scaling)
+    return complex(row.p_mw, q_mvar) * _scaling(kind, row)
+
+
+def _scaling(kind: str, row: Any) -> float:
+    # The scaling of generation is its output of the moment; what is wanted is its peak.
+    return 1.0 if kind in FEEDING else float(row.scaling)
 
 
 def _with_effect(items: Sequence[_Injection], circuit: Circuit, notes: list[str]) -> list[_Injection]:
@@ -241,6 +246,7 @@ def _replacements(
     controlled = sum(item.kind == "gen" for item in feeding)
     other = sum(not (item.label or "").lower().startswith("pv") for item in feeding)
     reactive = sum(item.q_mvar != 0.0 for item in feeding)
+    scaled = sum(row.scaling != 1.0 for kind in FEEDING for row in in_service(net, kind))
     joined = len(circuit.node_of_bus) - len(set(circuit.node_of_bus.values()))
     remarks = (
         (changed, f"{loads} are not constant power in the net and became so"),
@@ -249,6 +255,7 @@ def _replacements(
         (controlled, f"{units} hold a voltage in the net; they keep their power, the control is dropped"),
         (other, f"{units} are not called PV in the net and are taken as PV systems"),
         (reactive, f"{units} state a reactive power, which is left out"),
+        (scaled, f"{units} have a scaling, which is left out: their peak is the unscaled power"),
         (len(in_service(net, "xward")), "extended wards lose the voltage source behind their impedance"),
         (len(in_service(net, "storage")), "storage units are left out"),
         (joined, "buses are joined to another one by closed switches and share its node"),
