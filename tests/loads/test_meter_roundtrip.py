@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from meter_files import expected_days, intervals, stamp, write_long, write_wide
 
@@ -56,6 +56,8 @@ def test_readings_come_back_on_the_step_of_their_local_day(
     declare_days: bool,
 ) -> None:
     zone, day = change
+    # the first 00:00 of this day ends the day before and is not in the file: nothing tells which one is there
+    assume(not (zone == "America/Havana" and before == 0 and label == "end" and not aware))
     first, last = day - dt.timedelta(days=before), day + dt.timedelta(days=after)
     spans = intervals(zone, first, last, step_minutes)
     values = np.random.default_rng(3).uniform(0.1, 2.0, (2, len(spans)))
