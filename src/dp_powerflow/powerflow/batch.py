@@ -8,7 +8,7 @@ collapse (`docs/powerflow.md`).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -116,11 +116,11 @@ class BatchSolver:
                 self._plans.plan,
                 check,
                 new_work(self._plans.plan),
-                load,
-                generation,
+                load.view(np.float64),
+                generation.view(np.float64),
                 self._tolerance,
                 self._max_iterations,
-                v,
+                v.view(np.float64),
                 targets,
                 iterations,
                 mismatch,
@@ -129,7 +129,7 @@ class BatchSolver:
             )
 
         self._share(run, n)
-        refuse_bad_power(np.count_nonzero(status == NOT_FINITE), np.count_nonzero(status == NEGATIVE), n)
+        refuse_bad_power(int(np.sum(status == NOT_FINITE)), int(np.sum(status == NEGATIVE)), n)
         slow = np.flatnonzero(~converged)
         if len(slow):
             newton = partial(
@@ -175,13 +175,14 @@ class BatchSolver:
             return self._plans.factors.position, self._plans.full_check
         raise PowerFlowError(f"nodes must be 'retained' or 'all', not {nodes!r}")
 
-    def _share(self, run: object, n: int, task: int = _TASK) -> None:
+    def _share(self, run: Callable[[int, int], None], n: int, task: int = _TASK) -> None:
         """Call run(first, last) for consecutive ranges, on threads if there is more than one."""
         ranges = [(first, min(first + task, n)) for first in range(0, n, task)]
         if self._threads == 1 or len(ranges) <= 1:
             for first, last in ranges:
-                run(first, last)  # type: ignore[operator]
+                run(first, last)
             return
         with ThreadPoolExecutor(self._threads) as pool:
-            for future in [pool.submit(run, first, last) for first, last in ranges]:  # type: ignore[arg-type]
-                future.result()
+            futures = [pool.submit(run, first, last) for first, last in ranges]
+        for future in futures:
+            future.result()

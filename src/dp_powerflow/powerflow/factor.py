@@ -16,6 +16,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,15 +25,15 @@ from scipy.sparse.linalg import splu
 
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.units import ComplexArray, FloatArray, IntArray
+from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
 EPS = float(np.finfo(np.float64).eps)
 FLOOR_FACTOR = 2.0
 """Rounding floor of a row of Y in units of eps·(|Y|·|w|)_k·|w_k|."""
 _DEGREES = (2, 3, 4, 5, 6, 8, 10, 12, 16)
 _PIVOT_RATIO = 1e-3
-_LU_TOLERANCE = 1e4
-"""Largest residual of a solve with the factors, in units of the row's rounding floor."""
+_LARGEST_BACKWARD_ERROR = 1e4 * EPS
+"""Residual of a solve against |Y|·|x|, row by row; 1e-15 is usual."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +51,10 @@ class Rows:
         matrix.sort_indices()
         data = np.asarray(matrix.data, dtype=np.complex128)
         return cls(
-            matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), data.real.copy(), data.imag.copy()
+            matrix.indptr.astype(np.int64),
+            matrix.indices.astype(np.int64),
+            data.real.copy(),
+            data.imag.copy(),
         )
 
     @property
@@ -60,17 +64,16 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Factors:
-    """Factors of the core and what is needed around them.
+    """Order and pattern of the elimination, and the matrices in that order.
 
-    Positions: unknown p of the core is row p of `upper`, equation p is row p of `lower`. Positions from
-    `n_core` on are the eliminated nodes, in the order in which `recover` computes them.
+    Positions 0 … n_core − 1 are the core in the order in which it is eliminated; those after are the nodes
+    eliminated beforehand, in the order in which `recover` computes them.
 
     Attributes
     ----------
     position : (energised,) position of each energised node.
-    equation : (core,) position of the unknown whose equation is row p of `lower` (p itself unless pivoted).
-    lower, upper : strictly triangular rows; `upper` is not scaled, `pivot` = 1/diagonal.
-    recover : rows that give an eliminated node's deviation from no load, from those before it.
+    equation : (core,) position of the node whose balance is used p-th (p itself unless pivoted).
+    recover : rows that give an eliminated node's deviation from no load, from those before it (negated).
     core, full : rows of Y_core and of the original Y, both in position order.
     w : complex (position,) no-load voltage [p.u.].
     core_floor, full_floor : (row,) smallest power mismatch that complex128 can certify [p.u.].
@@ -79,20 +82,12 @@ class Factors:
     n_core: int
     position: IntArray
     equation: IntArray
-    lower: Rows
-    upper: Rows
-    pivot: ComplexArray
     recover: Rows
     core: Rows
     full: Rows
     w: ComplexArray
     core_floor: FloatArray
     full_floor: FloatArray
-
-    @property
-    def flops_per_iteration(self) -> int:
-        """Floating-point operations of one application of the factors to one snapshot."""
-        return 8 * (self.lower.nnz + self.upper.nnz) + 6 * self.n_core
 
 
 def factorise(feeder: Feeder) -> Factors:
@@ -102,10 +97,10 @@ def factorise(feeder: Feeder) -> Factors:
     y = sp.csc_array(feeder.y)[:, energised][energised]
     w = no_load_voltage(feeder)
     loaded = np.isin(energised, feeder.retained)
-    for candidate in (_statically_ordered, _pivoted):
-        factors = candidate(y, loaded, w)
-        if factors is not None and _residual_in_floors(factors) < _LU_TOLERANCE:
-            return factors
+    for order in (_statically_ordered, _pivoted):
+        found = order(y, loaded)
+        if found is not None and _backward_error(y, *found) < _LARGEST_BACKWARD_ERROR:
+            return _assemble(y, w, *found)
     raise PowerFlowError(
         "the admittance matrix is singular to working precision; look for a part of the feeder that floats "
         "without any shunt, or for impedances of zero"
@@ -138,7 +133,7 @@ def no_load_voltage(feeder: Feeder) -> ComplexArray:
 
 def _refuse_unconnected(feeder: Feeder) -> None:
     if np.isin(feeder.retained, feeder.slack).any():
-        raise PowerFlowError("a load or generator sits on an ideal source node; connect it behind an impedance")
+        raise PowerFlowError("a load or generator sits on an ideal source; connect it behind an impedance")
     _, part = connected_components(abs(sp.csr_array(feeder.y)), directed=False)
     dead = ~np.isin(part, part[feeder.slack])
     if dead.any():
@@ -148,9 +143,9 @@ def _refuse_unconnected(feeder: Feeder) -> None:
         )
 
 
-def _statically_ordered(y: sp.csc_array, loaded: np.ndarray, w: ComplexArray) -> Factors | None:
+def _statically_ordered(y: sp.csc_array, loaded: BoolArray) -> tuple[_Core, Any] | None:
     """Partial Kron reduction, then diagonal pivots in minimum-degree order."""
-    best: tuple[int, _Core, object] | None = None
+    best: tuple[int, _Core, Any] | None = None
     for core in _partial_reductions(y, ~loaded):
         try:
             lu = splu(
@@ -165,15 +160,15 @@ def _statically_ordered(y: sp.csc_array, loaded: np.ndarray, w: ComplexArray) ->
         operations = 6 * (lu.L.nnz + lu.U.nnz) + core.matrix.nnz
         if best is None or operations < best[0]:
             best = operations, core, lu
-    return None if best is None else _assemble(y, w, best[1], best[2])
+    return None if best is None else best[1:]
 
 
-def _pivoted(y: sp.csc_array, loaded: np.ndarray, w: ComplexArray) -> Factors | None:
+def _pivoted(y: sp.csc_array, loaded: BoolArray) -> tuple[_Core, Any] | None:
     """The whole matrix with partial pivoting, for feeders that static pivots do not suit."""
-    del loaded
-    core = _Core(np.arange(y.shape[0]), y, np.empty(0, dtype=np.int64), sp.csr_array(y.shape, dtype=complex))
+    none = np.empty(0, dtype=np.int64)
+    core = _Core(np.arange(len(loaded)), y, none, sp.csr_array(y.shape, dtype=np.complex128))
     try:
-        return _assemble(y, w, core, splu(y))
+        return core, splu(y)
     except RuntimeError:
         return None
 
@@ -188,7 +183,7 @@ class _Core:
     rows: sp.csr_array
 
 
-def _partial_reductions(y: sp.csc_array, removable: np.ndarray) -> Iterator[_Core]:
+def _partial_reductions(y: sp.csc_array, removable: BoolArray) -> Iterator[_Core]:
     """Schur complements with more and more of the removable nodes eliminated, lowest degree first."""
     n = y.shape[0]
     rows = _symmetric_pattern(y)
@@ -197,7 +192,9 @@ def _partial_reductions(y: sp.csc_array, removable: np.ndarray) -> Iterator[_Cor
     coefficients: list[tuple[int, int, complex]] = []
     yield _snapshot(rows, alive, order, coefficients)
     for limit in _DEGREES:
-        heap = [(len(rows[k]), k) for k in range(n) if removable[k] and alive[k] and len(rows[k]) - 1 <= limit]
+        heap = [
+            (len(rows[k]), k) for k in range(n) if removable[k] and alive[k] and len(rows[k]) - 1 <= limit
+        ]
         heapq.heapify(heap)
         before = len(order)
         while heap:
@@ -244,7 +241,7 @@ def _eliminate(rows: list[dict[int, np.clongdouble]], k: int, neighbours: list[i
 
 def _snapshot(
     rows: list[dict[int, np.clongdouble]],
-    alive: np.ndarray,
+    alive: BoolArray,
     order: list[int],
     coefficients: list[tuple[int, int, complex]],
 ) -> _Core:
@@ -262,32 +259,25 @@ def _snapshot(
     return _Core(kept, matrix, np.array(order, dtype=np.int64), recover)
 
 
-def _assemble(y: sp.csc_array, w: ComplexArray, core: _Core, lu: object) -> Factors:
+def _assemble(y: sp.csc_array, w: ComplexArray, core: _Core, lu: Any) -> Factors:
     """Bring everything into the order of the factors."""
     n, n_core = y.shape[0], len(core.kept)
-    # SuperLU: row perm_r[i] of L·U is equation i, column perm_c[i] is unknown i.
-    perm_r, perm_c = lu.perm_r, lu.perm_c  # type: ignore[attr-defined]
-    l_csr, u_csr = sp.csr_array(lu.L), sp.csr_array(lu.U)  # type: ignore[attr-defined]
     position = np.empty(n, dtype=np.int64)
-    position[core.kept] = perm_c
+    # SuperLU: row perm_r[i] of L·U is equation i, column perm_c[i] is unknown i.
+    position[core.kept] = lu.perm_c
     # An eliminated node depends on nodes eliminated after it.
     position[core.eliminated[::-1]] = np.arange(n_core, n)
     equation = np.empty(n_core, dtype=np.int64)
-    equation[perm_r] = perm_c
-    node = np.argsort(position)
+    equation[lu.perm_r] = lu.perm_c
+    node, kept = np.argsort(position), np.argsort(lu.perm_c)
     w_ordered = w[node]
-    core_matrix = sp.csr_array(core.matrix)[np.argsort(perm_c)][:, np.argsort(perm_c)]
+    core_matrix = sp.csr_array(core.matrix)[kept][:, kept]
     full_matrix = sp.csr_array(y)[node][:, node]
-    # The rows of `recover` carry the sign that the kernel subtracts.
-    recover = -sp.csr_array(core.rows)[node][:, node]
     return Factors(
         n_core=n_core,
         position=position,
         equation=equation,
-        lower=Rows.of(sp.tril(l_csr, -1, format="csr")),
-        upper=Rows.of(sp.triu(u_csr, 1, format="csr")),
-        pivot=1.0 / u_csr.diagonal(),
-        recover=Rows.of(recover),
+        recover=Rows.of(-core.rows[node][:, node]),
         core=Rows.of(core_matrix),
         full=Rows.of(full_matrix),
         w=w_ordered,
@@ -300,29 +290,16 @@ def _floor(matrix: sp.csr_array, w: ComplexArray) -> FloatArray:
     return np.asarray(FLOOR_FACTOR * EPS * (abs(matrix) @ abs(w)) * abs(w), dtype=np.float64)
 
 
-def _residual_in_floors(factors: Factors) -> float:
-    """Largest residual of Y·x = e at the original Y, for a unit current at every core node, in floors."""
-    n_core, n = factors.n_core, len(factors.w)
-    rng = np.random.default_rng(0)
-    current = np.exp(2j * np.pi * rng.random(n_core))
-    lower = _triangle(factors.lower, n_core) + sp.eye_array(n_core, format="csr")
-    upper = _triangle(factors.upper, n_core) + sp.diags_array(1.0 / factors.pivot, format="csr")
-    x = np.zeros(n, dtype=np.complex128)
-    solved = sp.linalg.spsolve_triangular(lower, current[factors.equation], lower=True)
-    x[:n_core] = sp.linalg.spsolve_triangular(sp.csr_array(upper), solved, lower=False)
-    recover = _triangle(factors.recover, n)
-    for k in range(n_core, n):
-        part = slice(recover.indptr[k], recover.indptr[k + 1])
-        x[k] = -recover.data[part] @ x[recover.indices[part]]
-    target = np.zeros(n, dtype=np.complex128)
-    target[:n_core] = current
-    y = _triangle(factors.full, n)
-    residual = abs(y @ x - target)
-    scale = EPS * (abs(y) @ abs(x) + abs(target))
-    with np.errstate(invalid="ignore"):
-        ratio = residual / scale
-    return float(np.max(ratio)) if np.isfinite(ratio).all() else np.inf
-
-
-def _triangle(rows: Rows, n: int) -> sp.csr_array:
-    return sp.csr_array((rows.re + 1j * rows.im, rows.col, rows.ptr), shape=(n, n))
+def _backward_error(y: sp.csc_array, core: _Core, lu: Any) -> float:
+    """Residual of a solve for currents at the core, against the original Y and relative to |Y|·|x|."""
+    angle = 2j * np.pi * np.random.default_rng(0).random(len(core.kept))
+    current = np.zeros(y.shape[0], dtype=np.complex128)
+    current[core.kept] = np.exp(angle)
+    x = np.zeros_like(current)
+    x[core.kept] = lu.solve(current[core.kept])
+    for k in core.eliminated[::-1]:
+        entries = slice(core.rows.indptr[k], core.rows.indptr[k + 1])
+        x[k] = core.rows.data[entries] @ x[core.rows.indices[entries]]
+    if not np.isfinite(x).all():
+        return np.inf
+    return float(np.max(abs(y @ x - current) / (abs(y) @ abs(x) + abs(current))))

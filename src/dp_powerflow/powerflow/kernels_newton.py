@@ -5,18 +5,16 @@ finds it, but may also find a low-voltage one. So the injections are raised from
 from the last; a step counts only if the mismatch falls at every iterate and the Jacobian's determinant keeps
 the sign it has at no load. What is found is the branch that starts at no load, the fixed point's own.
 
-The Jacobian of Y·x − i(v) is real-linear: a sparse matrix of real 2×2 blocks, with the pattern and the
-order of the factors of Y.
+The Jacobian of Y·x − i(v) is real-linear: see `kernels_blocks`.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
 from dp_powerflow.powerflow.kernels import Check, Plan, voltvar_share
+from dp_powerflow.powerflow.kernels_blocks import BlockPlan, factor_blocks, solve_blocks
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
 ITERATIONS_PER_STEP = 8
@@ -26,22 +24,8 @@ _ROUGH = 1e-5
 """Mismatch at which an intermediate step counts as solved [p.u.]."""
 
 
-class BlockPlan(NamedTuple):
-    """Pattern of L + U by rows, diagonal included, with the entries of Y_core in it.
-
-    `diagonal` is the slot of a row's diagonal, `slot` that of the block in which a load's equation meets its
-    own voltage.
-    """
-
-    ptr: IntArray
-    col: IntArray
-    diagonal: IntArray
-    entry: ComplexArray
-    slot: IntArray
-
-
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def newton_range(  # noqa: PLR0913
+def newton_range(
     snapshots: IntArray,
     plan: Plan,
     blocks: BlockPlan,
@@ -80,7 +64,7 @@ def newton_range(  # noqa: PLR0913
             for row in range(plan.n_core, n):
                 x[row] = 0.0
                 for p in range(plan.lower_ptr[row], plan.lower_ptr[row + 1]):
-                    x[row] -= complex(plan.lower_re[p], plan.lower_im[p]) * x[plan.lower_col[p]]
+                    x[row] -= complex(plan.lower[p, 0], plan.lower[p, 2]) * x[plan.lower_col[p]]
             for row in range(n):
                 w = complex(plan.w_re[row], plan.w_im[row])
                 x[row] = (w + x[row]) - w
@@ -112,12 +96,14 @@ def _continue(
     factors = np.empty((blocks.col.size, 4))
     while lam < 1.0 and step >= SMALLEST_STEP and spent < MAX_ITERATIONS:
         target = min(1.0, lam + step)
-        x[: plan.n_core] = good
+        for row in range(plan.n_core):
+            x[row] = good[row]
         used, solved = _newton(plan, blocks, core, fixed, turned, target, tolerance, factors, x)
         spent += used
         if solved:
             lam = target
-            good[:] = x[: plan.n_core]
+            for row in range(plan.n_core):
+                good[row] = x[row]
             step *= 2.0
         else:
             step *= 0.5
@@ -139,12 +125,14 @@ def _newton(
     """Newton's method at one level of the injections; x is the start and becomes the solution."""
     current = np.empty(plan.at.size, dtype=np.complex128)
     rhs = np.empty(plan.n_core, dtype=np.complex128)
+    extra = np.empty((plan.at.size, 4))
     before = np.inf
     for used in range(ITERATIONS_PER_STEP):
         _inject(plan, fixed, turned, lam, x, current)
         worst, excess = _mismatch(plan, core, x, current)
-        regular = _factor(plan, blocks, fixed, turned, lam, x, factors)
-        if not regular:
+        for m in range(plan.at.size):
+            load_block(plan, m, fixed[m], turned[m], lam, x, extra)
+        if not factor_blocks(blocks, extra, factors):
             return used, False
         # The last level is carried on until another iterate would not lower the mismatch.
         if (lam < 1.0 and worst <= _ROUGH) or excess <= 0.01 or (excess <= 1.0 and not worst < 0.5 * before):
@@ -152,8 +140,8 @@ def _newton(
         if not worst < before:
             return used, False
         before = worst
-        _residual(plan, core, blocks, x, current, rhs)
-        _back_substitute(blocks, factors, rhs)
+        _residual(plan, core, x, current, rhs)
+        solve_blocks(blocks, factors, rhs)
         for row in range(plan.n_core):
             x[row] += rhs[row]
     return ITERATIONS_PER_STEP, False
@@ -193,9 +181,7 @@ def _mismatch(plan: Plan, check: Check, x: ComplexArray, current: ComplexArray) 
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _residual(
-    plan: Plan, core: Check, blocks: BlockPlan, x: ComplexArray, current: ComplexArray, rhs: ComplexArray
-) -> None:
+def _residual(plan: Plan, core: Check, x: ComplexArray, current: ComplexArray, rhs: ComplexArray) -> None:
     """i(v) − Y_core·x, in the order of the equations."""
     for equation in range(plan.n_core):
         row = plan.equation[equation]
@@ -208,52 +194,18 @@ def _residual(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _factor(
-    plan: Plan,
-    blocks: BlockPlan,
-    fixed: ComplexArray,
-    turned: ComplexArray,
-    lam: float,
-    x: ComplexArray,
-    factors: FloatArray,
-) -> bool:
-    """Factors of the Jacobian at v = w + x; False if singular or past the nose (determinant below zero)."""
-    for p in range(blocks.col.size):
-        re, im = blocks.entry[p].real, blocks.entry[p].imag
-        factors[p, 0], factors[p, 1], factors[p, 2], factors[p, 3] = re, -im, im, re
-    for m in range(plan.at.size):
-        _add_load_block(plan, m, fixed[m], turned[m], lam, x, factors[blocks.slot[m]])
-    place = np.full(plan.n_core, -1, dtype=np.int64)
-    positive = True
-    for row in range(plan.n_core):
-        for p in range(blocks.ptr[row], blocks.ptr[row + 1]):
-            place[blocks.col[p]] = p
-        for p in range(blocks.ptr[row], blocks.diagonal[row]):
-            k = blocks.col[p]
-            _times(factors[p], factors[blocks.diagonal[k]])
-            for o in range(blocks.diagonal[k] + 1, blocks.ptr[k + 1]):
-                _subtract_product(factors[place[blocks.col[o]]], factors[p], factors[o])
-        for p in range(blocks.ptr[row], blocks.ptr[row + 1]):
-            place[blocks.col[p]] = -1
-        determinant = _invert(factors[blocks.diagonal[row]])
-        if determinant == 0.0 or not np.isfinite(determinant):
-            return False
-        if determinant < 0.0:
-            positive = not positive
-    return positive
-
-
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _add_load_block(
+def load_block(
     plan: Plan,
     m: int,
     fixed: complex,
     turned: complex,
     lam: float,
     x: ComplexArray,
-    block: FloatArray,
+    blocks: FloatArray,
 ) -> None:
-    """−∂i/∂v of one load: conj(s)/conj(v)²·conj(dv), and under volt-var the turn of its generation."""
+    """−∂i/∂v of one load as a block: conj(s)/conj(v)²·conj(dv), less the turn of its generation."""
+    block = blocks[m]
+    block[0] = block[1] = block[2] = block[3] = 0.0
     at = plan.at[m]
     v = complex(plan.w_re[at], plan.w_im[at]) + x[at]
     u = abs(v)
@@ -276,48 +228,3 @@ def _add_load_block(
     block[1] += d.imag
     block[2] += d.imag
     block[3] -= d.real
-
-
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _times(a: FloatArray, b: FloatArray) -> None:
-    """a = a·b for 2×2 blocks stored by rows."""
-    a0, a1, a2, a3 = a[0], a[1], a[2], a[3]
-    a[0] = a0 * b[0] + a1 * b[2]
-    a[1] = a0 * b[1] + a1 * b[3]
-    a[2] = a2 * b[0] + a3 * b[2]
-    a[3] = a2 * b[1] + a3 * b[3]
-
-
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _subtract_product(a: FloatArray, b: FloatArray, c: FloatArray) -> None:
-    """a −= b·c for 2×2 blocks."""
-    a[0] -= b[0] * c[0] + b[1] * c[2]
-    a[1] -= b[0] * c[1] + b[1] * c[3]
-    a[2] -= b[2] * c[0] + b[3] * c[2]
-    a[3] -= b[2] * c[1] + b[3] * c[3]
-
-
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _invert(a: FloatArray) -> float:
-    """Replace a 2×2 block by its inverse and return its determinant."""
-    determinant = a[0] * a[3] - a[1] * a[2]
-    a0, a1, a2, a3 = a[0], a[1], a[2], a[3]
-    a[0], a[1], a[2], a[3] = a3 / determinant, -a1 / determinant, -a2 / determinant, a0 / determinant
-    return float(determinant)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _back_substitute(blocks: BlockPlan, factors: FloatArray, x: ComplexArray) -> None:
-    """Solve in place with the block factors; diagonal blocks hold their inverses."""
-    for row in range(x.size):
-        for p in range(blocks.ptr[row], blocks.diagonal[row]):
-            x[row] -= _block_times(factors[p], x[blocks.col[p]])
-    for row in range(x.size - 1, -1, -1):
-        for p in range(blocks.diagonal[row] + 1, blocks.ptr[row + 1]):
-            x[row] -= _block_times(factors[p], x[blocks.col[p]])
-        x[row] = _block_times(factors[blocks.diagonal[row]], x[row])
-
-
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _block_times(a: FloatArray, z: complex) -> complex:
-    return complex(a[0] * z.real + a[1] * z.imag, a[2] * z.real + a[3] * z.imag)

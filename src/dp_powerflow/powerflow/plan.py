@@ -11,10 +11,13 @@ from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.powerflow.factor import Factors, Rows, factorise
 from dp_powerflow.powerflow.kernels import Check, Plan
-from dp_powerflow.powerflow.kernels_newton import BlockPlan
+from dp_powerflow.powerflow.kernels_blocks import BlockPlan, factor_blocks, solve_blocks
 from dp_powerflow.powerflow.solution import wye_only
 from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
+
+TYPICAL_LOAD = 0.6
+"""Share of the nominal load at which the loads are linearised."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,29 +34,32 @@ class Plans:
 def prepare(feeder: Feeder, voltvar: VoltVar | None, tolerance: float) -> Plans:
     """Factorise a feeder and lay out all arrays."""
     factors = factorise(feeder)
-    n_retained = len(feeder.retained)
+    n, n_retained = factors.n_core, len(feeder.retained)
     if voltvar is not None and len(voltvar.curve_of) != n_retained:
         raise PowerFlowError(
-            f"the volt-var assignment covers {len(voltvar.curve_of)} nodes but the feeder retains {n_retained}"
+            f"the volt-var curves cover {len(voltvar.curve_of)} nodes but the feeder retains {n_retained}"
         )
     at = factors.position[np.searchsorted(feeder.energised, feeder.retained)]
     load_at = np.full(len(factors.w), -1, dtype=np.int64)
     load_at[at] = np.arange(n_retained)
-    start, weight = _first_guess(feeder, factors, at)
-    lower = _stack(factors.lower, factors.recover, factors.n_core)
+    blocks = _block_plan(factors, at)
+    nominal = feeder.nominal_injection[feeder.retained]
+    start = _nominal_deviation(factors, blocks, at, nominal)
+    slope, values = _linearised(factors, blocks, at, nominal, start)
+    lower, upper = _split(blocks, values)
+    recover = _complex_blocks(factors.recover)
+    begin = factors.recover.ptr[n]
     knots, base, slopes = _curves(voltvar)
     plan = Plan(
-        n_core=factors.n_core,
-        lower_ptr=lower.ptr,
-        lower_col=lower.col,
-        lower_re=lower.re,
-        lower_im=lower.im,
-        upper_ptr=factors.upper.ptr,
-        upper_col=factors.upper.col,
-        upper_re=factors.upper.re,
-        upper_im=factors.upper.im,
-        pivot_re=factors.pivot.real.copy(),
-        pivot_im=factors.pivot.imag.copy(),
+        n_core=n,
+        lower_ptr=np.concatenate([lower[0], lower[0][-1] + factors.recover.ptr[n + 1 :] - begin]),
+        lower_col=np.concatenate([lower[1], factors.recover.col[begin:]]),
+        lower=np.concatenate([lower[2], recover[begin:]]),
+        upper_ptr=upper[0],
+        upper_col=upper[1],
+        upper=upper[2],
+        pivot=values[blocks.diagonal],
+        slope=slope,
         w_re=factors.w.real.copy(),
         w_im=factors.w.imag.copy(),
         equation=factors.equation,
@@ -61,8 +67,8 @@ def prepare(feeder: Feeder, voltvar: VoltVar | None, tolerance: float) -> Plans:
         load_at=load_at,
         at=at,
         start=start,
-        weight=weight,
-        strict=wye_only(feeder),
+        weight=nominal / max(float(np.vdot(nominal, nominal).real), np.finfo(np.float64).tiny),
+        strict=wye_only(feeder).astype(np.float64),
         curve_of=np.full(n_retained, -1, dtype=np.int64) if voltvar is None else voltvar.curve_of,
         knots=knots,
         base=base,
@@ -71,7 +77,7 @@ def prepare(feeder: Feeder, voltvar: VoltVar | None, tolerance: float) -> Plans:
     return Plans(
         factors,
         plan,
-        _block_plan(factors, at),
+        blocks,
         _check(factors.core, factors.core_floor, tolerance),
         _check(factors.full, factors.full_floor, tolerance),
     )
@@ -81,43 +87,62 @@ def _check(rows: Rows, floor: FloatArray, tolerance: float) -> Check:
     return Check(rows.ptr, rows.col, rows.re, rows.im, 1.0 / (tolerance + floor) ** 2)
 
 
-def _stack(core: Rows, recover: Rows, n_core: int) -> Rows:
-    """Rows of the core, then those of the eliminated nodes."""
-    begin = recover.ptr[n_core]
-    return Rows(
-        np.concatenate([core.ptr, core.ptr[-1] + recover.ptr[n_core + 1 :] - begin]),
-        np.concatenate([core.col, recover.col[begin:]]),
-        np.concatenate([core.re, recover.re[begin:]]),
-        np.concatenate([core.im, recover.im[begin:]]),
-    )
+def _nominal_deviation(
+    factors: Factors, blocks: BlockPlan, at: IntArray, nominal: ComplexArray
+) -> ComplexArray:
+    """Deviation from no load at nominal injection, zero if the feeder does not bear it.
 
-
-def _first_guess(feeder: Feeder, factors: Factors, at: IntArray) -> tuple[ComplexArray, ComplexArray]:
-    """Deviation from no load at nominal injection, linearised at no load, and the projection on it.
-
-    A snapshot starts at the nominal deviation times its share of the nominal load: one iteration saved.
+    A snapshot starts at this deviation times its share of the nominal load, which saves an iteration.
     """
-    nominal = feeder.nominal_injection[feeder.retained]
-    size = float(np.vdot(nominal, nominal).real)
-    if size == 0.0:
-        return np.zeros_like(nominal), np.zeros_like(nominal)
-    w = factors.w[at]
-    current = np.zeros(factors.n_core, dtype=np.complex128)
-    current[at] = np.conj(nominal / w)
-    x = core_solve(factors, current)[at]
-    # One more pass brings the quadratic part; the feeder may be overloaded at nominal, so no iteration.
-    current[at] = np.conj(nominal / (w + x)) if bool((abs(x) < 0.3 * abs(w)).all()) else 0.0
-    x = core_solve(factors, current)[at]
-    return x, nominal / size
+    values = np.empty((len(blocks.col), 4))
+    factor_blocks(blocks, np.zeros((len(at), 4)), values)
+    w, x = factors.w[at], np.zeros_like(nominal)
+    for _ in range(30):
+        current = np.zeros(factors.n_core, dtype=np.complex128)
+        current[at] = np.conj(nominal / (w + x))
+        deviation = current[factors.equation]
+        solve_blocks(blocks, values, deviation)
+        moved, x = abs(deviation[at] - x), deviation[at]
+        if not bool((abs(x) < 0.4 * abs(w)).all()):
+            return np.zeros_like(nominal)
+        if float(moved.max(initial=0.0)) < 1e-6:
+            return x
+    return np.zeros_like(nominal)
 
 
-def core_solve(factors: Factors, current: ComplexArray) -> ComplexArray:
-    """Y_core⁻¹·current for one current, complex (core,) in position order."""
-    n = factors.n_core
-    lower = _matrix(factors.lower, n) + sp.eye_array(n, format="csr")
-    upper = sp.csr_array(_matrix(factors.upper, n) + sp.diags_array(1.0 / factors.pivot, format="csr"))
-    solved = sp.linalg.spsolve_triangular(sp.csr_array(lower), current[factors.equation], lower=True)
-    return np.asarray(sp.linalg.spsolve_triangular(upper, solved, lower=False))
+def _linearised(
+    factors: Factors, blocks: BlockPlan, at: IntArray, nominal: ComplexArray, start: ComplexArray
+) -> tuple[FloatArray, FloatArray]:
+    """Slope −∂i/∂v of every load at a typical load, and the factors of Y_core + slope.
+
+    With the slope on both sides, (Y + slope)·x⁺ = i(v) + slope·x, the fixed point contracts in proportion to
+    the distance from the typical load instead of the load itself; the factors cost the same to apply.
+    """
+    s = TYPICAL_LOAD * nominal if start.any() else np.zeros_like(nominal)
+    d = np.conj(s / (factors.w[at] + TYPICAL_LOAD * start) ** 2)
+    slope = np.stack([d.real, d.imag, d.imag, -d.real], axis=1)
+    values = np.empty((len(blocks.col), 4))
+    if not factor_blocks(blocks, slope, values):
+        slope = np.zeros_like(slope)
+        factor_blocks(blocks, slope, values)
+    return slope, values
+
+
+def _split(
+    blocks: BlockPlan, values: FloatArray
+) -> tuple[tuple[IntArray, IntArray, FloatArray], tuple[IntArray, IntArray, FloatArray]]:
+    """Strictly lower and strictly upper rows of the block factors."""
+    n = len(blocks.diagonal)
+    row = np.repeat(np.arange(n), np.diff(blocks.ptr))
+    parts = []
+    for inside in (blocks.col < row, blocks.col > row):
+        ptr = np.concatenate([[0], np.cumsum(np.bincount(row[inside], minlength=n))]).astype(np.int64)
+        parts.append((ptr, blocks.col[inside], np.ascontiguousarray(values[inside])))
+    return parts[0], parts[1]
+
+
+def _complex_blocks(rows: Rows) -> FloatArray:
+    return np.stack([rows.re, -rows.im, rows.im, rows.re], axis=1)
 
 
 def _matrix(rows: Rows, n: int) -> sp.csr_array:

@@ -102,7 +102,8 @@ def checked_output(shape: tuple[int, int], out: ComplexArray | None) -> ComplexA
         return np.empty(shape, dtype=np.complex128)
     if out.dtype != np.complex128 or out.shape != shape or not out.flags.c_contiguous:
         raise PowerFlowError(
-            f"out must be a C-contiguous complex128 array of shape {shape}, not {out.dtype} of shape {out.shape}"
+            f"out must be a C-contiguous complex128 array of shape {shape}, "
+            f"not {out.dtype} of shape {out.shape}"
         )
     if not out.flags.writeable:
         raise PowerFlowError("out is read-only; pass an array that may be written")

@@ -32,7 +32,7 @@ class VoltVarCurve:
 
     def __post_init__(self) -> None:
         if len(self.voltage) < 2 or len(self.voltage) != len(self.reactive):
-            raise PowerFlowError("a volt-var curve needs two or more points, each a voltage and a reactive share")
+            raise PowerFlowError("a volt-var curve needs two or more points of voltage and reactive share")
         if not all(a < b for a, b in zip(self.voltage, self.voltage[1:], strict=False)):
             raise PowerFlowError("the voltages of a volt-var curve must increase from point to point")
         if not all(-1.0 < q < 1.0 for q in self.reactive):
@@ -120,8 +120,8 @@ class VoltVar:
         steep = magnitude * self.steepest >= 1.0
         if steep.any():
             raise PowerFlowError(
-                f"the volt-var curve is too steep for the generation at {np.count_nonzero(steep)} nodes: |φ'| must "
-                "stay below 1/(γ·h_max); flatten the curve or raise base_mva if the per-unit base is too small"
+                f"the volt-var curve is too steep for the generation at {np.sum(steep)} nodes: |φ'| "
+                "must stay below 1/(γ·h_max); flatten the curve, or raise base_mva if the base is too small"
             )
 
     def _by_node(self, u: FloatArray, method: str) -> FloatArray:
@@ -144,7 +144,8 @@ def pv_generation(feeder: Feeder, irradiance: FloatArray) -> ComplexArray:
         h = np.repeat(h[:, None], len(feeder.pv), axis=1)
     if h.ndim != 2 or h.shape[1] != len(feeder.pv):
         raise PowerFlowError(
-            f"irradiance has shape {h.shape}; it must be (snapshot,) or (snapshot, {len(feeder.pv)} PV systems)"
+            f"irradiance has shape {h.shape}; "
+            f"it must be (snapshot,) or (snapshot, {len(feeder.pv)} PV systems)"
         )
     if not (np.isfinite(h).all() and (h >= 0.0).all()):
         raise PowerFlowError("irradiance must be finite and not negative; 0 at night, 1 at peak")
