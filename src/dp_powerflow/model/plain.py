@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dp_powerflow.model.estimate import GaussianEstimate, positive_part
+from dp_powerflow.model.estimate import GaussianEstimate, with_floor
 from dp_powerflow.model.records import Records, symmetric_to_vector, vector_to_symmetric
 from dp_powerflow.privacy.contributions import Region
 from dp_powerflow.privacy.session import QuerySession
@@ -76,7 +76,8 @@ def clipped_days(plan: PlainPlan, days: FloatArray) -> FloatArray:
     """Days (record, day, T) around the centre, each within the clip radius."""
     offset = days - plan.centre
     norm = np.linalg.norm(offset, axis=-1, keepdims=True)
-    return offset * np.minimum(1.0, plan.radius / np.maximum(norm, 1e-300))
+    clipped: FloatArray = offset * np.minimum(1.0, plan.radius / np.maximum(norm, 1e-300))
+    return clipped
 
 
 def mean_contribution(plan: PlainPlan) -> Callable[[FloatArray], FloatArray]:
@@ -125,6 +126,6 @@ def estimate_plain(
         # Symmetric noise moves eigenvalues by up to √2T of an off-diagonal's standard deviation (the edge
         # of the semicircle law); below that an eigenvalue is noise.
         edge = noise_std / group.count * math.sqrt(plan.n_steps)
-        covariance = positive_part(moment - np.outer(mean, mean), MIN_VARIANCE + edge)
-        estimates.append(GaussianEstimate(plan.centre + mean, covariance))
+        covariance = moment - np.outer(mean, mean)
+        estimates.append(with_floor(plan.centre + mean, covariance, MIN_VARIANCE + edge))
     return estimates

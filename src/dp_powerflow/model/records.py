@@ -14,7 +14,7 @@ _CHUNK_VALUES = 1 << 22  # 32 MB of float64 at a time
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Records:
-    """PRIVATE. Log loads of the records of one class.
+    """PRIVATE. Log loads of the records of one class (for reactive load: p and q side by side).
 
     Parameters
     ----------

@@ -56,7 +56,7 @@ _TINY = 1e-12  # energy that counts as none, before a log or a division
 
 
 @dataclass(frozen=True, eq=False)
-class _Frame:
+class Frame:
     """What round 1 released of one class: the frame in which round 2 looks.
 
     mean (T,), mean_variance (coarse,) of its error, scale (T,) the spread profile s, width (T,) the
@@ -96,6 +96,11 @@ def estimate_structured(
 def _shrink(value: FloatArray, noise_variance: FloatArray, prior_variance: FloatArray) -> FloatArray:
     """Posterior mean of a Gaussian with mean zero, seen through Gaussian noise."""
     return value * prior_variance / (prior_variance + noise_variance)
+
+
+def _signal_share(energy: float, noise_energy: float) -> float:
+    """James and Stein's factor: the part of an energy that is not noise, at least 0; pure noise vanishes."""
+    return max(0.0, 1.0 - noise_energy / max(energy, _TINY))
 
 
 def _ask(
@@ -163,7 +168,7 @@ def log_energy_contribution(
     return contribution
 
 
-def _round_1(groups: Sequence[Records], plan: StructuredPlan, session: QuerySession) -> list[_Frame]:
+def _round_1(groups: Sequence[Records], plan: StructuredPlan, session: QuerySession) -> list[Frame]:
     budget = {name: plan.rho * ROUND_1 * share for name, share in ROUND_1_SHARES.items()}
     averages, noise = _ask(
         "mean, round 1",
@@ -208,25 +213,28 @@ def _round_1(groups: Sequence[Records], plan: StructuredPlan, session: QuerySess
         rho=budget["energy"],
         natural_unit="log",
     )
-    widths = [_widths(average, variance, plan) for average, variance in zip(averages, noise, strict=True)]
+    widths = [
+        whitening_widths(average, variance, plan) for average, variance in zip(averages, noise, strict=True)
+    ]
     errors = [PRIOR_LOG_ENERGY_STD**2 * v / (PRIOR_LOG_ENERGY_STD**2 + v) for v in noise]
-    return [_Frame(*parts) for parts in zip(means, mean_variances, scales, widths, errors, strict=True)]
+    return [Frame(*parts) for parts in zip(means, mean_variances, scales, widths, errors, strict=True)]
 
 
-def tail_contribution(plan: StructuredPlan, frame: _Frame) -> Callable[[FloatArray], FloatArray]:
+def tail_contribution(plan: StructuredPlan, frame: Frame) -> Callable[[FloatArray], FloatArray]:
     """One in the interval between thresholds that holds a record's whitened energy; ORTHANT, norm ≤ 1."""
     thresholds = np.array([plan.radius_bands(tail) for tail in TAIL_THRESHOLDS])
     energies = bands_contribution(plan, frame)
 
     def contribution(days: FloatArray) -> FloatArray:
         exceeded = np.linalg.norm(energies(days), axis=1)[:, None] > thresholds
-        return np.diff(exceeded.astype(np.float64), axis=1, append=0.0) * -1.0
+        interval: FloatArray = -np.diff(exceeded.astype(np.float64), axis=1, append=0.0)
+        return interval
 
     return contribution
 
 
 def _tail(
-    groups: Sequence[Records], frames: Sequence[_Frame], plan: StructuredPlan, session: QuerySession
+    groups: Sequence[Records], frames: Sequence[Frame], plan: StructuredPlan, session: QuerySession
 ) -> float:
     """How many times the expected energy a record may have before it is clipped."""
     averages, noise = _ask(
@@ -253,12 +261,13 @@ def _profile(terms: FloatArray, noise_variance: float, n_steps: int) -> FloatArr
     """Spread profile s (T,) from the noisy smooth terms of the relative variance."""
     prior = PRIOR_PROFILE_STD**2 / np.arange(1, terms.size + 1)
     shrunk = _shrink(terms, np.full_like(prior, noise_variance), prior)
+    shrunk *= _signal_share(float(np.sum(terms**2)), terms.size * noise_variance)
     relative = 1 + from_coefficients(np.concatenate([[0.0], shrunk]), n_steps)
     profile: FloatArray = np.sqrt(np.clip(relative, *PROFILE_RANGE))
     return profile
 
 
-def _widths(log_energy: FloatArray, noise_variance: float, plan: StructuredPlan) -> FloatArray:
+def whitening_widths(log_energy: FloatArray, noise_variance: float, plan: StructuredPlan) -> FloatArray:
     """Standard deviation (T,) of each coefficient from the noisy mean log energies."""
     prior = np.full_like(log_energy, PRIOR_LOG_ENERGY_STD**2)
     shrunk = _shrink(log_energy, np.full_like(prior, noise_variance), prior)
@@ -267,23 +276,24 @@ def _widths(log_energy: FloatArray, noise_variance: float, plan: StructuredPlan)
     width = np.diff(plan.edges)
     bias = digamma(width / 2) - np.log(width / 2)
     log_variance = prior_log_energy(plan.edges) + shrunk - bias / 2
-    return np.exp(interpolate_bands(log_variance, plan.edges) / 2)
+    widths: FloatArray = np.exp(interpolate_bands(log_variance, plan.edges) / 2)
+    return widths
 
 
 # --- round 2 ---------------------------------------------------------------------------------------------
-def fine_mean_contribution(plan: StructuredPlan, frame: _Frame) -> Callable[[FloatArray], FloatArray]:
+def fine_mean_contribution(plan: StructuredPlan, frame: Frame) -> Callable[[FloatArray], FloatArray]:
     """A record's mean day in whitened coefficients; BALL."""
     return lambda days: frame.coefficients(days.mean(axis=1))[:, : plan.fine_mean]
 
 
-def bands_contribution(plan: StructuredPlan, frame: _Frame) -> Callable[[FloatArray], FloatArray]:
+def bands_contribution(plan: StructuredPlan, frame: Frame) -> Callable[[FloatArray], FloatArray]:
     """A record's whitened energy in each band, weighted; ORTHANT, all entries are ≥ 0."""
     return lambda days: (
         plan.band_weight * band_means((frame.coefficients(days) ** 2).mean(axis=1), plan.edges)
     )
 
 
-def block_contribution(block: int, frame: _Frame) -> Callable[[FloatArray], FloatArray]:
+def block_contribution(block: int, frame: Frame) -> Callable[[FloatArray], FloatArray]:
     """A record's second moment of the K lowest whitened coefficients, averaged over its days; PSD."""
 
     def contribution(days: FloatArray) -> FloatArray:
@@ -295,7 +305,7 @@ def block_contribution(block: int, frame: _Frame) -> Callable[[FloatArray], Floa
 
 def _round_2(
     groups: Sequence[Records],
-    frames: Sequence[_Frame],
+    frames: Sequence[Frame],
     tail: float,
     plan: StructuredPlan,
     session: QuerySession,
@@ -338,7 +348,7 @@ def _round_2(
     estimates = []
     for index, frame in enumerate(frames):
         shift = _mean_shift(fine[index], fine_noise[index], frame, plan)
-        energy = _band_energy(bands[index], bands_noise[index], frame, plan)
+        energy = band_energy(bands[index], bands_noise[index], frame, plan)
         covariance = np.diag(energy)
         if block >= 2:
             moment = vector_to_symmetric(blocks[index], block)
@@ -347,9 +357,7 @@ def _round_2(
     return estimates
 
 
-def _mean_shift(
-    average: FloatArray, noise_variance: float, frame: _Frame, plan: StructuredPlan
-) -> FloatArray:
+def _mean_shift(average: FloatArray, noise_variance: float, frame: Frame, plan: StructuredPlan) -> FloatArray:
     """Correction of the mean in whitened coefficients (T,)."""
     fine, coarse = plan.fine_mean, plan.coarse_mean
     prior = (prior_mean_std(plan.half_range, fine) / frame.width[:fine]) ** 2
@@ -360,8 +368,8 @@ def _mean_shift(
     return shift
 
 
-def _band_energy(
-    weighted: FloatArray, noise_variance: float, frame: _Frame, plan: StructuredPlan
+def band_energy(
+    weighted: FloatArray, noise_variance: float, frame: Frame, plan: StructuredPlan
 ) -> FloatArray:
     """Whitened variance (T,) of each coefficient."""
     weight = plan.band_weight
@@ -377,18 +385,17 @@ def _low_block(
 ) -> FloatArray:
     """Covariance (K, K): variances of the bands, correlations of the noisy second moment, shrunk.
 
-    The off-diagonal part is scaled by 1 − (expected energy of its noise)/(its energy), at least 0, so that
-    pure noise vanishes (James and Stein); eigenvalues are kept above a public floor.
+    Eigenvalues are kept above a public floor.
     """
     size = energy.size
     off = moment - np.outer(shift, shift)
     np.fill_diagonal(off, 0.0)
     noise_energy = size * (size - 1) / 2 * noise_variance
-    weight = max(0.0, 1.0 - noise_energy / max(float(np.sum(off**2)), _TINY))
+    weight = _signal_share(float(np.sum(off**2)), noise_energy)
     return positive_part(np.diag(energy) + weight * off, MIN_ENERGY)
 
 
-def _assemble(frame: _Frame, shift: FloatArray, covariance: FloatArray) -> GaussianEstimate:
+def _assemble(frame: Frame, shift: FloatArray, covariance: FloatArray) -> GaussianEstimate:
     synthesis = frame.scale[:, None] * synthesis_matrix(frame.mean.size) * frame.width
     full = synthesis @ covariance @ synthesis.T
     return GaussianEstimate(frame.mean + synthesis @ shift, (full + full.T) / 2)

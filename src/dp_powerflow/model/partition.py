@@ -1,0 +1,181 @@
+"""Partition of the records into classes: public labels, or differentially private K-means.
+
+Private K-means after Ravi et al. 2022: noisy centroids, the noise coloured by a public smooth basis. Here
+the basis is the cosine basis of the day: centroids live on its lowest coefficients, scaled by the public
+prior, so the noise of a centroid is smooth over the day.
+
+The class of a record is then a function of that record and of the released centroids. It is *private*: it
+is used inside the fit only, never attached to a load point or a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.model.basis import to_coefficients
+from dp_powerflow.model.records import Records
+from dp_powerflow.model.structured_plan import prior_mean_std
+from dp_powerflow.privacy.contributions import Region
+from dp_powerflow.privacy.session import QuerySession
+from dp_powerflow.units import FloatArray, IntArray
+
+TERMS = 6
+ITERATIONS = 4
+RADIUS = 3.0  # of a record's features, in prior standard deviations (level, shape, …), L2
+_COUNT_SHARE = 0.2  # of an iteration's budget; the sums get the rest
+
+
+@dataclass(frozen=True)
+class PublicLabels:
+    """Classes are the public labels of the load points (`LoadHistory.class_label`)."""
+
+
+@dataclass(frozen=True)
+class PrivateClasses:
+    """Classes found by private K-means.
+
+    Parameters
+    ----------
+    n_classes
+        L, a public choice.
+    share
+        Of the budget spent on the partition and the class weights.
+    """
+
+    n_classes: int
+    share: float = 0.25
+
+    def __post_init__(self) -> None:
+        if self.n_classes < 2 or not 0 < self.share < 1:
+            raise PrivacyError(
+                "a private partition needs at least 2 classes and a share of the budget between 0 and 1"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Centroids:
+    """Released centroids (class, term) in prior standard deviations, and what turns a day into features."""
+
+    points: FloatArray
+    centre: float
+    scale: FloatArray
+
+    def features(self, days: FloatArray) -> FloatArray:
+        """(record, day, T) → clipped features (record, term) of the record's mean day."""
+        raw = to_coefficients(days.mean(axis=1) - self.centre)[:, : self.scale.size] / self.scale
+        norm = np.linalg.norm(raw, axis=1, keepdims=True)
+        clipped: FloatArray = raw * np.minimum(1.0, RADIUS / np.maximum(norm, 1e-300))
+        return clipped
+
+    def assign(self, features: FloatArray) -> IntArray:
+        """Nearest centroid of each record (record,)."""
+        distance = ((features[:, None, :] - self.points[None]) ** 2).sum(axis=2)
+        nearest: IntArray = np.argmin(distance, axis=1)
+        return nearest
+
+
+def initial_centroids(n_classes: int, n_steps: int, log_low: float, log_high: float) -> Centroids:
+    """Public start: levels spread evenly over the declared bounds, flat shapes."""
+    scale = prior_mean_std((log_high - log_low) / 2, min(TERMS, n_steps))
+    points = np.zeros((n_classes, scale.size))
+    points[:, 0] = np.linspace(-1.0, 1.0, n_classes)
+    return Centroids(points, (log_low + log_high) / 2, scale)
+
+
+def one_hot(labels: IntArray, n_classes: int) -> FloatArray:
+    """Contribution to the counts (record, class): ORTHANT, norm 1."""
+    return np.eye(n_classes)[labels]
+
+
+def feature_sums(features: FloatArray, labels: IntArray, n_classes: int) -> FloatArray:
+    """Contribution to the sums (record, class × term): the features in the block of the class; BALL."""
+    blocks = one_hot(labels, n_classes)[:, :, None] * features[:, None, :]
+    return blocks.reshape(features.shape[0], -1)
+
+
+def private_kmeans(
+    records: Records, n_classes: int, log_low: float, log_high: float, rho: float, session: QuerySession
+) -> Centroids:
+    """Noisy Lloyd iterations from a public start; spends ρ.
+
+    Each iteration asks for the counts (ORTHANT, radius 1: a record is one in one place) and for the sums of
+    features (BALL, radius `RADIUS`).
+    """
+    centroids = initial_centroids(n_classes, records.n_steps, log_low, log_high)
+    terms = centroids.scale.size
+    for step in range(1, ITERATIONS + 1):
+        counts = session.ask(
+            f"K-means counts, iteration {step}",
+            [_counts(records, centroids, n_classes)],
+            dimension=n_classes,
+            radius=1.0,
+            region=Region.ORTHANT,
+            rho=rho / ITERATIONS * _COUNT_SHARE,
+            natural_unit="records",
+        )[0]
+        sums = session.ask(
+            f"K-means sums, iteration {step}",
+            [_sums(records, centroids, n_classes)],
+            dimension=n_classes * terms,
+            radius=RADIUS,
+            region=Region.BALL,
+            rho=rho / ITERATIONS * (1 - _COUNT_SHARE),
+            natural_unit="prior standard deviations",
+        )[0].reshape(n_classes, terms)
+        noise = session.costs[-1].noise_std
+        # A class with fewer records than the noise of its sum keeps its place.
+        weight = np.clip(counts, 0.0, None)[:, None]
+        mean = sums / np.maximum(weight, noise)
+        trust = weight / (weight + noise)
+        points = trust * mean + (1 - trust) * centroids.points
+        norm = np.linalg.norm(points, axis=1, keepdims=True)
+        points = points * np.minimum(1.0, RADIUS / np.maximum(norm, 1e-300))
+        centroids = Centroids(points, centroids.centre, centroids.scale)
+    return centroids
+
+
+def private_counts(
+    labels: IntArray, slots: IntArray, n_classes: int, rho: float, session: QuerySession
+) -> FloatArray:
+    """Released number of records (slot, class), at least 1; spends ρ.
+
+    Parameters
+    ----------
+    labels
+        PRIVATE class of every record (record,).
+    slots
+        Public slot of every record (record,): its day type. A record is one in one place, so ORTHANT with
+        radius 1 however many slots there are.
+    """
+    n_slots = int(slots.max()) + 1
+    places = slots * n_classes + labels
+    counts = session.ask(
+        "class weights",
+        [(one_hot(part, n_slots * n_classes) for part in np.array_split(places, 1 + len(places) // 2**16))],
+        dimension=n_slots * n_classes,
+        radius=1.0,
+        region=Region.ORTHANT,
+        rho=rho,
+        natural_unit="records",
+    )[0]
+    return np.maximum(counts, 1.0).reshape(n_slots, n_classes)
+
+
+def assign_classes(records: Records, centroids: Centroids) -> IntArray:
+    """PRIVATE. Class of every record (record,)."""
+    chunks = records.contributions(centroids.features)
+    return np.concatenate([centroids.assign(features) for features in chunks])
+
+
+def _counts(records: Records, centroids: Centroids, n_classes: int) -> Iterator[FloatArray]:
+    for features in records.contributions(centroids.features):
+        yield one_hot(centroids.assign(features), n_classes)
+
+
+def _sums(records: Records, centroids: Centroids, n_classes: int) -> Iterator[FloatArray]:
+    for features in records.contributions(centroids.features):
+        yield feature_sums(features, centroids.assign(features), n_classes)
