@@ -109,6 +109,13 @@ def test_the_report_prints_counts_and_no_names_or_readings(values: FloatArray) -
     assert "1 negative and 0 zero" in "\n".join(report.summary())
 
 
+def test_what_passes_between_reader_and_checks_prints_no_names_or_readings(values: FloatArray) -> None:
+    text = repr(raw(np.full_like(values, 7.654321)))
+    assert "3 customers" in text
+    assert "meter" not in text
+    assert "7.65" not in text
+
+
 @pytest.mark.parametrize(
     "changes",
     [

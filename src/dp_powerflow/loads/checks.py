@@ -83,7 +83,7 @@ class Quantity:
     """
 
     name: str
-    values: FloatArray
+    values: FloatArray = field(repr=False)
     counts: ReadingCounts
 
 
@@ -108,7 +108,7 @@ class RawHistory:
     """
 
     quantities: tuple[Quantity, ...]
-    customers: tuple[str, ...]
+    customers: tuple[str, ...] = field(repr=False)
     services: ServiceMap
     days: tuple[dt.date, ...]
     step_minutes: int

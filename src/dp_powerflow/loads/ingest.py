@@ -156,7 +156,7 @@ class _Target:
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class _Rows:
     """Rows of a long file: customer (index, −1 if not listed), stamp, and a reading per quantity."""
 
@@ -193,7 +193,7 @@ def _fill_from_long(target: _Target, table: MeterTable, columns: LongColumns, va
     return len(strangers)
 
 
-@dataclass
+@dataclass(repr=False)
 class _Scan:
     """What a first pass over a file finds: who, and from when to when."""
 

@@ -18,7 +18,7 @@ from dp_powerflow.errors import LoadDataError
 from dp_powerflow.units import FloatArray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ServiceMap:
     """Customers, the load points they are behind, and what is public about those.
 
@@ -58,6 +58,10 @@ class ServiceMap:
             raise LoadDataError(
                 "the public scale of a load point must be a positive number of kW; correct the map"
             )
+
+    def __repr__(self) -> str:
+        # who is behind which service is public to the guarantee, but no business of a log
+        return f"ServiceMap({len(self.load_point_of)} customers, {len(self.load_points)} load points)"
 
     @property
     def customers(self) -> tuple[str, ...]:

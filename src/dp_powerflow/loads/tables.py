@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ class MeterTable:
     """A CSV or Parquet file of readings and its columns."""
 
     path: Path
-    columns: tuple[str, ...]
+    columns: tuple[str, ...] = field(repr=False)  # of a wide file they name customers
     fmt: MeterFormat
     columns_are_customers: bool = False
 
