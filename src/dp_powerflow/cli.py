@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from dp_powerflow import __version__
 from dp_powerflow.errors import DpPowerflowError
@@ -64,7 +65,7 @@ def inspect(
     """
     from dp_powerflow.grid.sources import open_feeder
     from dp_powerflow.grid.taps import read_taps, write_taps
-    from dp_powerflow.report.inspection import inspect_feeder
+    from dp_powerflow.report.inspection import LABELS, inspect_feeder
 
     opened = open_feeder(
         feeder,
@@ -80,7 +81,7 @@ def inspect(
         return
     marking, notes = str(summary.pop("marking")), summary.pop("notes")
     err.print(marking, style="bold red")
-    out.print(_two_columns(summary))
+    out.print(_two_columns({LABELS[key]: value for key, value in summary.items()}))
     for note in notes if isinstance(notes, tuple) else ():
         err.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
 
@@ -91,5 +92,5 @@ def _two_columns(values: dict[str, object]) -> Table:
         if isinstance(value, dict):
             value = ", ".join(f"{name} {ratio:.5f}" for name, ratio in value.items()) or "none"
         shown = f"{value:.6g}" if isinstance(value, float) else "unknown" if value is None else str(value)
-        table.add_row(key, shown)
+        table.add_row(Text(key), Text(shown))
     return table

@@ -1,7 +1,8 @@
 """Per-unit bases and the array types used everywhere.
 
 Quantities are in per unit unless their name says otherwise (`load_kw`, `v_pu`, `angle_deg`).
-The power base is per phase: `base_mva` = 1 means 1 MVA on each node.
+The power base is per node: `base_mva` = 1 means 1 MVA on each node. A node of a feeder read from OpenDSS is one
+phase; a node of a balanced (pandapower) feeder stands for three, and its base is three times that per phase.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def admittance_base_siemens(base_kv: FloatArray, base_mva: float) -> FloatArray:
 
 
 def kw_to_pu(power_kw: FloatArray, base_mva: float) -> FloatArray:
-    """Power [kW or kvar] → [p.u.] on a base of `base_mva` per phase."""
+    """Power [kW or kvar] → [p.u.] on a base of `base_mva` per node."""
     return power_kw / (base_mva * KW_PER_MW)
 
 

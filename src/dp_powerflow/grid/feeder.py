@@ -87,7 +87,7 @@ class Feeder:
     ----------
     nodes : names, "bus.phase"; the last ones are the slack nodes, ideal EMFs ("emf(bus).phase").
     base_kv : (node,) line-to-neutral base voltage [kV].
-    base_mva : power base per phase [MVA].
+    base_mva : power base of a node [MVA]: of one phase, or of the three phases of a balanced node.
     y : sparse complex (node, node) [p.u.], "Y_full" of the paper; slack nodes included, no loads,
         no generation.
     slack : (slack,) indices of the slack nodes.

@@ -8,19 +8,50 @@ import numpy as np
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.amplification import kron_amplification, sigma_min
-from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.feeder import GROUND, Feeder
 from dp_powerflow.grid.opendss_declared import declared_voltages
 from dp_powerflow.grid.opendss_engine import DssOrigin
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.units import ComplexArray
 
+LABELS = {
+    "feeder": "feeder",
+    "nodes": "nodes",
+    "slack_nodes": "slack nodes (EMFs)",
+    "retained": "retained nodes (load or generation)",
+    "zero_injection": "zero-injection nodes",
+    "loads": "loads",
+    "load_kw": "nominal load [kW]",
+    "load_kvar": "nominal reactive load [kvar]",
+    "delta_loads": "delta loads, as wye equivalents",
+    "pv_systems": "PV systems",
+    "pv_kva": "PV rating [kVA]",
+    "lines": "lines and switches",
+    "switches": "of these switches",
+    "line_length_m": "line length [m]",
+    "taps_from": "regulator taps",
+    "taps": "tap ratios",
+    "base_mva": "power base per node [MVA]",
+    "sigma_min_y": "σ_min(Y), reduced [p.u.]",
+    "kappa_kron": "κ_Kron, exact for small changes of lines",
+    "kappa_kron_paper": "κ_Kron as printed in the paper",
+    "kappa_radius": "changes of lines covered up to [p.u.]",
+    "norm_b": "‖b‖₂ [p.u.]",
+    "vm_min_no_load_pu": "lowest voltage without load [p.u.]",
+    "vm_max_no_load_pu": "highest voltage without load [p.u.]",
+    "vm_min_pu": "lowest voltage, nominal load [p.u.]",
+    "vm_max_pu": "highest voltage, nominal load [p.u.]",
+    "wye_error_pu": "error of the wye equivalents [p.u.]",
+}
+"""What each figure is called for a reader."""
+
 INTERNAL = "INTERNAL: computed from the private network; not for publication"
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """Summary of a feeder; powers in kW, voltages and admittances in p.u. on `base_mva` per phase.
+    """Summary of a feeder; powers in kW, voltages and admittances in p.u. on `base_mva` per node.
 
     Attributes
     ----------
@@ -116,6 +147,8 @@ def inspect_feeder(feeder: Feeder) -> Inspection:
 
 def _wye_error(feeder: Feeder, loaded: ComplexArray | None) -> tuple[float | None, tuple[str, ...]]:
     """Largest |Δv| against OpenDSS's own connections, and why there is none."""
+    if not any(GROUND not in branch for load in feeder.loads for branch in load.branches):
+        return 0.0, ()
     if loaded is None or not isinstance(feeder.origin, DssOrigin):
         return None, ()
     try:
