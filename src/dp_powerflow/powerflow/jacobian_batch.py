@@ -22,7 +22,7 @@ from dp_powerflow.powerflow.jacobian_kernels import analyse
 from dp_powerflow.powerflow.jacobian_plan import BlockPlan, make_plan
 from dp_powerflow.powerflow.jacobian_vector import LANES
 from dp_powerflow.powerflow.sigma_bound import SigmaBound, in_threads, refine
-from dp_powerflow.units import ComplexArray, FloatArray, IntArray
+from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
 LANCZOS_STEPS = 8
 TOLERANCE = 1e-7
@@ -36,7 +36,7 @@ _DENSE_UP_TO = 300
 
 @dataclass(frozen=True, eq=False)
 class JacobianSummary:
-    """What the kernels give for every snapshot, NaN where its voltage or injection is not a number.
+    """What the kernels give for every snapshot, NaN where its voltage is zero or any figure NaN.
 
     Attributes
     ----------
@@ -104,7 +104,8 @@ class JacobianBatch:
     ) -> FloatArray:
         """log|det M̃_eff|: (snapshot,)."""
         arrays = self._checked(v, s, generation_slope)
-        return np.asarray(self._run(arrays, 0)[3] - self.plan.log_abs_det_constant)
+        # One step, for its check of the factors.
+        return self._finish(arrays, self._run(arrays, 1), np.inf).log_abs_det
 
     def summary(
         self,
@@ -127,13 +128,7 @@ class JacobianBatch:
         if len(again):
             some = tuple(array[again] if len(array) else array for array in arrays)
             out[:3, again] = self._run(some, min(_MORE_STEPS, 2 * self.n), reorthogonalise=True)[:3]
-        failed = (out[1] > tolerance) | ~(out[2] <= _LARGEST_DEFECT)
-        finite = np.isfinite(arrays[0]).all(axis=1) & np.isfinite(arrays[1]).all(axis=1)
-        sigma, log_det = out[0], out[3] - self.plan.log_abs_det_constant
-        for k in np.flatnonzero(failed & finite):
-            sigma[k], log_det[k] = self._dense(*(array[k : k + 1] for array in arrays))
-        sigma[~finite] = log_det[~finite] = np.nan
-        return JacobianSummary(sigma, log_det)
+        return self._finish(arrays, out, tolerance)
 
     def sigma_min_lower_bound(
         self,
@@ -153,10 +148,12 @@ class JacobianBatch:
         y_error : bound on the rounding error ‖Y − Y_exact‖₂ of the reduction [p.u.].
         """
         arrays = self._checked(v, s, generation_slope)
-        a, c = diagonal_terms(arrays[0], arrays[1], arrays[2] if generation_slope is not None else None)
-        finite = np.isfinite(a).all(axis=1) & np.isfinite(c).all(axis=1)
+        finite = _usable(arrays)
         if not finite.any():
-            return np.full(len(c), np.nan)
+            return np.full(len(finite), np.nan)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            a, c = diagonal_terms(*arrays[:2], arrays[2] if generation_slope is not None else None)
+        a[~finite] = c[~finite] = np.nan
         reference = SigmaBound(
             self.y_reduced, a[finite].mean(axis=0), c[finite].mean(axis=0), y_error=y_error
         )
@@ -216,6 +213,16 @@ class JacobianBatch:
         in_threads(run, range(0, len(arrays[0]), _TASK), self.threads)
         return out
 
+    def _finish(self, arrays: tuple[ComplexArray, ...], out: FloatArray, tolerance: float) -> JacobianSummary:
+        """Replace what the kernels could not do: without pivoting a factorisation may fail."""
+        failed = (out[1] > tolerance) | ~(out[2] <= _LARGEST_DEFECT)
+        usable = _usable(arrays)
+        sigma, log_det = out[0], out[3] - self.plan.log_abs_det_constant
+        for k in np.flatnonzero(failed & usable):
+            sigma[k], log_det[k] = self._dense(*(array[k : k + 1] for array in arrays))
+        sigma[~usable] = log_det[~usable] = np.nan
+        return JacobianSummary(sigma, log_det)
+
     def _dense(self, v: ComplexArray, s: ComplexArray, slope: ComplexArray) -> tuple[float, float]:
         matrix = real_form(self.y_reduced, *diagonal_terms(v, s, slope if len(slope) else None))[0]
         singular = np.linalg.svd(matrix, compute_uv=False)
@@ -260,3 +267,12 @@ class JacobianBatch:
         right = vectors[:, 0]
         left = self._inverse(right, adjoint=True)
         return left / np.linalg.norm(left), right
+
+
+def _usable(arrays: tuple[ComplexArray, ...]) -> BoolArray:
+    """(snapshot,) whether all figures are finite and no voltage is zero."""
+    usable = (arrays[0] != 0.0).all(axis=1)
+    for array in arrays:
+        if len(array):
+            usable &= np.isfinite(array).all(axis=1)
+    return np.asarray(usable, dtype=np.bool_)

@@ -30,7 +30,7 @@ _BISECTIONS = 52
 _PIVOTS_PER_LOGARITHM = 4
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _factorise(
     lu: FloatArray, pointers: IntArray, update_pointers: IntArray, updates: IntArray, log_det: FloatArray
 ) -> None:
@@ -50,7 +50,7 @@ def _factorise(
             u += last - first
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _solve(lu: FloatArray, pointers: IntArray, neighbours: IntArray, x: FloatArray) -> None:
     """x ← M⁻¹x."""
     n, edges = len(pointers) - 1, len(neighbours)
@@ -61,7 +61,7 @@ def _solve(lu: FloatArray, pointers: IntArray, neighbours: IntArray, x: FloatArr
         pivot(lu, p, x)
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _solve_transposed(lu: FloatArray, pointers: IntArray, neighbours: IntArray, x: FloatArray) -> None:
     """x ← M⁻ᵀx."""
     n, edges = len(pointers) - 1, len(neighbours)
@@ -72,7 +72,7 @@ def _solve_transposed(lu: FloatArray, pointers: IntArray, neighbours: IntArray, 
         gather_transposed(lu, n + edges, x, neighbours, pointers[p], pointers[p + 1], p)
 
 
-@njit(cache=True, fastmath={"contract"})  # type: ignore[untyped-decorator]
+@njit(cache=True, error_model="numpy", fastmath={"contract"})  # type: ignore[untyped-decorator]
 def _load(
     lu: FloatArray,
     own: FloatArray,
@@ -130,7 +130,7 @@ def _load(
         phase[w] = np.sqrt(-np.conj(phase[w]) / size) if size > 0.0 else 1.0 + 0j
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _defect(
     x: FloatArray,
     right: FloatArray,
@@ -160,7 +160,7 @@ def _defect(
         defect[w] = sqrt(defect[w])
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _largest_ritz(alpha: FloatArray, beta: FloatArray, sigma: FloatArray, residual: FloatArray) -> None:
     """σ = 1/√θ with θ the largest eigenvalue of BᵀB, B bidiagonal; the relative residual of θ."""
     steps = len(alpha)
@@ -189,14 +189,14 @@ def _largest_ritz(alpha: FloatArray, beta: FloatArray, sigma: FloatArray, residu
         residual[w] = sqrt(off[steps - 1, w] / norm) / high[w]
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _reciprocal_norm(square: FloatArray, norm: FloatArray, reciprocal: FloatArray) -> None:
     for w in range(LANES):
         norm[w] = sqrt(square[w])
         reciprocal[w] = 1.0 / norm[w] if norm[w] != 0.0 else 0.0
 
 
-@njit(cache=True, fastmath={"contract"})  # type: ignore[untyped-decorator]
+@njit(cache=True, error_model="numpy", fastmath={"contract"})  # type: ignore[untyped-decorator]
 def _start(
     q: FloatArray, p: FloatArray, phase: ComplexArray, start: ComplexArray, admixture: ComplexArray
 ) -> None:
@@ -208,7 +208,7 @@ def _start(
     p[:] = 0.0
 
 
-@njit(cache=True, fastmath={"contract"})  # type: ignore[untyped-decorator]
+@njit(cache=True, error_model="numpy", fastmath={"contract"})  # type: ignore[untyped-decorator]
 def _reorthogonalise(q: FloatArray, basis: FloatArray, count: int, square: FloatArray) -> None:
     """q ← q − QQᵀq with the first `count` vectors of the basis; square ← ‖q‖²."""
     product = np.empty(LANES)
@@ -229,7 +229,7 @@ def _reorthogonalise(q: FloatArray, basis: FloatArray, count: int, square: Float
                 square[w] += q[k, i, w] ** 2
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _lanczos(
     lu: FloatArray,
     own: FloatArray,
@@ -273,7 +273,7 @@ def _lanczos(
     _largest_ritz(alpha, beta, result[0], result[1])
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, error_model="numpy", nogil=True)  # type: ignore[untyped-decorator]
 def analyse(
     snapshots: tuple[ComplexArray, ComplexArray, ComplexArray],
     schedule: tuple[IntArray, IntArray, IntArray, IntArray, IntArray],
@@ -290,7 +290,7 @@ def analyse(
     snapshots : v, s and slope, complex (snapshot, retained) [p.u.]; slope empty without volt-var.
     schedule, constants : arrays of the `BlockPlan`.
     starts : start vector and its admixture (retained,), and the product that chooses its phase.
-    steps : Lanczos steps; 0 for the determinant alone.
+    steps : Lanczos steps, at least 1.
     reorthogonalise : needed for more than about eight steps.
     out : (4, snapshot), receives the results in the order above.
     """
@@ -309,9 +309,8 @@ def analyse(
     for first in range(0, len(v), LANES):
         _load(lu, own, phase, v, s, slope, first, retained_at, constants, pairing)
         _factorise(lu, pointers, update_pointers, updates, result[3])
-        if steps:
-            _start(q, p, phase, start, admixture)
-            _lanczos(lu, own, schedule, constants, work, basis, result)
+        _start(q, p, phase, start, admixture)
+        _lanczos(lu, own, schedule, constants, work, basis, result)
         for w in range(min(LANES, len(v) - first)):
             for i in range(4):
                 out[i, first + w] = result[i, w]

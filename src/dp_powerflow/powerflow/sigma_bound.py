@@ -226,9 +226,9 @@ def _smallest_of_two(alpha: FloatArray, beta: FloatArray, gamma: FloatArray, del
     """σ_min([[α, −β], [−γ, δ]]) where α, δ > 0 and αδ > βγ, else 0."""
     if np.all(np.isinf(delta)):
         return np.maximum(alpha, 0.0)
-    determinant = alpha * delta - beta * gamma
-    frobenius = alpha**2 + beta**2 + gamma**2 + delta**2
-    largest = np.sqrt(0.5 * (frobenius + np.sqrt(np.maximum(frobenius**2 - 4.0 * determinant**2, 0.0))))
+    # Without cancellation but in the determinant, whose rounding is subtracted.
+    largest = 0.5 * (np.hypot(alpha + delta, beta - gamma) + np.hypot(alpha - delta, beta + gamma))
+    determinant = alpha * delta - beta * gamma - 4.0 * _UNIT * np.abs(alpha * delta)
     valid = (alpha > 0.0) & (delta > 0.0) & (determinant > 0.0)
     return np.where(valid, determinant / np.where(largest > 0.0, largest, 1.0), 0.0)
 
