@@ -88,6 +88,8 @@ def inspect(
 
 def _two_columns(values: dict[str, object]) -> Table:
     table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     for key, value in values.items():
         if isinstance(value, dict):
             value = ", ".join(f"{name} {ratio:.5f}" for name, ratio in value.items()) or "none"

@@ -13,10 +13,10 @@ from dp_powerflow.cli import app
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.report.inspection import INTERNAL, LABELS, inspect_feeder
 
-PROMISED = (
-    "nodes, retained, zero_injection, loads, load_kw, lines, kappa_kron, kappa_kron_paper, sigma_min_y, "
-    "norm_b, vm_min_pu, vm_max_pu, base_mva"
-).split(", ")
+PROMISED = {
+    *("nodes", "retained", "zero_injection", "loads", "load_kw", "lines", "base_mva", "norm_b"),
+    *("kappa_kron", "kappa_kron_paper", "sigma_min_y", "vm_min_pu", "vm_max_pu"),
+}
 
 
 def run(*arguments: str) -> str:
@@ -27,7 +27,7 @@ def run(*arguments: str) -> str:
 
 def test_json_of_ieee123_has_the_promised_keys_and_figures() -> None:
     summary = json.loads(run("ieee123", "--json"))
-    assert set(PROMISED) <= set(summary)
+    assert set(summary) >= PROMISED
     assert summary["loads"] == 91
     assert summary["load_kw"] == pytest.approx(3490.0)
     assert (summary["nodes"], summary["retained"], summary["zero_injection"]) == (278, 96, 182)
