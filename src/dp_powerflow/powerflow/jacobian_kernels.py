@@ -208,6 +208,15 @@ def _start(
     p[:] = 0.0
 
 
+@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _copy(source: FloatArray, target: FloatArray) -> None:
+    """target ← source; numba's own assignment of arrays doubles the time to compile."""
+    for k in range(len(source)):
+        for i in range(2):
+            for w in range(LANES):
+                target[k, i, w] = source[k, i, w]
+
+
 @njit(cache=True, error_model="numpy", fastmath={"contract"})  # type: ignore[untyped-decorator]
 def _reorthogonalise(q: FloatArray, basis: FloatArray, count: int, square: FloatArray) -> None:
     """q ← q − QQᵀq with the first `count` vectors of the basis; square ← ‖q‖²."""
@@ -256,7 +265,7 @@ def _lanczos(
         x[:] = 0.0
         place(x, retained_at, count, q, scale)
         if len(basis):
-            basis[step] = q
+            _copy(q, basis[step])
         _solve(lu, pointers, neighbours, x)
         if step == 0:
             _defect(x, q, own, schedule, constants, spare, result[2])
@@ -269,7 +278,8 @@ def _lanczos(
         if len(basis):
             _reorthogonalise(q, basis, step + 1, square)
         _reciprocal_norm(square, beta[step], scale)
-        back[:] = beta[step]
+        for w in range(LANES):
+            back[w] = beta[step, w]
     _largest_ritz(alpha, beta, result[0], result[1])
 
 
