@@ -170,7 +170,7 @@ class BatchSolver:
 
     def _targets(self, nodes: Nodes) -> tuple[IntArray, Check]:
         if nodes == "retained":
-            return self._plans.plan.at, self._plans.core_check
+            return self._plans.plan.at[self._plans.plan.row_of], self._plans.core_check
         if nodes == "all":
             return self._plans.factors.position, self._plans.full_check
         raise PowerFlowError(f"nodes must be 'retained' or 'all', not {nodes!r}")

@@ -34,9 +34,9 @@ class Plan(NamedTuple):
     Values of `lower`, `upper`, `pivot` and `slope` are real 2×2 blocks (row, 4). `lower` has a row per
     position: the factor's for the core, the recovery's for eliminated nodes. `equation` is the position of
     the node whose balance is row p, `source` the load whose current enters it (−1: none), `load_at` the load
-    at position p, `at` the position of a load. `start` is the deviation from no load at nominal injection
-    and `weight` projects an injection on the nominal one; the two give the first guess. `strict` is 1 where
-    active load must not be negative, else 0.
+    at position p, `at` the position of a load and `row_of` the load of a retained node. `start` is the
+    deviation from no load at nominal injection and `weight` projects an injection on the nominal one; the
+    two give the first guess. `strict` is 1 where active load must not be negative, else 0.
     """
 
     n_core: int
@@ -54,6 +54,7 @@ class Plan(NamedTuple):
     source: IntArray
     load_at: IntArray
     at: IntArray
+    row_of: IntArray
     start: ComplexArray
     weight: ComplexArray
     strict: FloatArray
@@ -173,13 +174,15 @@ def _read(
     """Bring a block's injections into lanes, with the first guess of its voltages; how many are sound."""
     last, width = begin + count - 1, plan.at.size
     _fill(work.lane, 0.0)
-    for m in range(width):
+    for column in range(width):
+        m = plan.row_of[column]
         towards = plan.weight[m]
         read_row(
             load,
             width,
             begin,
             last,
+            column,
             m,
             -1.0,
             plan.strict[m],
@@ -216,7 +219,8 @@ def _read(
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _read_generation(plan: Plan, work: Work, generation: FloatArray, begin: int, last: int) -> None:
     """Add generation to the injections, or keep it apart where volt-var turns it."""
-    for m in range(plan.at.size):
+    for column in range(plan.at.size):
+        m = plan.row_of[column]
         towards = plan.weight[m]
         # The right-hand side is not in use yet; it receives the generation.
         read_row(
@@ -224,6 +228,7 @@ def _read_generation(plan: Plan, work: Work, generation: FloatArray, begin: int,
             plan.at.size,
             begin,
             last,
+            column,
             m,
             1.0,
             0.0,

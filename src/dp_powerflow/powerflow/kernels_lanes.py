@@ -19,10 +19,11 @@ from numba.core.typing import signature
 from numba.extending import intrinsic
 
 LANES = 16
-
 _VECTOR = ir.VectorType(ir.DoubleType(), LANES)
-_PAIR = ir.VectorType(ir.DoubleType(), 2)
 _ZERO = ir.Constant(_VECTOR, [0.0] * LANES)
+_ONE = ir.Constant(_VECTOR, [1.0] * LANES)
+
+_PAIR = ir.VectorType(ir.DoubleType(), 2)
 
 
 class _Code:
@@ -206,7 +207,7 @@ def current_row(typing, x_re, x_im, at, w_re, w_im, s_re, s_im, slope, i_re, i_i
         u = b.fadd(x, code.coefficient(w_re, at))
         v = b.fadd(y, code.coefficient(w_im, at))
         square = code.fma(u, u, b.fmul(v, v))
-        inverse = b.fdiv(ir.Constant(_VECTOR, [1.0] * LANES), square)
+        inverse = b.fdiv(_ONE, square)
         p, q = code.load(s_re, row), code.load(s_im, row)
         a, c, d, e = code.block(slope, row)
         linear_re, linear_im = code.fma(c, y, b.fmul(a, x)), code.fma(e, y, b.fmul(d, x))
@@ -288,20 +289,21 @@ def round_row(typing, x_re, x_im, row, w_re, w_im):  # type: ignore[no-untyped-d
 
 
 @intrinsic
-def read_row(typing, power, width, begin, last, row, sign, strict, s_re, s_im, towards_re, towards_im, lane):  # type: ignore[no-untyped-def]
-    """s[row] = sign·power[snapshot, row] for the snapshots of a block; lanes past `last` repeat it.
+def read_row(  # type: ignore[no-untyped-def]
+    typing, power, width, begin, last, column, row, sign, strict, s_re, s_im, towards_re, towards_im, lane
+):
+    """s[row] = sign·power[snapshot, column] for the snapshots of a block; lanes past `last` repeat it.
 
     `power` is a complex array seen as float64. lane[0] collects |Re| + |Im|, lane[1] the projection of s on
     `towards`, lane[2] the smallest strict·Re(power).
     """
-    sig = signature(
-        types.void, power, width, begin, last, row, sign, strict, s_re, s_im, towards_re, towards_im, lane
-    )
+    block = (power, width, begin, last, column)
+    sig = signature(types.void, *block, row, sign, strict, s_re, s_im, towards_re, towards_im, lane)
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         code, b = _Code(context, builder, sig, args), builder
-        power, width, begin, last, row, sign, strict, s_re, s_im, towards_re, towards_im, lane = code.values
-        pairs = [b.load(p, align=8) for p in code.snapshots(power, width, begin, last, row)]
+        *block, row, sign, strict, s_re, s_im, towards_re, towards_im, lane = code.values
+        pairs = [b.load(p, align=8) for p in code.snapshots(*block)]
         both = code.join(pairs)
         undefined = ir.Constant(both.type, ir.Undefined)
         re = code.pick(both, undefined, list(range(0, 2 * LANES, 2)))

@@ -49,14 +49,15 @@ def newton_range(
     x = np.empty(n, dtype=np.complex128)
     for index in range(snapshots.size):
         k = snapshots[index]
-        for m in range(n_load):
-            fixed[m] = -load[k, m]
+        for column in range(n_load):
+            m = plan.row_of[column]
+            fixed[m] = -load[k, column]
             turned[m] = 0.0
             if generation.shape[0] > 0:
                 if plan.curve_of[m] >= 0:
-                    turned[m] = generation[k, m]
+                    turned[m] = generation[k, column]
                 else:
-                    fixed[m] += generation[k, m]
+                    fixed[m] += generation[k, column]
         spent, solved = _continue(plan, blocks, core, fixed, turned, tolerance, x)
         iterations[k] += spent
         worst, excess = np.inf, np.inf

@@ -39,11 +39,16 @@ def prepare(feeder: Feeder, voltvar: VoltVar | None, tolerance: float) -> Plans:
         raise PowerFlowError(
             f"the volt-var curves cover {len(voltvar.curve_of)} nodes but the feeder retains {n_retained}"
         )
-    at = factors.position[np.searchsorted(feeder.energised, feeder.retained)]
+    position = factors.position[np.searchsorted(feeder.energised, feeder.retained)]
+    # Loads are kept in the order of their positions, so that the sweeps walk through memory.
+    order = np.argsort(position)
+    at = position[order]
+    row_of = np.empty(n_retained, dtype=np.int64)
+    row_of[order] = np.arange(n_retained)
     load_at = np.full(len(factors.w), -1, dtype=np.int64)
     load_at[at] = np.arange(n_retained)
     blocks = _block_plan(factors, at)
-    nominal = feeder.nominal_injection[feeder.retained]
+    nominal = feeder.nominal_injection[feeder.retained][order]
     start = _nominal_deviation(factors, blocks, at, nominal)
     slope, values = _linearised(factors, blocks, at, nominal, start)
     lower, upper = _split(blocks, values)
@@ -66,10 +71,11 @@ def prepare(feeder: Feeder, voltvar: VoltVar | None, tolerance: float) -> Plans:
         source=load_at[factors.equation],
         load_at=load_at,
         at=at,
+        row_of=row_of,
         start=start,
         weight=nominal / max(float(np.vdot(nominal, nominal).real), np.finfo(np.float64).tiny),
-        strict=wye_only(feeder).astype(np.float64),
-        curve_of=np.full(n_retained, -1, dtype=np.int64) if voltvar is None else voltvar.curve_of,
+        strict=wye_only(feeder)[order].astype(np.float64),
+        curve_of=np.full(n_retained, -1, dtype=np.int64) if voltvar is None else voltvar.curve_of[order],
         knots=knots,
         base=base,
         slopes=slopes,
