@@ -30,7 +30,7 @@ def largest_radius(
     epsilon: float,
     delta: float,
 ) -> float | None:
-    """Largest r with a bound of at most ε (bisection: ε grows with r), None if not even the smallest has one."""
+    """Largest r with a bound of at most ε, None if not even the smallest has one; ε grows with r."""
 
     def within(radius: float) -> bool:
         found = evaluate(facts, law, operating, radius, delta).epsilon

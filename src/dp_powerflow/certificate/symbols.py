@@ -1,6 +1,6 @@
 """The quantities of Propositions 1 and 2 and Theorem 1, one small function each.
 
-Names follow the paper's symbols; `# Eq. label` names the equation. The corrected forms stand beside
+Names follow the paper's symbols; a comment names the equation by its label. The corrected forms stand beside
 the printed ones, and PAPER_NOTES says why they differ.
 """
 
@@ -107,3 +107,13 @@ def mean_term_printed(
 def mean_term(psi: float, sums_of_nodes: FloatArray) -> float:
     """ψ̄·√(Σ_k 1ᵀΣ⁽ˡ⁾1) bounds Σ_k|ψ_kᵀβ_k| (Cauchy–Schwarz over all nodes at once)."""
     return psi * math.sqrt(float(np.sum(sums_of_nodes)))
+
+
+def sensitivity_to_network(v_min: float, v_max: float, n: int, kappa_r: float, mu_star: float) -> float:
+    """Δ₂^(Y) = V_max²·√n·κr·‖M̃⁻¹‖⋆/V_min of one voltage vector.  # Eq. sens_voltage_Y, Jinv_Mtilde"""
+    return v_max**2 * math.sqrt(n) * kappa_r * mu_star / v_min
+
+
+def sensitivity_to_load(v_min: float, load_range: float, mu_star: float) -> float:
+    """Δ₂^(load→v) = √2·Δ_load·‖M̃⁻¹‖⋆/V_min of one voltage vector.  # Eq. sens_voltage_load"""
+    return math.sqrt(2.0) * load_range * mu_star / v_min
