@@ -25,6 +25,10 @@ class PowerFlowError(DpPowerflowError):
     """The power flow was asked something it cannot answer."""
 
 
+class ConfigError(DpPowerflowError):
+    """The config file cannot be read or says something that is not possible."""
+
+
 class MissingExtraError(DpPowerflowError):
     """An optional dependency is not installed."""
 

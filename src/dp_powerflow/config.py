@@ -1,0 +1,197 @@
+"""One TOML file that says everything about a release; unknown keys are errors that name the nearest key.
+
+Nothing in it is secret, and nothing in it may be tuned on the private data: what the data owner writes here
+is declared public, and the manifest repeats it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from dp_powerflow.errors import ConfigError
+
+Positive = Annotated[float, Field(gt=0.0)]
+Probability = Annotated[float, Field(gt=0.0, lt=1.0)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FeederSection(_Section):
+    """The network; PRIVATE but for what is named in `declared public` of the manifest."""
+
+    source: str
+    taps: Path | None = None
+    base_mva: Positive = 1.0
+    drop_islanded: bool = False
+
+
+class LoadsSection(_Section):
+    """Where the meter data are, and the declared facts about them."""
+
+    kind: Literal["simulated", "long", "wide", "opendss-shapes"]
+    path: Path | None = None
+    services: Path | None = None
+    unit: str = "kW"
+    interval_label: str = "start"
+    time_zone: str = "UTC"
+    step_minutes: Annotated[int, Field(gt=0)] = 15
+    first_day: dt.date | None = None
+    last_day: dt.date | None = None
+    customer_column: str = "customer"
+    time_column: str = "time"
+    active_column: str = "active"
+    reactive_column: str | None = None
+    load_points: Annotated[int, Field(ge=2)] = 1000
+    days: Annotated[int, Field(ge=1)] = 365
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _has_a_path(self) -> LoadsSection:
+        if self.kind != "simulated" and self.path is None:
+            raise ValueError(f"loads of kind '{self.kind}' need a path")
+        return self
+
+
+class ModelSection(_Section):
+    """Budget and public choices of the load model."""
+
+    epsilon: Positive
+    delta: Probability = 1e-5
+    unit: Literal["load-point", "load-point-day"] = "load-point"
+    estimator: Literal["structured", "plain"] = "structured"
+    private_classes: Annotated[int, Field(ge=0)] = 0
+    components: Annotated[int, Field(ge=1)] = 1
+    use_scale: bool = True
+    bounds: tuple[Positive, Positive] = (1e-3, 3.0)
+    variance_floor: Positive = 1e-3
+    power_factor: Annotated[float, Field(gt=0.0, le=1.0)] = 0.95
+    reactive_spread: Positive = 0.15
+    reactive_correlation_minutes: Positive = 120.0
+
+
+class NodesSection(_Section):
+    """Declared-public facts of the feeder's nodes: the class and scale that synthetic loads are drawn with."""
+
+    load_class: str | None = None
+    class_of_load: dict[str, str] = Field(default_factory=dict)
+    scale: Literal["nominal"] = "nominal"
+    scale_factor: Positive = 1.0
+
+
+class NetworkSection(_Section):
+    """What the network is promised: the mode is named, never a default."""
+
+    mode: Literal["true-network", "twin-network"]
+    bound: Literal["paper", "full-support"] | None = None
+    x: Positive = 0.01
+    epsilon: Positive
+    delta: Probability
+    radius: Positive = 1e-7
+    calibration_days: Annotated[int, Field(ge=20)] = 1000
+
+    @model_validator(mode="after")
+    def _names_its_bound(self) -> NetworkSection:
+        if self.mode == "true-network" and self.bound is None:
+            raise ValueError("mode 'true-network' needs bound = 'paper' or 'full-support'")
+        if self.mode == "twin-network":
+            raise ValueError("mode 'twin-network' is not there yet; use 'true-network'")
+        return self
+
+
+class ReleaseSection(_Section):
+    """What is written, and where."""
+
+    id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    days: Annotated[int, Field(ge=1)]
+    output: Path
+    state: Path
+    epsilon_cap: Positive | None = None
+    network_epsilon_cap: Positive | None = None
+    network_delta_cap: Probability | None = None
+    insecure_seed: int | None = None
+
+
+class Config(_Section):
+    """Everything about one release."""
+
+    feeder: FeederSection
+    loads: LoadsSection
+    model: ModelSection
+    nodes: NodesSection = NodesSection()
+    network: NetworkSection
+    release: ReleaseSection
+
+
+def read_config(path: Path) -> Config:
+    """Read a TOML file; paths in it are relative to it."""
+    if not path.is_file():
+        raise ConfigError(f"config file {path} does not exist; write one with 'dp-powerflow init'")
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"config file {path} is not valid TOML: {error}") from None
+    return parse_config(raw, base=path.resolve().parent)
+
+
+def parse_config(raw: dict[str, Any], base: Path = Path()) -> Config:
+    """Check a config given as a dictionary."""
+    try:
+        config = Config.model_validate(raw)
+    except ValidationError as error:
+        raise ConfigError(_sentence(error, raw)) from None
+    return _with_absolute_paths(config, base)
+
+
+def _with_absolute_paths(config: Config, base: Path) -> Config:
+    def absolute(path: Path | None) -> Path | None:
+        return None if path is None else (base / path)
+
+    source = config.feeder.source
+    if source.lower().endswith((".dss", ".json")):
+        source = str(base / source)
+    feeder = config.feeder.model_copy(update={"source": source, "taps": absolute(config.feeder.taps)})
+    loads = config.loads.model_copy(
+        update={"path": absolute(config.loads.path), "services": absolute(config.loads.services)}
+    )
+    release = config.release.model_copy(
+        update={"output": absolute(config.release.output), "state": absolute(config.release.state)}
+    )
+    return config.model_copy(update={"feeder": feeder, "loads": loads, "release": release})
+
+
+def _sentence(error: ValidationError, raw: dict[str, Any]) -> str:
+    """The first problem, as one sentence that says what to do."""
+    first = error.errors()[0]
+    where = [str(part) for part in first["loc"]]
+    name = ".".join(where)
+    if first["type"] == "extra_forbidden":
+        known = _known_keys(where[:-1])
+        near = difflib.get_close_matches(where[-1], known, n=1, cutoff=0.0)
+        return (
+            f"the config has an unknown key '{name}'; did you mean '{near[0]}'?"
+            if near
+            else f"unknown key '{name}'"
+        )
+    if first["type"] == "missing":
+        return f"the config lacks '{name}'; add it ('dp-powerflow init' writes an example with every key)"
+    detail = first["msg"].removeprefix("Value error, ")
+    return f"the config's '{name}' is not usable: {detail}"
+
+
+def _known_keys(path: list[str]) -> list[str]:
+    model: type[BaseModel] = Config
+    for part in path:
+        field = model.model_fields.get(part)
+        annotation = None if field is None else field.annotation
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return []
+        model = annotation
+    return list(model.model_fields)
