@@ -44,6 +44,20 @@ def with_floor(mean: FloatArray, covariance: FloatArray, floor: float) -> Gaussi
     return GaussianEstimate(mean - np.maximum(added, 0.0) / 2, floored)
 
 
+def within_bounds(estimate: GaussianEstimate, log_low: float, log_high: float) -> GaussianEstimate:
+    """Make an estimate respect what the declared bounds imply, whatever the noise did. Free post-processing.
+
+    A load within [p_min, p_max] has a log mean between their logs, a standard deviation of its log of at
+    most half their distance (Popoviciu), and a mean of at most p_max.
+    """
+    half = (log_high - log_low) / 2
+    std = np.sqrt(np.maximum(np.diag(estimate.covariance), 1e-300))
+    shrink = np.minimum(1.0, half / std)
+    covariance = estimate.covariance * np.outer(shrink, shrink)
+    mean = np.clip(estimate.mean, log_low, log_high)
+    return GaussianEstimate(np.minimum(mean, log_high - np.diag(covariance) / 2), covariance)
+
+
 def posterior_energy(
     seen: FloatArray, noise_variance: FloatArray, prior_log_mean: float, prior_log_variance: float
 ) -> FloatArray:

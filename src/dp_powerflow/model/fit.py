@@ -17,7 +17,7 @@ import numpy as np
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.model.estimate import GaussianEstimate, with_floor
+from dp_powerflow.model.estimate import GaussianEstimate, with_floor, within_bounds
 from dp_powerflow.model.estimators import PublicFacts
 from dp_powerflow.model.fit_options import Bounds, FitOptions
 from dp_powerflow.model.fit_source import Source, check_history
@@ -226,12 +226,12 @@ class _Job:
         facts = PublicFacts(cell.records, n_steps, rest, *(math.log(bound) for bound in cell.bounds))
         self._note_weak_budget(cell, facts)
         bases = self.options.estimator.estimate(cell.groups, facts, cell.session)
-        floored = [with_floor(base.mean, base.covariance, self.options.variance_floor) for base in bases]
+        floored = [self._finished(base, facts) for base in bases]
         if self.options.n_components > 1:
             mixtures = fit_mixtures(
                 cell.groups, floored, self.options.n_components, rho_mixture, cell.session
             )
-            components = [tuple(self._floored(part) for part in parts) for parts in mixtures]
+            components = [tuple(self._finished_part(part, facts) for part in parts) for parts in mixtures]
         else:
             components = [(_single(estimate),) for estimate in floored]
         references = [_reference(parts) for parts in components]
@@ -241,8 +241,13 @@ class _Job:
             for name, weight, parts, law in zip(cell.names, cell.weights, components, reactive, strict=True)
         ]
 
-    def _floored(self, part: GaussianComponent) -> GaussianComponent:
-        estimate = with_floor(part.mean, part.covariance, self.options.variance_floor)
+    def _finished(self, estimate: GaussianEstimate, facts: PublicFacts) -> GaussianEstimate:
+        """Free post-processing from public values: the declared bounds and the floor."""
+        bounded = within_bounds(estimate, facts.log_low, facts.log_high)
+        return with_floor(bounded.mean, bounded.covariance, self.options.variance_floor)
+
+    def _finished_part(self, part: GaussianComponent, facts: PublicFacts) -> GaussianComponent:
+        estimate = self._finished(GaussianEstimate(part.mean, part.covariance), facts)
         return GaussianComponent(part.weight, estimate.mean, estimate.covariance)
 
     def _reactive(

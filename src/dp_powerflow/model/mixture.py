@@ -50,7 +50,11 @@ class _Low:
         """(record, day, T) → clipped y (record, day, q)."""
         low = (days - self.base.mean) @ self.transform[: len(self.factor)].T
         shape = low.shape
-        y = solve_triangular(self.factor, low.reshape(-1, shape[-1]).T, lower=True).T.reshape(shape)
+        y = solve_triangular(
+            self.factor, low.reshape(-1, shape[-1]).T, lower=True, check_finite=False
+        ).T.reshape(shape)
+        # A value that is not finite must not stop the fit: an exception would depend on the data. It travels
+        # on and counts as nothing when the contribution is quantised.
         norm = np.linalg.norm(y, axis=-1, keepdims=True)
         clipped: FloatArray = y * np.minimum(1.0, CLIP / np.maximum(norm, 1e-300))
         return clipped
@@ -72,7 +76,7 @@ class _Mixture:
         ):
             factor = np.linalg.cholesky(covariance)
             flat = (y - mean).reshape(-1, mean.size).T
-            z = solve_triangular(factor, flat, lower=True)
+            z = solve_triangular(factor, flat, lower=True, check_finite=False)
             quadratic = (z**2).sum(axis=0).reshape(y.shape[:-1])
             log_density[..., m] = math.log(weight) - np.log(np.diag(factor)).sum() - quadratic / 2
         log_density -= log_density.max(axis=-1, keepdims=True)
