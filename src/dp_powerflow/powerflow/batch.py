@@ -66,7 +66,7 @@ class BatchSolver:
         self._feeder = feeder
         self._tolerance = float(tolerance)
         self._max_iterations = int(max_iterations)
-        self._threads = threads or len(os.sched_getaffinity(0))
+        self._threads = threads or _cores()
         self._voltvar = voltvar
         self._plans = prepare(feeder, voltvar, self._tolerance)
 
@@ -186,3 +186,10 @@ class BatchSolver:
             futures = [pool.submit(run, first, last) for first, last in ranges]
         for future in futures:
             future.result()
+
+
+def _cores() -> int:
+    """Cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

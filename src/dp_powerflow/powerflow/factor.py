@@ -203,7 +203,7 @@ def _partial_reductions(y: sp.csc_array, removable: BoolArray) -> Iterator[_Core
                 continue
             neighbours = [j for j in rows[k] if j != k]
             pivot = rows[k][k]
-            if abs(pivot) < _PIVOT_RATIO * max((abs(rows[i][k]) for i in neighbours), default=0.0):
+            if not abs(pivot) > _PIVOT_RATIO * max((abs(rows[i][k]) for i in neighbours), default=0.0):
                 continue
             coefficients.extend((k, j, complex(-rows[k][j] / pivot)) for j in neighbours)
             _eliminate(rows, k, neighbours)
@@ -217,9 +217,9 @@ def _partial_reductions(y: sp.csc_array, removable: BoolArray) -> Iterator[_Core
 
 
 def _symmetric_pattern(y: sp.csc_array) -> list[dict[int, np.clongdouble]]:
-    """Rows of y as dictionaries in extended precision, (i, j) present whenever (j, i) is."""
+    """Rows of y as dictionaries in extended precision, the diagonal and (i, j) whenever (j, i) is present."""
     entries = sp.coo_array(y)
-    rows: list[dict[int, np.clongdouble]] = [{} for _ in range(y.shape[0])]
+    rows: list[dict[int, np.clongdouble]] = [{k: np.clongdouble(0.0)} for k in range(y.shape[0])]
     row, col = entries.coords
     for i, j, value in zip(row.tolist(), col.tolist(), entries.data.astype(np.clongdouble), strict=True):
         rows[i][j] = value
@@ -302,4 +302,6 @@ def _backward_error(y: sp.csc_array, core: _Core, lu: Any) -> float:
         x[k] = core.rows.data[entries] @ x[core.rows.indices[entries]]
     if not np.isfinite(x).all():
         return np.inf
-    return float(np.max(abs(y @ x - current) / (abs(y) @ abs(x) + abs(current))))
+    # Nodes that only the source connects to the loads are not reached by any current.
+    scale = np.maximum(abs(y) @ abs(x) + abs(current), np.finfo(np.float64).tiny)
+    return float(np.max(abs(y @ x - current) / scale))

@@ -29,11 +29,11 @@ class BlockPlan(NamedTuple):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def factor_blocks(blocks: BlockPlan, extra: FloatArray, factors: FloatArray) -> bool:
+def factor_blocks(blocks: BlockPlan, extra: FloatArray, factors: FloatArray) -> int:
     """Factors of Y_core plus the blocks `extra` (load, 4) at the loads.
 
-    False if the matrix is singular or its determinant negative: at no load it is |det Y_core|² > 0, and it
-    changes sign at the nose.
+    Returns the sign of the determinant, 0 if singular. At no load it is |det Y_core|² > 0, and it changes
+    sign at the nose.
     """
     n = blocks.diagonal.size
     for p in range(blocks.col.size):
@@ -43,7 +43,7 @@ def factor_blocks(blocks: BlockPlan, extra: FloatArray, factors: FloatArray) -> 
         for k in range(4):
             factors[blocks.slot[m], k] += extra[m, k]
     place = np.full(n, -1, dtype=np.int64)
-    positive = True
+    sign = 1
     for row in range(n):
         for p in range(blocks.ptr[row], blocks.ptr[row + 1]):
             place[blocks.col[p]] = p
@@ -54,10 +54,10 @@ def factor_blocks(blocks: BlockPlan, extra: FloatArray, factors: FloatArray) -> 
                 _subtract_product(factors, place[blocks.col[o]], p, o)
         determinant = _invert(factors, blocks.diagonal[row])
         if determinant == 0.0 or not np.isfinite(determinant):
-            return False
+            return 0
         if determinant < 0.0:
-            positive = not positive
-    return positive
+            sign = -sign
+    return sign
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]

@@ -2,8 +2,8 @@
 
 Near the voltage-collapse nose the fixed point stops contracting although a solution exists. Newton's method
 finds it, but may also find a low-voltage one. So the injections are raised from zero in steps, each solved
-from the last; a step counts only if the mismatch falls at every iterate and the Jacobian's determinant keeps
-the sign it has at no load. What is found is the branch that starts at no load, the fixed point's own.
+from the last; a step counts only if the mismatch falls at every iterate and the Jacobian's determinant has
+the sign that it has at no load. What is found is the branch that starts at no load, the fixed point's own.
 
 The Jacobian of Y·x − i(v) is real-linear: see `kernels_blocks`.
 """
@@ -17,7 +17,7 @@ from dp_powerflow.powerflow.kernels import Check, Plan, voltvar_share
 from dp_powerflow.powerflow.kernels_blocks import BlockPlan, factor_blocks, solve_blocks
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
-ITERATIONS_PER_STEP = 8
+ITERATIONS_PER_STEP = 25
 SMALLEST_STEP = 1.0 / 256.0
 MAX_ITERATIONS = 400
 _ROUGH = 1e-5
@@ -133,12 +133,12 @@ def _newton(
         worst, excess = _mismatch(plan, core, x, current)
         for m in range(plan.at.size):
             load_block(plan, m, fixed[m], turned[m], lam, x, extra)
-        if not factor_blocks(blocks, extra, factors):
-            return used, False
+        sign = factor_blocks(blocks, extra, factors)
         # The last level is carried on until another iterate would not lower the mismatch.
-        if (lam < 1.0 and worst <= _ROUGH) or excess <= 0.01 or (excess <= 1.0 and not worst < 0.5 * before):
-            return used, True
-        if not worst < before:
+        stuck = not worst < 0.5 * before
+        if (lam < 1.0 and worst <= _ROUGH) or excess <= 0.01 or (excess <= 1.0 and stuck):
+            return used, sign > 0
+        if sign == 0 or not worst < before:
             return used, False
         before = worst
         _residual(plan, core, x, current, rhs)

@@ -54,7 +54,7 @@ def prepare(feeder: Feeder, voltvar: VoltVar | None, tolerance: float) -> Plans:
     lower, upper = _split(blocks, values)
     recover = _complex_blocks(factors.recover)
     begin = factors.recover.ptr[n]
-    knots, base, slopes = _curves(voltvar)
+    knots, base, slopes = curve_arrays(voltvar)
     plan = Plan(
         n_core=n,
         lower_ptr=np.concatenate([lower[0], lower[0][-1] + factors.recover.ptr[n + 1 :] - begin]),
@@ -128,7 +128,7 @@ def _linearised(
     d = np.conj(s / (factors.w[at] + TYPICAL_LOAD * start) ** 2)
     slope = np.stack([d.real, d.imag, d.imag, -d.real], axis=1)
     values = np.empty((len(blocks.col), 4))
-    if not factor_blocks(blocks, slope, values):
+    if factor_blocks(blocks, slope, values) <= 0:
         slope = np.zeros_like(slope)
         factor_blocks(blocks, slope, values)
     return slope, values
@@ -155,7 +155,7 @@ def _matrix(rows: Rows, n: int) -> sp.csr_array:
     return sp.csr_array((rows.re + 1j * rows.im, rows.col, rows.ptr), shape=(n, n))
 
 
-def _curves(voltvar: VoltVar | None) -> tuple[FloatArray, FloatArray, FloatArray]:
+def curve_arrays(voltvar: VoltVar | None) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Knots, value left of the first knot, and slopes; short curves padded with flat segments."""
     curves = () if voltvar is None else voltvar.curves
     width = max((len(curve.voltage) for curve in curves), default=2)
@@ -177,7 +177,9 @@ def _block_plan(factors: Factors, at: IntArray) -> BlockPlan:
     core.sort_indices()
     pattern: list[set[int]] = []
     for row in range(n):
-        columns = set(core.indices[core.indptr[row] : core.indptr[row + 1]].tolist()) | {row}
+        # The derivative of a load's current meets its own voltage even where Y has a zero.
+        columns = set(core.indices[core.indptr[row] : core.indptr[row + 1]].tolist())
+        columns |= {row, int(factors.equation[row])}
         pending = sorted(k for k in columns if k < row)
         while pending:
             k = pending.pop(0)

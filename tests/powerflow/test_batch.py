@@ -1,0 +1,266 @@
+"""The batched solver: right answers, honest mismatches, marked failures, refused nonsense."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from small_feeders import exact_voltage, feeder_of, largest_load, one_line
+
+from dp_powerflow.errors import PowerFlowError
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.powerflow.reference import ReferenceSolver
+from dp_powerflow.powerflow.solution import Solution
+from dp_powerflow.units import ComplexArray
+
+
+def random_loads(feeder: Feeder, n: int, seed: int = 0, scale: float = 1.0) -> ComplexArray:
+    rng = np.random.default_rng(seed)
+    course = rng.uniform(0.2, 1.2, (n, 1))
+    factors = scale * course * rng.lognormal(-0.045, 0.3, (n, len(feeder.loads)))
+    shares = sp.csr_array(feeder.load_shares)[feeder.retained]
+    return np.ascontiguousarray((shares @ (factors * feeder.nominal_load).T).T)
+
+
+def power_at_all_nodes(feeder: Feeder, v: ComplexArray) -> ComplexArray:
+    """v∘conj(Y·v) at every energised node, from the feeder's own matrix."""
+    everywhere = np.zeros((len(v), len(feeder.nodes)), dtype=np.complex128)
+    everywhere[:, feeder.energised] = v
+    everywhere[:, feeder.slack] = feeder.v_slack
+    return (everywhere * np.conj((feeder.y @ everywhere.T).T))[:, feeder.energised]
+
+
+@pytest.fixture(scope="module")
+def solver(ieee123: Feeder) -> BatchSolver:
+    return BatchSolver(ieee123)
+
+
+def test_one_line_has_its_closed_form() -> None:
+    z = 0.1 + 0.2j
+    feeder = one_line(z)
+    load = np.array([[0.3 + 0.1j], [0.0j], [0.5 - 0.2j], [0.01 + 0.4j]])
+    solution = BatchSolver(feeder, tolerance=1e-13).solve(load)
+    expected = [[exact_voltage(z, complex(s))] for s in load[:, 0]]
+    np.testing.assert_allclose(solution.v, expected, rtol=0, atol=1e-12)
+
+
+def test_the_power_balance_holds_at_every_node_of_ieee123(ieee123: Feeder, solver: BatchSolver) -> None:
+    load = random_loads(ieee123, 300)
+    solution = solver.solve(load, nodes="all")
+    target = np.zeros((300, len(ieee123.energised)), dtype=np.complex128)
+    target[:, np.searchsorted(ieee123.energised, ieee123.retained)] = -load
+    measured = abs(power_at_all_nodes(ieee123, solution.v) - target).max(axis=1)
+    assert solution.converged.all()
+    # Rows of 1e-6 Ω switches (6e6 p.u.) cannot be evaluated better than this in double precision.
+    floor = solver.factors.full_floor.max()
+    assert (measured <= 1e-8 + floor).all()
+    assert (solution.mismatch <= 1e-8 + floor).all()
+    np.testing.assert_allclose(solution.mismatch, measured, rtol=0, atol=floor)
+
+
+def test_retained_voltages_are_those_of_all_nodes(ieee123: Feeder, solver: BatchSolver) -> None:
+    load = random_loads(ieee123, 40)
+    every = solver.solve(load, nodes="all").v[:, np.searchsorted(ieee123.energised, ieee123.retained)]
+    np.testing.assert_array_equal(solver.solve(load).v, every)
+
+
+def test_release_tolerance_is_reached_on_ieee123(ieee123: Feeder) -> None:
+    solver = BatchSolver(ieee123, tolerance=1e-12)
+    load = random_loads(ieee123, 200)
+    solution = solver.solve(load)
+    assert solution.converged.all()
+    assert solution.mismatch.max() <= 1e-12
+    tighter = ReferenceSolver(ieee123, tolerance=1e-13).solve(load)
+    np.testing.assert_allclose(solution.v, tighter.v, rtol=0, atol=1e-12)
+
+
+def test_a_snapshot_does_not_depend_on_its_batch_or_the_threads(ieee123: Feeder, solver: BatchSolver) -> None:
+    load = random_loads(ieee123, 700)
+    load[5] *= 2.5
+    load[7] *= 30.0
+    whole = solver.solve(load)
+    alone = BatchSolver(ieee123, threads=1).solve(load)
+    order = np.random.default_rng(1).permutation(700)
+    shuffled = BatchSolver(ieee123, threads=2).solve(load[order])
+    single = np.concatenate([solver.solve(load[k : k + 1]).v for k in range(12)])
+    np.testing.assert_array_equal(whole.v, alone.v)
+    np.testing.assert_array_equal(whole.v[order], shuffled.v)
+    np.testing.assert_array_equal(whole.iterations[order], shuffled.iterations)
+    np.testing.assert_array_equal(whole.v[:12], single)
+
+
+@pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 33])
+def test_every_batch_size_is_solved(ieee13: Feeder, n: int) -> None:
+    load = random_loads(ieee13, n)
+    solution = BatchSolver(ieee13).solve(load)
+    expected = ReferenceSolver(ieee13).solve(load) if n else None
+    assert solution.v.shape == load.shape
+    if expected is not None:
+        np.testing.assert_allclose(solution.v, expected.v, rtol=0, atol=1e-8)
+
+
+def test_generation_is_negative_load(ieee123: Feeder, solver: BatchSolver) -> None:
+    load = random_loads(ieee123, 20)
+    with_both = solver.solve(3.0 * load, 2.0 * load)
+    np.testing.assert_allclose(with_both.v, solver.solve(load).v, rtol=0, atol=1e-8)
+
+
+def test_output_is_written_where_asked(ieee123: Feeder, solver: BatchSolver) -> None:
+    load = random_loads(ieee123, 20)
+    out = np.zeros_like(load)
+    assert solver.solve(load, out=out).v is out
+    np.testing.assert_array_equal(out, solver.solve(load).v)
+
+
+def test_streamed_blocks_share_one_buffer_and_agree_with_the_batch(
+    ieee123: Feeder, solver: BatchSolver
+) -> None:
+    load = random_loads(ieee123, 100)
+    blocks = (load[k : k + 30] for k in range(0, 100, 30))
+    pieces, addresses = [], set()
+    for solution in solver.stream(blocks):
+        addresses.add(solution.v.ctypes.data)
+        pieces.append(solution.v.copy())
+    assert len(addresses) == 1
+    np.testing.assert_array_equal(np.concatenate(pieces), solver.solve(load).v)
+    paired = list(solver.stream([(load[:4], 0.5 * load[:4])]))
+    np.testing.assert_array_equal(paired[0].v, solver.solve(load[:4], 0.5 * load[:4]).v)
+
+
+def test_close_to_the_nose_newton_finds_the_high_voltage_solution() -> None:
+    z, direction = 0.1 + 0.2j, 1.0 + 0.4j
+    limit = largest_load(z, direction)
+    shares = np.array([0.5, 0.9, 0.99, 0.999, 0.99999, 0.9999999])
+    load = (shares * limit * direction)[:, None]
+    solution = BatchSolver(one_line(z), tolerance=1e-12).solve(load)
+    assert solution.converged.all()
+    expected = np.array([[exact_voltage(z, complex(s))] for s in load[:, 0]])
+    # Near the nose the voltage error is the square root of the power error.
+    np.testing.assert_allclose(solution.v, expected, rtol=0, atol=2e-6)
+    assert (abs(solution.v[:, 0]) > 0.5).all()
+
+
+def test_past_the_nose_snapshots_are_marked_counted_and_nan() -> None:
+    z, direction = 0.1 + 0.2j, 1.0 + 0.4j
+    limit = largest_load(z, direction)
+    load = np.array([[0.5], [1.0001], [0.9], [3.0], [1e6], [1e300]]) * limit * direction
+    solution = BatchSolver(one_line(z)).solve(load)
+    np.testing.assert_array_equal(solution.converged, [True, False, True, False, False, False])
+    assert np.isnan(solution.v[~solution.converged]).all()
+    assert np.isfinite(solution.v[solution.converged]).all()
+    assert solution.n_failed == 4
+    with pytest.raises(PowerFlowError, match="4 of 6 snapshots"):
+        solution.raise_if_failed()
+
+
+def test_overloads_of_ieee123_end_and_the_rest_of_the_batch_is_solved(
+    ieee123: Feeder, solver: BatchSolver
+) -> None:
+    load = random_loads(ieee123, 64)
+    load[::8] *= 40.0
+    solution = solver.solve(load)
+    np.testing.assert_array_equal(np.flatnonzero(~solution.converged), np.arange(0, 64, 8))
+    # The last level of the continuation is at most a 256th short of where it stops.
+    assert solution.iterations.max() < 500
+
+
+def test_failed_snapshots_are_failed_in_the_dense_newton_sense(ieee123: Feeder, solver: BatchSolver) -> None:
+    """Raise the load until it fails; the last solved state is nearly singular, so it was the nose."""
+    load = random_loads(ieee123, 1)
+    scale = np.linspace(1.0, 8.0, 400)[:, None]
+    solution = solver.solve(load * scale)
+    first = int(np.argmin(solution.converged))
+    assert solution.converged[:first].all()
+    assert not solution.converged[first:].any()
+    slopes = np.diff(abs(solution.v[:first]).min(axis=1))
+    assert slopes[-1] < 5.0 * slopes[0] < 0.0
+
+
+@pytest.mark.parametrize(
+    ("break_it", "says"),
+    [
+        (lambda s: s.__setitem__((3, 4), np.nan), "1 of 20 snapshots hold NaN or infinite"),
+        (lambda s: s.__setitem__((slice(2, 4), 4), complex(0.0, np.inf)), "2 of 20 snapshots hold NaN"),
+        (lambda s: s.__setitem__((3, 0), -0.0173 + 0.1j), "1 of 20 snapshots draw negative active power"),
+    ],
+)
+def test_bad_loads_are_refused_by_count_and_not_shown(ieee123, solver, break_it, says) -> None:  # type: ignore[no-untyped-def]
+    load = random_loads(ieee123, 20)
+    assert not np.any(np.imag(ieee123.load_shares.tocsr()[ieee123.retained[:1]].toarray()))
+    break_it(load)
+    with pytest.raises(PowerFlowError, match=says) as caught:
+        solver.solve(load)
+    assert "0173" not in str(caught.value)
+
+
+def test_bad_generation_is_refused(ieee123: Feeder, solver: BatchSolver) -> None:
+    load = random_loads(ieee123, 20)
+    made = np.zeros_like(load)
+    made[19, 95] = np.nan
+    with pytest.raises(PowerFlowError, match="1 of 20 snapshots hold NaN"):
+        solver.solve(load, made)
+
+
+def test_the_wye_equivalent_of_a_delta_load_may_be_negative() -> None:
+    z = 0.05 + 0.05j
+    feeder = feeder_of(3, [(0, 2, z), (1, 2, z)], [], delta=[(0, 1, 0.01 + 0.05j)], angles=[0.0, -120.0, 0.0])
+    load = -feeder.nominal_injection[feeder.retained][None, :]
+    assert load.real.min() < 0.0
+    assert BatchSolver(feeder).solve(load).converged.all()
+
+
+@pytest.mark.parametrize(
+    ("load", "generation", "options", "says"),
+    [
+        (np.zeros((3, 2), dtype=complex), None, {}, r"load has shape \(3, 2\)"),
+        (np.zeros(1, dtype=complex), None, {}, "load has shape"),
+        (np.zeros((3, 1), dtype=np.int64), None, {}, "complex numbers"),
+        (np.zeros((3, 1), dtype=complex), np.zeros((2, 1), dtype=complex), {}, "2 snapshots but load has 3"),
+        (np.zeros((3, 1), dtype=complex), np.zeros((3, 2), dtype=complex), {}, "generation has shape"),
+        (np.zeros((3, 1), dtype=complex), None, {"out": np.zeros((2, 1), dtype=complex)}, "shape"),
+        (np.zeros((3, 1), dtype=complex), None, {"out": np.zeros((3, 1))}, "complex128"),
+        (np.zeros((3, 1), dtype=complex), None, {"nodes": "some"}, "retained"),
+    ],
+)
+def test_wrong_shapes_and_options_are_refused(load, generation, options, says) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(PowerFlowError, match=says):
+        BatchSolver(one_line()).solve(load, generation, **options)
+
+
+def test_read_only_output_is_refused() -> None:
+    out = np.zeros((1, 1), dtype=complex)
+    out.flags.writeable = False
+    with pytest.raises(PowerFlowError, match="read-only"):
+        BatchSolver(one_line()).solve(np.zeros((1, 1), dtype=complex), out=out)
+
+
+@pytest.mark.parametrize(
+    "options", [{"tolerance": 0.0}, {"tolerance": np.nan}, {"max_iterations": 0}, {"threads": 0}]
+)
+def test_bad_settings_are_refused(options) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(PowerFlowError):
+        BatchSolver(one_line(), **options)
+
+
+def test_a_feeder_without_nominal_load_starts_at_no_load() -> None:
+    feeder = feeder_of(3, [(0, 1, 0.1j), (1, 2, 0.1j)], [(0, 0j), (1, 0j)])
+    load = np.array([[0.3 + 0.1j, 0.2 + 0.1j]])
+    np.testing.assert_allclose(
+        BatchSolver(feeder).solve(load).v, ReferenceSolver(feeder).solve(load).v, rtol=0, atol=1e-8
+    )
+
+
+def test_a_nominal_load_beyond_the_nose_does_not_disturb_smaller_ones() -> None:
+    feeder = one_line(nominal=50.0 + 10.0j)
+    solution = BatchSolver(feeder).solve(np.array([[0.3 + 0.1j]]))
+    np.testing.assert_allclose(solution.v[0, 0], exact_voltage(0.1 + 0.2j, 0.3 + 0.1j), rtol=0, atol=1e-8)
+
+
+def test_results_are_frozen_and_say_what_they_are(ieee123: Feeder, solver: BatchSolver) -> None:
+    solution = solver.solve(random_loads(ieee123, 2))
+    assert repr(solution) == "Solution(2 snapshots, 0 failed)"
+    solution.raise_if_failed()
+    with pytest.raises(AttributeError):
+        solution.v = solution.v  # type: ignore[misc]
+    assert isinstance(solution, Solution)

@@ -1,0 +1,107 @@
+"""Order, partial reduction and refusal of matrices that cannot be solved."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from small_feeders import feeder_of
+
+from dp_powerflow.errors import PowerFlowError
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.powerflow.factor import Rows, factorise, no_load_voltage
+from dp_powerflow.powerflow.plan import prepare
+from dp_powerflow.powerflow.reference import ReferenceSolver
+
+
+def dense(rows: Rows, n: int) -> np.ndarray:
+    return sp.csr_array((rows.re + 1j * rows.im, rows.col, rows.ptr), shape=(n, n)).toarray()
+
+
+def test_no_load_voltage_solves_its_equation_to_the_last_bits(ieee123: Feeder) -> None:
+    w = no_load_voltage(ieee123)
+    rows = sp.csr_array(ieee123.y)[ieee123.energised].astype(np.clongdouble)
+    everywhere = np.zeros(len(ieee123.nodes), dtype=np.clongdouble)
+    everywhere[ieee123.energised], everywhere[ieee123.slack] = w, ieee123.v_slack
+    residual = abs(rows @ everywhere).astype(np.float64)
+    assert (residual <= 2e-16 * (abs(rows) @ abs(everywhere)).astype(np.float64)).all()
+
+
+def test_the_core_is_the_kron_reduction_onto_its_nodes(ieee123: Feeder) -> None:
+    factors = factorise(ieee123)
+    n, n_core = len(factors.w), factors.n_core
+    full = dense(factors.full, n)
+    a, b = slice(0, n_core), slice(n_core, n)
+    schur = full[a, a] - full[a, b] @ np.linalg.solve(full[b, b], full[b, a])
+    core = dense(factors.core, n_core)
+    # The dense Schur complement itself cancels 6e6 p.u. against 6e6 p.u.
+    np.testing.assert_allclose(core, schur, rtol=0, atol=1e-7)
+    retained = factors.position[np.searchsorted(ieee123.energised, ieee123.retained)]
+    assert (retained < n_core).all()
+
+
+def test_partial_reduction_is_cheaper_than_none_and_than_all(ieee123: Feeder) -> None:
+    plan = prepare(ieee123, None, 1e-8).plan
+    entries = int(plan.lower_ptr[plan.n_core])
+    assert len(ieee123.retained) < plan.n_core < len(ieee123.energised)
+    assert entries < 0.6 * 871
+
+
+def test_a_radial_feeder_has_no_fill() -> None:
+    n = 200
+    rng = np.random.default_rng(0)
+    branches = [(k, int(rng.integers(k + 1, min(k + 4, n) + 1)), 0.01 + 0.01j) for k in range(n)]
+    feeder = feeder_of(n + 1, branches, [(k, 1e-4 + 0j) for k in range(n)])
+    plan = prepare(feeder, None, 1e-8).plan
+    assert int(plan.lower_ptr[plan.n_core]) <= n - 1
+
+
+def test_a_zero_on_the_diagonal_is_pivoted_around() -> None:
+    """A shunt in resonance with its lines makes a diagonal entry vanish; Y is regular all the same."""
+    z = 0.1 + 0.2j
+    feeder = feeder_of(
+        4, [(0, 1, z), (1, 2, z), (2, 3, z)], [(0, 0.01 + 0.0j)], shunts=[(0, -1.0 / z), (1, -2.0 / z)]
+    )
+    assert feeder.y[0, 0] == 0.0
+    assert feeder.y[1, 1] == 0.0
+    load = np.array([[0.01 + 0.002j], [0.02j]])
+    solution = BatchSolver(feeder).solve(load, nodes="all")
+    reference = ReferenceSolver(feeder).solve(load, nodes="all")
+    assert solution.converged.all()
+    np.testing.assert_allclose(solution.v, reference.v, rtol=0, atol=1e-7)
+
+
+def test_an_unsymmetric_matrix_is_solved(ieee13: Feeder) -> None:
+    """A phase-shifting transformer makes Y unsymmetric; nothing may rely on symmetry."""
+    y = ieee13.y.tolil(copy=True)
+    i, j = (int(k) for k in ieee13.energised[:2])
+    turn = np.exp(1j * np.deg2rad(20.0))
+    y[i, j], y[j, i] = y[i, j] * turn + 0.3, y[j, i] / turn
+    shifted = dataclasses.replace(ieee13, y=sp.csc_array(y))
+    load = -ieee13.nominal_injection[ieee13.retained][None, :] * np.linspace(0.2, 1.0, 20)[:, None]
+    solution = BatchSolver(shifted, tolerance=1e-10).solve(load)
+    reference = ReferenceSolver(shifted, tolerance=1e-10).solve(load)
+    assert reference.converged.all()
+    np.testing.assert_allclose(solution.v, reference.v, rtol=0, atol=1e-9)
+
+
+def test_a_part_without_source_is_refused() -> None:
+    feeder = feeder_of(4, [(0, 3, 0.1j), (1, 2, 0.1j)], [(0, 0.1 + 0j)])
+    with pytest.raises(PowerFlowError, match="2 nodes have no connection to a source"):
+        BatchSolver(feeder)
+
+
+def test_a_load_on_the_source_is_refused() -> None:
+    feeder = feeder_of(2, [(0, 1, 0.1j)], [(1, 0.1 + 0j)])
+    with pytest.raises(PowerFlowError, match="ideal source"):
+        BatchSolver(feeder)
+
+
+def test_a_singular_matrix_is_refused() -> None:
+    z = 0.1 + 0.2j
+    feeder = feeder_of(3, [(0, 1, z), (1, 2, z)], [(0, 0.1 + 0j)], shunts=[(0, -1.0 / (2.0 * z))])
+    with pytest.raises(PowerFlowError, match="singular"):
+        BatchSolver(feeder)
