@@ -22,6 +22,8 @@ from dp_powerflow.units import FloatArray, IntArray
 REJECTION_ABOVE = 0.05  # box probability from which plain rejection is cheaper
 _BATCH = 4096
 _DEEP_TAIL = -5.0
+_SOLVED = 1e-6  # residual of the saddle point
+_TOO_NARROW = "the load margins exclude almost every day of this model; widen p_min and p_max"
 _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 
 
@@ -189,12 +191,14 @@ def _minimax(coupling: FloatArray, low: FloatArray, high: FloatArray) -> tuple[F
 
     if free == 0:
         return np.zeros(1), float(_log_interval(low, high)[0])
-    found = optimize.root(gradient, np.zeros(2 * free), jac=True, method="hybr")
-    if float(np.abs(gradient(found.x)[0]).max()) > 1e-6:
-        found = optimize.root(gradient, np.zeros(2 * free), jac=True, method="lm")
-    if float(np.abs(gradient(found.x)[0]).max()) > 1e-6:
-        raise PrivacyError("the load margins exclude almost every day of this model; widen p_min and p_max")
-    x, mu = unpack(found.x)
+    start = np.zeros(2 * free)
+    if not np.isfinite(gradient(start)[0]).all():
+        raise PrivacyError(_TOO_NARROW)
+    solutions = (optimize.root(gradient, start, jac=True, method=method).x for method in ("hybr", "lm"))
+    solved = next((x for x in solutions if float(np.abs(gradient(x)[0]).max()) <= _SOLVED), None)
+    if solved is None:
+        raise PrivacyError(_TOO_NARROW)
+    x, mu = unpack(solved)
     drift = mu + coupling @ x
     peak = float(np.sum(0.5 * mu**2 - x * mu + _log_interval(low - drift, high - drift)))
     return mu, peak

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from adversary import WatchedSession
+
+from dp_powerflow.model.basis import (
+    band_edges,
+    band_means,
+    band_of,
+    from_coefficients,
+    interpolate_bands,
+    synthesis_matrix,
+    to_coefficients,
+)
+from dp_powerflow.model.estimate import GaussianEstimate, positive_part, posterior_energy, within_bounds
+from dp_powerflow.model.plain import PlainPlan
+from dp_powerflow.model.records import Records, symmetric_to_vector, vector_to_symmetric
+from dp_powerflow.model.structured import estimate_structured
+from dp_powerflow.model.structured_plan import ROUND_1, StructuredPlan
+
+
+def test_basis_round_trip_and_parseval() -> None:
+    days = np.random.default_rng(0).standard_normal((5, 96))
+    coefficients = to_coefficients(days)
+    assert np.allclose(from_coefficients(coefficients), days)
+    assert np.allclose((coefficients**2).sum(axis=1), (days**2).mean(axis=1))
+    assert np.allclose(coefficients @ synthesis_matrix(96).T, days)
+
+
+def test_bands_of_a_day_are_thirteen() -> None:
+    edges = band_edges(96)
+    assert len(edges) - 1 == 13
+    assert edges[0] == 0
+    assert edges[-1] == 96
+    assert np.bincount(band_of(edges)).tolist() == np.diff(edges).tolist()
+
+
+@pytest.mark.parametrize("steps", [2, 3, 4, 5, 6, 24, 48, 96, 144, 288])
+def test_bands_cover_any_horizon(steps: int) -> None:
+    edges = band_edges(steps)
+    assert list(edges) == sorted(set(edges))
+    assert edges[-1] == steps
+    assert band_means(np.ones(steps), edges).tolist() == [1.0] * (len(edges) - 1)
+    assert interpolate_bands(np.ones(len(edges) - 1), edges).tolist() == [1.0] * steps
+
+
+def test_vectorised_matrix_keeps_the_frobenius_norm() -> None:
+    root = np.random.default_rng(0).standard_normal((5, 5))
+    matrix = root + root.T
+    vector = symmetric_to_vector(matrix)
+    assert np.linalg.norm(vector) == pytest.approx(np.linalg.norm(matrix))
+    assert np.allclose(vector_to_symmetric(vector, 5), matrix)
+
+
+def test_positive_part_leaves_a_good_matrix_alone_and_mends_a_bad_one() -> None:
+    good = np.array([[2.0, 0.5], [0.5, 1.0]])
+    assert np.allclose(positive_part(good, 1e-3), good)
+    assert np.linalg.eigvalsh(positive_part(np.array([[1.0, 5.0], [5.0, -3.0]]), 0.1)).min() == pytest.approx(
+        0.1
+    )
+
+
+def test_posterior_energy_trusts_precise_values_and_falls_back_to_the_prior() -> None:
+    precise = posterior_energy(np.array([2.0]), np.array([1e-6]), 0.0, 0.25)
+    assert precise[0] == pytest.approx(2.0, rel=0.01)
+    useless = posterior_energy(np.array([-50.0]), np.array([1e8]), 0.0, 0.25)
+    assert useless[0] == pytest.approx(np.exp(0.125), rel=0.01)
+    assert posterior_energy(np.array([-1.0]), np.array([0.5]), 0.0, 0.25)[0] > 0
+
+
+def test_estimates_are_pulled_within_what_the_bounds_imply() -> None:
+    wild = GaussianEstimate(np.array([50.0, -90.0]), np.diag([400.0, 0.1]))
+    tame = within_bounds(wild, -3.0, 3.0)
+    assert np.all(tame.mean + np.diag(tame.covariance) / 2 <= 3.0 + 1e-12)
+    assert tame.covariance[0, 0] == pytest.approx(9.0)
+    assert tame.mean[1] == pytest.approx(-3.0)
+
+
+def test_plan_depends_on_public_quantities_and_grows_with_the_budget() -> None:
+    sizes = [StructuredPlan(n, 96, 0.03, -4.0, 4.0).block_size for n in (20, 100, 1000, 10_000)]
+    assert sizes == sorted(sizes)
+    assert sizes[0] == 0
+    assert sizes[-1] == 16
+    assert StructuredPlan(20, 96, 0.03, -4.0, 4.0).prior_would_do
+    assert not StructuredPlan(10_000, 96, 0.03, -4.0, 4.0).prior_would_do
+
+
+@pytest.mark.parametrize("tail", [2.0, 12.0])
+def test_shares_of_the_budget_add_up(tail: float) -> None:
+    shares = StructuredPlan(1000, 96, 0.03, -4.0, 4.0).round_2_shares(tail)
+    assert sum(shares.values()) == pytest.approx(1 - ROUND_1)
+    assert min(shares.values()) > 0
+
+
+def test_plain_split_is_the_least_expected_kl() -> None:
+    """ρ_m : ρ_s = √a : √b minimises a/ρ_m + b/ρ_s; checked against a search."""
+    plan = PlainPlan(1000, 8, 0.5, -2.0, 2.0)
+    precision = plan._reference_precision()
+    a = 0.5 * (2 * plan.radius) ** 2 / 2 * precision.sum()
+    b = 0.125 * plan.radius**4 * (precision.sum() ** 2 + (precision**2).sum())
+    shares = np.linspace(0.001, 0.999, 9999)
+    best = shares[np.argmin(a / shares + b / (1 - shares))]
+    assert plan.split()[0] / plan.rho == pytest.approx(best, abs=2e-4)
+    assert sum(plan.split()) == pytest.approx(plan.rho)
+
+
+def test_without_noise_worth_mentioning_the_model_is_recovered() -> None:
+    """Days from a known structured law, a huge budget: mean, spread profile and correlations come back."""
+    rng = np.random.default_rng(1)
+    steps = 24
+    t = np.arange(steps) / steps
+    mean = 0.5 * np.cos(2 * np.pi * t)
+    profile = 1 + 0.5 * np.sin(2 * np.pi * t)
+    level = 0.6 * rng.standard_normal((4000, 1, 1))
+    slope = 0.4 * (rng.standard_normal((4000, 1, 1)) + level) * np.cos(np.pi * (t + 0.5 / steps))
+    days = mean + level + slope + 0.3 * profile * rng.standard_normal((4000, 3, steps))
+    session = WatchedSession(rho=500.0)
+    plan = StructuredPlan(4000, steps, 500.0, -4.0, 4.0, block=6)
+    (found,) = estimate_structured([Records(days, 4000.0)], plan, session)
+    flat = days.reshape(-1, steps)
+    truth = np.cov(flat.T)
+    assert np.abs(found.mean - flat.mean(axis=0)).max() < 0.05
+    assert np.abs(found.covariance - truth).max() < 0.1 * truth.max()
+    correlation = np.corrcoef(np.diag(found.covariance), np.diag(truth))[0, 1]
+    assert correlation > 0.9
+
+
+def test_classes_in_lockstep_are_charged_once() -> None:
+    rng = np.random.default_rng(0)
+    groups = [
+        Records(rng.standard_normal((30, 2, 24)), 30.0),
+        Records(3 + rng.standard_normal((50, 2, 24)), 50.0),
+    ]
+    session = WatchedSession(rho=2.0)
+    first, second = estimate_structured(groups, StructuredPlan(40, 24, 2.0, -5.0, 5.0), session)
+    assert second.mean.mean() - first.mean.mean() == pytest.approx(3.0, abs=1.0)
+    assert len({cost.query for cost in session.costs}) == len(session.costs)
+    assert 2.0 - session.rho_left == pytest.approx(2.0, rel=0.01)
