@@ -78,7 +78,7 @@ class ModelSection(_Section):
 
 
 class NodesSection(_Section):
-    """Declared-public facts of the feeder's nodes: the class and scale that synthetic loads are drawn with."""
+    """Declared-public facts of the feeder's nodes: class and scale that synthetic loads are drawn with."""
 
     load_class: str | None = None
     class_of_load: dict[str, str] = Field(default_factory=dict)

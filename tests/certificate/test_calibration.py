@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from dp_powerflow.certificate import symbols
 from dp_powerflow.certificate.assumptions import check_assumptions, implied_load_range
 from dp_powerflow.certificate.calibration import (
+    Draw,
     exceedance,
     load_box_set,
     monte_carlo,
@@ -62,6 +63,11 @@ def law_of(feeder: Feeder, spread: float, steps: int = 4) -> NodeLaw:
         q_sigma=0.15 * nominal.real,
         q_covariance=0.8**lag,
     )
+
+
+def drawing(law: NodeLaw, seed: int) -> Draw:
+    rng = np.random.default_rng(seed)
+    return lambda days: law.draw(days, rng)
 
 
 def inverse_norms(network: Network, v: np.ndarray) -> np.ndarray:
@@ -126,9 +132,9 @@ def test_no_bound_is_claimed_beyond_the_nose(ieee13: Feeder) -> None:
 def test_monte_carlo_set_holds_new_days_but_for_its_delta(ieee13: Feeder) -> None:
     network = Network(ieee13)
     law = law_of(ieee13, 0.1)
-    found = monte_carlo(network, law, 400, np.random.default_rng(1))
+    found = monte_carlo(network, drawing(law, 1), 400)
     assert found.operating.delta == pytest.approx(1 - 0.05 ** (1 / 360))
-    fresh = monte_carlo(network, law, 2000, np.random.default_rng(2))
+    fresh = monte_carlo(network, drawing(law, 2), 2000)
     beyond = np.mean(fresh.worst_mu > found.operating.mu)
     assert beyond <= 3 * found.operating.delta
     assert np.all(found.worst_mu <= found.operating.mu)
@@ -144,12 +150,12 @@ def test_exceedance_is_an_upper_confidence_bound() -> None:
 
 def test_days_that_do_not_solve_are_refused_in_words(ieee13: Feeder) -> None:
     with pytest.raises(PowerFlowError, match="no solution for a day"):
-        monte_carlo(Network(ieee13), law_of(ieee13, 3.0), 40, np.random.default_rng(0))
+        monte_carlo(Network(ieee13), drawing(law_of(ieee13, 3.0), 0), 40)
 
 
 def test_too_few_days_are_refused(ieee13: Feeder) -> None:
     with pytest.raises(PrivacyError, match="at least 20 days"):
-        monte_carlo(Network(ieee13), law_of(ieee13, 0.1), 5, np.random.default_rng(0))
+        monte_carlo(Network(ieee13), drawing(law_of(ieee13, 0.1), 0), 5)
 
 
 def test_volt_var_enters_the_calibration(ieee13: Feeder) -> None:
@@ -158,10 +164,8 @@ def test_volt_var_enters_the_calibration(ieee13: Feeder) -> None:
     generation = np.full((steps, network.n), 0.02 + 0.0j)
     voltvar = VoltVar((CATEGORY_B,), np.zeros(network.n, dtype=np.int64))
     law = law_of(ieee13, 0.1, steps)
-    plain = monte_carlo(network, law, 40, np.random.default_rng(3), generation=generation)
-    controlled = monte_carlo(
-        network, law, 40, np.random.default_rng(3), generation=generation, voltvar=voltvar
-    )
+    plain = monte_carlo(network, drawing(law, 3), 40, generation=generation)
+    controlled = monte_carlo(network, drawing(law, 3), 40, generation=generation, voltvar=voltvar)
     assert controlled.operating.mu != plain.operating.mu
     expected = 0.02 * CATEGORY_B.steepest / 0.9
     assert volt_var_constant(voltvar, generation, 0.9) == pytest.approx(expected)
@@ -223,7 +227,7 @@ def test_largest_radius_is_where_the_bound_meets_the_target(ieee13: Feeder) -> N
     network = Network(ieee13)
     law = law_of(ieee13, 0.2)
     facts = NetworkFacts(network.n, math.sqrt(3.0), network.n, kron_amplification(network))
-    operating = monte_carlo(network, law, 40, np.random.default_rng(0)).operating
+    operating = monte_carlo(network, drawing(law, 0), 40).operating
     radius = largest_radius(full_support_bound, facts, law, operating, 5.0, 1e-5)
     assert radius is not None
     at, beyond = (full_support_bound(facts, law, operating, radius * f, 1e-5).epsilon for f in (1.0, 1.01))

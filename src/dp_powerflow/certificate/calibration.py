@@ -13,7 +13,6 @@ import numpy as np
 from scipy.stats import beta
 
 from dp_powerflow.certificate import symbols
-from dp_powerflow.certificate.law import NodeLaw
 from dp_powerflow.certificate.theorem import OperatingSet
 from dp_powerflow.errors import PowerFlowError, PrivacyError
 from dp_powerflow.grid.amplification import sigma_min
@@ -24,10 +23,11 @@ from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.units import ComplexArray, FloatArray
 
 Progress = Callable[[int, int], None]
+Draw = Callable[[int], ComplexArray]
 
 _ESTIMATE_SLACK = 1e-6
 """Relative slack on σ_min, an order above the error that its Lanczos residual certifies."""
-_SNAPSHOTS_AT_A_TIME = 4096
+_DAYS_AT_A_TIME = 40
 _PILOT_SHARE = 0.1
 
 
@@ -153,9 +153,8 @@ class MonteCarlo:
 
 def monte_carlo(
     network: Network,
-    law: NodeLaw,
+    draw: Draw,
     days: int,
-    generator: np.random.Generator,
     *,
     confidence: float = 0.95,
     generation: ComplexArray | None = None,
@@ -167,10 +166,15 @@ def monte_carlo(
     The first tenth of the days is a pilot that sets the shape of the set; its size is the largest score of
     the other N days, so a new day exceeds it with probability at most 1 − (1 − confidence)^{1/N}, with
     the stated confidence (order statistic of N independent days, no distribution assumed).
+
+    Parameters
+    ----------
+    draw : gives the loads of the next days, complex (day, step, node) [p.u.]; never with a release's key.
+    generation : complex (step, node) [p.u.], public, before volt-var.
     """
     if days < 20 or not 0.0 < confidence < 1.0:
         raise PrivacyError("a calibration needs at least 20 days and a confidence between 0 and 1")
-    extremes, outside = _extremes_of_days(network, law, days, generator, generation, voltvar, progress)
+    extremes, outside = _extremes_of_days(network, draw, days, generation, voltvar, progress)
     pilot = max(10, int(_PILOT_SHARE * days))
     centre = np.median(extremes[:pilot], axis=0)
     spread = np.maximum(extremes[:pilot].max(axis=0) - centre, 1e-9)
@@ -200,9 +204,8 @@ def exceedance(worst_mu: FloatArray, mu_0: float, c_star: float, kappa_r: float,
 
 def _extremes_of_days(
     network: Network,
-    law: NodeLaw,
+    draw: Draw,
     days: int,
-    generator: np.random.Generator,
     generation: ComplexArray | None,
     voltvar: VoltVar | None,
     progress: Progress | None,
@@ -211,11 +214,11 @@ def _extremes_of_days(
     solver = BatchSolver(network.feeder, voltvar=voltvar)
     jacobian = JacobianBatch.from_feeder(network.feeder)
     extremes = np.empty((days, 4))
-    at_a_time = max(1, _SNAPSHOTS_AT_A_TIME // law.steps)
-    outside = 0
-    for start in range(0, days, at_a_time):
-        stop = min(days, start + at_a_time)
-        load = law.draw(stop - start, generator).reshape(-1, law.n)
+    outside = []
+    for start in range(0, days, _DAYS_AT_A_TIME):
+        stop = min(days, start + _DAYS_AT_A_TIME)
+        drawn = draw(stop - start)
+        load = drawn.reshape(-1, drawn.shape[-1])
         injected = None if generation is None else np.tile(generation, (stop - start, 1))
         solution = solver.solve(load, injected)
         if solution.n_failed:
@@ -241,8 +244,8 @@ def _extremes_of_days(
             ],
             axis=1,
         )
-        extremes[start:stop] = per_day.reshape(stop - start, law.steps, 4).max(axis=1)
-        outside += int(np.count_nonzero((magnitude.min(axis=1) < 0.95) | (magnitude.max(axis=1) > 1.05)))
+        extremes[start:stop] = per_day.reshape(*drawn.shape[:2], 4).max(axis=1)
+        outside.append(np.mean((magnitude.min(axis=1) < 0.95) | (magnitude.max(axis=1) > 1.05)))
         if progress is not None:
             progress(stop, days)
-    return extremes, outside / (days * law.steps)
+    return extremes, float(np.mean(outside))

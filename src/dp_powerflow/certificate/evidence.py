@@ -1,0 +1,243 @@
+"""All that Theorem 1 says of one network under one load law: every mode, every calibration, every margin.
+
+INTERNAL: per-instance evidence computed from the secret network (PAPER_NOTES 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dp_powerflow.certificate.assumptions import ANSI_RANGE, Assumption, check_assumptions
+from dp_powerflow.certificate.calibration import (
+    MonteCarlo,
+    PrintedClosedForm,
+    Progress,
+    load_box_set,
+    monte_carlo,
+    printed_closed_form,
+    volt_var_constant,
+)
+from dp_powerflow.certificate.law import NodeLaw
+from dp_powerflow.certificate.levers import (
+    Composed,
+    Evaluate,
+    RadiusInLines,
+    largest_radius,
+    over_days,
+    per_step,
+    radius_in_lines,
+)
+from dp_powerflow.certificate.margins import draw_days, with_margins
+from dp_powerflow.certificate.theorem import (
+    Bound,
+    Mode,
+    NetworkFacts,
+    OperatingSet,
+    corrected_bound,
+    full_support_bound,
+    paper_bound,
+)
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.grid.amplification import Amplification, kron_amplification
+from dp_powerflow.grid.reduction import Network
+from dp_powerflow.powerflow.voltvar import VoltVar
+from dp_powerflow.units import ComplexArray, FloatArray
+
+FLOORS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
+CURVE_RADII = tuple(float(r) for r in np.logspace(-10, -4, 25))
+_CURVE_DAYS = 200
+_NONZERO_ABOVE = 1e-9
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What the evidence is asked about; public constants.
+
+    Attributes
+    ----------
+    radius : r [p.u.]
+    epsilon, delta : target for the whole corpus; δ of one day's tail is δ/days.
+    days : days of the corpus.
+    calibration_days : N_cal.
+    """
+
+    radius: float
+    epsilon: float
+    delta: float
+    days: int
+    calibration_days: int = 1000
+
+
+@dataclass(frozen=True)
+class Row:
+    """One mode at the policy's r: a step, a day, and the whole corpus.
+
+    `largest_r` is the largest r whose corpus stays within the policy's ε, None if there is none.
+    """
+
+    mode: Mode
+    step: Bound
+    day: Bound
+    corpus: Composed
+    largest_r: float | None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """ε of one day against r, for a public floor added to the covariance; None where there is no bound.
+
+    Every floor has a calibration of its own, whose share of δ is `operating_delta`.
+    """
+
+    mode: Mode
+    floor: float
+    operating_delta: float
+    radius: tuple[float, ...]
+    epsilon: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything; `load_box` is None where the closed form has no bound."""
+
+    policy: Policy
+    n: int
+    steps: int
+    amplification: Amplification
+    norm_b: float
+    printed: PrintedClosedForm
+    load_box: OperatingSet | None
+    monte_carlo: MonteCarlo
+    monte_carlo_truncated: MonteCarlo
+    assumptions: tuple[Assumption, ...]
+    lines: RadiusInLines
+    rows: tuple[Row, ...]
+    curves: tuple[Curve, ...]
+
+
+def network_facts(network: Network) -> NetworkFacts:
+    """What the theorem needs of the network."""
+    magnitude = np.abs(network.y)
+    return NetworkFacts(
+        n=network.n,
+        slack_norm=float(np.linalg.norm(network.feeder.v_slack)),
+        d_max=int(np.count_nonzero(magnitude > _NONZERO_ABOVE * magnitude.max(), axis=1).max()),
+        amplification=kron_amplification(network),
+    )
+
+
+def collect_evidence(
+    network: Network,
+    law: NodeLaw,
+    margins: tuple[FloatArray, FloatArray],
+    policy: Policy,
+    generator: np.random.Generator,
+    *,
+    generation: ComplexArray | None = None,
+    voltvar: VoltVar | None = None,
+    progress: Progress | None = None,
+    curves: bool = True,
+) -> Evidence:
+    """Evaluate the theorem in every mode that the load law allows.
+
+    Parameters
+    ----------
+    law : untruncated law of the loads; with random q the full-support mode is evaluated too.
+    margins : p_min, p_max (class,) of p/scale for the modes with truncated loads.
+    generator : draws of the calibration, from a key that no release uses.
+    generation : complex (step, node) [p.u.], public.
+    """
+    if law.n != network.n:
+        raise PrivacyError(
+            f"{network.n - law.n} nodes carry generation but no random load of their own; Theorem 1 does not "
+            "cover them"
+        )
+    facts = network_facts(network)
+    truncated = with_margins(law, *margins, generator)
+
+    def calibrate(of: NodeLaw, days: int, report: Progress | None = None) -> MonteCarlo:
+        return monte_carlo(
+            network,
+            lambda count: draw_days(of, count, generator),
+            days,
+            generation=generation,
+            voltvar=voltvar,
+            progress=report,
+        )
+
+    found = calibrate(law, policy.calibration_days, progress)
+    cut = calibrate(truncated, policy.calibration_days, progress)
+    high = law.scale * margins[1][law.class_of] * np.sqrt(1.0 + law.tan_theta**2)
+    if generation is not None:
+        high = high + np.abs(generation).max(axis=0)
+    kappa_r = facts.amplification.paper * policy.radius
+    c_vv = volt_var_constant(voltvar, generation, ANSI_RANGE[0])
+    printed = printed_closed_form(network, *ANSI_RANGE, kappa_r, c_vv)
+    printed_set = OperatingSet(
+        *ANSI_RANGE, found.operating.s_max, printed.mu, 0.0, "closed form of the paper"
+    )
+    modes: list[tuple[Mode, Evaluate, NodeLaw, OperatingSet]] = [
+        ("paper", paper_bound, truncated, printed_set),
+        ("corrected", corrected_bound, truncated, cut.operating),
+    ]
+    if law.q_sigma is not None:
+        modes.append(("full-support", full_support_bound, law, found.operating))
+    return Evidence(
+        policy=policy,
+        n=network.n,
+        steps=law.steps,
+        amplification=facts.amplification,
+        norm_b=float(np.linalg.norm(network.b)),
+        printed=printed,
+        load_box=load_box_set(network, high, measured=cut.operating, voltvar=voltvar, generation=generation),
+        monte_carlo=found,
+        monte_carlo_truncated=cut,
+        assumptions=check_assumptions(
+            network, truncated, cut.operating, voltvar=voltvar, generation=generation
+        ),
+        lines=radius_in_lines(network.feeder, policy.radius),
+        rows=tuple(_row(*mode, facts, policy) for mode in modes),
+        curves=_curves(law, margins, facts, policy, generator, calibrate) if curves else (),
+    )
+
+
+def _row(
+    mode: Mode, evaluate: Evaluate, law: NodeLaw, operating: OperatingSet, facts: NetworkFacts, policy: Policy
+) -> Row:
+    delta = policy.delta / policy.days
+    day = evaluate(facts, law, operating, policy.radius, delta)
+    return Row(
+        mode=mode,
+        step=per_step(evaluate, facts, law, operating, policy.radius, delta),
+        day=day,
+        corpus=over_days(day, policy.days),
+        largest_r=largest_radius(evaluate, facts, law, operating, policy.epsilon / policy.days, delta),
+    )
+
+
+def _curves(
+    law: NodeLaw,
+    margins: tuple[FloatArray, FloatArray],
+    facts: NetworkFacts,
+    policy: Policy,
+    generator: np.random.Generator,
+    calibrate: Callable[[NodeLaw, int], MonteCarlo],
+) -> tuple[Curve, ...]:
+    delta = policy.delta / policy.days
+    days = min(policy.calibration_days, _CURVE_DAYS)
+    found = []
+    for floor in FLOORS:
+        wide = law.with_floor(floor)
+        modes: list[tuple[Mode, Evaluate, NodeLaw]] = [
+            ("corrected", corrected_bound, with_margins(wide, *margins, generator))
+        ]
+        if law.q_sigma is not None:
+            modes.append(("full-support", full_support_bound, wide))
+        for mode, evaluate, chosen in modes:
+            operating = calibrate(chosen, days).operating
+            values = tuple(evaluate(facts, chosen, operating, r, delta).epsilon for r in CURVE_RADII)
+            found.append(Curve(mode, floor, operating.delta, CURVE_RADII, values))
+    return tuple(found)
