@@ -1,0 +1,302 @@
+"""Where the ledger lies: an append-only SQLite table whose entries are chained by a keyed hash.
+
+Every entry carries the keyed hash of the one before and of its own fields, so a changed, removed, inserted
+or reordered entry is noticed, and cannot be made to look right without the secret key. What a chain cannot
+notice by itself, the loss of its last entries (an old backup put back, a deleted file), the anchor does: a
+small file beside the database that says where the chain stood last, written after every commit.
+
+Durability: journal_mode=DELETE with synchronous=EXTRA. A spend that was answered must survive a loss of
+power, or the same budget could be used twice; EXTRA also flushes the directory after the journal is gone,
+without which a committed spend could be rolled back. WAL would be faster, but needs shared memory and two
+more files beside the database; here one spend per release is written and speed does not matter.
+
+Each operation opens a connection of its own: nothing is shared between threads or across a fork. The file
+itself is never opened other than by SQLite, since closing such a descriptor would drop SQLite's locks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.privacy.state_files import (
+    check_private,
+    create_private,
+    publish_once,
+    read_private,
+    temporary_name,
+    write_private,
+)
+
+FORMAT = 1
+BUSY_SECONDS = 60.0
+_APPLICATION_ID = 0x64707066  # "dppf"
+_GENESIS = "0" * 64
+_SCHEMA = (
+    "CREATE TABLE entry (seq INTEGER PRIMARY KEY, at TEXT NOT NULL, event TEXT NOT NULL, "
+    "account TEXT NOT NULL, release_id TEXT NOT NULL, request_sha256 TEXT NOT NULL, body TEXT NOT NULL, "
+    "mac TEXT NOT NULL)",
+    "CREATE UNIQUE INDEX one_spend ON entry (account, release_id) WHERE event = 'spend'",
+    "CREATE TRIGGER no_update BEFORE UPDATE ON entry "
+    "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
+    "CREATE TRIGGER no_delete BEFORE DELETE ON entry "
+    "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
+    "CREATE TRIGGER in_order BEFORE INSERT ON entry "
+    "WHEN NEW.seq <> (SELECT coalesce(max(seq), -1) + 1 FROM entry) "
+    "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
+)
+_COLUMNS = "seq, at, event, account, release_id, request_sha256, body, mac"
+
+# What SQLite's primary result codes mean for whoever runs the command.
+_FAILURES = {
+    3: ("may not be opened by this user", "run as the owner of the private state directory"),
+    5: ("is locked by another process", "wait until it has finished and run the command again"),
+    8: ("cannot be written", "make the private state directory writable; nothing was spent"),
+    10: ("cannot be read or written", "check the disk and run again, which never charges twice"),
+    11: ("is corrupt", "restore it from a backup; nothing was spent"),
+    13: ("cannot be written because the disk is full", "free some space and run again; nothing was spent"),
+    14: ("cannot be opened", "check the private state directory; nothing was spent"),
+    26: ("is corrupt", "restore it from a backup; nothing was spent"),
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the ledger."""
+
+    seq: int
+    at: str
+    event: str
+    account: str
+    release_id: str
+    request_sha256: str
+    body: str
+    mac: str
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The body as plain values."""
+        fields: dict[str, Any] = json.loads(self.body)
+        return fields
+
+
+class Store:
+    """The database and its anchor in one private state directory."""
+
+    def __init__(self, state: PrivateState) -> None:
+        self._state = state
+        self._path = state.ledger_path
+        self._key = state.stream_key().bind("ledger", f"format {FORMAT}")
+
+    def create(self) -> None:
+        """Make an empty ledger unless there is one; of several processes that race, one does."""
+        anchored = self._state.anchor_path.exists()  # first: the anchor is only ever made after the ledger
+        if self._path.exists():
+            return
+        if anchored:
+            raise self._error("is missing although it was in use", "restore it from a backup")
+        temporary = temporary_name(self._path)
+        try:
+            os.close(create_private(temporary))
+            first = self._entry((), "ledger", "", "", "", {"insecure_seed": self._state.insecure_seed})
+            connection = sqlite3.connect(temporary, isolation_level=None)
+            with self._translated(), contextlib.closing(connection):
+                connection.execute("PRAGMA synchronous = EXTRA")
+                connection.execute("BEGIN IMMEDIATE")
+                for statement in _SCHEMA:
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+                connection.execute(f"PRAGMA user_version = {FORMAT}")
+                _insert(connection, first)
+                connection.execute("COMMIT")
+            publish_once(temporary, self._path)
+        except OSError as error:
+            raise self._error(
+                f"cannot be created ({error.strerror})", "free disk space or check the mode of the directory"
+            ) from error
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+        with self._translated(), self._connection() as connection:
+            self._move_anchor(connection)
+
+    def read(self) -> tuple[Entry, ...]:
+        """All entries, checked."""
+        anchor = self._read_anchor()  # first: the database only ever moves on from there
+        with self._translated(), self._connection() as connection:
+            connection.execute("BEGIN")
+            try:
+                return self._checked(connection, anchor)
+            finally:
+                _roll_back(connection)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Exclusive right to read and append; all of the block's entries are kept, or none."""
+        with self._translated(), self._connection() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                transaction = Transaction(self, connection, self._checked(connection, self._read_anchor()))
+                yield transaction
+                connection.execute("COMMIT")
+            finally:
+                _roll_back(connection)
+            if transaction.appended:
+                self._move_anchor(connection)
+
+    def _entry(
+        self,
+        before: tuple[Entry, ...],
+        event: str,
+        account: str,
+        release_id: str,
+        request_sha256: str,
+        fields: dict[str, Any],
+    ) -> Entry:
+        body = json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        entry = Entry(len(before), at, event, account, release_id, request_sha256, body, "")
+        return replace(entry, mac=self._mac(before[-1].mac if before else _GENESIS, entry))
+
+    def _mac(self, previous: str, entry: Entry) -> str:
+        # Types are part of what is hashed: SQLite would compare 1 and '1' as the same in places.
+        chunks = [previous, *(f"{type(value).__name__}:{value}" for value in astuple(entry)[:-1])]
+        return self._key.keyed_hash(chunk.encode() for chunk in chunks)
+
+    def _checked(self, connection: sqlite3.Connection, anchor: tuple[int, str] | None) -> tuple[Entry, ...]:
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if application != _APPLICATION_ID:
+            raise self._error("is corrupt", "restore it from a backup; nothing was spent")
+        if version != FORMAT:
+            raise self._error(
+                f"has format {version}, and this version of dp-powerflow reads format {FORMAT}",
+                "use the version that wrote it; nothing was spent",
+            )
+        found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
+        if found != set(_SCHEMA):
+            raise self._error("had its tables changed", "restore it from a backup; nothing was spent")
+        if connection.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
+            raise self._error("is corrupt", "restore it from a backup; nothing was spent")
+        rows = connection.execute(f"SELECT {_COLUMNS} FROM entry ORDER BY seq")
+        entries = tuple(Entry(*row) for row in rows)
+        self._check_chain(entries, anchor)
+        return entries
+
+    def _check_chain(self, entries: tuple[Entry, ...], anchor: tuple[int, str] | None) -> None:
+        if not entries or entries[0].event != "ledger" or entries[0].mac != self._mac(_GENESIS, entries[0]):
+            raise self._error(
+                "was written with another key, or its first entry was changed",
+                "restore secret.key and the ledger from the same backup; nothing was spent",
+            )
+        for number, (before, entry) in enumerate(itertools.pairwise(entries), start=1):
+            if entry.seq != number or entry.mac != self._mac(before.mac, entry):
+                raise self._error(
+                    f"was changed by hand at or before entry {number}",
+                    "restore it from a backup; nothing was spent",
+                )
+        if anchor is not None and (anchor[0] >= len(entries) or entries[anchor[0]].mac != anchor[1]):
+            raise self._error(
+                f"lacks entries it had before (up to {anchor[0]})",
+                "restore the newest backup; nothing was spent",
+            )
+
+    def _read_anchor(self) -> tuple[int, str] | None:
+        content = read_private(self._state.anchor_path)
+        if content is None:
+            return None
+        number, _, mac = content.decode(errors="replace").strip().partition(" ")
+        if not (number.isascii() and number.isdigit()):
+            raise self._error("has a damaged anchor", f"restore {self._state.anchor_path.name} from a backup")
+        return int(number), mac
+
+    def _move_anchor(self, connection: sqlite3.Connection) -> None:
+        """Record where the chain stands, one process at a time, so that it never moves back."""
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            head = connection.execute("SELECT seq, mac FROM entry ORDER BY seq DESC LIMIT 1").fetchone()
+            write_private(self._state.anchor_path, f"{head[0]} {head[1]}\n".encode())
+        except PrivacyError as error:
+            raise self._error(
+                "was written, but its anchor was not",
+                "free disk space and run again, which never charges twice",
+            ) from error
+        finally:
+            _roll_back(connection)
+
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        try:
+            check_private(self._path, self._path.lstat())
+        except OSError as error:
+            raise self._error(f"cannot be found ({error.strerror})", "restore it from a backup") from error
+        # mode=rw: never create. SQLite itself falls back to reading if the file cannot be written.
+        address = f"file:{quote(os.fsencode(self._path))}?mode=rw"
+        connection = sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+        with contextlib.closing(connection):
+            connection.execute("PRAGMA synchronous = EXTRA")
+            connection.execute("PRAGMA trusted_schema = OFF")
+            yield connection
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        """SQLite's errors in one sentence."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", 1) & 0xFF
+            problem, remedy = _FAILURES.get(code, ("cannot be used", "restore it from a backup"))
+            raise self._error(problem, remedy) from error
+
+    def _error(self, problem: str, remedy: str) -> PrivacyError:
+        return PrivacyError(f"the ledger {self._path} {problem}; {remedy}")
+
+
+class Transaction:
+    """What has been entered so far, and the right to append; made by `Store.transaction`."""
+
+    def __init__(self, store: Store, connection: sqlite3.Connection, entries: tuple[Entry, ...]) -> None:
+        self._store = store
+        self._connection = connection
+        self._start = len(entries)
+        self.entries = entries
+
+    @property
+    def appended(self) -> bool:
+        return len(self.entries) > self._start
+
+    def append(
+        self,
+        event: str,
+        account: str,
+        fields: dict[str, Any],
+        *,
+        release_id: str = "",
+        request_sha256: str = "",
+    ) -> Entry:
+        """Add one entry; it counts once the transaction has ended without an error."""
+        entry = self._store._entry(self.entries, event, account, release_id, request_sha256, fields)
+        _insert(self._connection, entry)
+        self.entries = (*self.entries, entry)
+        return entry
+
+
+def _insert(connection: sqlite3.Connection, entry: Entry) -> None:
+    connection.execute(f"INSERT INTO entry ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", astuple(entry))
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    """End what has not been committed; a disk that fails here leaves a journal that undoes it later."""
+    if connection.in_transaction:
+        with contextlib.suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")

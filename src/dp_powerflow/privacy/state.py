@@ -1,0 +1,268 @@
+"""The private state directory: the secret key, the ledger and everything marked INTERNAL.
+
+    state/                     0700
+      secret.key               0600  created once; whoever has it can take the noise off every release
+      ledger.sqlite            0600  what has been spent (see `ledger`)
+      ledger.anchor            0600  where the ledger stood last
+      internal/<release id>/…  0700, files 0600
+
+The key also names the protected data: an account of the ledger belongs to a keyed hash of the meter data or
+of the network, which says nothing about them without the key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.privacy.random import SECRET_BYTES, StreamKey
+from dp_powerflow.privacy.state_files import (
+    create_private,
+    ensure_private_directory,
+    private_writer,
+    publish_once,
+    read_private,
+    temporary_name,
+    write_private,
+)
+
+KEY_FILE = "secret.key"
+LEDGER_FILE = "ledger.sqlite"
+ANCHOR_FILE = "ledger.anchor"
+INTERNAL_DIRECTORY = "internal"
+_KEY_FORMAT = "dp-powerflow secret key, format 1"
+_SYSTEM, _SEED = "operating system", "insecure seed"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_COMMITMENT = b"dp-powerflow commitment, format 1"
+_SALT_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Commitment:
+    """A salted commitment to private bytes: publish `sha256`, keep `salt` until an auditor opens it.
+
+    Without the salt (256 bits) the digest tells nothing about the bytes; with it nobody can open the digest
+    to other bytes.
+    """
+
+    salt: str = field(repr=False)
+    sha256: str
+
+    def opens_to(self, data: bytes) -> bool:
+        """Whether `data` are the bytes committed to."""
+        try:
+            salt = bytes.fromhex(self.salt)
+        except ValueError:
+            return False
+        return len(salt) == _SALT_BYTES and hmac.compare_digest(_digest(salt, data), self.sha256)
+
+
+def commit(data: bytes, salt: bytes | None = None) -> Commitment:
+    """Commit to bytes, with a fresh salt unless one is given."""
+    salt = os.urandom(_SALT_BYTES) if salt is None else salt
+    if len(salt) != _SALT_BYTES:
+        raise PrivacyError(f"a commitment's salt must have {_SALT_BYTES} bytes; leave it out to draw one")
+    return Commitment(salt.hex(), _digest(salt, data))
+
+
+def check_release_id(release_id: str) -> str:
+    """The id, if it can be a file name everywhere: letters, digits, dot, underscore, hyphen."""
+    if not _NAME.fullmatch(release_id):
+        raise PrivacyError(
+            f"the release id {release_id[:100]!r} is not usable; take up to 100 letters, digits, dots, "
+            "underscores and hyphens, starting with a letter or a digit"
+        )
+    return release_id
+
+
+@dataclass(frozen=True)
+class PrivateState:
+    """An opened private state directory; make one with `open` or `inspect`."""
+
+    root: Path
+    _key: StreamKey = field(repr=False)
+
+    @classmethod
+    def open(cls, path: Path | str, *, create: bool = True, insecure_seed: int | None = None) -> PrivateState:
+        """Open a state directory to make releases, creating it and its key if they are not there.
+
+        Parameters
+        ----------
+        path
+            Directory of mode 0700 owned by this user, not a link.
+        create
+            False: both must be there already.
+        insecure_seed
+            For tests, demos and experiments: the key comes from this seed, and everything made with it says
+            so. A directory is of one kind for ever: a seed is refused where a real key lies, and a
+            directory made with a seed opens only with the same seed.
+        """
+        root = Path(path).absolute()
+        ensure_private_directory(root, create=create)
+        key = _read_key(root)
+        if key is None and create:
+            _create_key(root, insecure_seed)
+            key = _read_key(root)
+        if key is None:
+            raise PrivacyError(f"the private state directory {root} has no {KEY_FILE}; check the path")
+        if insecure_seed is None and key.insecure_seed:
+            raise PrivacyError(
+                f"the private state directory {root} was made with an insecure seed, for a demo or a test; "
+                "give a release a directory of its own"
+            )
+        if insecure_seed is not None and key.secret != StreamKey.from_insecure_seed(insecure_seed).secret:
+            raise PrivacyError(
+                f"the private state directory {root} was made with another key than this insecure seed; "
+                "give the demo or test a directory of its own"
+            )
+        return cls(root, key)
+
+    @classmethod
+    def inspect(cls, path: Path | str) -> PrivateState:
+        """Open an existing state directory of either kind to look at it: the ledger, an audit."""
+        root = Path(path).absolute()
+        ensure_private_directory(root, create=False)
+        key = _read_key(root)
+        if key is None:
+            raise PrivacyError(f"the private state directory {root} has no {KEY_FILE}; check the path")
+        return cls(root, key)
+
+    @property
+    def insecure_seed(self) -> bool:
+        """True if the key came from a seed: nothing made here is a release."""
+        return self._key.insecure_seed
+
+    @property
+    def ledger_path(self) -> Path:
+        return self.root / LEDGER_FILE
+
+    @property
+    def anchor_path(self) -> Path:
+        return self.root / ANCHOR_FILE
+
+    def stream_key(self) -> StreamKey:
+        """The secret as a key of streams; bind it to release id, model hash and identities before use."""
+        return self._key
+
+    def identity(self, what: str, chunks: Iterable[bytes]) -> str:
+        """Keyed hash (64 hex digits) that names protected data, such as ``identity("network", …)``.
+
+        The same chunks in the same order give the same identity in this state directory and nowhere else.
+        """
+        return self._key.bind("identity", what).keyed_hash(chunks)
+
+    def internal_directory(self, release_id: str) -> Path:
+        """`internal/<release id>`, made with mode 0700 if it is not there."""
+        internal = self.root / INTERNAL_DIRECTORY
+        directory = internal / check_release_id(release_id)
+        ensure_private_directory(internal, create=True)
+        ensure_private_directory(directory, create=True)
+        return directory
+
+    def write_internal(self, release_id: str, name: str, data: bytes) -> Path:
+        """Write `internal/<release id>/<name>` whole or not at all, mode 0600."""
+        path = self._internal_file(release_id, name)
+        write_private(path, data)
+        return path
+
+    @contextlib.contextmanager
+    def internal_writer(self, release_id: str, name: str) -> Iterator[BinaryIO]:
+        """The same for a file too large for the memory: it appears when the block ends without an error."""
+        with private_writer(self._internal_file(release_id, name)) as file:
+            yield file
+
+    def read_internal(self, release_id: str, name: str) -> bytes | None:
+        """Content of an internal file, None if there is none."""
+        path = self.root / INTERNAL_DIRECTORY / check_release_id(release_id) / _check_file_name(name)
+        return read_private(path)
+
+    def commit(self, release_id: str, purpose: str, data: bytes) -> Commitment:
+        """Commitment with a salt derived from the key, so that a resumed release publishes the same digest.
+
+        The salt is a secret of 256 bits for whoever has no key, as a drawn one is; `purpose` keeps two
+        commitments of one release apart.
+        """
+        bound = self._key.bind("commitment", check_release_id(release_id)).bind("purpose", purpose)
+        return commit(data, bytes.fromhex(bound.keyed_hash([b"salt"])))
+
+    def _internal_file(self, release_id: str, name: str) -> Path:
+        return self.internal_directory(release_id) / _check_file_name(name)
+
+
+def _check_file_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise PrivacyError(
+            "the name of an internal file is not usable; take up to 100 letters, digits, dots, underscores "
+            "and hyphens, starting with a letter or a digit"
+        )
+    return name
+
+
+def _digest(salt: bytes, data: bytes) -> str:
+    digest = hashlib.sha256(_COMMITMENT)  # both prefixes have a fixed length, so the encoding is injective
+    digest.update(salt)
+    digest.update(data)
+    return digest.hexdigest()
+
+
+def _create_key(root: Path, insecure_seed: int | None) -> None:
+    """Write the key unless there is one; of several processes that race, one creates it."""
+    # Asked before looking for the key again: a ledger is only ever made after its key.
+    if any((root / name).exists() for name in (LEDGER_FILE, ANCHOR_FILE)) and not (root / KEY_FILE).exists():
+        raise PrivacyError(
+            f"the private state directory {root} has a ledger but no {KEY_FILE}; restore the key from a "
+            "backup, since a new one would forget which data were charged"
+        )
+    if insecure_seed is None:
+        source, secret = _SYSTEM, os.urandom(SECRET_BYTES)
+    else:
+        source, secret = _SEED, StreamKey.from_insecure_seed(insecure_seed).secret
+    fields = {
+        "format": _KEY_FORMAT,
+        "source": source,
+        "secret": secret.hex(),
+        "sha256": hashlib.sha256(secret).hexdigest(),  # tells a damaged key from a good one
+    }
+    path = root / KEY_FILE
+    temporary = temporary_name(path)
+    try:
+        with os.fdopen(create_private(temporary), "wb") as file:
+            file.write(json.dumps(fields, indent=1).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        publish_once(temporary, path)
+    except OSError as error:
+        raise PrivacyError(
+            f"the secret key cannot be written to {root} ({error.strerror}); free disk space or choose "
+            "another private state directory"
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _read_key(root: Path) -> StreamKey | None:
+    content = read_private(root / KEY_FILE)
+    if content is None:
+        return None
+    damaged = PrivacyError(f"the {KEY_FILE} of {root} is damaged; restore it from a backup")
+    try:
+        fields: Any = json.loads(content)
+        secret = bytes.fromhex(fields["secret"])
+        source, checksum, key_format = fields["source"], fields["sha256"], fields["format"]
+    except (ValueError, KeyError, TypeError):
+        raise damaged from None  # the cause would quote the key
+    if key_format != _KEY_FORMAT or source not in (_SYSTEM, _SEED):
+        raise damaged
+    if len(secret) != SECRET_BYTES or hashlib.sha256(secret).hexdigest() != checksum:
+        raise damaged
+    return StreamKey(secret, insecure_seed=source == _SEED)
