@@ -1,0 +1,237 @@
+"""Reads a corpus: as a pyarrow dataset, as arrays, as data frames, or in windows for training."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as pd
+import pyarrow.parquet as pq
+
+from dp_powerflow.corpus import frames
+from dp_powerflow.corpus.encode import NodeTable
+from dp_powerflow.corpus.errors import CorpusError, reading
+from dp_powerflow.corpus.extras import require
+from dp_powerflow.corpus.files import file_hashes
+from dp_powerflow.corpus.phasors import Float32Array, Phasors
+from dp_powerflow.corpus.schema import (
+    DATA,
+    NODES_FILE,
+    PUBLIC_COLUMNS,
+    CorpusLayout,
+    nodes_schema,
+    part_name,
+    part_schema,
+    read_metadata,
+)
+from dp_powerflow.units import ComplexArray, IntArray
+
+if TYPE_CHECKING:
+    from dp_powerflow.corpus.torch_windows import TorchWindows
+
+Days = Sequence[int] | IntArray | None
+"""Day numbers, None for all."""
+Nodes = Sequence[int | str] | IntArray | None
+"""Positions or ids of nodes, None for all."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some consecutive days of a corpus.
+
+    Attributes
+    ----------
+    days : which days.
+    phasors : arrays (day, step, node).
+    """
+
+    days: range
+    phasors: Phasors
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A corpus on disk; `open_corpus` makes it.
+
+    Attributes
+    ----------
+    path : directory of the release.
+    layout : number of days, steps and nodes, and the split into files.
+    nodes : ids of the nodes and what was declared public of them.
+    release_id : name of the release.
+    """
+
+    path: Path
+    layout: CorpusLayout
+    nodes: NodeTable
+    release_id: str
+
+    def dataset(self) -> pd.Dataset:
+        """The rows as they are stored: day, node, and lists vm_pu and va_deg of T values."""
+        files = [str(self.part_path(part)) for part in range(self.layout.n_parts)]
+        with reading(self.path / DATA):
+            return pd.dataset(files, format="parquet")
+
+    def phasors(self, days: Days = None, nodes: Nodes = None) -> Phasors:
+        """Magnitudes [p.u.] and angles [degrees], float32 (day, step, node), in the order asked for."""
+        wanted, columns = self.day_numbers(days), self.node_numbers(nodes)
+        shape = (len(wanted), self.layout.steps, len(columns))
+        vm, va = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)
+        parts = wanted // self.layout.days_per_part
+        groups = wanted % self.layout.days_per_part // self.layout.days_per_group
+        for part, group in np.unique(np.stack([parts, groups], axis=1), axis=0).tolist():
+            rows = np.flatnonzero((parts == part) & (groups == group))
+            block = self.read_group(part, group)
+            offsets = wanted[rows] - self.layout.groups_of(part)[group].start
+            vm[rows] = block.vm_pu[offsets[:, None], columns].transpose(0, 2, 1)
+            va[rows] = block.va_deg[offsets[:, None], columns].transpose(0, 2, 1)
+        return Phasors(vm, va)
+
+    def voltages(self, days: Days = None, nodes: Nodes = None) -> ComplexArray:
+        """Complex voltages [p.u.], array (day, step, node)."""
+        return self.phasors(days, nodes).complex()
+
+    def batches(self, days_per_batch: int | None = None, nodes: Nodes = None) -> Iterator[Batch]:
+        """All days in order, so many at a time; memory does not depend on the number of days."""
+        width = self.layout.days_per_group if days_per_batch is None else days_per_batch
+        if width < 1:
+            raise CorpusError("a batch needs at least one day")
+        all_days = range(self.layout.days)
+        for first in all_days[::width]:
+            days = all_days[first : first + width]
+            yield Batch(days, self.phasors(days, nodes))
+
+    def to_pandas(self, days: Days = None, nodes: Nodes = None) -> Any:
+        """`pandas.DataFrame` with one row per (day, node, step); needs the extra `pandas`."""
+        return frames.pandas_frame(self, self.day_numbers(days), self.node_numbers(nodes))
+
+    def to_polars(self, days: Days = None, nodes: Nodes = None) -> Any:
+        """`polars.DataFrame` with one row per (day, node, step); needs the extra `polars`."""
+        return frames.polars_frame(self, self.day_numbers(days), self.node_numbers(nodes))
+
+    def to_xarray(self, days: Days = None, nodes: Nodes = None) -> Any:
+        """`xarray.Dataset` of vm_pu and va_deg over (day, step, node); needs the extra `xarray`."""
+        return frames.xarray_dataset(self, self.day_numbers(days), self.node_numbers(nodes))
+
+    def to_zarr(self, directory: str | os.PathLike[str]) -> Path:
+        """Copy the corpus into a new Zarr store, a few days at a time; needs the extra `xarray`."""
+        return frames.export_zarr(self, Path(directory))
+
+    def windows(
+        self, length: int, stride: int = 1, *, days: Days = None, nodes: Nodes = None, cache_mb: float = 256.0
+    ) -> TorchWindows:
+        """`torch.utils.data.Dataset` of windows of `length` steps, `stride` apart; needs the extra `ml`.
+
+        A window lies within one day, because days are drawn independently. At most `cache_mb` megabytes are
+        kept in memory.
+        """
+        require("torch", "ml")
+        from dp_powerflow.corpus.torch_windows import TorchWindows
+
+        return TorchWindows(self, length, stride, days=days, nodes=nodes, cache_mb=cache_mb)
+
+    def hashes(self) -> dict[str, str]:
+        """SHA-256 of every file of the release, by relative path."""
+        with reading(self.path):
+            return file_hashes(self.path)
+
+    def part_path(self, part: int) -> Path:
+        """File of a part."""
+        return self.path / DATA / part_name(part)
+
+    def read_group(self, part: int, group: int) -> Phasors:
+        """One row group as it is stored: arrays (day, node, step)."""
+        path, days = self.part_path(part), self.layout.groups_of(part)[group]
+        shape = (len(days), self.layout.nodes, self.layout.steps)
+        with reading(path), pq.ParquetFile(path) as file:
+            if not file.schema_arrow.equals(
+                part_schema(self.layout, self.release_id, part), check_metadata=True
+            ):
+                raise ValueError("not a part of this corpus")
+            table = file.read_row_group(group, use_threads=False)
+            vm, va = (list_values(table, name).reshape(shape) for name in ("vm_pu", "va_deg"))
+            if not rows_in_order(table, days, self.layout.nodes):
+                raise ValueError("rows out of order")
+        return Phasors(vm, va)
+
+    def day_numbers(self, days: Days) -> IntArray:
+        """Day numbers as an array, or an error for a day that is not there."""
+        if days is None:
+            return np.arange(self.layout.days)
+        wanted = np.asarray(days)
+        if wanted.size == 0:
+            return np.empty(0, dtype=np.int64)
+        if wanted.ndim != 1 or wanted.dtype.kind not in "iu":
+            raise CorpusError("days are given as a sequence of whole numbers, for instance range(7)")
+        if wanted.min() < 0 or wanted.max() >= self.layout.days:
+            raise CorpusError(
+                f"the corpus has days 0 to {self.layout.days - 1} and another one was asked for"
+            )
+        return wanted.astype(np.int64)
+
+    def node_numbers(self, nodes: Nodes) -> IntArray:
+        """Positions of nodes given by position or id, or an error for a node that is not there."""
+        if nodes is None:
+            return np.arange(self.layout.nodes)
+        if isinstance(nodes, str):
+            raise CorpusError(
+                "nodes are given as a sequence of positions or ids, for instance ['n00', 'n07']"
+            )
+        position = {name: k for k, name in enumerate(self.nodes.ids)}
+        numbers = []
+        for node in nodes:
+            k = position.get(node) if isinstance(node, str) else int(node)
+            if k is None or not 0 <= k < self.layout.nodes:
+                raise CorpusError(f"the corpus has no node {node!r}; its nodes are in {NODES_FILE}")
+            numbers.append(k)
+        return np.array(numbers, dtype=np.int64)
+
+
+def open_corpus(path: str | os.PathLike[str]) -> Corpus:
+    """Open the release in a directory.
+
+    Raises
+    ------
+    CorpusError : the directory is not a release, or one of another version of the format.
+    """
+    directory = Path(path)
+    if not directory.is_dir():
+        raise CorpusError(f"{directory} is not a directory; give the directory of a release")
+    layout, release_id, nodes = read_nodes(directory)
+    return Corpus(directory, layout, nodes, release_id)
+
+
+def read_nodes(directory: Path) -> tuple[CorpusLayout, str, NodeTable]:
+    """Layout, release id and node table from `nodes.parquet`."""
+    path = directory / NODES_FILE
+    with reading(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
+        table = file.read(use_threads=False)
+        layout, release_id = read_metadata(table.schema.metadata)
+        public = [name for name in PUBLIC_COLUMNS if name in table.column_names]
+        if not table.schema.equals(nodes_schema(layout, release_id, public), check_metadata=True):
+            raise ValueError("columns, types or metadata of no corpus")
+        columns = table.to_pydict()
+        if len(table) != layout.nodes or columns["node"] != list(range(layout.nodes)):
+            raise ValueError("not one row per node in order")
+        nodes = NodeTable(tuple(columns["id"]), **{name: tuple(columns[name]) for name in public})
+    return layout, release_id, nodes
+
+
+def list_values(table: pa.Table, name: str) -> Float32Array:
+    """All values of a column of lists, one list after the other."""
+    values: Float32Array = table.column(name).combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    return values
+
+
+def rows_in_order(table: pa.Table, days: range, nodes: int) -> bool:
+    """Whether the rows are every (day, node) exactly once, days first."""
+    day, node = table.column("day").to_numpy(), table.column("node").to_numpy()
+    expected = np.arange(days.start, days.stop)
+    return np.array_equal(day, np.repeat(expected, nodes)) and np.array_equal(
+        node, np.tile(np.arange(nodes), len(days))
+    )

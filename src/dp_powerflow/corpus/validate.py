@@ -1,0 +1,146 @@
+"""Checks a corpus on disk against its own description, value by value, without anything private."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dp_powerflow.corpus.errors import CorpusError
+from dp_powerflow.corpus.phasors import VM_PER_PU, Phasors, on_grid, vm_counts
+from dp_powerflow.corpus.reader import list_values, read_nodes, rows_in_order
+from dp_powerflow.corpus.schema import DATA, NODES_FILE, CorpusLayout, part_name, part_number, part_schema
+
+RELEASE_FILES = frozenset(
+    {"manifest.json", "certificate.html", "model.json", "croissant.json", "registry.yaml"}
+)
+"""What a release may hold beside `data/` and `nodes.parquet`."""
+
+
+@dataclass(frozen=True)
+class CorpusReport:
+    """What `validate_corpus` found.
+
+    Attributes
+    ----------
+    problems : one sentence each; empty if the corpus is sound.
+    layout : shape the corpus declares, None if that cannot be read.
+    release_id : name of the release, None if that cannot be read.
+    n_phasors : phasors that were read and checked.
+    vm_range_pu : smallest and largest magnitude [p.u.] on the grid, None if there are none.
+    """
+
+    problems: tuple[str, ...]
+    layout: CorpusLayout | None
+    release_id: str | None
+    n_phasors: int
+    vm_range_pu: tuple[float, float] | None
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+def validate_corpus(
+    directory: Path,
+    *,
+    other_files: Iterable[str] = RELEASE_FILES,
+    vm_range_pu: tuple[float, float] | None = None,
+) -> CorpusReport:
+    """Check every file, row and value of a corpus; memory does not depend on its size.
+
+    Parameters
+    ----------
+    other_files : relative paths that may be there beside the corpus, for instance those a manifest lists;
+        whether they are there is not checked.
+    vm_range_pu : declared range of magnitudes [p.u.], None for the range of the grid.
+    """
+    try:
+        layout, release_id, _ = read_nodes(directory)
+    except CorpusError as error:
+        return CorpusReport((str(error),), None, None, 0, None)
+    parts, problems = _listing(directory, layout, frozenset(other_files))
+    seen = _Seen()
+    for part in parts:
+        name = f"{DATA}/{part_name(part)}"
+        try:
+            problems += [
+                f"{name}: {found}" for found in _check_part(directory, layout, release_id, part, seen)
+            ]
+        except (OSError, pa.ArrowException, ValueError):
+            problems.append(f"{name} is damaged or not a Parquet file.")
+    span = (seen.low, seen.high) if seen.low <= seen.high else None
+    if vm_range_pu is not None and span is not None:
+        low, high = vm_range_pu
+        if not low <= span[0] <= span[1] <= high:
+            problems.append(
+                f"magnitudes span {span[0]:.6f} to {span[1]:.6f} p.u., "
+                f"beyond the declared {low:g} to {high:g} p.u."
+            )
+    return CorpusReport(tuple(problems), layout, release_id, seen.n, span)
+
+
+@dataclass
+class _Seen:
+    """Running count and range while the parts are read."""
+
+    n: int = 0
+    low: float = float("inf")
+    high: float = float("-inf")
+
+
+def _listing(
+    directory: Path, layout: CorpusLayout, other_files: frozenset[str]
+) -> tuple[list[int], list[str]]:
+    """Parts that are there, and what is there that should not be or the other way round."""
+    parts, problems = [], []
+    folders = {parent.as_posix() for name in other_files for parent in Path(name).parents} | {DATA}
+    for path in sorted(directory.rglob("*")):
+        name = path.relative_to(directory).as_posix()
+        part = part_number(path.name) if path.parent == directory / DATA else None
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            problems.append(f"{name} is a link or a device; a release holds files only.")
+        elif path.is_file() and part is not None and part < layout.n_parts:
+            parts.append(part)
+        elif name not in (folders if path.is_dir() else other_files | {NODES_FILE}):
+            problems.append(f"{name} does not belong to the corpus.")
+    if len(parts) < layout.n_parts:
+        problems.append(f"{layout.n_parts - len(parts)} of {layout.n_parts} parts are missing in {DATA}/.")
+    return parts, problems
+
+
+def _check_part(
+    directory: Path, layout: CorpusLayout, release_id: str, part: int, seen: _Seen
+) -> Iterator[str]:
+    groups = layout.groups_of(part)
+    with pq.ParquetFile(directory / DATA / part_name(part), page_checksum_verification=True) as file:
+        if not file.schema_arrow.equals(part_schema(layout, release_id, part), check_metadata=True):
+            yield "columns, types or metadata are not those of this part of this corpus."
+            return
+        rows = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+        if rows != [len(days) * layout.nodes for days in groups]:
+            yield "rows or row groups are missing or too many."
+            return
+        for number, days in enumerate(groups):
+            table = file.read_row_group(number, use_threads=False)
+            if not rows_in_order(table, days, layout.nodes):
+                yield f"days {days.start} to {days.stop - 1} do not hold every node exactly once, in order."
+            yield from _check_values(table, days, seen)
+
+
+def _check_values(table: pa.Table, days: range, seen: _Seen) -> Iterator[str]:
+    phasors = Phasors(list_values(table, "vm_pu"), list_values(table, "va_deg"))
+    seen.n += phasors.vm_pu.size
+    valid = on_grid(phasors)
+    if not valid.all():
+        off = np.count_nonzero(~valid)
+        yield f"{off} values of days {days.start} to {days.stop - 1} are not on the public grid."
+    # Compared as grid points: the float32 nearest to 1.1 is above 1.1.
+    counts = vm_counts(phasors.vm_pu[valid])
+    if counts.size:
+        seen.low = min(seen.low, int(counts.min()) / VM_PER_PU)
+        seen.high = max(seen.high, int(counts.max()) / VM_PER_PU)
