@@ -26,7 +26,7 @@ from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
 LANCZOS_STEPS = 8
 TOLERANCE = 1e-7
-_MORE_STEPS = 40
+_MORE_STEPS = (40, 160)
 _TASK = 64 * LANES
 """Snapshots per task of a thread."""
 _LARGEST_DEFECT = 1e-7
@@ -124,10 +124,12 @@ class JacobianBatch:
         """
         arrays = self._checked(v, s, generation_slope)
         out = self._run(arrays, LANCZOS_STEPS)
-        again = np.flatnonzero(out[1] > tolerance)
-        if len(again):
+        for steps in _MORE_STEPS:
+            again = np.flatnonzero(out[1] > tolerance)
+            if len(again) == 0:
+                break
             some = tuple(array[again] if len(array) else array for array in arrays)
-            out[:3, again] = self._run(some, min(_MORE_STEPS, 2 * self.n), reorthogonalise=True)[:3]
+            out[:3, again] = self._run(some, steps)[:3]
         return self._finish(arrays, out, tolerance)
 
     def sigma_min_lower_bound(
@@ -152,10 +154,14 @@ class JacobianBatch:
         if not finite.any():
             return np.full(len(finite), np.nan)
         with np.errstate(divide="ignore", invalid="ignore"):
-            a, c = diagonal_terms(*arrays[:2], arrays[2] if generation_slope is not None else None)
+            a, c = diagonal_terms(arrays[0], arrays[1], arrays[2] if generation_slope is not None else None)
         a[~finite] = c[~finite] = np.nan
         reference = SigmaBound(
-            self.y_reduced, a[finite].mean(axis=0), c[finite].mean(axis=0), y_error=y_error
+            self.y_reduced,
+            a[finite].mean(axis=0),
+            c[finite].mean(axis=0),
+            y_error=y_error,
+            threads=self.threads,
         )
         bound = reference(a, c)
         if gap is None:
@@ -192,9 +198,7 @@ class JacobianBatch:
             raise PowerFlowError("v, s and generation_slope must have the same number of snapshots")
         return tuple(arrays)
 
-    def _run(
-        self, arrays: tuple[ComplexArray, ...], steps: int, *, reorthogonalise: bool = False
-    ) -> FloatArray:
+    def _run(self, arrays: tuple[ComplexArray, ...], steps: int) -> FloatArray:
         plan = self.plan
         schedule = (
             *(plan.pointers, plan.neighbours, plan.update_pointers),
@@ -207,7 +211,7 @@ class JacobianBatch:
             rows = slice(first, first + _TASK)
             piece = tuple(array[rows] for array in arrays)
             result = np.empty((4, len(piece[0])))
-            analyse(piece, schedule, constants, starts, steps, reorthogonalise, result)
+            analyse(piece, schedule, constants, starts, steps, result)
             out[:, rows] = result
 
         in_threads(run, range(0, len(arrays[0]), _TASK), self.threads)

@@ -162,7 +162,11 @@ def _defect(
 
 @njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _largest_ritz(alpha: FloatArray, beta: FloatArray, sigma: FloatArray, residual: FloatArray) -> None:
-    """σ = 1/√θ with θ the largest eigenvalue of BᵀB, B bidiagonal; the relative residual of θ."""
+    """σ = 1/√θ with θ the largest eigenvalue of T = BᵀB, B bidiagonal; the relative residual of θ.
+
+    The residual is the least over k of the vectors from the first k steps, s_k = 1, s_i = −e_i·s_{i+1}/δ_i
+    with pivots δ and off-diagonals e of T − θ: √((δ_k² + e_k²)/Σs²). Later steps may have lost orthogonality.
+    """
     steps = len(alpha)
     main, off = np.empty((steps, LANES)), np.empty((steps, LANES))
     low, high = np.zeros(LANES), np.zeros(LANES)
@@ -177,16 +181,14 @@ def _largest_ritz(alpha: FloatArray, beta: FloatArray, sigma: FloatArray, residu
             high[w] = max(high[w], (main[k, w] + edge + (sqrt(off[k - 1, w]) if k else 0.0)) * (1.0 + 1e-14))
     bisect(main, off, steps, low, high, _BISECTIONS)
     for w in range(LANES):
-        pivots = main[:, w].copy()
-        for k in range(1, steps):
-            pivots[k - 1] -= high[w]
-            pivots[k] -= off[k - 1, w] / pivots[k - 1]
-        entry, norm = 1.0, 1.0
-        for k in range(steps - 2, -1, -1):
-            entry *= sqrt(off[k, w]) / pivots[k]
-            norm += entry * entry
-        sigma[w] = 1.0 / sqrt(high[w])
-        residual[w] = sqrt(off[steps - 1, w] / norm) / high[w]
+        theta, pivot, norm, least = high[w], main[0, w] - high[w], 1.0, inf
+        for k in range(steps):
+            if k:
+                norm = 1.0 + off[k - 1, w] / pivot**2 * norm
+                pivot = main[k, w] - theta - off[k - 1, w] / pivot
+            least = min(least, (pivot**2 + off[k, w]) / norm)
+        sigma[w] = 1.0 / sqrt(theta)
+        residual[w] = sqrt(least) / theta
 
 
 @njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -209,49 +211,18 @@ def _start(
 
 
 @njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _copy(source: FloatArray, target: FloatArray) -> None:
-    """target ← source; numba's own assignment of arrays doubles the time to compile."""
-    for k in range(len(source)):
-        for i in range(2):
-            for w in range(LANES):
-                target[k, i, w] = source[k, i, w]
-
-
-@njit(cache=True, error_model="numpy", fastmath={"contract"})  # type: ignore[untyped-decorator]
-def _reorthogonalise(q: FloatArray, basis: FloatArray, count: int, square: FloatArray) -> None:
-    """q ← q − QQᵀq with the first `count` vectors of the basis; square ← ‖q‖²."""
-    product = np.empty(LANES)
-    for b in range(count):
-        product[:] = 0.0
-        for k in range(len(q)):
-            for i in range(2):
-                for w in range(LANES):
-                    product[w] += basis[b, k, i, w] * q[k, i, w]
-        for k in range(len(q)):
-            for i in range(2):
-                for w in range(LANES):
-                    q[k, i, w] -= product[w] * basis[b, k, i, w]
-    square[:] = 0.0
-    for k in range(len(q)):
-        for i in range(2):
-            for w in range(LANES):
-                square[w] += q[k, i, w] ** 2
-
-
-@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _lanczos(
     lu: FloatArray,
     own: FloatArray,
     schedule: tuple[IntArray, IntArray, IntArray, IntArray, IntArray],
     constants: tuple[ComplexArray, ComplexArray, ComplexArray],
     work: tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray],
-    basis: FloatArray,
     result: FloatArray,
 ) -> None:
     """Golub-Kahan bidiagonalisation of M⁻¹ on the retained nodes: Lanczos on (M·Mᵀ)⁻¹, masked.
 
-    Few steps need no reorthogonalisation. Many do: lost orthogonality repeats the largest Ritz value,
-    which stays correct, but spoils its residual. `basis` holds as many vectors as there are steps, or none.
+    Without reorthogonalisation: orthogonality is lost when the largest Ritz value has converged, not before;
+    afterwards that value repeats, which does not change it.
     """
     pointers, neighbours, _, _, retained_at = schedule
     q, p, x, spare, alpha, beta = work
@@ -264,8 +235,6 @@ def _lanczos(
     for step in range(len(alpha)):
         x[:] = 0.0
         place(x, retained_at, count, q, scale)
-        if len(basis):
-            _copy(q, basis[step])
         _solve(lu, pointers, neighbours, x)
         if step == 0:
             _defect(x, q, own, schedule, constants, spare, result[2])
@@ -275,8 +244,6 @@ def _lanczos(
         place(x, retained_at, count, p, scale)
         _solve_transposed(lu, pointers, neighbours, x)
         take(x, retained_at, count, q, alpha[step], square)
-        if len(basis):
-            _reorthogonalise(q, basis, step + 1, square)
         _reciprocal_norm(square, beta[step], scale)
         for w in range(LANES):
             back[w] = beta[step, w]
@@ -290,7 +257,6 @@ def analyse(
     constants: tuple[ComplexArray, ComplexArray, ComplexArray],
     starts: tuple[ComplexArray, ComplexArray, ComplexArray],
     steps: int,
-    reorthogonalise: bool,
     out: FloatArray,
 ) -> None:
     """Lanczos estimate of σ_min, its relative residual, the defect of a solve and log|det|.
@@ -301,7 +267,6 @@ def analyse(
     schedule, constants : arrays of the `BlockPlan`.
     starts : start vector and its admixture (retained,), and the product that chooses its phase.
     steps : Lanczos steps, at least 1.
-    reorthogonalise : needed for more than about eight steps.
     out : (4, snapshot), receives the results in the order above.
     """
     v, s, slope = snapshots
@@ -312,7 +277,6 @@ def analyse(
     own = np.empty((count, 4, LANES))
     x, spare = np.empty((n, 2, LANES)), np.empty((n, 2, LANES))
     q, p = np.empty((count, 2, LANES)), np.empty((count, 2, LANES))
-    basis = np.empty((steps if reorthogonalise else 0, count, 2, LANES))
     work = (q, p, x, spare, np.zeros((steps, LANES)), np.zeros((steps, LANES)))
     phase = np.empty(LANES, dtype=np.complex128)
     result = np.full((4, LANES), np.nan)
@@ -320,7 +284,7 @@ def analyse(
         _load(lu, own, phase, v, s, slope, first, retained_at, constants, pairing)
         _factorise(lu, pointers, update_pointers, updates, result[3])
         _start(q, p, phase, start, admixture)
-        _lanczos(lu, own, schedule, constants, work, basis, result)
+        _lanczos(lu, own, schedule, constants, work, result)
         for w in range(min(LANES, len(v) - first)):
             for i in range(4):
                 out[i, first + w] = result[i, w]
