@@ -104,8 +104,8 @@ class CorpusWriter:
         needed = missing * self.layout.nodes * self.layout.steps * _BYTES_PER_PHASOR
         if free < needed:
             raise CorpusError(
-                f"the corpus takes at least {needed / 1e6:.0f} MB and the disk of {self.target} has "
-                f"{free / 1e6:.0f} MB left; free some space, choose another directory or release fewer days"
+                f"the corpus takes at least {needed / 1e6:,.1f} MB and the disk of {self.target} has "
+                f"{free / 1e6:,.1f} MB left; free some space, choose another directory or release fewer days"
             )
 
     def has_part(self, part: int) -> bool:

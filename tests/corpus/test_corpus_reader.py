@@ -1,0 +1,315 @@
+"""Every reader gives the voltages that were written, to the public grid."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from corpora import LAYOUT, RELEASE_ID, voltages, write_corpus
+
+from dp_powerflow.corpus import extras
+from dp_powerflow.corpus.encode import NodeTable
+from dp_powerflow.corpus.errors import CorpusError
+from dp_powerflow.corpus.phasors import round_to_grid
+from dp_powerflow.corpus.reader import Corpus, open_corpus
+from dp_powerflow.corpus.schema import CorpusLayout, part_name
+from dp_powerflow.errors import MissingExtraError
+
+WIDE = CorpusLayout(days=7, steps=96, nodes=500, days_per_part=5)
+"""Large enough for several row groups per part."""
+NODES = NodeTable(("e", "c", "a", "f", "b", "d", "g"), phase=(1, 2, 3, 1, 2, 3, 1), bus=tuple("xxxyyyz"))
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_corpus(tmp_path_factory.mktemp("reader") / "release", nodes=NODES)
+
+
+@pytest.fixture(scope="module")
+def corpus(release: Path) -> Corpus:
+    return open_corpus(release)
+
+
+@pytest.fixture(scope="module")
+def written():
+    return round_to_grid(voltages(LAYOUT, range(LAYOUT.days)))
+
+
+def test_the_corpus_knows_its_shape_and_its_nodes(corpus):
+    assert corpus.layout == LAYOUT
+    assert corpus.release_id == RELEASE_ID
+    assert corpus.nodes == NODES
+
+
+def test_voltages_are_those_written_to_half_a_grid_step(corpus):
+    v = voltages(LAYOUT, range(LAYOUT.days))
+    read = corpus.voltages()
+    assert read.shape == (11, 24, 7)
+    assert read.dtype == np.complex128
+    # Half a step of the magnitude, and half a step of the angle (twice as wide beyond 128 degrees).
+    assert np.max(np.abs(read - v)) < 0.5e-6 + 1.1 * np.deg2rad(1e-5)
+    assert np.max(np.abs(np.abs(read) - np.abs(v))) < 0.5e-6 + 1e-12
+
+
+def test_days_and_nodes_come_in_the_order_asked_for(corpus, written):
+    read = corpus.phasors(days=[9, 0, 4, 4], nodes=["c", 6, "e"])
+    np.testing.assert_array_equal(read.vm_pu, written.vm_pu[[9, 0, 4, 4]][:, :, [1, 6, 0]])
+    np.testing.assert_array_equal(read.va_deg, written.va_deg[[9, 0, 4, 4]][:, :, [1, 6, 0]])
+    assert corpus.phasors(days=[]).vm_pu.shape == (0, 24, 7)
+
+
+def test_several_row_groups_per_part_are_put_together(tmp_path):
+    corpus = open_corpus(write_corpus(tmp_path / "wide", WIDE))
+    assert len(WIDE.groups_of(0)) == 3
+    expected = round_to_grid(voltages(WIDE, range(7)))
+    np.testing.assert_array_equal(corpus.phasors().vm_pu, expected.vm_pu)
+    np.testing.assert_array_equal(corpus.phasors(days=[6, 2, 3]).va_deg, expected.va_deg[[6, 2, 3]])
+
+
+@pytest.mark.parametrize("width", [None, 1, 3, 100])
+def test_batches_cover_every_day_once_in_order(corpus, written, width):
+    batches = list(corpus.batches(width))
+    assert [day for batch in batches for day in batch.days] == list(range(11))
+    np.testing.assert_array_equal(np.concatenate([b.phasors.vm_pu for b in batches]), written.vm_pu)
+
+
+def test_batches_hold_a_few_days_in_memory_however_many_there_are(tmp_path):
+    layout = CorpusLayout(days=64, steps=96, nodes=500, days_per_part=8)
+    corpus = open_corpus(write_corpus(tmp_path / "long", layout))
+    tracemalloc.start()
+    for _ in corpus.batches():
+        pass
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    whole = layout.n_phasors * 8
+    assert peak < whole / 8
+
+
+def test_the_dataset_has_one_row_per_day_and_node(corpus, written):
+    dataset = corpus.dataset()
+    assert dataset.count_rows() == 77
+    table = dataset.to_table(filter=(pc.field("day") == 5) & (pc.field("node") == 2))
+    np.testing.assert_array_equal(table["vm_pu"][0].values.to_numpy(), written.vm_pu[5, :, 2])
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_frames_have_one_row_per_day_node_and_step(corpus, written, library):
+    pytest.importorskip(library)
+    frame = getattr(corpus, f"to_{library}")(days=[3, 8], nodes=["a", "g"])
+    assert list(frame.columns) == ["day", "node", "step", "vm_pu", "va_deg"]
+    assert len(frame) == 2 * 2 * 24
+    day, node, step = (frame[name].to_numpy() for name in ("day", "node", "step"))
+    assert len(set(zip(day, node, step, strict=True))) == len(frame)
+    assert set(day) == {3, 8}
+    assert set(node) == {2, 6}
+    np.testing.assert_array_equal(frame["vm_pu"].to_numpy(), written.vm_pu[day, step, node])
+    np.testing.assert_array_equal(frame["va_deg"].to_numpy(), written.va_deg[day, step, node])
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_other_libraries_read_the_files_without_us(release, written, library):
+    module = pytest.importorskip(library)
+    path = release / "data" / part_name(1)
+    frame = module.read_parquet(path)
+    values = np.stack([np.asarray(row) for row in frame["va_deg"].to_list()])
+    np.testing.assert_array_equal(values.reshape(4, 7, 24), written.va_deg[4:8].transpose(0, 2, 1))
+
+
+def test_xarray_has_the_three_dimensions_and_units(corpus, written):
+    pytest.importorskip("xarray")
+    data = corpus.to_xarray(days=range(2, 5))
+    assert data["vm_pu"].dims == ("day", "step", "node")
+    assert data["va_deg"].attrs["units"] == "degree"
+    chosen = data["vm_pu"].sel(day=3).where(data["node_id"] == "f", drop=True)
+    np.testing.assert_array_equal(chosen.values[:, 0], written.vm_pu[3, :, 3])
+
+
+def test_the_zarr_store_holds_the_same_numbers_and_opens_in_xarray(corpus, written, tmp_path):
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("zarr")
+    store = corpus.to_zarr(tmp_path / "corpus.zarr")
+    with xarray.open_zarr(store, consolidated=False, chunks=None) as data:
+        assert data["vm_pu"].dims == ("day", "step", "node")
+        assert data.attrs["node_id"] == list("ecafbdg")
+        np.testing.assert_array_equal(data["vm_pu"].values, written.vm_pu)
+        np.testing.assert_array_equal(data["va_deg"].values, written.va_deg)
+        assert data["va_deg"].attrs["units"] == "degree"
+    assert [p.name for p in tmp_path.iterdir()] == ["corpus.zarr"]
+    with pytest.raises(CorpusError, match="exists already"):
+        corpus.to_zarr(store)
+
+
+def test_windows_are_tensors_within_one_day(corpus, written):
+    torch = pytest.importorskip("torch")
+    windows = corpus.windows(8, 5)
+    assert isinstance(windows, torch.utils.data.Dataset)
+    assert len(windows) == 11 * 4
+    window = windows[4 * 6 + 2]
+    assert (window.day, window.start) == (6, 10)
+    assert window.vm_pu.dtype == torch.float32
+    np.testing.assert_array_equal(window.vm_pu.numpy(), written.vm_pu[6, 10:18])
+    np.testing.assert_array_equal(window.va_deg.numpy(), written.va_deg[6, 10:18])
+    np.testing.assert_array_equal(windows[-1].va_deg.numpy(), written.va_deg[10, 15:23])
+    with pytest.raises(IndexError):
+        windows[len(windows)]
+
+
+def test_windows_of_some_days_and_nodes(corpus, written):
+    pytest.importorskip("torch")
+    windows = corpus.windows(24, days=[7, 1], nodes=["b", "a"])
+    assert [w.day for w in windows] == [7, 1]
+    np.testing.assert_array_equal(windows[1].va_deg.numpy(), written.va_deg[1][:, [4, 2]])
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_data_loader_with_workers_reads_every_window_once(corpus, written):
+    torch = pytest.importorskip("torch")
+    windows = corpus.windows(12, 12)
+    windows[0]
+    loader = torch.utils.data.DataLoader(windows, batch_size=5, shuffle=True, num_workers=1)
+    seen = set()
+    for batch in loader:
+        for vm, day, start in zip(batch.vm_pu, batch.day.tolist(), batch.start.tolist(), strict=True):
+            np.testing.assert_array_equal(vm.numpy(), written.vm_pu[day, start : start + 12])
+            seen.add((day, start))
+    assert seen == {(day, start) for day in range(11) for start in (0, 12)}
+
+
+def test_windows_keep_no_more_than_the_cache_and_travel_without_it(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    layout = CorpusLayout(days=12, steps=96, nodes=500, days_per_part=6)
+    corpus = open_corpus(write_corpus(tmp_path / "wide", layout))
+    reads = []
+    read_group = Corpus.read_group
+
+    def counted(self, part, group):
+        reads.append((part, group))
+        return read_group(self, part, group)
+
+    monkeypatch.setattr(Corpus, "read_group", counted)
+    group_mb = layout.days_per_group * 96 * 500 * 8 / 1e6
+    roomy = corpus.windows(96, cache_mb=100)
+    tight = corpus.windows(96, cache_mb=1.5 * group_mb)
+    for windows, expected in ((roomy, 6), (tight, 12)):
+        reads.clear()
+        for _ in range(2):
+            for index in range(len(windows)):
+                windows[index]
+        assert len(reads) == expected
+    assert len(pickle.dumps(roomy)) < 20_000
+
+
+@pytest.mark.parametrize(("length", "stride"), [(0, 1), (25, 1), (4, 0)])
+def test_windows_that_do_not_fit_a_day_are_refused(corpus, length, stride):
+    pytest.importorskip("torch")
+    with pytest.raises(CorpusError, match=r"a window lies within one day|stride of windows"):
+        corpus.windows(length, stride)
+
+
+@pytest.mark.parametrize(
+    ("call", "package", "extra"),
+    [
+        (lambda c, p: c.to_pandas(), "pandas", "pandas"),
+        (lambda c, p: c.to_polars(), "polars", "polars"),
+        (lambda c, p: c.to_xarray(), "xarray", "xarray"),
+        (lambda c, p: c.to_zarr(p / "z"), "zarr", "xarray"),
+        (lambda c, p: c.windows(4), "torch", "ml"),
+    ],
+    ids=["pandas", "polars", "xarray", "zarr", "torch"],
+)
+def test_a_missing_extra_is_named(corpus, tmp_path, monkeypatch, call, package, extra):
+    import_module = importlib.import_module
+
+    def without(name):
+        if name == package:
+            raise ModuleNotFoundError(name=package)
+        return import_module(name)
+
+    monkeypatch.setattr(extras.importlib, "import_module", without)
+    with pytest.raises(MissingExtraError, match=rf"'{package}'.*dp-powerflow\[{extra}\]"):
+        call(corpus, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_package_that_a_package_lacks_is_not_blamed_on_it(monkeypatch):
+    def lacking(name):
+        raise ModuleNotFoundError(name="numcodecs")
+
+    monkeypatch.setattr(extras.importlib, "import_module", lacking)
+    with pytest.raises(ModuleNotFoundError):
+        extras.require("zarr", "xarray")
+
+
+@pytest.mark.parametrize(
+    ("days", "nodes", "says"),
+    [
+        ([11], None, "days 0 to 10"),
+        ([-1], None, "days 0 to 10"),
+        ([0.5], None, "whole numbers"),
+        (None, [7], "no node 7"),
+        (None, [-1], "no node -1"),
+        (None, ["z"], "no node 'z'"),
+        (None, "ab", "sequence of positions or ids"),
+    ],
+)
+def test_days_and_nodes_that_are_not_there_are_refused(corpus, days, nodes, says):
+    with pytest.raises(CorpusError, match=says):
+        corpus.phasors(days, nodes)
+
+
+def test_what_is_not_a_release_is_refused(tmp_path):
+    with pytest.raises(CorpusError, match="is not a directory"):
+        open_corpus(tmp_path / "nothing")
+    with pytest.raises(CorpusError, match=r"nodes\.parquet is missing"):
+        open_corpus(tmp_path)
+    (tmp_path / "nodes.parquet").write_bytes(b"not Parquet")
+    with pytest.raises(CorpusError, match="cannot be read as part of a corpus"):
+        open_corpus(tmp_path)
+    pq.write_table(
+        pq.read_table(write_corpus(tmp_path / "r") / "nodes.parquet").replace_schema_metadata(),
+        tmp_path / "nodes.parquet",
+    )
+    with pytest.raises(CorpusError, match="cannot be read as part of a corpus"):
+        open_corpus(tmp_path)
+
+
+def test_another_version_of_the_format_is_named(tmp_path):
+    release = write_corpus(tmp_path / "r")
+    table = pq.read_table(release / "nodes.parquet")
+    changed = table.schema.metadata | {b"dp_powerflow.format": b"2"}
+    pq.write_table(table.replace_schema_metadata(changed), release / "nodes.parquet")
+    with pytest.raises(CorpusError, match="has format 2 and this program reads format 1"):
+        open_corpus(release)
+
+
+def test_a_part_of_another_release_is_not_read(tmp_path):
+    release = write_corpus(tmp_path / "r")
+    other = write_corpus(tmp_path / "other", release_id="other", seed=1)
+    (other / "data" / part_name(1)).replace(release / "data" / part_name(1))
+    corpus = open_corpus(release)
+    corpus.voltages(days=range(4))
+    with pytest.raises(CorpusError, match=r"part-00001\.parquet cannot be read"):
+        corpus.voltages(days=range(4, 8))
+
+
+def test_a_missing_part_is_named(tmp_path):
+    release = write_corpus(tmp_path / "r", replace(LAYOUT, days_per_part=6))
+    (release / "data" / part_name(1)).unlink()
+    with pytest.raises(CorpusError, match=r"part-00001\.parquet is missing"):
+        open_corpus(release).voltages()
+
+
+def test_hashes_name_every_file_and_change_with_every_byte(tmp_path):
+    release = write_corpus(tmp_path / "r")
+    before = open_corpus(release).hashes()
+    assert list(before) == [*(f"data/{part_name(k)}" for k in range(3)), "manifest.json", "nodes.parquet"]
+    (release / "manifest.json").write_bytes(b"{}")
+    after = open_corpus(release).hashes()
+    assert [name for name in before if before[name] != after[name]] == ["manifest.json"]

@@ -1,0 +1,290 @@
+"""The writer: whole or not at all, the same bytes every time, from any number of processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import stat
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from corpora import LAYOUT, RELEASE_ID, voltages, write_corpus, write_parts
+
+from dp_powerflow.corpus.encode import NodeTable
+from dp_powerflow.corpus.errors import CorpusError
+from dp_powerflow.corpus.files import file_hashes
+from dp_powerflow.corpus.schema import CorpusLayout, part_name
+from dp_powerflow.corpus.writer import CorpusWriter
+
+CHILD = Path(__file__).with_name("corpus_child.py")
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> CorpusWriter:
+    made = CorpusWriter(tmp_path / "release", LAYOUT, RELEASE_ID)
+    made.prepare()
+    return made
+
+
+def write_one(writer: CorpusWriter, part: int) -> None:
+    writer.write_part(part, voltages(writer.layout, writer.layout.days_of(part)))
+
+
+def test_nothing_has_the_final_name_until_the_corpus_is_finished(writer):
+    write_parts(writer)
+    writer.write_nodes(NodeTable.opaque(LAYOUT.nodes))
+    assert not writer.target.exists()
+    assert not writer.finished
+    assert writer.finish() == writer.target
+    assert writer.finished
+    assert not writer.partial.exists()
+    assert sorted(p.name for p in writer.target.iterdir()) == ["data", "nodes.parquet"]
+    assert len(list((writer.target / "data").iterdir())) == LAYOUT.n_parts == 3
+
+
+def test_others_cannot_look_into_an_unfinished_corpus(writer):
+    assert stat.S_IMODE(writer.partial.stat().st_mode) == 0o700
+    mask = os.umask(0)
+    os.umask(mask)
+    write_parts(writer)
+    writer.write_nodes(NodeTable.opaque(LAYOUT.nodes))
+    writer.finish()
+    assert stat.S_IMODE(writer.target.stat().st_mode) == 0o777 & ~mask
+
+
+def test_equal_input_gives_equal_bytes_in_another_process(tmp_path):
+    runs = []
+    for name, seed in (("a", "1"), ("b", "2")):
+        environment = os.environ | {"PYTHONHASHSEED": seed, "TZ": "UTC+5" if name == "a" else "UTC-9"}
+        done = subprocess.run(
+            [sys.executable, CHILD, tmp_path / name],
+            env=environment,
+            capture_output=True,
+            check=True,
+            text=True,
+        )
+        runs.append(json.loads(done.stdout.removeprefix("ready\n")))
+    assert runs[0] == runs[1]
+    assert len(runs[0]) == 6
+
+
+def test_parts_written_by_several_processes_are_those_of_one(tmp_path):
+    serial = write_corpus(tmp_path / "serial")
+    writer = CorpusWriter(tmp_path / "parallel", LAYOUT, RELEASE_ID)
+    writer.prepare()
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        # Twice each: two processes may be given the same part after a restart.
+        jobs = [pool.submit(write_one, writer, part) for part in (2, 0, 1, 1, 0, 2)]
+        for job in jobs:
+            job.result()
+    writer.write_nodes(NodeTable.opaque(LAYOUT.nodes))
+    writer.add_file("manifest.json", b"{}\n")
+    assert file_hashes(writer.finish()) == file_hashes(serial)
+
+
+def test_the_writer_travels_to_a_process_in_another_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    writer = CorpusWriter(Path("here"), LAYOUT, RELEASE_ID)
+    monkeypatch.chdir("/")
+    assert pickle.loads(pickle.dumps(writer)).target == tmp_path / "here"
+
+
+def test_bytes_depend_on_the_voltages_only_through_the_grid(tmp_path):
+    a = CorpusWriter(tmp_path / "a", LAYOUT, RELEASE_ID)
+    b = CorpusWriter(tmp_path / "b", LAYOUT, RELEASE_ID)
+    v = voltages(LAYOUT, LAYOUT.days_of(0))
+    v = np.round(np.abs(v), 6) * np.exp(1j * np.deg2rad(np.round(np.degrees(np.angle(v)), 4)))
+    for writer, scale in ((a, 1.0), (b, 1.0 + 1e-9)):
+        writer.prepare()
+        writer.write_part(0, v * scale)
+    assert a.hashes() == b.hashes()
+
+
+def test_the_file_states_units_grid_and_shape_and_nothing_of_the_run(writer):
+    write_one(writer, 1)
+    file = pq.ParquetFile(writer.partial / "data" / part_name(1))
+    schema = file.schema_arrow
+    assert schema.field("vm_pu").metadata == {b"unit": b"p.u.", b"grid": b"multiples of 1e-6 p.u."}
+    assert schema.field("va_deg").metadata[b"unit"] == b"degree"
+    assert schema.metadata == {
+        b"dp_powerflow.format": b"1",
+        b"dp_powerflow.release_id": RELEASE_ID.encode(),
+        b"dp_powerflow.days": b"11",
+        b"dp_powerflow.steps": b"24",
+        b"dp_powerflow.nodes": b"7",
+        b"dp_powerflow.days_per_part": b"4",
+        b"dp_powerflow.part": b"1",
+    }
+    for column in (2, 3):
+        chunk = file.metadata.row_group(0).column(column)
+        assert chunk.compression == "ZSTD"
+        assert "BYTE_STREAM_SPLIT" in chunk.encodings
+
+
+def test_row_groups_depend_on_the_shape_alone():
+    layout = CorpusLayout(days=100, steps=96, nodes=96, days_per_part=40)
+    assert layout.days_per_group == 14
+    assert [len(days) for days in layout.groups_of(2)] == [14, 6]
+    assert layout.locate(99) == (2, 1)
+    assert CorpusLayout(days=5, steps=96, nodes=9000, days_per_part=5).days_per_group == 1
+
+
+def test_the_corpus_is_not_finished_before_everything_is_there(writer):
+    write_one(writer, 0)
+    with pytest.raises(CorpusError, match="missing: 2 of 3 parts"):
+        writer.finish()
+    write_parts(writer)
+    with pytest.raises(CorpusError, match=r"missing: nodes\.parquet"):
+        writer.finish()
+    assert not writer.target.exists()
+
+
+@pytest.mark.parametrize("kind", ["empty directory", "full directory", "file", "dangling link"])
+def test_an_existing_target_is_refused_and_left_alone(tmp_path, kind):
+    target = tmp_path / "release"
+    writer = CorpusWriter(target, LAYOUT, RELEASE_ID)
+    writer.prepare()
+    write_parts(writer)
+    writer.write_nodes(NodeTable.opaque(LAYOUT.nodes))
+    if kind == "file":
+        target.write_text("mine")
+    elif kind == "dangling link":
+        target.symlink_to(tmp_path / "nowhere")
+    else:
+        target.mkdir()
+        if kind == "full directory":
+            (target / "mine").write_text("mine")
+    for attempt in (writer.finish, writer.prepare):
+        with pytest.raises(CorpusError, match="exists already"):
+            attempt()
+    assert writer.missing_parts() == ()
+    assert stat.S_IMODE(writer.partial.stat().st_mode) == 0o700
+    assert not (target / "data").exists()
+
+
+def test_a_run_keeps_the_parts_of_the_run_before(writer):
+    write_one(writer, 1)
+    before = (writer.partial / "data" / part_name(1)).stat()
+    (writer.partial / "data" / "part-00000.parquet.tmp-0123").write_bytes(b"half")
+    again = CorpusWriter(writer.target, LAYOUT, RELEASE_ID)
+    again.prepare()
+    assert again.has_part(1)
+    assert again.missing_parts() == (0, 2)
+    assert sorted(p.name for p in (writer.partial / "data").iterdir()) == [part_name(1)]
+    write_parts(again)
+    after = (writer.partial / "data" / part_name(1)).stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_a_part_whose_bytes_the_disk_lost_is_written_again(writer):
+    write_one(writer, 0)
+    path = writer.partial / "data" / part_name(0)
+    whole = path.read_bytes()
+    path.write_bytes(b"")
+    assert not writer.has_part(0)
+    write_one(writer, 0)
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    "other", [replace(LAYOUT, days=12), replace(LAYOUT, steps=12), replace(LAYOUT, days_per_part=3)]
+)
+def test_parts_of_another_shape_are_never_continued(writer, other):
+    write_one(writer, 0)
+    with pytest.raises(CorpusError, match="another corpus under the same release id"):
+        CorpusWriter(writer.target, other, RELEASE_ID).prepare()
+
+
+def test_parts_of_another_release_are_never_continued(writer):
+    write_parts(writer)
+    other = CorpusWriter(writer.target, LAYOUT, "another")
+    other.prepare()
+    assert other.missing_parts() == (0, 1, 2)
+    write_corpus(writer.target, release_id="another")
+    assert other.finished
+    assert not writer.finished
+
+
+def test_discard_removes_what_was_written(writer):
+    write_one(writer, 0)
+    writer.discard()
+    writer.discard()
+    assert list(writer.target.parent.iterdir()) == []
+
+
+def test_voltages_of_the_wrong_shape_are_refused(writer):
+    v = voltages(LAYOUT, LAYOUT.days_of(2))
+    with pytest.raises(
+        CorpusError, match=r"part 0 needs voltages of shape .* \(4, 24, 7\), not \(3, 24, 7\)"
+    ):
+        writer.write_part(0, v)
+    with pytest.raises(CorpusError, match="there is no part 3"):
+        writer.write_part(3, v)
+    assert list((writer.partial / "data").iterdir()) == []
+
+
+def test_a_voltage_that_is_not_finite_writes_nothing(writer):
+    v = voltages(LAYOUT, LAYOUT.days_of(0))
+    v[3, 2, 1] = np.nan
+    with pytest.raises(CorpusError, match="not a finite number"):
+        writer.write_part(0, v)
+    assert list((writer.partial / "data").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["/etc/x", "../x", "a/../../x", "data/x", "nodes.parquet", "", ".", "data"])
+def test_added_files_stay_in_the_release_and_out_of_its_data(writer, name):
+    with pytest.raises(CorpusError, match="relative path"):
+        writer.add_file(name, b"x")
+    assert sorted(p.name for p in writer.partial.iterdir()) == ["data"]
+
+
+def test_added_files_may_be_replaced_and_lie_in_a_folder(writer):
+    writer.add_file("twin/branches.csv", b"1")
+    writer.add_file("twin/branches.csv", b"22")
+    assert (writer.partial / "twin" / "branches.csv").read_bytes() == b"22"
+    assert list(writer.hashes()) == ["twin/branches.csv"]
+
+
+@pytest.mark.parametrize("release_id", ["", "a/b", "..", "a b", "x" * 65, "-a", "a\n"])
+def test_a_release_id_that_cannot_be_in_a_file_name_is_refused(tmp_path, release_id):
+    with pytest.raises(CorpusError, match="release id"):
+        CorpusWriter(tmp_path / "r", LAYOUT, release_id)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"ids": ()},
+        {"ids": ("a", "a")},
+        {"ids": ("a", "")},
+        {"ids": ("a", "b"), "phase": (1,)},
+        {"ids": ("a",), "base_kv": (float("nan"),)},
+        {"ids": ("a",), "base_kv": (0.0,)},
+    ],
+)
+def test_a_node_table_that_names_no_nodes_is_refused(columns):
+    with pytest.raises(CorpusError, match=r"nodes of a corpus|node table"):
+        NodeTable(**columns)
+
+
+def test_the_node_table_holds_the_declared_columns_only(writer):
+    writer.write_nodes(NodeTable.opaque(7))
+    assert pq.read_schema(writer.partial / "nodes.parquet").names == ["node", "id"]
+    writer.write_nodes(replace(NodeTable.opaque(7), base_kv=(2.4,) * 7))
+    assert pq.read_schema(writer.partial / "nodes.parquet").names == ["node", "id", "base_kv"]
+    with pytest.raises(CorpusError, match="has 7 nodes and the node table 6"):
+        writer.write_nodes(NodeTable.opaque(6))
+
+
+@pytest.mark.parametrize("name", ["days", "steps", "nodes", "days_per_part"])
+def test_a_layout_without_days_steps_or_nodes_is_refused(name):
+    with pytest.raises(CorpusError, match=f"positive number of {name}"):
+        replace(LAYOUT, **{name: 0})
