@@ -113,11 +113,12 @@ def test_smallest_pair_may_belong_to_another_vector_than_that_of_y():
     assert np.allclose(found, expected[:, -1], rtol=1e-7)
 
 
-def test_a_vanishing_pivot_falls_back_on_dense_algebra():
-    # At every node c = conj(s) equals the node's own admittance: the first pivot block is singular, M̃ is not.
+@pytest.mark.parametrize("short_of", [0.0, 1e-12])
+def test_a_vanishing_pivot_falls_back_on_dense_algebra(short_of):
+    # At every node c = conj(s) is the node's own admittance: the first pivot block is singular, M̃ is not.
     network = random_network(4, 8, retained_share=1.0)
     v = np.ones((2, network.n), dtype=np.complex128)
-    s = np.tile(np.conj(network.full.diagonal()), (2, 1))
+    s = np.tile(np.conj(network.full.diagonal()), (2, 1)) * (1.0 - short_of)
     s[1] *= 0.01
     batch = JacobianBatch(network.full, network.retained)
     found = batch.summary(v, s)

@@ -12,7 +12,7 @@ from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.jacobian import diagonal_terms, real_form
 from dp_powerflow.powerflow.jacobian_batch import JacobianBatch
-from dp_powerflow.powerflow.sigma_bound import SigmaBound, _off_diagonal_norm, _smallest_of_two
+from dp_powerflow.powerflow.sigma_bound import SigmaBound, _Features, _off_diagonal_norm, _smallest_of_two
 
 
 def true_sigma(y, a, c):
@@ -177,3 +177,16 @@ def test_norm_of_the_off_diagonal_block_is_bounded_from_above(seed, k):
     truth = np.linalg.norm(rest, ord=2, axis=(1, 2))
     assert np.all(found >= truth * (1 - 1e-9))
     assert np.all(found <= 1.31 * truth + 1e-6)
+
+
+def test_features_are_the_blocks_of_the_change():
+    rng = np.random.default_rng(0)
+    n, k = 5, 3
+    left, right = (np.linalg.qr(rng.standard_normal((2 * n, 2 * n)))[0][:, :k] for _ in range(2))
+    a, c = draw(rng, (4, n), 1.0), draw(rng, (4, n), 1.0)
+    change = real_form(np.zeros((n, n), dtype=complex), a, c)
+    block, left_gram, right_gram = _Features(left, right)(a, c)
+    transposed = change.swapaxes(1, 2)
+    assert np.allclose(block, left.T @ change @ right, atol=1e-13)
+    assert np.allclose(left_gram, left.T @ change @ transposed @ left, atol=1e-13)
+    assert np.allclose(right_gram, right.T @ transposed @ change @ right, atol=1e-13)

@@ -82,10 +82,12 @@ def test_what_the_engine_calls_converged_is_not_believed(ieee13):
     assert np.all(solution.mismatch > 1e-15)
 
 
-def test_overload_is_marked_and_the_next_snapshot_is_not_spoilt(solver13, ieee13):
+@pytest.mark.parametrize("times", [60.0, 1e7])
+def test_overload_is_marked_and_the_next_snapshot_is_not_spoilt(solver13, ieee13, times):
+    # At the larger overload the engine's own voltages become NaN, from which it would start for ever after.
     load = random_load(ieee13, 4)
     alone = solver13.solve(load[2:])
-    load[1] *= 60.0
+    load[1] *= times
     solution = solver13.solve(load)
     assert solution.converged.tolist() == [True, False, True, True]
     assert solution.n_failed == 1
