@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markdown import Markdown
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -84,6 +88,64 @@ def inspect(
     out.print(_two_columns({LABELS[key]: value for key, value in summary.items()}))
     for note in notes if isinstance(notes, tuple) else ():
         err.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def certify(
+    config: Annotated[Path, typer.Argument(help="TOML file of a release.")],
+    model: Annotated[
+        Path | None, typer.Option(help="Load model to use; by default the one that the release has fitted.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """The network evidence by itself: Theorem 1 in every mode (INTERNAL; spends nothing).
+
+    Example: `dp-powerflow certify release.toml`
+    """
+    from dp_powerflow.config import read_config
+    from dp_powerflow.report.certification import certify_config
+
+    with _progress("calibrating") as report:
+        result = certify_config(read_config(config), model, progress=report)
+    if as_json:
+        out.print_json(result.json_text)
+        return
+    err.print(result.marking, style="bold red")
+    out.print(Markdown("\n".join(result.lines)))
+    err.print(f"written to {result.directory}", markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def experiment(
+    name: Annotated[str, typer.Argument(help="theorem")],
+    oedi: Annotated[
+        Path | None, typer.Option(envvar="DP_POWERFLOW_OEDI", help="Folder of the OEDI profiles.")
+    ] = None,
+    output: Annotated[Path, typer.Option("--out", help="Folder for the results.")] = Path(
+        "experiment-output"
+    ),
+    calibration_days: Annotated[int, typer.Option(help="Days of the Monte Carlo calibration.")] = 1000,
+) -> None:
+    """Experiments on public data: `theorem` evaluates Theorem 1 on IEEE 123 with the OEDI profiles.
+
+    Example: `dp-powerflow experiment theorem --oedi oedi-ieee123 --out results`
+    """
+    from dp_powerflow.experiments.run import run_experiment
+
+    with _progress("running") as report:
+        text, written = run_experiment(name, oedi, output, calibration_days, report)
+    out.print(text, markup=False, highlight=False, soft_wrap=True)
+    for path in written:
+        err.print(f"written: {path}", markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _progress(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on stderr; the callback takes what is done and what there is."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _two_columns(values: dict[str, object]) -> Table:

@@ -73,14 +73,16 @@ def _nonsingular_on_box(network: Network, box: tuple[float, float]) -> Assumptio
     a, c = diagonal_terms(v, injection(network.y, network.b, v))
     matrices = real_form(network.y, a, c)
     signs = np.linalg.slogdet(matrices)[0]
+    name = "(i) Jacobian nonsingular on S_0"
+    if signs.min() < 0.0 < signs.max():
+        finding = "det M̃ changes sign on S_0, which is connected: it is singular inside, and the infimum is 0"
+        return Assumption(name, False, finding)
     smallest = float(np.linalg.svd(matrices, compute_uv=False)[:, -1].min())
-    both = bool(signs.min() < 0.0 < signs.max())
-    finding = (
-        "det M̃ changes sign on S_0, which is connected: it is singular inside, and the infimum is 0"
-        if both
-        else f"det M̃ keeps its sign at {_POINTS} random points, smallest σ_min {smallest:.3g}: no proof"
+    return Assumption(
+        name,
+        True,
+        f"det M̃ keeps its sign at {_POINTS} random points, smallest σ_min {smallest:.3g}: no proof",
     )
-    return Assumption("(i) Jacobian nonsingular on S_0", not both, finding)
 
 
 def _nonsingular_on_operating_set(operating: OperatingSet | None) -> Assumption:

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from scipy.stats import norm
 
 from dp_powerflow.certificate import symbols
 from dp_powerflow.certificate.law import NodeLaw
@@ -267,23 +266,21 @@ def exit_probability(law: NodeLaw, shift: float) -> float:
     """
     p_min, p_max = _box(law)
     assert law.log_accept is not None
-    density = np.zeros(law.n)
-    for k, ell in enumerate(law.class_of):
-        low, high = law.scale[k] * p_min[ell], law.scale[k] * p_max[ell]
-        at_low = _largest_density(law, k, low, min(low + shift, high))
-        at_high = _largest_density(law, k, max(high - shift, low), high)
-        density[k] = (at_low + at_high) / math.exp(law.log_accept[ell])
+    low, high = law.scale * p_min[law.class_of], law.scale * p_max[law.class_of]
+    at_low = _largest_density(law, low, np.minimum(low + shift, high))
+    at_high = _largest_density(law, np.maximum(high - shift, low), high)
+    density = (at_low + at_high) / np.exp(law.log_accept[law.class_of])
     return min(1.0, shift * float(np.linalg.norm(density)))
 
 
-def _largest_density(law: NodeLaw, node: int, low: float, high: float) -> float:
-    """Σ_t max over [low, high] of the log-normal density of one node's load [1/p.u.]."""
-    ell = law.class_of[node]
-    mean = law.mean[ell] + math.log(law.scale[node])
-    std = law.std[ell]
+def _largest_density(law: NodeLaw, low: FloatArray, high: FloatArray) -> FloatArray:
+    """(node,) Σ_t max over [low_k, high_k] of the log-normal density of the node's load [1/p.u.]."""
+    mean = law.mean[law.class_of] + np.log(law.scale)[:, None]
+    std = law.std[law.class_of]
     mode = np.exp(mean - std**2)
-    at = np.clip(mode, low, high)
-    return float(np.sum(norm.pdf((np.log(at) - mean) / std) / (at * std)))
+    at = np.clip(mode, low[:, None], high[:, None])
+    z = (np.log(at) - mean) / std
+    return np.asarray(np.sum(np.exp(-0.5 * z**2) / (math.sqrt(2.0 * math.pi) * at * std), axis=1))
 
 
 def _repaired_terms(

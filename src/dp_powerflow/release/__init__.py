@@ -1,0 +1,1 @@
+"""The one pipeline: plan → spend → fit → sample → solve → write → certify."""

@@ -1,0 +1,165 @@
+"""From a config to the objects it names: feeder, history, options of the fit, public facts of the nodes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dp_powerflow.config import Config
+from dp_powerflow.errors import ConfigError
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.grid.taps import read_taps
+from dp_powerflow.loads.formats import LongColumns, MeterFormat, WideColumns
+from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.loads.ingest import read_long, read_wide
+from dp_powerflow.loads.opendss_shapes import read_opendss_shapes
+from dp_powerflow.loads.services import read_service_map
+from dp_powerflow.loads.simulate import simulate_load_history
+from dp_powerflow.model.estimators import Plain, Structured
+from dp_powerflow.model.fit_options import FitOptions
+from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.model.partition import PrivateClasses, PublicLabels
+from dp_powerflow.model.reactive import FixedPowerFactor, PublicSpread, ReactiveChoice
+from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit
+from dp_powerflow.units import FloatArray, IntArray
+
+
+def feeder_of(config: Config) -> Feeder:
+    """The network of the config."""
+    section = config.feeder
+    taps = None if section.taps is None else read_taps(section.taps)
+    return open_feeder(
+        section.source, taps=taps, base_mva=section.base_mva, drop_islanded=section.drop_islanded
+    )
+
+
+def history_of(config: Config, feeder: Feeder) -> LoadHistory:
+    """PRIVATE. The meter data of the config."""
+    section = config.loads
+    if section.kind == "simulated":
+        return simulate_load_history(
+            section.load_points, n_days=section.days, step_minutes=section.step_minutes, seed=section.seed
+        )
+    path = section.path or Path()
+    if section.kind == "opendss-shapes":
+        if section.first_day is None:
+            raise ConfigError(
+                "load shapes carry no dates; set loads.first_day to the day of their first value"
+            )
+        nominal = {load.name: load.kw for load in feeder.loads}
+        shapes = read_opendss_shapes(
+            path, first_day=section.first_day, nominal_kw=nominal, step_minutes=section.step_minutes
+        )
+        return shapes.history
+    services = None if section.services is None else read_service_map(section.services)
+    if (section.first_day is None) != (section.last_day is None):
+        raise ConfigError("set both loads.first_day and loads.last_day, or neither")
+    days = None
+    if section.first_day is not None and section.last_day is not None:
+        days = (section.first_day, section.last_day)
+    declared = MeterFormat(section.unit, section.interval_label, section.time_zone, section.step_minutes)
+    if section.kind == "wide":
+        wide = WideColumns(time=section.time_column)
+        return read_wide(path, declared, wide, services=services, days=days).history
+    columns = LongColumns(
+        customer=section.customer_column,
+        time=section.time_column,
+        active=section.active_column,
+        reactive=section.reactive_column,
+    )
+    return read_long(path, declared, columns, services=services, days=days).history
+
+
+def budget_of(config: Config) -> PrivacyBudget:
+    """What the fit may spend of the customers' privacy."""
+    return PrivacyBudget(config.model.epsilon, config.model.delta, PrivacyUnit(config.model.unit))
+
+
+def fit_options_of(config: Config) -> FitOptions:
+    """Public choices of the fit."""
+    section = config.model
+    factor = FixedPowerFactor(default=math.tan(math.acos(section.power_factor)))
+    reactive: ReactiveChoice = factor
+    if config.network.bound != "paper":
+        reactive = PublicSpread(factor, section.reactive_spread, section.reactive_correlation_minutes)
+    return FitOptions(
+        bounds=section.bounds,
+        estimator=Plain() if section.estimator == "plain" else Structured(),
+        classes=PrivateClasses(section.private_classes) if section.private_classes else PublicLabels(),
+        use_scale=section.use_scale,
+        n_components=section.components,
+        reactive=reactive,
+        variance_floor=section.variance_floor,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class NodePlan:
+    """Declared-public facts of the nodes that synthetic loads are drawn for.
+
+    Attributes
+    ----------
+    nodes : (loaded,) positions among `feeder.retained` of the nodes with a load of their own.
+    classes : class of each.
+    scale_kw : (loaded,) [kW].
+    """
+
+    nodes: IntArray
+    classes: tuple[str, ...]
+    scale_kw: FloatArray
+
+
+def loaded_nodes(feeder: Feeder) -> tuple[IntArray, FloatArray]:
+    """Positions among `feeder.retained` of nodes with nominal load, and that load [kW]."""
+    nominal_kw = -feeder.nominal_injection[feeder.retained].real * feeder.base_mva * 1000.0
+    nodes = np.flatnonzero(nominal_kw > 0.0)
+    return nodes, nominal_kw[nodes]
+
+
+def node_plan(
+    config: Config, feeder: Feeder, model: LoadModel, drawn: Sequence[str] | None = None
+) -> NodePlan:
+    """Class and scale of every loaded node.
+
+    Parameters
+    ----------
+    drawn : classes drawn from the released weights, for a model whose classes are private; None uses what
+        the config declares.
+    """
+    section = config.nodes
+    nodes, nominal_kw = loaded_nodes(feeder)
+    if not len(nodes):
+        raise ConfigError("no node of the feeder has a nominal active load; the release would be empty")
+    classes = tuple(drawn) if drawn is not None else _declared_classes(config, feeder, nodes, model)
+    return NodePlan(nodes, classes, nominal_kw * section.scale_factor)
+
+
+def _declared_classes(config: Config, feeder: Feeder, nodes: IntArray, model: LoadModel) -> tuple[str, ...]:
+    section = config.nodes
+    default = section.load_class or model.class_names[0]
+    declared = {name.lower(): label for name, label in section.class_of_load.items()}
+    known = {load.name for load in feeder.loads}
+    unknown = sorted(set(declared) - known)
+    if unknown:
+        raise ConfigError(
+            f"nodes.class_of_load names the load '{unknown[0]}', which the feeder does not have"
+        )
+    shares = feeder.load_shares.tocsr()
+    classes = []
+    for k in feeder.retained[nodes]:
+        loads = [feeder.loads[j] for j in shares[[k], :].indices]
+        labels = {declared.get(load.name, default) for load in loads}
+        if len(labels) > 1:
+            raise ConfigError(
+                f"node {feeder.nodes[k]} carries loads of the classes {', '.join(sorted(labels))}; "
+                "declare one class for both"
+            )
+        classes.append(labels.pop())
+    for label in set(classes):
+        model.find(label, model.classes[0].day_type)
+    return tuple(classes)

@@ -1,0 +1,56 @@
+"""The network evidence of one config: INTERNAL, from the true network and the released load model."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dp_powerflow.certificate.calibration import Progress
+from dp_powerflow.certificate.evidence import Evidence, Policy, collect_evidence
+from dp_powerflow.certificate.from_model import node_law
+from dp_powerflow.config import Config
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.reduction import Network
+from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.release.assembly import NodePlan
+
+CALIBRATION = "calibration of the certificate"
+
+
+def policy_of(config: Config) -> Policy:
+    """What the config asks of the network evidence."""
+    section = config.network
+    return Policy(
+        radius=section.radius,
+        epsilon=section.epsilon,
+        delta=section.delta,
+        days=config.release.days,
+        calibration_days=section.calibration_days,
+    )
+
+
+def evidence_of(
+    config: Config,
+    feeder: Feeder,
+    model: LoadModel,
+    nodes: NodePlan,
+    key: StreamKey,
+    *,
+    progress: Progress | None = None,
+    curves: bool = True,
+) -> Evidence:
+    """Theorem 1 in every mode, on draws from a stream that no release uses."""
+    if len(nodes.nodes) != len(feeder.retained):
+        raise PrivacyError(
+            f"{len(feeder.retained) - len(nodes.nodes)} nodes carry generation but no load of their own; the "
+            "closed-form certificate does not cover them"
+        )
+    scale = nodes.scale_kw if model.scaled else None
+    law = node_law(model, nodes.classes, scale, feeder.base_mva, day_type=model.classes[0].day_type)
+    bounds = [model.find(name, model.classes[0].day_type).bounds for name in model.class_names]
+    margins = (np.array([low for low, _ in bounds]), np.array([high for _, high in bounds]))
+    generator = key.bind("release", config.release.id).stream(CALIBRATION).generator
+    return collect_evidence(
+        Network(feeder), law, margins, policy_of(config), generator, progress=progress, curves=curves
+    )
