@@ -21,7 +21,7 @@ import re
 from collections.abc import Sequence
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.privacy.ledger_kinds import AccountKind, Cap, Cost, Statement, fits, to_plain
+from dp_powerflow.privacy.ledger_kinds import AccountKind, Cap, Cost, GdpCap, Statement, fits, to_plain
 from dp_powerflow.privacy.ledger_records import (
     Account,
     AccountSummary,
@@ -163,8 +163,8 @@ class Ledger:
             book = _named(replay(transaction.entries), name, cap.kind)
             if cap.unit != book.cap.unit:
                 raise PrivacyError(
-                    f"account {name} is per '{book.cap.unit}', and what was spent cannot be restated in another "
-                    "unit; change the figures of the cap only"
+                    f"account {name} is per '{book.cap.unit}', and what was spent cannot be restated in "
+                    "another unit; change the figures of the cap only"
                 )
             transaction.append("cap", name, {"cap": to_plain(cap), "reason": reason})
 
@@ -307,8 +307,9 @@ def _check_sha256(value: str, what: str) -> None:
 
 
 def _cap_words(cap: Cap) -> str:
-    return f"{_words(cap.statement(cap.limits()))} per {cap.unit}"
+    size = f"mu {cap.mu!r}" if isinstance(cap, GdpCap) else f"epsilon {cap.epsilon!r}"
+    return f"{size} at delta {cap.delta!r} per {cap.unit}"
 
 
 def _words(statement: Statement) -> str:
-    return f"epsilon {statement.epsilon:.6g} at delta {statement.delta:.6g}"
+    return f"epsilon {statement.epsilon:.4g} at delta {statement.delta:.4g}"

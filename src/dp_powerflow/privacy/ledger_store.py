@@ -59,14 +59,29 @@ _COLUMNS = "seq, at, event, account, release_id, request_sha256, body, mac"
 
 # What SQLite's primary result codes mean for whoever runs the command.
 _FAILURES = {
-    3: ("may not be opened by this user", "run as the owner of the private state directory"),
-    5: ("is locked by another process", "wait until it has finished and run the command again"),
-    8: ("cannot be written", "make the private state directory writable; nothing was spent"),
-    10: ("cannot be read or written", "check the disk and run again, which never charges twice"),
-    11: ("is corrupt", "restore it from a backup; nothing was spent"),
-    13: ("cannot be written because the disk is full", "free some space and run again; nothing was spent"),
-    14: ("cannot be opened", "check the private state directory; nothing was spent"),
-    26: ("is corrupt", "restore it from a backup; nothing was spent"),
+    sqlite3.SQLITE_PERM: (
+        "may not be opened by this user",
+        "run as the owner of the private state directory",
+    ),
+    sqlite3.SQLITE_BUSY: (
+        "is locked by another process",
+        "wait until it has finished and run the command again",
+    ),
+    sqlite3.SQLITE_READONLY: (
+        "cannot be written",
+        "make the private state directory writable; nothing was spent",
+    ),
+    sqlite3.SQLITE_IOERR: (
+        "cannot be read or written",
+        "check the disk and run again, which never charges twice",
+    ),
+    sqlite3.SQLITE_CORRUPT: ("is corrupt", "restore it from a backup; nothing was spent"),
+    sqlite3.SQLITE_FULL: (
+        "cannot be written because the disk is full",
+        "free some space and run again; nothing was spent",
+    ),
+    sqlite3.SQLITE_CANTOPEN: ("cannot be opened", "check the private state directory; nothing was spent"),
+    sqlite3.SQLITE_NOTADB: ("is corrupt", "restore it from a backup; nothing was spent"),
 }
 
 
@@ -177,7 +192,7 @@ class Store:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if application != _APPLICATION_ID:
-            raise self._error("is corrupt", "restore it from a backup; nothing was spent")
+            raise self._error(*_FAILURES[sqlite3.SQLITE_CORRUPT])
         if version != FORMAT:
             raise self._error(
                 f"has format {version}, and this version of dp-powerflow reads format {FORMAT}",
@@ -187,7 +202,7 @@ class Store:
         if found != set(_SCHEMA):
             raise self._error("had its tables changed", "restore it from a backup; nothing was spent")
         if connection.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
-            raise self._error("is corrupt", "restore it from a backup; nothing was spent")
+            raise self._error(*_FAILURES[sqlite3.SQLITE_CORRUPT])
         rows = connection.execute(f"SELECT {_COLUMNS} FROM entry ORDER BY seq")
         entries = tuple(Entry(*row) for row in rows)
         self._check_chain(entries, anchor)
@@ -226,6 +241,10 @@ class Store:
         try:
             head = connection.execute("SELECT seq, mac FROM entry ORDER BY seq DESC LIMIT 1").fetchone()
             write_private(self._state.anchor_path, f"{head[0]} {head[1]}\n".encode())
+            # Whoever is here holds the lock, so any other temporary anchor is of a process that was killed.
+            for stale in self._state.root.glob(f".{self._state.anchor_path.name}.*.tmp"):
+                with contextlib.suppress(OSError):
+                    stale.unlink()
         except PrivacyError as error:
             raise self._error(
                 "was written, but its anchor was not",
@@ -257,6 +276,8 @@ class Store:
             code = getattr(error, "sqlite_errorcode", 1) & 0xFF
             problem, remedy = _FAILURES.get(code, ("cannot be used", "restore it from a backup"))
             raise self._error(problem, remedy) from error
+        except UnicodeDecodeError as error:  # SQLite quotes the damaged bytes in its own message
+            raise self._error(*_FAILURES[sqlite3.SQLITE_CORRUPT]) from error
 
     def _error(self, problem: str, remedy: str) -> PrivacyError:
         return PrivacyError(f"the ledger {self._path} {problem}; {remedy}")

@@ -27,6 +27,7 @@ def ensure_private_directory(path: Path, *, create: bool) -> None:
         try:
             path.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
             path.mkdir(mode=DIRECTORY_MODE)
+            path.chmod(DIRECTORY_MODE)  # whatever the umask
             sync_directory(path.parent)
         except FileExistsError:
             pass  # made before, or by a process that runs at the same time; checked below either way

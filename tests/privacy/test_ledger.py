@@ -1,0 +1,382 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import dp_accounting
+import pytest
+from dp_accounting import pld
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.privacy.accounting import epsilon_to_rho, rho_to_epsilon, total_rho
+from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit, QueryCost
+from dp_powerflow.privacy.ledger import Ledger
+from dp_powerflow.privacy.ledger_kinds import (
+    AccountKind,
+    Cap,
+    Cost,
+    GdpCap,
+    GdpCost,
+    InstanceCap,
+    InstanceCost,
+    LoadsCap,
+    LoadsCost,
+    cap_from_plain,
+    cost_from_plain,
+    fits,
+    to_plain,
+    total,
+)
+from dp_powerflow.privacy.state import PrivateState
+
+LINE = "one line, admittance scaled by up to 1 %"
+REQUEST, OTHER_REQUEST = "a" * 64, "b" * 64
+
+
+def query(name: str, sigma: int, cohort: str | None = None, unit: str = "load-point") -> QueryCost:
+    """ρ = 1/2σ²."""
+    return QueryCost(name, PrivacyUnit(unit), cohort, 3, "ball", 1, 0.1, "log kW", sigma)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> PrivateState:
+    return PrivateState.open(tmp_path / "state")
+
+
+@pytest.fixture
+def ledger(state: PrivateState) -> Ledger:
+    return Ledger.open(state)
+
+
+@pytest.fixture
+def dataset(state: PrivateState) -> str:
+    return state.identity("x", [b"data"])
+
+
+CAPS_AND_HALVES: list[tuple[Cap, Cost]] = [
+    (LoadsCap(1.0, 1e-5), LoadsCost(epsilon_to_rho(1.0, 1e-5) / 2, PrivacyUnit.LOAD_POINT)),
+    (InstanceCap(10.0, 1e-5, LINE), InstanceCost(5.0, 5e-6, LINE)),
+    (GdpCap(0.5, 1e-5, LINE), GdpCost(0.5 / math.sqrt(2), LINE)),
+]
+KINDS = pytest.mark.parametrize(
+    ("cap", "half"), CAPS_AND_HALVES, ids=[cap.kind for cap, _ in CAPS_AND_HALVES]
+)
+
+
+@KINDS
+def test_two_halves_fit_and_nothing_more(ledger: Ledger, dataset: str, cap: Cap, half: Cost) -> None:
+    account = ledger.account(dataset, cap)
+    ledger.spend(account, "r1", REQUEST, half)
+    assert ledger.preview(dataset, cap, half).affordable
+    ledger.spend(account, "r2", REQUEST, half)
+    balance = ledger.remaining(account)
+    assert set(balance.left.values()) == {0.0}
+    assert balance.spent == pytest.approx(balance.limits, rel=1e-12)
+    assert balance.available.epsilon == 0
+    assert not ledger.preview(dataset, cap, half).affordable
+    with pytest.raises(PrivacyError, match="nothing was spent"):
+        ledger.spend(account, "r3", REQUEST, half)
+    assert [spend.release_id for spend in ledger.spends()] == ["r1", "r2"]
+    assert ledger.remaining(account) == balance
+
+
+@KINDS
+def test_resuming_a_release_charges_once_even_with_nothing_left(
+    state: PrivateState, dataset: str, cap: Cap, half: Cost
+) -> None:
+    first = Ledger.open(state)
+    account = first.account(dataset, cap)
+    spends = [first.spend(account, release, REQUEST, half) for release in ("r1", "r2")]
+    again = Ledger.open(PrivateState.open(state.root))
+    assert again.account(dataset, cap) == account
+    assert [again.spend(account, release, REQUEST, half) for release in ("r1", "r2")] == spends
+    assert again.spends() == tuple(spends)
+
+
+@KINDS
+def test_a_release_id_is_good_for_one_request_one_cost_and_one_data_set(
+    state: PrivateState, ledger: Ledger, dataset: str, cap: Cap, half: Cost
+) -> None:
+    account = ledger.account(dataset, cap)
+    ledger.spend(account, "r1", REQUEST, half)
+    figure = next(name for name in ("rho", "epsilon", "mu") if hasattr(half, name))
+    cheaper = dataclasses.replace(half, **{figure: getattr(half, figure) / 2})
+    corrected = ledger.account(state.identity("x", [b"data, corrected"]), cap, continues=account.name)
+    for where, request, cost in [
+        (account, OTHER_REQUEST, half),
+        (account, REQUEST, cheaper),
+        (corrected, REQUEST, half),
+    ]:
+        with pytest.raises(PrivacyError, match="already charged"):
+            ledger.spend(where, "r1", request, cost)
+    assert len(ledger.spends()) == 1
+
+
+def test_ten_tenths_fit_although_their_floating_point_sum_is_above_one(ledger: Ledger, dataset: str) -> None:
+    account = ledger.account(dataset, InstanceCap(1.0, 0.0, LINE))
+    for number in range(10):
+        ledger.spend(account, f"r{number}", REQUEST, InstanceCost(0.1, 0.0, LINE))
+    with pytest.raises(PrivacyError, match="nothing was spent"):
+        ledger.spend(account, "r10", REQUEST, InstanceCost(1e-9, 0.0, LINE))
+
+
+@given(
+    cap=st.floats(1e-6, 1e3),
+    shares=st.lists(st.floats(1e-9, 1.0), min_size=1, max_size=30),
+)
+@settings(deadline=None, max_examples=200)
+def test_no_sequence_of_spends_passes_a_cap_by_more_than_rounding(cap: float, shares: list[float]) -> None:
+    limits = InstanceCap(cap, 0.0, LINE).limits()
+    kept: list[float] = []
+    for share in shares:
+        costs = [InstanceCost(value, 0.0, LINE) for value in [*kept, share * cap]]
+        if fits(total([cost.amounts() for cost in costs], limits), limits):
+            kept.append(share * cap)
+    assert math.fsum(kept) <= cap * (1 + 1.1e-12)
+    assert kept  # a first spend of at most the cap always fits
+
+
+def test_either_figure_of_a_network_cap_can_run_out(ledger: Ledger, dataset: str) -> None:
+    account = ledger.account(dataset, InstanceCap(10.0, 1e-5, LINE))
+    ledger.spend(account, "r1", REQUEST, InstanceCost(1.0, 9e-6, LINE))
+    with pytest.raises(PrivacyError, match="nothing was spent"):
+        ledger.spend(account, "r2", REQUEST, InstanceCost(1.0, 2e-6, LINE))
+    with pytest.raises(PrivacyError, match="nothing was spent"):
+        ledger.spend(account, "r3", REQUEST, InstanceCost(9.5, 0.0, LINE))
+    ledger.spend(account, "r4", REQUEST, InstanceCost(9.0, 1e-6, LINE))
+    promise = ledger.remaining(account).promise
+    assert (promise.epsilon, promise.delta) == pytest.approx((10.0, 1e-5))
+    assert "not differential privacy" in promise.definition
+
+
+def test_load_queries_are_charged_as_the_accounting_adds_them(ledger: Ledger, dataset: str) -> None:
+    queries = (query("mean", 20), query("spread", 30, "houses"), query("spread", 25, "shops"))
+    account = ledger.account(dataset, LoadsCap(1.0, 1e-5))
+    spend = ledger.spend(account, "r1", REQUEST, LoadsCost.of(queries))
+    assert ledger.remaining(account).spent["rho"] == total_rho(queries) == 1 / 800 + 1 / 1250
+    promise = ledger.remaining(account).promise
+    assert promise.epsilon == rho_to_epsilon(total_rho(queries), 1e-5)
+    assert (promise.delta, promise.unit) == (1e-5, "load-point")
+    assert ledger.spends() == (spend,)
+    assert isinstance(spend.cost, LoadsCost)
+    assert spend.cost.queries == queries
+
+
+def test_reserving_a_budget_covers_any_fit_within_it_and_fits_an_equal_cap_once(
+    ledger: Ledger, dataset: str
+) -> None:
+    account = ledger.account(dataset, LoadsCap(0.7, 1e-6))
+    ledger.spend(account, "r1", REQUEST, LoadsCost.reserve(PrivacyBudget(0.7, 1e-6)))
+    assert ledger.remaining(account).left == {"rho": 0.0}
+    assert ledger.remaining(account).promise.epsilon <= 0.7
+
+
+def test_spent_load_budget_is_what_dp_accounting_would_report(ledger: Ledger, dataset: str) -> None:
+    """Three releases of several queries each: ours is above the exact Gaussian composition, by little."""
+    account = ledger.account(dataset, LoadsCap(4.0, 1e-5))
+    accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_ONE)
+    for number, sigmas in enumerate([(4, 6), (9,), (5, 7, 30)]):
+        queries = [query(f"q{sigma}", sigma) for sigma in sigmas]
+        ledger.spend(account, f"r{number}", REQUEST, LoadsCost.of(queries))
+        for sigma in sigmas:  # REPLACE_ONE there means a sensitivity of 2
+            accountant.compose(dp_accounting.GaussianDpEvent(2 * sigma))
+    exact = accountant.get_epsilon(1e-5)
+    assert exact < ledger.remaining(account).promise.epsilon < 1.2 * exact
+
+
+def test_twins_compose_as_dp_accounting_composes_gaussians(ledger: Ledger, dataset: str) -> None:
+    account = ledger.account(dataset, GdpCap.from_epsilon(4.0, 1e-5, LINE))
+    assert ledger.remaining(account).available.epsilon == pytest.approx(4.0, rel=1e-6)
+    accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    for number, mu in enumerate([0.3, 0.5, 0.2]):
+        ledger.spend(account, f"twin-{number}", REQUEST, GdpCost(mu, LINE))
+        accountant.compose(dp_accounting.GaussianDpEvent(1 / mu))
+    assert ledger.remaining(account).spent["mu_squared"] == pytest.approx(0.38)
+    assert ledger.remaining(account).promise.epsilon == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-3)
+
+
+def test_all_charges_of_a_release_are_made_or_none(state: PrivateState, ledger: Ledger) -> None:
+    loads = ledger.account(state.identity("loads", [b"1"]), LoadsCap(1.0, 1e-5))
+    network = ledger.account(state.identity("network", [b"1"]), InstanceCap(10.0, 1e-5, LINE))
+    small, large = LoadsCost.of([query("mean", 20)]), InstanceCost(11.0, 0.0, LINE)
+    with pytest.raises(PrivacyError, match="network-instance-1"):
+        ledger.spend_all("r1", REQUEST, [(loads, small), (network, large)])
+    assert ledger.spends() == ()
+    fair = InstanceCost(6.0, 0.0, LINE)
+    spends = ledger.spend_all("r1", REQUEST, [(loads, small), (network, fair)])
+    assert ledger.spend_all("r1", REQUEST, [(loads, small), (network, fair)]) == spends == ledger.spends()
+    with pytest.raises(PrivacyError, match="twice"):
+        ledger.spend_all("r2", REQUEST, [(loads, small), (loads, small)])
+
+
+def test_another_cap_for_the_same_data_is_refused_until_it_is_changed_with_a_reason(
+    ledger: Ledger, dataset: str
+) -> None:
+    old, new = LoadsCap(1.0, 1e-5), LoadsCap(2.0, 1e-5)
+    account = ledger.account(dataset, old)
+    ledger.spend(account, "r1", REQUEST, LoadsCost.reserve(PrivacyBudget(1.0)))
+    with pytest.raises(
+        PrivacyError, match=r"epsilon 1\.0 at delta 1e-05 per load-point, not of epsilon 2\.0"
+    ):
+        ledger.account(dataset, new)
+    with pytest.raises(PrivacyError, match="reason"):
+        ledger.change_cap(account.name, new, "  ")
+    with pytest.raises(PrivacyError, match="another unit"):
+        ledger.change_cap(account.name, LoadsCap(2.0, 1e-5, PrivacyUnit.LOAD_POINT_DAY), "why not")
+    with pytest.raises(PrivacyError, match="no account"):
+        ledger.change_cap(account.name, InstanceCap(2.0, 0.0, LINE), "why not")
+    ledger.change_cap(account.name, new, "board decision 12")
+    with pytest.raises(PrivacyError, match="change it with a reason"):
+        ledger.spend(
+            account, "r2", REQUEST, LoadsCost.reserve(PrivacyBudget(1.0))
+        )  # opened under the old cap
+    account = ledger.account(dataset, new)
+    ledger.spend(account, "r2", REQUEST, LoadsCost.reserve(PrivacyBudget(1.0)))
+    (summary,) = ledger.summary().accounts
+    assert summary.cap == new
+    assert [(change.what, change.reason) for change in summary.changes] == [
+        ("opened", ""),
+        ("cap changed", "board decision 12"),
+    ]
+    assert len(summary.spends) == summary.balance.n_spends == 2
+
+
+def test_a_new_version_of_the_data_does_not_start_with_a_full_budget(
+    state: PrivateState, ledger: Ledger, dataset: str
+) -> None:
+    cap = LoadsCap(1.0, 1e-5)
+    account = ledger.account(dataset, cap)
+    ledger.spend(account, "r1", REQUEST, LoadsCost.reserve(PrivacyBudget(1.0)))
+    longer = state.identity("x", [b"data", b"one more day"])
+    with pytest.raises(PrivacyError, match="loads-1"):
+        ledger.account(longer, cap)
+    with pytest.raises(PrivacyError, match="no account 'loads-7'"):
+        ledger.account(longer, cap, continues="loads-7")
+    with pytest.raises(PrivacyError, match="say one of them"):
+        ledger.account(longer, cap, continues="loads-1", unrelated="x")
+    continued = ledger.account(longer, cap, continues="loads-1")
+    assert ledger.account(longer, cap) == ledger.account(longer, cap, continues="loads-1") == continued
+    with pytest.raises(PrivacyError, match="nothing was spent"):
+        ledger.spend(continued, "r2", REQUEST, LoadsCost.of([query("mean", 20)]))
+    elsewhere = ledger.account(state.identity("x", [b"other town"]), cap, unrelated="another town")
+    assert elsewhere.name == "loads-2"
+    with pytest.raises(PrivacyError, match="belong to account loads-2"):
+        ledger.account(elsewhere.dataset, cap, continues="loads-1")
+    ledger.spend(elsewhere, "r2", REQUEST, LoadsCost.reserve(PrivacyBudget(1.0)))
+    first, second = ledger.summary().accounts
+    assert first.datasets == (dataset, longer)
+    assert second.changes[0].reason == "another town"
+
+
+def test_kinds_of_the_same_data_are_accounts_of_their_own(ledger: Ledger, dataset: str) -> None:
+    names = [ledger.account(dataset, cap).name for cap, _ in CAPS_AND_HALVES]
+    assert names == ["loads-1", "network-instance-1", "network-gdp-1"]
+    assert [summary.kind for summary in ledger.summary().accounts] == list(AccountKind)
+
+
+@pytest.mark.parametrize(
+    ("cap", "cost"),
+    [
+        (LoadsCap(1.0, 1e-5), LoadsCost.of([query("q", 50, unit="load-point-day")])),
+        (LoadsCap(1.0, 1e-5), InstanceCost(0.1, 0.0, "load-point")),
+        (InstanceCap(1.0, 1e-5, LINE), InstanceCost(0.1, 0.0, "one line, admittance scaled by up to 5 %")),
+        (GdpCap(1.0, 1e-5, LINE), GdpCost(0.1, "one line, length changed by a factor up to 1.05")),
+    ],
+)
+def test_costs_of_another_unit_or_kind_are_refused(
+    ledger: Ledger, dataset: str, cap: Cap, cost: Cost
+) -> None:
+    account = ledger.account(dataset, cap)
+    with pytest.raises(PrivacyError, match="same unit of privacy"):
+        ledger.spend(account, "r1", REQUEST, cost)
+    with pytest.raises(PrivacyError, match="same unit of privacy"):
+        ledger.preview(dataset, cap, cost)
+    assert ledger.spends() == ()
+
+
+def test_preview_says_what_a_spend_would_do_and_records_nothing(ledger: Ledger, dataset: str) -> None:
+    cap, cost = LoadsCap(1.0, 1e-5), LoadsCost.of([query("mean", 20)])
+    before = ledger.summary()
+    preview = ledger.preview(dataset, cap, cost, release_id="r1")
+    assert preview.account is None
+    assert preview.affordable
+    assert not preview.already_charged
+    assert preview.before.spent == {"rho": 0.0}
+    assert ledger.summary() == before
+    account = ledger.account(dataset, cap)
+    ledger.spend(account, "r1", REQUEST, cost)
+    assert ledger.remaining(account) == preview.after
+    again = ledger.preview(dataset, cap, cost, release_id="r1")
+    assert again.already_charged
+    assert again.after == preview.after
+    assert ledger.preview(dataset, cap, cost, release_id="r2").after.n_spends == 2
+
+
+def test_a_resumed_release_states_the_balance_of_its_own_time(ledger: Ledger, dataset: str) -> None:
+    account = ledger.account(dataset, LoadsCap(1.0, 1e-5))
+    first = ledger.spend(account, "r1", REQUEST, LoadsCost.of([query("mean", 20)]))
+    then = ledger.remaining(account)
+    ledger.spend(account, "r2", REQUEST, LoadsCost.of([query("mean", 15)]))
+    assert ledger.remaining(account) != then
+    assert ledger.remaining(account, as_of=first) == then
+
+
+def test_an_account_of_another_ledger_is_refused(tmp_path: Path, ledger: Ledger, dataset: str) -> None:
+    other_state = PrivateState.open(tmp_path / "other")
+    other = Ledger.open(other_state)
+    cap = LoadsCap(1.0, 1e-5)
+    ledger.account(dataset, cap)
+    stranger = other.account(other_state.identity("x", [b"data"]), cap)
+    with pytest.raises(PrivacyError, match="not of this ledger"):
+        ledger.spend(stranger, "r1", REQUEST, LoadsCost.of([query("mean", 20)]))
+
+
+@pytest.mark.parametrize("request_sha256", ["", "A" * 64, "a" * 63, "a" * 65])
+def test_a_request_must_be_a_hash(ledger: Ledger, dataset: str, request_sha256: str) -> None:
+    account = ledger.account(dataset, InstanceCap(1.0, 0.0, LINE))
+    with pytest.raises(PrivacyError, match="hash of a request"):
+        ledger.spend(account, "r1", request_sha256, InstanceCost(0.1, 0.0, LINE))
+    with pytest.raises(PrivacyError, match="identity of a data set"):
+        ledger.account("customers.csv", InstanceCap(1.0, 0.0, LINE))
+    with pytest.raises(PrivacyError, match="release id"):
+        ledger.spend(account, "../r1", REQUEST, InstanceCost(0.1, 0.0, LINE))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: LoadsCap(0.0, 1e-5),
+        lambda: LoadsCap(math.inf, 1e-5),
+        lambda: LoadsCap(1.0, 0.0),
+        lambda: InstanceCap(math.nan, 0.0, LINE),
+        lambda: InstanceCap(0.0, 0.0, LINE),
+        lambda: InstanceCap(1.0, 1.0, LINE),
+        lambda: InstanceCap(1.0, -1e-9, LINE),
+        lambda: InstanceCap(1.0, 0.0, " "),
+        lambda: GdpCap(-1.0, 1e-5, LINE),
+        lambda: GdpCap(1.0, 0.0, LINE),
+        lambda: GdpCap(1.0, 1e-5, ""),
+        lambda: InstanceCost(-0.1, 0.0, LINE),
+        lambda: InstanceCost(0.1, math.nan, LINE),
+        lambda: GdpCost(-0.1, LINE),
+        lambda: GdpCost(math.inf, LINE),
+        lambda: LoadsCost(-0.1, PrivacyUnit.LOAD_POINT),
+        lambda: LoadsCost(math.nan, PrivacyUnit.LOAD_POINT),
+        lambda: LoadsCost(1e-6, PrivacyUnit.LOAD_POINT, (query("mean", 20),)),
+        lambda: LoadsCost(1.0, PrivacyUnit.LOAD_POINT_DAY, (query("mean", 20),)),
+        lambda: LoadsCost.of([]),
+        lambda: LoadsCost.of([query("a", 9), query("b", 9, unit="load-point-day")]),
+    ],
+)
+def test_a_cap_or_cost_out_of_range_is_refused(make: object) -> None:
+    with pytest.raises(PrivacyError):
+        make()  # type: ignore[operator]
+
+
+@KINDS
+def test_records_survive_json_to_the_bit(cap: Cap, half: Cost) -> None:
+    assert cap_from_plain(cap.kind, to_plain(cap)) == cap
+    assert cost_from_plain(half.kind, to_plain(half)) == half

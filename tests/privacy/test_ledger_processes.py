@@ -1,0 +1,155 @@
+"""Many processes at one ledger, and processes that are killed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.privacy.ledger import Ledger
+from dp_powerflow.privacy.ledger_kinds import InstanceCap, InstanceCost
+from dp_powerflow.privacy.state import PrivateState
+
+LINE = "one line, admittance scaled by up to 1 %"
+REQUEST = "d" * 64
+MANY = InstanceCap(1e6, 0.0, LINE)
+ONE = InstanceCost(1.0, 0.0, LINE)
+
+
+def race(root: Path, epsilon: float, release_id: str, barrier: Any, results: Any) -> None:
+    """Open the state, wait for the others, then try to spend."""
+    state = PrivateState.open(root)
+    ledger = Ledger.open(state)
+    account = ledger.account(state.identity("network", [b"1"]), InstanceCap(10.0, 0.0, LINE))
+    barrier.wait()
+    try:
+        ledger.spend(account, release_id, REQUEST, InstanceCost(epsilon, 0.0, LINE))
+    except PrivacyError as error:
+        results.put((release_id, str(error)))
+    else:
+        results.put((release_id, "won"))
+
+
+def run_race(context: Any, root: Path, jobs: list[tuple[float, str]]) -> dict[str, list[str]]:
+    barrier, results = context.Barrier(len(jobs)), context.Queue()
+    workers = [context.Process(target=race, args=(root, *job, barrier, results)) for job in jobs]
+    for worker in workers:
+        worker.start()
+    said: dict[str, list[str]] = {}
+    for release_id, outcome in [results.get(timeout=120) for _ in jobs]:
+        said.setdefault(release_id, []).append(outcome)
+    for worker in workers:
+        worker.join()
+        assert worker.exitcode == 0
+    return said
+
+
+@pytest.mark.parametrize("method", ["spawn", *["fork"] * 5])
+def test_of_eight_processes_that_race_for_the_last_of_the_budget_exactly_three_win(
+    tmp_path: Path, method: str
+) -> None:
+    """10 − 1 are left and each wants 3."""
+    state = PrivateState.open(tmp_path / "state")
+    ledger = Ledger.open(state)
+    account = ledger.account(state.identity("network", [b"1"]), InstanceCap(10.0, 0.0, LINE))
+    ledger.spend(account, "earlier", REQUEST, ONE)
+    jobs = [(3.0, f"r{number}") for number in range(8)]
+    said = run_race(multiprocessing.get_context(method), state.root, jobs)
+    winners = {release_id for release_id, (outcome,) in said.items() if outcome == "won"}
+    assert len(winners) == 3
+    assert {spend.release_id for spend in ledger.spends()} == winners | {"earlier"}
+    assert ledger.remaining(account).left["epsilon"] == 0
+    for release_id, (outcome,) in said.items():
+        assert release_id in winners or "nothing was spent" in outcome
+
+
+def test_processes_that_resume_the_same_release_are_charged_once(tmp_path: Path) -> None:
+    root = tmp_path / "state"
+    said = run_race(multiprocessing.get_context("fork"), root, [(6.0, "r1")] * 8)
+    assert said == {"r1": ["won"] * 8}
+    assert len(Ledger.open(PrivateState.open(root)).spends()) == 1
+
+
+def spend_for_ever(state: PrivateState, run: int, told: int) -> None:
+    """Announce each spend once it has been answered."""
+    ledger = Ledger.open(state)
+    account = ledger.account(state.identity("network", [b"1"]), MANY)
+    number = 0
+    while True:
+        ledger.spend(account, f"run{run}-{number}", REQUEST, ONE)
+        os.write(told, b".")
+        number += 1
+
+
+def test_a_kill_at_any_moment_leaves_a_whole_spend_or_none(tmp_path: Path) -> None:
+    """Every answered spend is kept, at most the one under way besides, and the ledger goes on working."""
+    state = PrivateState.open(tmp_path / "state")
+    ledger = Ledger.open(state)
+    account = ledger.account(state.identity("network", [b"1"]), MANY)
+    moments = random.Random(11)
+    kept = 0
+    for run in range(50):
+        told_read, told_write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                spend_for_ever(state, run, told_write)
+            finally:
+                os._exit(1)
+        os.close(told_write)
+        if run % 2:
+            os.read(told_read, 1)  # the child is in the middle of its work
+        time.sleep(moments.uniform(0.0, 0.04))
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        answered = int(run % 2)
+        while chunk := os.read(told_read, 4096):
+            answered += len(chunk)
+        os.close(told_read)
+        spends = Ledger.open(state).spends()
+        made = len(spends) - kept
+        assert answered <= made <= answered + 1
+        assert [spend.release_id for spend in spends[kept:]] == [
+            f"run{run}-{number}" for number in range(made)
+        ]
+        kept = len(spends)
+        # The killed run resumes: what it had spent is not charged again, the rest is.
+        ledger.spend(account, f"run{run}-{max(answered - 1, 0)}", REQUEST, ONE)
+        kept += answered == made == 0
+        assert len(ledger.spends()) == kept
+    assert ledger.remaining(account).spent["epsilon"] == kept
+    assert kept > 25
+    ledger.spend(account, "last", REQUEST, ONE)
+    assert sorted(os.listdir(state.root)) == ["ledger.anchor", "ledger.sqlite", "secret.key"]
+
+
+def test_readers_never_see_half_of_a_release(tmp_path: Path) -> None:
+    """Two accounts are always charged together, also for whoever looks while others write."""
+    state = PrivateState.open(tmp_path / "state")
+    ledger = Ledger.open(state)
+    first = ledger.account(state.identity("network", [b"1"]), MANY)
+    second = ledger.account(state.identity("network", [b"2"]), MANY, unrelated="test")
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            for number in range(40):
+                ledger.spend_all(f"r{number}", REQUEST, [(first, ONE), (second, ONE)])
+            code = 0
+        finally:
+            os._exit(code)
+    looked = 0
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        counts = [summary.balance.n_spends for summary in ledger.summary().accounts]
+        assert counts[0] == counts[1]
+        looked += 1
+    assert looked > 3
+    assert len(ledger.spends()) == 80

@@ -1,0 +1,421 @@
+"""What happens to the ledger's file: edits by hand, damage, a full or read-only disk, other versions."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import sqlite3
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.privacy import ledger_store
+from dp_powerflow.privacy.ledger import Ledger
+from dp_powerflow.privacy.ledger_kinds import InstanceCap, InstanceCost
+from dp_powerflow.privacy.ledger_records import Account
+from dp_powerflow.privacy.state import PrivateState
+
+LINE = "one line, admittance scaled by up to 1 %"
+CAP = InstanceCap(10.0, 1e-5, LINE)
+COST = InstanceCost(1.0, 1e-7, LINE)
+REQUEST = "c" * 64
+COLUMNS = ("seq", "at", "event", "account", "release_id", "request_sha256", "body", "mac")
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> PrivateState:
+    """A ledger with an account and three spends: entries 0 to 4."""
+    state = PrivateState.open(tmp_path / "state")
+    ledger = Ledger.open(state)
+    account = ledger.account(state.identity("network", [b"1"]), CAP)
+    for number in range(3):
+        ledger.spend(account, f"r{number}", REQUEST, COST)
+    return state
+
+
+def account_of(state: PrivateState) -> Account:
+    return Account("network-instance-1", state.identity("network", [b"1"]), CAP)
+
+
+@contextmanager
+def by_hand(state: PrivateState) -> Iterator[sqlite3.Connection]:
+    """The database with its triggers and index out of the way, put back at the end as if untouched."""
+    with closing(sqlite3.connect(state.ledger_path)) as connection:
+        schema = connection.execute(
+            "SELECT type, name, sql FROM sqlite_master WHERE type IN ('trigger', 'index')"
+        ).fetchall()
+        for kind, name, _ in schema:
+            connection.execute(f"DROP {kind} {name}")
+        yield connection
+        for _, _, sql in schema:
+            connection.execute(sql)
+        connection.commit()
+
+
+def assert_refused(state: PrivateState, match: str) -> None:
+    """Neither reading nor spending works, each with one sentence, and the file is left as it was."""
+    before = state.ledger_path.read_bytes()
+    with pytest.raises(PrivacyError, match=match) as caught:
+        Ledger.open(state)
+    assert "\n" not in str(caught.value)
+    ledger = Ledger(ledger_store.Store(state))
+    for use in (
+        ledger.summary,
+        lambda: ledger.account(state.identity("network", [b"1"]), CAP),
+        lambda: ledger.spend(account_of(state), "r9", REQUEST, COST),
+        lambda: ledger.spend(account_of(state), "r0", REQUEST, COST),  # not even a resumption
+    ):
+        with pytest.raises(PrivacyError, match=match):
+            use()
+    assert state.ledger_path.read_bytes() == before
+
+
+def test_the_helper_that_edits_by_hand_is_not_noticed_by_itself(state: PrivateState) -> None:
+    with by_hand(state):
+        pass
+    assert len(Ledger.open(state).spends()) == 3
+
+
+@pytest.mark.parametrize("row", range(5))
+@pytest.mark.parametrize("column", COLUMNS)
+def test_an_edit_of_any_column_of_any_entry_is_noticed(state: PrivateState, column: str, row: int) -> None:
+    with by_hand(state) as connection:
+        (value,) = connection.execute(f"SELECT {column} FROM entry WHERE seq = ?", (row,)).fetchone()
+        edited = value + 100 if column == "seq" else f"{value} "
+        connection.execute(f"UPDATE entry SET {column} = ? WHERE seq = ?", (edited, row))
+    assert_refused(state, "changed")
+
+
+def test_a_cheaper_spend_written_into_the_body_is_noticed(state: PrivateState) -> None:
+    with by_hand(state) as connection:
+        (body,) = connection.execute("SELECT body FROM entry WHERE seq = 3").fetchone()
+        fields = json.loads(body)
+        fields["cost"]["epsilon"] = 0.001
+        text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+        connection.execute("UPDATE entry SET body = ? WHERE seq = 3", (text,))
+    assert_refused(state, "changed by hand at or before entry 3")
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "UPDATE entry SET body = CAST(body AS BLOB) WHERE seq = 3",
+        "UPDATE entry SET account = '' WHERE seq = 3",
+        "UPDATE entry SET mac = (SELECT mac FROM entry WHERE seq = 2) WHERE seq = 3",
+        "DELETE FROM entry WHERE seq = 0",
+        "DELETE FROM entry WHERE seq = 3",
+        "DELETE FROM entry",
+        "UPDATE entry SET seq = CASE seq WHEN 2 THEN 13 WHEN 3 THEN 12 ELSE seq END WHERE seq IN (2, 3)",
+        "INSERT INTO entry SELECT 5, at, event, account, 'r5', request_sha256, body, mac FROM entry LIMIT 1",
+    ],
+)
+def test_other_edits_are_noticed(state: PrivateState, edit: str) -> None:
+    with by_hand(state) as connection:
+        connection.execute(edit)
+    assert_refused(state, "changed")
+
+
+def test_swapped_spends_are_noticed(state: PrivateState) -> None:
+    with by_hand(state) as connection:
+        for old, new in [(2, 99), (3, 2), (99, 3)]:
+            connection.execute("UPDATE entry SET seq = ? WHERE seq = ?", (new, old))
+    assert_refused(state, "changed by hand at or before entry 2")
+
+
+def test_an_entry_from_another_course_of_events_is_noticed(tmp_path: Path, state: PrivateState) -> None:
+    """A valid entry with the right number, made with the right key on a copy of the ledger."""
+    shutil.copytree(state.root, tmp_path / "copy")
+    for root, cost in [(state.root, COST), (tmp_path / "copy", InstanceCost(1e-6, 0.0, LINE))]:
+        ledger = Ledger.open(PrivateState.open(root))
+        ledger.spend(account_of(state), "r3", REQUEST, cost)
+        ledger.spend(account_of(state), "r4", REQUEST, COST)
+    with closing(sqlite3.connect(tmp_path / "copy" / "ledger.sqlite")) as copy:
+        cheap = copy.execute("SELECT * FROM entry WHERE seq = 5").fetchone()
+    with by_hand(state) as connection:
+        connection.execute("DELETE FROM entry WHERE seq = 5")
+        connection.execute("INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?)", cheap)
+    assert_refused(state, "changed by hand at or before entry 6")
+
+
+@pytest.mark.parametrize("kept", [1, 2, 4])
+def test_entries_cut_off_the_end_are_noticed(state: PrivateState, kept: int) -> None:
+    with by_hand(state) as connection:
+        connection.execute("DELETE FROM entry WHERE seq >= ?", (kept,))
+    assert_refused(state, "lacks entries it had before")
+
+
+def test_an_old_backup_put_back_is_noticed(state: PrivateState) -> None:
+    backup = state.ledger_path.read_bytes()
+    Ledger.open(state).spend(account_of(state), "r3", REQUEST, COST)
+    state.ledger_path.write_bytes(backup)
+    assert_refused(state, "lacks entries it had before")
+
+
+def test_a_ledger_that_disappeared_is_not_started_anew(state: PrivateState) -> None:
+    state.ledger_path.unlink()
+    with pytest.raises(PrivacyError, match="is missing although it was in use"):
+        Ledger.open(state)
+    assert not state.ledger_path.exists()
+
+
+def test_a_ledger_that_was_never_there_is_not_made_for_looking(tmp_path: Path) -> None:
+    state = PrivateState.open(tmp_path / "new")
+    with pytest.raises(PrivacyError, match="cannot be found"):
+        Ledger.open(state, create=False)
+    assert not state.ledger_path.exists()
+
+
+def test_an_anchor_that_lags_after_a_crash_is_caught_up(state: PrivateState) -> None:
+    old = state.anchor_path.read_bytes()
+    Ledger.open(state).spend(account_of(state), "r3", REQUEST, COST)
+    new = state.anchor_path.read_bytes()
+    state.anchor_path.write_bytes(old)  # as if killed between the commit and the anchor
+    assert len(Ledger.open(state).spends()) == 4
+    Ledger.open(state).spend(account_of(state), "r4", REQUEST, COST)
+    assert int(state.anchor_path.read_text().split()[0]) == int(new.split()[0]) + 1
+    state.anchor_path.unlink()
+    assert len(Ledger.open(state).spends()) == 5
+
+
+def test_a_damaged_anchor_is_refused(state: PrivateState) -> None:
+    state.anchor_path.write_bytes(b"\xff\x00")
+    assert_refused(state, "damaged anchor")
+    state.anchor_path.write_bytes(b"2 " + b"0" * 64)
+    assert_refused(state, "lacks entries")
+
+
+@pytest.mark.parametrize("statement", ["UPDATE entry SET body = '{}'", "DELETE FROM entry WHERE seq = 4"])
+def test_the_database_itself_refuses_changes(state: PrivateState, statement: str) -> None:
+    with (
+        closing(sqlite3.connect(state.ledger_path)) as connection,
+        pytest.raises(sqlite3.IntegrityError, match="append-only"),
+    ):
+        connection.execute(statement)
+
+
+def test_replacing_an_entry_by_insertion_is_refused_too(state: PrivateState) -> None:
+    with (
+        closing(sqlite3.connect(state.ledger_path)) as connection,
+        pytest.raises(sqlite3.IntegrityError, match="append-only"),
+    ):
+        connection.execute("INSERT OR REPLACE INTO entry VALUES (4, '', '', '', '', '', '', '')")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DROP TRIGGER no_delete",
+        "DROP INDEX one_spend",
+        "CREATE TABLE notes (x)",
+        "CREATE TRIGGER forget AFTER INSERT ON entry BEGIN DELETE FROM entry WHERE seq = NEW.seq; END",
+    ],
+)
+def test_changed_tables_are_noticed(state: PrivateState, statement: str) -> None:
+    with closing(sqlite3.connect(state.ledger_path)) as connection:
+        connection.execute(statement)
+        connection.commit()
+    assert_refused(state, "had its tables changed")
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_ledger_of_another_version_is_refused(state: PrivateState, version: int) -> None:
+    with closing(sqlite3.connect(state.ledger_path)) as connection:
+        connection.execute(f"PRAGMA user_version = {version}")
+    assert_refused(state, f"has format {version}")
+
+
+def test_a_ledger_of_another_key_is_refused(tmp_path: Path, state: PrivateState) -> None:
+    other = PrivateState.open(tmp_path / "other")
+    Ledger.open(other)
+    other.ledger_path.write_bytes(state.ledger_path.read_bytes())
+    other.anchor_path.write_bytes(state.anchor_path.read_bytes())
+    with pytest.raises(PrivacyError, match="written with another key"):
+        Ledger.open(other)
+
+
+def test_another_database_is_refused(state: PrivateState) -> None:
+    state.ledger_path.unlink()
+    with closing(sqlite3.connect(state.ledger_path)) as connection:
+        connection.execute("CREATE TABLE entry (x)")
+    state.ledger_path.chmod(0o600)
+    assert_refused(state, "corrupt")
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 4096, 5000])
+def test_a_cut_file_is_refused(state: PrivateState, size: int) -> None:
+    state.ledger_path.write_bytes(state.ledger_path.read_bytes()[:size])
+    assert_refused(state, "corrupt|cannot be used|tables changed|cannot be read")
+
+
+def test_text_in_place_of_the_ledger_is_refused(state: PrivateState) -> None:
+    state.ledger_path.write_text("nothing has been spent\n" * 500)
+    assert_refused(state, "is corrupt")
+
+
+def test_flipped_bytes_never_make_a_spend_disappear(state: PrivateState) -> None:
+    """Any byte of the file, at random: the ledger is refused, or it still says exactly what it said."""
+    good = state.ledger_path.read_bytes()
+    said = Ledger.open(state).summary()
+    chooser = random.Random(5)
+    refused = 0
+    for _ in range(300):
+        position = chooser.randrange(len(good))
+        state.ledger_path.write_bytes(
+            good[:position] + bytes([good[position] ^ chooser.randrange(1, 256)]) + good[position + 1 :]
+        )
+        try:
+            assert Ledger.open(state).summary() == said
+        except PrivacyError:
+            refused += 1
+    assert refused > 10
+
+
+@pytest.mark.parametrize("bits", [0o640, 0o644])
+def test_a_ledger_others_can_read_is_refused(state: PrivateState, bits: int) -> None:
+    state.ledger_path.chmod(bits)
+    assert_refused(state, "chmod 600")
+
+
+def test_a_ledger_that_is_a_link_is_refused(tmp_path: Path, state: PrivateState) -> None:
+    state.ledger_path.rename(tmp_path / "elsewhere")
+    state.ledger_path.symlink_to(tmp_path / "elsewhere")
+    assert_refused(state, "not a plain file")
+
+
+def test_a_locked_ledger_is_reported_after_a_while(
+    state: PrivateState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_store, "BUSY_SECONDS", 0.05)
+    with closing(sqlite3.connect(state.ledger_path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        ledger = Ledger.open(state)  # reading goes on
+        with pytest.raises(PrivacyError, match="locked by another process"):
+            ledger.spend(account_of(state), "r3", REQUEST, COST)
+    assert len(ledger.spends()) == 3
+
+
+def test_a_full_disk_spends_nothing(state: PrivateState, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite's own answer to a disk without space, provoked by a limit on pages."""
+    connect = sqlite3.connect
+
+    def connect_without_space(*args: object, **kwargs: object) -> sqlite3.Connection:
+        connection = connect(*args, **kwargs)  # type: ignore[call-overload]
+        connection.execute("PRAGMA max_page_count = 1")  # SQLite takes the present number instead
+        return connection  # type: ignore[no-any-return]
+
+    ledger = Ledger.open(state)
+    account = account_of(state)
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite3, "connect", connect_without_space)
+        with pytest.raises(PrivacyError, match=r"disk is full; .*nothing was spent"):  # noqa: PT012
+            for number in range(3, 100):
+                ledger.spend(account, f"r{number}", REQUEST, InstanceCost(1e-9, 0.0, LINE))
+    before = len(ledger.spends())
+    assert 3 <= before < 99
+    ledger.spend(account, "later", REQUEST, COST)
+    assert len(ledger.spends()) == before + 1
+
+
+def in_child(prepare: Callable[[], None], state: PrivateState) -> list[str]:
+    """What looking at the ledger and then spending "r9" says in a forked process, after `prepare`."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            prepare()
+            try:
+                ledger = Ledger.open(PrivateState.open(state.root))
+                os.write(writer, f"{len(ledger.spends())} spends\n".encode())
+                ledger.spend(account_of(state), "r9", REQUEST, COST)
+                os.write(writer, b"spent\n")
+            except PrivacyError as error:
+                os.write(writer, f"{error}\n".encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as said:
+        lines = said.read().splitlines()
+    os.waitpid(child, 0)
+    return lines
+
+
+def test_a_write_that_fails_half_way_leaves_the_ledger_whole(state: PrivateState) -> None:
+    """A limit on the size of files lets the writes of the journal or of the database fail, at any point."""
+    directory = {path.name: path.read_bytes() for path in state.root.iterdir()}
+    refused = 0
+    for size in range(0, 20_000, 1000):
+        for name, content in directory.items():
+            (state.root / name).write_bytes(content)
+
+        def limit(size: int = size) -> None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+        lines = in_child(limit, state)
+        assert len(lines) == 2
+        assert lines[0] == "3 spends"
+        ledger = Ledger.open(state)
+        if lines[1] == "spent":
+            assert len(ledger.spends()) == 4
+        else:
+            refused += 1
+            assert "run again" in lines[1]
+            assert len(ledger.spends()) == 3
+        ledger.spend(account_of(state), "r9", REQUEST, COST)
+        assert len(ledger.spends()) == 4
+        assert set(os.listdir(state.root)) == set(directory)
+    assert 5 < refused < 20
+
+
+def test_a_spend_whose_anchor_cannot_be_written_is_kept_and_not_charged_twice(
+    state: PrivateState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise PrivacyError("no space")
+
+    ledger = Ledger.open(state)
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger_store, "write_private", fail)
+        with pytest.raises(
+            PrivacyError, match=r"was written, but its anchor was not; .* never charges twice"
+        ):
+            ledger.spend(account_of(state), "r3", REQUEST, COST)
+    assert len(ledger.spends()) == 4
+    ledger.spend(account_of(state), "r3", REQUEST, COST)
+    assert len(ledger.spends()) == 4
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to hand the directory to a user without privileges")
+def test_a_read_only_directory_can_be_looked_at_and_spends_nothing(state: PrivateState) -> None:
+    nobody = 65534
+    for path in [state.root, *state.root.iterdir()]:
+        os.chown(path, nobody, nobody)
+        path.chmod(0o500 if path.is_dir() else 0o400)
+
+    def drop_privileges() -> None:
+        os.setgroups([])
+        os.setgid(nobody)
+        os.setuid(nobody)
+
+    # TMPDIR of pytest is 0700 and owned by root: let others pass through while the test runs.
+    opened = [parent for parent in state.root.parents if not parent.stat().st_mode & stat.S_IXOTH]
+    modes = {parent: stat.S_IMODE(parent.stat().st_mode) for parent in opened}
+    for parent, bits in modes.items():
+        parent.chmod(bits | stat.S_IXOTH)
+    try:
+        lines = in_child(drop_privileges, state)
+    finally:
+        for parent, bits in modes.items():
+            parent.chmod(bits)
+    assert lines[0] == "3 spends"
+    assert lines[1].endswith(
+        "cannot be written; make the private state directory writable; nothing was spent"
+    )

@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import stat
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.privacy.ledger import Ledger
+from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.privacy.state import Commitment, PrivateState, commit
+from dp_powerflow.privacy.state_files import private_writer, write_private
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+@pytest.fixture(params=[0o000, 0o022, 0o777], ids=["umask 000", "umask 022", "umask 777"])
+def any_umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = os.umask(request.param)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("any_umask")
+def test_everything_in_the_state_is_private_whatever_the_umask(tmp_path: Path) -> None:
+    state = PrivateState.open(tmp_path / "state")
+    Ledger.open(state)
+    state.write_internal("r1", "evidence.json", b"{}")
+    with state.internal_writer("r1", "losses.bin") as file:
+        file.write(b"x")
+    found = sorted(path.relative_to(state.root).as_posix() for path in state.root.rglob("*"))
+    assert found == [
+        "internal",
+        "internal/r1",
+        "internal/r1/evidence.json",
+        "internal/r1/losses.bin",
+        "ledger.anchor",
+        "ledger.sqlite",
+        "secret.key",
+    ]
+    for path in [state.root, *state.root.rglob("*")]:
+        assert mode(path) == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_the_same_directory_gives_the_same_key_and_another_gives_another(tmp_path: Path) -> None:
+    first = PrivateState.open(tmp_path / "a")
+    again = PrivateState.open(tmp_path / "a", create=False)
+    other = PrivateState.open(tmp_path / "b")
+    assert first.stream_key() == again.stream_key()
+    assert not first.insecure_seed
+    words = [state.stream_key().stream("noise").words(8) for state in (first, again, other)]
+    assert np.array_equal(words[0], words[1])
+    assert not np.intersect1d(words[0], words[2]).size
+
+
+@pytest.mark.parametrize("bits", [0o710, 0o701, 0o740, 0o704, 0o755])
+def test_a_directory_others_can_enter_is_refused_with_the_command_that_helps(
+    tmp_path: Path, bits: int
+) -> None:
+    PrivateState.open(tmp_path / "state")
+    (tmp_path / "state").chmod(bits)
+    with pytest.raises(PrivacyError, match="chmod 700"):
+        PrivateState.open(tmp_path / "state")
+    with pytest.raises(PrivacyError, match="chmod 700"):
+        PrivateState.inspect(tmp_path / "state")
+
+
+def test_a_link_a_file_and_a_missing_directory_are_refused(tmp_path: Path) -> None:
+    PrivateState.open(tmp_path / "state")
+    (tmp_path / "link").symlink_to(tmp_path / "state")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PrivacyError, match="symbolic link"):
+        PrivateState.open(tmp_path / "link")
+    with pytest.raises(PrivacyError, match="not a directory"):
+        PrivateState.open(tmp_path / "file")
+    with pytest.raises(PrivacyError, match="there is no private state directory"):
+        PrivateState.open(tmp_path / "gone", create=False)
+    assert not (tmp_path / "gone").exists()
+
+
+def test_a_directory_or_key_of_somebody_else_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = PrivateState.open(tmp_path / "state")
+    me = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: me + 1)
+    with pytest.raises(PrivacyError, match="belongs to another user"):
+        PrivateState.open(state.root)
+
+
+@pytest.mark.parametrize("bits", [0o640, 0o604, 0o666])
+def test_a_key_others_can_read_is_refused(tmp_path: Path, bits: int) -> None:
+    state = PrivateState.open(tmp_path / "state")
+    (state.root / "secret.key").chmod(bits)
+    with pytest.raises(PrivacyError, match="chmod 600"):
+        PrivateState.open(state.root)
+
+
+def test_a_key_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    state = PrivateState.open(tmp_path / "state")
+    (state.root / "secret.key").rename(tmp_path / "elsewhere")
+    (state.root / "secret.key").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(PrivacyError, match="cannot be read"):
+        PrivateState.open(state.root)
+
+
+def test_any_damage_to_the_key_is_noticed_and_not_quoted(tmp_path: Path) -> None:
+    state = PrivateState.open(tmp_path / "state")
+    path = state.root / "secret.key"
+    good = path.read_bytes()
+    secret = json.loads(good)["secret"]
+    start = good.index(secret.encode())
+    damaged = [good[:40], b"", b"\xff" * 200, b"[]", b"{}", good.replace(b"operating system", b"dice")]
+    for position in (start, start + 17, start + 63):  # a flipped digit of the secret
+        digit = b"0" if good[position : position + 1] != b"0" else b"1"
+        damaged.append(good[:position] + digit + good[position + 1 :])
+    for content in damaged:
+        path.write_bytes(content)
+        with pytest.raises(PrivacyError, match="damaged") as caught:
+            PrivateState.open(state.root)
+        shown = "".join(traceback.format_exception(caught.value))
+        assert secret[:8] not in shown
+
+
+def test_a_lost_key_is_not_replaced_beside_a_ledger(tmp_path: Path) -> None:
+    state = PrivateState.open(tmp_path / "state")
+    Ledger.open(state)
+    (state.root / "secret.key").unlink()
+    with pytest.raises(PrivacyError, match="restore the key"):
+        PrivateState.open(state.root)
+    assert not (state.root / "secret.key").exists()
+
+
+def test_a_seeded_directory_marks_itself_and_is_never_mixed_with_a_real_one(tmp_path: Path) -> None:
+    seeded = PrivateState.open(tmp_path / "demo", insecure_seed=7)
+    assert seeded.insecure_seed
+    assert seeded.stream_key() == StreamKey.from_insecure_seed(7)
+    assert Ledger.open(seeded).summary().insecure_seed
+    assert PrivateState.open(tmp_path / "demo", insecure_seed=7) == seeded
+    assert PrivateState.inspect(tmp_path / "demo").insecure_seed
+    with pytest.raises(PrivacyError, match="insecure seed"):
+        PrivateState.open(tmp_path / "demo")
+    with pytest.raises(PrivacyError, match="another key"):
+        PrivateState.open(tmp_path / "demo", insecure_seed=8)
+    PrivateState.open(tmp_path / "real")
+    with pytest.raises(PrivacyError, match="another key"):
+        PrivateState.open(tmp_path / "real", insecure_seed=7)
+
+
+def test_identity_depends_on_key_purpose_and_every_chunk(tmp_path: Path) -> None:
+    state = PrivateState.open(tmp_path / "a", insecure_seed=1)
+    other = PrivateState.open(tmp_path / "b", insecure_seed=2)
+    identity = state.identity("loads", [b"12", b"3"])
+    assert len(identity) == 64
+    assert identity == state.identity("loads", iter([b"12", b"3"]))
+    different = {
+        state.identity("network", [b"12", b"3"]),
+        state.identity("loads", [b"1", b"23"]),
+        state.identity("loads", [b"12", b"4"]),
+        other.identity("loads", [b"12", b"3"]),
+    }
+    assert len(different | {identity}) == 5
+
+
+def test_the_secret_is_not_shown(tmp_path: Path) -> None:
+    state = PrivateState.open(tmp_path / "state")
+    secret = json.loads((state.root / "secret.key").read_text())["secret"]
+    for shown in (repr(state), str(state), repr(state.stream_key()), repr(Ledger.open(state))):
+        assert secret not in shown
+        assert str(bytes.fromhex(secret)) not in shown
+
+
+def test_a_commitment_opens_to_its_bytes_only() -> None:
+    made = commit(b"internal report")
+    assert made.opens_to(b"internal report")
+    assert not made.opens_to(b"internal report ")
+    assert not Commitment(commit(b"").salt, made.sha256).opens_to(b"internal report")
+    assert not Commitment("zz", made.sha256).opens_to(b"internal report")
+    # Bytes moved from the message to the salt do not open it either.
+    assert not Commitment(made.salt + b"i".hex(), made.sha256).opens_to(b"nternal report")
+    assert commit(b"internal report").sha256 != made.sha256  # a fresh salt every time
+    assert made.salt not in repr(made)
+    with pytest.raises(PrivacyError, match="32 bytes"):
+        commit(b"", b"short")
+
+
+def test_a_resumed_release_commits_to_the_same_digest(tmp_path: Path) -> None:
+    state = PrivateState.open(tmp_path / "state")
+    made = state.commit("r1", "report", b"evidence")
+    assert made == PrivateState.open(tmp_path / "state").commit("r1", "report", b"evidence")
+    assert made.opens_to(b"evidence")
+    salts = {state.commit(release, purpose, b"").salt for release in ("r1", "r2") for purpose in ("a", "b")}
+    assert len(salts | {made.salt}) == 5
+
+
+@pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "../x", "a\n", "ä", "-x", "x" * 101])
+def test_names_that_could_leave_the_directory_are_refused(tmp_path: Path, name: str) -> None:
+    state = PrivateState.open(tmp_path / "state")
+    with pytest.raises(PrivacyError, match="release id"):
+        state.write_internal(name, "x.json", b"")
+    with pytest.raises(PrivacyError, match="internal file"):
+        state.write_internal("r1", name, b"")
+
+
+def test_a_failed_write_keeps_the_old_file_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "report"
+    write_private(path, b"old")
+    with pytest.raises(KeyboardInterrupt), private_writer(path) as file:  # noqa: PT012
+        file.write(b"half of the n")
+        raise KeyboardInterrupt
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["report"]
+    write_private(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["report"]
+
+
+def test_reading_back_what_was_written(tmp_path: Path) -> None:
+    state = PrivateState.open(tmp_path / "state")
+    state.write_internal("r1", "a.json", b"1")
+    assert state.read_internal("r1", "a.json") == b"1"
+    assert state.read_internal("r1", "b.json") is None
+    assert state.read_internal("r2", "a.json") is None
+
+
+def _open_and_tell(path: Path, barrier: object, queue: object) -> None:
+    barrier.wait()  # type: ignore[attr-defined]
+    state = PrivateState.open(path)
+    Ledger.open(state)
+    queue.put(state.identity("x", [b""]))  # type: ignore[attr-defined]
+
+
+def test_processes_that_race_to_create_the_state_end_with_one_key_and_one_ledger(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    for attempt in range(5):
+        barrier, queue = context.Barrier(8), context.Queue()
+        path = tmp_path / str(attempt)
+        workers = [context.Process(target=_open_and_tell, args=(path, barrier, queue)) for _ in range(8)]
+        for worker in workers:
+            worker.start()
+        keys = {queue.get(timeout=60) for _ in workers}
+        for worker in workers:
+            worker.join()
+            assert worker.exitcode == 0
+        assert len(keys) == 1
+        assert sorted(os.listdir(path)) == ["ledger.anchor", "ledger.sqlite", "secret.key"]
