@@ -17,7 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dp_powerflow import __version__
-from dp_powerflow.errors import DpPowerflowError
+from dp_powerflow.config import Config
+from dp_powerflow.errors import ConfigError, DpPowerflowError
 
 app = typer.Typer(
     name="dp-powerflow",
@@ -36,7 +37,7 @@ def main() -> None:
     try:
         app()
     except DpPowerflowError as error:
-        err.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        _say(f"error: {error}")
         sys.exit(2)
     except BrokenPipeError:
         sys.exit(1)
@@ -87,7 +88,7 @@ def inspect(
     err.print(marking, style="bold red")
     out.print(_two_columns({LABELS[key]: value for key, value in summary.items()}))
     for note in notes if isinstance(notes, tuple) else ():
-        err.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
+        _say(f"note: {note}")
 
 
 @app.command()
@@ -105,14 +106,112 @@ def certify(
     from dp_powerflow.config import read_config
     from dp_powerflow.report.certification import certify_config
 
-    with _progress("calibrating") as report:
-        result = certify_config(read_config(config), model, progress=report)
+    with _progress("calibrating") as (advance, _):
+        result = certify_config(read_config(config), model, progress=advance)
     if as_json:
         out.print_json(result.json_text)
         return
     err.print(result.marking, style="bold red")
     out.print(Markdown("\n".join(result.lines)))
-    err.print(f"written to {result.directory}", markup=False, highlight=False, soft_wrap=True)
+    _say(f"written to {result.directory}")
+
+
+@app.command()
+def init(
+    path: Annotated[Path, typer.Argument(help="File to write.")] = Path("release.toml"),
+) -> None:
+    """Write a commented example config.
+
+    Example: `dp-powerflow init release.toml`
+    """
+    from dp_powerflow.release.example import EXAMPLE
+
+    if path.exists():
+        raise ConfigError(f"{path} exists already; name another file")
+    path.write_text(EXAMPLE, encoding="utf-8")
+    _say(f"written: {path}; next: dp-powerflow plan {path}")
+
+
+@app.command()
+def plan(
+    config: Annotated[Path, typer.Argument(help="TOML file of a release.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """What a release would cost the customers, before anything is spent.
+
+    Example: `dp-powerflow plan release.toml`
+    """
+    from dp_powerflow.config import read_config
+    from dp_powerflow.report.plan_table import plan_config
+
+    shown = plan_config(read_config(config))
+    if as_json:
+        out.print_json(shown.json_text)
+        return
+    out.print(Markdown("\n".join(shown.lines)))
+
+
+@app.command()
+def release(
+    config: Annotated[Path, typer.Argument(help="TOML file of a release.")],
+    workers: Annotated[int | None, typer.Option(help="Processes; by default one per core.", min=1)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Make the release; run it again to finish one that was interrupted.
+
+    Example: `dp-powerflow release release.toml`
+    """
+    from dp_powerflow.config import read_config
+
+    _release(read_config(config), workers, as_json)
+
+
+@app.command()
+def ledger(
+    state: Annotated[Path, typer.Argument(help="Private state directory.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """What has been spent (PRIVATE).
+
+    Example: `dp-powerflow ledger private-state`
+    """
+    from dp_powerflow.report.ledger_table import show_ledger
+
+    shown = show_ledger(state)
+    if as_json:
+        out.print_json(shown.json_text)
+        return
+    out.print(Markdown("\n".join(shown.lines)))
+
+
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option("--out", help="Folder to make.")] = Path("demo-output"),
+) -> None:
+    """The whole job on the built-in IEEE 123 feeder and 1,000 simulated load points.
+
+    Example: `dp-powerflow demo --out demo-output`
+    """
+    from dp_powerflow.report.demo import closing_words, demo_config
+
+    config = demo_config(output)
+    _release(config, None, False)
+    out.print(Markdown(closing_words(config)))
+
+
+def _release(config: Config, workers: int | None, as_json: bool) -> None:
+    from dp_powerflow.release.pipeline import run_release
+
+    with _progress("release") as (advance, describe):
+        result = run_release(config, workers=workers, say=describe, progress=advance)
+    if as_json:
+        out.print_json(json.dumps({"release": str(result.path), "internal": str(result.internal)}))
+        return
+    _say(f"released: {result.path}")
+    _say(
+        f"INTERNAL: largest power mismatch before rounding {result.worst_mismatch:.1e} p.u.; network "
+        f"evidence {'supports' if result.evidence_met else 'does NOT support'} the policy; see {result.internal}"
+    )
 
 
 @app.command()
@@ -132,20 +231,32 @@ def experiment(
     """
     from dp_powerflow.experiments.run import run_experiment
 
-    with _progress("running") as report:
-        text, written = run_experiment(name, oedi, output, calibration_days, report)
+    with _progress("running") as (advance, _):
+        text, written = run_experiment(name, oedi, output, calibration_days, advance)
     out.print(text, markup=False, highlight=False, soft_wrap=True)
     for path in written:
-        err.print(f"written: {path}", markup=False, highlight=False, soft_wrap=True)
+        _say(f"written: {path}")
+
+
+def _say(text: str) -> None:
+    """One line on stderr, as it is."""
+    err.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
-def _progress(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on stderr; the callback takes what is done and what there is."""
+def _progress(title: str) -> Iterator[tuple[Callable[[int, int], None], Callable[[str], None]]]:
+    """A progress bar on stderr: a callback for how much is done of what there is, one for what it is."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+        def advance(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        def describe(text: str) -> None:
+            bar.reset(task, description=text, total=None)
+
+        yield advance, describe
 
 
 def _two_columns(values: dict[str, object]) -> Table:

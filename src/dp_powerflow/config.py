@@ -91,11 +91,11 @@ class NetworkSection(_Section):
 
     mode: Literal["true-network", "twin-network"]
     bound: Literal["paper", "full-support"] | None = None
-    x: Positive = 0.01
     epsilon: Positive
     delta: Probability
-    radius: Positive = 1e-7
+    radius: Positive
     calibration_days: Annotated[int, Field(ge=20)] = 1000
+    require_evidence: bool = True
 
     @model_validator(mode="after")
     def _names_its_bound(self) -> NetworkSection:
@@ -116,6 +116,9 @@ class ReleaseSection(_Section):
     epsilon_cap: Positive | None = None
     network_epsilon_cap: Positive | None = None
     network_delta_cap: Probability | None = None
+    continues_loads: str | None = None
+    continues_network: str | None = None
+    unrelated: str | None = None
     insecure_seed: int | None = None
 
 

@@ -1,8 +1,8 @@
 """Per-unit bases and the array types used everywhere.
 
 Quantities are in per unit unless their name says otherwise (`load_kw`, `v_pu`, `angle_deg`).
-The power base is per node: `base_mva` = 1 means 1 MVA on each node. A node of a feeder read from OpenDSS is one
-phase; a node of a balanced (pandapower) feeder stands for three, and its base is three times that per phase.
+The power base is per node: `base_mva` = 1 means 1 MVA on each node. A node of a feeder read from OpenDSS is
+one phase; a node of a balanced (pandapower) feeder stands for three, and its base is three times as large.
 """
 
 from __future__ import annotations

@@ -1,0 +1,73 @@
+"""The commented example that `dp-powerflow init` writes."""
+
+EXAMPLE = """\
+# A release of dp-powerflow. Everything here is declared PUBLIC: never tune it on the private data.
+# Paths are relative to this file.
+
+[feeder]
+source = "ieee123"            # ieee13, ieee123, an OpenDSS .dss file, a pandapower .json file, simbench:CODE
+# taps = "taps.csv"           # regulator taps, declared public; without it solved once at nominal load
+base_mva = 1.0                # power base per phase
+drop_islanded = false         # leave out nodes that no source feeds
+
+[loads]
+kind = "simulated"            # simulated | long | wide | opendss-shapes
+# path = "meters.parquet"     # where the readings are (long, wide: CSV or Parquet)
+# services = "services.csv"   # public list of customers and the load points they are behind
+# unit = "kWh per interval"   # kW | W | kWh per interval | Wh per interval
+# interval_label = "start"    # start | end
+# time_zone = "Europe/Berlin" # IANA name; days are cut in it
+# first_day = 2024-01-01
+# last_day = 2024-12-31
+# customer_column = "customer"
+# time_column = "time"
+# active_column = "active"
+# reactive_column = "reactive"
+step_minutes = 15
+load_points = 1000            # of simulated loads
+days = 120                    # of simulated loads
+seed = 0                      # of simulated loads
+
+[model]
+epsilon = 1.0                 # budget of the customers
+delta = 1e-5
+unit = "load-point"           # load-point (all days of a service) | load-point-day (the paper's)
+estimator = "structured"      # structured | plain
+private_classes = 0           # 0: public labels; 2 or more: found by private K-means, paid from the budget
+components = 1                # Gaussians per class (the closed-form certificate needs 1)
+use_scale = true              # loads relative to the public scale of their load point
+bounds = [0.01, 2.0]          # declared p_min, p_max, relative to the scale (or kW without one)
+variance_floor = 1e-2
+power_factor = 0.95           # declared public
+reactive_spread = 0.15        # full support: random part of q, as a share of the mean load
+reactive_correlation_minutes = 120.0
+
+[nodes]
+load_class = "residential"    # class of every node; without it the model's first
+scale = "nominal"             # a node's public scale is its nominal load
+scale_factor = 1.0
+# [nodes.class_of_load]
+# s76a = "commercial"
+
+[network]
+mode = "true-network"         # named explicitly; twin-network is not there yet
+bound = "full-support"        # full-support | paper
+radius = 1e-9                 # neighbours: changes of existing lines up to this Frobenius norm [p.u.]
+epsilon = 100.0               # policy for the whole corpus
+delta = 0.2
+calibration_days = 1000
+require_evidence = true       # refuse the release where the evidence does not support the policy
+
+[release]
+id = "demo-1"
+days = 28
+output = "release"
+state = "private-state"       # keys, ledger, internal reports: never publish this directory
+# epsilon_cap = 4.0           # over all releases from these customers; default: this release's epsilon
+# network_epsilon_cap = 400.0
+# network_delta_cap = 0.5
+# continues_loads = "loads-1" # these meter data are a new version of that account's
+# continues_network = "network-instance-1"
+# unrelated = "another town"  # why these data share nothing with those of other accounts
+# insecure_seed = 0           # demos and tests only: the result says so and is not a release
+"""

@@ -1,0 +1,119 @@
+"""One part of the corpus: draw the loads of its days, solve, check, round, write.
+
+A part is a pure function of the job and its number, so any process may make any part and a killed run makes
+the same bytes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+import numpy as np
+
+from dp_powerflow.corpus.schema import CorpusLayout
+from dp_powerflow.corpus.writer import CorpusWriter
+from dp_powerflow.errors import PowerFlowError
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.model.sample import LoadSampler
+from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.units import ComplexArray, FloatArray, IntArray, kw_to_pu
+
+SOLVER_TOLERANCE = 1e-12
+"""Voltages are solved to this mismatch [p.u.], or to the rounding floor of their rows."""
+ACCEPTED_MISMATCH = 1e-9
+"""A snapshot with a larger measured mismatch [p.u.] aborts the release."""
+
+
+@dataclass(frozen=True, eq=False)
+class PartJob:
+    """All that a worker needs; PRIVATE, it holds the network and the key.
+
+    Attributes
+    ----------
+    loaded : positions among `feeder.retained` of the nodes with a load of their own, those that are released.
+    order : secret random order in which they are released.
+    """
+
+    feeder: Feeder
+    sampler: LoadSampler
+    writer: CorpusWriter
+    loaded: IntArray
+    order: IntArray
+
+    def __repr__(self) -> str:
+        return "PartJob(PRIVATE)"
+
+
+def layout_of(sampler: LoadSampler, nodes: int) -> CorpusLayout:
+    """One part per block of the sampler."""
+    return CorpusLayout(
+        days=sampler.n_days, steps=sampler.model.n_steps, nodes=nodes, days_per_part=sampler.days_per_block
+    )
+
+
+def make_part(job: PartJob, solver: BatchSolver, part: int) -> float:
+    """Write one part; the largest power mismatch in it [p.u.]."""
+    block = job.sampler.block(part)
+    drawn = _per_unit(block.load_kw, job.feeder.base_mva) + 1j * _per_unit(
+        block.load_kvar, job.feeder.base_mva
+    )
+    nodes, days, steps = drawn.shape
+    load = np.zeros((days * steps, len(job.feeder.retained)), dtype=np.complex128)
+    load[:, job.loaded] = drawn.reshape(nodes, days * steps).T
+    solution = solver.solve(load)
+    worst = float(np.max(solution.mismatch, initial=0.0))
+    if solution.n_failed or not worst <= ACCEPTED_MISMATCH:
+        raise PowerFlowError(
+            "a snapshot of the release has no power-flow solution, so nothing was released; the spent budget "
+            "stays spent: lower nodes.scale_factor or the model's bounds and use a new release id"
+        )
+    v: ComplexArray = solution.v[:, job.loaded[job.order]].reshape(days, steps, nodes)
+    job.writer.write_part(part, v)
+    return worst
+
+
+def make_parts(job: PartJob, workers: int, progress: Callable[[int, int], None] | None) -> float:
+    """Write all missing parts; the largest power mismatch [p.u.] of those written now."""
+    missing = job.writer.missing_parts()
+    total, done = job.writer.layout.n_parts, job.writer.layout.n_parts - len(missing)
+    worst = 0.0
+    if workers <= 1 or len(missing) <= workers:
+        solver = BatchSolver(job.feeder, tolerance=SOLVER_TOLERANCE)
+        for part in missing:
+            worst = max(worst, make_part(job, solver, part))
+            done += 1
+            if progress is not None:
+                progress(done, total)
+        return worst
+    with ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (job,)) as pool:
+        running = {pool.submit(_work, part) for part in missing}
+        try:
+            for finished in as_completed(running):
+                worst = max(worst, finished.result())
+                done += 1
+                if progress is not None:
+                    progress(done, total)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return worst
+
+
+_worker: tuple[PartJob, BatchSolver] | None = None
+
+
+def _start_worker(job: PartJob) -> None:
+    global _worker
+    _worker = (job, BatchSolver(job.feeder, tolerance=SOLVER_TOLERANCE, threads=1))
+
+
+def _work(part: int) -> float:
+    assert _worker is not None
+    return make_part(*_worker, part)
+
+
+def _per_unit(power_kw: FloatArray, base_mva: float) -> FloatArray:
+    return kw_to_pu(power_kw, base_mva)

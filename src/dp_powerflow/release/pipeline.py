@@ -1,0 +1,219 @@
+"""Algorithm 1 as a product: plan → spend → fit → certify → sample → solve → write → publish.
+
+Everything random comes from the key in the private state directory, bound to the release, the model and the
+network, so a run that was killed at any moment resumes to the same bits and draws nothing twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dp_powerflow.certificate.evidence import Evidence
+from dp_powerflow.certificate.plain import plain
+from dp_powerflow.config import Config
+from dp_powerflow.corpus.writer import CorpusWriter
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.model.fit import WeakBudgetWarning, fit
+from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.model.sample import LoadSampler, draw_node_classes
+from dp_powerflow.privacy.ledger import Ledger
+from dp_powerflow.privacy.ledger_records import Account, Spend
+from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.release.assembly import (
+    NodePlan,
+    budget_of,
+    feeder_of,
+    fit_options_of,
+    history_of,
+    loaded_nodes,
+    node_plan,
+)
+from dp_powerflow.release.network import evidence_of
+from dp_powerflow.release.parts import PartJob, layout_of, make_parts
+from dp_powerflow.release.plan import Plan, loads_chunks, network_chunks, plan_release
+from dp_powerflow.release.publish import publish
+from dp_powerflow.units import IntArray
+
+MODEL_FILE = "model.json"
+REPORT_FILE = "report.json"
+POLICY_MET = "policy met"
+INTERNAL = "INTERNAL: computed from private data; not for publication"
+
+Report = Callable[[str], None]
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Charged:
+    """A release that the ledger has been charged for."""
+
+    plan: Plan
+    ledger: Ledger
+    loads: tuple[Account, Spend]
+    network: tuple[Account, Spend]
+
+
+@dataclass(frozen=True)
+class ReleaseResult:
+    """Where the release is, and what its owner may want to know (INTERNAL)."""
+
+    path: Path
+    model: LoadModel
+    evidence_met: bool
+    worst_mismatch: float
+    internal: Path
+
+
+def run_release(
+    config: Config,
+    *,
+    workers: int | None = None,
+    say: Report = lambda _: None,
+    progress: Progress | None = None,
+) -> ReleaseResult:
+    """Make the release, or finish one that was interrupted."""
+    state = PrivateState.open(config.release.state, insecure_seed=config.release.insecure_seed)
+    feeder = feeder_of(config)
+    loaded_nodes(feeder)
+    say("reading the meter data")
+    history = history_of(config, feeder)
+    charged = charge(config, state, feeder, history)
+    key = state.stream_key().bind("release", config.release.id)
+    say("fitting the load model")
+    model = fitted_model(config, state, history, charged.plan, key)
+    nodes = nodes_of(config, feeder, model, key)
+    say("network evidence (INTERNAL)")
+    report = network_report(config, state, feeder, model, nodes, progress)
+    met = bool(json.loads(report)[POLICY_MET])
+    if not met and config.network.require_evidence:
+        raise PrivacyError(
+            "the network evidence does not support the policy, so nothing was released; read "
+            f"{state.internal_directory(config.release.id) / REPORT_FILE}, then lower the radius or the "
+            "days, or set network.require_evidence = false under a new release id, which the manifest will say"
+        )
+    say("drawing loads and solving")
+    job = part_job(config, state, feeder, model, nodes, key)
+    worst = 0.0
+    if not job.writer.finished:
+        job.writer.prepare()
+        worst = make_parts(job, workers or len(os.sched_getaffinity(0)), progress)
+        publish(config, state, job.writer, model, charged.ledger, charged.loads, charged.network, report)
+    return ReleaseResult(job.writer.target, model, met, worst, state.internal_directory(config.release.id))
+
+
+def charge(config: Config, state: PrivateState, feeder: Feeder, history: LoadHistory) -> Charged:
+    """Plan, and record the spend of both accounts before anything is computed from the data."""
+    plan = plan_release(config, history)
+    ledger = Ledger.open(state)
+    loads = ledger.account(
+        state.identity("loads", loads_chunks(history)),
+        plan.loads_cap,
+        continues=config.release.continues_loads,
+        unrelated=config.release.unrelated,
+    )
+    network = ledger.account(
+        state.identity("network", network_chunks(feeder)),
+        plan.network_cap,
+        continues=config.release.continues_network,
+        unrelated=config.release.unrelated,
+    )
+    spends = ledger.spend_all(
+        config.release.id,
+        plan.request_sha256,
+        [(loads, plan.loads_cost), (network, plan.network_cost)],
+    )
+    return Charged(plan, ledger, (loads, spends[0]), (network, spends[1]))
+
+
+def fitted_model(
+    config: Config, state: PrivateState, history: LoadHistory, plan: Plan, key: StreamKey
+) -> LoadModel:
+    """The load model of the release: the one already fitted, or a fresh fit kept for the next attempt."""
+    stored = state.read_internal(config.release.id, MODEL_FILE)
+    if stored is not None:
+        return LoadModel.from_json(stored.decode())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", WeakBudgetWarning)  # the plan has said it already
+        model = fit(history, budget=budget_of(config), options=fit_options_of(config), key=key)
+    if model.costs != plan.queries:
+        raise PrivacyError("the fit asked other queries than were planned and paid; this is a bug, report it")
+    state.write_internal(config.release.id, MODEL_FILE, model.to_json().encode())
+    return model
+
+
+def nodes_of(config: Config, feeder: Feeder, model: LoadModel, key: StreamKey) -> NodePlan:
+    """Class and scale of the nodes; private classes are drawn from the released weights."""
+    drawn = None
+    if not model.public_labels:
+        drawn = draw_node_classes(model, len(loaded_nodes(feeder)[0]), key)
+    return node_plan(config, feeder, model, drawn)
+
+
+def network_report(
+    config: Config,
+    state: PrivateState,
+    feeder: Feeder,
+    model: LoadModel,
+    nodes: NodePlan,
+    progress: Progress | None,
+) -> bytes:
+    """The internal report that the manifest commits to: the one already made, or a fresh one."""
+    stored = state.read_internal(config.release.id, REPORT_FILE)
+    if stored is not None:
+        return stored
+    evidence = evidence_of(config, feeder, model, nodes, state.stream_key(), progress=progress, curves=False)
+    report = report_bytes(config, evidence)
+    state.write_internal(config.release.id, REPORT_FILE, report)
+    return report
+
+
+def report_bytes(config: Config, evidence: Evidence) -> bytes:
+    """The internal report as canonical JSON."""
+    content = {
+        "marking": INTERNAL,
+        "release": config.release.id,
+        POLICY_MET: evidence_meets_policy(config, evidence),
+        "evidence": plain(evidence),
+    }
+    return json.dumps(content, indent=1, sort_keys=True).encode() + b"\n"
+
+
+def evidence_meets_policy(config: Config, evidence: Evidence) -> bool:
+    """Whether the bound that the config names holds for the whole corpus within the policy."""
+    mode = "corrected" if config.network.bound == "paper" else "full-support"
+    row = next(row for row in evidence.rows if row.mode == mode)
+    epsilon, delta = row.corpus.epsilon, row.corpus.delta
+    return epsilon is not None and epsilon <= config.network.epsilon and delta <= config.network.delta
+
+
+def part_job(
+    config: Config, state: PrivateState, feeder: Feeder, model: LoadModel, nodes: NodePlan, key: StreamKey
+) -> PartJob:
+    """The job of the workers; its streams are bound to the release, the model and the network."""
+    bound = key.bind("network", state.identity("network", network_chunks(feeder)))
+    sampler = LoadSampler(
+        model,
+        nodes.classes,
+        bound,
+        config.release.days,
+        scale_kw=nodes.scale_kw if model.scaled else None,
+        truncated=config.network.bound == "paper",
+    )
+    layout = layout_of(sampler, len(nodes.nodes))
+    writer = CorpusWriter(config.release.output, layout, config.release.id)
+    return PartJob(feeder, sampler, writer, nodes.nodes, secret_order(bound, len(nodes.nodes)))
+
+
+def secret_order(key: StreamKey, count: int) -> IntArray:
+    """A uniformly random order of the nodes, from the secret."""
+    return np.asarray(key.stream("order of the nodes").generator.permutation(count), dtype=np.int64)

@@ -1,0 +1,132 @@
+"""What a release would cost, before anything is spent, from public quantities only."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dp_powerflow import __version__
+from dp_powerflow.config import Config
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.model.fit import WeakBudgetWarning, fit
+from dp_powerflow.privacy.accounting import rho_to_epsilon, total_rho
+from dp_powerflow.privacy.budget import QueryCost
+from dp_powerflow.privacy.ledger_kinds import InstanceCap, InstanceCost, LoadsCap, LoadsCost
+from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.release.assembly import budget_of, fit_options_of
+from dp_powerflow.units import FloatArray
+
+_NOT_PART_OF_THE_REQUEST = {
+    "release": {"output", "state", "epsilon_cap", "network_epsilon_cap", "network_delta_cap"},
+    "feeder": {"source", "taps"},
+    "loads": {"path", "services"},
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The cost of a release.
+
+    Attributes
+    ----------
+    queries : every query of the fit, with its sensitivity, noise scale and cost.
+    epsilon, delta, rho : what they add up to.
+    loads_cost, loads_cap, network_cost, network_cap : what the ledger is asked.
+    request_sha256 : hash of everything public that decides the outcome.
+    notes : public remarks, such as a budget too small to be useful.
+    """
+
+    queries: tuple[QueryCost, ...]
+    rho: float
+    epsilon: float
+    delta: float
+    loads_cost: LoadsCost
+    loads_cap: LoadsCap
+    network_cost: InstanceCost
+    network_cap: InstanceCap
+    request_sha256: str
+    notes: tuple[str, ...]
+
+
+def plan_release(config: Config, history: LoadHistory) -> Plan:
+    """Plan from the public facts of the history: its size, labels and scales; no reading is looked at.
+
+    Costs do not depend on the data, so they are read off a fit of a placeholder of the same public size.
+    """
+    queries, notes = _planned_queries(config, history)
+    rho = total_rho(queries)
+    section = config.network
+    unit = neighbours_in_words(config)
+    loads_cap = LoadsCap(
+        config.release.epsilon_cap or config.model.epsilon, config.model.delta, budget_of(config).unit
+    )
+    network_cap = InstanceCap(
+        config.release.network_epsilon_cap or section.epsilon,
+        config.release.network_delta_cap or section.delta,
+        unit,
+    )
+    return Plan(
+        queries=queries,
+        rho=rho,
+        epsilon=rho_to_epsilon(rho, config.model.delta),
+        delta=config.model.delta,
+        loads_cost=LoadsCost.of(queries),
+        loads_cap=loads_cap,
+        network_cost=InstanceCost(section.epsilon, section.delta, unit),
+        network_cap=network_cap,
+        request_sha256=_request(config, queries),
+        notes=notes,
+    )
+
+
+def neighbours_in_words(config: Config) -> str:
+    """The neighbours of the network policy; constants only."""
+    return f"changes of existing lines with Frobenius norm of at most r = {config.network.radius:g} p.u."
+
+
+def network_chunks(feeder: Feeder) -> Iterator[bytes]:
+    """The bytes that identify a network, for a keyed hash."""
+    yield repr((feeder.nodes, feeder.base_mva)).encode()
+    for array in (feeder.y.data, feeder.y.indices, feeder.y.indptr, feeder.v_slack):
+        yield np.ascontiguousarray(array).tobytes()
+
+
+def loads_chunks(history: LoadHistory) -> Iterator[bytes]:
+    """The bytes that identify meter data, for a keyed hash."""
+    yield repr((history.load_points, history.days, history.step_minutes, history.class_label)).encode()
+    for row in history.load_kw:
+        yield np.ascontiguousarray(row).tobytes()
+    for row in history.load_kvar if history.load_kvar is not None else ():
+        yield np.ascontiguousarray(row).tobytes()
+
+
+def _planned_queries(config: Config, history: LoadHistory) -> tuple[tuple[QueryCost, ...], tuple[str, ...]]:
+    options = fit_options_of(config)
+    low, high = config.model.bounds
+    middle = np.sqrt(low * high)
+    scale: FloatArray = np.ones(history.n_load_points)
+    if config.model.use_scale and history.scale_kw is not None:
+        scale = history.scale_kw
+    shape = (history.n_load_points, history.n_days, history.n_steps)
+    blank = replace(
+        history,
+        load_kw=np.broadcast_to(middle * scale[:, None, None], shape).copy(),
+        load_kvar=None if history.load_kvar is None else np.zeros(shape),
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", WeakBudgetWarning)
+        model = fit(blank, budget=budget_of(config), options=options, key=StreamKey.from_insecure_seed(0))
+    notes = tuple(str(w.message) for w in caught if issubclass(w.category, WeakBudgetWarning))
+    return model.costs, notes
+
+
+def _request(config: Config, queries: tuple[QueryCost, ...]) -> str:
+    public = config.model_dump(mode="json", exclude=_NOT_PART_OF_THE_REQUEST)
+    content = {"config": public, "queries": [cost.to_dict() for cost in queries], "version": __version__}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

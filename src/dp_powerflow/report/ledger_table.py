@@ -1,0 +1,58 @@
+"""`ledger`: what every account has spent. PRIVATE like the ledger."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from dp_powerflow.privacy.ledger import Ledger
+from dp_powerflow.privacy.ledger_kinds import to_plain
+from dp_powerflow.privacy.ledger_records import AccountSummary
+from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.report.shown import Shown
+
+
+def show_ledger(state: Path) -> Shown:
+    """All accounts with their spends, after checking the whole ledger."""
+    summary = Ledger.open(PrivateState.inspect(state), create=False).summary()
+    lines = ["The ledger was made with an insecure seed: a demo or a test." if summary.insecure_seed else ""]
+    for account in summary.accounts:
+        lines += _lines(account)
+    if not summary.accounts:
+        lines.append("Nothing has been spent.")
+    content = {
+        "insecure_seed": summary.insecure_seed,
+        "entries": summary.entries,
+        "accounts": [
+            {
+                "name": account.name,
+                "kind": str(account.kind),
+                "cap": to_plain(account.cap),
+                "spent": account.balance.spent,
+                "left": account.balance.left,
+                "spends": [{"release": s.release_id, "at": s.at, **to_plain(s.cost)} for s in account.spends],
+            }
+            for account in summary.accounts
+        ],
+    }
+    return Shown(lines, json.dumps(content))
+
+
+def _lines(account: AccountSummary) -> list[str]:
+    promise, left = account.balance.promise, account.balance.available
+    return [
+        f"**{account.name}** ({account.kind}; {promise.definition}), unit: {promise.unit}",
+        "",
+        f"spent ε = {promise.epsilon:.4g} at δ = {promise.delta:.3g}; left ε = {left.epsilon:.4g} "
+        f"at δ = {left.delta:.3g}",
+        "",
+        "| release | when (UTC) | amount |",
+        "|---|---|---|",
+        *(
+            f"| {spend.release_id} | {spend.at} | "
+            + ", ".join(f"{name} {float(value):.4g}" for name, value in spend.cost.amounts().items())
+            + " |"
+            for spend in account.spends
+        ),
+        "",
+    ]

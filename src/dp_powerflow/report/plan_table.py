@@ -1,0 +1,87 @@
+"""`plan`: what a release would cost, from public quantities only."""
+
+from __future__ import annotations
+
+import json
+
+from dp_powerflow.config import Config
+from dp_powerflow.privacy.ledger import Ledger
+from dp_powerflow.privacy.ledger_records import Preview
+from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.release.assembly import feeder_of, history_of
+from dp_powerflow.release.plan import Plan, loads_chunks, network_chunks, plan_release
+from dp_powerflow.report.shown import Shown
+
+
+def plan_config(config: Config) -> Shown:
+    """Plan a release; the ledger is looked at, nothing is recorded."""
+    feeder = feeder_of(config)
+    history = history_of(config, feeder)
+    plan = plan_release(config, history)
+    state = PrivateState.open(config.release.state, insecure_seed=config.release.insecure_seed)
+    ledger = Ledger.open(state)
+    loads = ledger.preview(
+        state.identity("loads", loads_chunks(history)),
+        plan.loads_cap,
+        plan.loads_cost,
+        continues=config.release.continues_loads,
+        release_id=config.release.id,
+    )
+    network = ledger.preview(
+        state.identity("network", network_chunks(feeder)),
+        plan.network_cap,
+        plan.network_cost,
+        continues=config.release.continues_network,
+        release_id=config.release.id,
+    )
+    return Shown(_lines(config, plan, loads, network), _json(plan, loads, network))
+
+
+def _lines(config: Config, plan: Plan, loads: Preview, network: Preview) -> list[str]:
+    return [
+        f"Release **{config.release.id}**: {config.release.days} days, network mode {config.network.mode} "
+        f"({config.network.bound}).",
+        "",
+        f"Customers: ε = {plan.epsilon:.4g} at δ = {plan.delta:g} (ρ = {plan.rho:.4g}), unit "
+        f"{plan.loads_cap.unit}, replace-one. " + _after(loads),
+        "",
+        "| query | cohort | dimension | sensitivity | noise σ | unit | ρ |",
+        "|---|---|---|---|---|---|---|",
+        *(
+            f"| {q.query} | {q.cohort or 'all'} | {q.dimension} | {q.sensitivity:.4g} | {q.noise_std:.4g} | "
+            f"{q.natural_unit} | {q.rho:.3g} |"
+            for q in plan.queries
+        ),
+        "",
+        f"Network policy (per-instance, not differential privacy): ε* = {config.network.epsilon:g}, "
+        f"δ* = {config.network.delta:g} for {plan.network_cap.unit} " + _after(network),
+        "",
+        "What the network evidence says of this policy is INTERNAL and needs the fitted model: run "
+        "`dp-powerflow certify` after the fit; `release` refuses where the policy is not supported.",
+        *(f"- note: {note}" for note in plan.notes),
+    ]
+
+
+def _after(preview: Preview) -> str:
+    if preview.already_charged:
+        return "This release was charged already; running it again costs nothing more."
+    left = preview.after.available
+    if not preview.affordable:
+        have = preview.before.available
+        return f"**Not affordable**: ε = {have.epsilon:.4g} is left."
+    return f"Left afterwards: ε = {left.epsilon:.4g} at δ = {left.delta:.3g}."
+
+
+def _json(plan: Plan, loads: Preview, network: Preview) -> str:
+    content = {
+        "epsilon": plan.epsilon,
+        "delta": plan.delta,
+        "rho": plan.rho,
+        "unit": str(plan.loads_cap.unit),
+        "queries": [query.to_dict() for query in plan.queries],
+        "loads": {"affordable": loads.affordable, "left": loads.after.left},
+        "network": {"affordable": network.affordable, "left": network.after.left},
+        "request_sha256": plan.request_sha256,
+        "notes": list(plan.notes),
+    }
+    return json.dumps(content)
