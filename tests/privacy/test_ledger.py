@@ -123,6 +123,16 @@ def test_ten_tenths_fit_although_their_floating_point_sum_is_above_one(ledger: L
         ledger.spend(account, "r10", REQUEST, InstanceCost(1e-9, 0.0, LINE))
 
 
+def test_a_full_account_takes_nothing_beyond_rounding(ledger: Ledger, dataset: str) -> None:
+    account = ledger.account(dataset, InstanceCap(1.0, 0.0, LINE))
+    ledger.spend(account, "r1", REQUEST, InstanceCost(1.0, 0.0, LINE))
+    with pytest.raises(PrivacyError, match="nothing was spent"):
+        ledger.spend(account, "r2", REQUEST, InstanceCost(1.1e-12, 0.0, LINE))
+    ledger.spend(account, "r3", REQUEST, InstanceCost(6e-13, 0.0, LINE))
+    with pytest.raises(PrivacyError, match="nothing was spent"):  # rounding is granted once, not per spend
+        ledger.spend(account, "r4", REQUEST, InstanceCost(6e-13, 0.0, LINE))
+
+
 @given(
     cap=st.floats(1e-6, 1e3),
     shares=st.lists(st.floats(1e-9, 1.0), min_size=1, max_size=30),
