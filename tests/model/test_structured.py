@@ -111,7 +111,7 @@ def test_without_noise_worth_mentioning_the_model_is_recovered() -> None:
     steps = 24
     t = np.arange(steps) / steps
     mean = 0.5 * np.cos(2 * np.pi * t)
-    profile = 1 + 0.5 * np.sin(2 * np.pi * t)
+    profile = 1 + 0.3 * np.sin(2 * np.pi * t)
     level = 0.6 * rng.standard_normal((4000, 1, 1))
     slope = 0.4 * (rng.standard_normal((4000, 1, 1)) + level) * np.cos(np.pi * (t + 0.5 / steps))
     days = mean + level + slope + 0.3 * profile * rng.standard_normal((4000, 3, steps))

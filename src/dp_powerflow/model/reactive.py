@@ -190,7 +190,7 @@ def _spectra(
     logs = session.ask(
         "reactive log band energies",
         [
-            pair.contributions(_after(residual, log_energy_contribution(plan, zero, flat)))
+            pair.contributions(_after(residual, log_energy_contribution(plan, zero)))
             for pair, residual in zip(pairs, residuals, strict=True)
         ],
         dimension=bands,

@@ -5,8 +5,8 @@ varies over the day, and coefficients c of the cosine basis B. Their covariance 
 bands on the diagonal, with full correlations among the K lowest frequencies. Few numbers, so little noise
 on each.
 
-Round 1 (a fifth of the budget) finds the scale of things: the mean on 8 coefficients, the profile, and the
-log energy of every band. Round 2 uses them to re-centre and whiten, so that its clip radii are public
+Round 1 (a fifth of the budget) finds the scale of things: the mean on 8 coefficients, the log energy of
+every band, the profile, and how heavy the tail of the energies is. Round 2 uses them to re-centre and whiten, so that its clip radii are public
 constants of order one whatever the data are: the mean on 16 coefficients, the energy of every band, and the
 K × K second moment clipped in Frobenius norm per record. The rest is free post-processing.
 
@@ -38,6 +38,9 @@ from dp_powerflow.model.structured_plan import (
     PRIOR_PROFILE_STD,
     PRIOR_TAIL,
     PRIOR_WHITENED_STD,
+    PROFILE_CAP,
+    PROFILE_MEAN_WEIGHT,
+    PROFILE_MIN_LEVEL,
     PROFILE_RADIUS,
     ROUND_1,
     ROUND_1_SHARES,
@@ -141,27 +144,33 @@ def coarse_mean_contribution(plan: StructuredPlan) -> Callable[[FloatArray], Flo
     return contribution
 
 
-def profile_contribution(plan: StructuredPlan) -> Callable[[FloatArray], FloatArray]:
-    """Smooth terms of a record's high-pass variance over the day, relative to its own mean; BALL."""
+def profile_contribution(plan: StructuredPlan, width: FloatArray) -> Callable[[FloatArray], FloatArray]:
+    """Smooth terms of a record's high-pass variance over the day, whitened; BALL.
+
+    Entry 0 is its mean variance, weighted down, the others its course. A record's variance counts up to
+    `PROFILE_CAP` times the expected one, so that restless records weigh more, as they do in the covariance,
+    but not without limit.
+    """
+    weight = np.concatenate([[PROFILE_MEAN_WEIGHT], np.ones(plan.profile_terms)])
+    high = plan.n_steps - plan.high_pass
 
     def contribution(days: FloatArray) -> FloatArray:
-        coefficients = to_coefficients(days)
+        coefficients = to_coefficients(days) / width
         coefficients[..., : plan.high_pass] = 0.0
-        variance = (from_coefficients(coefficients) ** 2).mean(axis=1)
-        relative = variance / np.maximum(variance.mean(axis=-1, keepdims=True), _TINY)
-        return to_coefficients(relative)[:, 1 : plan.profile_terms + 1]
+        variance = (from_coefficients(coefficients) ** 2).mean(axis=1) / high
+        capped = variance / np.maximum(variance.mean(axis=-1, keepdims=True) / PROFILE_CAP, 1.0)
+        terms: FloatArray = to_coefficients(capped)[:, : plan.profile_terms + 1] * weight
+        return terms
 
     return contribution
 
 
-def log_energy_contribution(
-    plan: StructuredPlan, mean: FloatArray, scale: FloatArray
-) -> Callable[[FloatArray], FloatArray]:
+def log_energy_contribution(plan: StructuredPlan, mean: FloatArray) -> Callable[[FloatArray], FloatArray]:
     """Log energy of a record in each band, around the public prior; BALL."""
     prior = prior_log_energy(plan.edges)
 
     def contribution(days: FloatArray) -> FloatArray:
-        energy = (to_coefficients((days - mean) / scale) ** 2).mean(axis=1)
+        energy = (to_coefficients(days - mean) ** 2).mean(axis=1)
         deviation: FloatArray = np.log(np.maximum(band_means(energy, plan.edges), _TINY)) - prior
         return deviation
 
@@ -189,23 +198,9 @@ def _round_1(groups: Sequence[Records], plan: StructuredPlan, session: QuerySess
     mean_variances = [prior * variance / (prior + variance) for variance in noise]
 
     averages, noise = _ask(
-        "spread profile, round 1",
-        groups,
-        [profile_contribution(plan)] * len(groups),
-        session,
-        dimension=plan.profile_terms,
-        radius=PROFILE_RADIUS,
-        region=Region.BALL,
-        rho=budget["profile"],
-    )
-    scales = [
-        _profile(average, variance, plan.n_steps) for average, variance in zip(averages, noise, strict=True)
-    ]
-
-    averages, noise = _ask(
         "log band energies, round 1",
         groups,
-        [log_energy_contribution(plan, *frame) for frame in zip(means, scales, strict=True)],
+        [log_energy_contribution(plan, mean) for mean in means],
         session,
         dimension=len(plan.edges) - 1,
         radius=plan.radius_energy,
@@ -217,6 +212,20 @@ def _round_1(groups: Sequence[Records], plan: StructuredPlan, session: QuerySess
         whitening_widths(average, variance, plan) for average, variance in zip(averages, noise, strict=True)
     ]
     errors = [PRIOR_LOG_ENERGY_STD**2 * v / (PRIOR_LOG_ENERGY_STD**2 + v) for v in noise]
+
+    averages, noise = _ask(
+        "spread profile, round 1",
+        groups,
+        [profile_contribution(plan, width) for width in widths],
+        session,
+        dimension=plan.profile_terms + 1,
+        radius=PROFILE_RADIUS,
+        region=Region.BALL,
+        rho=budget["profile"],
+    )
+    scales = [
+        _profile(average, variance, plan.n_steps) for average, variance in zip(averages, noise, strict=True)
+    ]
     return [Frame(*parts) for parts in zip(means, mean_variances, scales, widths, errors, strict=True)]
 
 
@@ -258,10 +267,12 @@ def _tail(
 
 
 def _profile(terms: FloatArray, noise_variance: float, n_steps: int) -> FloatArray:
-    """Spread profile s (T,) from the noisy smooth terms of the relative variance."""
-    prior = PRIOR_PROFILE_STD**2 / np.arange(1, terms.size + 1)
-    shrunk = _shrink(terms, np.full_like(prior, noise_variance), prior)
-    shrunk *= _signal_share(float(np.sum(terms**2)), terms.size * noise_variance)
+    """Spread profile s (T,) from the noisy mean and smooth terms of the variance."""
+    level = max(float(terms[0]) / PROFILE_MEAN_WEIGHT, PROFILE_MIN_LEVEL)
+    relative_terms, variance = terms[1:] / level, noise_variance / level**2
+    prior = PRIOR_PROFILE_STD**2 / np.arange(1, terms.size)
+    shrunk = _shrink(relative_terms, np.full_like(prior, variance), prior)
+    shrunk *= _signal_share(float(np.sum(relative_terms**2)), shrunk.size * variance)
     relative = 1 + from_coefficients(np.concatenate([[0.0], shrunk]), n_steps)
     profile: FloatArray = np.sqrt(np.clip(relative, *PROFILE_RANGE))
     return profile

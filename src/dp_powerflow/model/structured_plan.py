@@ -15,7 +15,10 @@ from dp_powerflow.model.basis import band_edges
 from dp_powerflow.units import FloatArray
 
 PROFILE_TERMS = 6
-PROFILE_RADIUS = 1.0
+PROFILE_CAP = 3.0  # a record's residual variance counts up to this many times the expected one
+PROFILE_MEAN_WEIGHT = 0.25  # of the mean variance beside its smooth terms; it is needed less precisely
+PROFILE_MIN_LEVEL = 0.3  # the released mean variance is taken to be at least this
+PROFILE_RADIUS = 1.2
 PRIOR_PROFILE_STD = 0.4
 PRIOR_LOG_ENERGY_STD = 1.0
 PRIOR_WHITENED_STD = 0.5  # of the log of a band's whitened energy, besides the noise of round 1
