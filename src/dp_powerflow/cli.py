@@ -210,7 +210,8 @@ def _release(config: Config, workers: int | None, as_json: bool) -> None:
     _say(f"released: {result.path}")
     _say(
         f"INTERNAL: largest power mismatch before rounding {result.worst_mismatch:.1e} p.u.; network "
-        f"evidence {'supports' if result.evidence_met else 'does NOT support'} the policy; see {result.internal}"
+        f"evidence {'supports' if result.evidence_met else 'does NOT support'} the policy; "
+        f"see {result.internal}"
     )
 
 

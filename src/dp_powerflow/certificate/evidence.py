@@ -59,7 +59,7 @@ class Policy:
     Attributes
     ----------
     radius : r [p.u.]
-    epsilon, delta : target for the whole corpus; δ of one day's tail is δ/days.
+    epsilon, delta : target for the whole corpus.
     days : days of the corpus.
     calibration_days : N_cal.
     """
@@ -207,7 +207,7 @@ def collect_evidence(
 def _row(
     mode: Mode, evaluate: Evaluate, law: NodeLaw, operating: OperatingSet, facts: NetworkFacts, policy: Policy
 ) -> Row:
-    delta = policy.delta / policy.days
+    delta = _tail_share(policy, operating)
     day = evaluate(facts, law, operating, policy.radius, delta)
     return Row(
         mode=mode,
@@ -216,6 +216,16 @@ def _row(
         corpus=over_days(day, policy.days),
         largest_r=largest_radius(evaluate, facts, law, operating, policy.epsilon / policy.days, delta),
     )
+
+
+def _tail_share(policy: Policy, operating: OperatingSet) -> float:
+    """δ of one day's tail: half of what the operating set leaves of the policy's δ per day.
+
+    The other half is for loads that leave the margins. Where the operating set leaves nothing, the bound is
+    evaluated all the same, and its total says by how much it passes the policy.
+    """
+    per_day = policy.delta / policy.days
+    return (per_day - operating.delta if per_day > operating.delta else per_day) / 2.0
 
 
 def _curves(

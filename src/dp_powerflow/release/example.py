@@ -45,14 +45,14 @@ reactive_correlation_minutes = 120.0
 [nodes]
 load_class = "residential"    # class of every node; without it the model's first
 scale = "nominal"             # a node's public scale is its nominal load
-scale_factor = 1.0
+scale_factor = 6.0            # public: how many times the model's relative load a node draws
 # [nodes.class_of_load]
 # s76a = "commercial"
 
 [network]
 mode = "true-network"         # named explicitly; twin-network is not there yet
 bound = "full-support"        # full-support | paper
-radius = 1e-9                 # neighbours: changes of existing lines up to this Frobenius norm [p.u.]
+radius = 1e-12                # neighbours: changes of existing lines up to this Frobenius norm [p.u.]
 epsilon = 100.0               # policy for the whole corpus
 delta = 0.2
 calibration_days = 1000

@@ -99,7 +99,7 @@ def run_release(
         raise PrivacyError(
             "the network evidence does not support the policy, so nothing was released; read "
             f"{state.internal_directory(config.release.id) / REPORT_FILE}, then lower the radius or the "
-            "days, or set network.require_evidence = false under a new release id, which the manifest will say"
+            "days, or set network.require_evidence = false under a new release id (the manifest says so)"
         )
     say("drawing loads and solving")
     job = part_job(config, state, feeder, model, nodes, key)
