@@ -22,9 +22,8 @@ from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray, kw_to_pu
 
 SOLVER_TOLERANCE = 1e-12
-"""Voltages are solved to this mismatch [p.u.], or to the rounding floor of their rows."""
-ACCEPTED_MISMATCH = 1e-9
-"""A snapshot with a larger measured mismatch [p.u.] aborts the release."""
+"""Voltages are solved to this mismatch [p.u.], or to the rounding floor of their rows: a switch of 1e8 p.u.
+between two loaded nodes leaves 1e-8. A snapshot that does not get there aborts the release."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +64,7 @@ def make_part(job: PartJob, solver: BatchSolver, part: int) -> float:
     load[:, job.loaded] = drawn.reshape(nodes, days * steps).T
     solution = solver.solve(load)
     worst = float(np.max(solution.mismatch, initial=0.0))
-    if solution.n_failed or not worst <= ACCEPTED_MISMATCH:
+    if solution.n_failed:
         raise PowerFlowError(
             "a snapshot of the release has no power-flow solution, so nothing was released; the spent budget "
             "stays spent: lower nodes.scale_factor or the model's bounds and use a new release id"

@@ -35,7 +35,8 @@ class Plan:
 
     Attributes
     ----------
-    queries : every query of the fit, with its sensitivity, noise scale and cost.
+    queries : every query of the fit, with its sensitivity, noise scale and cost; of second-round queries a
+        typical scale.
     epsilon, delta, rho : what they add up to.
     loads_cost, loads_cap, network_cost, network_cap : what the ledger is asked.
     request_sha256 : hash of everything public that decides the outcome.
@@ -57,7 +58,9 @@ class Plan:
 def plan_release(config: Config, history: LoadHistory) -> Plan:
     """Plan from the public facts of the history: its size, labels and scales; no reading is looked at.
 
-    Costs do not depend on the data, so they are read off a fit of a placeholder of the same public size.
+    The queries are read off a fit of a placeholder of the same public size. Which queries are asked and what
+    they cost in ρ is public; the natural scale of second-round queries follows the released answers of the first
+    round, so those scales are typical ones. The ledger is charged all that the budget allows.
     """
     queries, notes = _planned_queries(config, history)
     rho = total_rho(queries)
@@ -76,7 +79,7 @@ def plan_release(config: Config, history: LoadHistory) -> Plan:
         rho=rho,
         epsilon=rho_to_epsilon(rho, config.model.delta),
         delta=config.model.delta,
-        loads_cost=LoadsCost.of(queries),
+        loads_cost=LoadsCost.reserve(budget_of(config)),
         loads_cap=loads_cap,
         network_cost=InstanceCost(section.epsilon, section.delta, unit),
         network_cap=network_cap,
