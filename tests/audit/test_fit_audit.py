@@ -9,7 +9,6 @@ import pytest
 from test_epsilon_audit import epsilon_lower_bound
 
 from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.model.estimators import Plain
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.fit_options import FitOptions
 from dp_powerflow.privacy import contributions
@@ -17,10 +16,10 @@ from dp_powerflow.privacy.accounting import rho_to_epsilon
 from dp_powerflow.privacy.budget import PrivacyBudget
 from dp_powerflow.privacy.random import StreamKey
 
-RUNS = 600
+RUNS = 400
 DELTA = 0.05
 BUDGET = PrivacyBudget(3.0, 1e-3)
-OPTIONS = FitOptions(bounds=(0.1, 10.0), estimator=Plain())
+OPTIONS = FitOptions(bounds=(0.1, 10.0))
 
 
 def history(last_kw: float) -> LoadHistory:

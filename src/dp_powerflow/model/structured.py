@@ -6,9 +6,10 @@ bands on the diagonal, with full correlations among the K lowest frequencies. Fe
 on each.
 
 Round 1 (a fifth of the budget) finds the scale of things: the mean on 8 coefficients, the log energy of
-every band, the profile, and how heavy the tail of the energies is. Round 2 uses them to re-centre and whiten, so that its clip radii are public
-constants of order one whatever the data are: the mean on 16 coefficients, the energy of every band, and the
-K × K second moment clipped in Frobenius norm per record. The rest is free post-processing.
+every band, the profile, and how heavy the tail of the energies is. Round 2 uses them to re-centre and
+whiten, so that its clip radii are public constants of order one whatever the data are: the mean on 16
+coefficients, the energy of every band, and the K × K second moment clipped in Frobenius norm per record.
+The rest is free post-processing.
 
 A contribution is an average over the record's own days, so a record with many days is clipped as a whole
 and one with one day the same way. Each depends on that record and on values released before; sensitivities
