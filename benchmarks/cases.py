@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -71,7 +71,8 @@ def tree_feeder(tree: Tree, name: str) -> Feeder:
     y = sp.csc_array((np.concatenate([y_branch, y_branch, -y_branch, -y_branch]), (rows, cols)))
     names = (*(f"b{k}.1" for k in range(1, n + 1)), "emf(b0).1")
     loads = tuple(
-        Load(f"l{k}", ((k, GROUND),), float(s.real), float(s.imag), "wye") for k, s in enumerate(tree.load_kva)
+        Load(f"l{k}", ((k, GROUND),), float(s.real), float(s.imag), "wye")
+        for k, s in enumerate(tree.load_kva)
     )
     lines = tuple(
         Line(f"line{k}", (int(parent[k]), k), y_branch[k] * np.array([[1, -1], [-1, 1]]), None, False)
@@ -93,7 +94,9 @@ def tree_feeder(tree: Tree, name: str) -> Feeder:
 
 
 def open_case(case: str) -> Feeder:
-    """Feeder of a case: ieee123, simbench, radial1000, radial3000."""
+    """Feeder of a case: ieee123, ieee123-neutral, simbench, radial1000, radial3000."""
+    if case == "ieee123-neutral":
+        return three_phase_case()[0]
     if case.startswith("radial"):
         return tree_feeder(radial_tree(int(case.removeprefix("radial"))), case)
     if case == "simbench":
@@ -113,3 +116,121 @@ def nodal_load(feeder: Feeder, factors: FloatArray) -> ComplexArray:
     """Complex (snapshot, retained) load drawn [p.u.]."""
     shares = sp.csr_array(feeder.load_shares)[feeder.retained]
     return np.ascontiguousarray((shares @ (factors * feeder.nominal_load).T).T)
+
+
+@dataclass(frozen=True, eq=False)
+class Branches:
+    """A feeder as series branches and shunts, for tools that take no admittance matrix.
+
+    Buses have one phase (balanced cases) or three. Per unit of 1 MVA and 10 kV on every phase.
+
+    Attributes
+    ----------
+    ends : (branch, 2) buses.
+    z : complex (branch, phase, phase) series impedance [p.u.].
+    shunt : complex (bus, phase) admittance to ground [p.u.].
+    place : (retained, 2) bus and phase of each retained node.
+    turn : complex (retained,) factor from the voltage of this model to that of the feeder.
+    """
+
+    ends: IntArray
+    z: ComplexArray
+    shunt: ComplexArray
+    source: int
+    v_source: complex
+    place: IntArray
+    turn: ComplexArray
+
+    @property
+    def n_bus(self) -> int:
+        return len(self.shunt)
+
+
+KV = 10.0
+Z_BASE = KV**2
+"""Impedance base [Ω] of the rewritten feeders: 10 kV to neutral and 1 MVA on each phase."""
+
+
+def balanced_branches(feeder: Feeder) -> Branches:
+    """Branches of a one-phase feeder, read off its Y once transformer shifts are turned away."""
+    turn = np.exp(1j * np.deg2rad(feeder.nominal_angle_deg - feeder.nominal_angle_deg[feeder.slack[0]]))
+    y = sp.diags_array(np.conj(turn)) @ sp.csr_array(feeder.y) @ sp.diags_array(turn)
+    if abs(y - y.T).max() > 1e-9 * abs(y).max():
+        raise ValueError("only feeders that are symmetric up to vector groups can be rewritten")
+    upper = sp.coo_array(sp.triu(y, 1))
+    ends = np.stack(upper.coords, axis=1)
+    shunt = np.asarray(y.sum(axis=1)).ravel()
+    source = int(feeder.slack[0])
+    place = np.stack([feeder.retained, np.zeros_like(feeder.retained)], axis=1)
+    return Branches(
+        ends,
+        (-1.0 / upper.data)[:, None, None],
+        shunt[:, None],
+        source,
+        complex(feeder.v_slack[0]),
+        place,
+        turn[feeder.retained],
+    )
+
+
+def three_phase_case() -> tuple[Feeder, Branches]:
+    """IEEE 123 as far as power-grid-model can hold it, and its branches.
+
+    Neutral taps (one tap per phase is not possible there), no floating delta secondary, shunts of a phase to
+    ground only. Single-phase laterals get the missing phases as unloaded dummies, which changes nothing.
+    """
+    declared = open_feeder("ieee123")
+    feeder = open_feeder("ieee123", taps=[replace(tap, ratio=1.0) for tap in declared.taps])
+    kept = [k for k, name in enumerate(feeder.nodes) if not name.startswith("610.")]
+    names = [feeder.nodes[k] for k in kept]
+    y = feeder.y.toarray()[np.ix_(kept, kept)]
+    buses = sorted({name.rsplit(".", 1)[0] for name in names})
+    bus_of = np.array([buses.index(name.rsplit(".", 1)[0]) for name in names])
+    phase_of = np.array([int(name.rsplit(".", 1)[1]) - 1 for name in names])
+    series, ends, z = np.zeros_like(y), [], []
+    for a, b in sorted({(min(p), max(p)) for p in zip(*(bus_of[k] for k in np.nonzero(y)), strict=True)}):
+        if a == b:
+            continue
+        at_a, at_b = ({phase_of[k]: k for k in np.flatnonzero(bus_of == bus)} for bus in (a, b))
+        phases = [p for p in range(3) if p in at_a and p in at_b and y[at_a[p], at_b[p]] != 0.0]
+        i, j = [at_a[p] for p in phases], [at_b[p] for p in phases]
+        block = -y[np.ix_(i, j)]
+        series[np.ix_(i, i)] += block
+        series[np.ix_(j, j)] += block
+        series[np.ix_(i, j)] -= block
+        series[np.ix_(j, i)] -= block
+        full = np.eye(3, dtype=np.complex128)
+        full[np.ix_(phases, phases)] = np.linalg.inv(block)
+        ends.append((int(a), int(b)))
+        z.append(full)
+    leftover = np.diag(y - series)
+    shunt = np.zeros((len(buses), 3), dtype=np.complex128)
+    shunt[bus_of, phase_of] = leftover
+    kept_index = {k: m for m, k in enumerate(kept)}
+    variant = _without_nodes(feeder, kept, sp.csc_array(series + np.diag(leftover)))
+    at = np.array([kept_index[k] for k in feeder.retained])
+    source = int(bus_of[kept_index[int(feeder.slack[0])]])
+    place = np.stack([bus_of[at], phase_of[at]], axis=1)
+    return variant, Branches(
+        np.array(ends), np.array(z), shunt, source, 1.0 + 0.0j, place, np.ones(len(at), dtype=np.complex128)
+    )
+
+
+def _without_nodes(feeder: Feeder, kept: list[int], y: sp.csc_array) -> Feeder:
+    """The feeder on fewer nodes and with another Y; its loads stay."""
+    new = {k: m for m, k in enumerate(kept)} | {GROUND: GROUND}
+    loads = tuple(
+        replace(load, branches=tuple((new[i], new[j]) for i, j in load.branches)) for load in feeder.loads
+    )
+    return replace(
+        feeder,
+        name="ieee123-neutral",
+        nodes=tuple(feeder.nodes[k] for k in kept),
+        base_kv=feeder.base_kv[kept],
+        y=y,
+        slack=np.array([new[int(k)] for k in feeder.slack]),
+        nominal_angle_deg=feeder.nominal_angle_deg[kept],
+        loads=loads,
+        lines=(),
+        origin=None,
+    )

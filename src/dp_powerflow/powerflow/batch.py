@@ -80,6 +80,13 @@ class BatchSolver:
         """The factors in use, with the rounding floors of the mismatch."""
         return self._plans.factors
 
+    def flops(self, iterations: float) -> float:
+        """Floating-point operations of a snapshot that takes so many iterations; a division is one."""
+        plan, check = self._plans.plan, self._plans.core_check
+        entries = int(plan.lower_ptr[plan.n_core]) + len(plan.upper_col)
+        each = 8 * entries + 6 * plan.n_core + 32 * len(plan.at)
+        return iterations * each + 8 * len(check.col) + 20 * plan.n_core
+
     def solve(
         self,
         load: ComplexArray,

@@ -1,0 +1,1 @@
+"""One module per tool; each offers `run(case, snapshots, variant) -> Outcome`."""

@@ -1,0 +1,250 @@
+"""Solves per second of this package and its peers, side by side.
+
+    python benchmarks/powerflow.py [--rounds 2] [--cases ieee123 ...] [--json powerflow.json]
+
+Every run is a process of its own and the tools take turns, round after round; the best round counts, for all
+alike. Voltages are compared with this package's. Peers that are not installed are named and left out
+(`pip install -r benchmarks/requirements.txt`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+TIMEOUT_S = 300
+NEEDS = {
+    "pgm": "power_grid_model",
+    "lightsim": "lightsim2grid",
+    "pandapower_numba": "pandapower",
+    "opendss": "dss",
+}
+TARGETS = {("pgm", "batch"): 10.0, ("opendss", "yearly-2"): 10.0, ("opendss", "snapshot"): 50.0}
+
+# case → (tool, variant, snapshots): about two seconds each on an idle two-core machine.
+PLAN: dict[str, list[tuple[str, str, int]]] = {
+    "ieee123": [
+        ("ours", "batch", 35040),
+        ("opendss", "snapshot", 2000),
+        ("opendss", "yearly-1", 5000),
+        ("opendss", "yearly-2", 10000),
+    ],
+    "ieee123-neutral": [("ours", "batch", 35040), ("pgm", "batch", 5000)],
+    "simbench": [
+        ("ours", "batch", 35040),
+        ("pgm", "batch", 5000),
+        ("lightsim", "batch", 5000),
+        ("pandapower_numba", "loop", 60),
+        ("opendss", "snapshot", 2000),
+        ("opendss", "yearly-1", 5000),
+        ("opendss", "yearly-2", 10000),
+    ],
+    "radial1000": [
+        ("ours", "batch", 16000),
+        ("pgm", "batch", 2000),
+        ("lightsim", "batch", 1500),
+        ("pandapower_numba", "loop", 60),
+        ("opendss", "snapshot", 300),
+        ("opendss", "yearly-1", 1000),
+        ("opendss", "yearly-2", 2000),
+    ],
+    "radial3000": [
+        ("ours", "batch", 6000),
+        ("pgm", "batch", 1000),
+        ("lightsim", "batch", 400),
+        ("pandapower_numba", "loop", 25),
+        ("opendss", "snapshot", 100),
+        ("opendss", "yearly-1", 300),
+        ("opendss", "yearly-2", 600),
+    ],
+}
+GROWTH = [("radial300", 30000), ("radial1000", 16000), ("radial3000", 6000), ("radial10000", 2000)]
+
+
+@dataclass
+class Row:
+    """Best of the rounds of one tool on one case."""
+
+    case: str
+    tool: str
+    variant: str
+    snapshots: int
+    solves_per_s: float
+    largest_difference_pu: float
+    peak_mib: float
+    gflop_per_s: float
+    note: str
+    ours_over_this: float = float("nan")
+
+
+def run_once(tool: str, variant: str, case: str, snapshots: int) -> dict[str, np.ndarray] | str:
+    """Results of one process, or why there are none."""
+    with tempfile.TemporaryDirectory() as directory:
+        out = Path(directory) / "out.npz"
+        command = [sys.executable, str(HERE / "one_run.py"), tool, variant, case, str(snapshots), str(out)]
+        try:
+            done = subprocess.run(
+                command, cwd=HERE, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return f"took longer than {TIMEOUT_S} s"
+        if done.returncode != 0:
+            lines = done.stderr.strip().splitlines()
+            return lines[-1] if lines else f"ended with code {done.returncode}"
+        with np.load(out) as data:
+            return dict(data)
+
+
+def measure(
+    case: str, tool: str, variant: str, snapshots: int, best: dict[tuple[str, str, str], Row]
+) -> None:
+    """One run; keep it if it is the best so far."""
+    result = run_once(tool, variant, case, snapshots)
+    label = f"{case:16s} {tool:18s} {variant:10s}"
+    if isinstance(result, str):
+        print(f"{label} failed: {result}", flush=True)
+        return
+    rate = snapshots / float(result["seconds"])
+    print(f"{label} {rate:12,.0f} /s   {result['note']}", flush=True)
+    key = case, tool, variant
+    if key in best and best[key].solves_per_s >= rate:
+        return
+    difference = float("nan") if tool == "ours" or not len(result["which"]) else compare(case, result)
+    best[key] = Row(
+        case,
+        tool,
+        variant,
+        snapshots,
+        rate,
+        difference,
+        float(result["peak_mib"]),
+        rate * float(result["flops"]) / 1e9,
+        str(result["note"]),
+    )
+
+
+def compare(case: str, result: dict[str, np.ndarray]) -> float:
+    """Largest |Δv| [p.u.] against this package on the snapshots that a tool gave."""
+    sys.path.insert(0, str(HERE))
+    from cases import load_factors, nodal_load, open_case
+
+    from dp_powerflow.powerflow.batch import BatchSolver
+
+    feeder = open_case(case)
+    which = result["which"]
+    load = nodal_load(feeder, load_factors(len(feeder.loads), int(which.max()) + 1)[which])
+    return float(abs(BatchSolver(feeder).solve(load).v - result["v"]).max())
+
+
+def installed(tool: str) -> bool:
+    return tool not in NEEDS or importlib.util.find_spec(NEEDS[tool]) is not None
+
+
+def print_table(rows: list[Row], limit: float) -> None:
+    print(
+        f"\n{'case':16s} {'tool':18s} {'variant':10s} {'solves/s':>12s} {'ours/this':>10s} {'max |dv|':>9s}"
+    )
+    for row in rows:
+        print(
+            f"{row.case:16s} {row.tool:18s} {row.variant:10s} {row.solves_per_s:12,.0f} "
+            f"{row.ours_over_this:9.1f}x {row.largest_difference_pu:9.1e}"
+        )
+    print(f"\nfloating-point limit (dgemm, all threads): {limit:.0f} Gflop/s")
+    for row in rows:
+        if row.tool == "ours":
+            share = row.gflop_per_s / limit
+            print(f"  {row.case:16s} {row.gflop_per_s:6.1f} Gflop/s, {share:5.1%} of the limit")
+    print("\ntargets")
+    for row in rows:
+        target = TARGETS.get((row.tool, row.variant))
+        if target is not None:
+            verdict = "met" if row.ours_over_this >= target else "MISSED"
+            print(
+                f"  {row.case:16s} {row.tool} {row.variant}: {row.ours_over_this:.1f}x "
+                f"of {target:.0f}x, {verdict}"
+            )
+
+
+def growth() -> list[dict[str, float]]:
+    """Cost per snapshot and node of radial feeders of several sizes."""
+    table = []
+    print("\ncost on radial feeders")
+    for case, snapshots in GROWTH:
+        result = run_once("ours", "batch", case, snapshots)
+        if isinstance(result, str):
+            print(f"  {case} failed: {result}")
+            continue
+        nodes = int(case.removeprefix("radial"))
+        cost = 1e9 * float(result["seconds"]) / snapshots / nodes
+        print(f"  {case:12s} {cost:6.2f} ns per snapshot and node   {result['note']}", flush=True)
+        table.append({"nodes": nodes, "ns_per_snapshot_and_node": cost})
+    return table
+
+
+def stream(snapshots: int) -> dict[str, float]:
+    """Peak memory of many snapshots streamed to disk."""
+    result = run_once("stream", "batch", "ieee123", snapshots)
+    if isinstance(result, str):
+        print(f"\nstream failed: {result}")
+        return {}
+    rate, peak = snapshots / float(result["seconds"]), float(result["peak_mib"])
+    print(
+        f"\n{snapshots:,} snapshots of ieee123 streamed to disk: {rate:,.0f} /s, peak memory {peak:.0f} MiB"
+    )
+    print(f"  {result['note']}")
+    return {"snapshots": snapshots, "solves_per_s": rate, "peak_mib": peak}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--cases", nargs="*", choices=list(PLAN), default=list(PLAN))
+    parser.add_argument(
+        "--stream", type=int, default=1_000_000, help="snapshots of the memory test, 0 for none"
+    )
+    parser.add_argument("--json", type=Path, default=HERE / "powerflow.json")
+    options = parser.parse_args()
+    best: dict[tuple[str, str, str], Row] = {}
+    for tool in sorted({tool for case in options.cases for tool, _, _ in PLAN[case]}):
+        if not installed(tool):
+            print(f"{tool} is not installed and left out: pip install -r benchmarks/requirements.txt")
+    limit_result = run_once("limit", "batch", "none", 1500)
+    limit = float("nan")
+    if not isinstance(limit_result, str):
+        limit = 1500.0 * float(limit_result["flops"]) / float(limit_result["seconds"]) / 1e9
+    for _ in range(options.rounds):
+        for case in options.cases:
+            for tool, variant, snapshots in PLAN[case]:
+                if installed(tool):
+                    measure(case, tool, variant, snapshots, best)
+    rows = [best[key] for key in sorted(best, key=lambda key: list(PLAN).index(key[0]))]
+    for row in rows:
+        ours = best.get((row.case, "ours", "batch"))
+        if ours is not None:
+            row.ours_over_this = ours.solves_per_s / row.solves_per_s
+    print_table(rows, limit)
+    report = {
+        "machine": platform.processor() or platform.machine(),
+        "limit_gflop_per_s": limit,
+        "rows": [asdict(row) for row in rows],
+        "growth": growth(),
+        "stream": stream(options.stream) if options.stream else {},
+    }
+    options.json.write_text(json.dumps(report, indent=2) + "\n")
+    print(f"\nwritten: {options.json}")
+
+
+if __name__ == "__main__":
+    main()
