@@ -86,6 +86,13 @@ class NodesSection(_Section):
     scale_factor: Positive = 1.0
 
 
+class PVSection(_Section):
+    """Public irradiance of a day and the control of the feeder's PV systems."""
+
+    irradiance: Path
+    volt_var: Literal["none", "category A", "category B"] = "none"
+
+
 class NetworkSection(_Section):
     """What the network is promised: the mode is named, never a default."""
 
@@ -129,6 +136,7 @@ class Config(_Section):
     loads: LoadsSection
     model: ModelSection
     nodes: NodesSection = NodesSection()
+    pv: PVSection | None = None
     network: NetworkSection
     release: ReleaseSection
 
@@ -164,10 +172,13 @@ def _with_absolute_paths(config: Config, base: Path) -> Config:
     loads = config.loads.model_copy(
         update={"path": absolute(config.loads.path), "services": absolute(config.loads.services)}
     )
+    pv = config.pv
+    if pv is not None:
+        pv = pv.model_copy(update={"irradiance": absolute(pv.irradiance)})
     release = config.release.model_copy(
         update={"output": absolute(config.release.output), "state": absolute(config.release.state)}
     )
-    return config.model_copy(update={"feeder": feeder, "loads": loads, "release": release})
+    return config.model_copy(update={"feeder": feeder, "loads": loads, "pv": pv, "release": release})
 
 
 def _sentence(error: ValidationError, raw: dict[str, Any]) -> str:

@@ -28,8 +28,8 @@ RAW: dict[str, Any] = {
 
 def small_config(folder: Path, **sections: dict[str, Any]) -> Config:
     """The small release in a folder, with some keys of some sections replaced."""
-    raw = {name: {**values, **sections.get(name, {})} for name, values in RAW.items()}
-    return parse_config(raw, base=folder)
+    raw = {name: {**values, **sections.pop(name, {})} for name, values in RAW.items()}
+    return parse_config({**raw, **{name: values for name, values in sections.items() if values}}, base=folder)
 
 
 def tree_hash(folder: Path) -> dict[str, str]:

@@ -49,6 +49,10 @@ scale_factor = 6.0            # public: how many times the model's relative load
 # [nodes.class_of_load]
 # s76a = "commercial"
 
+# [pv]
+# irradiance = "irradiance.csv"  # public, one share of peak per line, one day
+# volt_var = "category B"     # none | category A | category B (IEEE 1547-2018)
+
 [network]
 mode = "true-network"         # named explicitly; twin-network is not there yet
 bound = "full-support"        # full-support | paper

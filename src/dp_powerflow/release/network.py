@@ -14,6 +14,7 @@ from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.release.assembly import NodePlan
+from dp_powerflow.release.solar import solar_of
 
 CALIBRATION = "calibration of the certificate"
 
@@ -51,6 +52,15 @@ def evidence_of(
     bounds = [model.find(name, model.classes[0].day_type).bounds for name in model.class_names]
     margins = (np.array([low for low, _ in bounds]), np.array([high for _, high in bounds]))
     generator = key.bind("release", config.release.id).stream(CALIBRATION).generator
+    solar = solar_of(config, feeder, model.n_steps)
     return collect_evidence(
-        Network(feeder), law, margins, policy_of(config), generator, progress=progress, curves=curves
+        Network(feeder),
+        law,
+        margins,
+        policy_of(config),
+        generator,
+        generation=solar.generation,
+        voltvar=solar.voltvar,
+        progress=progress,
+        curves=curves,
     )

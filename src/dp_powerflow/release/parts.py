@@ -19,6 +19,7 @@ from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.sample import LoadSampler
 from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.release.solar import Solar
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray, kw_to_pu
 
 SOLVER_TOLERANCE = 1e-12
@@ -41,6 +42,7 @@ class PartJob:
     writer: CorpusWriter
     loaded: IntArray
     order: IntArray
+    solar: Solar
 
     def __repr__(self) -> str:
         return "PartJob(PRIVATE)"
@@ -62,7 +64,8 @@ def make_part(job: PartJob, solver: BatchSolver, part: int) -> float:
     nodes, days, steps = drawn.shape
     load = np.zeros((days * steps, len(job.feeder.retained)), dtype=np.complex128)
     load[:, job.loaded] = drawn.reshape(nodes, days * steps).T
-    solution = solver.solve(load)
+    solar = job.solar.generation
+    solution = solver.solve(load, None if solar is None else np.tile(solar, (days, 1)))
     worst = float(np.max(solution.mismatch, initial=0.0))
     if solution.n_failed:
         raise PowerFlowError(
@@ -80,7 +83,7 @@ def make_parts(job: PartJob, workers: int, progress: Callable[[int, int], None] 
     total, done = job.writer.layout.n_parts, job.writer.layout.n_parts - len(missing)
     worst = 0.0
     if workers <= 1 or len(missing) <= workers:
-        solver = BatchSolver(job.feeder, tolerance=SOLVER_TOLERANCE)
+        solver = BatchSolver(job.feeder, tolerance=SOLVER_TOLERANCE, voltvar=job.solar.voltvar)
         for part in missing:
             worst = max(worst, make_part(job, solver, part))
             done += 1
@@ -106,7 +109,8 @@ _worker: tuple[PartJob, BatchSolver] | None = None
 
 def _start_worker(job: PartJob) -> None:
     global _worker
-    _worker = (job, BatchSolver(job.feeder, tolerance=SOLVER_TOLERANCE, threads=1))
+    voltvar = job.solar.voltvar
+    _worker = (job, BatchSolver(job.feeder, tolerance=SOLVER_TOLERANCE, threads=1, voltvar=voltvar))
 
 
 def _work(part: int) -> float:

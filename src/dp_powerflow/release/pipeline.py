@@ -42,6 +42,7 @@ from dp_powerflow.release.network import evidence_of
 from dp_powerflow.release.parts import PartJob, layout_of, make_parts
 from dp_powerflow.release.plan import Plan, loads_chunks, network_chunks, plan_release
 from dp_powerflow.release.publish import publish
+from dp_powerflow.release.solar import solar_of
 from dp_powerflow.units import IntArray
 
 MODEL_FILE = "model.json"
@@ -173,18 +174,26 @@ def network_report(
     stored = state.read_internal(config.release.id, REPORT_FILE)
     if stored is not None:
         return stored
-    evidence = evidence_of(config, feeder, model, nodes, state.stream_key(), progress=progress, curves=False)
+    evidence: Evidence | str
+    try:
+        evidence = evidence_of(
+            config, feeder, model, nodes, state.stream_key(), progress=progress, curves=False
+        )
+    except PrivacyError as error:
+        if config.network.require_evidence:
+            raise
+        evidence = f"none: {error}"
     report = report_bytes(config, evidence)
     state.write_internal(config.release.id, REPORT_FILE, report)
     return report
 
 
-def report_bytes(config: Config, evidence: Evidence) -> bytes:
-    """The internal report as canonical JSON."""
+def report_bytes(config: Config, evidence: Evidence | str) -> bytes:
+    """The internal report as canonical JSON; words where there is no evidence."""
     content = {
         "marking": INTERNAL,
         "release": config.release.id,
-        POLICY_MET: evidence_meets_policy(config, evidence),
+        POLICY_MET: isinstance(evidence, Evidence) and evidence_meets_policy(config, evidence),
         "evidence": plain(evidence),
     }
     return json.dumps(content, indent=1, sort_keys=True).encode() + b"\n"
@@ -213,7 +222,8 @@ def part_job(
     )
     layout = layout_of(sampler, len(nodes.nodes))
     writer = CorpusWriter(config.release.output, layout, config.release.id)
-    return PartJob(feeder, sampler, writer, nodes.nodes, secret_order(bound, len(nodes.nodes)))
+    order = secret_order(bound, len(nodes.nodes))
+    return PartJob(feeder, sampler, writer, nodes.nodes, order, solar_of(config, feeder, model.n_steps))
 
 
 def secret_order(key: StreamKey, count: int) -> IntArray:

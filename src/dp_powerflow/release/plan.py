@@ -26,6 +26,7 @@ _NOT_PART_OF_THE_REQUEST = {
     "release": {"output", "state", "epsilon_cap", "network_epsilon_cap", "network_delta_cap"},
     "feeder": {"source", "taps"},
     "loads": {"path", "services"},
+    "pv": {"irradiance"},
 }
 
 
@@ -59,8 +60,8 @@ def plan_release(config: Config, history: LoadHistory) -> Plan:
     """Plan from the public facts of the history: its size, labels and scales; no reading is looked at.
 
     The queries are read off a fit of a placeholder of the same public size. Which queries are asked and what
-    they cost in ρ is public; the natural scale of second-round queries follows the released answers of the first
-    round, so those scales are typical ones. The ledger is charged all that the budget allows.
+    they cost in ρ is public; the natural scale of second-round queries follows the released answers of the
+    first round, so those scales are typical ones. The ledger is charged all that the budget allows.
     """
     queries, notes = _planned_queries(config, history)
     rho = total_rho(queries)

@@ -1,0 +1,93 @@
+"""The config file: every key is known, checked, and explained when wrong."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from dp_powerflow.config import Config, parse_config, read_config
+from dp_powerflow.errors import ConfigError
+from dp_powerflow.release.example import EXAMPLE
+
+
+def example() -> dict[str, Any]:
+    return tomllib.loads(EXAMPLE)
+
+
+def test_the_example_is_a_config() -> None:
+    config = parse_config(example())
+    assert config.network.mode == "true-network"
+
+
+def test_the_example_mentions_every_key() -> None:
+    for section, field in Config.model_fields.items():
+        assert f"[{section}]" in EXAMPLE
+        annotation = field.annotation
+        models = [annotation, *getattr(annotation, "__args__", ())]
+        model = next(m for m in models if isinstance(m, type) and issubclass(m, BaseModel))
+        for key in model.model_fields:
+            assert f"{key} =" in EXAMPLE or f".{key}]" in EXAMPLE, f"{section}.{key}"
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "nearest"),
+    [("model", "epsilom", "epsilon"), ("network", "raduis", "radius"), ("release", "out", "output")],
+)
+def test_an_unknown_key_names_the_nearest_one(section: str, key: str, nearest: str) -> None:
+    raw = example()
+    raw[section][key] = 1
+    with pytest.raises(ConfigError, match=f"unknown key '{section}.{key}'; did you mean '{nearest}'"):
+        parse_config(raw)
+
+
+def test_an_unknown_section_names_the_nearest_one() -> None:
+    with pytest.raises(ConfigError, match="unknown key 'netwrok'; did you mean 'network'"):
+        parse_config({**example(), "netwrok": {}})
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "says"),
+    [
+        ("model", "epsilon", -1, "'model.epsilon' is not usable"),
+        ("model", "delta", 2, "'model.delta' is not usable"),
+        ("network", "mode", "guess", "'network.mode' is not usable"),
+        ("network", "mode", "twin-network", "not there yet"),
+        ("release", "id", "a/b", "'release.id' is not usable"),
+        ("loads", "kind", "long", "need a path"),
+        ("model", "bounds", [1.0], "'model.bounds"),
+    ],
+)
+def test_a_wrong_value_names_its_key(section: str, key: str, value: object, says: str) -> None:
+    raw = example()
+    raw[section][key] = value
+    with pytest.raises(ConfigError, match=says) as caught:
+        parse_config(raw)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("section", "key"), [("network", "mode"), ("network", "bound"), ("model", "epsilon")]
+)
+def test_mode_bound_and_budget_have_no_silent_default(section: str, key: str) -> None:
+    raw = example()
+    del raw[section][key]
+    with pytest.raises(ConfigError, match=key):
+        parse_config(raw)
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "release.toml"
+    file.write_text(EXAMPLE)
+    assert read_config(file).release.output == tmp_path / "release"
+
+
+def test_missing_and_broken_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist"):
+        read_config(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("a = [")
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        read_config(tmp_path / "bad.toml")
