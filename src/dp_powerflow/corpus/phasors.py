@@ -70,14 +70,14 @@ def round_to_grid(v: ComplexArray) -> Phasors:
     ------
     CorpusError : a voltage is not finite or above `VM_MAX_PU`.
     """
-    magnitude = np.abs(v)
+    steps = np.rint(np.abs(v) * VM_PER_PU)
     # A NaN fails the comparison too.
-    if not np.all(magnitude <= VM_MAX_PU):
+    if not np.all(steps <= VM_MAX_PU * VM_PER_PU):
         raise CorpusError(
             f"a voltage is not a finite number of at most {VM_MAX_PU:g} p.u.; "
             "check that every power flow converged and that the base voltages are right"
         )
-    vm = np.rint(magnitude * VM_PER_PU).astype(np.int64)
+    vm = steps.astype(np.int64)
     va = _nearest_counts(np.angle(v, deg=True))
     va = np.where(va == -_HALF_TURN, _HALF_TURN, va)
     va = np.where(vm == 0, 0, va)

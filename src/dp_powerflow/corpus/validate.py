@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +47,7 @@ class CorpusReport:
 
 
 def validate_corpus(
-    directory: Path,
+    path: str | os.PathLike[str],
     *,
     other_files: Iterable[str] = RELEASE_FILES,
     vm_range_pu: tuple[float, float] | None = None,
@@ -59,6 +60,7 @@ def validate_corpus(
         whether they are there is not checked.
     vm_range_pu : declared range of magnitudes [p.u.], None for the range of the grid.
     """
+    directory = Path(path)
     try:
         layout, release_id, _ = read_nodes(directory)
     except CorpusError as error:
