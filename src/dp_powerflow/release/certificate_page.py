@@ -1,0 +1,80 @@
+"""`certificate.html`: the one page a privacy officer reads, made from the manifest alone.
+
+The page is self-contained: no script, no font, no image, no request. Hashes and the commitment are not on it,
+since they depend on the data; everything else that the page says is in the manifest.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from dp_powerflow.privacy.budget import PrivacyUnit
+from dp_powerflow.release.manifest_text import at_most
+
+TEMPLATE = "certificate.html"
+
+
+def certificate_html(manifest: dict[str, Any]) -> bytes:
+    """The page of a manifest; its file hashes, its digest and the commitment do not enter."""
+    environment = Environment(
+        loader=PackageLoader("dp_powerflow.release"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "at_most": at_most,
+        "number": _number,
+        "percent": _percent,
+        "sentence": _sentence,
+    }
+    loads = manifest["guarantee"]["loads"]
+    page = environment.get_template(TEMPLATE).render(
+        release=manifest["release"],
+        loads=loads,
+        network=manifest["guarantee"]["network"],
+        composition=manifest["composition"],
+        queries=_queries(manifest),
+        declared=manifest["declared_public"],
+        processing=manifest["processing"],
+        random=manifest["random_source"],
+        unprotected=manifest["unprotected"],
+        not_claimed=manifest["not_claimed"],
+        data=manifest["data"],
+        software=manifest["software"],
+        odds=_odds(loads["epsilon"]),
+        per_day=loads["unit"] == PrivacyUnit.LOAD_POINT_DAY,
+    )
+    return page.encode()
+
+
+def _odds(epsilon: float) -> str:
+    """exp(ε), rounded up; in words where the figure would say nothing."""
+    return at_most(math.exp(epsilon)) if epsilon < 10 else "more than 20,000"
+
+
+def _queries(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every query with its share of the release's ρ."""
+    rho = manifest["guarantee"]["loads"]["rho"]
+    return [query | {"share": query["rho"] / rho if rho else 0.0} for query in manifest["load_queries"]]
+
+
+def _number(value: float) -> str:
+    """A number as a person writes it."""
+    if isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e6):
+        return f"{int(value):,}"
+    return f"{value:.4g}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if share < 0.0995 else f"{100 * share:.0f} %"
+
+
+def _sentence(words: str) -> str:
+    """With a capital first letter, the rest as it is."""
+    return words[:1].upper() + words[1:]

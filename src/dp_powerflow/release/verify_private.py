@@ -1,0 +1,125 @@
+"""The auditor's part of `verify`: opens the commitment to the internal report and looks at the ledger."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dp_powerflow.errors import DpPowerflowError
+from dp_powerflow.privacy.ledger import Ledger
+from dp_powerflow.privacy.ledger_kinds import AccountKind
+from dp_powerflow.privacy.ledger_records import Account, AccountSummary, Balance
+from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.release.manifest_facts import AccountFacts, entry, find
+from dp_powerflow.release.verify import verify_release
+from dp_powerflow.release.verify_files import MALFORMED, read_manifest
+from dp_powerflow.release.verify_report import Check, VerifyReport, check
+
+REPORT_FILE = "report.json"
+PURPOSE = "internal report"
+
+
+def verify_private(
+    path: str | os.PathLike[str],
+    state_path: str | os.PathLike[str],
+    recompute: Callable[[], bytes] | None = None,
+) -> VerifyReport:
+    """Everything `verify_release` checks, then the commitment, the ledger and the evidence. INTERNAL.
+
+    Parameters
+    ----------
+    state_path : private state directory of the data owner.
+    recompute : makes the internal report again from the private inputs; without it the evidence is opened
+        and not recomputed.
+
+    Raises
+    ------
+    DpPowerflowError : there is no release or no private state directory.
+    """
+    report = verify_release(path)
+    state = PrivateState.inspect(Path(state_path))
+    manifest = read_manifest(Path(path))
+    try:
+        release_id = entry(manifest, "release.id", str)
+        stored = state.read_internal(release_id, REPORT_FILE)
+    except DpPowerflowError:
+        unknown = Check("commitment", False, "The manifest names no release of this private state directory.")
+        return replace(report, checks=(*report.checks, unknown))
+    checks = [
+        _check_commitment(state, manifest, release_id, stored),
+        _check_ledger(state, manifest, release_id),
+    ]
+    if recompute is not None:
+        checks.append(_check_evidence(stored, recompute))
+    return replace(report, checks=(*report.checks, *checks))
+
+
+def _check_commitment(
+    state: PrivateState, manifest: Mapping[str, Any], release_id: str, stored: bytes | None
+) -> Check:
+    def problems() -> Iterator[str]:
+        if stored is None:
+            yield f"The private state directory has no internal report of release '{release_id}'."
+        elif state.commit(release_id, PURPOSE, stored).sha256 != _at(manifest, "internal_report.sha256"):
+            yield "The internal report, or the key, is not the one the manifest commits to."
+        if state.insecure_seed is not _at(manifest, "release.insecure_seed"):
+            yield "The manifest and the private state directory disagree on the key's source."
+
+    good = "The manifest's commitment opens to the internal report of the private state directory."
+    return check("commitment", problems(), good)
+
+
+def _at(manifest: Mapping[str, Any], path: str) -> Any:
+    try:
+        return find(manifest, path)
+    except DpPowerflowError:
+        return None
+
+
+def _check_ledger(state: PrivateState, manifest: Mapping[str, Any], release_id: str) -> Check:
+    """The composition statement against the ledger, as of the spend of this release."""
+    try:
+        ledger = Ledger.open(state, create=False)
+        accounts = ledger.summary().accounts
+    except DpPowerflowError as error:
+        return Check("ledger", False, f"The ledger cannot be read: {error}.")
+
+    def problems() -> Iterator[str]:
+        for name, kind in (("loads", AccountKind.LOADS), ("network", AccountKind.NETWORK_INSTANCE)):
+            balance = _balance(ledger, [a for a in accounts if a.kind is kind], release_id)
+            if balance is None:
+                yield f"The ledger has no charge of release '{release_id}' to the {name}."
+            elif not _same(balance, _at(manifest, f"composition.{name}")):
+                yield f"The ledger and the manifest disagree on what was spent on the {name}."
+
+    good = "The ledger was charged for this release and says what the manifest says of earlier ones."
+    return check("ledger", problems(), good)
+
+
+def _balance(ledger: Ledger, accounts: list[AccountSummary], release_id: str) -> Balance | None:
+    for account in accounts:
+        for spend in account.spends:
+            if spend.release_id == release_id:
+                view = Account(account.name, spend.dataset, account.cap)
+                return ledger.remaining(view, as_of=spend)
+    return None
+
+
+def _same(balance: Balance, stated: Any) -> bool:
+    try:
+        return bool(AccountFacts.of(balance).to_plain() == stated)
+    except MALFORMED:
+        return False
+
+
+def _check_evidence(stored: bytes | None, recompute: Callable[[], bytes]) -> Check:
+    same = stored is not None and recompute() == stored
+    sentence = (
+        "The internal report, made again from the private inputs, is the committed one."
+        if same
+        else "The internal report, made again from the private inputs, differs from the committed one."
+    )
+    return Check("network evidence", same, sentence)
