@@ -116,7 +116,7 @@ class NetworkSection(_Section):
 class ReleaseSection(_Section):
     """What is written, and where."""
 
-    id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
     days: Annotated[int, Field(ge=1)]
     output: Path
     state: Path

@@ -1,1 +1,1 @@
-"""The one pipeline: plan → spend → fit → sample → solve → write → certify."""
+"""The one pipeline: plan → spend → fit → certify → sample → solve → write → publish."""
