@@ -2,9 +2,9 @@
 
     python benchmarks/powerflow.py [--rounds 2] [--cases ieee123 ...] [--json powerflow.json]
 
-Every run is a process of its own and the tools take turns, round after round; the best round counts, for all
-alike. Voltages are compared with this package's. Peers that are not installed are named and left out
-(`pip install -r benchmarks/requirements.txt`).
+Every run is a process of its own and the tools take turns, round after round; each process times its solves
+once and the best round counts, for all alike. Voltages are compared with this package's. Peers that are not
+installed are named and left out (`pip install -r benchmarks/requirements.txt`).
 """
 
 from __future__ import annotations
