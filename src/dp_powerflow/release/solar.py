@@ -10,8 +10,8 @@ import numpy as np
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.powerflow.voltvar import CATEGORY_A, CATEGORY_B, VoltVar
-from dp_powerflow.units import ComplexArray, FloatArray, kw_to_pu
+from dp_powerflow.powerflow.voltvar import CATEGORY_A, CATEGORY_B, VoltVar, pv_generation
+from dp_powerflow.units import ComplexArray, FloatArray
 
 _CURVES = {"category A": CATEGORY_A, "category B": CATEGORY_B}
 
@@ -36,14 +36,7 @@ def solar_of(config: Config, feeder: Feeder, steps: int) -> Solar:
         return Solar()
     if not feeder.pv:
         raise ConfigError("the config has a [pv] section, but the feeder has no PV system; remove it")
-    irradiance = read_irradiance(config.pv.irradiance, steps)
-    peak = kw_to_pu(np.array([pv.kw_peak for pv in feeder.pv]), feeder.base_mva)
-    rating = kw_to_pu(np.array([pv.kva for pv in feeder.pv]), feeder.base_mva)
-    cut_in = np.array([pv.cut_in_fraction for pv in feeder.pv]) * rating
-    power = np.minimum(np.outer(irradiance, peak), rating)
-    power = np.where(power >= cut_in, power, 0.0)
-    shares = feeder.pv_shares.tocsr()[feeder.retained]
-    generation = np.asarray((shares @ power.T).T, dtype=np.complex128)
+    generation = pv_generation(feeder, read_irradiance(config.pv.irradiance, steps))
     curve = _CURVES.get(config.pv.volt_var)
     return Solar(generation, None if curve is None else VoltVar.for_feeder(feeder, curve))
 
