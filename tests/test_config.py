@@ -59,6 +59,7 @@ def test_an_unknown_section_names_the_nearest_one() -> None:
         ("release", "id", "a/b", "'release.id' is not usable"),
         ("loads", "kind", "long", "need a path"),
         ("model", "bounds", [1.0], "'model.bounds"),
+        ("nodes", "released", "all", "exact linear function of the others"),
     ],
 )
 def test_a_wrong_value_names_its_key(section: str, key: str, value: object, says: str) -> None:

@@ -195,14 +195,20 @@ def verify(
 @app.command()
 def ledger(
     state: Annotated[Path, typer.Argument(help="Private state directory.")],
+    account: Annotated[str | None, typer.Option(help="Account whose cap is to be changed.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="New cap.")] = None,
+    delta: Annotated[float | None, typer.Option(help="New cap.")] = None,
+    reason: Annotated[str, typer.Option(help="Who decided it and why; kept for ever.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """What has been spent (PRIVATE).
+    """What has been spent (PRIVATE); with --account, change a cap.
 
     Example: `dp-powerflow ledger private-state`
     """
-    from dp_powerflow.report.ledger_table import show_ledger
+    from dp_powerflow.report.ledger_table import change_cap, show_ledger
 
+    if account is not None:
+        change_cap(state, account, epsilon, delta, reason)
     shown = show_ledger(state)
     if as_json:
         out.print_json(shown.json_text)

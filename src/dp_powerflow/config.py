@@ -84,6 +84,7 @@ class NodesSection(_Section):
     class_of_load: dict[str, str] = Field(default_factory=dict)
     scale: Literal["nominal"] = "nominal"
     scale_factor: Positive = 1.0
+    released: Literal["loaded", "all"] = "loaded"
 
 
 class PVSection(_Section):
@@ -139,6 +140,15 @@ class Config(_Section):
     pv: PVSection | None = None
     network: NetworkSection
     release: ReleaseSection
+
+    @model_validator(mode="after")
+    def _releases_loaded_nodes_only(self) -> Config:
+        if self.nodes.released == "all" and self.network.mode == "true-network":
+            raise ValueError(
+                "nodes.released = 'all' is refused on the true network: the voltage of a node without a "
+                "random load is an exact linear function of the others, and its coefficients are the network"
+            )
+        return self
 
 
 def read_config(path: Path) -> Config:
@@ -197,7 +207,7 @@ def _sentence(error: ValidationError, raw: dict[str, Any]) -> str:
     if first["type"] == "missing":
         return f"the config lacks '{name}'; add it ('dp-powerflow init' writes an example with every key)"
     detail = first["msg"].removeprefix("Value error, ")
-    return f"the config's '{name}' is not usable: {detail}"
+    return f"the config's '{name}' is not usable: {detail}" if name else f"the config is not usable: {detail}"
 
 
 def _known_keys(path: list[str]) -> list[str]:

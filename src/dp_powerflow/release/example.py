@@ -46,6 +46,7 @@ reactive_correlation_minutes = 120.0
 load_class = "residential"    # class of every node; without it the model's first
 scale = "nominal"             # a node's public scale is its nominal load
 scale_factor = 6.0            # public: how many times the model's relative load a node draws
+released = "loaded"           # loaded: nodes with a load of their own; others are refused on the true network
 # [nodes.class_of_load]
 # s76a = "commercial"
 

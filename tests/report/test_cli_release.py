@@ -1,0 +1,116 @@
+"""The commands of a release as a user types them, on a small feeder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small import RAW
+from typer.testing import CliRunner, Result
+
+from dp_powerflow.cli import app
+
+
+def toml(raw: dict[str, dict[str, Any]]) -> str:
+    lines = []
+    for section, values in raw.items():
+        lines.append(f"[{section}]")
+        lines += [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+    return "\n".join(lines) + "\n"
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished small release of 30 days, made by the command."""
+    path = tmp_path_factory.mktemp("cli")
+    raw = {**RAW, "release": {**RAW["release"], "days": 30}}
+    (path / "release.toml").write_text(toml(raw))
+    result = run("release", path / "release.toml")
+    assert result.exit_code == 0, result.output
+    assert "released:" in result.stderr
+    return path
+
+
+def test_plan_lists_every_query_and_says_that_the_release_is_paid(folder: Path) -> None:
+    shown = json.loads(run("plan", folder / "release.toml", "--json").stdout)
+    manifest = json.loads((folder / "out" / "manifest.json").read_text())
+    asked = {(query["query"], query["cohort"]) for query in manifest["load_queries"]}
+    assert {(query["query"], query["cohort"]) for query in shown["queries"]} == asked
+    assert shown["epsilon"] == pytest.approx(4.0, rel=1e-3)
+    assert "was charged already" in run("plan", folder / "release.toml").stdout.replace("\n", " ")
+
+
+def test_verify_calls_a_seeded_release_a_demonstration(folder: Path) -> None:
+    result = run("verify", folder / "out")
+    assert result.exit_code == 1
+    assert "verdict: demonstration" in result.stdout
+    assert result.stdout.count("FAIL") == 1
+
+
+def test_verify_with_the_private_state_opens_and_recomputes_the_evidence(folder: Path) -> None:
+    config = folder / "release.toml"
+    shown = json.loads(
+        run("verify", folder / "out", "--private", folder / "state", "--config", config, "--json").stdout
+    )
+    checks = {check["name"]: check["ok"] for check in shown["checks"]}
+    assert checks["commitment"]
+    assert checks["ledger"]
+    assert checks["evidence"]
+    assert shown["verdict"] == "demonstration"
+
+
+def test_verify_sees_an_internal_report_that_was_changed(folder: Path) -> None:
+    report = folder / "state" / "internal" / "small" / "report.json"
+    original = report.read_bytes()
+    try:
+        report.write_bytes(original.replace(b"0.", b"1.", 1))
+        shown = json.loads(run("verify", folder / "out", "--private", folder / "state", "--json").stdout)
+        assert shown["verdict"] == "not intact"
+    finally:
+        report.write_bytes(original)
+
+
+def test_certify_writes_internal_files_and_says_what_is_covered(folder: Path) -> None:
+    result = run("certify", folder / "release.toml")
+    assert result.exit_code == 0
+    assert "INTERNAL" in result.stderr
+    text = " ".join(result.stdout.split())
+    assert "no change of a line's length, impedance or state" in text
+    assert "not differential privacy" in text
+    directory = folder / "state" / "internal" / "small"
+    for name in ("network-evidence.json", "network-evidence.md", "epsilon-against-radius.svg"):
+        content = (directory / name).read_bytes()
+        assert b"INTERNAL" in content
+    stored = json.loads((directory / "network-evidence.json").read_text())
+    assert {row["mode"] for row in stored["rows"]} == {"paper", "corrected", "full-support"}
+
+
+def test_ledger_shows_both_accounts_and_changes_a_cap_with_a_reason(folder: Path) -> None:
+    shown = json.loads(run("ledger", folder / "state", "--json").stdout)
+    assert {account["name"] for account in shown["accounts"]} == {"loads-1", "network-instance-1"}
+    changed = run(
+        "ledger",
+        folder / "state",
+        "--account",
+        "loads-1",
+        "--epsilon",
+        "9",
+        "--reason",
+        "board, 3 May",
+        "--json",
+    )
+    cap = next(a for a in json.loads(changed.stdout)["accounts"] if a["name"] == "loads-1")["cap"]
+    assert cap["epsilon"] == 9.0
+
+
+def test_init_writes_a_config_that_plans_and_never_overwrites(tmp_path: Path) -> None:
+    file = tmp_path / "release.toml"
+    assert run("init", file).exit_code == 0
+    with pytest.raises(Exception, match="exists already"):
+        run("init", file)
