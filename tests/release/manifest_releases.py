@@ -101,6 +101,7 @@ def make_inputs(
     root: Path, chosen: Config, model: LoadModel, *, earlier: int = 0, seed: int | None = None
 ) -> tuple[ManifestInputs, PrivateState]:
     """Inputs of the manifest after a real spend, and after as many earlier ones."""
+    root.mkdir(parents=True, exist_ok=True)
     state = PrivateState.open(root / "state", insecure_seed=seed)
     ledger = Ledger.open(state)
     release = chosen.release

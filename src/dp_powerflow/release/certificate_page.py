@@ -7,34 +7,21 @@ since they depend on the data; everything else that the page says is in the mani
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from dp_powerflow.privacy.budget import PrivacyUnit
-from dp_powerflow.release.manifest_text import at_most
+from dp_powerflow.release.manifest_text import at_most, in_digits
 
 TEMPLATE = "certificate.html"
 
 
 def certificate_html(manifest: dict[str, Any]) -> bytes:
     """The page of a manifest; its file hashes, its digest and the commitment do not enter."""
-    environment = Environment(
-        loader=PackageLoader("dp_powerflow.release"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {
-        "at_most": at_most,
-        "number": _number,
-        "percent": _percent,
-        "sentence": _sentence,
-    }
     loads = manifest["guarantee"]["loads"]
-    page = environment.get_template(TEMPLATE).render(
+    page = _template().render(
         release=manifest["release"],
         loads=loads,
         network=manifest["guarantee"]["network"],
@@ -53,6 +40,26 @@ def certificate_html(manifest: dict[str, Any]) -> bytes:
     return page.encode()
 
 
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("dp_powerflow.release"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "at_most": at_most,
+        "number": _number,
+        "percent": _percent,
+        "rounded": _rounded,
+        "sentence": _sentence,
+    }
+    return environment.get_template(TEMPLATE)
+
+
 def _odds(epsilon: float) -> str:
     """exp(ε), rounded up; in words where the figure would say nothing."""
     return at_most(math.exp(epsilon)) if epsilon < 10 else "more than 20,000"
@@ -68,6 +75,11 @@ def _number(value: float) -> str:
     """A number as a person writes it."""
     if isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e6):
         return f"{int(value):,}"
+    return in_digits(value)
+
+
+def _rounded(value: float) -> str:
+    """A measured size, such as that of the noise."""
     return f"{value:.4g}"
 
 

@@ -8,14 +8,15 @@ from typing import Any
 
 from dp_powerflow.corpus.schema import DATA, NODES_FILE
 from dp_powerflow.release.manifest import MODEL_FILE, ManifestInputs, build_manifest
-from dp_powerflow.release.manifest_text import at_most
+from dp_powerflow.release.manifest_text import at_most, in_digits
 
 CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
 _PARTS, _NODES, _MODEL = "parts", "nodes-file", "load-model"
 _PARQUET, _JSON = "application/x-parquet", "application/json"
 _TERMS = (
-    "citeAs column extract field fileObject fileProperty fileSet format includes isLiveDataset jsonPath key "
-    "md5 parentField path recordSet references regex repeated replace separator source subField transform"
+    "citeAs column equivalentProperty extract field fileObject fileProperty fileSet format includes "
+    "isLiveDataset jsonPath key md5 parentField path recordSet references regex repeated replace samplingRate separator "
+    "source subField transform"
 )
 _CONTEXT: dict[str, Any] = {
     "@language": "en",
@@ -82,7 +83,7 @@ def _description(manifest: Mapping[str, Any]) -> str:
             f"{data['days']} synthetic days of voltage phasors at {data['nodes']} nodes of a distribution "
             f"feeder, every {data['step_minutes']} minutes, that obey AC power flow.",
             f"The loads behind them come from a model with epsilon at most {at_most(loads['epsilon'])} at "
-            f"delta {loads['delta']:g} of differential privacy per {loads['unit']}.",
+            f"delta {in_digits(loads['delta'])} of differential privacy per {loads['unit']}.",
             f"The network is covered by {network['kind']}.",
             "Read manifest.json and certificate.html before use.",
         ]

@@ -6,6 +6,7 @@ the format's version changes with it (`manifest.FORMAT`).
 
 from __future__ import annotations
 
+import re
 from decimal import ROUND_UP, Context
 
 from dp_powerflow.certificate.theorem import SCOPE
@@ -34,7 +35,12 @@ COMPOSITION = (
 
 def at_most(value: float) -> str:
     """A figure in three digits, rounded up: a promise is never shown better than it is."""
-    return f"{float(Context(prec=3, rounding=ROUND_UP).create_decimal(repr(value))):g}"
+    return in_digits(float(Context(prec=3, rounding=ROUND_UP).create_decimal(repr(value))))
+
+
+def in_digits(value: float) -> str:
+    """A declared constant as a person writes it: 1e-5, not 1e-05."""
+    return re.sub(r"e([+-])0*(\d)", r"e\1\2", f"{value:.12g}").replace("e+", "e")
 
 
 def unit_in_words(unit: PrivacyUnit) -> str:
@@ -55,7 +61,7 @@ def neighbours(radius: float) -> str:
     """Whom the network is compared with."""
     return (
         "networks that differ from the true one on existing lines only, by a change of the full admittance "
-        f"matrix with a Frobenius norm of at most r = {radius:g} p.u."
+        f"matrix with a Frobenius norm of at most r = {in_digits(radius)} p.u."
     )
 
 
@@ -63,7 +69,7 @@ def radius_in_words(radius: float) -> str:
     """The radius against a public yardstick; the true network is not looked at."""
     return (
         f"The median line of the public IEEE 123 test feeder has an admittance of {REFERENCE_LINE_PU:g} "
-        f"p.u., so this r is a change of such a line by {radius / REFERENCE_LINE_PU:.1g} of itself."
+        f"p.u., so this r is a change of such a line by {at_most(radius / REFERENCE_LINE_PU)} of itself."
     )
 
 

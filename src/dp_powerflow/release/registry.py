@@ -13,7 +13,7 @@ from typing import Any
 
 from dp_powerflow.privacy.budget import PrivacyUnit
 from dp_powerflow.release.manifest import ManifestInputs, build_manifest
-from dp_powerflow.release.manifest_text import at_most
+from dp_powerflow.release.manifest_text import at_most, in_digits
 
 _TO_FILL_IN = "To be filled in by the data owner"
 _HEADER = (
@@ -83,7 +83,7 @@ def _privacy_loss(manifest: Mapping[str, Any]) -> dict[str, Any]:
         "privacy_parameters": {"epsilon": loads["epsilon"], "delta": loads["delta"], "rho": loads["rho"]},
         "privacy_parameters_details": (
             f"{loads['accounting']}. With all earlier releases from the same customers: epsilon at most "
-            f"{at_most(promise['epsilon'])} at delta {promise['delta']:g}."
+            f"{at_most(promise['epsilon'])} at delta {in_digits(promise['delta'])}."
         ),
     }
 
@@ -118,8 +118,9 @@ def _implementation(manifest: Mapping[str, Any]) -> dict[str, Any]:
         "justification": "Every figure can be recomputed from the release: dp-powerflow verify RELEASE.",
         "additional_information": (
             f"The network is not covered by differential privacy. Policy ({network['kind']}): neighbours are "
-            f"{network['neighbours']}; epsilon {network['epsilon']:g} and delta {network['delta']:g} for "
-            f"{network['days']} days. {network['scope']}\n\nNot claimed:\n{_bullets(manifest['not_claimed'])}"
+            f"{network['neighbours']}; epsilon {in_digits(network['epsilon'])} and delta "
+            f"{in_digits(network['delta'])} for {network['days']} days. {network['scope']}"
+            f"\n\nNot claimed:\n{_bullets(manifest['not_claimed'])}"
         ),
     }
 

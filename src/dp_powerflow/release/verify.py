@@ -44,7 +44,7 @@ from dp_powerflow.release.manifest_facts import (
     facts_from_manifest,
     find,
 )
-from dp_powerflow.release.manifest_text import at_most
+from dp_powerflow.release.manifest_text import at_most, in_digits
 from dp_powerflow.release.registry import render_registry
 from dp_powerflow.release.verify_files import (
     MALFORMED,
@@ -91,10 +91,12 @@ def verify_release(path: str | os.PathLike[str]) -> VerifyReport:
 
 
 def _facts(opened: Opened) -> Facts | None:
+    """The facts of the release, None if the manifest or a file does not tell them or no sum can be stated."""
     if opened.model is None or opened.layout is None or opened.manifest.get("format") != FORMAT:
         return None
     try:
-        return facts_from_manifest(opened.manifest, opened.model, opened.layout)
+        facts = facts_from_manifest(opened.manifest, opened.model, opened.layout)
+        return facts if facts.loads.promise and facts.network.promise else None
     except MALFORMED:
         return None
 
@@ -172,7 +174,8 @@ def _check_queries(opened: Opened) -> Check:
         return Check("load privacy", False, "The costs of the load queries cannot be read.")
     good = (
         f"{len(costs)} queries cost rho = {at_most(rho)} together, epsilon at most {at_most(epsilon)} at "
-        f"delta {delta:g}, recomputed from sensitivities and noise scales; the load model carries the same."
+        f"delta {in_digits(delta)}, recomputed from sensitivities and noise scales; the load model "
+        "carries the same."
     )
     return check("load privacy", problems, good)
 
@@ -269,11 +272,12 @@ def _attested(facts: Facts) -> tuple[str, ...]:
     policy, loads, network = facts.policy, facts.loads, facts.network
     target = "evidence supports" if policy.evidence_required else "target only, evidence not required for"
     return (
-        f"Network ({target}): epsilon* = {policy.epsilon:g} and delta* = {policy.delta:g} over "
-        f"{facts.layout.days} days against changes of existing lines up to r = {policy.radius:g} p.u., bound "
-        f"'{policy.bound}'. Per-instance evidence, not differential privacy.",
+        f"Network ({target} the policy): epsilon* = {in_digits(policy.epsilon)} and delta* = "
+        f"{in_digits(policy.delta)} over {facts.layout.days} days against changes of existing lines up to "
+        f"r = {in_digits(policy.radius)} p.u., bound '{policy.bound}'. Per-instance evidence, not "
+        "differential privacy.",
         f"This and earlier releases, by the ledger: customers charged {loads.charges} times, epsilon at most "
-        f"{at_most(loads.promise.epsilon)} at delta {loads.promise.delta:g}; network charged "
+        f"{at_most(loads.promise.epsilon)} at delta {in_digits(loads.promise.delta)}; network charged "
         f"{network.charges} times, epsilon* {at_most(network.promise.epsilon)}.",
         "Declared-public inputs are what the data owner says they are, and the key was kept secret.",
     )
