@@ -184,6 +184,8 @@ def verify(
     from dp_powerflow.report.verification import verify_directory
 
     shown = verify_directory(release, private, config)
+    if private is not None:
+        _say("INTERNAL: what follows was checked with the private state")
     if as_json:
         out.print_json(shown.json_text)
     else:

@@ -61,7 +61,7 @@ def test_verify_with_the_private_state_opens_and_recomputes_the_evidence(folder:
     checks = {check["name"]: check["ok"] for check in shown["checks"]}
     assert checks["commitment"]
     assert checks["ledger"]
-    assert checks["evidence"]
+    assert checks["network evidence"]
     assert shown["verdict"] == "demonstration"
 
 
