@@ -15,8 +15,8 @@ _PARTS, _NODES, _MODEL = "parts", "nodes-file", "load-model"
 _PARQUET, _JSON = "application/x-parquet", "application/json"
 _TERMS = (
     "citeAs column equivalentProperty extract field fileObject fileProperty fileSet format includes "
-    "isLiveDataset jsonPath key md5 parentField path recordSet references regex repeated replace samplingRate separator "
-    "source subField transform"
+    "isLiveDataset jsonPath key md5 parentField path recordSet references regex repeated replace "
+    "samplingRate separator source subField transform"
 )
 _CONTEXT: dict[str, Any] = {
     "@language": "en",
