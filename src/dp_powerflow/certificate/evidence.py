@@ -47,7 +47,7 @@ from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.units import ComplexArray, FloatArray
 
 FLOORS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
-CURVE_RADII = tuple(float(r) for r in np.logspace(-10, -4, 25))
+CURVE_RADII = tuple(float(r) for r in np.logspace(-14, -4, 31))
 _CURVE_DAYS = 200
 _NONZERO_ABOVE = 1e-9
 

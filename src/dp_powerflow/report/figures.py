@@ -43,7 +43,7 @@ def draw_epsilon_against_radius(evidence: Evidence, marking: str | None, form: s
     axes.grid(True, which="major", color="0.92")
     axes.legend(fontsize=7, frameon=False)
     if marking:
-        figure.text(0.01, 0.005, marking, color="firebrick", fontsize=7)
+        figure.suptitle(marking, color="firebrick", fontsize=8, x=0.01, ha="left")
     buffer = io.BytesIO()
     figure.savefig(buffer, format=form, metadata={"Date": None} if form == "svg" else None)
     return buffer.getvalue()
