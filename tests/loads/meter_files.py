@@ -82,5 +82,9 @@ def write_wide(path: Path, stamps: list[str], values: FloatArray, names: list[st
 
 
 def _timestamps(stamps: list[str] | tuple[str, ...]) -> pa.Array:
+    """Stamps as whole microseconds: once pandapower is imported, pyarrow forgets the offset of a datetime."""
     moments = [dt.datetime.fromisoformat(text) for text in stamps]
-    return pa.array(moments, pa.timestamp("us", "UTC" if moments[0].tzinfo else None))
+    aware = moments[0].tzinfo is not None
+    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC if aware else None)
+    counts = [(moment - epoch) // dt.timedelta(microseconds=1) for moment in moments]
+    return pa.array(counts, pa.int64()).cast(pa.timestamp("us", "UTC" if aware else None))
