@@ -19,10 +19,17 @@ from dp_powerflow.certificate.calibration import (
     printed_closed_form,
     volt_var_constant,
 )
+from dp_powerflow.certificate.evidence import Policy, collect_evidence
 from dp_powerflow.certificate.exact import Admittance, implied_load
 from dp_powerflow.certificate.law import NodeLaw
 from dp_powerflow.certificate.levers import largest_radius, over_days, per_step, radius_in_lines
-from dp_powerflow.certificate.theorem import NetworkFacts, OperatingSet, full_support_bound
+from dp_powerflow.certificate.margins import with_margins
+from dp_powerflow.certificate.theorem import (
+    NetworkFacts,
+    OperatingSet,
+    corrected_bound,
+    full_support_bound,
+)
 from dp_powerflow.errors import PowerFlowError, PrivacyError
 from dp_powerflow.grid.amplification import kron_amplification
 from dp_powerflow.grid.feeder import GROUND, Feeder, Load
@@ -261,3 +268,61 @@ def test_radius_is_told_as_a_share_of_lines(ieee123: Feeder) -> None:
     assert told.strongest < told.median < told.weakest
     assert told.median == pytest.approx(2e-6, rel=1.0)  # PAPER_NOTES 16
     assert told.median_metres is not None
+
+
+def test_no_number_is_given_where_volt_var_breaks_the_lemma(ieee13: Feeder) -> None:
+    """The slope of a volt-var curve jumps at its corners, so M̃ may too under a tiny change of a line."""
+    network = Network(ieee13)
+    generation = np.full((4, network.n), 0.01 + 0.0j)
+    voltvar = VoltVar((CATEGORY_B,), np.zeros(network.n, dtype=np.int64))
+    policy = Policy(radius=1e-12, epsilon=1.0, delta=0.9, days=1, calibration_days=20)
+    margins = (np.array([0.2]), np.array([4.0]))
+    law = law_of(ieee13, 0.2)
+    for control, expected in ((None, False), (voltvar, True)):
+        evidence = collect_evidence(
+            network,
+            law,
+            margins,
+            policy,
+            np.random.default_rng(0),
+            generation=generation,
+            voltvar=control,
+            curves=False,
+        )
+        for row in evidence.rows[1:]:
+            assert any("volt-var" in text for text in row.day.violations) is expected
+
+
+def test_paper_mode_gives_no_number_where_its_assumptions_fail() -> None:
+    """One stiff node: every term is finite, and yet S_0 holds voltages that imply absurd loads."""
+    feeder = stiff_feeder()
+    network = Network(feeder)
+    policy = Policy(radius=1e-12, epsilon=1.0, delta=0.9, days=1, calibration_days=20)
+    margins = (np.array([0.2]), np.array([4.0]))
+    law = law_of(feeder, 0.2)
+    evidence = collect_evidence(network, law, margins, policy, np.random.default_rng(0), curves=False)
+    assert evidence.rows[0].mode == "paper"
+    assert any("Assumption 1 fails" in text for text in evidence.rows[0].day.violations)
+    assert evidence.rows[0].day.epsilon is None
+
+
+def test_a_step_of_a_truncated_day_is_given_the_bound_of_the_day(ieee13: Feeder) -> None:
+    network = Network(ieee13)
+    law = with_margins(law_of(ieee13, 0.2), np.array([0.3]), np.array([3.0]), np.random.default_rng(0))
+    facts = NetworkFacts(network.n, math.sqrt(3.0), network.n, kron_amplification(network))
+    operating = OperatingSet(0.9, 1.1, 1.0, 3.0, 1e-3, "given")
+    day = corrected_bound(facts, law, operating, 1e-10, 1e-5)
+    assert per_step(corrected_bound, facts, law, operating, 1e-10, 1e-5).terms == day.terms
+
+
+def test_largest_radius_respects_the_whole_delta(ieee13: Feeder) -> None:
+    network = Network(ieee13)
+    law = with_margins(law_of(ieee13, 0.2), np.array([0.3]), np.array([3.0]), np.random.default_rng(0))
+    facts = NetworkFacts(network.n, math.sqrt(3.0), network.n, kron_amplification(network))
+    operating = OperatingSet(0.9, 1.1, 1.0, 3.0, 1e-3, "given")
+    loose = largest_radius(corrected_bound, facts, law, operating, 1e3, 1e-5)
+    strict = largest_radius(corrected_bound, facts, law, operating, 1e3, 1e-5, 2e-3)
+    assert loose is not None
+    assert strict is not None
+    assert strict < loose
+    assert corrected_bound(facts, law, operating, strict, 1e-5).delta <= 2e-3

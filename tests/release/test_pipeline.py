@@ -14,15 +14,18 @@ import numpy as np
 import pytest
 from small import small_config, tree_hash
 
+from dp_powerflow.config import Config
 from dp_powerflow.corpus.reader import open_corpus
-from dp_powerflow.errors import DpPowerflowError, PowerFlowError, PrivacyError
+from dp_powerflow.errors import ConfigError, DpPowerflowError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.ledger import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.release import assembly, pipeline
+from dp_powerflow.release.lock import only_process
 from dp_powerflow.release.pipeline import run_release
+from dp_powerflow.report.certification import certify_config
 
 HERE = Path(__file__).parent
 KILLS = 50
@@ -51,7 +54,9 @@ def test_released_voltages_are_those_of_the_power_flow(released: Path) -> None:
     key = state.stream_key().bind("release", "small")
     model = pipeline.LoadModel.from_json((released / "out" / "model.json").read_text())
     nodes = pipeline.nodes_of(config, feeder, model, key)
-    job = pipeline.part_job(config, state, feeder, model, nodes, key)
+    history = assembly.history_of(config, feeder)
+    inputs = pipeline.inputs_of(config, state, feeder, history)
+    job = pipeline.part_job(config, feeder, model, nodes, key.bind("inputs", inputs))
     block = job.sampler.block(0)
     day, step = 3, 7
     load = np.zeros((1, len(feeder.retained)), dtype=complex)
@@ -184,10 +189,9 @@ def test_recovery_of_phi_fails_on_a_release_and_works_with_zero_injection_nodes(
     in_order = np.empty_like(v)
     config = small_config(released)
     state = PrivateState.inspect(released / "state")
-    bound = state.stream_key().bind("release", "small")
-    bound = bound.bind("network", state.identity("network", pipeline.network_chunks(ieee13)))
+    inputs = pipeline.inputs_of(config, state, ieee13, assembly.history_of(config, ieee13))
+    bound = state.stream_key().bind("release", "small").bind("inputs", inputs)
     in_order[:, pipeline.secret_order(bound, v.shape[1])] = v
-    assert config.release.id == "small"
     eliminated = network.recover(in_order)
     # Single precision on the public grid leaves 1e-6; an unreleased node is determined to that.
     assert residual(in_order, eliminated[:, 5]) < 1e-5
@@ -219,6 +223,71 @@ def test_the_budget_is_never_spent_twice_and_never_past_its_cap(released: Path, 
         run_release(same_id, workers=1)
     assert not (tmp_path / "out2").exists()
     assert not (tmp_path / "out3").exists()
+
+
+def test_an_input_that_changes_under_the_same_id_is_refused(
+    released: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another nominal load, same network and meters: the same draws must not be solved for it."""
+    run_release(small_config(tmp_path, release={"days": 5}), workers=1)
+    original = assembly.feeder_of
+
+    def heavier(config: Config) -> Feeder:
+        feeder = original(config)
+        first = replace(feeder.loads[0], kw=feeder.loads[0].kw * 1.1)
+        return replace(feeder, loads=(first, *feeder.loads[1:]))
+
+    monkeypatch.setattr(pipeline, "feeder_of", heavier)
+    with pytest.raises(PrivacyError, match="already charged for another request or other data"):
+        run_release(small_config(tmp_path, release={"days": 5, "output": "other"}), workers=1)
+    assert not (tmp_path / "other").exists()
+
+
+def test_another_network_under_the_same_id_is_refused_even_if_declared_unrelated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    section = {"days": 5, "unrelated": "another town"}
+    run_release(small_config(tmp_path, release=section), workers=1)
+    original = assembly.feeder_of
+    monkeypatch.setattr(pipeline, "feeder_of", lambda config: changed_line(original(config)))
+    with pytest.raises(PrivacyError, match="already charged for another request or other data"):
+        run_release(small_config(tmp_path, release={**section, "output": "other"}), workers=1)
+
+
+def test_two_processes_cannot_make_the_same_release_at_once(tmp_path: Path) -> None:
+    config = small_config(tmp_path)
+    state = PrivateState.open(config.release.state, insecure_seed=7)
+    with (
+        only_process(state.internal_directory("small")),
+        pytest.raises(ConfigError, match="another process is making this release"),
+    ):
+        run_release(config, workers=1)
+
+
+def test_taps_solved_on_a_private_feeder_are_refused(tmp_path: Path, foreign_cases: Path) -> None:
+    source = foreign_cases / "ieee13_dss" / "IEEE13Nodeckt.dss"
+    with pytest.raises(ConfigError, match=r"set feeder\.taps"):
+        run_release(small_config(tmp_path, feeder={"source": str(source)}), workers=1)
+
+
+def test_meter_data_without_a_public_list_of_records_are_refused(tmp_path: Path) -> None:
+    loads = {"kind": "long", "path": "meters.csv"}
+    with pytest.raises(ConfigError, match=r"set loads\.services"):
+        run_release(small_config(tmp_path, loads=loads), workers=1)
+
+
+def test_private_classes_release_and_certify_with_the_same_nodes(tmp_path: Path) -> None:
+    config = small_config(
+        tmp_path,
+        model={"private_classes": 2, "epsilon": 50.0},
+        nodes={"load_class": None},
+        release={"days": 3},
+    )
+    run_release(config, workers=1)
+    stored = json.loads((tmp_path / "state" / "internal" / "small" / "report.json").read_text())
+    certified = json.loads(certify_config(config, None).json_text)
+    for ours, theirs in zip(stored["evidence"]["rows"], certified["rows"], strict=True):
+        assert ours["day"]["epsilon"] == theirs["day"]["epsilon"]
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,8 @@ from dp_powerflow.units import ComplexArray, FloatArray
 Progress = Callable[[int, int], None]
 Draw = Callable[[int], ComplexArray]
 
+CONFIDENCE = 0.95
+"""Of a calibration, unless another is asked for."""
 _PROOF_GAP = 1e-2
 """Relative gap between the proved bound on the smallest σ_min of a batch and its estimate."""
 _DAYS_AT_A_TIME = 40
@@ -156,7 +158,7 @@ def monte_carlo(
     draw: Draw,
     days: int,
     *,
-    confidence: float = 0.95,
+    confidence: float = CONFIDENCE,
     generation: ComplexArray | None = None,
     voltvar: VoltVar | None = None,
     progress: Progress | None = None,

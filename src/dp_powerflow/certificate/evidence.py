@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -89,14 +90,14 @@ class Row:
 class Curve:
     """ε of one day against r, for a public floor added to the covariance; None where there is no bound.
 
-    Every floor has a calibration of its own, whose share of δ is `operating_delta`.
+    Every floor has a calibration of its own, of fewer days than the rows of the table; `delta` is the total.
     """
 
     mode: Mode
     floor: float
-    operating_delta: float
     radius: tuple[float, ...]
     epsilon: tuple[float | None, ...]
+    delta: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ class Evidence:
     curves: tuple[Curve, ...]
 
 
-def network_facts(network: Network) -> NetworkFacts:
+def network_facts(network: Network, *, volt_var: bool = False) -> NetworkFacts:
     """What the theorem needs of the network."""
     magnitude = np.abs(network.y)
     return NetworkFacts(
@@ -126,6 +127,7 @@ def network_facts(network: Network) -> NetworkFacts:
         slack_norm=float(np.linalg.norm(network.feeder.v_slack)),
         d_max=int(np.count_nonzero(magnitude > _NONZERO_ABOVE * magnitude.max(), axis=1).max()),
         amplification=kron_amplification(network),
+        volt_var=volt_var,
     )
 
 
@@ -155,7 +157,7 @@ def collect_evidence(
             f"{network.n - law.n} nodes carry generation but no random load of their own; Theorem 1 does not "
             "cover them"
         )
-    facts = network_facts(network)
+    facts = network_facts(network, volt_var=voltvar is not None)
     truncated = with_margins(law, *margins, generator)
 
     def calibrate(of: NodeLaw, days: int, report: Progress | None = None) -> MonteCarlo:
@@ -179,8 +181,10 @@ def collect_evidence(
     printed_set = OperatingSet(
         *ANSI_RANGE, found.operating.s_max, printed.mu, 0.0, "closed form of the paper"
     )
+    assumptions = check_assumptions(network, truncated, cut.operating, voltvar=voltvar, generation=generation)
+    failed = tuple(f"Assumption 1 fails: {item.name}" for item in assumptions if not item.holds)
     modes: list[tuple[Mode, Evaluate, NodeLaw, OperatingSet]] = [
-        ("paper", paper_bound, truncated, printed_set),
+        ("paper", partial(paper_bound, failed=failed), truncated, printed_set),
         ("corrected", corrected_bound, truncated, cut.operating),
     ]
     if law.q_sigma is not None:
@@ -195,9 +199,7 @@ def collect_evidence(
         load_box=load_box_set(network, high, measured=cut.operating, voltvar=voltvar, generation=generation),
         monte_carlo=found,
         monte_carlo_truncated=cut,
-        assumptions=check_assumptions(
-            network, truncated, cut.operating, voltvar=voltvar, generation=generation
-        ),
+        assumptions=assumptions,
         lines=radius_in_lines(network.feeder, policy.radius),
         rows=tuple(_row(*mode, facts, policy) for mode in modes),
         curves=_curves(law, margins, facts, policy, generator, calibrate) if curves else (),
@@ -214,7 +216,15 @@ def _row(
         step=per_step(evaluate, facts, law, operating, policy.radius, delta),
         day=day,
         corpus=over_days(day, policy.days),
-        largest_r=largest_radius(evaluate, facts, law, operating, policy.epsilon / policy.days, delta),
+        largest_r=largest_radius(
+            evaluate,
+            facts,
+            law,
+            operating,
+            policy.epsilon / policy.days,
+            delta,
+            policy.delta / policy.days,
+        ),
     )
 
 
@@ -248,6 +258,7 @@ def _curves(
             modes.append(("full-support", full_support_bound, wide))
         for mode, evaluate, chosen in modes:
             operating = calibrate(chosen, days).operating
-            values = tuple(evaluate(facts, chosen, operating, r, delta).epsilon for r in CURVE_RADII)
-            found.append(Curve(mode, floor, operating.delta, CURVE_RADII, values))
+            bounds = [evaluate(facts, chosen, operating, r, delta) for r in CURVE_RADII]
+            values = tuple(bound.epsilon for bound in bounds)
+            found.append(Curve(mode, floor, CURVE_RADII, values, tuple(bound.delta for bound in bounds)))
     return tuple(found)

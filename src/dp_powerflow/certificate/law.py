@@ -72,7 +72,11 @@ class NodeLaw:
         return np.sqrt(np.diagonal(self.covariance, axis1=1, axis2=2))
 
     def at_step(self, t: int) -> NodeLaw:
-        """The law of one step by itself (T = 1)."""
+        """The law of one step by itself (T = 1).
+
+        Of a law truncated over the day this is the step's Gaussian truncated by itself, which is what the
+        paper's formula speaks of but not what a day's draw has at that step.
+        """
         return replace(
             self,
             mean=self.mean[:, [t]],

@@ -29,12 +29,19 @@ def largest_radius(
     operating: OperatingSet,
     epsilon: float,
     delta: float,
+    total_delta: float = 1.0,
 ) -> float | None:
-    """Largest r with a bound of at most ε, None if not even the smallest has one; ε grows with r."""
+    """Largest r with a bound of at most ε, None if not even the smallest has one; ε and δ grow with r.
+
+    Parameters
+    ----------
+    delta : share of the tail, as in the bound.
+    total_delta : the most that all parts of δ may add up to.
+    """
 
     def within(radius: float) -> bool:
-        found = evaluate(facts, law, operating, radius, delta).epsilon
-        return found is not None and found <= epsilon
+        bound = evaluate(facts, law, operating, radius, delta)
+        return bound.epsilon is not None and bound.epsilon <= epsilon and bound.delta <= total_delta
 
     if not epsilon > 0.0:
         raise PrivacyError("a target ε must be positive")
@@ -55,7 +62,13 @@ def per_step(
     radius: float,
     delta: float,
 ) -> Bound:
-    """The bound for one released step by itself (T = 1), of the worst step of the day."""
+    """The bound for one released step by itself, of the worst step of the day.
+
+    Loads that are truncated as whole days have no truncated Gaussian at a single step; there the bound of the
+    day is given, which covers a step as post-processing of the day.
+    """
+    if law.log_accept is not None:
+        return evaluate(facts, law, operating, radius, delta)
     bounds = [evaluate(facts, law.at_step(t), operating, radius, delta) for t in range(law.steps)]
     refused = [bound for bound in bounds if bound.epsilon is None]
     return refused[0] if refused else max(bounds, key=lambda bound: bound.terms.formula)

@@ -65,12 +65,17 @@ class OperatingSet:
 
 @dataclass(frozen=True)
 class NetworkFacts:
-    """What the theorem needs of the network besides its operating set."""
+    """What the theorem needs of the network besides its operating set.
+
+    With volt-var control Lemma 1 of docs/guarantee.md does not hold (the slope jumps at a corner of the
+    curve), so no mode that needs it gives a number.
+    """
 
     n: int
     slack_norm: float
     d_max: int
     amplification: Amplification
+    volt_var: bool = False
 
     def v_kept(self, v_max: float) -> float:
         """Bound on ‖(v_R, v_slack)‖₂."""
@@ -145,9 +150,17 @@ class Bound:
 
 
 def paper_bound(
-    facts: NetworkFacts, law: NodeLaw, operating: OperatingSet, radius: float, delta: float
+    facts: NetworkFacts,
+    law: NodeLaw,
+    operating: OperatingSet,
+    radius: float,
+    delta: float,
+    failed: tuple[str, ...] = (),
 ) -> Bound:
-    """Theorem 1 as printed, with κ of Eq. kappa_kron_def.  # Eq. eps_delta, B_total, barpsi_thm, tau_thm"""
+    """Theorem 1 as printed, with κ of Eq. kappa_kron_def.  # Eq. eps_delta, B_total, barpsi_thm, tau_thm
+
+    `failed` names the conditions of Assumption 1 that do not hold on this feeder.
+    """
     _check(radius, delta)
     p_min, _ = _box(law)
     kappa_r = facts.amplification.paper * radius
@@ -174,7 +187,8 @@ def paper_bound(
         mean=symbols.mean_term_printed(kappa_r, d, gammas, sizes, _sums(law)[classes]),
         jacobian=symbols.lambda_ii(law.steps, facts.n, a),
     )
-    return _bound("paper", radius, law, terms, {"tail": delta, "operating set": operating.delta}, 0.25)
+    parts = {"tail": delta, "operating set": operating.delta}
+    return _bound("paper", radius, law, terms, parts, 0.25, failed)
 
 
 def corrected_bound(
@@ -339,11 +353,13 @@ def _bound(
 
 
 def _kappa(facts: NetworkFacts, radius: float) -> tuple[float, tuple[str, ...]]:
+    """κ at r, and the conditions on the network that fail."""
+    failed = ("volt-var control is not covered by the bound over neighbours",) if facts.volt_var else ()
     try:
-        return facts.amplification.bound(radius), ()
+        return facts.amplification.bound(radius), failed
     except FeederError:
         limit = facts.amplification.largest_radius
-        return math.nan, (f"r = {radius:g} must stay below {limit:.3g} for a bound on κ",)
+        return math.nan, (*failed, f"r = {radius:g} must stay below {limit:.3g} for a bound on κ")
 
 
 def _check(radius: float, delta: float) -> None:

@@ -21,6 +21,9 @@ from dp_powerflow.model.reactive import PublicSpread
 FLOORS = (1e-4, 1e-3, 1e-2, 1e-1)
 RADIUS = 1e-4
 DELTA = 1e-5
+"""Of the printed formula, as in the paper."""
+TOTAL_DELTA = 0.1
+"""Of a day, everything included, where a bound is looked for: the calibration alone takes 0.003."""
 SEED = 0
 
 
@@ -45,7 +48,7 @@ def run_theorem(
     covariance = spread.covariance(log_load.shape[1], 24 * 60 // log_load.shape[1])
     law = one_class_law(log_load, feeder, q_spread=spread.spread, q_covariance=covariance)
     margins = (np.exp([log_load.min()]), np.exp([log_load.max()]))
-    policy = Policy(radius=RADIUS, epsilon=50.0, delta=DELTA, days=1, calibration_days=calibration_days)
+    policy = Policy(radius=RADIUS, epsilon=50.0, delta=TOTAL_DELTA, days=1, calibration_days=calibration_days)
     facts = network_facts(network)
     exact = replace(facts, amplification=replace(facts.amplification, paper=facts.amplification.exact))
     rows = []
@@ -105,7 +108,7 @@ def to_markdown(rows: tuple[FloorRow, ...]) -> str:
         )
     lines += [
         "",
-        "What *is* a bound: the largest r whose day stays within ε = 50 (δ = 1e-5 and the calibration's):",
+        f"What *is* a bound: the largest r whose day stays within ε = 50, δ = {TOTAL_DELTA:g} all in all:",
         "",
         "| floor | mode | largest r | share of the median line | at r = 1e-4 |",
         "|---|---|---|---|---|",

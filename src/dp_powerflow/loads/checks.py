@@ -162,10 +162,11 @@ def check_history(raw: RawHistory, rules: IngestRules) -> IngestResult:
         rejected_load_points=tuple(p for p in raw.services.load_points if p in bad),
         suspect_load_points=tuple(point for point, flag in zip(kept, suspect, strict=True) if flag),
     )
-    return IngestResult(_history(raw, kept, loads), report)
+    mixed = bool(bad) or any(counts.across_days for counts in filled)
+    return IngestResult(_history(raw, kept, loads, mixed), report)
 
 
-def _history(raw: RawHistory, kept: tuple[str, ...], loads: list[FloatArray]) -> LoadHistory:
+def _history(raw: RawHistory, kept: tuple[str, ...], loads: list[FloatArray], mixed: bool) -> LoadHistory:
     return LoadHistory(
         load_kw=loads[0],
         load_kvar=loads[1] if len(loads) > 1 else None,
@@ -175,6 +176,7 @@ def _history(raw: RawHistory, kept: tuple[str, ...], loads: list[FloatArray]) ->
         node_of=tuple(raw.services.node_of.get(point) for point in kept),
         class_label=tuple(raw.services.class_of.get(point) for point in kept),
         scale_kw=raw.services.scale_kw(kept),
+        days_mixed=mixed,
     )
 
 

@@ -11,7 +11,7 @@ No other customer's readings are ever used: replacing a customer must change one
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -55,6 +55,7 @@ class GapCounts:
     similar_day: int = 0
     linear_long: int = 0
     clock_change: int = 0
+    across_days: int = field(default=0, compare=False)
 
     def __add__(self, other: GapCounts) -> GapCounts:
         return GapCounts(
@@ -62,6 +63,7 @@ class GapCounts:
             self.similar_day + other.similar_day,
             self.linear_long + other.linear_long,
             self.clock_change + other.clock_change,
+            self.across_days + other.across_days,
         )
 
 
@@ -107,6 +109,7 @@ def fill_gaps(values: FloatArray, days: tuple[dt.date, ...], skipped: IntArray, 
         similar_day=int(np.count_nonzero(long & ~rest & counted)),
         linear_long=int(np.count_nonzero(rest & counted)),
         clock_change=int(np.count_nonzero(by_clock)),
+        across_days=int(np.count_nonzero(missing & ~_within_a_day(short, values.shape[1]))),
     )
 
 
@@ -118,6 +121,15 @@ def _short_gaps(missing: BoolArray, longest: int) -> BoolArray:
         if end - start <= longest and start > 0 and end < missing.size:
             short[start:end] = True
     return short
+
+
+def _within_a_day(short: BoolArray, steps: int) -> BoolArray:
+    """Entries of short gaps whose neighbours on both sides are readings of the same day."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], short, [False]]).astype(np.int8)))
+    within = np.zeros(short.size, dtype=bool)
+    for start, end in edges.reshape(-1, 2):
+        within[start:end] = (start - 1) // steps == end // steps
+    return within
 
 
 def _fill_from_similar_days(

@@ -43,6 +43,9 @@ class LoadHistory:
         PUBLIC scale (load point,) [kW], such as connected kVA or contracted power, or None.
     simulated
         True if no meter ever read these values.
+    days_mixed
+        True if a day of a load point depends on readings of other days: a gap was filled from them, or a load
+        point was rejected for its gaps. A guarantee for single days is then refused.
     """
 
     load_kw: FloatArray
@@ -54,6 +57,7 @@ class LoadHistory:
     class_label: tuple[str | None, ...]
     scale_kw: FloatArray | None
     simulated: bool = False
+    days_mixed: bool = False
 
     def __post_init__(self) -> None:
         if self.step_minutes <= 0 or MINUTES_PER_DAY % self.step_minutes != 0:

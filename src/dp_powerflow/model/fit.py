@@ -60,7 +60,7 @@ def fit(history: LoadHistory, *, budget: PrivacyBudget, options: FitOptions, key
     LoadModel
         Publishable, with its cost records.
     """
-    check_history(history, options)
+    check_history(history, options, budget.unit)
     source = Source(history, options, budget.unit)
     key = key.bind("fit", options.sha256(budget)).bind("data", source.keyed_hash(key))
     job = _Job(source, options, budget, epsilon_to_rho(budget.epsilon, budget.delta), key)

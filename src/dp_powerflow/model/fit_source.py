@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -17,8 +18,13 @@ from dp_powerflow.units import FloatArray, IntArray
 ONE_CLASS = "all"
 
 
-def check_history(history: LoadHistory, options: FitOptions) -> None:
-    """Refuse a history that lacks what the options ask for."""
+def check_history(history: LoadHistory, options: FitOptions, unit: PrivacyUnit) -> None:
+    """Refuse a history that lacks what the options ask for, or whose days are no records of their own."""
+    if unit is PrivacyUnit.LOAD_POINT_DAY and history.days_mixed:
+        raise LoadDataError(
+            "gaps were filled from other days or load points rejected for them, so a day is not a record of "
+            "its own; use the unit load-point, or give meter data without gaps"
+        )
     if options.use_scale and history.scale_kw is None:
         raise LoadDataError("the fit divides by a public scale but the history has none; add scale_kw to it")
     if options.day_types is not None and len(options.day_types) != history.n_days:
@@ -38,10 +44,11 @@ class Source:
     unit: PrivacyUnit
 
     def keyed_hash(self, key: StreamKey) -> str:
-        arrays = [self.history.load_kw, self.history.load_kvar, self.history.scale_kw]
-        return key.keyed_hash(
-            np.ascontiguousarray(row).tobytes() for array in arrays if array is not None for row in array
-        )
+        history = self.history
+        public = repr((history.load_points, history.class_label, history.days)).encode()
+        arrays = [history.load_kw, history.load_kvar, history.scale_kw]
+        rows = (np.ascontiguousarray(row).tobytes() for array in arrays if array is not None for row in array)
+        return key.keyed_hash(chain([public], rows))
 
     def labels(self) -> tuple[str, ...]:
         """Public class of every load point."""

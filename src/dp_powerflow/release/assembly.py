@@ -12,8 +12,10 @@ import numpy as np
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.ieee import BUILT_IN
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.grid.taps import read_taps
+from dp_powerflow.loads.checks import IngestRules
 from dp_powerflow.loads.formats import LongColumns, MeterFormat, WideColumns
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.ingest import read_long, read_wide
@@ -28,6 +30,9 @@ from dp_powerflow.model.reactive import FixedPowerFactor, PublicSpread, Reactive
 from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit
 from dp_powerflow.units import FloatArray, IntArray
 
+KEEP_RECORDS = IngestRules(on_rejected="placeholder")
+"""The number of records is public, so a load point with too many gaps is replaced, never dropped."""
+
 
 def feeder_of(config: Config) -> Feeder:
     """The network of the config."""
@@ -36,6 +41,15 @@ def feeder_of(config: Config) -> Feeder:
     return open_feeder(
         section.source, taps=taps, base_mva=section.base_mva, drop_islanded=section.drop_islanded
     )
+
+
+def require_declared_taps(config: Config, feeder: Feeder) -> None:
+    """Refuse taps that were solved on a private network: they are a function of it (PAPER_NOTES 11, 17)."""
+    if feeder.taps and config.feeder.taps is None and config.feeder.source.lower() not in BUILT_IN:
+        raise ConfigError(
+            "the feeder has regulators, whose taps a release takes as declared public: write them with "
+            "'dp-powerflow inspect FEEDER --save-taps taps.csv' and set feeder.taps"
+        )
 
 
 def history_of(config: Config, feeder: Feeder) -> LoadHistory:
@@ -56,23 +70,24 @@ def history_of(config: Config, feeder: Feeder) -> LoadHistory:
             path, first_day=section.first_day, nominal_kw=nominal, step_minutes=section.step_minutes
         )
         return shapes.history
-    services = None if section.services is None else read_service_map(section.services)
-    if (section.first_day is None) != (section.last_day is None):
-        raise ConfigError("set both loads.first_day and loads.last_day, or neither")
-    days = None
-    if section.first_day is not None and section.last_day is not None:
-        days = (section.first_day, section.last_day)
+    if section.services is None or section.first_day is None or section.last_day is None:
+        raise ConfigError(
+            "the records of a release are declared public, not read off the meters: set loads.services, "
+            "loads.first_day and loads.last_day"
+        )
+    services = read_service_map(section.services)
+    days = (section.first_day, section.last_day)
     declared = MeterFormat(section.unit, section.interval_label, section.time_zone, section.step_minutes)
     if section.kind == "wide":
         wide = WideColumns(time=section.time_column)
-        return read_wide(path, declared, wide, services=services, days=days).history
+        return read_wide(path, declared, wide, services=services, days=days, rules=KEEP_RECORDS).history
     columns = LongColumns(
         customer=section.customer_column,
         time=section.time_column,
         active=section.active_column,
         reactive=section.reactive_column,
     )
-    return read_long(path, declared, columns, services=services, days=days).history
+    return read_long(path, declared, columns, services=services, days=days, rules=KEEP_RECORDS).history
 
 
 def budget_of(config: Config) -> PrivacyBudget:

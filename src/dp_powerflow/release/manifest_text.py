@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from decimal import ROUND_UP, Context
 
+from dp_powerflow.certificate.calibration import CONFIDENCE
 from dp_powerflow.certificate.theorem import SCOPE
 from dp_powerflow.privacy.budget import PrivacyUnit
 from dp_powerflow.release.manifest_facts import Facts
@@ -84,7 +85,8 @@ def attestation(facts: Facts) -> str:
         return (
             "The data owner attests that the internal evidence about the true network supports this policy: "
             "without that the release would have been refused. The evidence is a function of the secret "
-            "network and is not published."
+            "network and is not published. It rests on a Monte Carlo calibration and holds with a confidence "
+            f"of {CONFIDENCE:.0%} over it, which is not part of delta*."
         )
     return (
         "The release was made whether or not the internal evidence about the true network supports this "
@@ -100,6 +102,8 @@ def before_noise(facts: Facts) -> list[str]:
     return [
         f"Readings are summed to load points and cut into days of {model.n_steps} steps of "
         f"{model.step_minutes} minutes.{relative}",
+        "Gaps are filled from other readings of the same customer; a load point with too many gaps is "
+        "replaced by a constant, so that the number of records does not depend on the readings.",
         "Loads are cut to the declared bounds before the logarithm is taken.",
         "What one record contributes to a query is clipped to a public radius and rounded to integers; the "
         "clipping is checked in integers.",

@@ -37,10 +37,12 @@ from dp_powerflow.release.assembly import (
     history_of,
     loaded_nodes,
     node_plan,
+    require_declared_taps,
 )
+from dp_powerflow.release.lock import only_process
 from dp_powerflow.release.network import evidence_of
 from dp_powerflow.release.parts import PartJob, layout_of, make_parts
-from dp_powerflow.release.plan import Plan, loads_chunks, network_chunks, plan_release
+from dp_powerflow.release.plan import Plan, input_chunks, loads_chunks, network_chunks, plan_release
 from dp_powerflow.release.publish import publish
 from dp_powerflow.release.solar import solar_of
 from dp_powerflow.units import IntArray
@@ -56,9 +58,10 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, eq=False)
 class Charged:
-    """A release that the ledger has been charged for."""
+    """A release that the ledger has been charged for; `inputs` is the keyed hash of all it is made from."""
 
     plan: Plan
+    inputs: str
     ledger: Ledger
     loads: tuple[Account, Spend]
     network: tuple[Account, Spend]
@@ -84,8 +87,15 @@ def run_release(
 ) -> ReleaseResult:
     """Make the release, or finish one that was interrupted."""
     state = PrivateState.open(config.release.state, insecure_seed=config.release.insecure_seed)
+    with only_process(state.internal_directory(config.release.id)):
+        return _run(config, state, workers, say, progress)
+
+
+def _run(
+    config: Config, state: PrivateState, workers: int | None, say: Report, progress: Progress | None
+) -> ReleaseResult:
     feeder = feeder_of(config)
-    loaded_nodes(feeder)
+    require_declared_taps(config, feeder)
     say("reading the meter data")
     history = history_of(config, feeder)
     charged = charge(config, state, feeder, history)
@@ -103,7 +113,7 @@ def run_release(
             "days, or set network.require_evidence = false under a new release id (the manifest says so)"
         )
     say("drawing loads and solving")
-    job = part_job(config, state, feeder, model, nodes, key)
+    job = part_job(config, feeder, model, nodes, key.bind("inputs", charged.inputs))
     worst = 0.0
     if not job.writer.finished:
         job.writer.prepare()
@@ -114,8 +124,17 @@ def run_release(
 
 def charge(config: Config, state: PrivateState, feeder: Feeder, history: LoadHistory) -> Charged:
     """Plan, and record the spend of both accounts before anything is computed from the data."""
-    plan = plan_release(config, history)
+    inputs = inputs_of(config, state, feeder, history)
+    plan = plan_release(config, history, inputs)
     ledger = Ledger.open(state)
+    if any(
+        spend.release_id == config.release.id and spend.request_sha256 != plan.request_sha256
+        for spend in ledger.spends()
+    ):
+        raise PrivacyError(
+            f"release '{config.release.id}' was already charged for another request or other data; choose a "
+            "new release id, or restore the configuration and the files to resume that one"
+        )
     loads = ledger.account(
         state.identity("loads", loads_chunks(history)),
         plan.loads_cap,
@@ -133,7 +152,13 @@ def charge(config: Config, state: PrivateState, feeder: Feeder, history: LoadHis
         plan.request_sha256,
         [(loads, plan.loads_cost), (network, plan.network_cost)],
     )
-    return Charged(plan, ledger, (loads, spends[0]), (network, spends[1]))
+    return Charged(plan, inputs, ledger, (loads, spends[0]), (network, spends[1]))
+
+
+def inputs_of(config: Config, state: PrivateState, feeder: Feeder, history: LoadHistory) -> str:
+    """Keyed hash of everything beside the config that decides the release."""
+    solar = solar_of(config, feeder, history.n_steps)
+    return state.identity("inputs", input_chunks(feeder, history, solar))
 
 
 def fitted_model(
@@ -207,22 +232,19 @@ def evidence_meets_policy(config: Config, evidence: Evidence) -> bool:
     return epsilon is not None and epsilon <= config.network.epsilon and delta <= config.network.delta
 
 
-def part_job(
-    config: Config, state: PrivateState, feeder: Feeder, model: LoadModel, nodes: NodePlan, key: StreamKey
-) -> PartJob:
-    """The job of the workers; its streams are bound to the release, the model and the network."""
-    bound = key.bind("network", state.identity("network", network_chunks(feeder)))
+def part_job(config: Config, feeder: Feeder, model: LoadModel, nodes: NodePlan, key: StreamKey) -> PartJob:
+    """The job of the workers; `key` is bound to the release and its inputs, the sampler binds the model."""
     sampler = LoadSampler(
         model,
         nodes.classes,
-        bound,
+        key,
         config.release.days,
         scale_kw=nodes.scale_kw if model.scaled else None,
         truncated=config.network.bound == "paper",
     )
     layout = layout_of(sampler, len(nodes.nodes))
     writer = CorpusWriter(config.release.output, layout, config.release.id)
-    order = secret_order(bound, len(nodes.nodes))
+    order = secret_order(key, len(nodes.nodes))
     return PartJob(feeder, sampler, writer, nodes.nodes, order, solar_of(config, feeder, model.n_steps))
 
 

@@ -20,6 +20,7 @@ from dp_powerflow.privacy.budget import QueryCost
 from dp_powerflow.privacy.ledger_kinds import InstanceCap, InstanceCost, LoadsCap, LoadsCost
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.release.assembly import budget_of, fit_options_of
+from dp_powerflow.release.solar import Solar
 from dp_powerflow.units import FloatArray
 
 _NOT_PART_OF_THE_REQUEST = {
@@ -56,12 +57,16 @@ class Plan:
     notes: tuple[str, ...]
 
 
-def plan_release(config: Config, history: LoadHistory) -> Plan:
+def plan_release(config: Config, history: LoadHistory, inputs: str) -> Plan:
     """Plan from the public facts of the history: its size, labels and scales; no reading is looked at.
 
     The queries are read off a fit of a placeholder of the same public size. Which queries are asked and what
     they cost in ρ is public; the natural scale of second-round queries follows the released answers of the
     first round, so those scales are typical ones. The ledger is charged all that the budget allows.
+
+    Parameters
+    ----------
+    inputs : keyed hash of everything private or in other files that decides the outcome (`input_chunks`).
     """
     queries, notes = _planned_queries(config, history)
     rho = total_rho(queries)
@@ -84,7 +89,7 @@ def plan_release(config: Config, history: LoadHistory) -> Plan:
         loads_cap=loads_cap,
         network_cost=InstanceCost(section.epsilon, section.delta, unit),
         network_cap=network_cap,
-        request_sha256=_request(config, queries),
+        request_sha256=_request(config, inputs),
         notes=notes,
     )
 
@@ -101,9 +106,24 @@ def network_chunks(feeder: Feeder) -> Iterator[bytes]:
         yield np.ascontiguousarray(array).tobytes()
 
 
+def input_chunks(feeder: Feeder, history: LoadHistory, solar: Solar) -> Iterator[bytes]:
+    """Everything beside the config that decides a release, for a keyed hash.
+
+    The request of the ledger and the streams of the draws are bound to it: a file that changes under the same
+    release id is refused, and the same draws never meet two inputs.
+    """
+    yield from network_chunks(feeder)
+    yield repr((feeder.loads, feeder.pv, feeder.taps)).encode()
+    yield np.ascontiguousarray(feeder.nominal_angle_deg).tobytes()
+    yield b"" if solar.generation is None else np.ascontiguousarray(solar.generation).tobytes()
+    yield repr(history.node_of).encode()
+    yield from loads_chunks(history)
+
+
 def loads_chunks(history: LoadHistory) -> Iterator[bytes]:
     """The bytes that identify meter data, for a keyed hash."""
     yield repr((history.load_points, history.days, history.step_minutes, history.class_label)).encode()
+    yield b"" if history.scale_kw is None else np.ascontiguousarray(history.scale_kw).tobytes()
     for row in history.load_kw:
         yield np.ascontiguousarray(row).tobytes()
     for row in history.load_kvar if history.load_kvar is not None else ():
@@ -130,7 +150,7 @@ def _planned_queries(config: Config, history: LoadHistory) -> tuple[tuple[QueryC
     return model.costs, notes
 
 
-def _request(config: Config, queries: tuple[QueryCost, ...]) -> str:
+def _request(config: Config, inputs: str) -> str:
     public = config.model_dump(mode="json", exclude=_NOT_PART_OF_THE_REQUEST)
-    content = {"config": public, "queries": [cost.to_dict() for cost in queries], "version": __version__}
+    content = {"config": public, "inputs": inputs, "version": __version__}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -12,8 +12,9 @@ from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.release.assembly import feeder_of, node_plan
+from dp_powerflow.release.assembly import feeder_of
 from dp_powerflow.release.network import evidence_of
+from dp_powerflow.release.pipeline import nodes_of
 from dp_powerflow.report.evidence_table import evidence_lines
 from dp_powerflow.report.figures import draw_epsilon_against_radius
 from dp_powerflow.report.inspection import INTERNAL
@@ -44,9 +45,8 @@ def certify_config(
         )
     model = LoadModel.load(path)
     feeder = feeder_of(config)
-    evidence = evidence_of(
-        config, feeder, model, node_plan(config, feeder, model), state.stream_key(), progress=progress
-    )
+    nodes = nodes_of(config, feeder, model, state.stream_key().bind("release", config.release.id))
+    evidence = evidence_of(config, feeder, model, nodes, state.stream_key(), progress=progress)
     lines = evidence_lines(evidence)
     text = json.dumps({"marking": INTERNAL, **plain(evidence)}, indent=1, sort_keys=True)
     state.write_internal(config.release.id, "network-evidence.json", text.encode())

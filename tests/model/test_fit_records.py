@@ -1,0 +1,41 @@
+"""What a record is, and that noise is never reused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dp_powerflow.errors import LoadDataError
+from dp_powerflow.loads.simulate import simulate_load_history
+from dp_powerflow.model.fit import fit
+from dp_powerflow.model.fit_options import FitOptions
+from dp_powerflow.model.fit_source import Source
+from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit
+from dp_powerflow.privacy.random import StreamKey
+
+OPTIONS = FitOptions(bounds=(0.01, 3.0), use_scale=True)
+KEY = StreamKey.from_insecure_seed(3)
+
+
+def test_days_that_depend_on_each_other_are_no_records_of_their_own() -> None:
+    history = replace(simulate_load_history(60, n_days=3, step_minutes=60), days_mixed=True)
+    with pytest.raises(LoadDataError, match="not a record of its own"):
+        fit(
+            history,
+            budget=PrivacyBudget(2.0, unit=PrivacyUnit.LOAD_POINT_DAY),
+            options=OPTIONS,
+            key=KEY,
+        )
+
+
+def test_noise_is_bound_to_labels_too() -> None:
+    """One relabelled load point, same readings: other noise, or the difference would show it."""
+    history = simulate_load_history(60, n_days=3, step_minutes=60)
+    labels = list(history.class_label)
+    labels[0] = "commercial" if labels[0] != "commercial" else "residential"
+    other = replace(history, class_label=tuple(labels))
+    first, second = (Source(h, OPTIONS, PrivacyUnit.LOAD_POINT).keyed_hash(KEY) for h in (history, other))
+    assert first != second
+    assert np.array_equal(history.load_kw, other.load_kw)
