@@ -242,8 +242,9 @@ def _release(config: Config, workers: int | None, as_json: bool) -> None:
         out.print_json(json.dumps({"release": str(result.path), "internal": str(result.internal)}))
         return
     _say(f"released: {result.path}")
+    mismatch = "" if result.worst_mismatch is None else f"{result.worst_mismatch:.1e} p.u."
     _say(
-        f"INTERNAL: largest power mismatch before rounding {result.worst_mismatch:.1e} p.u.; network "
+        f"INTERNAL: largest power mismatch before rounding {mismatch or 'not measured again'}; network "
         f"evidence {'supports' if result.evidence_met else 'does NOT support'} the policy; "
         f"see {result.internal}"
     )

@@ -75,6 +75,7 @@ class ModelSection(_Section):
     power_factor: Annotated[float, Field(gt=0.0, le=1.0)] = 0.95
     reactive_spread: Positive = 0.15
     reactive_correlation_minutes: Positive = 120.0
+    reuse: str | None = None
 
 
 class NodesSection(_Section):

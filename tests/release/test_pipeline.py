@@ -16,6 +16,7 @@ from small import small_config, tree_hash
 
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.reader import open_corpus
+from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ConfigError, DpPowerflowError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
@@ -25,6 +26,7 @@ from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.release import assembly, pipeline
 from dp_powerflow.release.lock import only_process
 from dp_powerflow.release.pipeline import run_release
+from dp_powerflow.release.verify_private import verify_private
 from dp_powerflow.report.certification import certify_config
 
 HERE = Path(__file__).parent
@@ -56,7 +58,9 @@ def test_released_voltages_are_those_of_the_power_flow(released: Path) -> None:
     nodes = pipeline.nodes_of(config, feeder, model, key)
     history = assembly.history_of(config, feeder)
     inputs = pipeline.inputs_of(config, state, feeder, history)
-    job = pipeline.part_job(config, feeder, model, nodes, key.bind("inputs", inputs))
+    layout = open_corpus(released / "out").layout
+    writer = CorpusWriter(released / "out", layout, "small")
+    job = pipeline.part_job(config, feeder, model, nodes, key.bind("inputs", inputs), writer)
     block = job.sampler.block(0)
     day, step = 3, 7
     load = np.zeros((1, len(feeder.retained)), dtype=complex)
@@ -203,14 +207,14 @@ def test_a_snapshot_without_solution_aborts_and_leaves_nothing(tmp_path: Path) -
     config = small_config(tmp_path, nodes={"load_class": "residential", "scale_factor": 60.0})
     with pytest.raises(PowerFlowError, match=r"no (power-flow )?solution"):
         run_release(config, workers=1)
-    assert not (tmp_path / "out").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
 
 
 def test_a_policy_that_the_evidence_does_not_support_is_refused(tmp_path: Path) -> None:
     config = small_config(tmp_path, network={"require_evidence": True, "epsilon": 1e-6})
     with pytest.raises(PrivacyError, match="does not support the policy"):
         run_release(config, workers=1)
-    assert not (tmp_path / "out").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
 
 
 def test_the_budget_is_never_spent_twice_and_never_past_its_cap(released: Path, tmp_path: Path) -> None:
@@ -252,6 +256,35 @@ def test_another_network_under_the_same_id_is_refused_even_if_declared_unrelated
     monkeypatch.setattr(pipeline, "feeder_of", lambda config: changed_line(original(config)))
     with pytest.raises(PrivacyError, match="already charged for another request or other data"):
         run_release(small_config(tmp_path, release={**section, "output": "other"}), workers=1)
+
+
+def test_a_later_release_can_reuse_the_model_for_free(tmp_path: Path) -> None:
+    """A first attempt without a power-flow solution has paid for a model; the second pays for the network."""
+    cap = {"days": 5, "network_epsilon_cap": 2e6, "network_delta_cap": 0.9995}
+    network = {"delta": 0.4}
+    heavy = {"load_class": "residential", "scale_factor": 60.0}
+    with pytest.raises(PowerFlowError):
+        run_release(small_config(tmp_path, nodes=heavy, network=network, release=cap), workers=1)
+    again = small_config(tmp_path, network=network, model={"reuse": "small"}, release={**cap, "id": "second"})
+    result = run_release(again, workers=1)
+    spends = Ledger.open(PrivateState.inspect(tmp_path / "state"), create=False).spends()
+    charged = sorted(spend.account for spend in spends)
+    assert charged == ["loads-1", "network-instance-1", "network-instance-1"]
+    assert verify_private(tmp_path / "out", tmp_path / "state").intact
+    assert result.worst_mismatch is not None
+    unknown = small_config(
+        tmp_path, network=network, model={"reuse": "never"}, release={**cap, "id": "third", "output": "o3"}
+    )
+    with pytest.raises(PrivacyError):
+        run_release(unknown, workers=1)
+
+
+def test_a_target_that_cannot_be_written_costs_nothing(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with pytest.raises(DpPowerflowError, match="exists already"):
+        run_release(small_config(tmp_path), workers=1)
+    state = PrivateState.inspect(tmp_path / "state")
+    assert not state.ledger_path.exists()
 
 
 def test_two_processes_cannot_make_the_same_release_at_once(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ class LoadSampler:
 
     @property
     def days_per_block(self) -> int:
-        return max(1, _BLOCK_CUSTOMER_DAYS // len(self.node_classes))
+        return days_per_block(len(self.node_classes))
 
     @property
     def n_blocks(self) -> int:
@@ -211,6 +211,11 @@ class LoadSampler:
             generator = self._key.stream(purpose, block).generator
             reactive += law.spread * law.reference * (generator.standard_normal(active.shape) @ law.factor.T)
         return reactive
+
+
+def days_per_block(n_nodes: int) -> int:
+    """Days of one block: a function of the public number of nodes alone."""
+    return max(1, _BLOCK_CUSTOMER_DAYS // n_nodes)
 
 
 def draw_node_classes(model: LoadModel, n_nodes: int, key: StreamKey) -> tuple[str, ...]:

@@ -41,6 +41,7 @@ variance_floor = 1e-2
 power_factor = 0.95           # declared public
 reactive_spread = 0.15        # full support: random part of q, as a share of the mean load
 reactive_correlation_minutes = 120.0
+# reuse = "demo-0"            # take the load model of this earlier release: costs the customers nothing more
 
 [nodes]
 load_class = "residential"    # class of every node; without it the model's first

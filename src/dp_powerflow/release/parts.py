@@ -17,7 +17,7 @@ from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.model.sample import LoadSampler
+from dp_powerflow.model.sample import LoadSampler, days_per_block
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.release.solar import Solar
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray, kw_to_pu
@@ -48,11 +48,9 @@ class PartJob:
         return "PartJob(PRIVATE)"
 
 
-def layout_of(sampler: LoadSampler, nodes: int) -> CorpusLayout:
+def layout_of(days: int, steps: int, nodes: int) -> CorpusLayout:
     """One part per block of the sampler."""
-    return CorpusLayout(
-        days=sampler.n_days, steps=sampler.model.n_steps, nodes=nodes, days_per_part=sampler.days_per_block
-    )
+    return CorpusLayout(days=days, steps=steps, nodes=nodes, days_per_part=days_per_block(nodes))
 
 
 def make_part(job: PartJob, solver: BatchSolver, part: int) -> float:

@@ -19,13 +19,14 @@ from dp_powerflow.certificate.evidence import Evidence
 from dp_powerflow.certificate.plain import plain
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.writer import CorpusWriter
-from dp_powerflow.errors import PrivacyError
+from dp_powerflow.errors import PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSampler, draw_node_classes
 from dp_powerflow.privacy.ledger import Ledger
+from dp_powerflow.privacy.ledger_kinds import Cost
 from dp_powerflow.privacy.ledger_records import Account, Spend
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
@@ -69,12 +70,15 @@ class Charged:
 
 @dataclass(frozen=True)
 class ReleaseResult:
-    """Where the release is, and what its owner may want to know (INTERNAL)."""
+    """Where the release is, and what its owner may want to know (INTERNAL).
+
+    `worst_mismatch` [p.u.] is of the parts written by this run, None if there was nothing left to write.
+    """
 
     path: Path
     model: LoadModel
     evidence_met: bool
-    worst_mismatch: float
+    worst_mismatch: float | None
     internal: Path
 
 
@@ -98,6 +102,30 @@ def _run(
     require_declared_taps(config, feeder)
     say("reading the meter data")
     history = history_of(config, feeder)
+    layout = layout_of(config.release.days, history.n_steps, len(loaded_nodes(feeder)[0]))
+    writer = CorpusWriter(config.release.output, layout, config.release.id)
+    if not writer.finished:
+        writer.prepare()  # what is bound to fail later fails before anything is spent
+    try:
+        return _make(config, state, feeder, history, writer, workers, say, progress)
+    except (PowerFlowError, PrivacyError) as error:
+        # Refused for good: nothing stays beside the target but parts that a resumed run can use.
+        untouched = len(writer.missing_parts()) == writer.layout.n_parts
+        if not writer.finished and (untouched or isinstance(error, PowerFlowError)):
+            writer.discard()
+        raise
+
+
+def _make(
+    config: Config,
+    state: PrivateState,
+    feeder: Feeder,
+    history: LoadHistory,
+    writer: CorpusWriter,
+    workers: int | None,
+    say: Report,
+    progress: Progress | None,
+) -> ReleaseResult:
     charged = charge(config, state, feeder, history)
     key = state.stream_key().bind("release", config.release.id)
     say("fitting the load model")
@@ -113,13 +141,12 @@ def _run(
             "days, or set network.require_evidence = false under a new release id (the manifest says so)"
         )
     say("drawing loads and solving")
-    job = part_job(config, feeder, model, nodes, key.bind("inputs", charged.inputs))
-    worst = 0.0
-    if not job.writer.finished:
-        job.writer.prepare()
+    worst = None
+    if not writer.finished:
+        job = part_job(config, feeder, model, nodes, key.bind("inputs", charged.inputs), writer)
         worst = make_parts(job, workers or len(os.sched_getaffinity(0)), progress)
-        publish(config, state, job.writer, model, charged.ledger, charged.loads, charged.network, report)
-    return ReleaseResult(job.writer.target, model, met, worst, state.internal_directory(config.release.id))
+        publish(config, state, writer, model, charged.ledger, charged.loads, charged.network, report)
+    return ReleaseResult(writer.target, model, met, worst, state.internal_directory(config.release.id))
 
 
 def charge(config: Config, state: PrivateState, feeder: Feeder, history: LoadHistory) -> Charged:
@@ -147,12 +174,23 @@ def charge(config: Config, state: PrivateState, feeder: Feeder, history: LoadHis
         continues=config.release.continues_network,
         unrelated=config.release.unrelated,
     )
-    spends = ledger.spend_all(
-        config.release.id,
-        plan.request_sha256,
-        [(loads, plan.loads_cost), (network, plan.network_cost)],
+    charges: list[tuple[Account, Cost]] = [(network, plan.network_cost)]
+    if config.model.reuse is None:
+        charges.append((loads, plan.loads_cost))
+    spends = ledger.spend_all(config.release.id, plan.request_sha256, charges)
+    paid = spends[-1] if config.model.reuse is None else _spend_of(ledger, loads, config.model.reuse)
+    return Charged(plan, inputs, ledger, (loads, paid), (network, spends[0]))
+
+
+def _spend_of(ledger: Ledger, account: Account, release_id: str) -> Spend:
+    """The spend that paid for the load model of an earlier release of the same meter data."""
+    for spend in ledger.spends(account):
+        if spend.release_id == release_id:
+            return spend
+    raise PrivacyError(
+        f"model.reuse names release '{release_id}', which these customers were never charged for; "
+        "name a release of the same meter data, or remove the key to fit anew"
     )
-    return Charged(plan, inputs, ledger, (loads, spends[0]), (network, spends[1]))
 
 
 def inputs_of(config: Config, state: PrivateState, feeder: Feeder, history: LoadHistory) -> str:
@@ -165,9 +203,11 @@ def fitted_model(
     config: Config, state: PrivateState, history: LoadHistory, plan: Plan, key: StreamKey
 ) -> LoadModel:
     """The load model of the release: the one already fitted, or a fresh fit kept for the next attempt."""
-    stored = state.read_internal(config.release.id, MODEL_FILE)
+    stored = state.read_internal(config.model.reuse or config.release.id, MODEL_FILE)
     if stored is not None:
         return LoadModel.from_json(stored.decode())
+    if config.model.reuse is not None:
+        raise PrivacyError(f"release '{config.model.reuse}' has fitted no load model yet; run it first")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WeakBudgetWarning)  # the plan has said it already
         model = fit(history, budget=budget_of(config), options=fit_options_of(config), key=key)
@@ -232,7 +272,14 @@ def evidence_meets_policy(config: Config, evidence: Evidence) -> bool:
     return epsilon is not None and epsilon <= config.network.epsilon and delta <= config.network.delta
 
 
-def part_job(config: Config, feeder: Feeder, model: LoadModel, nodes: NodePlan, key: StreamKey) -> PartJob:
+def part_job(
+    config: Config,
+    feeder: Feeder,
+    model: LoadModel,
+    nodes: NodePlan,
+    key: StreamKey,
+    writer: CorpusWriter,
+) -> PartJob:
     """The job of the workers; `key` is bound to the release and its inputs, the sampler binds the model."""
     sampler = LoadSampler(
         model,
@@ -242,8 +289,6 @@ def part_job(config: Config, feeder: Feeder, model: LoadModel, nodes: NodePlan, 
         scale_kw=nodes.scale_kw if model.scaled else None,
         truncated=config.network.bound == "paper",
     )
-    layout = layout_of(sampler, len(nodes.nodes))
-    writer = CorpusWriter(config.release.output, layout, config.release.id)
     order = secret_order(key, len(nodes.nodes))
     return PartJob(feeder, sampler, writer, nodes.nodes, order, solar_of(config, feeder, model.n_steps))
 

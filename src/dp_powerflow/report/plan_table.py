@@ -27,7 +27,7 @@ def plan_config(config: Config) -> Shown:
         plan.loads_cap,
         plan.loads_cost,
         continues=config.release.continues_loads,
-        release_id=config.release.id,
+        release_id=config.model.reuse or config.release.id,
     )
     network = ledger.preview(
         state.identity("network", network_chunks(feeder)),
