@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.writer import CorpusWriter
-from dp_powerflow.errors import PowerFlowError
+from dp_powerflow.errors import DpPowerflowError, PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.sample import LoadSampler, days_per_block
 from dp_powerflow.powerflow.batch import BatchSolver
@@ -88,17 +89,19 @@ def make_parts(job: PartJob, workers: int, progress: Callable[[int, int], None] 
             if progress is not None:
                 progress(done, total)
         return worst
-    with ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (job,)) as pool:
-        running = {pool.submit(_work, part) for part in missing}
-        try:
-            for finished in as_completed(running):
-                worst = max(worst, finished.result())
-                done += 1
-                if progress is not None:
-                    progress(done, total)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (job,))
+    try:
+        for finished in as_completed([pool.submit(_work, part) for part in missing]):
+            worst = max(worst, finished.result())
+            done += 1
+            if progress is not None:
+                progress(done, total)
+    except BrokenProcessPool:
+        raise DpPowerflowError(
+            "a worker process ended unexpectedly, perhaps for want of memory; run the same command again to resume"
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
     return worst
 
 
