@@ -178,17 +178,8 @@ def collect_evidence(
     kappa_r = facts.amplification.paper * policy.radius
     c_vv = volt_var_constant(voltvar, generation, ANSI_RANGE[0])
     printed = printed_closed_form(network, *ANSI_RANGE, kappa_r, c_vv)
-    printed_set = OperatingSet(
-        *ANSI_RANGE, found.operating.s_max, printed.mu, 0.0, "closed form of the paper"
-    )
     assumptions = check_assumptions(network, truncated, cut.operating, voltvar=voltvar, generation=generation)
-    failed = tuple(f"Assumption 1 fails: {item.name}" for item in assumptions if not item.holds)
-    modes: list[tuple[Mode, Evaluate, NodeLaw, OperatingSet]] = [
-        ("paper", partial(paper_bound, failed=failed), truncated, printed_set),
-        ("corrected", corrected_bound, truncated, cut.operating),
-    ]
-    if law.q_sigma is not None:
-        modes.append(("full-support", full_support_bound, law, found.operating))
+    modes = _modes(law, truncated, found.operating, cut.operating, printed, assumptions)
     return Evidence(
         policy=policy,
         n=network.n,
@@ -204,6 +195,26 @@ def collect_evidence(
         rows=tuple(_row(*mode, facts, policy) for mode in modes),
         curves=_curves(law, margins, facts, policy, generator, calibrate) if curves else (),
     )
+
+
+def _modes(
+    law: NodeLaw,
+    truncated: NodeLaw,
+    operating: OperatingSet,
+    operating_truncated: OperatingSet,
+    printed: PrintedClosedForm,
+    assumptions: tuple[Assumption, ...],
+) -> list[tuple[Mode, Evaluate, NodeLaw, OperatingSet]]:
+    """What each mode is evaluated with; the paper's takes its set S_0 and every assumption that fails."""
+    failed = tuple(f"Assumption 1 fails: {item.name}" for item in assumptions if not item.holds)
+    box = OperatingSet(*ANSI_RANGE, operating.s_max, printed.mu, 0.0, "closed form of the paper")
+    modes: list[tuple[Mode, Evaluate, NodeLaw, OperatingSet]] = [
+        ("paper", partial(paper_bound, failed=failed), truncated, box),
+        ("corrected", corrected_bound, truncated, operating_truncated),
+    ]
+    if law.q_sigma is not None:
+        modes.append(("full-support", full_support_bound, law, operating))
+    return modes
 
 
 def _row(

@@ -98,7 +98,8 @@ def make_parts(job: PartJob, workers: int, progress: Callable[[int, int], None] 
                 progress(done, total)
     except BrokenProcessPool:
         raise DpPowerflowError(
-            "a worker process ended unexpectedly, perhaps for want of memory; run the same command again to resume"
+            "a worker process ended unexpectedly, perhaps for want of memory; run the same command again to "
+            "resume"
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
