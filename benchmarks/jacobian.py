@@ -1,0 +1,44 @@
+"""96,000 snapshots of IEEE 123: solve them and find σ_min of each, estimated and proved.
+
+python benchmarks/jacobian.py
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.powerflow.jacobian_batch import JacobianBatch
+
+SNAPSHOTS = 96_000
+
+
+def main() -> None:
+    feeder = open_feeder("ieee123")
+    nominal = -feeder.nominal_injection[feeder.retained]
+    factor = np.random.default_rng(0).uniform(0.3, 1.2, (SNAPSHOTS, len(nominal)))
+    load = factor * nominal
+    solver, jacobian = BatchSolver(feeder), JacobianBatch.from_feeder(feeder)
+    v = solver.solve(load[:100]).v
+    jacobian.summary(v, -load[:100])
+    jacobian.sigma_min_lower_bound(v, -load[:100], gap=1e-2)  # compiled by now
+
+    began = time.perf_counter()
+    v = solver.solve(load).v
+    solved = time.perf_counter()
+    estimate = jacobian.sigma_min(v, -load)
+    estimated = time.perf_counter()
+    bound = jacobian.sigma_min_lower_bound(v, -load, gap=1e-2)
+    proved = time.perf_counter()
+    print(f"solve            {solved - began:6.2f} s  {SNAPSHOTS / (solved - began):10,.0f} /s")
+    print(f"σ_min, Lanczos   {estimated - solved:6.2f} s  {SNAPSHOTS / (estimated - solved):10,.0f} /s")
+    print(f"σ_min, proved    {proved - estimated:6.2f} s  {SNAPSHOTS / (proved - estimated):10,.0f} /s")
+    print(f"smallest: estimate {estimate.min():.6f}, proved {bound.min():.6f}")
+    print(f"median gap of the bound {np.median(1 - bound / estimate):.2%}")
+
+
+if __name__ == "__main__":
+    main()
