@@ -225,8 +225,8 @@ def _extremes_of_days(
         solution = solver.solve(load, injected)
         if solution.n_failed:
             raise PowerFlowError(
-                "power flow finds no solution for a day drawn from the load model; "
-                "lower the model's spread or its level"
+                "power flow finds no solution for a day drawn from the load model; lower nodes.scale_factor "
+                "under a new release id and take the model already paid for with model.reuse"
             )
         v = solution.v
         magnitude = np.abs(v)

@@ -14,6 +14,8 @@ import scipy.sparse as sp
 
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray, kw_to_pu
 
+TAPS_SOLVED = "solved once at nominal load, then frozen"
+"""`Feeder.taps_from` where the taps are a function of the network."""
 GROUND = -1
 """Index that stands for ground where a node index is expected."""
 

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Load, PVSystem, Tap
+from dp_powerflow.grid.feeder import GROUND, TAPS_SOLVED, Feeder, Line, Load, PVSystem, Tap
 from dp_powerflow.grid.opendss_engine import (
     CONTROLS_OFF,
     DssOrigin,
@@ -114,7 +114,7 @@ def _freeze_taps(
             )
     frozen = regulated_taps(engine)
     run(engine, CONTROLS_OFF, origin)
-    return ("solved once at nominal load, then frozen" if regulators else "no regulators"), frozen
+    return (TAPS_SOLVED if regulators else "no regulators"), frozen
 
 
 # ---------------------------------------------------------------- loads and PV, still by node name

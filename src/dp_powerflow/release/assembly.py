@@ -11,7 +11,7 @@ import numpy as np
 
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.feeder import TAPS_SOLVED, Feeder
 from dp_powerflow.grid.ieee import BUILT_IN
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.grid.taps import read_taps
@@ -45,7 +45,8 @@ def feeder_of(config: Config) -> Feeder:
 
 def require_declared_taps(config: Config, feeder: Feeder) -> None:
     """Refuse taps that were solved on a private network: they are a function of it (PAPER_NOTES 11, 17)."""
-    if feeder.taps and config.feeder.taps is None and config.feeder.source.lower() not in BUILT_IN:
+    solved = feeder.taps_from == TAPS_SOLVED
+    if solved and config.feeder.source.lower() not in BUILT_IN:
         raise ConfigError(
             "the feeder has regulators, whose taps a release takes as declared public: write them with "
             "'dp-powerflow inspect FEEDER --save-taps taps.csv' and set feeder.taps"

@@ -68,8 +68,8 @@ def make_part(job: PartJob, solver: BatchSolver, part: int) -> float:
     worst = float(np.max(solution.mismatch, initial=0.0))
     if solution.n_failed:
         raise PowerFlowError(
-            "a snapshot of the release has no power-flow solution, so nothing was released; the spent budget "
-            "stays spent: lower nodes.scale_factor or the model's bounds and use a new release id"
+            "a snapshot of the release has no power-flow solution, so nothing was released; lower "
+            "nodes.scale_factor under a new release id and take the model already paid for with model.reuse"
         )
     v: ComplexArray = solution.v[:, job.loaded[job.order]].reshape(days, steps, nodes)
     job.writer.write_part(part, v)
