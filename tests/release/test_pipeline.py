@@ -26,6 +26,7 @@ from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.release import assembly, pipeline
 from dp_powerflow.release.lock import only_process
 from dp_powerflow.release.pipeline import run_release
+from dp_powerflow.release.verify import verify_release
 from dp_powerflow.release.verify_private import verify_private
 from dp_powerflow.report.certification import certify_config
 
@@ -340,3 +341,20 @@ def test_wrong_configs_end_in_one_sentence_with_nothing_written(
         run_release(small_config(tmp_path, **{section: change}), workers=1)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"network": {"bound": "paper"}},
+        {"model": {"unit": "load-point-day"}},
+        {"model": {"private_classes": 2, "epsilon": 50.0}, "nodes": {"load_class": None}},
+        {"model": {"use_scale": False, "bounds": [0.01, 100.0]}},
+    ],
+    ids=["fixed power factor", "load-point-day", "private classes", "without scale"],
+)
+def test_every_kind_of_release_verifies(tmp_path: Path, sections: dict[str, dict[str, object]]) -> None:
+    run_release(small_config(tmp_path, **sections, release={"days": 12}), workers=1)
+    report = verify_release(tmp_path / "out")
+    assert report.intact
+    assert report.verdict == "demonstration"
