@@ -41,6 +41,11 @@ def main() -> None:
         sys.exit(2)
     except BrokenPipeError:
         sys.exit(1)
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        reason = error.strerror or str(error)
+        _say(f"error: cannot read or write{where}: {reason}; check the path and its permissions")
+        sys.exit(2)
 
 
 @app.callback(invoke_without_command=True)
@@ -209,6 +214,8 @@ def ledger(
     """
     from dp_powerflow.report.ledger_table import change_cap, show_ledger
 
+    if account is None and (epsilon is not None or delta is not None or reason):
+        raise ConfigError("name the account whose cap is to be changed with --account")
     if account is not None:
         change_cap(state, account, epsilon, delta, reason)
     shown = show_ledger(state)

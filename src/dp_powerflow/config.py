@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from dp_powerflow.errors import ConfigError
 
-Positive = Annotated[float, Field(gt=0.0)]
+Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
@@ -194,7 +194,9 @@ def _with_absolute_paths(config: Config, base: Path) -> Config:
 
 def _sentence(error: ValidationError, raw: dict[str, Any]) -> str:
     """The first problem, as one sentence that says what to do."""
-    first = error.errors()[0]
+    found = error.errors()
+    # A misspelt key also shows as a missing one; the spelling is what to say.
+    first = next((item for item in found if item["type"] == "extra_forbidden"), found[0])
     where = [str(part) for part in first["loc"]]
     name = ".".join(where)
     if first["type"] == "extra_forbidden":

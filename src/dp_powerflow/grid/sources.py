@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def open_feeder(
     base_mva : power base per phase [MVA].
     drop_islanded : leave out nodes that no source feeds, instead of refusing the feeder.
     """
-    if not base_mva > 0.0:
+    if not (base_mva > 0.0 and math.isfinite(base_mva)):
         raise FeederError("the power base must be positive, such as 1 MVA per phase")
     feeder = _read(str(source), taps, base_mva)
     if drop_islanded:

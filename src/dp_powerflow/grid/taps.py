@@ -17,11 +17,14 @@ def read_taps(path: Path) -> tuple[Tap, ...]:
     """Taps declared in a file."""
     if not path.is_file():
         raise FeederError(f"tap file {path} does not exist; write one with 'inspect --save-taps'")
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        if tuple(reader.fieldnames or ()) != COLUMNS:
-            raise FeederError(f"tap file {path} must have the columns {', '.join(COLUMNS)}")
-        return tuple(_tap(row, path, reader.line_num) for row in reader)
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            if tuple(reader.fieldnames or ()) != COLUMNS:
+                raise FeederError(f"tap file {path} must have the columns {', '.join(COLUMNS)}")
+            return tuple(_tap(row, path, reader.line_num) for row in reader)
+    except (UnicodeDecodeError, csv.Error):
+        raise FeederError(f"tap file {path} is not CSV text; write one with 'inspect --save-taps'") from None
 
 
 def write_taps(path: Path, taps: Iterable[Tap]) -> None:

@@ -24,6 +24,7 @@ from dp_powerflow.loads.services import read_service_map
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.estimators import Plain, Structured
 from dp_powerflow.model.fit_options import FitOptions
+from dp_powerflow.model.fit_source import ONE_CLASS
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.partition import PrivateClasses, PublicLabels
 from dp_powerflow.model.reactive import FixedPowerFactor, PublicSpread, ReactiveChoice
@@ -51,6 +52,38 @@ def require_declared_taps(config: Config, feeder: Feeder) -> None:
             "the feeder has regulators, whose taps a release takes as declared public: write them with "
             "'dp-powerflow inspect FEEDER --save-taps taps.csv' and set feeder.taps"
         )
+
+
+def check_before_spending(config: Config, feeder: Feeder, history: LoadHistory) -> None:
+    """Everything in the config that can be known to be wrong before a budget is touched."""
+    require_declared_taps(config, feeder)
+    fit_options_of(config).bounds_of("")
+    if config.model.components > 1 and config.network.require_evidence:
+        raise ConfigError(
+            "the network evidence is for one Gaussian per class; set model.components = 1, or "
+            "network.require_evidence = false"
+        )
+    count = config.model.private_classes
+    labels = {label for label in history.class_label if label is not None}
+    known = {f"class {k}" for k in range(1, count + 1)} if count else labels or {ONE_CLASS}
+    declared = set(config.nodes.class_of_load.values())
+    if config.nodes.load_class is not None:
+        declared.add(config.nodes.load_class)
+    if count and declared:
+        raise ConfigError("private classes are drawn for the nodes, not declared; remove nodes.load_class")
+    strangers = sorted(declared - known)
+    if strangers:
+        raise ConfigError(
+            f"the config names the load class '{strangers[0]}'; there are {', '.join(sorted(known))}"
+        )
+    _check_load_names(config, feeder)
+
+
+def _check_load_names(config: Config, feeder: Feeder) -> None:
+    known = {load.name for load in feeder.loads}
+    unknown = sorted({name.lower() for name in config.nodes.class_of_load} - known)
+    if unknown:
+        raise ConfigError(f"nodes.class_of_load names '{unknown[0]}', a load which the feeder does not have")
 
 
 def history_of(config: Config, feeder: Feeder) -> LoadHistory:
@@ -162,9 +195,7 @@ def _declared_classes(config: Config, feeder: Feeder, nodes: IntArray, model: Lo
     known = {load.name for load in feeder.loads}
     unknown = sorted(set(declared) - known)
     if unknown:
-        raise ConfigError(
-            f"nodes.class_of_load names the load '{unknown[0]}', which the feeder does not have"
-        )
+        raise ConfigError(f"nodes.class_of_load names '{unknown[0]}', a load which the feeder does not have")
     shares = feeder.load_shares.tocsr()
     classes = []
     for k in feeder.retained[nodes]:

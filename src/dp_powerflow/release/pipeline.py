@@ -1,4 +1,4 @@
-"""Algorithm 1 as a product: plan → spend → fit → certify → sample → solve → write → publish.
+"""Algorithm 1 as a product: plan → charge loads → fit → certify → sample → solve → charge network → publish.
 
 Everything random comes from the key in the private state directory, bound to the release, the model and the
 network, so a run that was killed at any moment resumes to the same bits and draws nothing twice.
@@ -19,31 +19,29 @@ from dp_powerflow.certificate.evidence import Evidence
 from dp_powerflow.certificate.plain import plain
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.writer import CorpusWriter
-from dp_powerflow.errors import PowerFlowError, PrivacyError
+from dp_powerflow.errors import ConfigError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSampler, draw_node_classes
-from dp_powerflow.privacy.ledger import Ledger
-from dp_powerflow.privacy.ledger_kinds import Cost
-from dp_powerflow.privacy.ledger_records import Account, Spend
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.release.assembly import (
     NodePlan,
     budget_of,
+    check_before_spending,
     feeder_of,
     fit_options_of,
     history_of,
     loaded_nodes,
     node_plan,
-    require_declared_taps,
 )
+from dp_powerflow.release.charge import charge_loads, charge_network
 from dp_powerflow.release.lock import only_process
 from dp_powerflow.release.network import evidence_of
 from dp_powerflow.release.parts import PartJob, layout_of, make_parts
-from dp_powerflow.release.plan import Plan, input_chunks, loads_chunks, network_chunks, plan_release
+from dp_powerflow.release.plan import Plan
 from dp_powerflow.release.publish import publish
 from dp_powerflow.release.solar import solar_of
 from dp_powerflow.units import IntArray
@@ -55,17 +53,6 @@ INTERNAL = "INTERNAL: computed from private data; not for publication"
 
 Report = Callable[[str], None]
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, eq=False)
-class Charged:
-    """A release that the ledger has been charged for; `inputs` is the keyed hash of all it is made from."""
-
-    plan: Plan
-    inputs: str
-    ledger: Ledger
-    loads: tuple[Account, Spend]
-    network: tuple[Account, Spend]
 
 
 @dataclass(frozen=True)
@@ -99,16 +86,16 @@ def _run(
     config: Config, state: PrivateState, workers: int | None, say: Report, progress: Progress | None
 ) -> ReleaseResult:
     feeder = feeder_of(config)
-    require_declared_taps(config, feeder)
     say("reading the meter data")
     history = history_of(config, feeder)
+    check_before_spending(config, feeder, history)
     layout = layout_of(config.release.days, history.n_steps, len(loaded_nodes(feeder)[0]))
     writer = CorpusWriter(config.release.output, layout, config.release.id)
     if not writer.finished:
         writer.prepare()  # what is bound to fail later fails before anything is spent
     try:
         return _make(config, state, feeder, history, writer, workers, say, progress)
-    except (PowerFlowError, PrivacyError) as error:
+    except (ConfigError, PowerFlowError, PrivacyError) as error:
         # Refused for good: nothing stays beside the target but parts that a resumed run can use.
         untouched = len(writer.missing_parts()) == writer.layout.n_parts
         if not writer.finished and (untouched or isinstance(error, PowerFlowError)):
@@ -126,7 +113,7 @@ def _make(
     say: Report,
     progress: Progress | None,
 ) -> ReleaseResult:
-    charged = charge(config, state, feeder, history)
+    charged = charge_loads(config, state, feeder, history)
     key = state.stream_key().bind("release", config.release.id)
     say("fitting the load model")
     model = fitted_model(config, state, history, charged.plan, key)
@@ -145,58 +132,9 @@ def _make(
     if not writer.finished:
         job = part_job(config, feeder, model, nodes, key.bind("inputs", charged.inputs), writer)
         worst = make_parts(job, workers or len(os.sched_getaffinity(0)), progress)
-        publish(config, state, writer, model, charged.ledger, charged.loads, charged.network, report)
+        network = charge_network(config, charged)
+        publish(config, state, writer, model, charged.ledger, charged.loads, network, report)
     return ReleaseResult(writer.target, model, met, worst, state.internal_directory(config.release.id))
-
-
-def charge(config: Config, state: PrivateState, feeder: Feeder, history: LoadHistory) -> Charged:
-    """Plan, and record the spend of both accounts before anything is computed from the data."""
-    inputs = inputs_of(config, state, feeder, history)
-    plan = plan_release(config, history, inputs)
-    ledger = Ledger.open(state)
-    if any(
-        spend.release_id == config.release.id and spend.request_sha256 != plan.request_sha256
-        for spend in ledger.spends()
-    ):
-        raise PrivacyError(
-            f"release '{config.release.id}' was already charged for another request or other data; choose a "
-            "new release id, or restore the configuration and the files to resume that one"
-        )
-    loads = ledger.account(
-        state.identity("loads", loads_chunks(history)),
-        plan.loads_cap,
-        continues=config.release.continues_loads,
-        unrelated=config.release.unrelated,
-    )
-    network = ledger.account(
-        state.identity("network", network_chunks(feeder)),
-        plan.network_cap,
-        continues=config.release.continues_network,
-        unrelated=config.release.unrelated,
-    )
-    charges: list[tuple[Account, Cost]] = [(network, plan.network_cost)]
-    if config.model.reuse is None:
-        charges.append((loads, plan.loads_cost))
-    spends = ledger.spend_all(config.release.id, plan.request_sha256, charges)
-    paid = spends[-1] if config.model.reuse is None else _spend_of(ledger, loads, config.model.reuse)
-    return Charged(plan, inputs, ledger, (loads, paid), (network, spends[0]))
-
-
-def _spend_of(ledger: Ledger, account: Account, release_id: str) -> Spend:
-    """The spend that paid for the load model of an earlier release of the same meter data."""
-    for spend in ledger.spends(account):
-        if spend.release_id == release_id:
-            return spend
-    raise PrivacyError(
-        f"model.reuse names release '{release_id}', which these customers were never charged for; "
-        "name a release of the same meter data, or remove the key to fit anew"
-    )
-
-
-def inputs_of(config: Config, state: PrivateState, feeder: Feeder, history: LoadHistory) -> str:
-    """Keyed hash of everything beside the config that decides the release."""
-    solar = solar_of(config, feeder, history.n_steps)
-    return state.identity("inputs", input_chunks(feeder, history, solar))
 
 
 def fitted_model(

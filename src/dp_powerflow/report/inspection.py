@@ -110,7 +110,11 @@ def inspect_feeder(feeder: Feeder) -> Inspection:
     loaded = solution.v[0] if solution.converged[0] else None
     notes = feeder.notes
     if loaded is None:
-        notes = (*notes, "power flow finds no solution at nominal load; reduce the loads")
+        notes = (
+            *notes,
+            "power flow finds no solution at nominal load; reduce the loads, or give an ungrounded winding "
+            "that carries load a reference to ground",
+        )
     wye_error, reason = _wye_error(feeder, loaded)
     return Inspection(
         marking=INTERNAL,

@@ -17,7 +17,10 @@ from dp_powerflow.report.shown import Shown
 def show_ledger(state: Path) -> Shown:
     """All accounts with their spends, after checking the whole ledger."""
     summary = Ledger.open(PrivateState.inspect(state), create=False).summary()
-    lines = ["The ledger was made with an insecure seed: a demo or a test." if summary.insecure_seed else ""]
+    lines = [
+        "The ledger was made with an insecure seed: a demo or a test." if summary.insecure_seed else "",
+        "",
+    ]
     for account in summary.accounts:
         lines += _lines(account)
     if not summary.accounts:

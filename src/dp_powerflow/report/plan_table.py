@@ -8,8 +8,8 @@ from dp_powerflow.config import Config
 from dp_powerflow.privacy.ledger import Ledger
 from dp_powerflow.privacy.ledger_records import Preview
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.release.assembly import feeder_of, history_of, require_declared_taps
-from dp_powerflow.release.pipeline import inputs_of
+from dp_powerflow.release.assembly import check_before_spending, feeder_of, history_of
+from dp_powerflow.release.charge import inputs_of
 from dp_powerflow.release.plan import Plan, loads_chunks, network_chunks, plan_release
 from dp_powerflow.report.shown import Shown
 
@@ -18,8 +18,8 @@ def plan_config(config: Config) -> Shown:
     """Plan a release; the ledger is looked at, nothing is recorded."""
     feeder = feeder_of(config)
     history = history_of(config, feeder)
+    check_before_spending(config, feeder, history)
     state = PrivateState.open(config.release.state, insecure_seed=config.release.insecure_seed)
-    require_declared_taps(config, feeder)
     plan = plan_release(config, history, inputs_of(config, state, feeder, history))
     ledger = Ledger.open(state)
     loads = ledger.preview(
