@@ -7,7 +7,8 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 .PHONY: demo test lint bench clean
 
 demo: $(VENV)/.runtime
-	$(BIN)/dp-powerflow demo
+	rm -rf demo-output
+	$(BIN)/dp-powerflow demo --out demo-output
 
 test: $(VENV)/.test lint
 	$(BIN)/pytest -n auto --dist worksteal
