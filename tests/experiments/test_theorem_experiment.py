@@ -17,7 +17,9 @@ def test_per_step_figure_falls_with_the_floor_through_the_papers_range(oedi: Pat
     sums = [row.median_step.terms.formula for row in rows]
     assert [row.floor for row in rows] == list(FLOORS)
     assert sums == sorted(sums, reverse=True)
-    assert 200 < sums[0] < 600  # the paper's grid ends at 200; our smallest load is 7.7 kW, the notes' 10.8
+    assert (
+        200 < sums[0] < 600
+    )  # beyond the paper's 200: docs/theorem.md says what explains it and what does not
     assert 25 < sums[-1] < 100
     for row in rows:
         # None of it is claimed: at r = 1e-4 no mode has a bound on this feeder.

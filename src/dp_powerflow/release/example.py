@@ -58,6 +58,7 @@ released = "loaded"           # loaded: nodes with a load of their own; others a
 [network]
 mode = "true-network"         # named explicitly; twin-network is not there yet
 bound = "full-support"        # full-support | paper
+# The figures below were chosen so that the demo passes (1e-9 was refused); they are no recommendation.
 radius = 1e-12                # neighbours: changes of existing lines up to this Frobenius norm [p.u.]
 epsilon = 100.0               # policy for the whole corpus
 delta = 0.2
