@@ -259,23 +259,30 @@ def _release(config: Config, workers: int | None, as_json: bool) -> None:
 
 @app.command()
 def experiment(
-    name: Annotated[str, typer.Argument(help="theorem")],
+    name: Annotated[str, typer.Argument(help="theorem, wasserstein, …: a wrong name lists them all.")],
     oedi: Annotated[
         Path | None, typer.Option(envvar="DP_POWERFLOW_OEDI", help="Folder of the OEDI profiles.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="oedi, simbench or simulated; by default oedi where it is.")
     ] = None,
     output: Annotated[Path, typer.Option("--out", help="Folder for the results.")] = Path(
         "experiment-output"
     ),
+    quick: Annotated[bool, typer.Option("--quick", help="A small run, under two minutes.")] = False,
     calibration_days: Annotated[int, typer.Option(help="Days of the Monte Carlo calibration.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Of every draw; an experiment is never a release.")] = 0,
 ) -> None:
-    """Experiments on public data: `theorem` evaluates Theorem 1 on IEEE 123 with the OEDI profiles.
+    """The paper's experiments on public data, with tables and figures; run again to resume.
 
-    Example: `dp-powerflow experiment theorem --oedi oedi-ieee123 --out results`
+    Example: `dp-powerflow experiment wasserstein --oedi oedi-ieee123 --out results`
     """
     from dp_powerflow.experiments.run import run_experiment
 
-    with _progress("running") as (advance, _):
-        text, written = run_experiment(name, oedi, output, calibration_days, advance)
+    with _progress(name) as (advance, _):
+        text, written = run_experiment(
+            name, oedi, output, calibration_days, advance, data=data, quick=quick, seed=seed
+        )
     out.print(text, markup=False, highlight=False, soft_wrap=True)
     for path in written:
         _say(f"written: {path}")

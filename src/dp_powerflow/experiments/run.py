@@ -1,29 +1,67 @@
-"""One entry point for every experiment: run it, write its tables, say where."""
+"""One entry point for every experiment: run it, write its tables, say where.
+
+To add an experiment, write a function that takes `ExperimentOptions` and returns its text and the files it
+wrote, and add one entry to `EXPERIMENTS`. Entries import their experiment when it is asked for.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.experiments.theorem import run_theorem, to_json, to_markdown
+from dp_powerflow.experiments.datasets import ExperimentOptions, Progress
 
-NAMES = ("theorem",)
+Result = tuple[str, list[Path]]
+"""Text of the result, and the files it was written to."""
+Experiment = Callable[[ExperimentOptions], Result]
 
 
-def run_experiment(
-    name: str, oedi: Path | None, output: Path, calibration_days: int, progress: Callable[[int, int], None]
-) -> tuple[str, list[Path]]:
-    """Text of the result, and the files it was written to."""
-    if name not in NAMES:
-        raise ConfigError(f"there is no experiment '{name}'; there is {', '.join(NAMES)}")
-    if oedi is None:
-        raise ConfigError("this experiment needs the OEDI profiles; name their folder with --oedi")
-    rows = run_theorem(oedi, calibration_days=calibration_days, progress=progress)
+def _theorem(options: ExperimentOptions) -> Result:
+    from dp_powerflow.experiments.theorem import run_theorem, to_json, to_markdown
+
+    rows = run_theorem(
+        options.oedi_folder, calibration_days=options.calibration_days, progress=options.progress
+    )
     text = to_markdown(rows)
-    output.mkdir(parents=True, exist_ok=True)
-    table, values = output / "theorem.md", output / "theorem.json"
+    options.out.mkdir(parents=True, exist_ok=True)
+    table, values = options.out / "theorem.md", options.out / "theorem.json"
     table.write_text(text, encoding="utf-8")
     values.write_text(json.dumps(to_json(rows), indent=1), encoding="utf-8")
     return text, [table, values]
+
+
+EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType(
+    {
+        "theorem": _theorem,
+    }
+)
+NAMES = tuple(EXPERIMENTS)
+
+
+def run_experiment(
+    name: str,
+    oedi: Path | None,
+    output: Path,
+    calibration_days: int,
+    progress: Progress,
+    *,
+    data: str | None = None,
+    quick: bool = False,
+    seed: int = 0,
+) -> Result:
+    """Run one experiment of `EXPERIMENTS`."""
+    if name not in EXPERIMENTS:
+        raise ConfigError(f"there is no experiment '{name}'; there is {', '.join(NAMES)}")
+    options = ExperimentOptions(
+        out=output,
+        oedi=oedi,
+        data=data,
+        quick=quick,
+        calibration_days=calibration_days,
+        seed=seed,
+        progress=progress,
+    )
+    return EXPERIMENTS[name](options)
