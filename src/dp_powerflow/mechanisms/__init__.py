@@ -1,0 +1,1 @@
+"""Release mechanisms, one file each, behind one small interface (`interface.Mechanism`)."""
