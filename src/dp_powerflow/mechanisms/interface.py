@@ -86,12 +86,12 @@ class Setting:
     @property
     def days(self) -> int:
         """Days of true load."""
-        return self.true_load.shape[0]
+        return int(self.true_load.shape[0])
 
     @property
     def steps(self) -> int:
         """T."""
-        return self.true_load.shape[1]
+        return int(self.true_load.shape[1])
 
     def first_days(self, days: int) -> ComplexArray:
         """Complex (day, step, node) true load of the first days."""
