@@ -18,6 +18,7 @@ from dp_powerflow.errors import ConfigError
 
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(gt=0.0, lt=1.0)]
+ReleaseId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
 
 
 class _Section(BaseModel):
@@ -102,23 +103,44 @@ class NetworkSection(_Section):
     bound: Literal["paper", "full-support"] | None = None
     epsilon: Positive
     delta: Probability
-    radius: Positive
+    radius: Positive | None = None
     calibration_days: Annotated[int, Field(ge=20)] = 1000
     require_evidence: bool = True
 
     @model_validator(mode="after")
     def _names_its_bound(self) -> NetworkSection:
-        if self.mode == "true-network" and self.bound is None:
-            raise ValueError("mode 'true-network' needs bound = 'paper' or 'full-support'")
-        if self.mode == "twin-network":
-            raise ValueError("mode 'twin-network' is not there yet; use 'true-network'")
+        if self.mode == "true-network":
+            if self.bound is None:
+                raise ValueError("mode 'true-network' needs bound = 'paper' or 'full-support'")
+            if self.radius is None:
+                raise ValueError("mode 'true-network' needs the radius of the changes it speaks of")
+        elif self.bound is not None or self.radius is not None:
+            raise ValueError("bound and radius are of mode 'true-network'; a twin has its own section [twin]")
         return self
+
+
+class TwinSection(_Section):
+    """The twin of mode 'twin-network': what its noise covers, and what of it is published.
+
+    A quantity without a spread is declared public.
+    """
+
+    id: ReleaseId
+    change: Positive
+    length: Positive | None = None
+    resistance: Positive | None = None
+    reactance: Positive | None = None
+    transformer: Positive | None = None
+    capacitor: Positive | None = None
+    pv: Positive | None = None
+    code_epsilon: Positive | None = None
+    publish: Literal["voltages", "network", "network and loads"] = "voltages"
 
 
 class ReleaseSection(_Section):
     """What is written, and where."""
 
-    id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
+    id: ReleaseId
     days: Annotated[int, Field(ge=1)]
     output: Path
     state: Path
@@ -140,7 +162,14 @@ class Config(_Section):
     nodes: NodesSection = NodesSection()
     pv: PVSection | None = None
     network: NetworkSection
+    twin: TwinSection | None = None
     release: ReleaseSection
+
+    @model_validator(mode="after")
+    def _has_a_twin_where_it_needs_one(self) -> Config:
+        if (self.twin is not None) != (self.network.mode == "twin-network"):
+            raise ValueError("the section [twin] goes with network.mode = 'twin-network': give both or none")
+        return self
 
     @model_validator(mode="after")
     def _releases_loaded_nodes_only(self) -> Config:

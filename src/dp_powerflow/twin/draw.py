@@ -1,0 +1,121 @@
+"""Drawing a twin: integers in, integers out.
+
+The log of every level is rounded to a public grid and gets exact discrete Gaussian noise; the twin's level is
+computed from the noisy integer alone, so no digit of it depends on anything else of the true level.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.parameters import CodedLine, Levels, NetworkParameters, ParameterKey, Quantity
+from dp_powerflow.grid.rebuild import network_parameters, rebuilt
+from dp_powerflow.privacy.noise import discrete_gaussian, uniform_below
+from dp_powerflow.privacy.random import Stream, StreamKey
+from dp_powerflow.twin.spread import LOG_GRID, Spread
+from dp_powerflow.units import IntArray
+
+_RESPONSE_BITS = 53
+FORMAT = "dp-powerflow twin, version 1"
+
+
+@dataclass(frozen=True)
+class Twin:
+    """A drawn twin. Publishable: what the guarantee speaks of is exactly this record.
+
+    Attributes
+    ----------
+    positions : noisy log level of every protected parameter [grid units].
+    codes : drawn conductor code of every coded line; empty if codes are kept.
+    """
+
+    spread: Spread
+    positions: Mapping[ParameterKey, int]
+    codes: Mapping[str, str]
+
+    @property
+    def levels(self) -> Levels:
+        """Levels of the twin; the shift by η²/2 keeps their mean at the true level."""
+        return {
+            key: math.exp(position * LOG_GRID - 0.5 * (self.spread.of(key.quantity) or 0.0) ** 2)
+            for key, position in self.positions.items()
+        }
+
+    def feeder(self, source: Feeder, *, drop_islanded: bool = False) -> Feeder:
+        """The twin's network, built by the engine that built the source's."""
+        return rebuilt(
+            source,
+            self.levels,
+            self.codes,
+            relative_to_code=self.spread.code_epsilon is not None,
+            drop_islanded=drop_islanded,
+        )
+
+    def to_json(self) -> str:
+        """Canonical text."""
+        content = {
+            "format": FORMAT,
+            "spread": asdict(self.spread),
+            "positions": [[key.quantity.value, key.element, k] for key, k in sorted(self.positions.items())],
+            "codes": dict(sorted(self.codes.items())),
+        }
+        return json.dumps(content, indent=1, sort_keys=True) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Twin:
+        content = json.loads(text)
+        if content.get("format") != FORMAT:
+            raise PrivacyError(
+                f"the stored twin is not of the format '{FORMAT}'; use the version that drew it"
+            )
+        positions = {ParameterKey(Quantity(q), element): int(k) for q, element, k in content["positions"]}
+        return cls(Spread(**content["spread"]), positions, content["codes"])
+
+
+def parameters_of(feeder: Feeder, spread: Spread) -> NetworkParameters:
+    """PRIVATE. What a twin of this spread is drawn from; refuses a PV system it could not protect."""
+    found = network_parameters(feeder, relative_to_code=spread.code_epsilon is not None)
+    if spread.pv is not None:
+        known = {key.element for key in found.levels if key.quantity is Quantity.PV}
+        missing = [system.name for system in feeder.pv if system.name not in known]
+        if missing:
+            raise PrivacyError(
+                f"the capacity of PV system '{missing[0]}' cannot be protected: its source states no rating; "
+                "declare PV capacities public by leaving out twin.pv"
+            )
+    return found
+
+
+def draw_twin(parameters: NetworkParameters, spread: Spread, key: StreamKey) -> Twin:
+    """Draw a twin; the same key gives the same twin, so pay once per key."""
+    positions: dict[ParameterKey, int] = {}
+    for quantity, _ in spread.protected():
+        keys = sorted(item for item in parameters.levels if item.quantity is quantity)
+        logs = np.log(np.array([parameters.levels[item] for item in keys], dtype=np.float64))
+        true: IntArray = np.round(logs / LOG_GRID).astype(np.int64)
+        sigma = spread.sigma(quantity)
+        assert sigma is not None
+        noisy = true + discrete_gaussian(key.stream(f"twin: {quantity.value}"), sigma, len(keys))
+        positions.update(zip(keys, noisy.tolist(), strict=True))
+    codes: dict[str, str] = {}
+    if spread.code_epsilon is not None:
+        stream = key.stream("twin: codes")
+        codes = {line.line: respond(stream, line, spread.code_epsilon) for line in parameters.coded}
+    return Twin(spread, positions, codes)
+
+
+def respond(stream: Stream, line: CodedLine, epsilon: float) -> str:
+    """Randomised response over the candidates of one line: the true code e^ε times as likely as another."""
+    others = [code for code in line.candidates if code != line.code]
+    odds = math.exp(-epsilon) * len(others)
+    threshold = math.floor(2.0**_RESPONSE_BITS / (1.0 + odds))  # rounded down: never keeps too often
+    keeps = int(uniform_below(stream, 2**_RESPONSE_BITS, 1)[0]) < threshold
+    chosen = int(uniform_below(stream, max(len(others), 1), 1)[0])
+    return line.code if keeps or not others else others[chosen]
