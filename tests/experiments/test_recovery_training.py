@@ -52,14 +52,11 @@ def mlp(seed: int = 0) -> Any:
     return make_mlp(torch.Generator().manual_seed(seed))
 
 
-def change(
-    model: Any, privacy: Privacy, samples: Samples, schedule: Schedule = ONE_STEP, steps: int = 1
-) -> Any:
-    """What steps of DP-SGD on these samples do to the weights."""
+def change(model: Any, privacy: Privacy, samples: Samples) -> Any:
+    """What one step of DP-SGD on these samples does to the weights."""
     before = weights(model).clone()
-    private = PrivateSteps(model, privacy, schedule, torch.Generator().manual_seed(1))
-    for _ in range(steps):
-        private.step(to_tensors(samples))
+    private = PrivateSteps(model, privacy, ONE_STEP, torch.Generator().manual_seed(1))
+    private.step(to_tensors(samples))
     return weights(model) - before
 
 
@@ -131,9 +128,14 @@ def test_one_sample_cannot_move_the_model_by_more_than_the_clip_norm() -> None:
 def test_noise_added_has_the_calibrated_variance(noise: float, clip: float) -> None:
     # An empty batch has no gradient, so a step is -rate · N(0, (σC)²)/B and nothing else.
     nothing = Samples(np.empty((0, 48)), np.empty((0, 48), dtype=bool))
-    steps = 20
-    moved = change(mlp(), Privacy(noise, clip), nothing, steps=steps)
-    deviation = 0.5 * noise * clip / 64 * math.sqrt(steps)
+    model = mlp()
+    private = PrivateSteps(model, Privacy(noise, clip), ONE_STEP, torch.Generator().manual_seed(1))
+    path = [weights(model).double()]
+    for _ in range(40):
+        private.step(to_tensors(nothing))
+        path.append(weights(model).double())
+    moved = torch.diff(torch.stack(path), dim=0).flatten()
+    deviation = 0.5 * noise * clip / 64
     count = len(moved)
     # Standard errors of mean and variance of `count` independent normal draws; five of them.
     assert abs(float(moved.mean())) < 5 * deviation / math.sqrt(count)
