@@ -18,6 +18,7 @@ from dp_powerflow.errors import ConfigError
 
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(gt=0.0, lt=1.0)]
+TwinId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,47}$")]
 ReleaseId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
 
 
@@ -125,7 +126,7 @@ class TwinSection(_Section):
     A quantity without a spread is declared public.
     """
 
-    id: ReleaseId
+    id: TwinId
     change: Positive
     length: Positive | None = None
     resistance: Positive | None = None
@@ -135,6 +136,7 @@ class TwinSection(_Section):
     pv: Positive | None = None
     code_epsilon: Positive | None = None
     publish: Literal["voltages", "network", "network and loads"] = "voltages"
+    graph_days: Annotated[int, Field(ge=1)] | None = None
 
 
 class ReleaseSection(_Section):

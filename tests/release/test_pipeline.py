@@ -67,10 +67,11 @@ def test_released_voltages_are_those_of_the_power_flow(released: Path) -> None:
     day, step = 3, 7
     load = np.zeros((1, len(feeder.retained)), dtype=complex)
     load[0, job.loaded] = (block.load_kw[:, day, step] + 1j * block.load_kvar[:, day, step]) / 1000.0
-    v = BatchSolver(feeder, tolerance=1e-12).solve(load).v[0, job.loaded[job.order]]
+    positions = np.searchsorted(feeder.retained, job.released)
+    v = BatchSolver(feeder, tolerance=1e-12).solve(load).v[0, positions]
     on_disk = open_corpus(released / "out").voltages([day])[0, step]
     assert np.abs(on_disk - v).max() < 2e-6
-    assert np.any(job.order != np.arange(len(job.order)))
+    assert np.any(np.diff(job.released) < 0)
 
 
 def test_two_processes_write_the_same_bytes_as_one(released: Path, tmp_path: Path) -> None:

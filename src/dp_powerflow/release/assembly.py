@@ -58,7 +58,8 @@ def check_before_spending(config: Config, feeder: Feeder, history: LoadHistory) 
     """Everything in the config that can be known to be wrong before a budget is touched."""
     require_declared_taps(config, feeder)
     fit_options_of(config).bounds_of("")
-    if config.model.components > 1 and config.network.require_evidence:
+    evidence = config.network.mode == "true-network" and config.network.require_evidence
+    if config.model.components > 1 and evidence:
         raise ConfigError(
             "the network evidence is for one Gaussian per class; set model.components = 1, or "
             "network.require_evidence = false"
@@ -168,6 +169,13 @@ def loaded_nodes(feeder: Feeder) -> tuple[IntArray, FloatArray]:
     nominal_kw = -feeder.nominal_injection[feeder.retained].real * feeder.base_mva * 1000.0
     nodes = np.flatnonzero(nominal_kw > 0.0)
     return nodes, nominal_kw[nodes]
+
+
+def released_nodes(config: Config, feeder: Feeder) -> IntArray:
+    """Indices of the nodes whose voltages are released: those with a load, or all but the sources."""
+    if config.nodes.released == "all":
+        return np.asarray(feeder.energised, dtype=np.int64)
+    return np.asarray(feeder.retained[loaded_nodes(feeder)[0]], dtype=np.int64)
 
 
 def node_plan(

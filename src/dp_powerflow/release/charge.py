@@ -1,9 +1,9 @@
 """What a release charges, and when.
 
-The customers are charged before the fit: afterwards noise has met their data. The network is charged before
-anything about it leaves the private state directory, which is when the corpus gets its name; that it can be
-charged is checked at the start. A run that fails in between has cost the network nothing, and the load
-model that it paid for can be reused.
+The customers are charged before the fit: afterwards noise has met their data. A twin is charged before it is
+drawn. The true network is charged before anything about it leaves the private state directory, which is when
+the corpus gets its name; that it can be charged is checked at the start. A run that fails in between has cost
+the true network nothing, and the load model or twin that it paid for can be used again.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.privacy.ledger import Ledger
+from dp_powerflow.privacy.ledger_kinds import AccountKind
 from dp_powerflow.privacy.ledger_records import Account, Spend
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.release.plan import Plan, input_chunks, loads_chunks, network_chunks, plan_release
 from dp_powerflow.release.solar import solar_of
+from dp_powerflow.release.twin import parameter_chunks, spread_of
+from dp_powerflow.twin.draw import parameters_of
 
 REQUEST_FILE = "request.sha256"
 
@@ -40,6 +43,14 @@ def inputs_of(config: Config, state: PrivateState, feeder: Feeder, history: Load
     return state.identity("inputs", input_chunks(feeder, history, solar))
 
 
+def network_identity(config: Config, state: PrivateState, feeder: Feeder) -> str:
+    """Keyed hash of the network that is protected."""
+    if config.network.mode == "twin-network":
+        parameters = parameters_of(feeder, spread_of(config))
+        return state.identity("network", (*network_chunks(feeder), *parameter_chunks(parameters)))
+    return state.identity("network", network_chunks(feeder))
+
+
 def charge_loads(config: Config, state: PrivateState, feeder: Feeder, history: LoadHistory) -> Charged:
     """Plan, refuse what cannot be paid or was begun otherwise, and charge the customers."""
     inputs = inputs_of(config, state, feeder, history)
@@ -52,45 +63,67 @@ def charge_loads(config: Config, state: PrivateState, feeder: Feeder, history: L
         unrelated=config.release.unrelated,
     )
     reused = None if config.model.reuse is None else _spend_of(ledger, loads, config.model.reuse)
-    dataset = state.identity("network", network_chunks(feeder))
+    dataset = network_identity(config, state, feeder)
     continues = config.release.continues_network
-    preview = ledger.preview(
-        dataset, plan.network_cap, plan.network_cost, continues=continues, release_id=config.release.id
-    )
+    asked = plan.network
+    preview = ledger.preview(dataset, asked.cap, asked.cost, continues=continues, release_id=asked.paid_by)
     _refuse_another_request(config, state, ledger, plan)
+    _refuse_another_twin(ledger, plan, dataset)
     if not preview.affordable:
         left = preview.before.available
         raise PrivacyError(
-            f"release '{config.release.id}' needs ε* = {plan.network_cost.epsilon:g} of the network, which "
-            f"has {left.epsilon:.4g} left; ask for less, or raise the cap with a recorded reason; nothing "
-            "was spent"
+            f"release '{config.release.id}' needs ε = {_needed(plan):.4g} of the network, which has "
+            f"{left.epsilon:.4g} left; ask for less, or raise the cap with a recorded reason; nothing was "
+            "spent"
         )
-    network = ledger.account(
-        dataset, plan.network_cap, continues=continues, unrelated=config.release.unrelated
-    )
+    network = ledger.account(dataset, asked.cap, continues=continues, unrelated=config.release.unrelated)
     paid = reused or ledger.spend(loads, config.release.id, plan.request_sha256, plan.loads_cost)
     # A release that reuses a model is in the ledger only when it is published; this stands for it until then.
     state.write_internal(config.release.id, REQUEST_FILE, plan.request_sha256.encode())
     return Charged(plan, inputs, ledger, (loads, paid), network)
 
 
-def charge_network(config: Config, charged: Charged) -> tuple[Account, Spend]:
-    """Charge the network's policy, before anything is published."""
-    plan = charged.plan
-    spend = charged.ledger.spend(charged.network, config.release.id, plan.request_sha256, plan.network_cost)
+def charge_network(charged: Charged) -> tuple[Account, Spend]:
+    """Charge the network: its policy before anything is published, a twin before it is drawn."""
+    asked = charged.plan.network
+    spend = charged.ledger.spend(charged.network, asked.paid_by, asked.request_sha256, asked.cost)
     return charged.network, spend
+
+
+def _needed(plan: Plan) -> float:
+    return plan.network.cap.statement(plan.network.cost.amounts()).epsilon
 
 
 def _refuse_another_request(config: Config, state: PrivateState, ledger: Ledger, plan: Plan) -> None:
     """One release id, one request: draws, model and evidence kept under the id belong to it alone."""
     begun = state.read_internal(config.release.id, REQUEST_FILE)
-    charged = {spend.request_sha256 for spend in ledger.spends() if spend.release_id == config.release.id}
+    charged = {
+        spend.request_sha256
+        for spend in ledger.spends()
+        # The charge of a twin is recorded under the twin's id, which may be that of a release.
+        if spend.release_id == config.release.id and spend.cost.kind is not AccountKind.NETWORK_GDP
+    }
     known = charged | ({begun.decode()} if begun is not None else set())
     if known - {plan.request_sha256}:
         raise PrivacyError(
             f"release '{config.release.id}' was already charged for another request or other data; choose a "
             "new release id, or restore the configuration and the files to resume that one"
         )
+
+
+def _refuse_another_twin(ledger: Ledger, plan: Plan, dataset: str) -> None:
+    """One twin id, one twin: found out before the customers are charged."""
+    asked = plan.network
+    if asked.cost.kind is not AccountKind.NETWORK_GDP:
+        return
+    for spend in ledger.spends():
+        same_twin = spend.cost.kind is AccountKind.NETWORK_GDP and spend.release_id == asked.paid_by
+        if same_twin and spend.dataset == dataset and spend.request_sha256 != asked.request_sha256:
+            raise PrivacyError(
+                f"twin '{asked.paid_by}' of this network was drawn with other spreads or for another "
+                "change; restore the section [twin], or choose a new twin id, which is paid for anew; "
+                "nothing was spent"
+            )
 
 
 def _spend_of(ledger: Ledger, account: Account, release_id: str) -> Spend:

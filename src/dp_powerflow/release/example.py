@@ -47,7 +47,7 @@ reactive_correlation_minutes = 120.0
 load_class = "residential"    # class of every node; without it the model's first
 scale = "nominal"             # a node's public scale is its nominal load
 scale_factor = 6.0            # public: how many times the model's relative load a node draws
-released = "loaded"           # loaded: nodes with a load of their own; others are refused on the true network
+released = "loaded"           # loaded: nodes with a load of their own; all: of a twin only
 # [nodes.class_of_load]
 # s76a = "commercial"
 
@@ -56,7 +56,7 @@ released = "loaded"           # loaded: nodes with a load of their own; others a
 # volt_var = "category B"     # none | category A | category B (IEEE 1547-2018)
 
 [network]
-mode = "true-network"         # named explicitly; twin-network is not there yet
+mode = "true-network"         # true-network, or twin-network with the section [twin]
 bound = "full-support"        # full-support | paper
 # The figures below were chosen so that the demo passes (1e-9 was refused); they are no recommendation.
 radius = 1e-12                # neighbours: changes of existing lines up to this Frobenius norm [p.u.]
@@ -64,6 +64,21 @@ epsilon = 100.0               # policy for the whole corpus
 delta = 0.2
 calibration_days = 1000
 require_evidence = true       # refuse the release where the evidence does not support the policy
+
+# Mode twin-network instead: leave out bound and radius above; epsilon and delta are then differential privacy
+# of the network, for any number of days. A quantity without a spread is declared public.
+# [twin]
+# id = "twin-1"               # the same twin serves every release; a new id is a new twin and is paid for
+# change = 0.05               # neighbours: one element, its figures changed by factors up to 1.05
+# length = 0.1                # spread of the log of a line's length
+# resistance = 0.1            # of its series resistance per length
+# reactance = 0.1             # of its series reactance per length
+# transformer = 0.1           # of a transformer's impedance
+# capacitor = 0.1             # of a capacitor's size
+# pv = 0.1                    # of a PV system's capacity; without it capacities are declared public
+# code_epsilon = 2.0          # randomised response on conductor codes; without it codes are declared public
+# publish = "voltages"        # voltages | network | network and loads: tables for graph models in twin/
+# graph_days = 7              # days of the corpus in those tables; without it all
 
 [release]
 id = "demo-1"

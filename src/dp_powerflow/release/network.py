@@ -8,7 +8,7 @@ from dp_powerflow.certificate.calibration import Progress
 from dp_powerflow.certificate.evidence import Evidence, Policy, collect_evidence
 from dp_powerflow.certificate.from_model import node_law
 from dp_powerflow.config import Config
-from dp_powerflow.errors import PrivacyError
+from dp_powerflow.errors import ConfigError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.gaussian import LoadModel
@@ -22,6 +22,10 @@ CALIBRATION = "calibration of the certificate"
 def policy_of(config: Config) -> Policy:
     """What the config asks of the network evidence."""
     section = config.network
+    if section.radius is None:
+        raise ConfigError(
+            "a twin needs no network evidence: its guarantee holds for every network ('dp-powerflow plan')"
+        )
     return Policy(
         radius=section.radius,
         epsilon=section.epsilon,

@@ -14,12 +14,14 @@ from multiprocessing import get_context
 
 import numpy as np
 
+from dp_powerflow.corpus.gridfm import GridfmWriter
 from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import DpPowerflowError, PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.sample import LoadSampler, days_per_block
 from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.powerflow.solution import Solution
 from dp_powerflow.release.solar import Solar
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray, kw_to_pu
 
@@ -34,16 +36,26 @@ class PartJob:
 
     Attributes
     ----------
-    loaded : positions among `feeder.retained` of the nodes with a load of their own, those that are released.
-    order : secret random order in which they are released.
+    feeder : the network that is solved: the true one, or its twin.
+    loaded : positions among `feeder.retained` of the nodes with a load of their own.
+    released : indices of the released nodes in `feeder.nodes`, in the secret random order of the release.
+    graph : writer of the tables of a published twin; None on the true network.
+    graph_days : how many days of the corpus the tables hold.
     """
 
     feeder: Feeder
     sampler: LoadSampler
     writer: CorpusWriter
     loaded: IntArray
-    order: IntArray
+    released: IntArray
     solar: Solar
+    graph: GridfmWriter | None = None
+    graph_days: int = 0
+
+    @property
+    def solves_all(self) -> bool:
+        """Whether voltages of nodes without load or generation are wanted."""
+        return self.graph is not None or not np.isin(self.released, self.feeder.retained).all()
 
     def __repr__(self) -> str:
         return "PartJob(PRIVATE)"
@@ -60,20 +72,50 @@ def make_part(job: PartJob, solver: BatchSolver, part: int) -> float:
     drawn = _per_unit(block.load_kw, job.feeder.base_mva) + 1j * _per_unit(
         block.load_kvar, job.feeder.base_mva
     )
-    nodes, days, steps = drawn.shape
+    loaded, days, steps = drawn.shape
     load = np.zeros((days * steps, len(job.feeder.retained)), dtype=np.complex128)
-    load[:, job.loaded] = drawn.reshape(nodes, days * steps).T
+    load[:, job.loaded] = drawn.reshape(loaded, days * steps).T
     solar = job.solar.generation
-    solution = solver.solve(load, None if solar is None else np.tile(solar, (days, 1)))
+    generation = None if solar is None else np.tile(solar, (days, 1))
+    solution = solver.solve(load, generation, nodes="all" if job.solves_all else "retained")
     worst = float(np.max(solution.mismatch, initial=0.0))
     if solution.n_failed:
         raise PowerFlowError(
             "a snapshot of the release has no power-flow solution, so nothing was released; lower "
             "nodes.scale_factor under a new release id and take the model already paid for with model.reuse"
         )
-    v: ComplexArray = solution.v[:, job.loaded[job.order]].reshape(days, steps, nodes)
-    job.writer.write_part(part, v)
+    if job.graph is not None:
+        _write_graph(job, part, load, generation, solution)
+    solved = job.feeder.energised if job.solves_all else job.feeder.retained
+    v: ComplexArray = solution.v[:, np.searchsorted(solved, job.released)]
+    # Last, for a part that is there is complete.
+    job.writer.write_part(part, v.reshape(days, steps, len(job.released)))
     return worst
+
+
+def _write_graph(
+    job: PartJob, part: int, load: ComplexArray, generation: ComplexArray | None, solution: Solution
+) -> None:
+    """The part's days of the tables of the twin, loads beside the voltages."""
+    assert job.graph is not None
+    layout = job.writer.layout
+    first = layout.days_of(part)[0] * layout.steps
+    count = min(len(load), job.graph_days * layout.steps - first)
+    if count <= 0:
+        return
+    v = with_slack(job.feeder, solution.v[:count])
+    injected = None if generation is None else generation[:count]
+    if injected is not None and job.solar.voltvar is not None:
+        injected = injected * job.solar.voltvar.rotation(np.abs(v[:, job.feeder.retained]))
+    job.graph.write_block(first, load[:count], injected, v)
+
+
+def with_slack(feeder: Feeder, v: ComplexArray) -> ComplexArray:
+    """Voltages of all nodes from those of the energised ones: complex (snapshot, node)."""
+    full = np.empty((len(v), len(feeder.nodes)), dtype=np.complex128)
+    full[:, feeder.energised] = v
+    full[:, feeder.slack] = feeder.v_slack
+    return full
 
 
 def make_parts(job: PartJob, workers: int, progress: Callable[[int, int], None] | None) -> float:

@@ -1,5 +1,7 @@
 """Algorithm 1 as a product: plan → charge loads → fit → certify → sample → solve → charge network → publish.
 
+In mode 'twin-network' the network is charged first, its twin drawn, and all that follows sees the twin only.
+
 Everything random comes from the key in the private state directory, bound to the release, the model and the
 network, so a run that was killed at any moment resumes to the same bits and draws nothing twice.
 """
@@ -18,6 +20,7 @@ import numpy as np
 from dp_powerflow.certificate.evidence import Evidence
 from dp_powerflow.certificate.plain import plain
 from dp_powerflow.config import Config
+from dp_powerflow.corpus.gridfm import GridfmWriter
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ConfigError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
@@ -25,6 +28,7 @@ from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSampler, draw_node_classes
+from dp_powerflow.privacy.ledger_records import Account, Spend
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.release.assembly import (
@@ -36,18 +40,22 @@ from dp_powerflow.release.assembly import (
     history_of,
     loaded_nodes,
     node_plan,
+    released_nodes,
 )
-from dp_powerflow.release.charge import charge_loads, charge_network
+from dp_powerflow.release.charge import Charged, charge_loads, charge_network
 from dp_powerflow.release.lock import only_process
 from dp_powerflow.release.network import evidence_of
 from dp_powerflow.release.parts import PartJob, layout_of, make_parts
 from dp_powerflow.release.plan import Plan
 from dp_powerflow.release.publish import publish
 from dp_powerflow.release.solar import solar_of
+from dp_powerflow.release.twin import twin_feeder
+from dp_powerflow.release.twin_report import twin_report, write_empty_graph
 from dp_powerflow.units import IntArray
 
 MODEL_FILE = "model.json"
 REPORT_FILE = "report.json"
+TWIN_TABLES = "twin"
 POLICY_MET = "policy met"
 INTERNAL = "INTERNAL: computed from private data; not for publication"
 
@@ -89,7 +97,7 @@ def _run(
     say("reading the meter data")
     history = history_of(config, feeder)
     check_before_spending(config, feeder, history)
-    layout = layout_of(config.release.days, history.n_steps, len(loaded_nodes(feeder)[0]))
+    layout = layout_of(config.release.days, history.n_steps, len(released_nodes(config, feeder)))
     writer = CorpusWriter(config.release.output, layout, config.release.id)
     if not writer.finished:
         writer.prepare()  # what is bound to fail later fails before anything is spent
@@ -117,9 +125,10 @@ def _make(
     key = state.stream_key().bind("release", config.release.id)
     say("fitting the load model")
     model = fitted_model(config, state, history, charged.plan, key)
-    nodes = nodes_of(config, feeder, model, key)
+    solved, network = network_to_solve(config, state, feeder, charged)
+    nodes = nodes_of(config, solved, model, key)
     say("network evidence (INTERNAL)")
-    report = network_report(config, state, feeder, model, nodes, progress)
+    report = network_report(config, state, feeder, solved, model, nodes, progress)
     met = bool(json.loads(report)[POLICY_MET])
     if not met and config.network.require_evidence:
         raise PrivacyError(
@@ -130,11 +139,23 @@ def _make(
     say("drawing loads and solving")
     worst = None
     if not writer.finished:
-        job = part_job(config, feeder, model, nodes, key.bind("inputs", charged.inputs), writer)
+        job = part_job(config, solved, model, nodes, key.bind("inputs", charged.inputs), writer)
         worst = make_parts(job, workers or len(os.sched_getaffinity(0)), progress)
-        network = charge_network(config, charged)
+        if job.graph is not None:
+            finish_graph(config, job)
+        network = network or charge_network(charged)
         publish(config, state, writer, model, charged.ledger, charged.loads, network, report)
     return ReleaseResult(writer.target, model, met, worst, state.internal_directory(config.release.id))
+
+
+def network_to_solve(
+    config: Config, state: PrivateState, feeder: Feeder, charged: Charged
+) -> tuple[Feeder, tuple[Account, Spend] | None]:
+    """The network that voltages are solved on, and the charge if there was one already: that of its twin."""
+    if config.network.mode != "twin-network":
+        return feeder, None
+    account, spend = charge_network(charged)
+    return twin_feeder(config, state, feeder, account.dataset), (account, spend)
 
 
 def fitted_model(
@@ -169,6 +190,7 @@ def network_report(
     config: Config,
     state: PrivateState,
     feeder: Feeder,
+    solved: Feeder,
     model: LoadModel,
     nodes: NodePlan,
     progress: Progress | None,
@@ -177,6 +199,10 @@ def network_report(
     stored = state.read_internal(config.release.id, REPORT_FILE)
     if stored is not None:
         return stored
+    if config.network.mode == "twin-network":
+        report = internal_report(config, True, twin_report(config, state, feeder, solved, model, nodes))
+        state.write_internal(config.release.id, REPORT_FILE, report)
+        return report
     evidence: Evidence | str
     try:
         evidence = evidence_of(
@@ -192,12 +218,18 @@ def network_report(
 
 
 def report_bytes(config: Config, evidence: Evidence | str) -> bytes:
-    """The internal report as canonical JSON; words where there is no evidence."""
+    """The internal report of a true network; words where there is no evidence."""
+    met = isinstance(evidence, Evidence) and evidence_meets_policy(config, evidence)
+    return internal_report(config, met, plain(evidence))
+
+
+def internal_report(config: Config, met: bool, evidence: object) -> bytes:
+    """The internal report as canonical JSON."""
     content = {
         "marking": INTERNAL,
         "release": config.release.id,
-        POLICY_MET: isinstance(evidence, Evidence) and evidence_meets_policy(config, evidence),
-        "evidence": plain(evidence),
+        POLICY_MET: met,
+        "evidence": evidence,
     }
     return json.dumps(content, indent=1, sort_keys=True).encode() + b"\n"
 
@@ -227,8 +259,38 @@ def part_job(
         scale_kw=nodes.scale_kw if model.scaled else None,
         truncated=config.network.bound == "paper",
     )
-    order = secret_order(key, len(nodes.nodes))
-    return PartJob(feeder, sampler, writer, nodes.nodes, order, solar_of(config, feeder, model.n_steps))
+    chosen = released_nodes(config, feeder)
+    released = chosen[secret_order(key, len(chosen))]
+    graph = None
+    if config.twin is not None and config.twin.publish != "voltages":
+        order = np.concatenate([released, np.setdiff1d(np.arange(len(feeder.nodes)), released)])
+        graph = GridfmWriter(writer.partial / TWIN_TABLES, feeder, order=order)
+    return PartJob(
+        feeder,
+        sampler,
+        writer,
+        nodes.nodes,
+        released,
+        solar_of(config, feeder, model.n_steps),
+        graph,
+        graph_days(config),
+    )
+
+
+def graph_days(config: Config) -> int:
+    """Days of the corpus whose loads are published beside the voltages."""
+    if config.twin is None or config.twin.publish != "network and loads":
+        return 0
+    return min(config.twin.graph_days or config.release.days, config.release.days)
+
+
+def finish_graph(config: Config, job: PartJob) -> None:
+    """The rest of the twin's tables: without loads, one scenario that has none."""
+    assert job.graph is not None
+    scenarios = graph_days(config) * job.writer.layout.steps
+    if not scenarios:
+        write_empty_graph(job.graph, job.feeder)
+    job.graph.write_index(scenarios or 1)
 
 
 def secret_order(key: StreamKey, count: int) -> IntArray:

@@ -17,10 +17,18 @@ from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.privacy.accounting import rho_to_epsilon, total_rho
 from dp_powerflow.privacy.budget import QueryCost
-from dp_powerflow.privacy.ledger_kinds import InstanceCap, InstanceCost, LoadsCap, LoadsCost
+from dp_powerflow.privacy.ledger_kinds import (
+    GdpCap,
+    GdpCost,
+    InstanceCap,
+    InstanceCost,
+    LoadsCap,
+    LoadsCost,
+)
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.release.assembly import budget_of, fit_options_of
 from dp_powerflow.release.solar import Solar
+from dp_powerflow.release.twin import neighbours_of, twin_cap, twin_cost, twin_request, twin_section
 from dp_powerflow.units import FloatArray
 
 _NOT_PART_OF_THE_REQUEST = {
@@ -32,6 +40,22 @@ _NOT_PART_OF_THE_REQUEST = {
 
 
 @dataclass(frozen=True)
+class NetworkCharge:
+    """What the ledger is asked of the network.
+
+    Attributes
+    ----------
+    paid_by : what the charge is recorded under: the release, or the twin that several releases share.
+    request_sha256 : hash of everything that decides what is paid for.
+    """
+
+    cost: InstanceCost | GdpCost
+    cap: InstanceCap | GdpCap
+    paid_by: str
+    request_sha256: str
+
+
+@dataclass(frozen=True)
 class Plan:
     """The cost of a release.
 
@@ -40,7 +64,8 @@ class Plan:
     queries : every query of the fit, with its sensitivity, noise scale and cost; of second-round queries a
         typical scale.
     epsilon, delta, rho : what they add up to.
-    loads_cost, loads_cap, network_cost, network_cap : what the ledger is asked.
+    loads_cost, loads_cap : what the ledger is asked of the customers.
+    network : what it is asked of the network.
     request_sha256 : hash of everything public that decides the outcome.
     notes : public remarks, such as a budget too small to be useful.
     """
@@ -51,8 +76,7 @@ class Plan:
     delta: float
     loads_cost: LoadsCost
     loads_cap: LoadsCap
-    network_cost: InstanceCost
-    network_cap: InstanceCap
+    network: NetworkCharge
     request_sha256: str
     notes: tuple[str, ...]
 
@@ -70,15 +94,9 @@ def plan_release(config: Config, history: LoadHistory, inputs: str) -> Plan:
     """
     queries, notes = _planned_queries(config, history)
     rho = total_rho(queries)
-    section = config.network
-    unit = neighbours_in_words(config)
+    request = _request(config, inputs)
     loads_cap = LoadsCap(
         config.release.epsilon_cap or config.model.epsilon, config.model.delta, budget_of(config).unit
-    )
-    network_cap = InstanceCap(
-        config.release.network_epsilon_cap or section.epsilon,
-        config.release.network_delta_cap or section.delta,
-        unit,
     )
     return Plan(
         queries=queries,
@@ -87,15 +105,34 @@ def plan_release(config: Config, history: LoadHistory, inputs: str) -> Plan:
         delta=config.model.delta,
         loads_cost=LoadsCost.reserve(budget_of(config)),
         loads_cap=loads_cap,
-        network_cost=InstanceCost(section.epsilon, section.delta, unit),
-        network_cap=network_cap,
-        request_sha256=_request(config, inputs),
+        network=network_charge(config, request),
+        request_sha256=request,
         notes=notes,
+    )
+
+
+def network_charge(config: Config, request_sha256: str) -> NetworkCharge:
+    """The policy of a release on the true network, or the cost of its twin."""
+    section = config.network
+    if section.mode == "twin-network":
+        return NetworkCharge(
+            twin_cost(config), twin_cap(config), twin_section(config).id, twin_request(config)
+        )
+    unit = neighbours_in_words(config)
+    cap = InstanceCap(
+        config.release.network_epsilon_cap or section.epsilon,
+        config.release.network_delta_cap or section.delta,
+        unit,
+    )
+    return NetworkCharge(
+        InstanceCost(section.epsilon, section.delta, unit), cap, config.release.id, request_sha256
     )
 
 
 def neighbours_in_words(config: Config) -> str:
     """The neighbours of the network policy; constants only."""
+    if config.network.mode == "twin-network":
+        return neighbours_of(config)
     return f"changes of existing lines with Frobenius norm of at most r = {config.network.radius:g} p.u."
 
 

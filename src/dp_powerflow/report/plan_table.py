@@ -9,9 +9,12 @@ from dp_powerflow.privacy.ledger import Ledger
 from dp_powerflow.privacy.ledger_records import Preview
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.release.assembly import check_before_spending, feeder_of, history_of
-from dp_powerflow.release.charge import inputs_of
-from dp_powerflow.release.plan import Plan, loads_chunks, network_chunks, plan_release
+from dp_powerflow.release.charge import inputs_of, network_identity
+from dp_powerflow.release.plan import Plan, loads_chunks, plan_release
+from dp_powerflow.release.twin import guarantee_of, spread_of, twin_section
 from dp_powerflow.report.shown import Shown
+from dp_powerflow.twin.guarantee import largest_change
+from dp_powerflow.twin.utility import predict
 
 
 def plan_config(config: Config) -> Shown:
@@ -30,19 +33,19 @@ def plan_config(config: Config) -> Shown:
         release_id=config.model.reuse or config.release.id,
     )
     network = ledger.preview(
-        state.identity("network", network_chunks(feeder)),
-        plan.network_cap,
-        plan.network_cost,
+        network_identity(config, state, feeder),
+        plan.network.cap,
+        plan.network.cost,
         continues=config.release.continues_network,
-        release_id=config.release.id,
+        release_id=plan.network.paid_by,
     )
     return Shown(_lines(config, plan, loads, network), _json(plan, loads, network))
 
 
 def _lines(config: Config, plan: Plan, loads: Preview, network: Preview) -> list[str]:
     return [
-        f"Release **{config.release.id}**: {config.release.days} days, network mode {config.network.mode} "
-        f"({config.network.bound}).",
+        f"Release **{config.release.id}**: {config.release.days} days, network mode {config.network.mode}"
+        + (f" ({config.network.bound})." if config.network.bound else "."),
         "",
         f"Customers: ε = {plan.epsilon:.4g} at δ = {plan.delta:g} (ρ = {plan.rho:.4g}), unit "
         f"{plan.loads_cap.unit}, replace-one. " + _after(loads),
@@ -55,18 +58,51 @@ def _lines(config: Config, plan: Plan, loads: Preview, network: Preview) -> list
             for q in plan.queries
         ),
         "",
-        f"Network policy (per-instance, not differential privacy): ε* = {config.network.epsilon:g}, "
-        f"δ* = {config.network.delta:g} for {plan.network_cap.unit} " + _after(network),
-        "",
-        "What the network evidence says of this policy is INTERNAL and needs the fitted model: run "
-        "`dp-powerflow certify` after the fit; `release` refuses where the policy is not supported.",
+        *(_twin_lines(config, network) if config.twin else _true_network_lines(config, plan, network)),
         *(f"- note: {note}" for note in plan.notes),
     ]
 
 
-def _after(preview: Preview) -> str:
+def _true_network_lines(config: Config, plan: Plan, network: Preview) -> list[str]:
+    return [
+        f"Network policy (per-instance, not differential privacy): ε* = {config.network.epsilon:g}, "
+        f"δ* = {config.network.delta:g} for {plan.network.cap.unit} " + _after(network),
+        "",
+        "What the network evidence says of this policy is INTERNAL and needs the fitted model: run "
+        "`dp-powerflow certify` after the fit; `release` refuses where the policy is not supported.",
+    ]
+
+
+def _twin_lines(config: Config, network: Preview) -> list[str]:
+    promised, spread, delta = guarantee_of(config), spread_of(config), config.network.delta
+    covered = largest_change(spread, config.network.epsilon, delta)
+    return [
+        f"Network: twin **{twin_section(config).id}**, ε = {promised.epsilon:.4g} at δ = {delta:g} of "
+        f"differential privacy (μ = {promised.mu:.4g}), for any number of days, for "
+        f"{network.after.cap.unit}. " + _after(network, "This twin"),
+        "",
+        "| kind of element | μ |",
+        "|---|---|",
+        *(f"| {kind} | {mu:.4g} |" for kind, mu in promised.mu_of.items()),
+        "",
+        f"The policy ε = {config.network.epsilon:g} would cover factors up to {1.0 + covered:.4g}.",
+        "",
+        "What this spread costs on public feeders (nothing of the network is looked at): distance W1 of the",
+        "voltage magnitudes [p.u.], median and largest of several twins:",
+        "",
+        "| feeder | twins | pooled | worst node |",
+        "|---|---|---|---|",
+        *(
+            f"| {row.feeder} | {row.twins} | {row.median.pooled:.2g}, {row.largest.pooled:.2g} | "
+            f"{row.median.worst_node:.2g}, {row.largest.worst_node:.2g} |"
+            for row in predict(spread)
+        ),
+    ]
+
+
+def _after(preview: Preview, what: str = "This release") -> str:
     if preview.already_charged:
-        return "This release was charged already; running it again costs nothing more."
+        return f"{what} was charged already; using it again costs nothing more."
     left = preview.after.available
     if not preview.affordable:
         have = preview.before.available
