@@ -33,9 +33,16 @@ def _theorem(options: ExperimentOptions) -> Result:
     return text, [table, values]
 
 
+def _lines(options: ExperimentOptions) -> Result:
+    from dp_powerflow.experiments.lines import run
+
+    return run(options)
+
+
 EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType(
     {
         "theorem": _theorem,
+        "lines": _lines,
     }
 )
 NAMES = tuple(EXPERIMENTS)
