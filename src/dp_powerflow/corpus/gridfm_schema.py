@@ -1,0 +1,145 @@
+"""Columns, types and file names of the gridfm-datakit layout (version 1.1), and the bytes of its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+SCENARIOS_PER_PARTITION = 200
+"""Scenarios per directory `scenario_partition=k`; the tools of gridfm-datakit count on it."""
+COUNT_FILE = "n_scenarios.txt"
+SETTINGS_FILE = "args.log"
+SETTINGS = b"\ndp-powerflow\nsettings:\n  mode: pf\n"
+"""The first two lines are skipped by gridfm-datakit, which puts a time there; the rest is YAML."""
+
+Column = NDArray[Any] | float
+"""(scenario, row), (row,) or one number for all rows."""
+
+_PREFIX = "scenario_partition="
+_KEY = {"scenario": "int64", "load_scenario_idx": "int64"}
+
+
+def _floats(*names: str) -> dict[str, str]:
+    return dict.fromkeys(names, "double")
+
+
+TABLES: Mapping[str, Mapping[str, str]] = {
+    "bus_data": {
+        **_KEY,
+        "bus": "int64",
+        **_floats("Pd", "Qd", "Pg", "Qg", "Vm", "Va"),
+        **dict.fromkeys(("PQ", "PV", "REF"), "int8"),
+        **_floats("vn_kv", "min_vm_pu", "max_vm_pu", "GS", "BS"),
+        **_floats("Psgen", "Qsgen"),  # ours, not of the layout
+    },
+    "gen_data": {
+        **_KEY,
+        "idx": "int64",
+        "bus": "int64",
+        **_floats("p_mw", "q_mvar", "min_p_mw", "max_p_mw", "min_q_mvar", "max_q_mvar"),
+        **_floats("cp0_eur", "cp1_eur_per_mw", "cp2_eur_per_mw2"),
+        "in_service": "int8",
+        "is_slack_gen": "int8",
+    },
+    "branch_data": {
+        **_KEY,
+        **dict.fromkeys(("idx", "from_bus", "to_bus"), "int64"),
+        **_floats("pf", "qf", "pt", "qt", "r", "x", "b"),
+        **_floats("Yff_r", "Yff_i", "Yft_r", "Yft_i", "Ytf_r", "Ytf_i", "Ytt_r", "Ytt_i"),
+        **_floats("tap", "shift", "ang_min", "ang_max", "rate_a"),
+        "br_status": "int8",
+    },
+    "y_bus_data": {
+        **_KEY,
+        "index1": "int64",
+        "index2": "int64",
+        **_floats("G", "B"),
+    },
+}
+"""Table → column → type, in the order in which they are written."""
+
+CHANGING = frozenset(
+    {"Pd", "Qd", "Pg", "Qg", "Vm", "Va", "Psgen", "Qsgen", "p_mw", "q_mvar", "pf", "qf", "pt", "qt"}
+)
+"""Columns that differ from scenario to scenario. The others repeat, which zstd finds by itself."""
+
+_ROWS_PER_GROUP = 1 << 20
+"""More than any partition of a feeder has, so a file is one row group unless the network is huge."""
+
+
+def table_directory(table: str) -> str:
+    """Directory of a table."""
+    return f"{table}.parquet"
+
+
+def partition_name(partition: int) -> str:
+    """Directory of a partition inside the directory of a table."""
+    return f"{_PREFIX}{partition}"
+
+
+def partition_number(name: str) -> int | None:
+    """Number of the partition with this directory name, None if it is no partition."""
+    digits = name.removeprefix(_PREFIX)
+    return int(digits) if name.startswith(_PREFIX) and digits.isdecimal() else None
+
+
+def pieces(first_scenario: int, count: int) -> list[range]:
+    """Scenarios of a block, cut where partitions end."""
+    stop, cut = first_scenario + count, []
+    while first_scenario < stop:
+        end = min(stop, (first_scenario // SCENARIOS_PER_PARTITION + 1) * SCENARIOS_PER_PARTITION)
+        cut.append(range(first_scenario, end))
+        first_scenario = end
+    return cut
+
+
+def file_name(table: str, piece: range) -> str:
+    """Path of the file that holds these scenarios of a table, relative, with forward slashes."""
+    partition = partition_name(piece.start // SCENARIOS_PER_PARTITION)
+    return f"{table_directory(table)}/{partition}/from-{piece.start:09d}.parquet"
+
+
+def schema_of(table: str) -> pa.Schema:
+    """Arrow schema of a table; no metadata, so that nothing but the columns is in a file."""
+    return pa.schema(
+        [pa.field(name, pa.type_for_alias(kind), nullable=False) for name, kind in TABLES[table].items()]
+    )
+
+
+def encode_table(table: str, scenarios: range, rows: int, columns: Mapping[str, Column]) -> bytes:
+    """Parquet bytes of some scenarios of a table: equal input, equal bytes.
+
+    Parameters
+    ----------
+    rows : rows of one scenario.
+    columns : every column but the first two.
+    """
+    schema = schema_of(table)
+    shape = (len(scenarios), rows)
+    scenario = np.arange(scenarios.start, scenarios.stop, dtype=np.int64)[:, None]
+    full = {**dict.fromkeys(_KEY, scenario), **columns}
+    arrays = [
+        pa.array(np.broadcast_to(np.asarray(full[field.name]), shape).ravel(), type=field.type)
+        for field in schema
+    ]
+    changing = [name for name in schema.names if name in CHANGING]
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        pa.Table.from_arrays(arrays, schema=schema),
+        sink,
+        row_group_size=_ROWS_PER_GROUP,
+        version="2.6",
+        data_page_version="1.0",
+        compression="zstd",
+        compression_level=3,
+        use_dictionary=False,
+        column_encoding=dict.fromkeys(changing, "BYTE_STREAM_SPLIT") or None,
+        write_page_checksum=True,
+        store_schema=False,
+    )
+    return bytes(sink.getvalue())
