@@ -150,7 +150,7 @@ class LineLoss:
             stop = min(days, start + per_block)
             block = self._on_true_network(draw(stop - start))
             with ThreadPoolExecutor(self._threads) as pool:
-                rows = pool.map(lambda item, block=block: self._both(item, block), neighbours)  # type: ignore[misc]
+                rows = pool.map(lambda item, block=block: self._both(item, block), neighbours)
                 for index, row in enumerate(rows):
                     found[index, :, start:stop] = row
                     done += stop - start
@@ -203,8 +203,8 @@ class LineLoss:
     ) -> FloatArray:
         """Λ (day,) of days solved on one network against the other; `sign` is −1 from Y to Y′."""
         days, steps, _ = load.shape
-        usable = np.repeat(solved, steps) & np.isfinite(v).all(axis=1) & (v != 0.0).all(axis=1)
-        v = np.where(usable[:, None], v, 1.0)
+        if not solved.all():
+            v = np.where(np.repeat(solved, steps)[:, None], v, 1.0)  # any voltage: the day's loss is +∞
         generation = np.tile(self.generation, (days, 1))
         if len(against.hidden):
             nodes = np.arange(self.law.n)
@@ -214,14 +214,14 @@ class LineLoss:
             nodes = moved.nodes
             flow = moved.power(v, against.v_slack)
             implied = load[:, :, nodes] + sign * flow.reshape(days, steps, -1)
-            s = generation
+            s = generation.copy()
             s[:, self.released] -= load.reshape(days * steps, -1)
             s[:, self.released[nodes]] -= sign * flow
-            seen = Seen(v, s, against.on_branch(v, s))
+            seen = Seen(v, s, against.on_branch(v, s, generation))
         term_i = (density[:, nodes] - self.density(implied, nodes)).sum(axis=1)
         other_volume = against.log_volume(seen).reshape(days, steps).sum(axis=1)
         total = term_i + volume - other_volume
-        certified = _all_steps(seen.on_branch & usable, steps) & ~np.isnan(total)
+        certified = solved & _all_steps(seen.on_branch, steps) & ~np.isnan(total)
         return np.where(certified, total, np.inf)
 
     def _injections(self, load: ComplexArray) -> tuple[ComplexArray, ComplexArray]:

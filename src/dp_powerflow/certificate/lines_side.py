@@ -18,6 +18,7 @@ from dp_powerflow.powerflow.jacobian_batch import JacobianBatch
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
 SOLVER_TOLERANCE = 1e-11
+_SAME_VOLTAGE = 1e-6
 _HIDDEN_TOLERANCE = 1e-12
 _HIDDEN_ITERATIONS = 60
 
@@ -76,28 +77,35 @@ class Side:
             value = value - np.linalg.slogdet(own)[1]
         return value
 
-    def on_branch(self, v: ComplexArray, s: ComplexArray) -> BoolArray:
-        """Whether the fixed point from no load is proved to converge to v: (snapshot,).
+    def on_branch(self, v: ComplexArray, s: ComplexArray, generation: ComplexArray) -> BoolArray:
+        """Whether the solver is certified to find v for the injections s = generation − load: (snapshot,).
 
-        With d = max|x_k − v_k|/|v_k| an iterate x moves to distance at most ξ·d/(1 − d) of its fixed
-        point v, ξ = max_j Σ_k|Z_jk|·|s_k|/(|v_j|·|v_k|): nearer while ξ < 1 − d. The start is the
-        no-load voltage.
+        Where the fixed point is proved to converge to v nothing is solved. With d = max|x_k − v_k|/|v_k|
+        an iterate x moves to distance at most ξ·d/(1 − d) of its fixed point v,
+        ξ = max_j Σ_k|Z_jk|·|s_k|/(|v_j|·|v_k|): nearer while ξ < 1 − d. The start is the no-load voltage.
+        Elsewhere the solver itself is asked.
         """
         size = np.abs(v)
         xi = ((np.abs(s) / size) @ self._reach.T / size).max(axis=1)
         start = (np.abs(self._idle - v) / size).max(axis=1)
-        return np.asarray(xi < 1.0 - start)
+        certified = np.asarray(xi < 1.0 - start)
+        load = generation - s
+        ask = np.flatnonzero(~certified & np.isfinite(load).all(axis=1) & (load.real >= 0.0).all(axis=1))
+        if len(ask):
+            found = self.solve(load[ask], generation[ask])
+            certified[ask] = found.on_branch & (np.abs(found.v - v[ask]).max(axis=1) < _SAME_VOLTAGE)
+        return certified
 
     def explain(self, v: ComplexArray, generation: ComplexArray) -> Seen:
         """What the released voltages in `v` imply here; voltages of hidden nodes are computed anew."""
         if not len(self.hidden):
             s = v * np.conj(v @ self.y.T + self.b)
-            return Seen(v, s, self.on_branch(v, s))
+            return Seen(v, s, self.on_branch(v, s, generation))
         v = v.copy()
         found = self._hidden_voltages(v, generation[:, self.hidden])
         s = v * np.conj(v @ self.y.T + self.b)
         s[:, self.hidden] = generation[:, self.hidden]
-        return Seen(v, s, np.asarray(found & self.on_branch(v, s)))
+        return Seen(v, s, np.asarray(found & self.on_branch(v, s, generation)))
 
     def _hidden_voltages(self, v: ComplexArray, s: ComplexArray) -> BoolArray:
         """Solve the hidden nodes' own equations in place; whether that is proved to have one answer nearby.

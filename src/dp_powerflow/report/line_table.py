@@ -1,0 +1,151 @@
+"""The evidence per line in words and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from dp_powerflow.certificate.lines_collect import LineReport
+from dp_powerflow.certificate.lines_evidence import LineRow
+
+LEVELS = (1.0, 5.0, 10.0)
+_WORST_SHOWN = 10
+
+
+def line_lines(report: LineReport) -> list[str]:
+    """Markdown, line by line."""
+    evidence, request = report.evidence, report.request
+    rows = [row for row in evidence.rows if not row.is_switch]
+    return [
+        f"Neighbours: one line, {' or '.join(evidence.changes)} (x = {request.x:g}); {len(rows)} lines and "
+        f"{len(evidence.rows) - len(rows)} switches; one day of {evidence.steps} steps.",
+        f"{evidence.draws} days drawn and solved under each network. The smallest δ they support is "
+        f"**{evidence.supported:.2g}** (confidence {evidence.confidence:g}, all bounds together); ε below is "
+        f"read off at δ = {evidence.delta:.2g}, never below that.",
+        "",
+        *_shares(rows, len(evidence.rows) - len(rows)),
+        "",
+        *_horizons(rows),
+        "",
+        *_worst(rows),
+        "",
+        *_surroundings(report, rows),
+    ]
+
+
+def _shares(rows: list[LineRow], switches: int) -> list[str]:
+    def row(title: str, of: Callable[[LineRow], float | None]) -> str:
+        shares = [_share(sum(_within(of(item), level) for item in rows), len(rows)) for level in LEVELS]
+        none = _share(sum(of(item) is None for item in rows), len(rows))
+        return f"| {title} | {' | '.join(shares)} | {none} |"
+
+    levels = " | ".join(f"ε ≤ {level:g}" for level in LEVELS)
+    return [
+        f"Share of the lines (switches, {switches} here, left out):",
+        "",
+        f"| | {levels} | no ε of the grid |",
+        "|---|" + "---|" * (len(LEVELS) + 1),
+        row("**both directions**", lambda item: item.epsilon),
+        row("days drawn on the true network", lambda item: item.forward),
+        row("days drawn on the neighbour", lambda item: item.reverse),
+        row("both, probabilistic DP (Pr[Λ > ε] ≤ δ)", lambda item: item.epsilon_tail),
+    ]
+
+
+def _horizons(rows: list[LineRow]) -> list[str]:
+    if not rows or not rows[0].horizons:
+        return []
+    lines = [
+        "More days, median line and share within ε ≤ 10 (sums over disjoint groups of the draws; in brackets "
+        "what adding up gives):",
+        "",
+        "| days | δ | median ε | share with ε ≤ 10 |",
+        "|---|---|---|---|",
+    ]
+    for position, first in enumerate(rows[0].horizons):
+        items = [row.horizons[position] for row in rows]
+        summed = _median(item.summed_epsilon for item in items)
+        added = _median(item.added_epsilon for item in items)
+        share = _share(sum(_within(item.summed_epsilon, 10.0) for item in items), len(items))
+        by_adding = _share(sum(_within(item.added_epsilon, 10.0) for item in items), len(items))
+        lines.append(
+            f"| {first.days} | {first.summed_delta:.2g} ({first.added_delta:.2g}) | {summed} ({added}) | "
+            f"{share} ({by_adding}) |"
+        )
+    return lines
+
+
+def _worst(rows: list[LineRow]) -> list[str]:
+    ordered = sorted(rows, key=lambda row: row.mean, reverse=True)
+    return [
+        f"The {min(_WORST_SHOWN, len(rows))} worst lines, and the one in the middle:",
+        "",
+        "| line | audit's lower bound ≤ ε ≤ | forward | reverse | mean Λ | largest Λ | days with Λ = ∞ | "
+        "protected x | attack's error of x |",
+        "|---|---|---|---|---|---|---|---|---|",
+        *(_row(row) for row in ordered[:_WORST_SHOWN]),
+        *([_row(ordered[len(ordered) // 2])] if len(ordered) > _WORST_SHOWN else []),
+    ]
+
+
+def _row(row: LineRow) -> str:
+    lower = "—" if row.lower is None else f"{row.lower:.2g}"
+    protected = "—" if row.protected is None else f"{row.protected:g}"
+    error = "—" if row.attack_error is None else f"{row.attack_error:.2g}"
+    return (
+        f"| {row.line} | {lower} … {_epsilon(row.epsilon)} | {_epsilon(row.forward)} | "
+        f"{_epsilon(row.reverse)} | {row.mean:.3g} | {row.worst:.3g} | {100 * row.infinite:.2g} % | "
+        f"{protected} | {error} |"
+    )
+
+
+def _surroundings(report: LineReport, rows: list[LineRow]) -> list[str]:
+    request = report.request
+    lines = []
+    if report.audit_delta is not None:
+        shown = sum(row.lower is not None and row.lower > 0.0 for row in rows)
+        agreement = (
+            "no lower bound passes its upper bound"
+            if not report.contradicted
+            else f"**{len(report.contradicted)} lower bounds pass their upper bound: there is a bug, or the "
+            f"mechanism does not draw what the model says** ({', '.join(report.contradicted)})"
+        )
+        lines.append(
+            f"- Audit ({report.audit_days} days under each network, δ = {report.audit_delta:.2g}): a "
+            f"threshold test proves ε > 0 on {shown} of {len(rows)} lines; {agreement}."
+        )
+    if report.protected_delta is not None:
+        sizes = np.array([row.protected or 0.0 for row in rows])
+        quantiles = ", ".join(f"{value:g}" for value in np.quantile(sizes, (0.1, 0.5, 0.9), method="lower"))
+        lines.append(
+            f"- Protected x at ε = {request.epsilon:g}, δ = {report.protected_delta:.2g}, one day: "
+            f"{quantiles} at the 10, 50 and 90 % quantile of the lines; none found for "
+            f"{sum(row.protected is None for row in rows)}."
+        )
+    errors = [row.attack_error for row in rows if row.attack_error is not None]
+    with_loads = [row.attack_error_with_loads for row in rows if row.attack_error_with_loads is not None]
+    if errors:
+        lines.append(
+            f"- Regression attack on {request.regressed_days} released days, every other line known: error "
+            f"of x {min(errors):.2g} … {np.median(errors):.2g} (median) … {max(errors):.2g}; with the loads "
+            f"published beside the voltages {np.median(with_loads):.1g}: that must never be done."
+        )
+    return lines
+
+
+def _within(value: float | None, level: float) -> bool:
+    return value is not None and value <= level
+
+
+def _share(count: int, total: int) -> str:
+    return f"{100 * count / max(1, total):.0f} % [{count}]"
+
+
+def _epsilon(value: float | None) -> str:
+    return "none" if value is None else f"{value:g}"
+
+
+def _median(values: Iterable[float | None]) -> str:
+    found = float(np.median([np.inf if value is None else value for value in values]))
+    return "none" if not np.isfinite(found) else f"{found:g}"
