@@ -18,9 +18,12 @@ from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.units import ComplexArray
 
 BY_RADIUS = "networks that differ by at most r in Frobenius norm of Y_full"
-ONE_LINE_ONLY = "networks that differ on existing lines by at most r in Frobenius norm of Y_full"
+ON_LINES = "networks that differ on existing lines by at most r in Frobenius norm of Y_full"
+SAME_MANIFOLD = (
+    "networks within r in Frobenius norm of Y_full whose voltages lie on the same manifold: on a feeder of many "
+    "nodes no change of a line is among them"
+)
 ONE_CUSTOMER_DAY = "histories in which one load point has other values on one day"
-NOBODY = "nobody: nothing is hidden"
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class Setting:
     solver : of the same feeder.
     true_load : complex (day, step, node) [p.u.], the loads behind the true voltages.
     load_range : p_max − p_min over all nodes [p.u.], public ("Δ_load").
-    n_loads : number of load points ("n_L").
+    n_loads : number of nodes with load ("n_L").
     radius : r [p.u.].
     operating : voltage range and bound on ‖M̃⁻¹‖ the sensitivities are computed from.
     """
