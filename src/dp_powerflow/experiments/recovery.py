@@ -78,7 +78,7 @@ class Plan:
     adam: Schedule = ADAM
     dp_sgd: Schedule = SGD
     clip: float = 0.1
-    rates: tuple[float, ...] = (0.002, 0.005, 0.01, 0.02)
+    rates: tuple[float, ...] = (0.005, 0.01, 0.02, 0.05)
     clips: tuple[float, ...] = (0.03, 0.1, 0.5)
     searched_runs: int = 2
 
