@@ -20,8 +20,8 @@ from dp_powerflow.units import ComplexArray
 BY_RADIUS = "networks that differ by at most r in Frobenius norm of Y_full"
 ON_LINES = "networks that differ on existing lines by at most r in Frobenius norm of Y_full"
 SAME_MANIFOLD = (
-    "networks within r in Frobenius norm of Y_full whose voltages lie on the same manifold: on a feeder of many "
-    "nodes no change of a line is among them"
+    "networks within r in Frobenius norm of Y_full whose voltages lie on the same manifold: on a feeder of "
+    "many nodes no change of a line is among them"
 )
 ONE_CUSTOMER_DAY = "histories in which one load point has other values on one day"
 

@@ -1,0 +1,58 @@
+"""One JSON file per configuration, so that an interrupted experiment goes on where it stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dp_powerflow.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Store:
+    """Results of the configurations of one experiment.
+
+    Attributes
+    ----------
+    folder : of the files.
+    fingerprint : everything but the configuration that a result depends on; files with another are
+        computed again.
+    """
+
+    folder: Path
+    fingerprint: str
+
+    def get(self, name: str) -> dict[str, Any] | None:
+        """The stored result of a configuration, None if there is none of this fingerprint."""
+        path = self._path(name)
+        if not path.is_file():
+            return None
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except json.JSONDecodeError:
+            raise ConfigError(f"{path} is not a result of this experiment; remove it and run again") from None
+        if not isinstance(found, dict) or found.get("fingerprint") != self.fingerprint:
+            return None
+        result: dict[str, Any] = found["result"]
+        return result
+
+    def put(self, name: str, result: dict[str, Any]) -> None:
+        """Store a result; a crash leaves the old file or the new one, never half of one."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self._path(name)
+        text = json.dumps({"fingerprint": self.fingerprint, "result": result}, indent=1, allow_nan=False)
+        partial = path.with_suffix(".partial")
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, path)
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.json"
+
+
+def fingerprint_of(facts: dict[str, Any]) -> str:
+    """Hash of plain values."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
