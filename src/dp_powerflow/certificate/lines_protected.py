@@ -1,7 +1,7 @@
 """The inverse question: per line, the largest x that the policy protects.
 
 A pilot (losses at one x, on draws of their own) guesses a candidate per line; fresh draws then test it. The
-guess needs no proof, the test is a confidence bound, and a line that fails gets one more, smaller candidate.
+guess needs no proof, the test is a confidence bound, and a line that fails is tested at smaller x again.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from dp_powerflow.units import FloatArray
 
 SIZES = tuple(float(f"{m}e{k}") for k in range(-6, 0) for m in (1, 2, 5))
 """x that may be tested."""
-_ATTEMPTS = 2
-_STEPS_DOWN = 2
+_STEPS_DOWN = (0, 1, 3)
+"""How far below its candidate a line is tested, attempt by attempt."""
+_SLACK = 1.3
+"""δ tested over the smallest supported one: leaves room for a few losses just above ε."""
 _SAFETY = 0.5
 """Expected number of exceedances in all draws that a candidate may have where none is allowed for."""
 
@@ -51,7 +53,7 @@ def protected_sizes(
     if groups < 1:
         raise PrivacyError("the protected x needs at least as many drawn days as are released")
     lines = tuple({item.line.name: item.line for item in pilot.neighbours}.values())
-    each = (1.0 - confidence) / (4 * len(lines) * _ATTEMPTS)
+    each = (1.0 - confidence) / (4 * len(lines) * len(_STEPS_DOWN))
     supported = supported_delta(len(lines), days, horizon, confidence)
     used = max(delta, supported)
     candidate = _candidates(
@@ -59,8 +61,8 @@ def protected_sizes(
     )
     found: dict[str, float | None] = dict.fromkeys(candidate)
     open_lines: Sequence[Line] = lines
-    for attempt in range(_ATTEMPTS):
-        position = [max(0, candidate[line.name] - attempt * _STEPS_DOWN) for line in open_lines]
+    for down in _STEPS_DOWN:
+        position = [max(0, candidate[line.name] - down) for line in open_lines]
         neighbours = [
             item
             for line, at in zip(open_lines, position, strict=True)
@@ -84,7 +86,8 @@ def protected_sizes(
 
 def supported_delta(lines: int, days: int, horizon: int, confidence: float = CONFIDENCE) -> float:
     """Smallest δ at which a protected x can be tested with so many days."""
-    return smallest_share(max(1, days // horizon), (1.0 - confidence) / (4 * lines * _ATTEMPTS))
+    each = (1.0 - confidence) / (4 * lines * len(_STEPS_DOWN))
+    return min(1.0, _SLACK * smallest_share(max(1, days // horizon), each))
 
 
 def _candidates(
