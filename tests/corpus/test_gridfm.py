@@ -28,7 +28,7 @@ import scipy.sparse as sp
 from dp_powerflow.corpus.errors import CorpusError
 from dp_powerflow.corpus.files import file_hashes
 from dp_powerflow.corpus.gridfm import GridfmWriter
-from dp_powerflow.corpus.gridfm_network import assembled, tables_of
+from dp_powerflow.corpus.gridfm_network import tables_of
 from dp_powerflow.corpus.gridfm_reader import GridfmData, read_gridfm
 from dp_powerflow.corpus.gridfm_schema import TABLES
 from dp_powerflow.grid.feeder import Feeder
@@ -207,7 +207,10 @@ def test_a_pair_coupled_more_in_one_direction_becomes_two_parallel_branches(ieee
     pair = (tables.branches.from_bus == i) & (tables.branches.to_bus == j)
     assert np.array_equal(np.sort(abs(tables.branches.shift_deg[pair])), [0.0, 90.0])
     assert len(tables.branches.r) == len(plain.branches.r) + 1
-    summed = assembled(tables.n_bus, tables.branches, tables.shunt).toarray()
+    branches, summed = tables.branches, np.diag(tables.shunt)
+    ends = {"f": branches.from_bus, "t": branches.to_bus}
+    for a, b in ("ff", "ft", "tf", "tt"):
+        np.add.at(summed, (ends[a], ends[b]), getattr(branches, f"y{a}{b}"))
     assert np.allclose(summed, y, rtol=0.0, atol=1e-12 * abs(y).max())
 
 
@@ -322,6 +325,9 @@ def test_tables_that_disagree_on_the_admittances_show(written):
     assert data.column("y_bus", "index1")[0, 1] != data.column("y_bus", "index2")[0, 1]
     assert with_column(data, "y_bus", "B", 1e-6, row=1).admittance_error() > 0.9e-6
     assert with_column(data, "bus", "BS", 1e-6).admittance_error() > 0.9e-6
+    last = data.bus.num_rows - 1
+    assert with_column(data, "bus", "BS", 1e-6, row=last).admittance_error() > 0.9e-6
+    assert np.isnan(with_column(data, "bus", "BS", np.nan, row=last).admittance_error())
 
 
 def with_column(data: GridfmData, table: str, name: str, change: float, row: int = 0) -> GridfmData:
@@ -350,6 +356,26 @@ def test_reader_refuses_missing_and_repeated_scenarios(written, tmp_path):
     (directory / "n_scenarios.txt").unlink()
     with pytest.raises(CorpusError, match=r"n_scenarios.txt is missing"):
         read_gridfm(directory)
+
+
+@pytest.mark.parametrize(
+    ("table", "column"), [("bus_data", "bus"), ("gen_data", "bus"), ("y_bus_data", "index2")]
+)
+def test_reader_refuses_buses_that_are_not_there(table, column, written, tmp_path):
+    directory = tmp_path / "gridfm"
+    shutil.copytree(written("ieee13"), directory)
+    spoil(directory, table, column, 1000)
+    with pytest.raises(CorpusError, match="must be numbered from 0"):
+        read_gridfm(directory)
+
+
+def spoil(directory: Path, table: str, column: str, change: float) -> None:
+    """Change the first entry of a column on disk."""
+    path = directory / f"{table}.parquet" / "scenario_partition=0" / "from-000000000.parquet"
+    rows = pq.ParquetFile(path).read()
+    values = rows[column].to_numpy().copy()
+    values[0] += change
+    pq.write_table(rows.set_column(rows.column_names.index(column), column, pa.array(values)), path)
 
 
 def test_input_that_is_no_block_of_scenarios_is_refused(ieee13, tmp_path):
@@ -431,11 +457,7 @@ def test_gridfm_datakit_accepts_the_tables(name, written, validate):
 def test_gridfm_datakit_refuses_a_planted_error(table, column, change, message, written, validate, tmp_path):
     directory = tmp_path / "gridfm"
     shutil.copytree(written("ieee13"), directory)
-    path = directory / f"{table}.parquet" / "scenario_partition=0" / "from-000000000.parquet"
-    rows = pq.ParquetFile(path).read()
-    values = rows[column].to_numpy().copy()
-    values[0] += change
-    pq.write_table(rows.set_column(rows.column_names.index(column), column, pa.array(values)), path)
+    spoil(directory, table, column, change)
     code, output = validate(directory)
     assert code == 1
     assert f"ERROR: Validation failed: {message}" in output

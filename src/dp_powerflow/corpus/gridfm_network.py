@@ -133,15 +133,6 @@ def tables_of(
     )
 
 
-def assembled(n_bus: int, branches: GridfmBranches, shunt: ComplexArray) -> sp.csr_array:
-    """Y that the branches and shunts add up to."""
-    i, j, buses = branches.from_bus, branches.to_bus, np.arange(n_bus)
-    rows = np.concatenate([i, i, j, j, buses])
-    columns = np.concatenate([i, j, i, j, buses])
-    values = np.concatenate([branches.yff, branches.yft, branches.ytf, branches.ytt, shunt])
-    return sp.csr_array((values, (rows, columns)), shape=(n_bus, n_bus))
-
-
 def _branches(y: sp.csr_array) -> GridfmBranches:
     i, j, forward, backward = _pairs(y)
     larger = np.maximum(abs(forward), abs(backward))

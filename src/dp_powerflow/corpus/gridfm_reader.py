@@ -22,6 +22,9 @@ from dp_powerflow.corpus.gridfm_schema import (
 )
 from dp_powerflow.units import ComplexArray, FloatArray
 
+_Y_BUS = ("index1", "index2", "G", "B")
+_BUS_IDS = {"gen": ("bus",), "branch": ("from_bus", "to_bus"), "y_bus": ("index1", "index2")}
+
 
 @dataclass(frozen=True, eq=False)
 class GridfmData:
@@ -50,9 +53,7 @@ class GridfmData:
     def admittance(self, scenario: int = 0) -> sp.csr_array:
         """Complex (bus, bus) [p.u. of sn_mva] from y_bus_data; `scenario` counts from the first read."""
         n = self.column("bus", "bus").shape[1]
-        rows, columns, g, b = (
-            self.column("y_bus", name)[scenario] for name in ("index1", "index2", "G", "B")
-        )
+        rows, columns, g, b = (self.column("y_bus", name)[scenario] for name in _Y_BUS)
         return sp.csr_array((g + 1j * b, (rows.astype(np.int64), columns.astype(np.int64))), shape=(n, n))
 
     def admittance_error(self) -> float:
@@ -61,14 +62,18 @@ class GridfmData:
         buses = np.arange(shunt.shape[1])
         i, j = (self.column("branch", name).astype(np.int64) for name in ("from_bus", "to_bus"))
         yff, yft, ytf, ytt = self._two_ports()
+        described = (i, j, yff, yft, ytf, ytt, shunt, *(self.column("y_bus", name) for name in _Y_BUS))
+        unlike_first = np.zeros(len(self.scenarios), dtype=np.bool_)
+        for values in described:
+            unlike_first |= (values != values[0]).any(axis=1)
         worst = 0.0
-        for k in range(len(self.scenarios)):
+        for k in (0, *np.flatnonzero(unlike_first)):  # as a rule all scenarios have the same network
             rows = np.concatenate([i[k], i[k], j[k], j[k], buses])
             columns = np.concatenate([i[k], j[k], i[k], j[k], buses])
             values = np.concatenate([yff[k], yft[k], ytf[k], ytt[k], shunt[k]])
             summed = sp.csr_array((values, (rows, columns)), shape=(len(buses), len(buses)))
-            worst = max(worst, float(abs(summed - self.admittance(k)).max()))
-        return worst
+            worst = np.maximum(worst, abs(summed - self.admittance(k)).max())  # keeps a NaN, unlike max()
+        return float(worst)
 
     def mismatch_mw(self, sn_mva: float = SN_MVA) -> FloatArray:
         """(scenario, bus) |injected − shunt − flows into the branches| [MVA], everything as written.
@@ -115,7 +120,8 @@ def read_gridfm(directory: Path | str, partition: int | None = None) -> GridfmDa
 
     Raises
     ------
-    CorpusError : a file cannot be read, has other columns, or scenarios are missing or there twice.
+    CorpusError : a file cannot be read, has other columns, scenarios are missing or there twice, or buses are
+        not numbered from 0.
     """
     total = count_scenarios(directory)
     n_partitions = -(-total // SCENARIOS_PER_PARTITION)
@@ -128,7 +134,21 @@ def read_gridfm(directory: Path | str, partition: int | None = None) -> GridfmDa
         partitions = range(partition, partition + 1)
         scenarios = range(first, min(first + SCENARIOS_PER_PARTITION, total))
     bus, gen, branch, y_bus = (_read_table(Path(directory), name, partitions, scenarios) for name in TABLES)
-    return GridfmData(scenarios, bus, gen, branch, y_bus)
+    data = GridfmData(scenarios, bus, gen, branch, y_bus)
+    _check_buses(data, Path(directory))
+    return data
+
+
+def _check_buses(data: GridfmData, directory: Path) -> None:
+    buses = data.column("bus", "bus")
+    n = buses.shape[1]
+    ids = [data.column(table, name) for table, names in _BUS_IDS.items() for name in names]
+    in_range = all(((values >= 0) & (values < n)).all() for values in ids)
+    if not in_range or not np.array_equal(buses, np.broadcast_to(np.arange(n), buses.shape)):
+        raise CorpusError(
+            f"the buses of every scenario in {directory} must be numbered from 0 in the order of their rows, "
+            "and the other tables name no other bus; write its blocks again"
+        )
 
 
 def _read_table(directory: Path, table: str, partitions: range, scenarios: range) -> pa.Table:

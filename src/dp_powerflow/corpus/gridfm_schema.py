@@ -82,12 +82,6 @@ def partition_name(partition: int) -> str:
     return f"{_PREFIX}{partition}"
 
 
-def partition_number(name: str) -> int | None:
-    """Number of the partition with this directory name, None if it is no partition."""
-    digits = name.removeprefix(_PREFIX)
-    return int(digits) if name.startswith(_PREFIX) and digits.isdecimal() else None
-
-
 def pieces(first_scenario: int, count: int) -> list[range]:
     """Scenarios of a block, cut where partitions end."""
     stop, cut = first_scenario + count, []
