@@ -18,7 +18,14 @@ from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.privacy.ledger import Ledger
-from dp_powerflow.privacy.ledger_kinds import InstanceCap, InstanceCost, LoadsCap, LoadsCost
+from dp_powerflow.privacy.ledger_kinds import (
+    GdpCap,
+    GdpCost,
+    InstanceCap,
+    InstanceCost,
+    LoadsCap,
+    LoadsCost,
+)
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.release.assembly import budget_of, fit_options_of
@@ -26,11 +33,31 @@ from dp_powerflow.release.certificate_page import certificate_html
 from dp_powerflow.release.croissant import croissant_bytes
 from dp_powerflow.release.manifest import ManifestInputs, build_manifest, manifest_bytes
 from dp_powerflow.release.registry import registry_bytes
+from dp_powerflow.release.twin import twin_cap, twin_cost
 
 LAYOUT = CorpusLayout(days=5, steps=24, nodes=4, days_per_part=3)
 REPORT = b'{"evidence": "a function of the secret network"}\n'
 UNIT = "changes of existing lines with Frobenius norm of at most r = 1e-07 p.u."
 CANARY = "canary_7f3a"
+
+
+TWIN: dict[str, Any] = {
+    "id": "tw-1",
+    "change": 0.05,
+    "length": 0.2,
+    "resistance": 0.2,
+    "reactance": 0.25,
+    "transformer": 0.1,
+    "capacitor": 0.15,
+}
+TWIN_NETWORK = {"mode": "twin-network", "bound": None, "radius": None, "epsilon": 4.0, "delta": 1e-5}
+
+
+def twin_config(**sections: Any) -> Config:
+    """The same release on a twin."""
+    network = TWIN_NETWORK | sections.pop("network", {})
+    twin = TWIN | sections.pop("twin", {})
+    return config(**({"network": network, "twin": twin} | sections))
 
 
 def config(bound: str = "full-support", **sections: Any) -> Config:
@@ -97,6 +124,21 @@ class Made:
     inputs: ManifestInputs
 
 
+def network_cap(chosen: Config) -> InstanceCap | GdpCap:
+    """The cap of the network's account in the mode of the config."""
+    release = chosen.release
+    if chosen.twin is not None:
+        return twin_cap(chosen)
+    return InstanceCap(release.network_epsilon_cap or 20.0, release.network_delta_cap or 0.01, UNIT)
+
+
+def network_cost(chosen: Config) -> InstanceCost | GdpCost:
+    """What the release costs the network in the mode of the config."""
+    if chosen.twin is not None:
+        return twin_cost(chosen)
+    return InstanceCost(chosen.network.epsilon, chosen.network.delta, UNIT)
+
+
 def make_inputs(
     root: Path, chosen: Config, model: LoadModel, *, earlier: int = 0, seed: int | None = None
 ) -> tuple[ManifestInputs, PrivateState]:
@@ -108,15 +150,16 @@ def make_inputs(
     loads = ledger.account(
         state.identity("loads", [b"meters"]), LoadsCap(release.epsilon_cap or 9.0, 1e-5, model.unit)
     )
-    network = ledger.account(
-        state.identity("network", [b"feeder"]),
-        InstanceCap(release.network_epsilon_cap or 20.0, release.network_delta_cap or 0.01, UNIT),
-    )
-    cost = InstanceCost(chosen.network.epsilon, chosen.network.delta, UNIT)
+    network = ledger.account(state.identity("network", [b"feeder"]), network_cap(chosen))
+    cost = network_cost(chosen)
     for k in range(earlier):
         before = LoadsCost.reserve(replace(budget_of(chosen), epsilon=0.5))
         ledger.spend_all(f"r-0{k}", f"{k:064x}", [(loads, before), (network, cost)])
-    spends = ledger.spend_all(release.id, "f" * 64, [(loads, LoadsCost.of(model.costs)), (network, cost)])
+    payer = release.id if chosen.twin is None else chosen.twin.id
+    spends = (
+        ledger.spend(loads, release.id, "f" * 64, LoadsCost.of(model.costs)),
+        ledger.spend(network, payer, "e" * 64, cost),
+    )
     state.write_internal(release.id, "report.json", REPORT)
     inputs = ManifestInputs(
         release_id=release.id,

@@ -17,7 +17,7 @@ from manifest_releases import CANARY, LAYOUT, config, load_model, make_inputs, m
 from dp_powerflow.certificate.theorem import SCOPE
 from dp_powerflow.release.croissant import CONFORMS_TO, croissant_bytes
 from dp_powerflow.release.manifest import ManifestInputs, build_manifest, manifest_bytes, manifest_digest
-from dp_powerflow.release.manifest_facts import ReleaseError
+from dp_powerflow.release.manifest_entries import ReleaseError
 from dp_powerflow.release.manifest_text import at_most, in_digits
 from dp_powerflow.release.registry import registry_bytes
 from dp_powerflow.release.verify import verify_release

@@ -17,7 +17,7 @@ from manifest_releases import Made, config, load_model, make_release
 
 from dp_powerflow.corpus.encode import NodeTable, encode_nodes
 from dp_powerflow.release.manifest import assemble, manifest_bytes, manifest_digest
-from dp_powerflow.release.manifest_facts import ReleaseError
+from dp_powerflow.release.manifest_entries import ReleaseError
 from dp_powerflow.release.verify import verify_release
 from dp_powerflow.release.verify_report import SEED
 

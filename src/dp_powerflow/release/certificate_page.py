@@ -12,19 +12,34 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
+from dp_powerflow.grid.parameters import Quantity
 from dp_powerflow.privacy.budget import PrivacyUnit
+from dp_powerflow.release.manifest_policy import TWIN_NETWORK
 from dp_powerflow.release.manifest_text import at_most, in_digits
 
 TEMPLATE = "certificate.html"
+FIGURES = {
+    Quantity.LENGTH: "length of a line",
+    Quantity.RESISTANCE: "resistance of a line per length",
+    Quantity.REACTANCE: "reactance of a line per length",
+    Quantity.TRANSFORMER: "impedance of a transformer",
+    Quantity.CAPACITOR: "size of a capacitor",
+    Quantity.PV: "capacity of a PV system",
+}
+"""What the figures of a twin are called on the page."""
 
 
 def certificate_html(manifest: dict[str, Any]) -> bytes:
     """The page of a manifest; its file hashes, its digest and the commitment do not enter."""
-    loads = manifest["guarantee"]["loads"]
+    loads, network = manifest["guarantee"]["loads"], manifest["guarantee"]["network"]
+    twin = network["mode"] == TWIN_NETWORK
     page = _template().render(
         release=manifest["release"],
         loads=loads,
-        network=manifest["guarantee"]["network"],
+        network=network,
+        twin=twin,
+        spreads=[(words, network["spread"][name]) for name, words in FIGURES.items()] if twin else [],
+        network_odds=_odds(network["epsilon"]),
         composition=manifest["composition"],
         queries=_queries(manifest),
         declared=manifest["declared_public"],

@@ -6,12 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from dp_powerflow.corpus.gridfm_schema import table_directory
 from dp_powerflow.corpus.schema import DATA, NODES_FILE
 from dp_powerflow.release.manifest import MODEL_FILE, ManifestInputs, build_manifest
+from dp_powerflow.release.manifest_policy import TWIN_NETWORK
 from dp_powerflow.release.manifest_text import at_most, in_digits
 
 CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
-_PARTS, _NODES, _MODEL = "parts", "nodes-file", "load-model"
+_PARTS, _NODES, _MODEL, _TWIN = "parts", "nodes-file", "load-model", "twin"
 _PARQUET, _JSON = "application/x-parquet", "application/json"
 _TERMS = (
     "citeAs column equivalentProperty extract field fileObject fileProperty fileSet format includes "
@@ -65,6 +67,7 @@ def render_croissant(manifest: Mapping[str, Any]) -> bytes:
             },
             _file(_NODES, NODES_FILE, _PARQUET, "the released nodes", files),
             _file(_MODEL, MODEL_FILE, _JSON, "the differentially private load model", files),
+            *_twin_tables(manifest),
         ],
         "recordSet": [
             _records("voltages", "One row per day and node.", {"fileSet": {"@id": _PARTS}}, manifest),
@@ -84,10 +87,37 @@ def _description(manifest: Mapping[str, Any]) -> str:
             f"feeder, every {data['step_minutes']} minutes, that obey AC power flow.",
             f"The loads behind them come from a model with epsilon at most {at_most(loads['epsilon'])} at "
             f"delta {in_digits(loads['delta'])} of differential privacy per {loads['unit']}.",
-            f"The network is covered by {network['kind']}.",
+            _network(network),
             "Read manifest.json and certificate.html before use.",
         ]
     )
+
+
+def _network(network: Mapping[str, Any]) -> str:
+    if network["mode"] != TWIN_NETWORK:
+        return f"The network is covered by {network['kind']}."
+    return (
+        f"They were solved on a twin of the network, with epsilon at most {at_most(network['epsilon'])} at "
+        f"delta {in_digits(network['delta'])} of differential privacy for {network['neighbours']}."
+    )
+
+
+def _twin_tables(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The published twin, if there is one."""
+    tables = manifest["data"]["twin_tables"]
+    if tables is None:
+        return []
+    return [
+        {
+            "@type": "cr:FileSet",
+            "@id": f"{_TWIN}-{table}",
+            "name": f"{_TWIN}-{table}",
+            "description": f"{table} of the twin ({tables['holds']}), {tables['layout']}",
+            "encodingFormat": _PARQUET,
+            "includes": f"{tables['directory']}/{table_directory(table)}/*/*.parquet",
+        }
+        for table in tables["tables"]
+    ]
 
 
 def _file(node: str, path: str, encoding: str, means: str, files: Mapping[str, str]) -> dict[str, Any]:

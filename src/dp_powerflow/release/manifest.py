@@ -1,8 +1,9 @@
 """`manifest.json`: the machine-readable certificate of a release.
 
-It holds policy constants, declared-public inputs and the costs of the load queries, and nothing that was
-computed from the network or from the meter data without being paid for. It names no path, host, user or time,
-so that a release that was interrupted comes out bit by bit as it would have.
+It holds policy constants, declared-public inputs, the costs of the load queries and, of a twin, the guarantee
+that follows from its public noise; nothing that was computed from the network or from the meter data without
+being paid for. It names no path, host, user or time, so that a release that was interrupted comes out bit by
+bit as it would have.
 
 docs/manifest.md describes every entry and docs/manifest.schema.json the form.
 """
@@ -16,29 +17,29 @@ from dataclasses import dataclass
 from typing import Any
 
 from dp_powerflow.config import Config
+from dp_powerflow.corpus.gridfm_schema import TABLES
 from dp_powerflow.corpus.phasors import VM_MAX_PU
 from dp_powerflow.corpus.schema import DATA, NODES_FILE, VA_GRID, VM_GRID, CorpusLayout
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.privacy.budget import ADJACENCY
 from dp_powerflow.privacy.ledger_records import Balance
 from dp_powerflow.release import manifest_text as text
-from dp_powerflow.release.manifest_facts import (
-    AccountFacts,
-    Facts,
-    ReleaseError,
-    contradictions,
-    declared_of,
-    installed_versions,
-    policy_of,
-)
+from dp_powerflow.release.manifest_agreement import contradictions
+from dp_powerflow.release.manifest_entries import ReleaseError
+from dp_powerflow.release.manifest_facts import AccountFacts, Facts, declared_of, installed_versions
+from dp_powerflow.release.manifest_policy import VOLTAGES, TwinPolicy, policy_of
+from dp_powerflow.release.manifest_text_true import true_words
+from dp_powerflow.release.manifest_text_twin import twin_words
 
-FORMAT = "dp-powerflow manifest, version 1"
+FORMAT = "dp-powerflow manifest, version 2"
 """Fixes form and wording: any change of either is another version."""
 MANIFEST_FILE = "manifest.json"
 MODEL_FILE = "model.json"
 CERTIFICATE_FILE = "certificate.html"
 CROISSANT_FILE = "croissant.json"
 REGISTRY_FILE = "registry.yaml"
+TWIN = "twin"
+"""Directory of the published twin."""
 DIGEST = "manifest_sha256"
 
 
@@ -100,27 +101,34 @@ def build_manifest(inputs: ManifestInputs, hashes: Mapping[str, str]) -> dict[st
 
 def assemble(facts: Facts, hashes: Mapping[str, str]) -> dict[str, Any]:
     """The manifest that these facts and hashes determine, whether or not they agree."""
+    words = network_words(facts)
     manifest = {
         "format": FORMAT,
-        "release": _release(facts),
-        "guarantee": {"loads": _loads_guarantee(facts), "network": _network_policy(facts)},
+        "release": _release(facts, words),
+        "guarantee": {"loads": _loads_guarantee(facts), "network": words.guarantee},
         "composition": {
-            "statement": text.COMPOSITION,
+            "statement": words.composition,
             "loads": facts.loads.to_plain(),
             "network": facts.network.to_plain(),
         },
         "load_queries": [cost.to_dict() for cost in facts.model.costs],
-        "declared_public": _declared(facts),
-        "processing": {"before_noise": text.before_noise(facts), "after_noise": text.after_noise(facts)},
-        "random_source": text.random_source(facts),
-        "unprotected": text.unprotected(facts),
-        "not_claimed": text.not_claimed(facts),
+        "declared_public": _declared(facts, words),
+        "processing": {"before_noise": text.before_noise(facts), "after_noise": words.after_noise},
+        "random_source": text.random_source(facts, words),
+        "unprotected": words.unprotected,
+        "not_claimed": words.not_claimed,
         "data": _data(facts),
         "software": dict(facts.versions),
-        "internal_report": {"commitment": text.COMMITMENT, "sha256": facts.commitment_sha256},
+        "internal_report": {"commitment": words.commitment, "sha256": facts.commitment_sha256},
         "files": {name: digest for name, digest in sorted(hashes.items()) if name != MANIFEST_FILE},
     }
     return manifest | {DIGEST: manifest_digest(manifest)}
+
+
+def network_words(facts: Facts) -> text.NetworkWords:
+    """All that is said of the network, in the words of the release's mode."""
+    policy = facts.policy
+    return twin_words(facts, policy) if isinstance(policy, TwinPolicy) else true_words(facts, policy)
 
 
 def manifest_bytes(manifest: Mapping[str, Any]) -> bytes:
@@ -140,13 +148,13 @@ def manifest_digest(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(manifest_bytes(rest)).hexdigest()
 
 
-def _release(facts: Facts) -> dict[str, Any]:
+def _release(facts: Facts, words: text.NetworkWords) -> dict[str, Any]:
     return {
         "id": facts.release_id,
         "software": "dp-powerflow",
         "insecure_seed": facts.insecure_seed,
         "simulated_loads": facts.model.simulated,
-        "warnings": text.warnings(facts),
+        "warnings": words.warnings,
     }
 
 
@@ -165,26 +173,7 @@ def _loads_guarantee(facts: Facts) -> dict[str, Any]:
     }
 
 
-def _network_policy(facts: Facts) -> dict[str, Any]:
-    policy = facts.policy
-    return {
-        "mode": "true-network",
-        "bound": policy.bound,
-        "kind": text.PER_INSTANCE,
-        "neighbours": text.neighbours(policy.radius),
-        "radius": policy.radius,
-        "radius_in_words": text.radius_in_words(policy.radius),
-        "days": facts.layout.days,
-        "epsilon": policy.epsilon,
-        "delta": policy.delta,
-        "scope": text.scope(facts),
-        "line_changes_covered": facts.full_support,
-        "evidence_required": policy.evidence_required,
-        "attestation": text.attestation(facts),
-    }
-
-
-def _declared(facts: Facts) -> dict[str, Any]:
+def _declared(facts: Facts, words: text.NetworkWords) -> dict[str, Any]:
     model = facts.model
     return {
         "load_points": model.n_load_points,
@@ -213,6 +202,7 @@ def _declared(facts: Facts) -> dict[str, Any]:
         if facts.declared.volt_var is None
         else {"irradiance": "declared public", "volt_var": facts.declared.volt_var},
         "regulator_taps": "frozen: an input, the same for every network compared",
+        "network": words.declared,
     }
 
 
@@ -242,4 +232,30 @@ def _data(facts: Facts) -> dict[str, Any]:
         ],
         "grid": {"vm_pu": VM_GRID, "va_deg": VA_GRID},
         "ranges": {"vm_pu": [0.0, VM_MAX_PU], "va_deg": [-180.0, 180.0]},
+        "twin_tables": _twin_tables(facts),
     }
+
+
+def _twin_tables(facts: Facts) -> dict[str, Any] | None:
+    """Where the published twin is; None if only voltages are released."""
+    policy = facts.policy
+    if not isinstance(policy, TwinPolicy) or policy.published == VOLTAGES:
+        return None
+    return {
+        "directory": TWIN,
+        "layout": "gridfm-datakit: Parquet tables, one directory per table and partition of scenarios",
+        "tables": sorted(TABLES),
+        "holds": policy.published,
+        "days": policy.table_days,
+        "scenarios": twin_scenarios(facts, policy),
+        "order": (
+            "bus k is node k of the corpus, further buses follow; scenario = day * steps_per_day + step"
+            if policy.table_days
+            else "bus k is node k of the corpus, further buses follow; one scenario without load"
+        ),
+    }
+
+
+def twin_scenarios(facts: Facts, policy: TwinPolicy) -> int:
+    """Snapshots in the tables of a published twin; one without load if the loads are not published."""
+    return max(policy.table_days * facts.layout.steps, 1)

@@ -1,27 +1,20 @@
 """The sentences of the manifest: what is promised and what is not, in words, from public facts alone.
 
 The wording belongs to the format of the manifest: `verify` makes it again and compares. Change a sentence and
-the format's version changes with it (`manifest.FORMAT`).
+the format's version changes with it (`manifest.FORMAT`). What is said of the network depends on the mode and
+is in `manifest_text_true` and `manifest_text_twin`.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from decimal import ROUND_UP, Context
+from typing import Any
 
-from dp_powerflow.certificate.calibration import CONFIDENCE
-from dp_powerflow.certificate.theorem import SCOPE
 from dp_powerflow.privacy.budget import PrivacyUnit
 from dp_powerflow.release.manifest_facts import Facts
 
-REFERENCE_LINE_PU = 200.0
-"""Frobenius norm of a line's admittance matrix [p.u., 1 MVA per phase], median of the public IEEE 123."""
-
-PER_INSTANCE = "per-instance evidence, not differential privacy"
-COMMITMENT = (
-    "SHA-256 of a secret salt and the internal report, which holds the evidence about the network; the data "
-    "owner can open it to an auditor (dp-powerflow verify --private)"
-)
 LOADS_DEFINITION = "(epsilon, delta)-differential privacy"
 LOADS_ACCOUNTING = (
     "exact discrete Gaussian noise on integer sums, rho = sensitivity^2 / (2 sigma^2) of zero-concentrated "
@@ -32,6 +25,52 @@ COMPOSITION = (
     "What this and all earlier releases from the same customers, and from the same network, add up to, as of "
     "this release, by the data owner's ledger. The data owner attests it; later releases add to it."
 )
+DRAWN_AT_RANDOM = (
+    "Days of active and reactive load are drawn independently for every released node from the load "
+    "model, untruncated; reactive load has randomness of its own."
+)
+SHRUNK = (
+    "The noisy answers are shrunk towards a public prior, made positive definite and given the declared "
+    "floor of variance, which is taken out of the log mean so that the mean load does not move."
+)
+HIDDEN_ORDER = "The released nodes are put in a secret random order under names that say nothing."
+ROUNDED = "Voltages are rounded to the public grid."
+ABOUT_RECORDS = (
+    "Differential privacy hides one record at a time. It does not hide what is common to many customers, "
+    "and the guarantee weakens for a person behind several load points."
+)
+ABOUT_QUALITY = (
+    "Nothing is claimed about how well the corpus resembles the true data: such figures are computed "
+    "from private data and stay internal."
+)
+ABOUT_OTHERS = "Releases made without the data owner's ledger are not counted."
+
+
+@dataclass(frozen=True)
+class NetworkWords:
+    """All that a manifest says of the network, in one mode.
+
+    Attributes
+    ----------
+    guarantee : the section `guarantee.network`.
+    composition : statement about this and earlier releases.
+    declared : what of the network is declared public.
+    after_noise, unprotected, not_claimed, warnings : sentences of the sections of these names.
+    bound_to : what the streams of noise and draws are bound to.
+    commitment : what the commitment is to.
+    attested : what a third party cannot check, for `verify`.
+    """
+
+    guarantee: dict[str, Any]
+    composition: str
+    declared: list[str]
+    after_noise: list[str]
+    unprotected: list[str]
+    not_claimed: list[str]
+    warnings: list[str]
+    bound_to: str
+    commitment: str
+    attested: tuple[str, ...]
 
 
 def at_most(value: float) -> str:
@@ -58,43 +97,6 @@ def unit_in_words(unit: PrivacyUnit) -> str:
     )
 
 
-def neighbours(radius: float) -> str:
-    """Whom the network is compared with."""
-    return (
-        "networks that differ from the true one on existing lines only, by a change of the full admittance "
-        f"matrix with a Frobenius norm of at most r = {in_digits(radius)} p.u."
-    )
-
-
-def radius_in_words(radius: float) -> str:
-    """The radius against a public yardstick; the true network is not looked at."""
-    return (
-        f"The median line of the public IEEE 123 test feeder has an admittance of {REFERENCE_LINE_PU:g} "
-        f"p.u., so this r is a change of such a line by {at_most(radius / REFERENCE_LINE_PU)} of itself."
-    )
-
-
-def scope(facts: Facts) -> str:
-    """Whom the network statement speaks of."""
-    return SCOPE["full-support" if facts.full_support else "paper"]
-
-
-def attestation(facts: Facts) -> str:
-    """What the data owner says of the network evidence; nobody else can check it without the network."""
-    if facts.policy.evidence_required:
-        return (
-            "The data owner attests that the internal evidence about the true network supports this policy: "
-            "without that the release would have been refused. The evidence is a function of the secret "
-            "network and is not published. It rests on a Monte Carlo calibration and holds with a confidence "
-            f"of {CONFIDENCE:.0%} over it, which is not part of delta*."
-        )
-    return (
-        "The release was made whether or not the internal evidence about the true network supports this "
-        "policy. The figures are a target, not a statement about the network. The evidence is a function of "
-        "the secret network and is not published."
-    )
-
-
 def before_noise(facts: Facts) -> list[str]:
     """What happens to the meter data before the noise."""
     model = facts.model
@@ -112,70 +114,16 @@ def before_noise(facts: Facts) -> list[str]:
     ]
 
 
-def after_noise(facts: Facts) -> list[str]:
-    """What happens after the noise; none of it touches the meter data again."""
-    drawn = (
-        "Days of active and reactive load are drawn independently for every released node from the load "
-        "model, untruncated; reactive load has randomness of its own."
-        if facts.full_support
-        else "Days of active load are drawn independently for every released node from the load model, "
-        "truncated to the declared bounds; reactive load follows from the declared power factor."
-    )
-    return [
-        "The noisy answers are shrunk towards a public prior, made positive definite and given the declared "
-        "floor of variance, which is taken out of the log mean so that the mean load does not move.",
-        drawn,
-        "AC power flow is solved on the true network, with regulator taps fixed to declared positions; a "
-        "snapshot without a solution aborts the release.",
-        "Only nodes with a random load of their own are released; the loads behind the voltages never are.",
-        "The released nodes are put in a secret random order under names that say nothing.",
-        "Voltages are rounded to the public grid.",
-    ]
-
-
-def unprotected(facts: Facts) -> list[str]:
-    """Outcomes that no guarantee covers, and that a reader learns."""
+def public_sizes(facts: Facts) -> list[str]:
+    """What every reader learns of the history and of the files."""
     model = facts.model
-    evidence = (
-        "the internal evidence does not support the network policy or if " * facts.policy.evidence_required
-    )
     outcomes = [
-        f"That this release was made: it is refused if {evidence}a draw has no power-flow solution, and that "
-        "outcome depends on the true network.",
-        f"That {facts.layout.nodes} nodes of the feeder carry a load of their own and are released.",
         f"That the history holds {model.n_load_points} load points and {model.n_days} days: declared public.",
         "When the files were written and how long it took.",
     ]
     if len(model.class_names) > 1 and model.public_labels:
         outcomes.append("The classes of the load points and the share of each: declared public.")
     return outcomes
-
-
-def not_claimed(facts: Facts) -> list[str]:
-    """What nobody should read into the guarantee."""
-    claims = [
-        "Nothing is claimed about connectivity, switch states, regulator taps, phases or base voltages of "
-        "the network.",
-        "The network statement compares this network with its neighbours. It is no bound over all pairs of "
-        "networks, has no group privacy and is not differential privacy.",
-        "Nothing is claimed about changes of the network larger than r, nor about lines added or removed.",
-        "Every statement is conditional on what an attacker is assumed to know: the load model, power "
-        "factors, generation and taps.",
-        "Nothing is claimed about nodes without a random load of their own, such as nodes with generation "
-        "only: their voltages are not released.",
-        "Differential privacy hides one record at a time. It does not hide what is common to many customers, "
-        "and the guarantee weakens for a person behind several load points.",
-        "Nothing is claimed about how well the corpus resembles the true data: such figures are computed "
-        "from private data and stay internal.",
-        "Releases made without the data owner's ledger are not counted.",
-    ]
-    if not facts.full_support:
-        claims.insert(
-            0,
-            "No change of a line's length, impedance or state is covered: with fixed power factors, who "
-            "knows them can rule out any such change from one snapshot.",
-        )
-    return warnings(facts) + claims
 
 
 def warnings(facts: Facts) -> list[str]:
@@ -188,15 +136,10 @@ def warnings(facts: Facts) -> list[str]:
         )
     if facts.model.simulated:
         found.append("The loads are simulated: no customer's readings were used, and none are protected.")
-    if not facts.policy.evidence_required:
-        found.append(
-            "The release was made whether or not the network evidence supports the policy: the figures for "
-            "the network are a target only."
-        )
     return found
 
 
-def random_source(facts: Facts) -> dict[str, str]:
+def random_source(facts: Facts, words: NetworkWords) -> dict[str, str]:
     """Where noise and draws come from."""
     return {
         "generator": "AES-128 in counter mode, one stream per purpose and block",
@@ -206,5 +149,15 @@ def random_source(facts: Facts) -> dict[str, str]:
             else "256 bits from the operating system, kept in the data owner's private state directory"
         ),
         "noise": "exact discrete Gaussian on integers, in integer arithmetic",
-        "bound_to": "release id, load model, and keyed hashes of the meter data and of the network",
+        "bound_to": words.bound_to,
     }
+
+
+def attested_composition(facts: Facts, sign: str) -> str:
+    """What the ledger says of this and earlier releases; `sign` goes between epsilon and its figure."""
+    loads, network = facts.loads, facts.network
+    return (
+        f"This and earlier releases, by the ledger: customers charged {loads.charges} times, epsilon at most "
+        f"{at_most(loads.promise.epsilon)} at delta {in_digits(loads.promise.delta)}; network charged "
+        f"{network.charges} times, {sign} {at_most(network.promise.epsilon)}."
+    )

@@ -1,8 +1,8 @@
 """`registry.yaml`: the release in the field layout of the OpenDP deployments registry.
 
-The registry records deployments of differential privacy, so it is told of the loads; the network statement,
-which is none, is mentioned as additional information. What only the data owner knows (his name, the date, the
-region) is left for him to fill in.
+The registry records deployments of differential privacy with one unit, so it is told of the loads; the
+statement about the network, be it evidence or the guarantee of a twin, is additional information. What only
+the data owner knows (his name, the date, the region) is left for him to fill in.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from dp_powerflow.privacy.budget import PrivacyUnit
 from dp_powerflow.release.manifest import ManifestInputs, build_manifest
+from dp_powerflow.release.manifest_policy import TWIN_NETWORK
 from dp_powerflow.release.manifest_text import at_most, in_digits
 
 _TO_FILL_IN = "To be filled in by the data owner"
@@ -117,12 +118,25 @@ def _implementation(manifest: Mapping[str, Any]) -> dict[str, Any]:
         "post_processing": _bullets(manifest["processing"]["after_noise"]),
         "justification": "Every figure can be recomputed from the release: dp-powerflow verify RELEASE.",
         "additional_information": (
+            f"{_network(network)}\n\nNot claimed:\n{_bullets(manifest['not_claimed'])}"
+        ),
+    }
+
+
+def _network(network: Mapping[str, Any]) -> str:
+    if network["mode"] != TWIN_NETWORK:
+        return (
             f"The network is not covered by differential privacy. Policy ({network['kind']}): neighbours are "
             f"{network['neighbours']}; epsilon {in_digits(network['epsilon'])} and delta "
             f"{in_digits(network['delta'])} for {network['days']} days. {network['scope']}"
-            f"\n\nNot claimed:\n{_bullets(manifest['not_claimed'])}"
-        ),
-    }
+        )
+    return (
+        "A second guarantee of differential privacy covers the network, whose twin all was solved on. "
+        f"Unit: {network['neighbours']}. mu = {at_most(network['mu'])} of Gaussian differential privacy, "
+        f"epsilon at most {at_most(network['epsilon'])} at delta {in_digits(network['delta'])}, for "
+        f"{network['days']} of days: {network['accounting']}. {network['group_in_words']} "
+        f"{network['scope']}"
+    )
 
 
 def _bullets(sentences: list[str]) -> str:

@@ -34,16 +34,11 @@ from dp_powerflow.release.manifest import (
     assemble,
     manifest_bytes,
     manifest_digest,
+    network_words,
 )
-from dp_powerflow.release.manifest_facts import (
-    RELATIVE,
-    Facts,
-    ReleaseError,
-    contradictions,
-    entry,
-    facts_from_manifest,
-    find,
-)
+from dp_powerflow.release.manifest_agreement import contradictions
+from dp_powerflow.release.manifest_entries import RELATIVE, ReleaseError, differences, entry, find
+from dp_powerflow.release.manifest_facts import Facts, facts_from_manifest
 from dp_powerflow.release.manifest_text import at_most, in_digits
 from dp_powerflow.release.registry import render_registry
 from dp_powerflow.release.verify_files import (
@@ -55,6 +50,7 @@ from dp_powerflow.release.verify_files import (
     read_layout,
     read_model,
 )
+from dp_powerflow.release.verify_network import network_checks
 from dp_powerflow.release.verify_report import SEED, Check, VerifyReport, check
 
 
@@ -82,12 +78,13 @@ def verify_release(path: str | os.PathLike[str]) -> VerifyReport:
         _check_files(opened),
         _check_corpus(opened),
         _check_queries(opened),
+        *network_checks(opened, facts),
         _check_statement(opened, facts),
         _check_companions(opened, facts),
         _check_seed(opened),
     )
     release_id = None if facts is None else facts.release_id
-    return VerifyReport(release_id, digest, checks, () if facts is None else _attested(facts))
+    return VerifyReport(release_id, digest, checks, () if facts is None else network_words(facts).attested)
 
 
 def _facts(opened: Opened) -> Facts | None:
@@ -186,7 +183,7 @@ def _query_problems(
     if not costs:
         yield "No load query is recorded."
     for number, (query, cost) in enumerate(zip(stated, costs, strict=True), start=1):
-        if any(_differences(query, cost.to_dict(), "")):
+        if any(differences(query, cost.to_dict())):
             yield f"The stated cost of query {number} does not follow from its sensitivity and noise scale."
     for name, value in (("rho", rho), ("epsilon", epsilon)):
         if not math.isclose(
@@ -208,7 +205,7 @@ def _check_statement(opened: Opened, facts: Facts | None) -> Check:
         expected = assemble(facts, opened.hashes)
         del expected[DIGEST]
         stated = {key: value for key, value in opened.manifest.items() if key != DIGEST}
-        problems = [f"The manifest's {where} is wrong." for where in _differences(stated, expected, "")]
+        problems = [f"The manifest's {where} is wrong." for where in differences(stated, expected)]
         problems += contradictions(facts)
     except MALFORMED:
         return Check(name, False, "The constants of the manifest are out of range.")
@@ -217,27 +214,6 @@ def _check_statement(opened: Opened, facts: Facts | None) -> Check:
         "on this and earlier releases adds up within the caps."
     )
     return check(name, problems, good)
-
-
-def _differences(stated: Any, expected: Any, where: str) -> Iterator[str]:
-    """Paths of the entries that differ; recomputed numbers may differ in the last digits."""
-    if isinstance(stated, dict) and isinstance(expected, dict):
-        for key in sorted(stated.keys() | expected.keys()):
-            path = f"{where}.{key}" if where else key
-            if key not in stated or key not in expected:
-                yield path
-            else:
-                yield from _differences(stated[key], expected[key], path)
-    elif isinstance(stated, list) and isinstance(expected, list):
-        if len(stated) != len(expected):
-            yield where
-        for k, (one, other) in enumerate(zip(stated, expected, strict=False)):
-            yield from _differences(one, other, f"{where}[{k}]")
-    elif type(stated) is float and type(expected) is float:
-        if not math.isclose(stated, expected, rel_tol=RELATIVE):
-            yield where
-    elif type(stated) is not type(expected) or stated != expected:
-        yield where
 
 
 def _check_companions(opened: Opened, facts: Facts | None) -> Check:
@@ -265,19 +241,3 @@ def _check_seed(opened: Opened) -> Check:
         return Check(SEED, True, "The noise is stated to come from a secret key of the operating system.")
     sentence = "The noise came from an insecure seed: this is a demonstration, not a release."
     return Check(SEED, False, sentence)
-
-
-def _attested(facts: Facts) -> tuple[str, ...]:
-    """What the data owner says and a third party cannot check."""
-    policy, loads, network = facts.policy, facts.loads, facts.network
-    target = "evidence supports" if policy.evidence_required else "target only, evidence not required for"
-    return (
-        f"Network ({target} the policy): epsilon* = {in_digits(policy.epsilon)} and delta* = "
-        f"{in_digits(policy.delta)} over {facts.layout.days} days against changes of existing lines up to "
-        f"r = {in_digits(policy.radius)} p.u., bound '{policy.bound}'. Per-instance evidence, not "
-        "differential privacy.",
-        f"This and earlier releases, by the ledger: customers charged {loads.charges} times, epsilon at most "
-        f"{at_most(loads.promise.epsilon)} at delta {in_digits(loads.promise.delta)}; network charged "
-        f"{network.charges} times, epsilon* {at_most(network.promise.epsilon)}.",
-        "Declared-public inputs are what the data owner says they are, and the key was kept secret.",
-    )

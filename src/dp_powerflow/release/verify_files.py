@@ -15,7 +15,7 @@ from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.release.manifest import MANIFEST_FILE, MODEL_FILE
-from dp_powerflow.release.manifest_facts import ReleaseError
+from dp_powerflow.release.manifest_entries import ReleaseError
 
 MALFORMED = (DpPowerflowError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
 """What reading an entry of a file that somebody changed may raise."""

@@ -13,7 +13,9 @@ from dp_powerflow.privacy.ledger import Ledger
 from dp_powerflow.privacy.ledger_kinds import AccountKind
 from dp_powerflow.privacy.ledger_records import Account, AccountSummary, Balance
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.release.manifest_facts import AccountFacts, entry, find
+from dp_powerflow.release.manifest_entries import entry, find
+from dp_powerflow.release.manifest_facts import AccountFacts
+from dp_powerflow.release.manifest_policy import TWIN_NETWORK
 from dp_powerflow.release.verify import verify_release
 from dp_powerflow.release.verify_files import MALFORMED, read_manifest
 from dp_powerflow.release.verify_report import Check, VerifyReport, check
@@ -26,6 +28,7 @@ def verify_private(
     path: str | os.PathLike[str],
     state_path: str | os.PathLike[str],
     recompute: Callable[[], bytes] | None = None,
+    redraw: Callable[[], bool] | None = None,
 ) -> VerifyReport:
     """Everything `verify_release` checks, then the commitment, the ledger and the evidence. INTERNAL.
 
@@ -34,6 +37,8 @@ def verify_private(
     state_path : private state directory of the data owner.
     recompute : makes the internal report again from the private inputs; without it the evidence is opened
         and not recomputed.
+    redraw : of a release on a twin: whether the twin kept in the private state directory is the one that key
+        and network give; without it the twin is not looked at.
 
     Raises
     ------
@@ -54,6 +59,8 @@ def verify_private(
     ]
     if recompute is not None:
         checks.append(_check_evidence(stored, recompute))
+    if redraw is not None and _on_twin(manifest):
+        checks.append(_check_twin(redraw))
     return replace(report, checks=(*report.checks, *checks))
 
 
@@ -87,20 +94,30 @@ def _check_ledger(state: PrivateState, manifest: Mapping[str, Any], release_id: 
     except DpPowerflowError as error:
         return Check("ledger", False, f"The ledger cannot be read: {error}.")
 
+    of_loads = [account for account in accounts if account.kind is AccountKind.LOADS]
+    on_twin = _on_twin(manifest)
+    kind = AccountKind.NETWORK_GDP if on_twin else AccountKind.NETWORK_INSTANCE
+    of_network = [account for account in accounts if account.kind is kind]
+    # A twin is charged once, under its own id, whatever releases are made on it.
+    payer = str(_at(manifest, "guarantee.network.twin")) if on_twin else release_id
+
     def problems() -> Iterator[str]:
-        for name, kind in (("loads", AccountKind.LOADS), ("network", AccountKind.NETWORK_INSTANCE)):
-            of_kind = [account for account in accounts if account.kind is kind]
-            # A release that reuses an earlier load model has no charge of its own to the loads.
-            wanted = release_id if name == "network" or _charged(of_kind, release_id) else None
-            balances = _balances(ledger, of_kind, wanted)
-            stated = _at(manifest, f"composition.{name}")
+        # A release that reuses an earlier load model has no charge of its own to the loads.
+        loads = _balances(ledger, of_loads, release_id if _charged(of_loads, release_id) else None)
+        network = _balances(ledger, of_network, payer)
+        for name, balances in (("loads", loads), ("network", network)):
             if not balances:
-                yield f"The ledger has no charge of release '{release_id}' to the {name}."
-            elif not any(_same(balance, stated) for balance in balances):
+                yield f"The ledger has no charge of this release, or of its twin, to the {name}."
+            elif not any(_same(balance, _at(manifest, f"composition.{name}")) for balance in balances):
                 yield f"The ledger and the manifest disagree on what was spent on the {name}."
 
-    good = "The ledger was charged for this release and says what the manifest says of earlier ones."
+    charged = "this release and its twin" if on_twin else "this release"
+    good = f"The ledger was charged for {charged} and says what the manifest says of earlier ones."
     return check("ledger", problems(), good)
+
+
+def _on_twin(manifest: Mapping[str, Any]) -> bool:
+    return bool(_at(manifest, "guarantee.network.mode") == TWIN_NETWORK)
 
 
 def _charged(accounts: list[AccountSummary], release_id: str) -> bool:
@@ -132,3 +149,13 @@ def _check_evidence(stored: bytes | None, recompute: Callable[[], bytes]) -> Che
         else "The internal report, made again from the private inputs, differs from the committed one."
     )
     return Check("network evidence", same, sentence)
+
+
+def _check_twin(redraw: Callable[[], bool]) -> Check:
+    same = redraw()
+    sentence = (
+        "The twin, drawn again from the key and the true network, is the one that was kept."
+        if same
+        else "The twin, drawn again from the key and the true network, is not the one that was kept."
+    )
+    return Check("twin", same, sentence)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dp_powerflow.config import read_config
+from dp_powerflow.config import Config, read_config
 from dp_powerflow.errors import ConfigError
+from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.release.assembly import feeder_of
+from dp_powerflow.release.charge import network_identity
+from dp_powerflow.release.manifest import MODEL_FILE
 from dp_powerflow.release.network import evidence_of
-from dp_powerflow.release.pipeline import nodes_of, report_bytes
+from dp_powerflow.release.pipeline import internal_report, nodes_of, report_bytes
+from dp_powerflow.release.twin import spread_of, stored_twin, twin_section
+from dp_powerflow.release.twin_report import twin_report
 from dp_powerflow.release.verify import verify_release
 from dp_powerflow.release.verify_private import verify_private
 from dp_powerflow.release.verify_report import VerifyReport
+from dp_powerflow.twin.draw import Twin, draw_twin, parameters_of
 
 
 @dataclass(frozen=True)
@@ -34,26 +39,50 @@ def verify_directory(release: Path, private: Path | None, config: Path | None) -
         raise ConfigError("--config recomputes the evidence and needs --private STATE beside it")
     if private is None:
         report = verify_release(release)
+    elif config is None:
+        report = verify_private(release, private)
     else:
-        recompute = None if config is None else _recomputation(release, private, config)
-        report = verify_private(release, private, recompute)
+        audit = _Audit(release, read_config(config), PrivateState.inspect(private))
+        report = verify_private(release, private, audit.report, audit.twin_is_the_one_kept)
     lines = [*_lines(report), f"verdict: {report.verdict}"]
     content = {"verdict": report.verdict, **asdict(report)}
     return Verification(lines, json.dumps(content), report.ok)
 
 
-def _recomputation(release: Path, private: Path, config: Path) -> Callable[[], bytes]:
-    def recompute() -> bytes:
-        settings = read_config(config)
-        state = PrivateState.inspect(private)
-        feeder = feeder_of(settings)
-        model = LoadModel.load(release / "model.json")
-        key = state.stream_key().bind("release", settings.release.id)
-        nodes = nodes_of(settings, feeder, model, key)
-        evidence = evidence_of(settings, feeder, model, nodes, state.stream_key(), curves=False)
-        return report_bytes(settings, evidence)
+@dataclass(frozen=True, eq=False)
+class _Audit:
+    """What a config and the private state give again; PRIVATE."""
 
-    return recompute
+    release: Path
+    config: Config
+    state: PrivateState
+
+    def report(self) -> bytes:
+        """The internal report; that of a twin is made with a twin drawn anew."""
+        feeder = feeder_of(self.config)
+        model = LoadModel.load(self.release / MODEL_FILE)
+        key = self.state.stream_key().bind("release", self.config.release.id)
+        if self.config.twin is not None:
+            twin = self._drawn(feeder).feeder(feeder, drop_islanded=self.config.feeder.drop_islanded)
+            nodes = nodes_of(self.config, twin, model, key)
+            found = twin_report(self.config, self.state, feeder, twin, model, nodes)
+            return internal_report(self.config, True, found)
+        nodes = nodes_of(self.config, feeder, model, key)
+        evidence = evidence_of(self.config, feeder, model, nodes, self.state.stream_key(), curves=False)
+        return report_bytes(self.config, evidence)
+
+    def twin_is_the_one_kept(self) -> bool:
+        """Whether key and true network give the twin that all was solved on."""
+        feeder = feeder_of(self.config)
+        kept = stored_twin(self.config, self.state, network_identity(self.config, self.state, feeder))
+        return kept is not None and kept.to_json() == self._drawn(feeder).to_json()
+
+    def _drawn(self, feeder: Feeder) -> Twin:
+        dataset = network_identity(self.config, self.state, feeder)
+        # As the release binds it (`release.twin.twin_feeder`).
+        key = self.state.stream_key().bind("twin", twin_section(self.config).id).bind("network", dataset)
+        spread = spread_of(self.config)
+        return draw_twin(parameters_of(feeder, spread), spread, key)
 
 
 def _lines(report: VerifyReport) -> list[str]:
