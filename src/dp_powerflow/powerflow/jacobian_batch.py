@@ -17,11 +17,13 @@ from scipy.sparse.linalg import LinearOperator, eigsh, splu
 
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.norms import DENSE_UP_TO, NORM_FAILURE
 from dp_powerflow.powerflow.jacobian import diagonal_terms, real_form
 from dp_powerflow.powerflow.jacobian_kernels import analyse
 from dp_powerflow.powerflow.jacobian_plan import BlockPlan, make_plan
+from dp_powerflow.powerflow.jacobian_sparse import Elimination, SparseJacobian
 from dp_powerflow.powerflow.jacobian_vector import LANES
-from dp_powerflow.powerflow.sigma_bound import SigmaBound, in_threads, refine
+from dp_powerflow.powerflow.sigma_bound import Reference, SigmaBound, SparseSigmaBound, in_threads, refine
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
 LANCZOS_STEPS = 8
@@ -31,7 +33,8 @@ _TASK = 64 * LANES
 """Snapshots per task of a thread."""
 _LARGEST_DEFECT = 1e-7
 _ADMIXTURE = 0.05
-_DENSE_UP_TO = 300
+_LARGE_REFERENCES = 4
+"""References at most that one call makes on a large network, where each costs seconds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,23 +59,34 @@ class JacobianBatch:
     y : sparse complex (node, node) [p.u.], all nodes but the slack.
     retained : (retained,) indices of the retained nodes in it, the order of every array below.
     threads : None for one per core.
+    dense_up_to : most retained nodes for which anything dense is made.
 
     Methods take `v` and `s`, complex (snapshot, retained): voltage and total injection, generation
     included [p.u.], and `generation_slope` = ds^g/d|v| of the same shape where volt-var is active.
     """
 
-    def __init__(self, y: sp.csc_array, retained: IntArray, *, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        y: sp.csc_array,
+        retained: IntArray,
+        *,
+        threads: int | None = None,
+        dense_up_to: int = DENSE_UP_TO,
+    ) -> None:
         self.retained = np.asarray(retained, dtype=np.int64)
         if len(self.retained) == 0:
             raise PowerFlowError("the network has no retained node; give it a load or generation")
         if threads is not None and threads < 1:
             raise PowerFlowError("threads must be at least 1, or None for one per core")
         self.threads = threads or len(os.sched_getaffinity(0))
+        self.large = len(self.retained) > dense_up_to
         self._y = sp.csc_array(y, dtype=np.complex128)
         self.plan: BlockPlan = make_plan(self._y, self.retained)
 
     @classmethod
-    def from_feeder(cls, feeder: Feeder, *, threads: int | None = None) -> JacobianBatch:
+    def from_feeder(
+        cls, feeder: Feeder, *, threads: int | None = None, dense_up_to: int = DENSE_UP_TO
+    ) -> JacobianBatch:
         """Of a feeder, its retained nodes in the order of `feeder.retained`."""
         energised = feeder.energised
         rows = sp.csr_array(feeder.y)
@@ -80,6 +94,7 @@ class JacobianBatch:
             sp.csc_array(rows[energised, :][:, energised]),
             np.searchsorted(energised, feeder.retained),
             threads=threads,
+            dense_up_to=dense_up_to,
         )
 
     @property
@@ -120,7 +135,7 @@ class JacobianBatch:
         Parameters
         ----------
         tolerance : bound on the relative error that a Lanczos residual must certify; snapshots that miss
-            it get more steps, and dense linear algebra if that or the factorisation is not enough.
+            it get more steps, and a factorisation with pivoting if that or the factorisation is not enough.
         """
         arrays = self._checked(v, s, generation_slope)
         out = self._run(arrays, LANCZOS_STEPS)
@@ -140,6 +155,7 @@ class JacobianBatch:
         *,
         gap: float | None = None,
         y_error: float = 0.0,
+        references: list[Reference] | None = None,
     ) -> FloatArray:
         """Proved lower bound on σ_min of every snapshot: (snapshot,) [p.u.], NaN for NaN.
 
@@ -148,7 +164,9 @@ class JacobianBatch:
         gap : raise the lowest bounds until they are within this share of the smallest σ_min of the batch,
             for whoever needs its infimum; None leaves the bounds of one reference, the mean.
         y_error : bound on the rounding error ‖Y − Y_exact‖₂ of the reduction [p.u.].
+        references : of earlier calls for this network, tried before new ones are made; new ones are appended.
         """
+        known = [] if references is None else references
         arrays = self._checked(v, s, generation_slope)
         finite = _usable(arrays)
         if not finite.any():
@@ -156,18 +174,39 @@ class JacobianBatch:
         with np.errstate(divide="ignore", invalid="ignore"):
             a, c = diagonal_terms(arrays[0], arrays[1], arrays[2] if generation_slope is not None else None)
         a[~finite] = c[~finite] = np.nan
-        reference = SigmaBound(
-            self.y_reduced,
-            a[finite].mean(axis=0),
-            c[finite].mean(axis=0),
-            y_error=y_error,
-            threads=self.threads,
-        )
-        bound = reference(a, c)
+
+        def make(at_a: ComplexArray, at_c: ComplexArray) -> Reference:
+            known.append(self._reference(at_a, at_c, y_error))
+            return known[-1]
+
+        if not known:
+            make(a[finite].mean(axis=0), c[finite].mean(axis=0))
+        bound = known[0](a, c)
+        for reference in known[1:]:
+            bound = np.fmax(bound, reference(a, c))
         if gap is None:
             return bound
-        estimate = self.sigma_min(v, s, generation_slope)
-        return refine(self.y_reduced, a, c, bound, estimate, gap, y_error=y_error, threads=self.threads)
+
+        def estimate(k: int) -> float:
+            one = None if generation_slope is None else arrays[2][k : k + 1]
+            return float(self.sigma_min(arrays[0][k : k + 1], arrays[1][k : k + 1], one)[0])
+
+        most = _LARGE_REFERENCES if self.large else 100
+        return refine(make, a, c, bound, estimate, gap, references=most)
+
+    def failure(self, references: int) -> float:
+        """Probability that bounds from so many references rest on a norm that is too small; 0 if dense."""
+        return SparseSigmaBound.NORMS * references * NORM_FAILURE if self.large else 0.0
+
+    def _reference(self, a: ComplexArray, c: ComplexArray, y_error: float) -> Reference:
+        if self.large:
+            return SparseSigmaBound(self.elimination, a, c, y_error=y_error, threads=self.threads)
+        return SigmaBound(self.y_reduced, a, c, y_error=y_error, threads=self.threads)
+
+    @cached_property
+    def elimination(self) -> Elimination:
+        """The network with its zero-injection part factorised."""
+        return Elimination(self._y, self.retained)
 
     @cached_property
     def y_reduced(self) -> ComplexArray:
@@ -223,9 +262,15 @@ class JacobianBatch:
         usable = _usable(arrays)
         sigma, log_det = out[0], out[3] - self.plan.log_abs_det_constant
         for k in np.flatnonzero(failed & usable):
-            sigma[k], log_det[k] = self._dense(*(array[k : k + 1] for array in arrays))
+            one = tuple(array[k : k + 1] for array in arrays)
+            sigma[k], log_det[k] = self._sparse(*one) if self.large else self._dense(*one)
         sigma[~usable] = log_det[~usable] = np.nan
         return JacobianSummary(sigma, log_det)
+
+    def _sparse(self, v: ComplexArray, s: ComplexArray, slope: ComplexArray) -> tuple[float, float]:
+        a, c = diagonal_terms(v, s, slope if len(slope) else None)
+        pivoted = SparseJacobian(self.elimination, a[0], c[0])
+        return pivoted.sigma_min, pivoted.log_abs_det
 
     def _dense(self, v: ComplexArray, s: ComplexArray, slope: ComplexArray) -> tuple[float, float]:
         matrix = real_form(self.y_reduced, *diagonal_terms(v, s, slope if len(slope) else None))[0]
@@ -257,7 +302,7 @@ class JacobianBatch:
     @cached_property
     def _smallest_singular_vectors(self) -> tuple[ComplexArray, ComplexArray]:
         """u and x of the smallest singular value of Y."""
-        if self.n <= _DENSE_UP_TO:
+        if not self.large:
             left, _, right = np.linalg.svd(self.y_reduced)
             return left[:, -1], np.conj(right[-1])
         # Largest eigenvector of Z·Zᴴ is the right one of Y: x.

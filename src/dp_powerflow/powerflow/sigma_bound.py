@@ -1,22 +1,27 @@
 """A proved lower bound on σ_min(M̃) for many snapshots, from one singular value decomposition.
 
 In the singular vectors of a reference point the matrix of another snapshot is nearly diagonal; what is not
-is bounded block by block. Proof, and what is done about rounding: docs/jacobian.md.
+is bounded block by block. Proof, and what is done about rounding: docs/jacobian.md. `SigmaBound` has all
+singular vectors, `SparseSigmaBound` the smallest few and a bound on the rest, for large networks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
 import numpy as np
 
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.powerflow.jacobian import real_form
+from dp_powerflow.powerflow.jacobian_sparse import Elimination, SparseJacobian
 from dp_powerflow.units import ComplexArray, FloatArray
 
 VECTORS = 8
 _CHUNK = 1024
+_SPARSE_CHUNK = 1 << 20
+"""Entries of a and c at a time."""
 _UNIT = float(np.finfo(np.float64).eps) / 2.0
 
 
@@ -114,37 +119,104 @@ class SigmaBound:
         return np.asarray(np.maximum(lower, 0.0))
 
 
-def refine(
-    y: ComplexArray,
-    a: ComplexArray,
-    c: ComplexArray,
-    bound: FloatArray,
-    estimate: FloatArray,
-    gap: float,
-    *,
-    y_error: float = 0.0,
-    threads: int = 1,
-    references: int = 100,
-) -> FloatArray:
-    """Raise the lowest bounds until they are within `gap` of the smallest σ_min of the batch.
+class SparseSigmaBound:
+    """The same bound from the k smallest singular vectors and the norm of the rest of the inverse.
 
-    Each round takes the snapshot with the lowest bound as a reference for all whose bound is too low.
+    Blocks A, B, C of docs/jacobian.md are as in `SigmaBound`, each short by what the vectors' residuals leave
+    open; d = 1/‖X₂ᵀL₀⁻¹U₂‖ − max δ_j by Weyl's inequality. Three norms of the construction are Lanczos
+    bounds with a probability (`grid.norms`), NORMS of them per reference.
 
     Parameters
     ----------
-    bound, estimate : (snapshot,) lower bound and estimate of σ_min of every snapshot [p.u.].
+    elimination : the network, shared by all references.
+    a, c, vectors, y_error, threads : as of `SigmaBound`.
+    """
+
+    NORMS = 3
+
+    def __init__(
+        self,
+        elimination: Elimination,
+        a: ComplexArray,
+        c: ComplexArray,
+        *,
+        vectors: int = VECTORS,
+        y_error: float = 0.0,
+        threads: int = 1,
+    ) -> None:
+        self._a, self._c, self._threads = a, c, threads
+        found = SparseJacobian(elimination, a, c).smallest(vectors)
+        self._sigma = found.sigma
+        self._error = found.error + y_error
+        left_over = self._error**2 / max(float(found.sigma[0]) - self._error, np.finfo(np.float64).tiny)
+        self._beyond = 1.0 / found.rest - left_over - y_error
+        self._rounding = found.orthogonality + 100.0 * len(found.left) * vectors * _UNIT
+        self._features = _Features(found.left, found.right)
+
+    def __call__(self, a: ComplexArray, c: ComplexArray) -> FloatArray:
+        """Lower bound for every row of a and c, complex (snapshot, retained): (snapshot,), NaN for NaN."""
+        bound = np.full(len(c), np.nan)
+        finite = np.flatnonzero(np.isfinite(a).all(axis=1) & np.isfinite(c).all(axis=1))
+        chunk = max(1, _SPARSE_CHUNK // max(1, a.shape[1]))
+
+        def run(start: int) -> None:
+            rows = finite[start : start + chunk]
+            bound[rows] = self._bound(a[rows], c[rows])
+
+        in_threads(run, range(0, len(finite), chunk), self._threads)
+        return bound
+
+    def _bound(self, a: ComplexArray, c: ComplexArray) -> FloatArray:
+        da, dc = a - self._a, c - self._c
+        change = np.max(np.abs(da) + np.abs(dc), axis=1) * (1.0 + 8.0 * _UNIT)
+        block, left_gram, right_gram = self._features(da, dc)
+        smallest = np.linalg.svd(block + np.diag(self._sigma), compute_uv=False)[:, -1]
+        alpha = np.asarray(smallest - self._error - self._rounding * (change + self._sigma[-1]))
+        beta = _off_diagonal_norm(left_gram, block, change, self._rounding) + self._error
+        gamma = _off_diagonal_norm(right_gram, block.swapaxes(1, 2), change, self._rounding) + self._error
+        inner = _smallest_of_two(alpha, beta, gamma, self._beyond - change)
+        own = 32.0 * _UNIT * np.max(np.abs(a) + np.abs(c), axis=1)
+        return np.asarray(np.maximum(inner * (1.0 - 16.0 * _UNIT) - own, 0.0))
+
+
+class Reference(Protocol):
+    """A lower bound on σ_min near the point it was made at."""
+
+    def __call__(self, a: ComplexArray, c: ComplexArray) -> FloatArray: ...
+
+
+def refine(
+    make: Callable[[ComplexArray, ComplexArray], Reference],
+    a: ComplexArray,
+    c: ComplexArray,
+    bound: FloatArray,
+    estimate: Callable[[int], float],
+    gap: float,
+    *,
+    references: int = 100,
+) -> FloatArray:
+    """Raise the lowest bounds until the lowest is within `gap` of σ_min of its snapshot.
+
+    Then it is within `gap` of the smallest σ_min of the batch as well, because that is no larger. Each round
+    takes the snapshot with the lowest bound as a reference for all whose bound is too low.
+
+    Parameters
+    ----------
+    make : a reference at given diagonal terms.
+    bound : (snapshot,) lower bound of every snapshot [p.u.], NaN for NaN.
+    estimate : σ_min of one snapshot [p.u.].
     gap : relative, such as 1e-3.
     references : rounds at most; bounds stay valid, only less tight, if they do not suffice.
     """
     bound = bound.copy()
     for _ in range(references):
-        low = np.flatnonzero(bound < (1.0 - gap) * np.nanmin(estimate, initial=np.inf))
+        worst = int(np.nanargmin(bound))
+        enough = (1.0 - gap) * estimate(worst)
+        low = np.flatnonzero(bound < enough)
         if len(low) == 0:
             break
-        worst = low[np.argmin(bound[low])]
-        at_reference = SigmaBound(y, a[worst], c[worst], y_error=y_error, threads=threads)
-        bound[low] = np.maximum(bound[low], at_reference(a[low], c[low]))
-        if bound[worst] < (1.0 - gap) * estimate[worst]:
+        bound[low] = np.maximum(bound[low], make(a[worst], c[worst])(a[low], c[low]))
+        if bound[worst] < enough:
             break  # rounding alone keeps it there
     return bound
 
