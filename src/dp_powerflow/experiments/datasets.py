@@ -127,7 +127,7 @@ class Dataset:
 
 
 SIMULATED_LOAD_FACTOR = 4.0
-"""Simulated customers draw a small part of their connection; times this they load the feeder by day as OEDI."""
+"""Simulated customers draw a small part of their connection; times this they load the feeder by day."""
 _LOWEST_SHARE = 0.01
 """Quantile of diverse loads taken as p_min: their smallest load would ask for an r next to nothing."""
 

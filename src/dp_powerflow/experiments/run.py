@@ -39,9 +39,16 @@ def _lines(options: ExperimentOptions) -> Result:
     return run(options)
 
 
+def _wasserstein(options: ExperimentOptions) -> Result:
+    from dp_powerflow.experiments.wasserstein import run_wasserstein
+
+    return run_wasserstein(options)
+
+
 EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType(
     {
         "theorem": _theorem,
+        "wasserstein": _wasserstein,
         "lines": _lines,
     }
 )
