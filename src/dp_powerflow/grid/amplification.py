@@ -19,17 +19,16 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
-from scipy.sparse.linalg import splu
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import Feeder, Line
-from dp_powerflow.grid.norms import spectral_norm
+from dp_powerflow.grid.norms import DENSE_UP_TO, NORM_FAILURE, norm_bound, spectral_norm
 from dp_powerflow.grid.reduction import Network
-from dp_powerflow.units import BoolArray, ComplexArray, IntArray
+from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
 _SHUNT_ABOVE = 1e-12
-_ROUNDING = 1.0 + 1e-9
-"""Lanczos approaches a norm from below; norms that enter a bound are raised by this."""
+_NORMS = 4
+"""Norms that enter the bound: ‖Ψ_L‖, ‖Ψ_R‖, h and g."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +41,14 @@ class Amplification:
     exact : ‖Ψ_L‖₂·‖Ψ_R‖₂, the limit for vanishing changes of lines.
     growth : h above [p.u. impedance].
     reach : g above [p.u. impedance]; changes of lines are covered up to a norm of 1/g.
+    failure : probability, over the start vectors of Lanczos, that one of the last three is too small.
     """
 
     paper: float
     exact: float
     growth: float
     reach: float
+    failure: float = 0.0
 
     @property
     def largest_radius(self) -> float:
@@ -65,7 +66,7 @@ class Amplification:
 
 
 def kron_amplification(network: Network) -> Amplification:
-    """κ_Kron both ways."""
+    """κ_Kron both ways; upper bounds but for the printed one (`grid.norms`)."""
     n_z, n_k = len(network.zero_injection), len(network.kept)
     conj = np.conj
 
@@ -82,8 +83,8 @@ def kron_amplification(network: Network) -> Amplification:
         return np.asarray(network.y_kz.conj() @ conj(network.solve_zz(conj(x))))
 
     # ΨᴴΨ = I + ΦᴴΦ
-    norm_right = np.hypot(1.0, spectral_norm(phi, phi_h, (n_z, n_k)))
-    norm_left = np.hypot(1.0, spectral_norm(phi_left, phi_left_h, (n_z, n_k)))
+    norm_right = np.hypot(1.0, norm_bound(phi, phi_h, (n_z, n_k)))
+    norm_left = np.hypot(1.0, norm_bound(phi_left, phi_left_h, (n_z, n_k)))
 
     def inverse_h(x: ComplexArray) -> ComplexArray:
         return conj(network.solve_zz(conj(x), transpose=True))
@@ -92,16 +93,16 @@ def kron_amplification(network: Network) -> Amplification:
     product = coupling * spectral_norm(network.solve_zz, inverse_h, (n_z, n_z))
 
     project = LineProjector(network.feeder, network.zero_injection)
-    growth = spectral_norm(
+    growth = norm_bound(
         lambda x: network.solve_zz(project(x)), lambda x: project.adjoint(inverse_h(x)), (n_z, project.size)
     )
-    reach = spectral_norm(
+    reach = norm_bound(
         lambda x: project.adjoint(network.solve_zz(project(x))),
         lambda x: project.adjoint(inverse_h(project(x))),
         (project.size, project.size),
     )
-    exact = float(norm_left * norm_right) * _ROUNDING
-    return Amplification((1.0 + product) ** 2, exact, growth * _ROUNDING, reach * _ROUNDING)
+    failure = _NORMS * NORM_FAILURE if project.size > DENSE_UP_TO else 0.0
+    return Amplification((1.0 + product) ** 2, float(norm_left * norm_right), growth, reach, failure)
 
 
 class LineProjector:
@@ -165,16 +166,16 @@ def _has_shunt(line: Line) -> bool:
 
 
 def sigma_min(network: Network) -> float:
-    """σ_min of the reduced Y: its inverse is the retained block of the inverse of the full one."""
-    energised = network.feeder.energised
-    position = np.searchsorted(energised, network.retained)
-    rows = sp.csr_array(network.feeder.y)[energised, :]
-    factor = splu(sp.csc_matrix(rows[:, energised]), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.1)
-
-    def solve(x: ComplexArray, trans: str) -> ComplexArray:
-        full = np.zeros((len(energised), *x.shape[1:]), dtype=np.complex128)
-        full[position] = x
-        return np.asarray(factor.solve(full, trans=trans)[position])
-
+    """σ_min of the reduced Y, an estimate: its inverse is the retained block of the full one's."""
     n = network.n
-    return 1.0 / spectral_norm(lambda x: solve(x, "N"), lambda x: solve(x, "H"), (n, n))
+    return 1.0 / spectral_norm(network.solve, lambda x: network.solve(x, adjoint=True), (n, n))
+
+
+def impedance_norm_bound(network: Network, weights: FloatArray | None = None) -> float:
+    """Upper bound on ‖Y⁻¹·diag(weights)‖₂ [p.u.], one `norm_bound`; without weights 1/σ_min(Y)."""
+    n = network.n
+    if weights is None:
+        return norm_bound(network.solve, lambda x: network.solve(x, adjoint=True), (n, n))
+    return norm_bound(
+        lambda x: network.solve(weights * x), lambda x: weights * network.solve(x, adjoint=True), (n, n)
+    )

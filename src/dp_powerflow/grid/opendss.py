@@ -38,7 +38,12 @@ def read_dss_file(path: Path, *, taps: Sequence[Tap] | None = None, base_mva: fl
 
 
 def read_dss(
-    origin: DssOrigin, *, name: str, taps: Sequence[Tap] | None = None, base_mva: float = 1.0
+    origin: DssOrigin,
+    *,
+    name: str,
+    taps: Sequence[Tap] | None = None,
+    base_mva: float = 1.0,
+    engine: Engine | None = None,
 ) -> Feeder:
     """Compile a circuit and translate it.
 
@@ -46,8 +51,10 @@ def read_dss(
     ----------
     taps : ratios of the regulators; None solves them once at nominal load and freezes them.
     base_mva : power base per phase [MVA].
+    engine : has run the commands of the origin already; None builds a fresh one, which takes longer than all
+        the rest.
     """
-    engine = build_circuit(origin)
+    engine = build_circuit(origin) if engine is None else engine
     taps_from, frozen = _freeze_taps(engine, origin, taps)
     notes: list[str] = []
     named_loads = _declared_loads(engine, notes)

@@ -87,7 +87,10 @@ def rebuild(feeder: Feeder, levels: Levels, codes: Mapping[str, str], *, relativ
         *_pv_edits(engine, levels),
     ]
     made = DssOrigin((*origin.commands, *edits), origin.path)
-    return read_dss(made, name=feeder.name, taps=feeder.taps or None, base_mva=feeder.base_mva)
+    for edit in edits:
+        run(engine, edit, made)
+    taps = feeder.taps or None
+    return read_dss(made, name=feeder.name, taps=taps, base_mva=feeder.base_mva, engine=engine)
 
 
 # ------------------------------------------------------------------------------------------ lines

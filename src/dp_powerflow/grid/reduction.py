@@ -2,11 +2,13 @@
 
 Notation: R retained, Z zero-injection, S slack nodes; K = R ∪ S are the nodes that are kept, in the
 order (R, S). Y_ZZ is factorised once (sparse); everything else is sparse solves with that factor, so
-a feeder of 10,000 nodes reduces in seconds. The dense reduced matrix is made only when asked for.
+a feeder of 10,000 nodes reduces in seconds. The dense reduced matrix is made only when asked for; what a large
+feeder needs of it comes as products, solves, or columns of which a few hundred exist at a time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,8 +19,11 @@ from scipy.sparse.linalg import splu
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import Feeder, Line
-from dp_powerflow.units import ComplexArray, IntArray
+from dp_powerflow.grid.norms import DENSE_UP_TO
+from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
+NONZERO_ABOVE = 1e-9
+"""Share of the largest entry of Y below which an entry counts as rounding."""
 _COLUMNS_AT_A_TIME = 256
 
 
@@ -51,6 +56,22 @@ class LineChange:
         return np.asarray(self.left @ (self.core @ (self.right[:, n:] @ v_slack)))
 
 
+@dataclass(frozen=True, eq=False)
+class RowFacts:
+    """Rows of the reduced Y without Y itself.
+
+    Attributes
+    ----------
+    abs_sum : (retained,) Σ_j|Y_kj| [p.u.].
+    diagonal : complex (retained,) Y_kk [p.u.].
+    d_max : entries above `NONZERO_ABOVE` of the largest, in the row that has most.
+    """
+
+    abs_sum: FloatArray
+    diagonal: ComplexArray
+    d_max: int
+
+
 class Network:
     """The reduced network: Y and b of the paper, and the way back to the nodes left out.
 
@@ -58,8 +79,9 @@ class Network:
     reduction b = Y_red[R, S]·v_slack (Eq. b_def, corrected: PAPER_NOTES 1).
     """
 
-    def __init__(self, feeder: Feeder) -> None:
+    def __init__(self, feeder: Feeder, *, dense_up_to: int = DENSE_UP_TO) -> None:
         self.feeder = feeder
+        self.large = len(feeder.retained) > dense_up_to
         self.retained: IntArray = feeder.retained
         self.zero_injection: IntArray = feeder.zero_injection
         self.kept: IntArray = np.concatenate([feeder.retained, feeder.slack])
@@ -84,13 +106,15 @@ class Network:
     @cached_property
     def y_reduced(self) -> ComplexArray:
         """Complex (retained, retained + slack): Y_KK − Y_KZ Y_ZZ⁻¹ Y_ZK, rows R (Eq. Yred_def)."""
-        n = self.n
-        reduced = self.y_kk[:n, :].toarray()
-        coupling = self.y_kz[:n, :]
-        for start in range(0, len(self.kept), _COLUMNS_AT_A_TIME):
-            columns = slice(start, start + _COLUMNS_AT_A_TIME)
-            reduced[:, columns] -= coupling @ self.solve_zz(self.y_zk[:, columns].toarray())
-        return np.asarray(reduced)
+        return np.concatenate([block for _, block in self._reduced_columns(len(self.kept))], axis=1)
+
+    def _reduced_columns(self, count: int) -> Iterator[tuple[slice, ComplexArray]]:
+        """The first columns of `y_reduced`, some at a time."""
+        inner, coupling = self.y_kk[: self.n, :], self.y_kz[: self.n, :]
+        for start in range(0, count, _COLUMNS_AT_A_TIME):
+            columns = slice(start, min(count, start + _COLUMNS_AT_A_TIME))
+            through = self.solve_zz(self.y_zk[:, columns].toarray())
+            yield columns, np.asarray(inner[:, columns].toarray() - coupling @ through)
 
     @property
     def y(self) -> ComplexArray:
@@ -105,6 +129,54 @@ class Network:
         at_slack[n:] = self.feeder.v_slack
         through = self.solve_zz(self.y_zk @ at_slack)
         return np.asarray((self.y_kk @ at_slack - self.y_kz @ through)[:n])
+
+    @cached_property
+    def rows(self) -> RowFacts:
+        """Sums, diagonal and fill of the rows of Y, column by column."""
+        abs_sum, diagonal, largest = np.zeros(self.n), np.empty(self.n, dtype=np.complex128), 0.0
+        for columns, block in self._reduced_columns(self.n):
+            magnitude = np.abs(block)
+            abs_sum += magnitude.sum(axis=1)
+            diagonal[columns] = np.diagonal(block, offset=-columns.start)
+            largest = max(largest, float(magnitude.max()))
+        filled = np.zeros(self.n, dtype=np.int64)
+        for _, block in self._reduced_columns(self.n):
+            filled += np.count_nonzero(np.abs(block) > NONZERO_ABOVE * largest, axis=1)
+        return RowFacts(abs_sum, diagonal, int(filled.max()))
+
+    def apply(self, x: ComplexArray) -> ComplexArray:
+        """Y·x for x (retained, ...) [p.u.]."""
+        if not self.large:
+            return np.asarray(self.y @ x)
+        n = self.n
+        through = self.solve_zz(np.asarray(self.y_zk[:, :n] @ x))
+        return np.asarray(self.y_kk[:n, :n] @ x - self.y_kz[:n, :] @ through)
+
+    def solve(self, x: ComplexArray, *, adjoint: bool = False) -> ComplexArray:
+        """Y⁻¹·x or Y⁻ᴴ·x for x (retained, ...): the retained block of the inverse of the full network."""
+        energised, position = self.feeder.energised, self._position
+        full = np.zeros((len(energised), *x.shape[1:]), dtype=np.complex128)
+        full[position] = x
+        return np.asarray(self._whole_factor.solve(full, trans="H" if adjoint else "N")[position])
+
+    def impedance_sums(self, weights: FloatArray) -> FloatArray:
+        """Σ_j|Z_kj|·weights_j with Z = Y⁻¹: (retained,), column by column."""
+        total = np.zeros(self.n)
+        for start in range(0, self.n, _COLUMNS_AT_A_TIME):
+            width = min(_COLUMNS_AT_A_TIME, self.n - start)
+            unit = np.zeros((self.n, width), dtype=np.complex128)
+            unit[start + np.arange(width), np.arange(width)] = 1.0
+            total += np.abs(self.solve(unit)) @ weights[start : start + width]
+        return total
+
+    @cached_property
+    def _position(self) -> IntArray:
+        return np.asarray(np.searchsorted(self.feeder.energised, self.retained), dtype=np.int64)
+
+    @cached_property
+    def _whole_factor(self) -> Any:
+        energised = self.feeder.energised
+        return _factorise(sp.csc_array(sp.csr_array(self.feeder.y)[energised, :][:, energised]))
 
     def recover(self, v: ComplexArray) -> ComplexArray:
         """Voltages of the zero-injection nodes, v_Z = Φ·(v_R, v_slack) (Eq. vZ_recovery).
@@ -176,6 +248,6 @@ def _factorise(matrix: sp.csc_array) -> Any:
         return splu(sp.csc_matrix(matrix), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.1)
     except RuntimeError:
         raise FeederError(
-            "the network of zero-injection nodes is singular, as with a loop of zero impedance or a part "
+            "the network, or that of its zero-injection nodes, is singular, as with a loop of zero impedance or a part "
             "without any path to ground; give every element an impedance and every winding a reference"
         ) from None

@@ -95,8 +95,9 @@ def largest_change(spread: Spread, epsilon: float, delta: float, *, elements: in
         return 0.0
     if excess(high) < 0.0:
         return math.expm1(high)
-    root = float(brentq(excess, low, high, xtol=1e-14))
-    return math.expm1(root * (1.0 - 1e-9))
+    # μ goes up in steps of the grid, so the root is found to a step and the answer lies two below.
+    root = float(brentq(excess, low, high, xtol=LOG_GRID))
+    return max(0.0, math.expm1(root * (1.0 - 1e-9) - 2.0 * LOG_GRID))
 
 
 def spread_for(change: float, epsilon: float, delta: float, *, pv: bool = False) -> Spread:

@@ -1,0 +1,174 @@
+"""Levels of a feeder's elements, and feeders rebuilt from others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tiny import two_lines
+
+from dp_powerflow.errors import FeederError
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.opendss import read_dss
+from dp_powerflow.grid.opendss_engine import DssOrigin
+from dp_powerflow.grid.parameters import ParameterKey, Quantity, level_of, shape_of
+from dp_powerflow.grid.rebuild import network_parameters, rebuilt
+from dp_powerflow.grid.sources import open_feeder
+
+OWN = {q: ParameterKey(q, "own") for q in (Quantity.LENGTH, Quantity.RESISTANCE, Quantity.REACTANCE)}
+
+
+def series_and_shunt(feeder: Feeder, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Series impedance and shunt admittance [p.u.] of a line, from its primitive."""
+    line = next(line for line in feeder.lines if line.name == name)
+    m = len(line.nodes) // 2
+    series = -line.primitive[:m, m:]
+    return np.linalg.inv(series), line.primitive[:m, :m] - series
+
+
+@pytest.mark.parametrize("name", ["ieee13", "ieee123", "tiny"])
+def test_a_feeder_rebuilt_from_its_own_levels_is_itself(name: str) -> None:
+    feeder = two_lines() if name == "tiny" else open_feeder(name)
+    again = rebuilt(feeder, network_parameters(feeder).levels)
+    assert again.nodes == feeder.nodes
+    assert again.taps == feeder.taps
+    np.testing.assert_array_equal(again.v_slack, feeder.v_slack)
+    # Shapes are rounded to 1e-9 of their norm; nothing else may move.
+    assert abs(again.y - feeder.y).max() <= 1e-8 * abs(feeder.y).max()
+    assert [line.name for line in again.lines] == [line.name for line in feeder.lines]
+
+
+def test_every_element_but_switches_has_its_parameters() -> None:
+    levels = network_parameters(two_lines()).levels
+    found = {(key.quantity.value, key.element) for key in levels}
+    lines = {(q, name) for q in ("length", "resistance", "reactance") for name in ("coded", "own")}
+    assert found == lines | {("transformer", "step"), ("capacitor", "bank"), ("pv", "roof")}
+    assert levels[OWN[Quantity.LENGTH]] == 2.0
+    assert levels[ParameterKey(Quantity.CAPACITOR, "bank")] == 60.0
+
+
+def test_each_level_moves_what_it_names_by_its_factor() -> None:
+    feeder = two_lines()
+    levels = network_parameters(feeder).levels
+    z, shunt = series_and_shunt(feeder, "own")
+    for quantity, expected_z in (
+        (Quantity.LENGTH, 1.3 * z),
+        (Quantity.RESISTANCE, 1.3 * z.real + 1j * z.imag),
+        (Quantity.REACTANCE, z.real + 1.3j * z.imag),
+    ):
+        changed = rebuilt(feeder, {**levels, OWN[quantity]: 1.3 * levels[OWN[quantity]]})
+        z_new, shunt_new = series_and_shunt(changed, "own")
+        np.testing.assert_allclose(z_new, expected_z, rtol=1e-6)
+        factor = 1.3 if quantity is Quantity.LENGTH else 1.0
+        np.testing.assert_allclose(shunt_new.imag, factor * shunt.imag, rtol=2e-3, atol=1e-9)
+        z_other, _ = series_and_shunt(changed, "coded")
+        np.testing.assert_allclose(z_other, series_and_shunt(feeder, "coded")[0], rtol=1e-6)
+    weaker = rebuilt(
+        feeder,
+        {
+            **levels,
+            ParameterKey(Quantity.TRANSFORMER, "step"): 2
+            * levels[ParameterKey(Quantity.TRANSFORMER, "step")],
+        },
+    )
+    d = feeder.node_index["d.1"]
+    assert weaker.y[d, d] == pytest.approx(feeder.y[d, d] / 2, rel=1e-3)
+    larger = rebuilt(feeder, {**levels, ParameterKey(Quantity.CAPACITOR, "bank"): 90.0})
+    b = feeder.node_index["b.1"]
+    assert (larger.y - feeder.y)[b, b] == pytest.approx(0.01j, rel=1e-4)  # 30 kvar in three phases
+    roof = rebuilt(
+        feeder, {**levels, ParameterKey(Quantity.PV, "roof"): 1.5 * levels[ParameterKey(Quantity.PV, "roof")]}
+    )
+    assert roof.pv[0].kw_peak == pytest.approx(60.0)
+    assert roof.pv[0].kva == pytest.approx(75.0)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"length": "2.1"},
+        {"length": "1.9047619"},
+        {"r1": "0.315", "r0": "0.945"},
+        {"x1": "0.57", "x0": "1.71"},
+        {"xhl": "4.2", "rs": "0.63"},
+        {"kvar": "63"},
+        {"pmpp": "42", "kva": "52.5"},
+    ],
+)
+def test_nothing_of_the_old_level_is_left_in_the_last_digits(changed: dict[str, str]) -> None:
+    """The float side channel: the same new levels on two different old networks give the same bits."""
+    one, other = two_lines(), two_lines(**changed)
+    assert (one.y != other.y).nnz or one.pv != other.pv
+    scale = 1.0 + 0.1 * np.sin(np.arange(20))
+    levels = network_parameters(one).levels
+    new = {
+        key: float(level * factor)
+        for (key, level), factor in zip(sorted(levels.items()), scale, strict=False)
+    }
+    first, second = rebuilt(one, new), rebuilt(other, new)
+    np.testing.assert_array_equal(first.y.toarray(), second.y.toarray())
+    np.testing.assert_array_equal(first.v_slack, second.v_slack)
+    np.testing.assert_array_equal(first.base_kv, second.base_kv)
+    assert first.pv == second.pv
+
+
+def test_a_line_whose_impedances_are_scaled_has_the_same_shape() -> None:
+    """Neighbours in R, all of the matrix scaled, rebuild to the same bits from the same levels."""
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        matrix = rng.normal(size=(3, 3))
+        factor = float(np.exp(rng.normal(scale=0.1)))
+        np.testing.assert_array_equal(shape_of(matrix), shape_of(matrix * factor))
+        assert level_of(matrix * factor) == pytest.approx(factor * level_of(matrix))
+
+
+def test_codes_are_relative_and_replaceable() -> None:
+    feeder = two_lines()
+    parameters = network_parameters(feeder, relative_to_code=True)
+    (coded,) = parameters.coded
+    assert (coded.line, coded.code, coded.candidates) == ("coded", "thin", ("thick", "thin"))
+    assert parameters.levels[ParameterKey(Quantity.RESISTANCE, "coded")] == 1.0
+    same = rebuilt(feeder, parameters.levels, {"coded": "thin"}, relative_to_code=True)
+    np.testing.assert_allclose(
+        series_and_shunt(same, "coded")[0], series_and_shunt(feeder, "coded")[0], rtol=1e-12
+    )
+    other = rebuilt(feeder, parameters.levels, {"coded": "thick"}, relative_to_code=True)
+    z_thin, z_thick = (series_and_shunt(item, "coded")[0] for item in (same, other))
+    assert z_thick[0, 0].real / z_thin[0, 0].real == pytest.approx((2 * 0.1 + 0.5) / (2 * 0.3 + 0.8))
+
+
+def test_a_rebuilt_feeder_of_pandapower_follows_its_levels() -> None:
+    pytest.importorskip("pandapower")
+    feeder = open_feeder("simbench:1-LV-rural1--0-sw")
+    parameters = network_parameters(feeder)
+    again = rebuilt(feeder, parameters.levels)
+    assert abs(again.y - feeder.y).max() <= 1e-8 * abs(feeder.y).max()
+    key = next(key for key in parameters.levels if key.quantity is Quantity.LENGTH)
+    longer = rebuilt(feeder, {**parameters.levels, key: 2.0 * parameters.levels[key]})
+    line = next(line for line in feeder.lines if line.name == key.element)
+    other = next(line for line in longer.lines if line.name == key.element)
+    assert other.primitive[0, 1] == pytest.approx(line.primitive[0, 1] / 2, rel=1e-6)
+    assert other.length_m == pytest.approx(2 * (line.length_m or 0.0))
+    kinds = {key.quantity for key in parameters.levels}
+    assert {Quantity.TRANSFORMER, Quantity.RESISTANCE, Quantity.REACTANCE, Quantity.PV} <= kinds
+    assert {key.element for key in parameters.levels if key.quantity is Quantity.PV} >= {
+        system.name for system in feeder.pv
+    }
+
+
+def test_a_feeder_without_source_or_a_level_out_of_range_is_refused() -> None:
+    from dataclasses import replace
+
+    feeder = two_lines()
+    with pytest.raises(FeederError, match="no source"):
+        network_parameters(replace(feeder, origin=None))
+    with pytest.raises(FeederError, match="positive"):
+        rebuilt(feeder, {OWN[Quantity.LENGTH]: -1.0})
+
+
+def test_a_rebuilt_feeder_is_what_its_own_commands_compile_to() -> None:
+    feeder = two_lines()
+    levels = {key: 1.1 * level for key, level in network_parameters(feeder).levels.items()}
+    made = rebuilt(feeder, levels)
+    assert isinstance(made.origin, DssOrigin)
+    afresh = read_dss(made.origin, name="afresh", taps=made.taps or None)
+    np.testing.assert_array_equal(afresh.y.toarray(), made.y.toarray())
