@@ -34,7 +34,7 @@ def scale_of(options: ExperimentOptions) -> Scale:
     """The full run, or a small one for a look."""
     if options.quick:
         days = min(options.calibration_days, 60)
-        return Scale(3, 4, (25.0, 50.0, 200.0), (1.0, 10.0), (1.0, 1.5), (), days)
+        return Scale(2, 4, (25.0, 50.0, 200.0), (1.0, 10.0), (1.0, 1.5), (), days)
     return Scale(
         runs=20,
         days=14,

@@ -11,16 +11,17 @@ from zlib import crc32
 
 import numpy as np
 
-from dp_powerflow.certificate.calibration import monte_carlo
+from dp_powerflow.certificate.calibration import load_box_set, monte_carlo
 from dp_powerflow.certificate.evidence import network_facts
 from dp_powerflow.certificate.law import NodeLaw
 from dp_powerflow.certificate.margins import draw_days, with_margins
 from dp_powerflow.certificate.theorem import NetworkFacts, OperatingSet
+from dp_powerflow.errors import PrivacyError
 from dp_powerflow.experiments.datasets import Dataset
 from dp_powerflow.experiments.resume import Store
 from dp_powerflow.mechanisms.interface import ONE_CUSTOMER_DAY, Guarantee, Setting
 from dp_powerflow.mechanisms.restored_mean import with_restored_mean
-from dp_powerflow.mechanisms.sensitivity import Sensitivities, printed_sensitivities
+from dp_powerflow.mechanisms.sensitivity import Sensitivities, printed_sensitivities, proved_sensitivities
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.fit_options import FitOptions
 from dp_powerflow.model.fit_source import ONE_CLASS
@@ -110,6 +111,18 @@ class Lab:
     def sensitivities(self) -> Sensitivities:
         """As printed, with the exact κ."""
         return printed_sensitivities(self.setting, self.facts)
+
+    @cached_property
+    def proved(self) -> Sensitivities | None:
+        """Bounds over the load box, for comparison; None where there are none."""
+        box = load_box_set(self.data.network, self.data.margins[1] * np.abs(self.data.nominal))
+        if box is None:
+            return None
+        tangent = float(np.abs(self.data.nominal.imag / self.data.nominal.real).max())
+        try:
+            return proved_sensitivities(replace(self.setting, operating=box), tangent, self.facts)
+        except PrivacyError:
+            return None
 
     @cached_property
     def true_voltages(self) -> ComplexArray:

@@ -13,13 +13,16 @@ from typing import Any
 
 from dp_powerflow.certificate.levers import radius_in_lines
 from dp_powerflow.certificate.plain import plain
+from dp_powerflow.certificate.theorem import paper_bound
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.experiments.datasets import ExperimentOptions
 from dp_powerflow.experiments.figures_wasserstein import draw_wasserstein
-from dp_powerflow.experiments.wasserstein_lab import DELTA_LOAD, Lab
+from dp_powerflow.experiments.wasserstein_lab import DELTA_LOAD, DELTA_TAIL, Lab
 from dp_powerflow.experiments.wasserstein_measure import Outcome
-from dp_powerflow.experiments.wasserstein_plan import STEP, TABLE
+from dp_powerflow.experiments.wasserstein_plan import STEP, TABLE, paper_mechanism
 from dp_powerflow.mechanisms.noise import GaussianNoise
+from dp_powerflow.mechanisms.sensitivity import with_exact_kappa
+from dp_powerflow.privacy.ledger_gdp import gdp_epsilon, gdp_mu
 
 LABELS: Mapping[str, str] = MappingProxyType(
     {
@@ -32,9 +35,9 @@ LABELS: Mapping[str, str] = MappingProxyType(
     }
 )
 WARNING = (
-    "ε of DP-Powerflow is the paper's formula for one step with the exact κ and a Monte Carlo calibration. It "
-    "is NOT a proved bound on this feeder (docs/theorem.md). The paper's variant speaks only of networks with "
-    "the same manifold of voltages, which no change of a line has."
+    "ε of DP-Powerflow is the paper's formula for one step with the exact κ and a Monte Carlo calibration. "
+    "It is NOT a proved bound on this feeder (docs/theorem.md). The paper's variant speaks only of networks "
+    "with the same manifold of voltages, which no change of a line has."
 )
 
 
@@ -71,6 +74,7 @@ def write_results(
         "delta": lab.delta,
         "operating": lab.operating,
         "sensitivities": lab.sensitivities,
+        "proved sensitivities": lab.proved,
         "references": references,
         "outcomes": outcomes,
     }
@@ -150,8 +154,9 @@ def to_markdown(lab: Lab, references: dict[str, float], outcomes: Sequence[Outco
         f"{lab.data.words}. {scale.runs} runs of {scale.days} days, every run with fits of its own; pooled "
         "W1 in 10⁻³ p.u., mean ± standard error over the runs. "
         f"r = {lab.data.radius:g} ({share or math.nan:.2g} of the median line), common δ = {lab.delta:.3g}, "
-        f"δ of the loads {DELTA_LOAD:g}. Sensitivities of one step: network {lab.sensitivities.network:.4g}, load "
-        f"{lab.sensitivities.load:.4g} p.u.",
+        f"δ of the loads {DELTA_LOAD:g}. Sensitivities of one step as printed: network "
+        f"{lab.sensitivities.network:.4g}, load {lab.sensitivities.load:.4g} p.u.; proved over the load box: "
+        f"{_proved(lab)}.",
         "",
         WARNING,
         "",
@@ -164,9 +169,32 @@ def to_markdown(lab: Lab, references: dict[str, float], outcomes: Sequence[Outco
     ):
         lines += ["", f"{title}:", "", *_table(scale.epsilons, outcomes, unit)]
     lines += ["", "Configurations chosen (one step):", "", *_choices(scale.epsilons, outcomes)]
+    lines += ["", f"The same for a day of {lab.setting.steps} steps:", "", *_days(lab, outcomes)]
     lines += ["", "Noise on the entries of Y:", "", *_y_noise(outcomes)]
     lines += ["", "Gaussian calibration per unit of sensitivity:", "", *_calibrations(lab)]
     return "\n".join(lines) + "\n"
+
+
+def _proved(lab: Lab) -> str:
+    found = lab.proved
+    return "none" if found is None else f"network {found.network:.4g}, load {found.load:.4g} p.u."
+
+
+def _days(lab: Lab, outcomes: Sequence[Outcome]) -> list[str]:
+    """What a claim for one step comes to over a day, for the configurations chosen."""
+    lines = ["| target ε of one step | DP-Powerflow (paper's formula) | Gaussian noise |", "|---|---|---|"]
+    steps = lab.setting.steps
+    for epsilon in lab.scale.epsilons:
+        chosen = best(outcomes, "dp-powerflow", epsilon)
+        formula = "—"
+        if chosen is not None:
+            mechanism = paper_mechanism(lab, chosen.configuration, 0)
+            facts = with_exact_kappa(lab.facts)
+            bound = paper_bound(facts, mechanism.law, lab.operating, lab.data.radius, DELTA_TAIL)
+            formula = f"{bound.terms.formula:.4g}"
+        day = gdp_epsilon(math.sqrt(steps) * gdp_mu(epsilon, lab.delta), lab.delta)
+        lines.append(f"| {epsilon:g} | {formula} | {day:.4g} |")
+    return lines
 
 
 def _table(epsilons: Sequence[float], outcomes: Sequence[Outcome], unit: str) -> list[str]:
