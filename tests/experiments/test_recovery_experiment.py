@@ -23,7 +23,15 @@ from dp_powerflow.experiments.recovery import (
     run_recovery,
     split_days,
 )
-from dp_powerflow.experiments.recovery_report import kept, mean_curve, to_csv, to_json, to_markdown, write_all
+from dp_powerflow.experiments.recovery_report import (
+    Part,
+    kept,
+    mean_curve,
+    to_csv,
+    to_json,
+    to_markdown,
+    write_all,
+)
 from dp_powerflow.experiments.recovery_runs import Run, Shared, run_all
 from dp_powerflow.experiments.windows_of_days import Samples, hide_blocks
 
@@ -43,11 +51,7 @@ SMALL = Plan(
     clips=(0.1,),
     searched_runs=1,
 )
-FACTS = {
-    "dataset": "made up",
-    "epsilon_step": 50.0,
-    "claims": {"released": {"words": "ε = 50", "proved": False}},
-}
+CLAIMS = {"released": {"words": "ε = 50", "proved": False, "epsilon_load": 3.0, "pooled_w1": 0.001}}
 
 
 def voltages(days: int, seed: int) -> np.ndarray:
@@ -59,7 +63,8 @@ def voltages(days: int, seed: int) -> np.ndarray:
 def source() -> Source:
     return Source(
         voltages(24, 0),
-        {"released": lambda generator, days: voltages(days, int(generator.integers(1 << 30)))},
+        split_days(24, 4, np.random.default_rng(0)),
+        {"released": lambda run, generator, days: voltages(days, int(generator.integers(1 << 30)))},
         epsilon_step=50.0,
         delta=1e-5,
     )
@@ -113,29 +118,32 @@ def test_mean_and_standard_error_are_over_runs() -> None:
 
 
 def test_tables_and_figures_say_what_was_found(found: Recovery, tmp_path: Path) -> None:
-    text, paths = write_all(found, FACTS, tmp_path)
+    text, paths = write_all("made up", [Part(50.0, found, CLAIMS)], tmp_path / "new")
     assert [path.suffix for path in paths] == [".md", ".csv", ".json", ".png", ".svg"]
     assert paths[3].read_bytes().startswith(b"\x89PNG")
     assert b"<svg" in paths[4].read_bytes()
     assert f"{1e6 * kept(found.curves[DP_SGD], 'test')[0]:.3g}" in text
-    assert "| released | ε = 50 | no |" in text
-    rows = list(csv.DictReader(io.StringIO(to_csv(found))))
+    assert "| released | ε = 50 | no | 3 | 0.001 |" in text
+    rows = list(csv.DictReader(io.StringIO(to_csv([Part(50.0, found, CLAIMS)]))))
     assert len(rows) == 3 * 3
     assert float(rows[0]["test_mse_mean"]) == pytest.approx(
         mean_curve(found.curves[NOISE_FREE], "test").mean[0], rel=1e-8
     )
     stored = json.loads(paths[2].read_text(encoding="utf-8"))
     assert stored["insecure_seed"] is True
-    assert stored["methods"][NOISE_FREE]["best_epoch"] == [run.best + 1 for run in found.curves[NOISE_FREE]]
+    part = stored["epsilons"][0]
+    assert part["claims"]["released"]["proved"] is False
+    assert part["methods"][NOISE_FREE]["best_epoch"] == [run.best + 1 for run in found.curves[NOISE_FREE]]
 
 
 def test_a_run_that_diverged_is_null_in_json_and_not_hidden(found: Recovery) -> None:
     nan = np.full(3, np.nan)
     broken = replace(found, curves={**found.curves, DP_SGD: (Curves(nan, nan, nan, 0, 2),)})
-    stored = to_json(broken, FACTS)
+    parts = [Part(50.0, broken, CLAIMS)]
+    stored = to_json("made up", parts)
     json.dumps(stored, allow_nan=False)
-    assert stored["methods"][DP_SGD]["test_mse"] == [None]
-    assert "| DP-SGD | nan" in to_markdown(broken, FACTS)
+    assert stored["epsilons"][0]["methods"][DP_SGD]["test_mse"] == [None]
+    assert "| DP-SGD | nan" in to_markdown("made up", parts)
 
 
 def test_a_run_is_not_trained_twice_and_a_changed_one_is(
@@ -172,13 +180,13 @@ def test_a_run_is_not_trained_twice_and_a_changed_one_is(
     for name, runs in first.curves.items():
         for one, other in zip(runs, second.curves[name], strict=True):
             np.testing.assert_array_equal(one.test, other.test)
-    (tmp_path / "released-1.json").write_text("{ half a fi", encoding="utf-8")
+    (tmp_path / "released-e50-1.json").write_text("{ half a fi", encoding="utf-8")
     go(source())
-    assert trained == [("released", 1)]
+    assert trained == [("released e50", 1)]
     go(source(), replace(SMALL, adam=replace(SHORT, learning_rate=1e-3)))
-    assert {name for name, _ in trained} == {NOISE_FREE, "released"}
+    assert {name for name, _ in trained} == {NOISE_FREE, "released e50"}
     go(replace(source(), epsilon_step=25.0), replace(SMALL, adam=replace(SHORT, learning_rate=1e-3)))
-    assert {name for name, _ in trained} >= {DP_SGD}  # other noise
+    assert {name for name, _ in trained} >= {"DP-SGD e25"}  # other noise
     assert NOISE_FREE not in {name for name, _ in trained}
 
 
@@ -197,7 +205,9 @@ def test_processes_find_what_one_process_finds(tmp_path: Path) -> None:
 
 
 def test_failed_power_flow_and_bad_folders_are_one_sentence(tmp_path: Path) -> None:
-    holes = replace(source(), releases={"broken": lambda generator, days: np.full((days, 96, 5), np.nan)})
+    holes = replace(
+        source(), releases={"broken": lambda run, generator, days: np.full((days, 96, 5), np.nan)}
+    )
     with pytest.raises(PowerFlowError, match="power flow failed on days of 'broken'"):
         run_recovery(holes, SMALL, tmp_path / "a", seed=0, workers=1, progress=quiet)
     (tmp_path / "file").write_text("", encoding="utf-8")

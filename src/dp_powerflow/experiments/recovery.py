@@ -31,11 +31,20 @@ from dp_powerflow.experiments.windows_of_days import (
 from dp_powerflow.units import FloatArray, IntArray
 
 NOISE_FREE, DP_SGD = "noise-free", "DP-SGD"
-Release = Callable[[np.random.Generator, int], FloatArray]
-"""Generator and days → voltage magnitudes (day, step, node) [p.u.]."""
+Release = Callable[[int, np.random.Generator, int], FloatArray]
+"""Run, generator and days → voltage magnitudes (day, step, node) [p.u.]; every run has a fit of its own."""
 
 ADAM = Schedule(epochs=150, patience=30, batch=64, learning_rate=3e-3)
-SGD = Schedule(epochs=150, patience=30, batch=64, learning_rate=0.01)
+SGD = Schedule(epochs=150, patience=30, batch=64, learning_rate=0.005)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Days by number: nothing is fitted to those held out."""
+
+    train: IntArray
+    evaluation: IntArray
+    test: IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +54,13 @@ class Source:
     Attributes
     ----------
     true : (day, step, node) [p.u.] voltage magnitudes of the history.
-    releases : mechanisms by name; they may be asked for any number of days.
+    split : which of its days are for what.
+    releases : mechanisms by name.
     epsilon_step, delta : claim of every mechanism for the network and one step.
     """
 
     true: FloatArray
+    split: Split
     releases: Mapping[str, Release]
     epsilon_step: float
     delta: float
@@ -78,8 +89,8 @@ class Plan:
     adam: Schedule = ADAM
     dp_sgd: Schedule = SGD
     clip: float = 0.1
-    rates: tuple[float, ...] = (0.005, 0.01, 0.02, 0.05)
-    clips: tuple[float, ...] = (0.03, 0.1, 0.5)
+    rates: tuple[float, ...] = (0.003, 0.005, 0.008, 0.012)
+    clips: tuple[float, ...] = (0.1,)
     searched_runs: int = 2
 
     def days(self, steps: int, nodes: int) -> int:
@@ -95,15 +106,6 @@ QUICK = Plan(
     rates=(),
     clips=(),
 )
-
-
-@dataclass(frozen=True)
-class Split:
-    """Days by number: nobody trains on those held out."""
-
-    train: IntArray
-    evaluation: IntArray
-    test: IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,13 +152,14 @@ def run_recovery(
     progress: Callable[[int, int], None],
 ) -> Recovery:
     """Train every method on every seed; files of single runs are kept in the folder."""
-    split, shared = _hold_out(source, plan, seed)
+    shared = _hold_out(source, plan, seed)
     _, steps, nodes = source.true.shape
     days = plan.days(steps, nodes)
     budget = source.epsilon_step * steps * days
     count = plan.dp_sgd.epochs * steps_per_epoch(plan.samples, plan.batch)
     calibration = calibrate(budget, source.delta, samples=plan.samples, batch=plan.batch, steps=count)
-    truth = [_true_samples(source, split, plan, days, seed, run) for run in range(plan.runs)]
+    tag = f"e{source.epsilon_step:g}"  # of the files; the noise-free runs serve every ε
+    truth = [_true_samples(source, plan, days, seed, run) for run in range(plan.runs)]
     pairs = [(clip, rate) for clip in plan.clips for rate in plan.rates]
     tried = len(pairs) * plan.searched_runs
     total = tried + plan.runs * (len(source.releases) + 2)
@@ -167,16 +170,23 @@ def run_recovery(
 
         return run_all(runs, shared, folder, workers=workers, progress=advance)
 
-    searched = _scores(pairs, train(_search(plan, calibration, pairs, truth), 0), plan.searched_runs)
+    searched = _scores(pairs, train(_search(plan, calibration, pairs, truth, tag), 0), plan.searched_runs)
     best = min(searched, key=lambda pair: searched[pair], default=(plan.clip, plan.dp_sgd.learning_rate))
     schedule, privacy = _private(plan, calibration, *best)
     trainings = {NOISE_FREE: [Run(NOISE_FREE, run, truth[run], plan.adam) for run in range(plan.runs)]}
     for number, (name, release) in enumerate(source.releases.items()):
         trainings[name] = [
-            Run(name, run, _released_samples(name, release, plan, days, [seed, 2, number, run]), plan.adam)
+            Run(
+                f"{name} {tag}",
+                run,
+                _released_samples(name, release, run, plan, days, [seed, 2, number, run]),
+                plan.adam,
+            )
             for run in range(plan.runs)
         ]
-    trainings[DP_SGD] = [Run(DP_SGD, run, truth[run], schedule, privacy) for run in range(plan.runs)]
+    trainings[DP_SGD] = [
+        Run(f"{DP_SGD} {tag}", run, truth[run], schedule, privacy) for run in range(plan.runs)
+    ]
     results = iter(train([run for runs in trainings.values() for run in runs], tried))
     curves = {name: tuple(next(results) for _ in runs) for name, runs in trainings.items()}
     guesses = {
@@ -186,36 +196,34 @@ def run_recovery(
     return Recovery(plan, curves, guesses, days, calibration, (schedule, privacy), searched)
 
 
-def _hold_out(source: Source, plan: Plan, seed: int) -> tuple[Split, Shared]:
-    generator = np.random.default_rng([seed, 0])
-    split = split_days(len(source.true), plan.held_out_days, generator)
-    evaluation, test = (
-        draw_samples(source.true[days], plan.held_out_samples, generator)
-        for days in (split.evaluation, split.test)
-    )
-    return split, Shared(evaluation, test)
+def _hold_out(source: Source, plan: Plan, seed: int) -> Shared:
+    generator = np.random.default_rng([seed, 3])
+    held_out = (source.split.evaluation, source.split.test)
+    return Shared(*(draw_samples(source.true[days], plan.held_out_samples, generator) for days in held_out))
 
 
 def _search(
-    plan: Plan, calibration: Calibration, pairs: list[tuple[float, float]], truth: list[Samples]
+    plan: Plan, calibration: Calibration, pairs: list[tuple[float, float]], truth: list[Samples], tag: str
 ) -> list[Run]:
     """Runs of DP-SGD that try every pair of clip norm and rate."""
     return [
-        Run(f"search {clip:g} {rate:g}", run, truth[run], *_private(plan, calibration, clip, rate))
+        Run(f"search {tag} {clip:g} {rate:g}", run, truth[run], *_private(plan, calibration, clip, rate))
         for clip, rate in pairs
         for run in range(plan.searched_runs)
     ]
 
 
-def _true_samples(source: Source, split: Split, plan: Plan, days: int, seed: int, run: int) -> Samples:
+def _true_samples(source: Source, plan: Plan, days: int, seed: int, run: int) -> Samples:
     generator = np.random.default_rng([seed, 1, run])
-    chosen = generator.choice(split.train, size=days, replace=False)
+    chosen = generator.choice(source.split.train, size=days, replace=False)
     return draw_samples(source.true[chosen], plan.samples, generator)
 
 
-def _released_samples(name: str, release: Release, plan: Plan, days: int, key: list[int]) -> Samples:
+def _released_samples(
+    name: str, release: Release, run: int, plan: Plan, days: int, key: list[int]
+) -> Samples:
     generator = np.random.default_rng(key)
-    vm = release(generator, days)
+    vm = release(run, generator, days)
     if not np.isfinite(vm).all():
         raise PowerFlowError(
             f"power flow failed on days of '{name}', so its training set has holes; lower the loads' spread"

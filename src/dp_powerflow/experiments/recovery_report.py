@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -42,20 +43,56 @@ def kept(runs: tuple[Curves, ...], which: str) -> tuple[float, float]:
     return float(values.mean()), float(_standard_error(values))
 
 
-def write_all(found: Recovery, facts: dict[str, Any], folder: Path) -> tuple[str, list[Path]]:
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The experiment at one ε per step, and plain values of what the mechanisms claim there."""
+
+    epsilon_step: float
+    found: Recovery
+    claims: dict[str, Any]
+
+
+def write_all(dataset: str, parts: Sequence[Part], folder: Path) -> tuple[str, list[Path]]:
     """The text, and the files it and the rest were written to."""
-    text = to_markdown(found, facts)
-    paths = [folder / f"recovery.{form}" for form in ("md", "csv", "json", "png", "svg")]
-    paths[0].write_text(text, encoding="utf-8")
-    paths[1].write_text(to_csv(found), encoding="utf-8")
-    paths[2].write_text(json.dumps(to_json(found, facts), indent=1, allow_nan=False), encoding="utf-8")
-    for path in paths[3:]:
-        path.write_bytes(draw(found, facts, path.suffix[1:]))
-    return text, paths
+    text = to_markdown(dataset, parts)
+    contents = {
+        "recovery.md": text.encode(),
+        "recovery.csv": to_csv(parts).encode(),
+        "recovery.json": json.dumps(to_json(dataset, parts), indent=1, allow_nan=False).encode(),
+    }
+    for part in parts:
+        for form in ("png", "svg"):
+            contents[f"recovery-e{part.epsilon_step:g}.{form}"] = draw(dataset, part, form)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    return text, [folder / name for name in contents]
 
 
-def to_markdown(found: Recovery, facts: dict[str, Any]) -> str:
-    """Result and budget."""
+def to_markdown(dataset: str, parts: Sequence[Part]) -> str:
+    """Result and budget at every ε."""
+    plan = parts[0].found.plan
+    lines = [
+        f"{dataset}. {plan.runs} runs per method, mean ± standard error; {parts[0].found.days} days and "
+        f"{plan.samples} windows of training each.",
+    ]
+    for part in parts:
+        lines += ["", f"### ε = {part.epsilon_step:g} per step", "", *_result_lines(part.found), ""]
+        lines += [
+            *_dp_sgd_lines(part.found),
+            "",
+            "| mechanism | claim for the network | proved | ε_load | W1 |",
+        ]
+        lines.append("|---|---|---|---|---|")
+        lines += [
+            f"| {name} | {claim['words']} | {'yes' if claim['proved'] else 'no'} | "
+            f"{claim['epsilon_load']:g} | {claim['pooled_w1']:.3g} |"
+            for name, claim in part.claims.items()
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _result_lines(found: Recovery) -> list[str]:
     baseline = kept(found.curves[NOISE_FREE], "test")[0]
     lines = [
         "| method | test MSE [1e-6 p.u.²] | over noise-free | training MSE | best epoch (median) |",
@@ -70,19 +107,7 @@ def to_markdown(found: Recovery, facts: dict[str, Any]) -> str:
         )
     for name, value in found.guesses.items():
         lines.append(f"| guess: {name} | {1e6 * value:.3g} | {value / baseline:.3g} | — | — |")
-    lines += [
-        "",
-        f"{found.plan.runs} runs per method; mean ± standard error. {found.days} days and "
-        f"{found.plan.samples} windows of training each. {facts['dataset']}.",
-        "",
-        *_dp_sgd_lines(found),
-        "",
-        "| mechanism | claim for the network | proved |",
-        "|---|---|---|",
-    ]
-    for name, claim in facts["claims"].items():
-        lines.append(f"| {name} | {claim['words']} | {'yes' if claim['proved'] else 'no'} |")
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def _dp_sgd_lines(found: Recovery) -> list[str]:
@@ -103,40 +128,51 @@ def _dp_sgd_lines(found: Recovery) -> list[str]:
     ]
 
 
-def to_csv(found: Recovery) -> str:
-    """One row per method and epoch."""
+def to_csv(parts: Sequence[Part]) -> str:
+    """One row per ε, method and epoch."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     sets = ("train", "evaluation", "test")
     columns = [f"{which}_mse_{what}" for which in sets for what in ("mean", "standard_error")]
-    writer.writerow(["method", "epoch", "runs", *columns])
-    for name, runs in found.curves.items():
-        parts = [part for which in sets for part in _pair(mean_curve(runs, which))]
-        for epoch, row in enumerate(zip(*parts, strict=True), start=1):
-            writer.writerow([name, epoch, len(runs), *(f"{value:.9g}" for value in row)])
+    writer.writerow(["epsilon_step", "claim_proved", "method", "epoch", "runs", *columns])
+    for part in parts:
+        for name, runs in part.found.curves.items():
+            proved = part.claims[name]["proved"] if name in part.claims else ""
+            curves = [mean_curve(runs, which) for which in sets]
+            values = np.stack([line for curve in curves for line in (curve.mean, curve.error)], axis=1)
+            for epoch, row in enumerate(values, start=1):
+                shown = [f"{value:.9g}" for value in row]
+                writer.writerow([f"{part.epsilon_step:g}", proved, name, epoch, len(runs), *shown])
     return buffer.getvalue()
 
 
-def to_json(found: Recovery, facts: dict[str, Any]) -> dict[str, Any]:
+def to_json(dataset: str, parts: Sequence[Part]) -> dict[str, Any]:
     """Everything, with the kept model's error of every run."""
+    return {
+        "dataset": dataset,
+        "unit": "p.u.^2",
+        "insecure_seed": True,
+        "plan": asdict(parts[0].found.plan),
+        "training_days": parts[0].found.days,
+        "epsilons": [_part_json(part) for part in parts],
+    }
+
+
+def _part_json(part: Part) -> dict[str, Any]:
+    found = part.found
     methods = {
         name: {
             "test_mse": to_plain(np.array([run.test[run.best] for run in runs])),
             "train_mse": to_plain(np.array([run.train[run.best] for run in runs])),
             "best_epoch": [run.best + 1 for run in runs],
             "last_epoch": [run.stopped + 1 for run in runs],
-            "test_mean_by_epoch": to_plain(mean_curve(runs, "test").mean),
-            "train_mean_by_epoch": to_plain(mean_curve(runs, "train").mean),
         }
         for name, runs in found.curves.items()
     }
     schedule, privacy = found.dp_sgd
     return {
-        "unit": "p.u.^2",
-        "insecure_seed": True,
-        **facts,
-        "plan": asdict(found.plan),
-        "training_days": found.days,
+        "epsilon_step": part.epsilon_step,
+        "claims": part.claims,
         "methods": methods,
         "guesses": dict(found.guesses),
         "dp_sgd": {
@@ -151,8 +187,9 @@ def to_json(found: Recovery, facts: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def draw(found: Recovery, facts: dict[str, Any], form: str) -> bytes:
+def draw(dataset: str, part: Part, form: str) -> bytes:
     """Training and test error against the epoch, as the bytes of an SVG or PNG file."""
+    found = part.found
     figure = Figure(figsize=(10.0, 4.4), layout="constrained")
     FigureCanvasAgg(figure)
     panels: Any = figure.subplots(1, 2, sharey=True)
@@ -174,9 +211,9 @@ def draw(found: Recovery, facts: dict[str, Any], form: str) -> bytes:
     panels[0].set_ylabel("MSE of hidden entries [p.u.²]")
     panels[1].legend(fontsize=8, frameon=False)
     figure.suptitle(
-        f"Recovery of 24 hidden of 48 steps, {facts['dataset']}: mean of {found.plan.runs} runs ± standard "
-        f"error, ε = {facts['epsilon_step']:g} per step",
-        fontsize=11,
+        f"Recovery of 24 hidden of 48 steps at ε = {part.epsilon_step:g} per step: mean of "
+        f"{found.plan.runs} runs ± standard error\n{dataset}",
+        fontsize=10,
     )
     buffer = io.BytesIO()
     figure.savefig(buffer, format=form, dpi=150, metadata={"Date": None} if form == "svg" else None)
@@ -188,7 +225,3 @@ def _standard_error(values: FloatArray) -> FloatArray:
     if len(values) < 2:
         return np.zeros(values.shape[1:])
     return np.asarray(values.std(axis=0, ddof=1) / math.sqrt(len(values)))
-
-
-def _pair(curve: MeanCurve) -> tuple[FloatArray, FloatArray]:
-    return curve.mean, curve.error

@@ -45,11 +45,25 @@ def _wasserstein(options: ExperimentOptions) -> Result:
     return run_wasserstein(options)
 
 
+def _recovery(options: ExperimentOptions) -> Result:
+    from dp_powerflow.experiments.recovery_entry import run_recovery_experiment
+
+    return run_recovery_experiment(options)
+
+
+def _twin(options: ExperimentOptions) -> Result:
+    from dp_powerflow.experiments.twin import run_twin
+
+    return run_twin(options)
+
+
 EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType(
     {
         "theorem": _theorem,
         "wasserstein": _wasserstein,
+        "recovery": _recovery,
         "lines": _lines,
+        "twin": _twin,
     }
 )
 NAMES = tuple(EXPERIMENTS)
