@@ -74,6 +74,7 @@ def folder_of(options: ExperimentOptions) -> Path:
 
 def source_at(bench: Bench, epsilon: float) -> tuple[Source, dict[str, Chosen]]:
     """Voltages of every mechanism at ε per step, and what was chosen; one that cannot reach ε is left out."""
+    delta = bench.lab.delta  # calibrates: what goes wrong there is not one mechanism's refusal
     chosen: dict[str, Chosen] = {}
     releases: dict[str, Release] = {}
     for mechanism in COMPARED:
@@ -81,7 +82,7 @@ def source_at(bench: Bench, epsilon: float) -> tuple[Source, dict[str, Chosen]]:
         if found is not None:
             chosen[found.name] = found
             releases[found.name] = _release(bench.lab, found.configuration)
-    return Source(bench.true, bench.split, releases, epsilon, bench.lab.delta), chosen
+    return Source(bench.true, bench.split, releases, epsilon, delta), chosen
 
 
 def choose(lab: Lab, mechanism: str, epsilon: float) -> Chosen | None:
