@@ -15,21 +15,26 @@ from scipy.stats import beta
 from dp_powerflow.certificate import symbols
 from dp_powerflow.certificate.theorem import OperatingSet
 from dp_powerflow.errors import PowerFlowError, PrivacyError
-from dp_powerflow.grid.amplification import sigma_min
+from dp_powerflow.grid.amplification import impedance_norm_bound
+from dp_powerflow.grid.norms import NORM_FAILURE
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.jacobian_batch import JacobianBatch
+from dp_powerflow.powerflow.sigma_bound import Reference
 from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.units import ComplexArray, FloatArray
 
 Progress = Callable[[int, int], None]
 Draw = Callable[[int], ComplexArray]
 
+ANSI_RANGE = (0.95, 1.05)
 CONFIDENCE = 0.95
 """Of a calibration, unless another is asked for."""
 _PROOF_GAP = 1e-2
 """Relative gap between the proved bound on the smallest σ_min of a batch and its estimate."""
 _DAYS_AT_A_TIME = 40
+_ENTRIES_AT_A_TIME = 4_000_000
+"""Snapshots times nodes of a batch of days at most, unless one day has more: 64 MB per array."""
 _PILOT_SHARE = 0.1
 
 
@@ -58,10 +63,10 @@ def printed_closed_form(
     network: Network, v_min: float, v_max: float, kappa_r: float, c_vv: float = 0.0
 ) -> PrintedClosedForm:
     """The paper's bound, linearised at v = 1."""
-    flat = np.abs(network.y @ np.ones(network.n) + network.b)
-    row_sum = float(np.abs(network.y).sum(axis=1).max())
+    flat = np.abs(network.apply(np.ones(network.n, dtype=np.complex128)) + network.b)
+    row_sum = float(network.rows.abs_sum.max())
     return PrintedClosedForm(
-        sigma_m=sigma_min(network) - float(flat.max()),
+        sigma_m=1.0 / impedance_norm_bound(network) - float(flat.max()),
         c_3=(row_sum + float(flat.max())) / v_min,
         c_vv=c_vv,
         deviation=max(v_max - 1.0, 1.0 - v_min),
@@ -87,7 +92,8 @@ def load_box_set(
     """Operating set of all injections with |s_k| ≤ s_max_k (PAPER_NOTES 3); None where there is no bound.
 
     Only the diagonal blocks s/v² of M̃ depend on the operating point, so with Z = Y⁻¹ and
-    m_k = s_max_k/V_min² + C_vv, ‖M̃⁻¹‖ ≤ ‖Z‖/(1 − ‖Z·diag(m)‖).
+    m_k = s_max_k/V_min² + C_vv, ‖M̃⁻¹‖ ≤ ‖Z‖/(1 − ‖Z·diag(m)‖). On a large network the two norms are Lanczos
+    bounds, whose probability of failure is part of the set's δ.
 
     Parameters
     ----------
@@ -95,19 +101,19 @@ def load_box_set(
     measured : source of the voltage range and of its δ; None proves one from the box, which is wide:
         |v_k − w_k| ≤ Σ_j|Z_kj|·s_max_j/V_min with w the no-load voltage.
     """
-    z = np.linalg.inv(network.y)
     if measured is None:
-        proved = _proved_range(np.abs(z @ network.b), np.abs(z) @ s_max)
+        proved = _proved_range(np.abs(network.solve(network.b)), network.impedance_sums(s_max))
         if proved is None:
             return None
         (v_min, v_max), delta = proved, 0.0
     else:
         v_min, v_max, delta = measured.v_min, measured.v_max, measured.delta
     m = s_max / v_min**2 + volt_var_constant(voltvar, generation, v_min)
-    contraction = float(np.linalg.norm(z * m, 2))
+    contraction = impedance_norm_bound(network, m)
     if contraction >= 1.0:
         return None
-    mu = float(np.linalg.norm(z, 2)) / (1.0 - contraction)
+    mu = impedance_norm_bound(network) / (1.0 - contraction)
+    delta += 2.0 * NORM_FAILURE if network.large else 0.0
     of_range = "proved" if measured is None else "measured"
     return OperatingSet(
         v_min,
@@ -162,6 +168,7 @@ def monte_carlo(
     generation: ComplexArray | None = None,
     voltvar: VoltVar | None = None,
     progress: Progress | None = None,
+    solver: DaySolver | None = None,
 ) -> MonteCarlo:
     """Remark mc_calibration: N_cal days, and the set that holds all of them.
 
@@ -173,10 +180,12 @@ def monte_carlo(
     ----------
     draw : gives the loads of the next days, complex (day, step, node) [p.u.]; never with a release's key.
     generation : complex (step, node) [p.u.], public, before volt-var.
+    solver : of the same network, generation and curves, for whoever calibrates more than once.
     """
     if days < 20 or not 0.0 < confidence < 1.0:
         raise PrivacyError("a calibration needs at least 20 days and a confidence between 0 and 1")
-    extremes, outside = _extremes_of_days(network, draw, days, generation, voltvar, progress)
+    solver = DaySolver(network, generation, voltvar) if solver is None else solver
+    extremes, outside = solver.extremes(draw, days, progress)
     pilot = max(10, int(_PILOT_SHARE * days))
     centre = np.median(extremes[:pilot], axis=0)
     spread = np.maximum(extremes[:pilot].max(axis=0) - centre, 1e-9)
@@ -188,7 +197,7 @@ def monte_carlo(
         v_max=float(limit[1]),
         s_max=float(limit[2]),
         mu=float(limit[3]),
-        delta=1.0 - (1.0 - confidence) ** (1.0 / remaining),
+        delta=1.0 - (1.0 - confidence) ** (1.0 / remaining) + solver.failure,
         source=f"Monte Carlo, {days} days, confidence {confidence:g}",
     )
     if operating.v_min <= 0.0:
@@ -204,25 +213,53 @@ def exceedance(worst_mu: FloatArray, mu_0: float, c_star: float, kappa_r: float,
     return 1.0 if exceeding == days else float(beta.ppf(confidence, exceeding + 1, days - exceeding))
 
 
-def _extremes_of_days(
-    network: Network,
-    draw: Draw,
-    days: int,
-    generation: ComplexArray | None,
-    voltvar: VoltVar | None,
-    progress: Progress | None,
-) -> tuple[FloatArray, float]:
-    """(day, 4): −min|v|, max|v|, max|s|, max‖M̃⁻¹‖ of every day; and the share outside ANSI's range."""
-    solver = BatchSolver(network.feeder, voltvar=voltvar)
-    jacobian = JacobianBatch.from_feeder(network.feeder)
-    extremes = np.empty((days, 4))
-    outside = []
-    for start in range(0, days, _DAYS_AT_A_TIME):
-        stop = min(days, start + _DAYS_AT_A_TIME)
-        drawn = draw(stop - start)
-        load = drawn.reshape(-1, drawn.shape[-1])
-        injected = None if generation is None else np.tile(generation, (stop - start, 1))
-        solution = solver.solve(load, injected)
+class DaySolver:
+    """Solves days on the true network and bounds ‖M̃⁻¹‖; prepared once for any number of calibrations.
+
+    Parameters
+    ----------
+    generation : complex (step, node) [p.u.], public, before volt-var.
+    """
+
+    def __init__(
+        self, network: Network, generation: ComplexArray | None = None, voltvar: VoltVar | None = None
+    ) -> None:
+        self._solver = BatchSolver(network.feeder, voltvar=voltvar)
+        self._jacobian = JacobianBatch.from_feeder(network.feeder)
+        self._generation, self._voltvar = generation, voltvar
+        # A reference of a large network costs seconds and serves all days; a small one fits its own best.
+        self._references: list[Reference] | None = [] if self._jacobian.large else None
+
+    @property
+    def failure(self) -> float:
+        """Probability that a norm behind the bounds on ‖M̃⁻¹‖ so far is too small."""
+        return self._jacobian.failure(len(self._references or ()))
+
+    def extremes(self, draw: Draw, days: int, progress: Progress | None) -> tuple[FloatArray, float]:
+        """(day, 4): −min|v|, max|v|, max|s|, max‖M̃⁻¹‖ of every day; and the share outside ANSI's range."""
+        extremes = np.empty((days, 4))
+        outside = []
+        start = 0
+        at_a_time = 1 if self._jacobian.large else _DAYS_AT_A_TIME
+        while start < days:
+            stop = min(days, start + at_a_time)
+            drawn = draw(stop - start)
+            at_a_time = max(1, min(_DAYS_AT_A_TIME, _ENTRIES_AT_A_TIME // drawn[0].size))
+            per_step = self._of_steps(drawn.reshape(-1, drawn.shape[-1]))
+            extremes[start:stop] = per_step.reshape(*drawn.shape[:2], 4).max(axis=1)
+            low, high = ANSI_RANGE
+            outside.append((per_step[:, 0] > -low) | (per_step[:, 1] > high))
+            start = stop
+            if progress is not None:
+                progress(stop, days)
+        return extremes, float(np.mean(np.concatenate(outside)))
+
+    def _of_steps(self, load: ComplexArray) -> FloatArray:
+        """(snapshot, 4) for loads (snapshot, node)."""
+        injected = None
+        if self._generation is not None:
+            injected = np.tile(self._generation, (len(load) // len(self._generation), 1))
+        solution = self._solver.solve(load, injected)
         if solution.n_failed:
             raise PowerFlowError(
                 "power flow finds no solution for a day drawn from the load model; lower nodes.scale_factor "
@@ -230,24 +267,14 @@ def _extremes_of_days(
             )
         v = solution.v
         magnitude = np.abs(v)
-        s = -load
-        slope = None
+        s, slope = -load, None
         if injected is not None:
+            voltvar = self._voltvar
             produced = injected if voltvar is None else injected * voltvar.rotation(magnitude)
             s = s + produced
             if voltvar is not None:
                 slope = 1j * voltvar.slope(magnitude) * produced
-        per_day = np.stack(
-            [
-                -magnitude.min(axis=1),
-                magnitude.max(axis=1),
-                np.abs(s).max(axis=1),
-                1.0 / jacobian.sigma_min_lower_bound(v, s, slope, gap=_PROOF_GAP),
-            ],
-            axis=1,
+        bound = self._jacobian.sigma_min_lower_bound(v, s, slope, gap=_PROOF_GAP, references=self._references)
+        return np.stack(
+            [-magnitude.min(axis=1), magnitude.max(axis=1), np.abs(s).max(axis=1), 1.0 / bound], axis=1
         )
-        extremes[start:stop] = per_day.reshape(*drawn.shape[:2], 4).max(axis=1)
-        outside.append(np.mean((magnitude.min(axis=1) < 0.95) | (magnitude.max(axis=1) > 1.05)))
-        if progress is not None:
-            progress(stop, days)
-    return extremes, float(np.mean(outside))

@@ -6,13 +6,15 @@ INTERNAL: per-instance evidence computed from the secret network (PAPER_NOTES 5)
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
-from dp_powerflow.certificate.assumptions import ANSI_RANGE, Assumption, check_assumptions
+from dp_powerflow.certificate.assumptions import Assumption, check_assumptions
 from dp_powerflow.certificate.calibration import (
+    ANSI_RANGE,
+    DaySolver,
     MonteCarlo,
     PrintedClosedForm,
     Progress,
@@ -50,7 +52,6 @@ from dp_powerflow.units import ComplexArray, FloatArray
 FLOORS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
 CURVE_RADII = tuple(float(r) for r in np.logspace(-14, -4, 31))
 _CURVE_DAYS = 200
-_NONZERO_ABOVE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -121,11 +122,10 @@ class Evidence:
 
 def network_facts(network: Network, *, volt_var: bool = False) -> NetworkFacts:
     """What the theorem needs of the network."""
-    magnitude = np.abs(network.y)
     return NetworkFacts(
         n=network.n,
         slack_norm=float(np.linalg.norm(network.feeder.v_slack)),
-        d_max=int(np.count_nonzero(magnitude > _NONZERO_ABOVE * magnitude.max(), axis=1).max()),
+        d_max=network.rows.d_max,
         amplification=kron_amplification(network),
         volt_var=volt_var,
     )
@@ -160,14 +160,15 @@ def collect_evidence(
     facts = network_facts(network, volt_var=voltvar is not None)
     truncated = with_margins(law, *margins, generator)
 
+    solver = DaySolver(network, generation, voltvar)
+
     def calibrate(of: NodeLaw, days: int, report: Progress | None = None) -> MonteCarlo:
         return monte_carlo(
             network,
             lambda count: draw_days(of, count, generator),
             days,
-            generation=generation,
-            voltvar=voltvar,
             progress=report,
+            solver=solver,
         )
 
     found = calibrate(law, policy.calibration_days, progress)
@@ -179,7 +180,8 @@ def collect_evidence(
     c_vv = volt_var_constant(voltvar, generation, ANSI_RANGE[0])
     printed = printed_closed_form(network, *ANSI_RANGE, kappa_r, c_vv)
     assumptions = check_assumptions(network, truncated, cut.operating, voltvar=voltvar, generation=generation)
-    modes = _modes(law, truncated, found.operating, cut.operating, printed, assumptions)
+    failure = facts.amplification.failure
+    modes = _modes(law, truncated, _charged(found, failure), _charged(cut, failure), printed, assumptions)
     return Evidence(
         policy=policy,
         n=network.n,
@@ -195,6 +197,11 @@ def collect_evidence(
         rows=tuple(_row(*mode, facts, policy) for mode in modes),
         curves=_curves(law, margins, facts, policy, generator, calibrate) if curves else (),
     )
+
+
+def _charged(calibration: MonteCarlo, failure: float) -> OperatingSet:
+    """The operating set with κ's probability of failure in its δ, so that every bound pays for it."""
+    return replace(calibration.operating, delta=calibration.operating.delta + failure)
 
 
 def _modes(
@@ -268,7 +275,7 @@ def _curves(
         if law.q_sigma is not None:
             modes.append(("full-support", full_support_bound, wide))
         for mode, evaluate, chosen in modes:
-            operating = calibrate(chosen, days).operating
+            operating = _charged(calibrate(chosen, days), facts.amplification.failure)
             bounds = [evaluate(facts, chosen, operating, r, delta) for r in CURVE_RADII]
             values = tuple(bound.epsilon for bound in bounds)
             found.append(Curve(mode, floor, CURVE_RADII, values, tuple(bound.delta for bound in bounds)))

@@ -1,8 +1,8 @@
 """Spectral norms of operators that are only known by what they do to a vector.
 
 Lanczos approaches a norm from below, so its value is an estimate, not a bound. `norm_bound` adds to it what
-is proved of a random start. Let H = AᴴA on C^m with largest eigenvalue λ, b uniform on the complex sphere, θ the
-largest Ritz value after k steps, T the Chebyshev polynomial of degree k − 1 and q = T((1+ε)/(1−ε)). The
+is proved of a random start. Let H = AᴴA on C^m with largest eigenvalue λ, b uniform on the complex sphere, θ
+the largest Ritz value after k steps, T the Chebyshev polynomial of degree k − 1 and q = T((1+ε)/(1−ε)). The
 Rayleigh quotient of T(2H/((1−ε)λ) − 1)·b is at most θ. If θ < (1−ε)λ, then with b₁ the part of b along the
 largest eigenvector
 
@@ -108,7 +108,7 @@ def _largest_ritz_value(apply: Map, adjoint: Map, m: int, steps: int) -> tuple[i
         diagonal.append(float(np.vdot(basis[k], image).real))
         vector = image
         for _ in range(2):  # orthogonal to all before: rounding would bring converged directions back
-            vector = vector - basis[: k + 1].T @ (basis[: k + 1].conj() @ vector)
+            vector = vector - basis[: k + 1].T @ np.conj(basis[: k + 1] @ np.conj(vector))
         length = float(np.linalg.norm(vector))
         if length <= 1e-13 * max(diagonal):
             break

@@ -2,8 +2,8 @@
 
 Notation: R retained, Z zero-injection, S slack nodes; K = R ∪ S are the nodes that are kept, in the
 order (R, S). Y_ZZ is factorised once (sparse); everything else is sparse solves with that factor, so
-a feeder of 10,000 nodes reduces in seconds. The dense reduced matrix is made only when asked for; what a large
-feeder needs of it comes as products, solves, or columns of which a few hundred exist at a time.
+a feeder of 10,000 nodes reduces in seconds. The dense reduced matrix is made only when asked for; what a
+large feeder needs of it comes as products, solves, or columns of which a few hundred exist at a time.
 """
 
 from __future__ import annotations
@@ -248,6 +248,7 @@ def _factorise(matrix: sp.csc_array) -> Any:
         return splu(sp.csc_matrix(matrix), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.1)
     except RuntimeError:
         raise FeederError(
-            "the network, or that of its zero-injection nodes, is singular, as with a loop of zero impedance or a part "
-            "without any path to ground; give every element an impedance and every winding a reference"
+            "the network, or that of its zero-injection nodes, is singular, as with a loop of zero impedance "
+            "or a part without any path to ground; give every element an impedance and every winding a "
+            "reference"
         ) from None

@@ -17,6 +17,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh, splu
 
 from dp_powerflow.errors import PowerFlowError
+from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.norms import norm_bound
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
@@ -43,6 +44,13 @@ class Elimination:
         self._y_zr = sp.csr_array(self.y[self.others, :][:, retained])
         self._y_rz = sp.csr_array(self.y[retained, :][:, self.others])
         self._factor = factorised(self.y[self.others, :][:, self.others]) if len(self.others) else None
+
+    @classmethod
+    def from_feeder(cls, feeder: Feeder) -> Elimination:
+        """Of a feeder, its retained nodes in the order of `feeder.retained`."""
+        energised = feeder.energised
+        y = sp.csr_array(feeder.y)[energised, :][:, energised]
+        return cls(sp.csc_array(y), np.searchsorted(energised, feeder.retained))
 
     @property
     def n(self) -> int:
