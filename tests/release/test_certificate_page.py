@@ -7,10 +7,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from manifest_releases import config, load_model, make_inputs
+from manifest_releases import config, load_model, make_inputs, twin_config
 
 from dp_powerflow.release.certificate_page import certificate_html
 from dp_powerflow.release.manifest import build_manifest
+from dp_powerflow.release.manifest_entries import ReleaseError
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 
@@ -48,6 +49,12 @@ def plain(tmp_path: Path) -> dict[str, object]:
 def demonstration(tmp_path: Path) -> dict[str, object]:
     model = load_model("paper", simulated=True, insecure_seed=True)
     return build_manifest(make_inputs(tmp_path / "seed", config("paper"), model, seed=5)[0], {})
+
+
+@pytest.fixture
+def twin(tmp_path: Path) -> dict[str, object]:
+    chosen = twin_config(twin={"publish": "network and loads"})
+    return build_manifest(make_inputs(tmp_path / "twin", chosen, load_model())[0], {})
 
 
 def test_the_page_asks_the_network_for_nothing(plain: dict[str, object]) -> None:
@@ -91,6 +98,47 @@ def test_the_page_says_what_the_manifest_says(plain: dict[str, object]) -> None:
     assert "ε ≤ 4" in text
     assert "not differential privacy" in text.lower()
     assert "dp-powerflow verify RELEASE" in text
+
+
+def test_the_card_of_a_twin_is_that_of_differential_privacy(
+    plain: dict[str, object], twin: dict[str, object]
+) -> None:
+    assert b'<div class="card evidence">' in certificate_html(plain)
+    content = certificate_html(twin)
+    assert b'<div class="card evidence">' not in content
+    assert content.count(b'<div class="kind">Differential privacy</div>') == 2
+    text = " ".join(Page(content).text.split())
+    assert "ε ≤ 1.94" in text
+    assert "x = 0.05" in text
+    assert "not differential privacy" not in text.lower()
+
+
+def test_the_page_of_a_twin_says_what_the_manifest_says(twin: dict[str, object]) -> None:
+    text = " ".join(Page(certificate_html(twin)).text.split())
+    manifest: dict = twin  # type: ignore[type-arg]
+    network = manifest["guarantee"]["network"]
+    for sentence in (
+        *manifest["not_claimed"],
+        *manifest["unprotected"],
+        *manifest["declared_public"]["network"],
+        *manifest["processing"]["after_noise"],
+        manifest["composition"]["statement"],
+        manifest["data"]["twin_tables"]["order"],
+        *(network[name] for name in ("neighbours", "change_in_words", "scope", "group_in_words")),
+        *(network[name] for name in ("accounting", "attestation", "twin")),
+    ):
+        assert sentence in text
+    assert "Capacity of a PV systemnone: declared public" in text
+    assert "kept: declared public" in text
+
+
+def test_a_manifest_that_lacks_what_the_page_shows_is_refused_in_one_sentence(
+    twin: dict[str, object],
+) -> None:
+    manifest: dict = twin  # type: ignore[type-arg]
+    manifest["data"]["twin_tables"] = "somewhere"
+    with pytest.raises(ReleaseError, match="lacks an entry"):
+        certificate_html(manifest)
 
 
 def test_hashes_and_the_commitment_do_not_enter_the_page(plain: dict[str, object]) -> None:

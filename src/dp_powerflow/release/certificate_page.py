@@ -10,10 +10,11 @@ import math
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template, UndefinedError
 
 from dp_powerflow.grid.parameters import Quantity
 from dp_powerflow.privacy.budget import PrivacyUnit
+from dp_powerflow.release.manifest_entries import ReleaseError
 from dp_powerflow.release.manifest_policy import TWIN_NETWORK
 from dp_powerflow.release.manifest_text import at_most, in_digits
 
@@ -33,26 +34,29 @@ def certificate_html(manifest: dict[str, Any]) -> bytes:
     """The page of a manifest; its file hashes, its digest and the commitment do not enter."""
     loads, network = manifest["guarantee"]["loads"], manifest["guarantee"]["network"]
     twin = network["mode"] == TWIN_NETWORK
-    page = _template().render(
-        release=manifest["release"],
-        loads=loads,
-        network=network,
-        twin=twin,
-        spreads=[(words, network["spread"][name]) for name, words in FIGURES.items()] if twin else [],
-        network_odds=_odds(network["epsilon"]),
-        composition=manifest["composition"],
-        queries=_queries(manifest),
-        declared=manifest["declared_public"],
-        processing=manifest["processing"],
-        random=manifest["random_source"],
-        unprotected=manifest["unprotected"],
-        not_claimed=manifest["not_claimed"],
-        data=manifest["data"],
-        software=manifest["software"],
-        odds=_odds(loads["epsilon"]),
-        per_day=loads["unit"] == PrivacyUnit.LOAD_POINT_DAY,
-    )
-    return page.encode()
+    shown = {
+        "release": manifest["release"],
+        "loads": loads,
+        "network": network,
+        "twin": twin,
+        "spreads": [(words, network["spread"][name]) for name, words in FIGURES.items()] if twin else [],
+        "network_odds": _odds(network["epsilon"]),
+        "composition": manifest["composition"],
+        "queries": _queries(manifest),
+        "declared": manifest["declared_public"],
+        "processing": manifest["processing"],
+        "random": manifest["random_source"],
+        "unprotected": manifest["unprotected"],
+        "not_claimed": manifest["not_claimed"],
+        "data": manifest["data"],
+        "software": manifest["software"],
+        "odds": _odds(loads["epsilon"]),
+        "per_day": loads["unit"] == PrivacyUnit.LOAD_POINT_DAY,
+    }
+    try:
+        return _template().render(shown).encode()
+    except UndefinedError as error:
+        raise ReleaseError("the manifest lacks an entry that the certificate shows") from error
 
 
 @cache

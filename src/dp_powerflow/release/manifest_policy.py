@@ -6,8 +6,10 @@ supports; that of a twin is a guarantee, and follows from its constants alone.
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from decimal import ROUND_DOWN, Context
+from functools import cached_property
 from typing import Any
 
 from dp_powerflow.config import Config
@@ -53,6 +55,15 @@ class TruePolicy:
 
 
 @dataclass(frozen=True)
+class Group:
+    """What a twin promises if several elements change together; no ε where none can be stated."""
+
+    elements: int
+    mu: float
+    epsilon: float | None
+
+
+@dataclass(frozen=True)
 class TwinPolicy:
     """The policy of a release on a twin.
 
@@ -87,10 +98,20 @@ class TwinPolicy:
         """Whom the twin hides the difference of, in words."""
         return neighbours_in_words(self.spread, self.change)
 
-    @property
+    @cached_property
     def guarantee(self) -> TwinGuarantee:
         """The guarantee for one element, recomputed from the constants."""
         return twin_guarantee(self.spread, self.change, self.delta)
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """The guarantee for several elements changed together."""
+        found = []
+        for elements in GROUPS:
+            mu = self.guarantee.mu * math.sqrt(elements)
+            epsilon = gdp_epsilon(mu, self.delta) if mu <= _LARGEST_STATED_MU else None
+            found.append(Group(elements, mu, epsilon))
+        return tuple(found)
 
     @property
     def public_quantities(self) -> tuple[Quantity, ...]:
@@ -110,10 +131,11 @@ class TwinPolicy:
             "epsilon": promised.epsilon,
             "delta": self.delta,
             "epsilon_granted": self.epsilon,
-            "largest_change_at_epsilon_granted": self._largest_change(),
-            "groups": [self._group(elements) for elements in GROUPS],
+            "largest_change_at_epsilon_granted": self._largest_change,
+            "groups": [asdict(group) for group in self.groups],
         }
 
+    @cached_property
     def _largest_change(self) -> float | None:
         """Largest x at ε*, rounded down; None if only codes are protected, which change in any way."""
         if not any(True for _ in self.spread.protected()):
@@ -121,11 +143,6 @@ class TwinPolicy:
         # A step function of the noise's grid: rounded, so that another scipy finds the same.
         found = largest_change(self.spread, self.epsilon, self.delta)
         return float(Context(prec=6, rounding=ROUND_DOWN).create_decimal(repr(found)))
-
-    def _group(self, elements: int) -> dict[str, Any]:
-        mu = max(twin_mu * elements**0.5 for twin_mu in self.guarantee.mu_of.values())
-        epsilon = gdp_epsilon(mu, self.delta) if mu <= _LARGEST_STATED_MU else None
-        return {"elements": elements, "mu": mu, "epsilon": epsilon}
 
 
 NetworkPolicy = TruePolicy | TwinPolicy

@@ -25,10 +25,6 @@ COMPOSITION = (
     "What this and all earlier releases from the same customers, and from the same network, add up to, as of "
     "this release, by the data owner's ledger. The data owner attests it; later releases add to it."
 )
-DRAWN_AT_RANDOM = (
-    "Days of active and reactive load are drawn independently for every released node from the load "
-    "model, untruncated; reactive load has randomness of its own."
-)
 SHRUNK = (
     "The noisy answers are shrunk towards a public prior, made positive definite and given the declared "
     "floor of variance, which is taken out of the log mean so that the mean load does not move."

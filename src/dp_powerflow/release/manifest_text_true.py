@@ -91,7 +91,8 @@ def attestation(policy: TruePolicy) -> str:
 def _after_noise(policy: TruePolicy) -> list[str]:
     """What happens after the noise; none of it touches the meter data again."""
     drawn = (
-        text.DRAWN_AT_RANDOM
+        "Days of active and reactive load are drawn independently for every released node from the load "
+        "model, untruncated; reactive load has randomness of its own."
         if policy.full_support
         else "Days of active load are drawn independently for every released node from the load model, "
         "truncated to the declared bounds; reactive load follows from the declared power factor."

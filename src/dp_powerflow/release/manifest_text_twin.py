@@ -91,26 +91,28 @@ def change_in_words(policy: TwinPolicy) -> str:
     """x, and what it means of one element; the true network is not looked at."""
     if not any(True for _ in policy.spread.protected()):
         return "The conductor code of one line is protected, whatever it is changed to; no other figure is."
-    percent = in_digits(round(100.0 * policy.change, 10))
+    up, down = (in_digits(round(100.0 * share, 2)) for share in _both_ways(policy.change))
     return (
-        "Two networks in which the protected figures of one element differ by factors up to "
-        f"{in_digits(1.0 + policy.change)}, that is by up to {percent} % upwards, are told apart no better "
-        "than this, over any number of days, nodes and releases made on this twin."
+        "Compared are networks in which the protected figures of one element differ by factors up to "
+        f"{in_digits(1.0 + policy.change)} (about {up} % upwards, {down} % downwards), all else equal."
     )
+
+
+def _both_ways(change: float) -> tuple[float, float]:
+    return change, change / (1.0 + change)
 
 
 def group_in_words(policy: TwinPolicy) -> str:
     """Several elements at once."""
     stated = [
-        f"epsilon at most {at_most(group['epsilon'])} for {group['elements']}"
-        for group in policy.figures()["groups"]
-        if group["epsilon"] is not None
+        f"at most {at_most(group.epsilon)} for {group.elements}"
+        for group in policy.groups
+        if group.epsilon is not None
     ]
-    figures = f": {', '.join(stated)} of them" if stated else ""
+    figures = f", epsilon is then {' and '.join(stated)} elements" if stated else ""
     return (
         "The guarantee is for one element. If k elements change together mu grows to mu times the square "
-        f"root of k{figures}, at the same delta. A factor of (1 + x)^m of one element costs at most m "
-        "times mu."
+        f"root of k{figures}. A factor of (1 + x)^m of one element costs at most m times mu."
     )
 
 
@@ -173,7 +175,7 @@ def _after_noise(policy: TwinPolicy) -> list[str]:
         f"spread; nothing else of the figure enters.{codes} The same twin serves every release under its id.",
         "AC power flow is solved on the twin, not on the true network, with regulator taps fixed to declared "
         "positions; a snapshot without a solution aborts the release.",
-        "All nodes are released."
+        "All energised nodes but those of the source are released."
         if policy.all_nodes
         else "Only nodes with a random load of their own are released.",
         _published(policy),
@@ -198,7 +200,7 @@ def _published(policy: TwinPolicy) -> str:
 
 def _unprotected(facts: Facts, policy: TwinPolicy) -> list[str]:
     nodes = (
-        f"That the feeder has {facts.layout.nodes} nodes."
+        f"That the feeder has {facts.layout.nodes} energised nodes beside its source, all of them released."
         if policy.all_nodes
         else f"That {facts.layout.nodes} nodes of the feeder carry a load of their own and are released."
     )

@@ -93,6 +93,7 @@ def _facts(opened: Opened) -> Facts | None:
         return None
     try:
         facts = facts_from_manifest(opened.manifest, opened.model, opened.layout)
+        network_words(facts)  # raises if its constants promise nothing that can be stated
         return facts if facts.loads.promise and facts.network.promise else None
     except MALFORMED:
         return None

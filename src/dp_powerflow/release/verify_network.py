@@ -67,8 +67,8 @@ def _check_tables(opened: Opened, facts: Facts | None) -> Iterator[Check]:
         return
     scenarios = twin_scenarios(facts, facts.policy)
     good = (
-        f"The twin's tables hold {scenarios:,} scenarios that obey power flow on the network beside them"
-        f"{', with the voltages of the corpus' if facts.policy.table_days else ''}."
+        f"The twin's tables hold {scenarios:,} scenario{'s' * (scenarios > 1)} of power flow on their own "
+        f"network{', with the voltages of the corpus' if facts.policy.table_days else ''}."
     )
     try:
         yield check(name, _table_problems(opened, facts.policy, scenarios), good)
