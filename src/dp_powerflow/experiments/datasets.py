@@ -24,7 +24,7 @@ DATASETS = ("oedi", "simbench", "simulated")
 Progress = Callable[[int, int], None]
 
 
-def _silent(done: int, total: int) -> None:
+def silent(done: int, total: int) -> None:
     """No progress is shown."""
 
 
@@ -49,7 +49,7 @@ class ExperimentOptions:
     quick: bool = False
     calibration_days: int = 1000
     seed: int = 0
-    progress: Progress = _silent
+    progress: Progress = silent
 
     def __post_init__(self) -> None:
         if self.data is not None and self.data not in DATASETS:

@@ -150,11 +150,15 @@ class Lab:
         """What a fit promises the customers."""
         return Guarantee(epsilon_load, DELTA_LOAD, "any number of days", ONE_CUSTOMER_DAY, True, "zCDP")
 
+    def fit_name(self, epsilon_load: float, run: int) -> str:
+        """Of the fit's file."""
+        return f"fit-{epsilon_load:g}-{run}"
+
     def law(self, epsilon_load: float, run: int) -> NodeLaw:
         """The law fitted at ε_load in one run, untruncated, with the nodes' own power factors."""
         key = (epsilon_load, run)
         if key not in self._fits:
-            name = f"fit-{epsilon_load:g}-{run}"
+            name = self.fit_name(epsilon_load, run)
             stored = self.store.get(name)
             if stored is None:
                 stored = self._fit(epsilon_load, run)
