@@ -67,7 +67,7 @@ def charge_loads(config: Config, state: PrivateState, feeder: Feeder, history: L
     continues = config.release.continues_network
     asked = plan.network
     preview = ledger.preview(dataset, asked.cap, asked.cost, continues=continues, release_id=asked.paid_by)
-    _refuse_another_request(config, state, ledger, plan)
+    refuse_another_request(config.release.id, plan.request_sha256, state, ledger)
     _refuse_another_twin(ledger, plan, dataset)
     if not preview.affordable:
         left = preview.before.available
@@ -94,19 +94,19 @@ def _needed(plan: Plan) -> float:
     return plan.network.cap.statement(plan.network.cost.amounts()).epsilon
 
 
-def _refuse_another_request(config: Config, state: PrivateState, ledger: Ledger, plan: Plan) -> None:
+def refuse_another_request(release_id: str, request_sha256: str, state: PrivateState, ledger: Ledger) -> None:
     """One release id, one request: draws, model and evidence kept under the id belong to it alone."""
-    begun = state.read_internal(config.release.id, REQUEST_FILE)
+    begun = state.read_internal(release_id, REQUEST_FILE)
     charged = {
         spend.request_sha256
         for spend in ledger.spends()
         # The charge of a twin is recorded under the twin's id, which may be that of a release.
-        if spend.release_id == config.release.id and spend.cost.kind is not AccountKind.NETWORK_GDP
+        if spend.release_id == release_id and spend.cost.kind is not AccountKind.NETWORK_GDP
     }
     known = charged | ({begun.decode()} if begun is not None else set())
-    if known - {plan.request_sha256}:
+    if known - {request_sha256}:
         raise PrivacyError(
-            f"release '{config.release.id}' was already charged for another request or other data; choose a "
+            f"release '{release_id}' was already charged for another request or other data; choose a "
             "new release id, or restore the configuration and the files to resume that one"
         )
 

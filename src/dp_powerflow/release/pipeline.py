@@ -83,21 +83,34 @@ def run_release(
     workers: int | None = None,
     say: Report = lambda _: None,
     progress: Progress | None = None,
+    history: LoadHistory | None = None,
 ) -> ReleaseResult:
-    """Make the release, or finish one that was interrupted."""
+    """Make the release, or finish one that was interrupted.
+
+    Parameters
+    ----------
+    history : PRIVATE. The meter data of the config, if somebody has read them already.
+    """
     state = PrivateState.open(config.release.state, insecure_seed=config.release.insecure_seed)
     with only_process(state.internal_directory(config.release.id)):
-        return _run(config, state, workers, say, progress)
+        return _run(config, state, workers, say, progress, history)
 
 
 def _run(
-    config: Config, state: PrivateState, workers: int | None, say: Report, progress: Progress | None
+    config: Config,
+    state: PrivateState,
+    workers: int | None,
+    say: Report,
+    progress: Progress | None,
+    history: LoadHistory | None,
 ) -> ReleaseResult:
     feeder = feeder_of(config)
-    say("reading the meter data")
-    history = history_of(config, feeder)
+    if history is None:
+        say("reading the meter data")
+        history = history_of(config, feeder)
     check_before_spending(config, feeder, history)
-    layout = layout_of(config.release.days, history.n_steps, len(released_nodes(config, feeder)))
+    released, loaded = len(released_nodes(config, feeder)), len(loaded_nodes(feeder)[0])
+    layout = layout_of(config.release.days, history.n_steps, released, loaded)
     writer = CorpusWriter(config.release.output, layout, config.release.id)
     if not writer.finished:
         writer.prepare()  # what is bound to fail later fails before anything is spent
@@ -162,7 +175,9 @@ def fitted_model(
     config: Config, state: PrivateState, history: LoadHistory, plan: Plan, key: StreamKey
 ) -> LoadModel:
     """The load model of the release: the one already fitted, or a fresh fit kept for the next attempt."""
-    stored = state.read_internal(config.model.reuse or config.release.id, MODEL_FILE)
+    stored = state.read_internal(config.release.id, MODEL_FILE)
+    if stored is None and config.model.reuse is not None:
+        stored = state.read_internal(config.model.reuse, MODEL_FILE)
     if stored is not None:
         return LoadModel.from_json(stored.decode())
     if config.model.reuse is not None:

@@ -92,7 +92,8 @@ def plan_release(config: Config, history: LoadHistory, inputs: str) -> Plan:
     ----------
     inputs : keyed hash of everything private or in other files that decides the outcome (`input_chunks`).
     """
-    queries, notes = _planned_queries(config, history)
+    reused = config.model.reuse is not None  # a model that is paid for: nothing is asked of the customers
+    queries, notes = ((), ()) if reused else _planned_queries(config, history)
     rho = total_rho(queries)
     request = _request(config, inputs)
     loads_cap = LoadsCap(
