@@ -10,7 +10,7 @@ import datetime as dt
 import difflib
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -199,7 +199,7 @@ def parse_config(raw: dict[str, Any], base: Path = Path()) -> Config:
     try:
         config = Config.model_validate(raw)
     except ValidationError as error:
-        raise ConfigError(_sentence(error, raw)) from None
+        raise ConfigError(sentence_of(error)) from None
     return _with_absolute_paths(config, base)
 
 
@@ -223,15 +223,15 @@ def _with_absolute_paths(config: Config, base: Path) -> Config:
     return config.model_copy(update={"feeder": feeder, "loads": loads, "pv": pv, "release": release})
 
 
-def _sentence(error: ValidationError, raw: dict[str, Any]) -> str:
-    """The first problem, as one sentence that says what to do."""
+def sentence_of(error: ValidationError, model: type[BaseModel] = Config) -> str:
+    """The first problem of a config of the given kind, as one sentence that says what to do."""
     found = error.errors()
     # A misspelt key also shows as a missing one; the spelling is what to say.
     first = next((item for item in found if item["type"] == "extra_forbidden"), found[0])
     where = [str(part) for part in first["loc"]]
     name = ".".join(where)
     if first["type"] == "extra_forbidden":
-        known = _known_keys(where[:-1])
+        known = _known_keys(where[:-1], model)
         near = difflib.get_close_matches(where[-1], known, n=1, cutoff=0.0)
         return (
             f"the config has an unknown key '{name}'; did you mean '{near[0]}'?"
@@ -244,12 +244,13 @@ def _sentence(error: ValidationError, raw: dict[str, Any]) -> str:
     return f"the config's '{name}' is not usable: {detail}" if name else f"the config is not usable: {detail}"
 
 
-def _known_keys(path: list[str]) -> list[str]:
-    model: type[BaseModel] = Config
+def _known_keys(path: list[str], model: type[BaseModel]) -> list[str]:
     for part in path:
         field = model.model_fields.get(part)
         annotation = None if field is None else field.annotation
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+        choices = get_args(annotation) or (annotation,)  # a section may be left out: X | None
+        sections = [item for item in choices if isinstance(item, type) and issubclass(item, BaseModel)]
+        if not sections:
             return []
-        model = annotation
+        model = sections[0]
     return list(model.model_fields)

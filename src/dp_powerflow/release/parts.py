@@ -61,9 +61,9 @@ class PartJob:
         return "PartJob(PRIVATE)"
 
 
-def layout_of(days: int, steps: int, nodes: int) -> CorpusLayout:
-    """One part per block of the sampler."""
-    return CorpusLayout(days=days, steps=steps, nodes=nodes, days_per_part=days_per_block(nodes))
+def layout_of(days: int, steps: int, nodes: int, loaded: int) -> CorpusLayout:
+    """One part per block of the sampler, which draws for the loaded nodes; all released nodes are in it."""
+    return CorpusLayout(days=days, steps=steps, nodes=nodes, days_per_part=days_per_block(loaded))
 
 
 def make_part(job: PartJob, solver: BatchSolver, part: int) -> float:
