@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -152,9 +153,9 @@ def test_a_run_is_not_trained_twice_and_a_changed_one_is(
     trained: list[tuple[str, int]] = []
     real = recovery_runs.execute
 
-    def counted(run: Run, shared: Shared) -> Curves:
-        trained.append((run.method, run.seed))
-        return real(run, shared)
+    def counted(runs: Sequence[Run], shared: Shared) -> list[Curves]:
+        trained.extend((run.method, run.seed) for run in runs)
+        return real(runs, shared)
 
     monkeypatch.setattr(recovery_runs, "execute", counted)
     told: list[tuple[int, int]] = []
@@ -197,7 +198,7 @@ def test_processes_find_what_one_process_finds(tmp_path: Path) -> None:
         return Samples(generator.normal(1.0, 0.01, (count, 48)), hide_blocks(count, generator))
 
     shared = Shared(samples(20), samples(20))
-    runs = [Run("adam", seed, samples(64), SHORT) for seed in range(2)]
+    runs = [Run(f"adam {seed}", seed, samples(64), SHORT) for seed in range(2)]
     alone = run_all(runs, shared, tmp_path / "alone", workers=1, progress=quiet)
     together = run_all(runs, shared, tmp_path / "together", workers=2, progress=quiet)
     for one, other in zip(alone, together, strict=True):

@@ -15,11 +15,15 @@ from dp_powerflow.errors import MissingExtraError, PrivacyError
 from dp_powerflow.experiments.dp_sgd import Privacy, PrivateSteps, draw_batch, train_dp_sgd
 from dp_powerflow.experiments.mlp import (
     SCALE,
+    Curves,
     Schedule,
+    best_and_last,
     make_mlp,
     mse,
     one_thread,
     sample_losses,
+    stack,
+    stacked,
     to_tensors,
     train_adam,
 )
@@ -60,6 +64,46 @@ def change(model: Any, privacy: Privacy, samples: Samples) -> Any:
     return weights(model) - before
 
 
+def adam(train: Samples, evaluation: Samples, test: Samples, schedule: Schedule) -> list[Curves]:
+    return train_adam([train], evaluation, test, schedule, [0])
+
+
+def test_networks_in_one_tensor_answer_as_each_does() -> None:
+    models, inputs = [mlp(seed) for seed in range(3)], to_tensors(made(20)).inputs
+    answers = stacked(stack(models), inputs)
+    for model, answer in zip(models, answers, strict=True):
+        torch.testing.assert_close(model(inputs), answer, rtol=1e-5, atol=1e-6)
+
+
+def test_runs_trained_together_are_trained_as_if_alone() -> None:
+    schedule = Schedule(epochs=4, patience=4, batch=64, learning_rate=3e-3)
+    trains, evaluation, test = [made(200, seed) for seed in (5, 6, 7)], made(100, 2), made(100, 3)
+    together = train_adam(trains, evaluation, test, schedule, [10, 11, 12])
+    for train, seed, curves in zip(trains, (10, 11, 12), together, strict=True):
+        (alone,) = train_adam([train], evaluation, test, schedule, [seed])
+        np.testing.assert_allclose(curves.test, alone.test, rtol=1e-3)
+        np.testing.assert_allclose(curves.train, alone.train, rtol=1e-3)
+
+
+def test_adam_of_all_runs_is_torchs_adam_of_one() -> None:
+    schedule = Schedule(epochs=2, patience=2, batch=200, learning_rate=3e-3)  # whole batches: no shuffling
+    train, test = made(200, 1), made(100, 2)
+    (curves,) = train_adam([train], test, test, schedule, [4])
+    model, data = mlp(4), to_tensors(train)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for epoch in range(2):
+        optimizer.zero_grad()
+        sample_losses(model, data).mean().backward()
+        optimizer.step()
+        assert curves.test[epoch] == pytest.approx(mse(model, to_tensors(test)), rel=1e-4)
+
+
+def test_best_epoch_and_end_follow_the_patience() -> None:
+    assert best_and_last(np.array([3.0, 2.0, 2.5, 2.4, 1.0]), 3) == (4, 4)
+    assert best_and_last(np.array([3.0, 2.0, 2.5, 2.4, 1.0]), 2) == (1, 3)
+    assert best_and_last(np.array([3.0, np.nan, np.nan, np.nan]), 2) == (0, 2)
+
+
 def test_network_has_three_layers_of_the_papers_size() -> None:
     shapes = [tuple(parameter.shape) for parameter in mlp().parameters()]
     assert shapes == [(32, 96), (32,), (32, 32), (32,), (48, 32), (48,)]
@@ -82,11 +126,11 @@ def test_loss_is_the_mean_squared_error_of_hidden_entries_in_per_unit() -> None:
 def test_adam_learns_to_continue_straight_lines() -> None:
     schedule = Schedule(epochs=60, patience=60, batch=64, learning_rate=3e-3)
     sets = made(1000, 1), made(300, 2), made(300, 3)
-    curves = train_adam(*sets, schedule, seed=0)
+    (curves,) = adam(*sets, schedule)
     spread = float(np.var(sets[2].values))
     assert curves.test[curves.best] < 0.05 * spread
     assert curves.evaluation[curves.best] == curves.evaluation.min()
-    again = train_adam(*sets, schedule, seed=0)
+    (again,) = adam(*sets, schedule)
     np.testing.assert_array_equal(curves.test, again.test)
 
 
@@ -95,7 +139,7 @@ def test_training_stops_by_the_evaluation_set_and_keeps_the_best_epoch() -> None
     evaluation = replace(made(200, 2), values=np.full((200, 48), 1.0))
     train = replace(made(200, 1), values=np.full((200, 48), 1.2))
     schedule = Schedule(epochs=80, patience=5, batch=64, learning_rate=1e-2)
-    curves = train_adam(train, evaluation, evaluation, schedule, seed=0)
+    (curves,) = adam(train, evaluation, evaluation, schedule)
     assert curves.stopped == curves.best + 5 < 79
     assert len(curves.test) == 80
     assert (curves.test[curves.stopped + 1 :] == curves.test[curves.best]).all()
@@ -181,4 +225,4 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
 
     monkeypatch.setattr(extras.importlib, "import_module", missing)
     with pytest.raises(MissingExtraError, match=r"pip install 'dp-powerflow\[ml\]'"):
-        train_adam(made(10), made(10), made(10), ONE_STEP, seed=0)
+        adam(made(10), made(10), made(10), ONE_STEP)

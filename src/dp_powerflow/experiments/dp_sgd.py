@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from dp_powerflow.corpus.extras import require
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.experiments.mlp import (
@@ -16,6 +18,7 @@ from dp_powerflow.experiments.mlp import (
     Tensors,
     follow,
     make_mlp,
+    mse,
     one_thread,
     sample_losses,
     to_tensors,
@@ -94,7 +97,8 @@ def train_dp_sgd(
             for _ in range(steps_per_epoch(len(data), schedule.batch)):
                 steps.step(data.take(draw_batch(len(data), schedule.batch, privacy.poisson, generator)))
 
-        return follow(model, epoch, (data, to_tensors(evaluation), to_tensors(test)), schedule)
+        sets = (data, to_tensors(evaluation), to_tensors(test))
+        return follow(epoch, lambda: np.array([[mse(model, part) for part in sets]]), schedule)[0]
 
 
 def steps_per_epoch(samples: int, batch: int) -> int:

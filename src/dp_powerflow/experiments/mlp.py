@@ -8,8 +8,7 @@ from private data. Losses are reported in p.u.².
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +22,7 @@ from dp_powerflow.units import FloatArray
 CENTRE, SCALE = 1.0, 0.05
 """Public: nominal voltage, and the width of the usual band."""
 WIDTH = 32
+_FIELDS = ("inputs", "values", "hidden")
 
 
 @dataclass(frozen=True)
@@ -112,9 +112,14 @@ def make_mlp(generator: Any) -> Any:
     return torch.nn.Sequential(layers[0], relu(), layers[1], relu(), layers[2])
 
 
+def losses_of(answers: Any, data: Tensors) -> Any:
+    """(…, sample) mean squared error of the hidden entries of every sample, in scaled units."""
+    return (((answers - data.values) * data.hidden) ** 2).sum(dim=-1) / HIDDEN
+
+
 def sample_losses(model: Any, data: Tensors) -> Any:
     """(sample,) mean squared error of the hidden entries of every sample, in scaled units."""
-    return (((model(data.inputs) - data.values) * data.hidden) ** 2).sum(dim=1) / HIDDEN
+    return losses_of(model(data.inputs), data)
 
 
 def mse(model: Any, data: Tensors) -> float:
@@ -124,39 +129,93 @@ def mse(model: Any, data: Tensors) -> float:
         return float(sample_losses(model, data).mean()) * SCALE**2
 
 
-def train_adam(train: Samples, evaluation: Samples, test: Samples, schedule: Schedule, seed: int) -> Curves:
-    """Adam on shuffled batches."""
+def train_adam(
+    trains: Sequence[Samples], evaluation: Samples, test: Samples, schedule: Schedule, seeds: Sequence[int]
+) -> list[Curves]:
+    """Adam on shuffled batches, for several runs of one method at once.
+
+    The runs' weights lie in one tensor per layer (run, input, output), so that a step of all costs little
+    more than a step of one. Adam works entry by entry and the runs share no entry, so each is trained as if
+    alone; every run has its own generator. All runs must have the same number of samples.
+    """
     torch = require("torch", "ml")
-    generator = torch.Generator().manual_seed(seed)
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     with one_thread():
-        model, data = make_mlp(generator), to_tensors(train)
-        adam = torch.optim.Adam(model.parameters(), lr=schedule.learning_rate)
+        weights = stack([make_mlp(generator) for generator in generators])
+        parts = [to_tensors(train) for train in trains]
+        data = Tensors(*(torch.stack([getattr(part, name) for part in parts]) for name in _FIELDS))
+        shared = [to_tensors(samples) for samples in (evaluation, test)]
+        adam = torch.optim.Adam(weights, lr=schedule.learning_rate)
+        rows = torch.arange(len(parts))[:, None]
 
         def epoch() -> None:
-            for index in torch.randperm(len(data), generator=generator).split(schedule.batch):
+            orders = [torch.randperm(len(parts[0]), generator=generator) for generator in generators]
+            for index in torch.stack(orders).split(schedule.batch, dim=1):
                 adam.zero_grad()
-                sample_losses(model, data.take(index)).mean().backward()
+                batch = data.take((rows, index))
+                losses_of(stacked(weights, batch.inputs), batch).mean(dim=1).sum().backward()
                 adam.step()
 
-        return follow(model, epoch, (data, to_tensors(evaluation), to_tensors(test)), schedule)
+        def errors() -> FloatArray:
+            with torch.no_grad():
+                found = [losses_of(stacked(weights, part.inputs), part) for part in (data, *shared)]
+            return np.stack([losses.mean(dim=1).double().numpy() for losses in found], axis=1) * SCALE**2
+
+        return follow(epoch, errors, schedule)
 
 
-def follow(
-    model: Any, epoch: Callable[[], None], sets: tuple[Tensors, Tensors, Tensors], schedule: Schedule
-) -> Curves:
-    """Train by epochs until the evaluation has not become better for `patience` epochs; keep the best."""
-    rows: list[tuple[float, ...]] = []
-    best, kept = 0, copy.deepcopy(model.state_dict())
-    for number in range(schedule.epochs):
+def stack(models: Sequence[Any]) -> list[Any]:
+    """Weights (run, input, output) and biases (run, 1, output) of the layers of equal networks, in turn."""
+    torch = require("torch", "ml")
+    layers = zip(*([layer for layer in model if hasattr(layer, "weight")] for model in models), strict=True)
+    tensors = []
+    for same in layers:
+        tensors.append(torch.stack([layer.weight.detach().T for layer in same]))
+        tensors.append(torch.stack([layer.bias.detach()[None] for layer in same]))
+    return [tensor.contiguous().requires_grad_() for tensor in tensors]
+
+
+def stacked(tensors: Sequence[Any], inputs: Any) -> Any:
+    """Answers (run, sample, 48) of all networks; inputs: (run, sample, 96), or (sample, 96) for all alike."""
+    *hidden, last = zip(tensors[::2], tensors[1::2], strict=True)
+    values = inputs
+    for weight, bias in hidden:
+        values = (values @ weight + bias).relu()
+    return values @ last[0] + last[1]
+
+
+def follow(epoch: Callable[[], None], errors: Callable[[], FloatArray], schedule: Schedule) -> list[Curves]:
+    """Train by epochs until the evaluation of no run has become better for `patience` epochs.
+
+    Parameters
+    ----------
+    errors : mean squared errors (run, set) [p.u.²] of the training, evaluation and test set.
+    """
+    rows: list[FloatArray] = []
+    for _ in range(schedule.epochs):
         epoch()
-        rows.append(tuple(mse(model, data) for data in sets))
-        # A run that diverges has NaN errors: they are never better, so it ends by patience and stays visible.
-        if number == 0 or rows[number][1] < rows[best][1]:
-            best, kept = number, copy.deepcopy(model.state_dict())
-        if number - best >= schedule.patience:
+        rows.append(errors())
+        ends = [best_and_last(run, schedule.patience) for run in np.array(rows)[:, :, 1].T]
+        if all(last - best >= schedule.patience for best, last in ends):
             break
-    stopped = len(rows) - 1
-    model.load_state_dict(kept)
-    rows += [rows[best]] * (schedule.epochs - len(rows))
-    curves = np.array(rows)
-    return Curves(curves[:, 0], curves[:, 1], curves[:, 2], best, stopped)
+    return [_curves(run, schedule) for run in np.array(rows).transpose(1, 0, 2)]
+
+
+def best_and_last(evaluation: FloatArray, patience: int) -> tuple[int, int]:
+    """Best epoch of a run, and the last before it stops or of all; counted from 0."""
+    best = last = 0
+    for last, value in enumerate(evaluation):
+        # A run that diverges has NaN errors: they are never better, so it ends by patience and stays visible.
+        if value < evaluation[best]:
+            best = last
+        if last - best >= patience:
+            break
+    return best, last
+
+
+def _curves(errors: FloatArray, schedule: Schedule) -> Curves:
+    """Curves of a run with errors (epoch, set): cut where it stops, held at its best from there on."""
+    best, last = best_and_last(errors[:, 1], schedule.patience)
+    held = np.repeat(errors[best][None], schedule.epochs - last - 1, axis=0)
+    train, evaluation, test = np.concatenate([errors[: last + 1], held]).T
+    return Curves(train, evaluation, test, best, last)

@@ -56,11 +56,20 @@ class Shared:
     test: Samples
 
 
-def execute(run: Run, shared: Shared) -> Curves:
-    """Train."""
-    if run.privacy is None:
-        return train_adam(run.train, shared.evaluation, shared.test, run.schedule, run.seed)
-    return train_dp_sgd(run.train, shared.evaluation, shared.test, run.schedule, run.privacy, run.seed)
+TOGETHER = 20
+"""Runs of Adam that are trained at once: 20 cost six times as much as one."""
+
+
+def execute(runs: Sequence[Run], shared: Shared) -> list[Curves]:
+    """Train runs of one method together, or a single one of DP-SGD."""
+    first = runs[0]
+    if first.privacy is None:
+        trains, seeds = [run.train for run in runs], [run.seed for run in runs]
+        return train_adam(trains, shared.evaluation, shared.test, first.schedule, seeds)
+    return [
+        train_dp_sgd(run.train, shared.evaluation, shared.test, run.schedule, first.privacy, run.seed)
+        for run in runs
+    ]
 
 
 def run_all(
@@ -82,27 +91,46 @@ def run_all(
     done = len(runs) - len(missing)
     progress(done, len(runs))
 
-    def keep(index: int, curves: Curves) -> None:
+    def keep(job: Sequence[int], curves: Sequence[Curves]) -> None:
         nonlocal done
-        _write(_path(folder, runs[index]), marks[index], curves)
-        found[index] = curves
-        done += 1
+        for index, found_now in zip(job, curves, strict=True):
+            _write(_path(folder, runs[index]), marks[index], found_now)
+            found[index] = found_now
+        done += len(job)
         progress(done, len(runs))
 
-    if workers == 1 or len(missing) < 2:
-        for index in missing:
-            keep(index, execute(runs[index], shared))
+    jobs = _jobs(runs, missing)
+    if workers == 1 or len(jobs) < 2:
+        for job in jobs:
+            keep(job, execute([runs[index] for index in job], shared))
     else:
-        _in_processes([(index, runs[index]) for index in missing], shared, workers, keep)
+        _in_processes(jobs, runs, shared, workers, keep)
     return [curves for curves in found if curves is not None]
 
 
+def _jobs(runs: Sequence[Run], missing: Sequence[int]) -> list[list[int]]:
+    """Indices of runs to train together: neighbours of one method with Adam, others by themselves."""
+    jobs: list[list[int]] = []
+    for index in missing:
+        run, before = runs[index], runs[jobs[-1][0]] if jobs else None
+        alike = before is not None and (before.method, before.privacy) == (run.method, None)
+        if alike and run.privacy is None and len(jobs[-1]) < TOGETHER:
+            jobs[-1].append(index)
+        else:
+            jobs.append([index])
+    return jobs
+
+
 def _in_processes(
-    jobs: Sequence[tuple[int, Run]], shared: Shared, workers: int, keep: Callable[[int, Curves], None]
+    jobs: Sequence[Sequence[int]],
+    runs: Sequence[Run],
+    shared: Shared,
+    workers: int,
+    keep: Callable[[Sequence[int], Sequence[Curves]], None],
 ) -> None:
     pool = ProcessPoolExecutor(workers, get_context("spawn"))
     try:
-        futures = {pool.submit(execute, run, shared): index for index, run in jobs}
+        futures = {pool.submit(execute, [runs[index] for index in job], shared): job for job in jobs}
         for future in as_completed(futures):
             keep(futures[future], future.result())
     except BrokenProcessPool:

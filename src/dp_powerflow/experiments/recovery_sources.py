@@ -121,7 +121,7 @@ def claims_of(chosen: Mapping[str, Chosen]) -> dict[str, Any]:
 def _scale(options: ExperimentOptions, plan: Plan, epsilons: Sequence[float]) -> Scale:
     if options.quick:
         days = min(options.calibration_days, 60)
-        return Scale(plan.runs, 4, tuple(epsilons), (10.0,), (1.0,), (), days)
+        return Scale(plan.runs, 4, tuple(epsilons), (10.0,), (1.5,), (), days)
     return Scale(
         runs=plan.runs,
         days=14,
