@@ -145,6 +145,14 @@ def test_what_has_no_spread_is_declared_public(tmp_path: Path) -> None:
             assert public in text, (name, public)
 
 
+def test_figures_of_a_code_that_is_drawn_are_public_only_relative_to_it(tmp_path: Path) -> None:
+    kinds = dict(variants(tmp_path))
+    for name, relative in (("codes only", True), ("lengths only", False)):
+        declared = build_manifest(kinds[name], HASHES)["declared_public"]["network"]
+        sentence = next(words for words in declared if words.startswith("Resistances"))
+        assert ("relative to those of the line's conductor code" in sentence) == relative
+
+
 def test_a_true_network_declares_nothing_of_a_twin(tmp_path: Path) -> None:
     manifest = build_manifest(make_inputs(tmp_path, config(), load_model())[0], {})
     assert manifest["declared_public"]["network"] == []

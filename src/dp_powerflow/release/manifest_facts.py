@@ -1,4 +1,4 @@
-"""The public facts that a manifest is made of, and what must hold between them.
+"""The public facts that a manifest is made of.
 
 A manifest is a pure function of these facts and of the hashes of the files. `verify` reads the facts back
 from a release, makes the manifest again and compares: whatever it says beyond them is caught.

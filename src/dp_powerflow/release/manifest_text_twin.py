@@ -124,9 +124,9 @@ def scope(policy: TwinPolicy) -> str:
         WITH_LOADS: "the voltages, the published network and the loads",
     }.get(policy.published, "")
     return (
-        "All networks that differ in one element as said, whatever they are and whatever else a reader "
-        f"knows. It covers {covered} of this and of every other release made on twin '{policy.twin_id}', "
-        "and everything that anybody computes from them."
+        "The guarantee holds for every pair of networks that differ in one element as said, whatever else a "
+        f"reader knows. It covers {covered} of this and of every other release made on twin "
+        f"'{policy.twin_id}', and everything that anybody computes from them."
     )
 
 
@@ -156,8 +156,13 @@ def _declared(policy: TwinPolicy) -> list[str]:
         )
     else:
         known.append("The catalogue of conductor codes, and which lines have a code of it.")
-    known += [f"{_FIGURES[quantity]}: no spread." for quantity in policy.public_quantities]
-    return known
+    return known + [_without_spread(policy, quantity) for quantity in policy.public_quantities]
+
+
+def _without_spread(policy: TwinPolicy, quantity: Quantity) -> str:
+    of_code = policy.spread.code_epsilon is not None and quantity in (Quantity.RESISTANCE, Quantity.REACTANCE)
+    relative = ", relative to those of the line's conductor code" if of_code else ""
+    return f"{_FIGURES[quantity]}{relative}: no spread."
 
 
 def _after_noise(policy: TwinPolicy) -> list[str]:
