@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as pd
-import pyarrow.parquet as pq
 
 from dp_powerflow.corpus import frames
 from dp_powerflow.corpus.encode import NodeTable
-from dp_powerflow.corpus.errors import CorpusError, reading
+from dp_powerflow.corpus.errors import CorpusError
 from dp_powerflow.corpus.extras import require
 from dp_powerflow.corpus.files import file_hashes
 from dp_powerflow.corpus.phasors import Float32Array, Phasors
@@ -29,10 +28,14 @@ from dp_powerflow.corpus.schema import (
     part_schema,
     read_metadata,
 )
+from dp_powerflow.corpus.storage import Location, RemotePath, loading, location, open_parquet
 from dp_powerflow.units import ComplexArray, IntArray
 
 if TYPE_CHECKING:
     from dp_powerflow.corpus.torch_windows import TorchWindows
+
+MANIFEST_FILE = "manifest.json"
+"""Written last: at a URL it says that the release is complete."""
 
 Days = Sequence[int] | IntArray | None
 """Day numbers, None for all."""
@@ -60,22 +63,25 @@ class Corpus:
 
     Attributes
     ----------
-    path : directory of the release.
+    path : directory or URL of the release.
     layout : number of days, steps and nodes, and the split into files.
     nodes : ids of the nodes and what was declared public of them.
     release_id : name of the release.
     """
 
-    path: Path
+    path: Location
     layout: CorpusLayout
     nodes: NodeTable
     release_id: str
 
     def dataset(self) -> pd.Dataset:
         """The rows as they are stored: day, node, and lists vm_pu and va_deg of T values."""
-        files = [str(self.part_path(part)) for part in range(self.layout.n_parts)]
-        with reading(self.path / DATA):
-            return pd.dataset(files, format="parquet")
+        paths = [self.part_path(part) for part in range(self.layout.n_parts)]
+        with loading(self.path / DATA):
+            if isinstance(self.path, RemotePath):
+                names = [path.store()[1] for path in paths if isinstance(path, RemotePath)]
+                return pd.dataset(names, format="parquet", filesystem=self.path.store()[0])
+            return pd.dataset([str(path) for path in paths], format="parquet")
 
     def phasors(self, days: Days = None, nodes: Nodes = None) -> Phasors:
         """Magnitudes [p.u.] and angles [degrees], float32 (day, step, node), in the order asked for."""
@@ -137,10 +143,10 @@ class Corpus:
 
     def hashes(self) -> dict[str, str]:
         """SHA-256 of every file of the release, by relative path."""
-        with reading(self.path):
+        with loading(self.path):
             return file_hashes(self.path)
 
-    def part_path(self, part: int) -> Path:
+    def part_path(self, part: int) -> Location:
         """File of a part."""
         return self.path / DATA / part_name(part)
 
@@ -148,7 +154,7 @@ class Corpus:
         """One row group as it is stored: arrays (day, node, step)."""
         path, days = self.part_path(part), self.layout.groups_of(part)[group]
         shape = (len(days), self.layout.nodes, self.layout.steps)
-        with reading(path), pq.ParquetFile(path) as file:
+        with loading(path), open_parquet(path) as file:
             if not file.schema_arrow.equals(
                 part_schema(self.layout, self.release_id, part), check_metadata=True
             ):
@@ -192,24 +198,34 @@ class Corpus:
         return np.array(numbers, dtype=np.int64)
 
 
-def open_corpus(path: str | os.PathLike[str]) -> Corpus:
-    """Open the release in a directory.
+def open_corpus(path: str | os.PathLike[str] | RemotePath) -> Corpus:
+    """Open the release in a directory, or at a URL such as 's3://bucket/release'.
 
     Raises
     ------
-    CorpusError : the directory is not a release, or one of another version of the format.
+    CorpusError : there is no release, an unfinished one, or one of another version of the format.
     """
-    directory = Path(path)
-    if not directory.is_dir():
+    directory = location(path)
+    if isinstance(directory, RemotePath):
+        _refuse_unfinished(directory)
+    elif not directory.is_dir():
         raise CorpusError(f"{directory} is not a directory; give the directory of a release")
     layout, release_id, nodes = read_nodes(directory)
     return Corpus(directory, layout, nodes, release_id)
 
 
-def read_nodes(directory: Path) -> tuple[CorpusLayout, str, NodeTable]:
+def _refuse_unfinished(place: RemotePath) -> None:
+    """A store has no renaming, so that parts of a release are there before the whole is: see the manifest."""
+    with loading(place):
+        finished = (place / MANIFEST_FILE).exists()
+    if not finished:
+        raise CorpusError(f"{place} has no {MANIFEST_FILE}; give the URL of a finished release")
+
+
+def read_nodes(directory: Location) -> tuple[CorpusLayout, str, NodeTable]:
     """Layout, release id and node table from `nodes.parquet`."""
     path = directory / NODES_FILE
-    with reading(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
+    with loading(path), open_parquet(path, page_checksum_verification=True) as file:
         table = file.read(use_threads=False)
         layout, release_id = read_metadata(table.schema.metadata)
         public = [name for name in PUBLIC_COLUMNS if name in table.column_names]

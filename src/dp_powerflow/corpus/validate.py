@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dp_powerflow.corpus.errors import CorpusError
 from dp_powerflow.corpus.phasors import VM_PER_PU, Phasors, on_grid, vm_counts
 from dp_powerflow.corpus.reader import list_values, read_nodes, rows_in_order
 from dp_powerflow.corpus.schema import DATA, NODES_FILE, CorpusLayout, part_name, part_number, part_schema
+from dp_powerflow.corpus.storage import Location, RemotePath, loading, location, open_parquet
 
 RELEASE_FILES = frozenset(
     {"manifest.json", "certificate.html", "model.json", "croissant.json", "registry.yaml"}
@@ -47,12 +47,12 @@ class CorpusReport:
 
 
 def validate_corpus(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | RemotePath,
     *,
     other_files: Iterable[str] = RELEASE_FILES,
     vm_range_pu: tuple[float, float] | None = None,
 ) -> CorpusReport:
-    """Check every file, row and value of a corpus; memory does not depend on its size.
+    """Check every file, row and value of a corpus, local or at a URL; memory does not depend on its size.
 
     Parameters
     ----------
@@ -60,12 +60,12 @@ def validate_corpus(
         whether they are there is not checked.
     vm_range_pu : declared range of magnitudes [p.u.], None for the range of the grid.
     """
-    directory = Path(path)
+    directory = location(path)
     try:
         layout, release_id, _ = read_nodes(directory)
+        parts, problems = _listing(directory, layout, frozenset(other_files))
     except CorpusError as error:
         return CorpusReport((str(error),), None, None, 0, None)
-    parts, problems = _listing(directory, layout, frozenset(other_files))
     seen = _Seen()
     for part in parts:
         name = f"{DATA}/{part_name(part)}"
@@ -96,9 +96,35 @@ class _Seen:
 
 
 def _listing(
-    directory: Path, layout: CorpusLayout, other_files: frozenset[str]
+    directory: Location, layout: CorpusLayout, other_files: frozenset[str]
 ) -> tuple[list[int], list[str]]:
     """Parts that are there, and what is there that should not be or the other way round."""
+    if isinstance(directory, RemotePath):
+        parts, problems = _objects(directory, layout, other_files)
+    else:
+        parts, problems = _files(directory, layout, other_files)
+    if len(parts) < layout.n_parts:
+        problems.append(f"{layout.n_parts - len(parts)} of {layout.n_parts} parts are missing in {DATA}/.")
+    return parts, problems
+
+
+def _objects(
+    place: RemotePath, layout: CorpusLayout, other_files: frozenset[str]
+) -> tuple[list[int], list[str]]:
+    parts, problems = [], []
+    with loading(place):
+        names = place.below()
+    for name in names:
+        folder, _, file = name.rpartition("/")
+        part = part_number(file) if folder == DATA else None
+        if part is not None and part < layout.n_parts:
+            parts.append(part)
+        elif name not in other_files | {NODES_FILE}:
+            problems.append(f"{name} does not belong to the corpus.")
+    return parts, problems
+
+
+def _files(directory: Path, layout: CorpusLayout, other_files: frozenset[str]) -> tuple[list[int], list[str]]:
     parts, problems = [], []
     folders = {parent.as_posix() for name in other_files for parent in Path(name).parents} | {DATA}
     for path in sorted(directory.rglob("*")):
@@ -110,16 +136,14 @@ def _listing(
             parts.append(part)
         elif name not in (folders if path.is_dir() else other_files | {NODES_FILE}):
             problems.append(f"{name} does not belong to the corpus.")
-    if len(parts) < layout.n_parts:
-        problems.append(f"{layout.n_parts - len(parts)} of {layout.n_parts} parts are missing in {DATA}/.")
     return parts, problems
 
 
 def _check_part(
-    directory: Path, layout: CorpusLayout, release_id: str, part: int, seen: _Seen
+    directory: Location, layout: CorpusLayout, release_id: str, part: int, seen: _Seen
 ) -> Iterator[str]:
     groups = layout.groups_of(part)
-    with pq.ParquetFile(directory / DATA / part_name(part), page_checksum_verification=True) as file:
+    with open_parquet(directory / DATA / part_name(part), page_checksum_verification=True) as file:
         if not file.schema_arrow.equals(part_schema(layout, release_id, part), check_metadata=True):
             yield "columns, types or metadata are not those of this part of this corpus."
             return

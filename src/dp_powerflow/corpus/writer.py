@@ -2,7 +2,7 @@
 
 Everything goes to `<target>.partial-<release id>` beside the target, which other users cannot read. A killed
 run leaves finished parts there, and the next run with the same release id keeps them. `finish` gives the
-directory its name once everything is there.
+directory its name once everything is there. At a URL there is no renaming: see `corpus.remote`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dp_powerflow.corpus.encode import NodeTable, encode_nodes, encode_part
-from dp_powerflow.corpus.errors import CorpusError, writing
+from dp_powerflow.corpus.errors import CorpusError
 from dp_powerflow.corpus.files import (
     file_hashes,
     is_temporary,
@@ -25,6 +26,8 @@ from dp_powerflow.corpus.files import (
     sync_directory,
     write_whole,
 )
+from dp_powerflow.corpus.reader import MANIFEST_FILE
+from dp_powerflow.corpus.remote import RemoteStage
 from dp_powerflow.corpus.schema import (
     DATA,
     NODES_FILE,
@@ -35,6 +38,7 @@ from dp_powerflow.corpus.schema import (
     part_schema,
     read_metadata,
 )
+from dp_powerflow.corpus.storage import Location, RemotePath, location, open_parquet, storing
 from dp_powerflow.units import ComplexArray
 
 _BYTES_PER_PHASOR = 4
@@ -50,33 +54,53 @@ class CorpusWriter:
 
     Attributes
     ----------
-    target : the directory to be made; must not exist.
+    target : the directory to be made, or the URL; must not exist.
     layout : shape and split into parts.
     release_id : public name of the release; a run with another id never continues this one.
     """
 
-    target: Path
+    target: Location
     layout: CorpusLayout
     release_id: str
 
     def __post_init__(self) -> None:
         check_release_id(self.release_id)
-        # Workers may run in another directory.
-        object.__setattr__(self, "target", Path(os.path.abspath(self.target)))
+        object.__setattr__(self, "target", location(self.target))
+
+    @cached_property
+    def remote(self) -> RemoteStage | None:
+        """The release in the making at a URL, None for a directory."""
+        return RemoteStage(self.target, self.release_id) if isinstance(self.target, RemotePath) else None
 
     @property
     def partial(self) -> Path:
-        """Directory that is written until the corpus is finished."""
-        return self.target.with_name(f"{self.target.name}.partial-{self.release_id}")
+        """Directory that is written until the corpus is finished; a URL has none."""
+        return self._directory.with_name(f"{self._directory.name}.partial-{self.release_id}")
+
+    @property
+    def root(self) -> Location:
+        """Where files are written until the corpus is finished."""
+        return self.partial if isinstance(self.target, Path) else self.target
 
     @property
     def finished(self) -> bool:
         """Whether the target is this release already, of this shape, in full."""
+        if self.remote is not None and not self.remote.complete:
+            return False
         try:
-            metadata = pq.read_schema(self.target / NODES_FILE).metadata
-            return read_metadata(metadata) == (self.layout, self.release_id)
+            with open_parquet(self.target / NODES_FILE) as file:
+                return read_metadata(file.schema_arrow.metadata) == (self.layout, self.release_id)
         except (OSError, KeyError, ValueError, CorpusError):
             return False
+
+    def refuse_unseen(self) -> None:
+        """Fail in a process that does not see what `prepare` has made, such as a worker elsewhere."""
+        seen = (self.partial / DATA).is_dir() if self.remote is None else self.remote.begun()
+        if not seen:
+            raise CorpusError(
+                f"a worker does not see {self.target}; the output of a release that several machines make is "
+                "a path that all of them share, or the URL of a store"
+            )
 
     def prepare(self) -> None:
         """Make the directory or continue in one left by a killed run; refuse what is bound to fail later.
@@ -86,9 +110,14 @@ class CorpusWriter:
         CorpusError : the target exists, cannot be written or has too little space, or the parts that are
             there are of another shape.
         """
+        if self.remote is not None:
+            self.remote.begin()
+            self._refuse_foreign(name for name in self.remote.names() if name.startswith(f"{DATA}/"))
+            self.missing_parts()
+            return
         self._refuse_existing_target()
-        with writing(self.target):
-            self.target.parent.mkdir(parents=True, exist_ok=True)
+        with storing(self.target):
+            self.partial.parent.mkdir(parents=True, exist_ok=True)
             self.partial.mkdir(mode=0o700, exist_ok=True)
             (self.partial / DATA).mkdir(exist_ok=True)
             remove_temporaries(self.partial)
@@ -96,10 +125,7 @@ class CorpusWriter:
             write_whole(probe, b"")
             probe.unlink()
             free = shutil.disk_usage(self.partial).free
-        for path in (self.partial / DATA).iterdir():
-            part = part_number(path.name)
-            if part is None or part >= self.layout.n_parts:
-                raise self._foreign()
+        self._refuse_foreign(path.name for path in (self.partial / DATA).iterdir())
         missing = sum(len(self.layout.days_of(part)) for part in self.missing_parts())
         needed = missing * self.layout.nodes * self.layout.steps * _BYTES_PER_PHASOR
         if free < needed:
@@ -114,7 +140,8 @@ class CorpusWriter:
         if not path.exists():
             return False
         try:
-            schema = pq.read_schema(path)
+            with open_parquet(path) as file:
+                schema = file.schema_arrow
         except (OSError, pa.ArrowException):
             return False  # A disk that lost power may keep the name and lose the bytes: write it again.
         if not schema.equals(part_schema(self.layout, self.release_id, part), check_metadata=True):
@@ -123,6 +150,8 @@ class CorpusWriter:
 
     def missing_parts(self) -> tuple[int, ...]:
         """Parts that are still to be written."""
+        if self.remote is not None:
+            return self._missing_at(self.remote)
         return tuple(part for part in range(self.layout.n_parts) if not self.has_part(part))
 
     def write_part(self, part: int, voltages: ComplexArray) -> None:
@@ -134,14 +163,14 @@ class CorpusWriter:
         voltages : complex array (day, step, node) [p.u.].
         """
         content = encode_part(self.layout, self.release_id, part, voltages)
-        with writing(self.target):
+        with storing(self.target):
             write_whole(self._part_path(part), content)
 
     def write_nodes(self, nodes: NodeTable) -> None:
         """Write `nodes.parquet`; the caller has put the nodes in their secret random order."""
         content = encode_nodes(self.layout, self.release_id, nodes)
-        with writing(self.target):
-            write_whole(self.partial / NODES_FILE, content)
+        with storing(self.target):
+            write_whole(self.root / NODES_FILE, content)
 
     def add_file(self, name: str, content: bytes) -> None:
         """Write another file of the release, for instance `manifest.json`; a second call replaces it.
@@ -153,55 +182,97 @@ class CorpusWriter:
         relative = PurePosixPath(name)
         if relative.is_absolute() or not relative.parts or {"..", DATA, NODES_FILE} & set(relative.parts):
             raise CorpusError(f"a file added to a release has a relative path outside {DATA}/, not {name!r}")
-        with writing(self.target):
-            path = self.partial / relative
-            path.parent.mkdir(parents=True, exist_ok=True)
+        if self.remote is not None and name == MANIFEST_FILE:
+            self._refuse_incomplete()  # from now on readers take it for a release
+        with storing(self.target):
+            path = self.root / relative
+            if isinstance(path, Path):
+                path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, content)
 
     def hashes(self) -> dict[str, str]:
         """SHA-256 of every file written so far, by relative path."""
+        if self.remote is not None:
+            return self.remote.hashes()
         hashes = file_hashes(self.partial)
         return {name: digest for name, digest in hashes.items() if not is_temporary(name)}
 
-    def finish(self) -> Path:
-        """Check that everything is there and give the directory its name.
+    def finish(self) -> Location:
+        """Check that everything is there and give the directory its name; at a URL, the manifest too.
 
         Raises
         ------
         CorpusError : a part or the node table is missing, or the target has come into being since; nothing is
             then left at the target that was not there before.
         """
-        missing = self.missing_parts()
-        if missing or not (self.partial / NODES_FILE).exists():
-            what = f"{len(missing)} of {self.layout.n_parts} parts" if missing else NODES_FILE
-            raise CorpusError(f"the corpus is not complete, missing: {what}; run the same command again")
-        with writing(self.target):
+        self._refuse_incomplete()
+        if self.remote is not None:
+            if MANIFEST_FILE not in self.remote.names():
+                raise CorpusError(f"the corpus is not complete, missing: {MANIFEST_FILE}; add it last")
+            self.remote.end()
+            return self.target
+        target = self._directory
+        with storing(target):
             remove_temporaries(self.partial)
             for directory, _, _ in os.walk(self.partial):
                 sync_directory(Path(directory))
             self._refuse_existing_target()
             # Readable for whom new directories are: data/ was made with the mask of the user.
             self.partial.chmod(stat.S_IMODE((self.partial / DATA).stat().st_mode))
-            self.partial.rename(self.target)
-            sync_directory(self.target.parent)
-        return self.target
+            self.partial.rename(target)
+            sync_directory(target.parent)
+        return target
 
     def discard(self) -> None:
         """Remove what is written so far."""
-        with writing(self.target):
+        if self.remote is not None:
+            self.remote.discard()
+            return
+        with storing(self.target):
             if self.partial.exists():
                 shutil.rmtree(self.partial)
 
-    def _part_path(self, part: int) -> Path:
+    @property
+    def _directory(self) -> Path:
+        if not isinstance(self.target, Path):
+            raise CorpusError(f"{self.target} is a URL and not a directory; give a path")
+        return self.target
+
+    def _part_path(self, part: int) -> Location:
         self.layout.days_of(part)  # refuses a part that does not exist
-        return self.partial / DATA / part_name(part)
+        return self.root / DATA / part_name(part)
+
+    def _missing_at(self, remote: RemoteStage) -> tuple[int, ...]:
+        """From one listing; a part that was looked at is not fetched again."""
+        there = remote.names()
+        missing = []
+        for part in range(self.layout.n_parts):
+            name = f"{DATA}/{part_name(part)}"
+            known = (name, there.get(name, ""))
+            if name not in there or (known not in remote.sound and not self.has_part(part)):
+                missing.append(part)
+            else:
+                remote.sound.add(known)
+        return tuple(missing)
+
+    def _refuse_foreign(self, names: Iterable[str]) -> None:
+        for name in names:
+            part = part_number(name.removeprefix(f"{DATA}/"))
+            if part is None or part >= self.layout.n_parts:
+                raise self._foreign()
+
+    def _refuse_incomplete(self) -> None:
+        missing = self.missing_parts()
+        if missing or not (self.root / NODES_FILE).exists():
+            what = f"{len(missing)} of {self.layout.n_parts} parts" if missing else NODES_FILE
+            raise CorpusError(f"the corpus is not complete, missing: {what}; run the same command again")
 
     def _refuse_existing_target(self) -> None:
-        if os.path.lexists(self.target):
+        if os.path.lexists(self._directory):
             raise CorpusError(f"{self.target} exists already; choose another directory or remove it first")
 
     def _foreign(self) -> CorpusError:
         return CorpusError(
-            f"{self.partial} holds parts of another corpus under the same release id; "
+            f"{self.root} holds parts of another corpus under the same release id; "
             "remove it, or use the configuration it was written with"
         )

@@ -1,0 +1,257 @@
+"""Where a corpus is: a local path, or a URL of an object store through fsspec (extra `storage`).
+
+A store has neither folders nor renaming, but an object is there whole or not at all. Who may read it is the
+store's business, and so are credentials: they come from the environment, never from a URL or a config.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+import pyarrow.parquet as pq
+
+from dp_powerflow.corpus.errors import CorpusError, reading, writing
+from dp_powerflow.corpus.extras import require
+from dp_powerflow.errors import MissingExtraError
+
+EXTRA = "storage"
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_BLOCK = 1 << 22
+"""Bytes asked for at a time: a row group of a part and its neighbours."""
+_CLIENT_ERRORS = (
+    ("botocore.exceptions", "BotoCoreError"),
+    ("aiohttp", "ClientError"),
+    ("google.auth.exceptions", "GoogleAuthError"),
+    ("azure.core.exceptions", "AzureError"),
+)
+"""What the clients of the stores raise beside OSError; looked up only where such a client is loaded."""
+_NO_CREDENTIALS = frozenset({"NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError"})
+
+
+@dataclass(frozen=True)
+class RemotePath:
+    """An object, or all objects below a prefix. It holds no connection, so it can be sent to workers.
+
+    Attributes
+    ----------
+    url : such as 's3://bucket/release', without a slash at its end.
+    """
+
+    url: str
+
+    def __post_init__(self) -> None:
+        split = urlsplit(self.url)
+        if split.password is not None:
+            raise CorpusError("a URL must not hold a password; put the credentials into the environment")
+        if split.query or split.fragment:
+            raise CorpusError(f"{split.scheme}:// URLs of a corpus have no '?' and no '#'")
+        object.__setattr__(self, "url", self.url.rstrip("/"))
+
+    def __str__(self) -> str:
+        return self.url
+
+    def __truediv__(self, name: str | PurePosixPath) -> RemotePath:
+        return RemotePath(f"{self.url}/{name}")
+
+    @property
+    def name(self) -> str:
+        return self.url.rpartition("/")[2]
+
+    def with_name(self, name: str) -> RemotePath:
+        return RemotePath(f"{self.url.rpartition('/')[0]}/{name}")
+
+    def read_bytes(self) -> bytes:
+        """The object."""
+        store, key = self.store()
+        with _os_errors():
+            return bytes(store.cat_file(key))
+
+    def open(self) -> Any:
+        """The object as a binary file that is read in pieces."""
+        store, key = self.store()
+        with _os_errors():
+            return store.open(key, "rb", block_size=_BLOCK)
+
+    def write_bytes(self, content: bytes) -> None:
+        """Put the object, whole or not at all."""
+        store, key = self.store()
+        with _os_errors():
+            store.pipe_file(key, content)
+
+    def unlink(self) -> None:
+        """Remove the object; none is no error."""
+        store, key = self.store()
+        with _os_errors():
+            try:
+                store.rm_file(key)
+            except FileNotFoundError:
+                return
+
+    def exists(self) -> bool:
+        """Whether there is an object of this name."""
+        store, key = self.store()
+        with _os_errors():
+            store.invalidate_cache()
+            try:
+                return bool(store.info(key)["type"] == "file")
+            except FileNotFoundError:
+                return False
+
+    def below(self) -> dict[str, str]:
+        """Relative names, sorted, of all objects below, each with what changes when the object does."""
+        store, key = self.store()
+        with _os_errors():
+            store.invalidate_cache()
+            try:
+                found = store.find(key, detail=True)
+            except FileNotFoundError:
+                return {}
+        prefix = key.rstrip("/") + "/"
+        names = {name.removeprefix(prefix): info for name, info in found.items() if name.startswith(prefix)}
+        return {name: _version(info) for name, info in sorted(names.items()) if name[-1:] not in ("", "/")}
+
+    def store(self) -> tuple[Any, str]:
+        """The file system of fsspec and the name in it."""
+        fsspec = require("fsspec", EXTRA)
+        scheme = urlsplit(self.url).scheme
+        try:
+            store, key = fsspec.url_to_fs(self.url)
+        except ImportError:
+            if scheme in ("s3", "s3a"):
+                raise MissingExtraError("s3fs", EXTRA) from None
+            raise CorpusError(
+                f"fsspec needs another package for {scheme}:// URLs; install it, or use s3:// or a path"
+            ) from None
+        except ValueError:
+            raise CorpusError(
+                f"there is no {scheme}:// storage; give a path or a URL such as s3://…"
+            ) from None
+        return store, str(key)
+
+
+Location = Path | RemotePath
+
+
+def location(value: str | os.PathLike[str] | RemotePath) -> Location:
+    """A path, absolute because workers may run in another directory, or a URL; `file://` is a path."""
+    if isinstance(value, RemotePath):
+        return value
+    text = os.fspath(value)
+    if isinstance(value, str) and _URL.match(text):
+        split = urlsplit(text)
+        if split.scheme != "file":
+            return RemotePath(text)
+        if split.netloc not in ("", "localhost"):
+            raise CorpusError("a file:// URL needs an absolute path: file:///folder/release")
+        text = url2pathname(split.path)
+    return Path(os.path.abspath(text))
+
+
+@contextmanager
+def storing(place: Location) -> Iterator[None]:
+    """Turn the failure of any write below `place` into one sentence."""
+    if isinstance(place, Path):
+        with writing(place):
+            yield
+        return
+    try:
+        yield
+    except PermissionError as error:
+        raise CorpusError(
+            f"no permission to write {place}; check credentials in the environment and the bucket's policy"
+        ) from error
+    except FileNotFoundError as error:
+        raise CorpusError(f"{place} cannot be written: there is no such bucket; make it first") from error
+    except OSError as error:
+        raise CorpusError(
+            f"{place} cannot be written: the store does not answer or refuses; check the address, then run "
+            "the same command again, parts already there are kept"
+        ) from error
+
+
+@contextmanager
+def loading(place: Location) -> Iterator[None]:
+    """Turn the failure of reading `place` into one sentence."""
+    if isinstance(place, Path):
+        with reading(place):
+            yield
+        return
+    try:
+        with reading(Path(place.name)):
+            yield
+    except CorpusError as error:
+        cause = error.__cause__
+        if isinstance(cause, PermissionError):
+            raise CorpusError(
+                f"no permission to read {place}; check the credentials in the environment"
+            ) from cause
+        if isinstance(cause, FileNotFoundError):
+            raise CorpusError(f"{place} is missing; is this the URL of a finished release?") from cause
+        if cause is None:
+            raise
+        raise CorpusError(
+            f"{place} cannot be read as part of a corpus; check the release with: dp-powerflow verify"
+        ) from cause
+
+
+@contextmanager
+def open_parquet(place: Location, **options: Any) -> Iterator[pq.ParquetFile]:
+    """A Parquet file of a corpus."""
+    if isinstance(place, Path):
+        with pq.ParquetFile(place, **options) as file:
+            yield file
+        return
+    with place.open() as source, pq.ParquetFile(source, **options) as file:
+        yield file
+
+
+@contextmanager
+def local_copy(place: Location) -> Iterator[Path]:
+    """The directory of a release; of a URL a copy that is removed again.
+
+    What is checked is then one set of bytes, however the store changes meanwhile.
+    """
+    if isinstance(place, Path):
+        yield place
+        return
+    with tempfile.TemporaryDirectory(prefix="dp-powerflow-") as folder:
+        directory = Path(folder) / "release"
+        with loading(place):
+            for name in place.below():
+                # Names in a store are anybody's choice: none may lead out of the copy.
+                if ".." in PurePosixPath(name).parts or PurePosixPath(name).is_absolute() or "\\" in name:
+                    raise CorpusError(f"{place} holds a name that is no file of a release")
+                path = directory / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes((place / name).read_bytes())
+        yield directory
+
+
+def _version(info: dict[str, Any]) -> str:
+    known = ("ETag", "etag", "md5Hash", "LastModified", "mtime", "created", "size")
+    return "|".join(str(info[key]) for key in known if key in info)
+
+
+@contextmanager
+def _os_errors() -> Iterator[None]:
+    """Errors of a store's client as OSError, without their text: it may hold names of accounts."""
+    others = tuple(
+        getattr(sys.modules[module], name) for module, name in _CLIENT_ERRORS if module in sys.modules
+    )
+    try:
+        yield
+    except others as error:
+        if type(error).__name__ in _NO_CREDENTIALS:
+            raise PermissionError(errno.EACCES, "no credentials") from None
+        raise OSError(errno.EIO, "the store does not answer") from None
