@@ -1,0 +1,190 @@
+"""One TOML file for many feeders and one meter source; unknown keys are errors that name the nearest key.
+
+The sections are those of a release (`config`). What differs: `[fleet]` stands in place of `[release]` and
+lists the feeders, `[feeder]` holds what all feeders share, and `[overrides]` what some have of their own.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from dp_powerflow.config import (
+    Config,
+    LoadsSection,
+    ModelSection,
+    NetworkSection,
+    NodesSection,
+    Positive,
+    Probability,
+    PVSection,
+    TwinSection,
+    sentence_of,
+)
+from dp_powerflow.errors import ConfigError
+
+PublicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,22}$")]
+"""No underscore: it joins the names of fleet and feeder, so that no two releases share an id."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FleetSection(_Section):
+    """Which feeders, what is written and where.
+
+    Attributes
+    ----------
+    feeders : globs of `.dss` and `.json` files, relative to the config file, and names of built-in feeders.
+    names : public names of feeders, by their keys; the others are numbered.
+    models : one load model of all customers, or one per feeder from the public column `feeder` of the
+        service map.
+    continues : earlier fleet whose feeders these are: names and accounts go on.
+    unrelated : why no feeder is a version of a network that was charged outside this fleet.
+    continues_loads, unrelated_loads : the same for the customers, as in a release.
+    """
+
+    id: PublicName
+    feeders: Annotated[tuple[str, ...], Field(min_length=1)]
+    names: dict[str, PublicName] = Field(default_factory=dict)
+    models: Literal["one", "per-feeder"] = "one"
+    days: Annotated[int, Field(ge=1)]
+    output: Path
+    state: Path
+    epsilon_cap: Positive | None = None
+    network_epsilon_cap: Positive | None = None
+    network_delta_cap: Probability | None = None
+    continues: PublicName | None = None
+    unrelated: str | None = None
+    continues_loads: str | None = None
+    unrelated_loads: str | None = None
+    insecure_seed: int | None = None
+
+    @model_validator(mode="after")
+    def _is_local_and_clear(self) -> FleetSection:
+        if "://" in str(self.output) or ":/" in str(self.output):
+            raise ValueError("a fleet is written to a directory; copy it to object storage afterwards")
+        if len(set(self.names.values())) < len(self.names):
+            raise ValueError("two feeders have the same public name in fleet.names")
+        if self.continues == self.id:
+            raise ValueError("a fleet cannot continue itself; run it again to finish it")
+        return self
+
+
+class SharedFeederSection(_Section):
+    """What all feeders share; `taps` is a folder with one CSV file per feeder, named by its key."""
+
+    taps: Path | None = None
+    base_mva: Positive = 1.0
+    drop_islanded: bool = False
+
+
+class FleetTwinSection(TwinSection):
+    """As the section of a release; the ids of the twins begin with `id`, by default that of the fleet."""
+
+    id: PublicName | None = None  # type: ignore[assignment]
+
+
+class Override(_Section):
+    """Keys of these sections that one feeder has of its own; checked together with the shared ones."""
+
+    feeder: dict[str, Any] = Field(default_factory=dict)
+    nodes: dict[str, Any] = Field(default_factory=dict)
+    pv: dict[str, Any] = Field(default_factory=dict)
+    network: dict[str, Any] = Field(default_factory=dict)
+    twin: dict[str, Any] = Field(default_factory=dict)
+
+
+class FleetConfig(_Section):
+    """Everything about one fleet."""
+
+    fleet: FleetSection
+    feeder: SharedFeederSection = SharedFeederSection()
+    loads: LoadsSection
+    model: ModelSection
+    nodes: NodesSection = NodesSection()
+    pv: PVSection | None = None
+    network: NetworkSection
+    twin: FleetTwinSection | None = None
+    overrides: dict[str, Override] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _has_one_meter_source(self) -> FleetConfig:
+        if self.loads.kind == "opendss-shapes":
+            raise ValueError(
+                "loads.kind = 'opendss-shapes' belongs to one feeder; a fleet needs 'long', 'wide' or "
+                "'simulated'"
+            )
+        if self.fleet.models == "per-feeder" and self.loads.services is None and self.model.reuse is None:
+            raise ValueError("fleet.models = 'per-feeder' needs loads.services with a column 'feeder'")
+        if (self.twin is not None) != (self.network.mode == "twin-network"):
+            raise ValueError("the section [twin] goes with network.mode = 'twin-network': give both or none")
+        return self
+
+    @property
+    def charged_under(self) -> str:
+        """Under which id the customers were, or will be, charged for the load model or models."""
+        return self.model.reuse or self.fleet.id
+
+
+def read_fleet_config(path: Path) -> FleetConfig:
+    """Read a TOML file; paths in it are relative to it."""
+    if not path.is_file():
+        raise ConfigError(f"fleet file {path} does not exist; docs/fleet.md has an example")
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"fleet file {path} is not valid TOML: {error}") from None
+    return parse_fleet_config(raw, base=path.resolve().parent)
+
+
+def parse_fleet_config(raw: dict[str, Any], base: Path = Path()) -> FleetConfig:
+    """Check a fleet's config given as a dictionary."""
+    try:
+        config = FleetConfig.model_validate(raw)
+    except ValidationError as error:
+        raise ConfigError(sentence_of(error, FleetConfig)) from None
+    return _with_absolute_paths(config, base)
+
+
+def parse_feeder_config(sections: dict[str, Any], key: str) -> Config:
+    """Check the config of one feeder, made of shared sections and its own; paths in it are absolute."""
+    try:
+        return Config.model_validate(sections)
+    except ValidationError as error:
+        raise ConfigError(f"of feeder '{key}', {sentence_of(error, Config)}") from None
+
+
+def _with_absolute_paths(config: FleetConfig, base: Path) -> FleetConfig:
+    def absolute(path: Path | None) -> Path | None:
+        return None if path is None else (base / path)
+
+    def own(override: Override) -> Override:
+        sections = {"feeder": dict(override.feeder), "pv": dict(override.pv)}
+        for section, name in (("feeder", "taps"), ("pv", "irradiance")):
+            if isinstance(sections[section].get(name), str):
+                sections[section][name] = base / sections[section][name]
+        return override.model_copy(update=sections)
+
+    loads, fleet, pv = config.loads, config.fleet, config.pv
+    feeders = tuple(item if is_named(item) else str(base / item) for item in fleet.feeders)
+    paths = {"feeders": feeders, "output": absolute(fleet.output), "state": absolute(fleet.state)}
+    readings = {"path": absolute(loads.path), "services": absolute(loads.services)}
+    return config.model_copy(
+        update={
+            "fleet": fleet.model_copy(update=paths),
+            "loads": loads.model_copy(update=readings),
+            "feeder": config.feeder.model_copy(update={"taps": absolute(config.feeder.taps)}),
+            "pv": None if pv is None else pv.model_copy(update={"irradiance": absolute(pv.irradiance)}),
+            "overrides": {key: own(override) for key, override in config.overrides.items()},
+        }
+    )
+
+
+def is_named(feeder: str) -> bool:
+    """Whether an entry of `fleet.feeders` is the name of a feeder, not a path or a glob."""
+    return not feeder.lower().endswith((".dss", ".json"))
