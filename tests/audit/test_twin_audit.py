@@ -17,11 +17,11 @@ from tiny import two_lines
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.twin.draw import draw_twin, parameters_of
+from dp_powerflow.twin.draw import draw_twin, parameters_of, rebuilder_of
 from dp_powerflow.twin.guarantee import twin_guarantee
 from dp_powerflow.twin.spread import Spread
 
-TWINS = 200
+TWINS = 250
 CHANGE = 0.10
 SNAPSHOTS = 4 * 365
 PER_KM = complex(0.30, 0.60)
@@ -44,9 +44,10 @@ def lower_bound_on_mu(low: np.ndarray, high: np.ndarray, threshold: float) -> fl
 
 
 def estimates(feeder: Feeder, spread: Spread, estimate: Estimate, tag: str) -> np.ndarray:
-    parameters = parameters_of(feeder, spread)
+    source = rebuilder_of(feeder, spread)
+    parameters = parameters_of(source, spread)
     key = StreamKey.from_insecure_seed(11).bind("network", tag)
-    twins = (draw_twin(parameters, spread, key.bind("twin", str(k))).feeder(feeder) for k in range(TWINS))
+    twins = (draw_twin(parameters, spread, key.bind("twin", str(k))).feeder(source) for k in range(TWINS))
     return np.array([estimate(twin) for twin in twins])
 
 
@@ -107,7 +108,7 @@ def test_what_the_best_attack_finds_is_within_the_claim_and_close_to_it(
     threshold = float((low.mean() + high.mean()) / 2)
     found = lower_bound_on_mu(low, high, threshold)
     assert found <= claimed
-    assert found > 0.4 * claimed  # the audit is not blind
+    assert found > 0.5 * claimed  # the audit is not blind
     standardised = float((high.mean() - low.mean()) / math.sqrt((low.var() + high.var()) / 2))
     assert standardised == pytest.approx(claimed, abs=4 * math.sqrt(2 / TWINS) * (1 + claimed / 2))
 

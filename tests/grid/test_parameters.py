@@ -11,7 +11,7 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss import read_dss
 from dp_powerflow.grid.opendss_engine import DssOrigin
 from dp_powerflow.grid.parameters import ParameterKey, Quantity, level_of, shape_of
-from dp_powerflow.grid.rebuild import network_parameters, rebuilt
+from dp_powerflow.grid.rebuild import Rebuilder, network_parameters, rebuilt
 from dp_powerflow.grid.sources import open_feeder
 
 OWN = {q: ParameterKey(q, "own") for q in (Quantity.LENGTH, Quantity.RESISTANCE, Quantity.REACTANCE)}
@@ -172,3 +172,13 @@ def test_a_rebuilt_feeder_is_what_its_own_commands_compile_to() -> None:
     assert isinstance(made.origin, DssOrigin)
     afresh = read_dss(made.origin, name="afresh", taps=made.taps or None)
     np.testing.assert_array_equal(afresh.y.toarray(), made.y.toarray())
+
+
+def test_building_again_and_again_gives_what_building_once_gives() -> None:
+    feeder = open_feeder("ieee13")
+    rebuilder = Rebuilder(feeder)
+    levels = rebuilder.parameters().levels
+    other = {key: 1.2 * level for key, level in levels.items()}
+    rebuilder.build(other)
+    np.testing.assert_array_equal(rebuilder.build(levels).y.toarray(), rebuilt(feeder, levels).y.toarray())
+    np.testing.assert_array_equal(rebuilder.build(other).y.toarray(), rebuilt(feeder, other).y.toarray())

@@ -14,7 +14,7 @@ from dp_powerflow.grid.parameters import CodedLine, NetworkParameters, Parameter
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.twin.draw import Twin, draw_twin, parameters_of, respond
+from dp_powerflow.twin.draw import Twin, draw_twin, parameters_of, rebuilder_of, respond
 from dp_powerflow.twin.spread import LOG_GRID, Spread
 from dp_powerflow.twin.utility import predict, surrogate_load, voltage_distance
 
@@ -42,11 +42,13 @@ def test_the_mean_level_is_the_true_level() -> None:
 
 
 def test_the_twin_is_a_function_of_its_integers() -> None:
-    twin = draw_twin(parameters_of(two_lines(), Spread.uniform(0.1)), Spread.uniform(0.1), KEY)
+    spread = Spread.uniform(0.1)
+    source, longer = (rebuilder_of(feeder, spread) for feeder in (two_lines(), two_lines(length="2.1")))
+    twin = draw_twin(parameters_of(source, spread), spread, KEY)
     again = Twin.from_json(twin.to_json())
     assert again == twin
     assert again.levels == twin.levels
-    one, other = twin.feeder(two_lines()), again.feeder(two_lines(length="2.1"))
+    one, other = twin.feeder(source), again.feeder(longer)
     np.testing.assert_array_equal(one.y.toarray(), other.y.toarray())
     with pytest.raises(PrivacyError, match="format"):
         Twin.from_json("{}")
@@ -54,7 +56,9 @@ def test_the_twin_is_a_function_of_its_integers() -> None:
 
 def test_only_what_has_a_spread_moves() -> None:
     feeder = two_lines()
-    twin = draw_twin(parameters_of(feeder, Spread(capacitor=0.3)), Spread(capacitor=0.3), KEY).feeder(feeder)
+    spread = Spread(capacitor=0.3)
+    source = rebuilder_of(feeder, spread)
+    twin = draw_twin(parameters_of(source, spread), spread, KEY).feeder(source)
     changed = (twin.y - feeder.y).tocoo()
     b = {feeder.node_index[f"b.{k}"] for k in (1, 2, 3)}
     large = np.abs(changed.data) > 1e-6 * abs(feeder.y).max()
@@ -64,7 +68,7 @@ def test_only_what_has_a_spread_moves() -> None:
 
 def test_the_same_key_gives_the_same_twin_and_another_key_another() -> None:
     spread = Spread.uniform(0.1)
-    parameters = parameters_of(two_lines(), spread)
+    parameters = parameters_of(rebuilder_of(two_lines(), spread), spread)
     assert draw_twin(parameters, spread, KEY) == draw_twin(parameters, spread, KEY)
     assert draw_twin(parameters, spread, KEY) != draw_twin(parameters, spread, KEY.bind("twin", "2"))
 
@@ -83,11 +87,12 @@ def test_randomised_response_keeps_the_code_as_often_as_it_says() -> None:
 def test_a_twin_with_codes_drawn_solves() -> None:
     feeder = two_lines()
     spread = Spread(length=0.1, resistance=0.1, reactance=0.1, code_epsilon=0.5)
+    source = rebuilder_of(feeder, spread)
     codes = set()
     for k in range(12):
-        twin = draw_twin(parameters_of(feeder, spread), spread, KEY.bind("twin", str(k)))
+        twin = draw_twin(parameters_of(source, spread), spread, KEY.bind("twin", str(k)))
         codes.add(twin.codes["coded"])
-        assert BatchSolver(twin.feeder(feeder)).solve(surrogate_load(feeder)).n_failed == 0
+        assert BatchSolver(twin.feeder(source)).solve(surrogate_load(feeder)).n_failed == 0
     assert codes == {"thin", "thick"}
 
 
@@ -96,10 +101,11 @@ def test_power_flow_solves_on_twins_with_a_spread_of_a_fifth(name: str) -> None:
     """`dp-powerflow experiment twin` does it a thousand times."""
     feeder = open_feeder(name)
     spread = Spread.uniform(0.2)
-    parameters = parameters_of(feeder, spread)
+    source = rebuilder_of(feeder, spread)
+    parameters = parameters_of(source, spread)
     load = surrogate_load(feeder)
     for k in range(25):
-        twin = draw_twin(parameters, spread, KEY.bind("twin", str(k))).feeder(feeder)
+        twin = draw_twin(parameters, spread, KEY.bind("twin", str(k))).feeder(source)
         assert BatchSolver(twin).solve(load).n_failed == 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.twin.draw import draw_twin, parameters_of
+from dp_powerflow.twin.draw import draw_twin, parameters_of, rebuilder_of
 from dp_powerflow.twin.guarantee import twin_guarantee
 from dp_powerflow.twin.spread import Spread
 from dp_powerflow.twin.utility import (
@@ -106,9 +107,12 @@ def _spread(protects: str, eta: float) -> Spread:
     return Spread(length=eta) if protects == _LENGTHS else Spread.uniform(eta)
 
 
-def _twin(feeder: Feeder, spread: Spread, seed: int, number: int) -> Feeder:
-    key = StreamKey.from_insecure_seed(seed).bind("twin", str(number))
-    return draw_twin(parameters_of(feeder, spread), spread, key).feeder(feeder)
+def _twins(feeder: Feeder, spread: Spread, seed: int, count: int) -> Iterator[Feeder]:
+    source = rebuilder_of(feeder, spread)
+    parameters = parameters_of(source, spread)
+    for number in range(count):
+        key = StreamKey.from_insecure_seed(seed).bind("twin", str(number))
+        yield draw_twin(parameters, spread, key).feeder(source)
 
 
 def _magnitudes(feeder: Feeder, load: ComplexArray) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
@@ -124,8 +128,8 @@ def _spread_row(
     load = data.true_load(data.spread_days(size.days)).reshape(-1, data.network.n)
     true = _magnitudes(data.feeder, load)
     found = []
-    for number in range(size.twins):
-        found.append(voltage_distance(true, _magnitudes(_twin(data.feeder, spread, seed, number), load)))
+    for twin in _twins(data.feeder, spread, seed, size.twins):
+        found.append(voltage_distance(true, _magnitudes(twin, load)))
         work.step()
     table = np.array([(d.pooled, d.worst_node, d.median_node, d.rms) for d in found])
     return SpreadRow(
@@ -142,8 +146,7 @@ def _solved_row(name: str, twins: int, seed: int, work: _Counter) -> SolvedRow:
     feeder = open_feeder(name)
     load = surrogate_load(feeder)
     failed = []
-    for number in range(twins):
-        twin = _twin(feeder, Spread.uniform(SOLVED_ETA), seed, number)
+    for twin in _twins(feeder, Spread.uniform(SOLVED_ETA), seed, twins):
         failed.append(BatchSolver(twin).solve(load).n_failed)
         work.step()
     return SolvedRow(name, SOLVED_ETA, twins, twins * len(load), sum(failed), sum(map(bool, failed)))

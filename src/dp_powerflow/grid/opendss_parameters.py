@@ -38,9 +38,11 @@ class _Line:
     code: str | None
 
 
-def read_parameters(origin: DssOrigin, *, relative_to_code: bool) -> NetworkParameters:
+def read_parameters(
+    origin: DssOrigin, *, relative_to_code: bool, engine: Engine | None = None
+) -> NetworkParameters:
     """Every level of the circuit."""
-    engine = build_circuit(origin)
+    engine = build_circuit(origin, engine)
     levels: dict[ParameterKey, float] = {}
     catalogue = _catalogue(engine)
     coded: list[CodedLine] = []
@@ -69,12 +71,19 @@ def read_parameters(origin: DssOrigin, *, relative_to_code: bool) -> NetworkPara
     return NetworkParameters({key: level for key, level in levels.items() if level > 0.0}, tuple(coded))
 
 
-def rebuild(feeder: Feeder, levels: Levels, codes: Mapping[str, str], *, relative_to_code: bool) -> Feeder:
+def rebuild(
+    feeder: Feeder,
+    levels: Levels,
+    codes: Mapping[str, str],
+    *,
+    relative_to_code: bool,
+    engine: Engine | None = None,
+) -> Feeder:
     """The circuit again with other levels; taps stay as they were given."""
     origin = feeder.origin
     if not isinstance(origin, DssOrigin):
         raise FeederError("only a feeder read from OpenDSS can be rebuilt by it")
-    engine = build_circuit(origin)
+    engine = build_circuit(origin, engine)
     catalogue = _catalogue(engine)
     edits = [
         *_line_edits(engine, origin, levels, codes, catalogue, relative_to_code),

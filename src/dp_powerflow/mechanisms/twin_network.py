@@ -15,7 +15,7 @@ from dp_powerflow.certificate.margins import draw_days
 from dp_powerflow.mechanisms.interface import Cost, Guarantee, Setting
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.twin.draw import draw_twin, parameters_of
+from dp_powerflow.twin.draw import draw_twin, parameters_of, rebuilder_of
 from dp_powerflow.twin.guarantee import neighbours_in_words, twin_guarantee
 from dp_powerflow.twin.spread import Spread
 from dp_powerflow.units import ComplexArray
@@ -59,8 +59,8 @@ class TwinNetwork:
         """Voltages on one freshly drawn twin; NaN where power flow fails."""
         setting = self.setting
         load = setting.first_days(days) if self.law is None else draw_days(self.law, days, generator)
-        feeder = setting.network.feeder
+        source = rebuilder_of(setting.network.feeder, self.spread)
         key = StreamKey.from_insecure_seed(int(generator.integers(2**_SEED_BITS)))
-        twin = draw_twin(parameters_of(feeder, self.spread), self.spread, key).feeder(feeder)
+        twin = draw_twin(parameters_of(source, self.spread), self.spread, key).feeder(source)
         flat = np.ascontiguousarray(load.reshape(-1, load.shape[-1]))
         return np.asarray(BatchSolver(twin).solve(flat).v.reshape(load.shape))

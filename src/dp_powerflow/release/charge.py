@@ -21,7 +21,7 @@ from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.release.plan import Plan, input_chunks, loads_chunks, network_chunks, plan_release
 from dp_powerflow.release.solar import solar_of
 from dp_powerflow.release.twin import parameter_chunks, spread_of
-from dp_powerflow.twin.draw import parameters_of
+from dp_powerflow.twin.draw import parameters_of, rebuilder_of
 
 REQUEST_FILE = "request.sha256"
 
@@ -46,7 +46,8 @@ def inputs_of(config: Config, state: PrivateState, feeder: Feeder, history: Load
 def network_identity(config: Config, state: PrivateState, feeder: Feeder) -> str:
     """Keyed hash of the network that is protected."""
     if config.network.mode == "twin-network":
-        parameters = parameters_of(feeder, spread_of(config))
+        spread = spread_of(config)
+        parameters = parameters_of(rebuilder_of(feeder, spread), spread)
         return state.identity("network", (*network_chunks(feeder), *parameter_chunks(parameters)))
     return state.identity("network", network_chunks(feeder))
 

@@ -13,7 +13,7 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.parameters import NetworkParameters
 from dp_powerflow.privacy.ledger_kinds import GdpCap, GdpCost
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.twin.draw import FORMAT, Twin, draw_twin, parameters_of
+from dp_powerflow.twin.draw import FORMAT, Twin, draw_twin, parameters_of, rebuilder_of
 from dp_powerflow.twin.guarantee import TwinGuarantee, neighbours_in_words, twin_guarantee
 from dp_powerflow.twin.spread import LOG_GRID, Spread
 
@@ -100,9 +100,9 @@ def twin_feeder(config: Config, state: PrivateState, feeder: Feeder, dataset: st
     if twin is None:
         section, spread = twin_section(config), spread_of(config)
         key = state.stream_key().bind("twin", section.id).bind("network", dataset)
-        twin = draw_twin(parameters_of(feeder, spread), spread, key)
+        twin = draw_twin(parameters_of(rebuilder_of(feeder, spread), spread), spread, key)
         state.write_internal(_directory(section), _file(dataset), twin.to_json().encode())
-    return twin.feeder(feeder, drop_islanded=config.feeder.drop_islanded)
+    return twin.feeder(rebuilder_of(feeder, twin.spread, drop_islanded=config.feeder.drop_islanded))
 
 
 def stored_twin(config: Config, state: PrivateState, dataset: str) -> Twin | None:

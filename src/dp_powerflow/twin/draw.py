@@ -16,7 +16,7 @@ import numpy as np
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.parameters import CodedLine, Levels, NetworkParameters, ParameterKey, Quantity
-from dp_powerflow.grid.rebuild import network_parameters, rebuilt
+from dp_powerflow.grid.rebuild import Rebuilder
 from dp_powerflow.privacy.noise import discrete_gaussian, uniform_below
 from dp_powerflow.privacy.random import Stream, StreamKey
 from dp_powerflow.twin.spread import LOG_GRID, Spread
@@ -48,15 +48,9 @@ class Twin:
             for key, position in self.positions.items()
         }
 
-    def feeder(self, source: Feeder, *, drop_islanded: bool = False) -> Feeder:
-        """The twin's network, built by the engine that built the source's."""
-        return rebuilt(
-            source,
-            self.levels,
-            self.codes,
-            relative_to_code=self.spread.code_epsilon is not None,
-            drop_islanded=drop_islanded,
-        )
+    def feeder(self, source: Rebuilder) -> Feeder:
+        """The twin's network, built by the engine that built the source's (`rebuilder_of`)."""
+        return source.build(self.levels, self.codes)
 
     def to_json(self) -> str:
         """Canonical text."""
@@ -79,12 +73,18 @@ class Twin:
         return cls(Spread(**content["spread"]), positions, content["codes"])
 
 
-def parameters_of(feeder: Feeder, spread: Spread) -> NetworkParameters:
+def rebuilder_of(feeder: Feeder, spread: Spread, *, drop_islanded: bool = False) -> Rebuilder:
+    """What reads the parameters that a spread covers, and builds twins."""
+    relative = spread.code_epsilon is not None
+    return Rebuilder(feeder, relative_to_code=relative, drop_islanded=drop_islanded)
+
+
+def parameters_of(source: Rebuilder, spread: Spread) -> NetworkParameters:
     """PRIVATE. What a twin of this spread is drawn from; refuses a PV system it could not protect."""
-    found = network_parameters(feeder, relative_to_code=spread.code_epsilon is not None)
+    found = source.parameters()
     if spread.pv is not None:
         known = {key.element for key in found.levels if key.quantity is Quantity.PV}
-        missing = [system.name for system in feeder.pv if system.name not in known]
+        missing = [system.name for system in source.feeder.pv if system.name not in known]
         if missing:
             raise PrivacyError(
                 f"the capacity of PV system '{missing[0]}' cannot be protected: its source states no rating; "

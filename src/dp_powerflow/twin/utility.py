@@ -15,7 +15,7 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.twin.draw import draw_twin, parameters_of
+from dp_powerflow.twin.draw import draw_twin, parameters_of, rebuilder_of
 from dp_powerflow.twin.spread import Spread
 from dp_powerflow.units import ComplexArray, FloatArray
 
@@ -97,12 +97,13 @@ def predict(
         load = surrogate_load(feeder)
         true = magnitudes(feeder, load)
         usable = spread if feeder.pv else _without_pv(spread)
-        parameters = parameters_of(feeder, usable)
+        source = rebuilder_of(feeder, usable)
+        parameters = parameters_of(source, usable)
         key = StreamKey.from_insecure_seed(_SEED)
         distances = [
             voltage_distance(
                 true,
-                magnitudes(draw_twin(parameters, usable, key.bind("twin", str(k))).feeder(feeder), load),
+                magnitudes(draw_twin(parameters, usable, key.bind("twin", str(k))).feeder(source), load),
             )
             for k in range(twins)
         ]
