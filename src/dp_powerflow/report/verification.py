@@ -21,7 +21,7 @@ from dp_powerflow.release.twin_report import twin_report
 from dp_powerflow.release.verify import verify_release
 from dp_powerflow.release.verify_private import verify_private
 from dp_powerflow.release.verify_report import VerifyReport
-from dp_powerflow.twin.draw import Twin, draw_twin, parameters_of
+from dp_powerflow.twin.draw import Twin, draw_twin, parameters_of, rebuilder_of
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,9 @@ class _Audit:
         model = LoadModel.load(self.release / MODEL_FILE)
         key = self.state.stream_key().bind("release", self.config.release.id)
         if self.config.twin is not None:
-            twin = self._drawn(feeder).feeder(feeder, drop_islanded=self.config.feeder.drop_islanded)
+            dropped = self.config.feeder.drop_islanded
+            source = rebuilder_of(feeder, spread_of(self.config), drop_islanded=dropped)
+            twin = self._drawn(feeder).feeder(source)
             nodes = nodes_of(self.config, twin, model, key)
             found = twin_report(self.config, self.state, feeder, twin, model, nodes)
             return internal_report(self.config, True, found)
@@ -82,7 +84,7 @@ class _Audit:
         # As the release binds it (`release.twin.twin_feeder`).
         key = self.state.stream_key().bind("twin", twin_section(self.config).id).bind("network", dataset)
         spread = spread_of(self.config)
-        return draw_twin(parameters_of(feeder, spread), spread, key)
+        return draw_twin(parameters_of(rebuilder_of(feeder, spread), spread), spread, key)
 
 
 def _lines(report: VerifyReport) -> list[str]:
