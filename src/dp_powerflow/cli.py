@@ -18,6 +18,7 @@ from rich.text import Text
 
 from dp_powerflow import __version__
 from dp_powerflow.config import Config
+from dp_powerflow.distributed import Engine
 from dp_powerflow.errors import ConfigError, DpPowerflowError
 
 app = typer.Typer(
@@ -160,6 +161,10 @@ def plan(
 def release(
     config: Annotated[Path, typer.Argument(help="TOML file of a release.")],
     workers: Annotated[int | None, typer.Option(help="Processes; by default one per core.", min=1)] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(help="Address of a Dask cluster, such as tls://host:8786; 'local' to start one here."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Make the release; run it again to finish one that was interrupted.
@@ -167,8 +172,9 @@ def release(
     Example: `dp-powerflow release release.toml`
     """
     from dp_powerflow.config import read_config
+    from dp_powerflow.distributed import engine_of
 
-    _release(read_config(config), workers, as_json)
+    _release(read_config(config), engine_of(workers, scheduler), as_json)
 
 
 @app.command()
@@ -240,11 +246,11 @@ def demo(
     out.print(Markdown(closing_words(config)))
 
 
-def _release(config: Config, workers: int | None, as_json: bool) -> None:
+def _release(config: Config, engine: Engine | None, as_json: bool) -> None:
     from dp_powerflow.release.pipeline import run_release
 
     with _progress("release") as (advance, describe):
-        result = run_release(config, workers=workers, say=describe, progress=advance)
+        result = run_release(config, engine=engine, say=describe, progress=advance)
     if as_json:
         out.print_json(json.dumps({"release": str(result.path), "internal": str(result.internal)}))
         return

@@ -12,7 +12,7 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, model_validator
 
 from dp_powerflow.errors import ConfigError
 
@@ -20,6 +20,23 @@ Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(gt=0.0, lt=1.0)]
 TwinId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,47}$")]
 ReleaseId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
+
+
+class StorageUrl(str):
+    """URL of a folder in an object store, such as 's3://bucket/release'; kept as it is written."""
+
+    __slots__ = ()
+
+    def __truediv__(self, name: str) -> StorageUrl:
+        return StorageUrl(f"{self.rstrip('/')}/{name}")
+
+
+def _path_or_url(value: object) -> Path | StorageUrl:
+    if isinstance(value, str) and "://" in value:
+        return StorageUrl(value)
+    if isinstance(value, str | Path):
+        return Path(value)
+    raise ValueError("give a path, or a URL such as s3://bucket/release")
 
 
 class _Section(BaseModel):
@@ -144,7 +161,7 @@ class ReleaseSection(_Section):
 
     id: ReleaseId
     days: Annotated[int, Field(ge=1)]
-    output: Path
+    output: Annotated[Path | StorageUrl, PlainValidator(_path_or_url)]
     state: Path
     epsilon_cap: Positive | None = None
     network_epsilon_cap: Positive | None = None
@@ -171,6 +188,15 @@ class Config(_Section):
     def _has_a_twin_where_it_needs_one(self) -> Config:
         if (self.twin is not None) != (self.network.mode == "twin-network"):
             raise ValueError("the section [twin] goes with network.mode = 'twin-network': give both or none")
+        return self
+
+    @model_validator(mode="after")
+    def _keeps_tables_of_a_twin_local(self) -> Config:
+        output = self.release.output
+        if self.twin is None or self.twin.publish == "voltages" or not isinstance(output, StorageUrl):
+            return self
+        if not output.startswith("file://"):
+            raise ValueError("tables of a twin go to a local path; copy the release to a store afterwards")
         return self
 
     @model_validator(mode="after")
@@ -217,9 +243,10 @@ def _with_absolute_paths(config: Config, base: Path) -> Config:
     pv = config.pv
     if pv is not None:
         pv = pv.model_copy(update={"irradiance": absolute(pv.irradiance)})
-    release = config.release.model_copy(
-        update={"output": absolute(config.release.output), "state": absolute(config.release.state)}
-    )
+    output = config.release.output
+    if isinstance(output, Path):
+        output = base / output
+    release = config.release.model_copy(update={"output": output, "state": absolute(config.release.state)})
     return config.model_copy(update={"feeder": feeder, "loads": loads, "pv": pv, "release": release})
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -97,6 +97,10 @@ class RemotePath:
                 store.rm_file(key)
             except FileNotFoundError:
                 return
+
+    def rename(self, target: object) -> NoReturn:
+        """A store has no renaming."""
+        raise CorpusError(f"{self} cannot be renamed to {target}: a store has no renaming; use local paths")
 
     def exists(self) -> bool:
         """Whether there is an object of this name."""

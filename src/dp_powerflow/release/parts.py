@@ -7,17 +7,16 @@ the same bytes again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
+from functools import partial
 
 import numpy as np
 
 from dp_powerflow.corpus.gridfm import GridfmWriter
 from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.writer import CorpusWriter
-from dp_powerflow.errors import DpPowerflowError, PowerFlowError
+from dp_powerflow.distributed import Engine
+from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.sample import LoadSampler, days_per_block
 from dp_powerflow.powerflow.batch import BatchSolver
@@ -56,6 +55,13 @@ class PartJob:
     def solves_all(self) -> bool:
         """Whether voltages of nodes without load or generation are wanted."""
         return self.graph is not None or not np.isin(self.released, self.feeder.retained).all()
+
+    def start(self, threads: int | None) -> Callable[[int], float]:
+        """What makes one part in this process, with so many threads, None for all cores."""
+        self.writer.refuse_unseen()
+        voltvar = self.solar.voltvar
+        solver = BatchSolver(self.feeder, tolerance=SOLVER_TOLERANCE, threads=threads, voltvar=voltvar)
+        return partial(make_part, self, solver)
 
     def __repr__(self) -> str:
         return "PartJob(PRIVATE)"
@@ -118,48 +124,19 @@ def with_slack(feeder: Feeder, v: ComplexArray) -> ComplexArray:
     return full
 
 
-def make_parts(job: PartJob, workers: int, progress: Callable[[int, int], None] | None) -> float:
-    """Write all missing parts; the largest power mismatch [p.u.] of those written now."""
+def make_parts(job: PartJob, engine: Engine, progress: Callable[[int, int], None] | None) -> float:
+    """Have all missing parts written by the workers; the largest power mismatch [p.u.] of those parts."""
     missing = job.writer.missing_parts()
-    total, done = job.writer.layout.n_parts, job.writer.layout.n_parts - len(missing)
-    worst = 0.0
-    if workers <= 1 or len(missing) <= workers:
-        solver = BatchSolver(job.feeder, tolerance=SOLVER_TOLERANCE, voltvar=job.solar.voltvar)
-        for part in missing:
-            worst = max(worst, make_part(job, solver, part))
-            done += 1
-            if progress is not None:
-                progress(done, total)
-        return worst
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (job,))
-    try:
-        for finished in as_completed([pool.submit(_work, part) for part in missing]):
-            worst = max(worst, finished.result())
-            done += 1
-            if progress is not None:
-                progress(done, total)
-    except BrokenProcessPool:
-        raise DpPowerflowError(
-            "a worker process ended unexpectedly, perhaps for want of memory; run the same command again to "
-            "resume"
-        ) from None
-    finally:
-        pool.shutdown(cancel_futures=True)
-    return worst
+    total = job.writer.layout.n_parts
+    mismatches: list[float] = []
 
+    def made(mismatch: float) -> None:
+        mismatches.append(mismatch)
+        if progress is not None:
+            progress(total - len(missing) + len(mismatches), total)
 
-_worker: tuple[PartJob, BatchSolver] | None = None
-
-
-def _start_worker(job: PartJob) -> None:
-    global _worker
-    voltvar = job.solar.voltvar
-    _worker = (job, BatchSolver(job.feeder, tolerance=SOLVER_TOLERANCE, threads=1, voltvar=voltvar))
-
-
-def _work(part: int) -> float:
-    assert _worker is not None
-    return make_part(*_worker, part)
+    engine.run(job, missing, made)
+    return max(mismatches, default=0.0)
 
 
 def _per_unit(power_kw: FloatArray, base_mva: float) -> FloatArray:

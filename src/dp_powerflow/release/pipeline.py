@@ -9,7 +9,6 @@ network, so a run that was killed at any moment resumes to the same bits and dra
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +20,9 @@ from dp_powerflow.certificate.evidence import Evidence
 from dp_powerflow.certificate.plain import plain
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.gridfm import GridfmWriter
+from dp_powerflow.corpus.storage import Location, location
 from dp_powerflow.corpus.writer import CorpusWriter
+from dp_powerflow.distributed import Engine, engine_of
 from dp_powerflow.errors import ConfigError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.loads.history import LoadHistory
@@ -70,7 +71,7 @@ class ReleaseResult:
     `worst_mismatch` [p.u.] is of the parts written by this run, None if there was nothing left to write.
     """
 
-    path: Path
+    path: Location
     model: LoadModel
     evidence_met: bool
     worst_mismatch: float | None
@@ -81,6 +82,7 @@ def run_release(
     config: Config,
     *,
     workers: int | None = None,
+    engine: Engine | None = None,
     say: Report = lambda _: None,
     progress: Progress | None = None,
     history: LoadHistory | None = None,
@@ -89,17 +91,21 @@ def run_release(
 
     Parameters
     ----------
+    workers : processes of this machine, None for one per core.
+    engine : where the parts are made instead, such as a Dask cluster.
     history : PRIVATE. The meter data of the config, if somebody has read them already.
     """
+    engine = engine or engine_of(workers, None)
+    engine.check()  # a cluster that does not answer is found out before anything is spent
     state = PrivateState.open(config.release.state, insecure_seed=config.release.insecure_seed)
     with only_process(state.internal_directory(config.release.id)):
-        return _run(config, state, workers, say, progress, history)
+        return _run(config, state, engine, say, progress, history)
 
 
 def _run(
     config: Config,
     state: PrivateState,
-    workers: int | None,
+    engine: Engine,
     say: Report,
     progress: Progress | None,
     history: LoadHistory | None,
@@ -111,11 +117,11 @@ def _run(
     check_before_spending(config, feeder, history)
     released, loaded = len(released_nodes(config, feeder)), len(loaded_nodes(feeder)[0])
     layout = layout_of(config.release.days, history.n_steps, released, loaded)
-    writer = CorpusWriter(config.release.output, layout, config.release.id)
+    writer = CorpusWriter(location(config.release.output), layout, config.release.id)
     if not writer.finished:
         writer.prepare()  # what is bound to fail later fails before anything is spent
     try:
-        return _make(config, state, feeder, history, writer, workers, say, progress)
+        return _make(config, state, feeder, history, writer, engine, say, progress)
     except (ConfigError, PowerFlowError, PrivacyError) as error:
         # Refused for good: nothing stays beside the target but parts that a resumed run can use.
         untouched = len(writer.missing_parts()) == writer.layout.n_parts
@@ -130,7 +136,7 @@ def _make(
     feeder: Feeder,
     history: LoadHistory,
     writer: CorpusWriter,
-    workers: int | None,
+    engine: Engine,
     say: Report,
     progress: Progress | None,
 ) -> ReleaseResult:
@@ -153,7 +159,10 @@ def _make(
     worst = None
     if not writer.finished:
         job = part_job(config, solved, model, nodes, key.bind("inputs", charged.inputs), writer)
-        worst = make_parts(job, workers or len(os.sched_getaffinity(0)), progress)
+        if writer.remote is not None:
+            # A store has readers of its own: paid for before the first part is there.
+            network = network or charge_network(charged)
+        worst = make_parts(job, engine, progress)
         if job.graph is not None:
             finish_graph(config, job)
         network = network or charge_network(charged)
