@@ -103,9 +103,13 @@ def certify(
     model: Annotated[
         Path | None, typer.Option(help="Load model to use; by default the one that the release has fitted.")
     ] = None,
+    line_draws: Annotated[
+        int | None,
+        typer.Option(help="Days drawn for the losses per line; by default network.line_draws.", min=0),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """The network evidence by itself: Theorem 1 in every mode (INTERNAL; spends nothing).
+    """The network evidence by itself: Theorem 1 in every mode, lines, audit (INTERNAL; spends nothing).
 
     Example: `dp-powerflow certify release.toml`
     """
@@ -113,7 +117,7 @@ def certify(
     from dp_powerflow.report.certification import certify_config
 
     with _progress("calibrating") as (advance, _):
-        result = certify_config(read_config(config), model, progress=advance)
+        result = certify_config(read_config(config), model, line_draws=line_draws, progress=advance)
     if as_json:
         out.print_json(result.json_text)
         return

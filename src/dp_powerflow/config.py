@@ -123,6 +123,8 @@ class NetworkSection(_Section):
     delta: Probability
     radius: Positive | None = None
     calibration_days: Annotated[int, Field(ge=20)] = 1000
+    line_change: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.01
+    line_draws: Annotated[int, Field(ge=0)] = 0
     require_evidence: bool = True
 
     @model_validator(mode="after")

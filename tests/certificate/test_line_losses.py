@@ -318,9 +318,9 @@ def test_fixed_power_factors_and_margins_are_refused_in_words() -> None:
     feeder, law = chain(2), law_of(2)
     with pytest.raises(PrivacyError, match="fixed power factor"):
         LineLoss(feeder, replace(law, q_sigma=None, q_covariance=None))
+    margins = replace(law, p_min=np.ones(2), p_max=2 * np.ones(2), log_accept=np.zeros(2))
     with pytest.raises(PrivacyError, match="untruncated"):
-        margins = {"p_min": np.ones(2), "p_max": 2 * np.ones(2), "log_accept": np.zeros(2)}
-        LineLoss(feeder, replace(law, **margins))
+        LineLoss(feeder, margins)
     with pytest.raises(PrivacyError, match="singular"):
         LineLoss(feeder, replace(law, covariance=np.zeros((2, 1, 1))))
     with pytest.raises(PrivacyError, match="hidden"):

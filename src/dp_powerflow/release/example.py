@@ -63,6 +63,8 @@ radius = 1e-12                # neighbours: changes of existing lines up to this
 epsilon = 100.0               # policy for the whole corpus
 delta = 0.2
 calibration_days = 1000
+line_change = 0.01            # exact losses per line: neighbours scale one line's admittance by 1 ± this
+line_draws = 0                # days drawn for them (INTERNAL); 0: none, 300 or more to say anything
 require_evidence = true       # refuse the release where the evidence does not support the policy
 
 # Mode twin-network instead: leave out bound and radius above; epsilon and delta are then differential privacy

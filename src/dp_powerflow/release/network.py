@@ -7,6 +7,7 @@ import numpy as np
 from dp_powerflow.certificate.calibration import Progress
 from dp_powerflow.certificate.evidence import Evidence, Policy, collect_evidence
 from dp_powerflow.certificate.from_model import node_law
+from dp_powerflow.certificate.lines_collect import LineReport, LineRequest, collect_lines
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
@@ -17,6 +18,7 @@ from dp_powerflow.release.assembly import NodePlan
 from dp_powerflow.release.solar import solar_of
 
 CALIBRATION = "calibration of the certificate"
+_REGRESSED_DAYS = 30
 
 
 def policy_of(config: Config) -> Policy:
@@ -67,4 +69,62 @@ def evidence_of(
         voltvar=solar.voltvar,
         progress=progress,
         curves=curves,
+    )
+
+
+def lines_of(
+    config: Config,
+    feeder: Feeder,
+    model: LoadModel,
+    nodes: NodePlan,
+    key: StreamKey,
+    *,
+    progress: Progress | None = None,
+    draws: int | None = None,
+    whole: bool = False,
+) -> LineReport | str | None:
+    """Exact losses per line, words where there are none, None where the config does not ask for them.
+
+    Parameters
+    ----------
+    draws : in place of `network.line_draws`.
+    whole : protected x, audit and attack as well, not the losses alone.
+    """
+    count = config.network.line_draws if draws is None else draws
+    if count == 0:
+        return None
+    solar = solar_of(config, feeder, model.n_steps)
+    if config.network.bound == "paper":
+        return "none: with fixed power factors one snapshot tells every change of a line, almost surely"
+    if solar.voltvar is not None:
+        return "none: losses per line are not evaluated under volt-var control"
+    bound_key = key.bind("release", config.release.id)
+    try:
+        scale = nodes.scale_kw if model.scaled else None
+        law = node_law(model, nodes.classes, scale, feeder.base_mva, day_type=model.classes[0].day_type)
+        return collect_lines(
+            feeder,
+            law,
+            line_request(config, count, whole=whole),
+            lambda purpose: bound_key.stream(purpose).generator,
+            released=nodes.nodes,
+            generation=solar.generation,
+            progress=progress,
+        )
+    except PrivacyError as error:
+        return f"none: {error}"
+
+
+def line_request(config: Config, draws: int, *, whole: bool) -> LineRequest:
+    """What the config asks about the lines: ε and δ of one day are the policy's, shared by the days."""
+    days = config.release.days
+    return LineRequest(
+        x=config.network.line_change,
+        epsilon=config.network.epsilon / days,
+        delta=config.network.delta / days,
+        draws=draws,
+        protected_draws=max(20, draws // 2) if whole else 0,
+        audit_days=max(20, draws // 3) if whole else 0,
+        attack_days=5 * _REGRESSED_DAYS if whole else 0,
+        regressed_days=_REGRESSED_DAYS,
     )

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from dp_powerflow.certificate.evidence import Evidence
+from dp_powerflow.certificate.lines_collect import LineReport
 from dp_powerflow.certificate.plain import plain
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.gridfm import GridfmWriter
@@ -45,7 +46,7 @@ from dp_powerflow.release.assembly import (
 )
 from dp_powerflow.release.charge import Charged, charge_loads, charge_network
 from dp_powerflow.release.lock import only_process
-from dp_powerflow.release.network import evidence_of
+from dp_powerflow.release.network import evidence_of, lines_of
 from dp_powerflow.release.parts import PartJob, layout_of, make_parts
 from dp_powerflow.release.plan import Plan
 from dp_powerflow.release.publish import publish
@@ -236,25 +237,28 @@ def network_report(
         if config.network.require_evidence:
             raise
         evidence = f"none: {error}"
-    report = report_bytes(config, evidence)
+    lines = lines_of(config, feeder, model, nodes, state.stream_key(), progress=progress)
+    report = report_bytes(config, evidence, lines)
     state.write_internal(config.release.id, REPORT_FILE, report)
     return report
 
 
-def report_bytes(config: Config, evidence: Evidence | str) -> bytes:
+def report_bytes(config: Config, evidence: Evidence | str, lines: LineReport | str | None = None) -> bytes:
     """The internal report of a true network; words where there is no evidence."""
     met = isinstance(evidence, Evidence) and evidence_meets_policy(config, evidence)
-    return internal_report(config, met, plain(evidence))
+    return internal_report(config, met, plain(evidence), None if lines is None else plain(lines))
 
 
-def internal_report(config: Config, met: bool, evidence: object) -> bytes:
-    """The internal report as canonical JSON."""
+def internal_report(config: Config, met: bool, evidence: object, lines: object = None) -> bytes:
+    """The internal report as canonical JSON; `lines` only where losses per line were asked for."""
     content = {
         "marking": INTERNAL,
         "release": config.release.id,
         POLICY_MET: met,
         "evidence": evidence,
     }
+    if lines is not None:
+        content["lines"] = lines
     return json.dumps(content, indent=1, sort_keys=True).encode() + b"\n"
 
 

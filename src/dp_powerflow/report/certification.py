@@ -7,17 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dp_powerflow.certificate.calibration import Progress
+from dp_powerflow.certificate.lines_collect import LineReport
 from dp_powerflow.certificate.plain import plain
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.release.assembly import feeder_of
-from dp_powerflow.release.network import evidence_of
+from dp_powerflow.release.network import evidence_of, lines_of
 from dp_powerflow.release.pipeline import nodes_of
 from dp_powerflow.report.evidence_table import evidence_lines
 from dp_powerflow.report.figures import draw_epsilon_against_radius
 from dp_powerflow.report.inspection import INTERNAL
+from dp_powerflow.report.line_figures import line_figures
+from dp_powerflow.report.line_table import line_lines
 
 MODEL_FILE = "model.json"
 
@@ -33,9 +36,18 @@ class Certification:
 
 
 def certify_config(
-    config: Config, model_path: Path | None, *, progress: Progress | None = None
+    config: Config,
+    model_path: Path | None,
+    *,
+    line_draws: int | None = None,
+    progress: Progress | None = None,
 ) -> Certification:
-    """Evaluate and write the evidence; spends nothing."""
+    """Evaluate and write the evidence; spends nothing.
+
+    Parameters
+    ----------
+    line_draws : days drawn for the losses per line in place of the config's, 0 for none.
+    """
     state = PrivateState.open(config.release.state, insecure_seed=config.release.insecure_seed)
     directory = state.internal_directory(config.release.id)
     path = model_path or directory / MODEL_FILE
@@ -47,12 +59,28 @@ def certify_config(
     feeder = feeder_of(config)
     nodes = nodes_of(config, feeder, model, state.stream_key().bind("release", config.release.id))
     evidence = evidence_of(config, feeder, model, nodes, state.stream_key(), progress=progress)
-    lines = evidence_lines(evidence)
-    text = json.dumps({"marking": INTERNAL, **plain(evidence)}, indent=1, sort_keys=True)
+    of_lines = lines_of(
+        config, feeder, model, nodes, state.stream_key(), progress=progress, draws=line_draws, whole=True
+    )
+    lines = [*evidence_lines(evidence), *_about_lines(of_lines)]
+    content = {"marking": INTERNAL, **plain(evidence)}
+    if of_lines is not None:
+        content["line_evidence"] = plain(of_lines)
+    text = json.dumps(content, indent=1, sort_keys=True)
     state.write_internal(config.release.id, "network-evidence.json", text.encode())
     state.write_internal(
         config.release.id, "network-evidence.md", "\n".join([f"**{INTERNAL}**", "", *lines, ""]).encode()
     )
     figure = draw_epsilon_against_radius(evidence, INTERNAL)
     state.write_internal(config.release.id, "epsilon-against-radius.svg", figure)
+    if isinstance(of_lines, LineReport):
+        for name, picture in line_figures(feeder, of_lines, INTERNAL).items():
+            state.write_internal(config.release.id, name, picture)
     return Certification(INTERNAL, lines, text, directory)
+
+
+def _about_lines(found: LineReport | str | None) -> list[str]:
+    if found is None:
+        return []
+    told = [found[:1].upper() + found[1:] + "."] if isinstance(found, str) else line_lines(found)
+    return ["", "## Line by line", "", *told]
