@@ -3,8 +3,8 @@
 A parameter has a level (metres, ohms per metre, per cent, kvar …) on its own scale. What is left of an
 element once its levels are taken out is its shape: ratios between phases, charging per length, R/X of a
 transformer. Shapes are rounded to `SHAPE_GRID`, so that an element whose level alone is another has the same
-shape, and a feeder rebuilt from other levels (see `rebuild`) is a function of levels and shapes alone: nothing
-of the old levels is left in its last digits.
+shape, and a feeder rebuilt from other levels (see `rebuild`) is a function of levels and shapes alone:
+nothing of the old levels is left in its last digits.
 """
 
 from __future__ import annotations

@@ -22,8 +22,9 @@ LOADS_ACCOUNTING = (
     "counts; stated as (epsilon, delta) by Proposition 12 of Canonne, Kamath and Steinke (arXiv 2004.00010v4)"
 )
 COMPOSITION = (
-    "What this and all earlier releases from the same customers, and from the same network, add up to, as of "
-    "this release, by the data owner's ledger. The data owner attests it; later releases add to it."
+    "What the releases from the same customers, and from the same network, add up to by the data owner's "
+    "ledger, each account as of the charge that paid for this release (for its load model, if that was made "
+    "for an earlier one). The data owner attests it; later charges add to it."
 )
 SHRUNK = (
     "The noisy answers are shrunk towards a public prior, made positive definite and given the declared "
