@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
+import json
 from pathlib import Path
 from typing import Any
 
 from dp_powerflow.fleet_config import FleetConfig, parse_fleet_config
 from dp_powerflow.loads.simulate import simulate_load_history
 
-KEYS = ("alder", "birch", "cedar", "doum", "elm", "fir")
-BROKEN = "cedar"
+KEYS = ("alder-lane", "birch-lane", "cedar-lane", "elm-lane", "fir-lane", "hazel-lane")
+BROKEN = "cedar-lane"
 RAW: dict[str, Any] = {
     "fleet": {
         "id": "north",
@@ -79,7 +80,7 @@ def on_twins(folder: Path, **sections: dict[str, Any]) -> FleetConfig:
 
 
 def write_meters(folder: Path, *, points: int = 96) -> dict[str, Any]:
-    """Meter readings of simulated load points, sixteen per feeder; returns the keys of the section [loads]."""
+    """Meter readings of simulated load points, shared out among the feeders; returns the section [loads]."""
     history = simulate_load_history(points, n_days=4, step_minutes=60, seed=3)
     with (folder / "meters.csv").open("w", newline="") as file:
         writer = csv.writer(file)
@@ -105,3 +106,11 @@ def write_services(folder: Path, feeders: list[str]) -> None:
         writer = csv.writer(file)
         writer.writerow(["customer", "load_point", "class", "feeder"])
         writer.writerows([f"c{i}", f"p{i}", "residential", feeder] for i, feeder in enumerate(feeders))
+
+
+def toml_of() -> str:
+    """The config of the small fleet as a file; JSON spells its numbers, strings and lists as TOML does."""
+    lines = []
+    for name, values in RAW.items():
+        lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
+    return "\n".join(lines) + "\n"

@@ -149,11 +149,13 @@ class _Run:
         fleet = self.config.fleet
         feeders = feeders_of(self.config, self.state, self.ledger)
         _refuse_other_contents(fleet.output, fleet.id)
-        self._refuse_another_config()
+        missing = [feeder for feeder in feeders if not self._target(feeder).exists()]
+        if missing:
+            self._refuse_another_config()
         write_register(self.state, fleet.id, feeders)
         outcomes = {feeder.name: Outcome(feeder.key, feeder.name) for feeder in feeders}
         try:
-            for outcome in self._make([feeder for feeder in feeders if not self._target(feeder).exists()]):
+            for outcome in self._make(missing):
                 outcomes[outcome.name] = outcome
                 self.on_outcome(outcome)
         finally:
@@ -269,8 +271,9 @@ class _Run:
 
 def _config_sha256(config: FleetConfig) -> str:
     """Hash of the public choices that all feeders of a fleet share."""
-    public = config.model_dump(mode="json", exclude=_MAY_CHANGE)
-    del public["overrides"]
+    # Without what is left at its default: a key that a later version adds is no change of this config.
+    public = config.model_dump(mode="json", exclude=_MAY_CHANGE, exclude_defaults=True)
+    public.pop("overrides", None)
     return hashlib.sha256(json.dumps(public, sort_keys=True).encode()).hexdigest()
 
 

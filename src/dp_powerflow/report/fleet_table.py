@@ -1,0 +1,166 @@
+"""`fleet --plan`: what a fleet would cost the customers and every network. INTERNAL: it names the feeders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dp_powerflow.errors import DpPowerflowError
+from dp_powerflow.fleet_config import FleetConfig
+from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.privacy.ledger import Ledger
+from dp_powerflow.privacy.ledger_records import Preview
+from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.release.assembly import check_before_spending, feeder_of, history_of
+from dp_powerflow.release.charge import network_identity
+from dp_powerflow.release.fleet_accounts import feeders_of
+from dp_powerflow.release.fleet_customers import Customers, plan_customers
+from dp_powerflow.release.fleet_feeders import FleetFeeder
+from dp_powerflow.release.fleet_text import CUSTOMERS
+from dp_powerflow.release.plan import loads_chunks, network_charge
+from dp_powerflow.report.shown import Shown
+
+MARKING = "INTERNAL: names feeders and says which of them can be released; not for publication"
+
+
+@dataclass(frozen=True)
+class FeederPlan:
+    """INTERNAL. One feeder: what its network would be charged, or why it cannot be released."""
+
+    key: str
+    name: str
+    released: bool
+    problem: str | None
+    network: Preview | None
+
+
+def plan_fleet(config: FleetConfig, progress: Callable[[int, int], None] | None = None) -> Shown:
+    """Plan a fleet; every feeder is opened, the ledger is looked at, nothing is recorded."""
+    state = PrivateState.open(config.fleet.state, insecure_seed=config.fleet.insecure_seed)
+    ledger = Ledger.open(state)
+    feeders = feeders_of(config, state, ledger)
+    history: LoadHistory | None = None
+    plans = []
+    for done, feeder in enumerate(feeders, start=1):
+        opened, network, problem = None, None, None
+        try:
+            opened = feeder_of(feeder.config)
+        except (DpPowerflowError, OSError) as error:
+            problem = str(error)
+        if opened is not None:
+            history = history_of(feeder.config, opened) if history is None else history
+            try:
+                check_before_spending(feeder.config, opened, history)
+                network = _network(feeder, ledger, network_identity(feeder.config, state, opened))
+            except DpPowerflowError as error:
+                problem = str(error)
+        released = (config.fleet.output / feeder.directory).exists()
+        plans.append(FeederPlan(feeder.key, feeder.name, released, problem, network))
+        if progress is not None:
+            progress(done, len(feeders))
+    customers = None if history is None else plan_customers(config, feeders[0].config, state, history)
+    loads = None if customers is None else _loads(config, state, ledger, customers)
+    return Shown(
+        _lines(config, customers, loads, plans), json.dumps(_content(config, customers, loads, plans))
+    )
+
+
+def _network(feeder: FleetFeeder, ledger: Ledger, dataset: str) -> Preview:
+    asked = network_charge(feeder.config, "")
+    continues = feeder.config.release.continues_network
+    return ledger.preview(dataset, asked.cap, asked.cost, continues=continues, release_id=asked.paid_by)
+
+
+def _loads(config: FleetConfig, state: PrivateState, ledger: Ledger, customers: Customers) -> Preview:
+    return ledger.preview(
+        state.identity("loads", loads_chunks(customers.history)),
+        customers.plan.loads_cap,
+        customers.plan.loads_cost,
+        continues=config.fleet.continues_loads,
+        release_id=config.charged_under,
+    )
+
+
+def _lines(
+    config: FleetConfig, customers: Customers | None, loads: Preview | None, plans: list[FeederPlan]
+) -> list[str]:
+    fleet = config.fleet
+    usable = sum(plan.problem is None for plan in plans)
+    lines = [
+        f"Fleet **{fleet.id}**: {len(plans)} feeders, {usable} of them usable, {fleet.days} days each, "
+        f"network mode {config.network.mode}.",
+        "",
+    ]
+    if customers is not None and loads is not None:
+        cost = customers.plan
+        lines += [
+            f"Customers: ε at most {config.model.epsilon:.4g} at δ = {cost.delta:g} for all feeders "
+            f"together, unit {cost.loads_cap.unit}, replace-one. {_after(loads)}",
+            "",
+            CUSTOMERS[fleet.models],
+            "",
+        ]
+        lines += [*(f"- note: {note}" for note in cost.notes), ""]
+    else:
+        lines += [
+            "No feeder can be opened, so the meter data were not read and nothing would be charged.",
+            "",
+        ]
+    return [
+        *lines,
+        "| feeder | public name | network |",
+        "|---|---|---|",
+        *(f"| {plan.key} | {plan.name} | {_state(plan)} |" for plan in plans),
+    ]
+
+
+def _state(plan: FeederPlan) -> str:
+    if plan.released:
+        return "released"
+    if plan.problem is not None:
+        return "cannot be released: " + plan.problem.replace("|", "/").replace("\n", " ")
+    return "" if plan.network is None else _after(plan.network)
+
+
+def _after(preview: Preview) -> str:
+    if preview.already_charged:
+        return "Charged already; costs nothing more."
+    if not preview.affordable:
+        return f"**Not affordable**: ε = {preview.before.available.epsilon:.4g} is left."
+    promise, left = preview.after.promise, preview.after.available
+    return (
+        f"With all earlier charges ε = {promise.epsilon:.4g} at δ = {promise.delta:.3g}; "
+        f"left ε = {left.epsilon:.4g}."
+    )
+
+
+def _content(
+    config: FleetConfig, customers: Customers | None, loads: Preview | None, plans: list[FeederPlan]
+) -> dict[str, object]:
+    return {
+        "marking": MARKING,
+        "fleet": config.fleet.id,
+        "customers": None
+        if customers is None or loads is None
+        else {
+            "epsilon": config.model.epsilon,
+            "delta": customers.plan.delta,
+            "unit": str(customers.plan.loads_cap.unit),
+            "models": config.fleet.models,
+            "already_charged": loads.already_charged,
+            "affordable": loads.affordable,
+            "left": loads.after.left,
+        },
+        "feeders": [
+            {
+                "feeder": plan.key,
+                "name": plan.name,
+                "released": plan.released,
+                "problem": plan.problem,
+                "affordable": None if plan.network is None else plan.network.affordable,
+                "left": None if plan.network is None else plan.network.after.left,
+            }
+            for plan in plans
+        ],
+    }
