@@ -183,7 +183,7 @@ def release(
 
 @app.command()
 def verify(
-    release: Annotated[Path, typer.Argument(help="Directory of a release.")],
+    release: Annotated[Path, typer.Argument(help="Directory of a release, or of a fleet.")],
     private: Annotated[
         Path | None, typer.Option(help="Private state directory, to open the commitment (auditors).")
     ] = None,
@@ -196,9 +196,15 @@ def verify(
 
     Example: `dp-powerflow verify release`
     """
+    from dp_powerflow.release.fleet_verify import is_fleet
+    from dp_powerflow.report.fleet_verification import verify_fleet_directory
     from dp_powerflow.report.verification import verify_directory
 
-    shown = verify_directory(release, private, config)
+    if is_fleet(release):
+        with _progress("feeders") as (advance, _):
+            shown = verify_fleet_directory(release, private, config, advance)
+    else:
+        shown = verify_directory(release, private, config)
     if private is not None:
         _say("INTERNAL: what follows was checked with the private state")
     if as_json:
@@ -206,6 +212,57 @@ def verify(
     else:
         out.print("\n".join(shown.lines), markup=False, highlight=False, soft_wrap=True)
     if not shown.ok:
+        raise typer.Exit(1)
+
+
+@app.command()
+def fleet(
+    config: Annotated[Path, typer.Argument(help="TOML file of a fleet: many feeders, one meter source.")],
+    only_plan: Annotated[
+        bool, typer.Option("--plan", help="Say what it would cost (INTERNAL); spend nothing.")
+    ] = False,
+    workers: Annotated[int | None, typer.Option(help="Processes; by default one per core.", min=1)] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(help="Address of a Dask cluster, such as tls://host:8786; 'local' to start one here."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Make one corpus of many feeders; run it again for what is missing. Exit code 1 if a feeder failed.
+
+    Example: `dp-powerflow fleet fleet.toml --plan`
+    """
+    from dp_powerflow.distributed import engine_of
+    from dp_powerflow.fleet_config import read_fleet_config
+    from dp_powerflow.release.fleet import Outcome, run_fleet
+    from dp_powerflow.report.fleet_table import MARKING, plan_fleet
+
+    fleet_config = read_fleet_config(config)
+    if only_plan:
+        with _progress("feeders") as (advance, _):
+            shown = plan_fleet(fleet_config, advance)
+        err.print(MARKING, style="bold red")
+        if as_json:
+            out.print_json(shown.json_text)
+        else:
+            out.print(Markdown("\n".join(shown.lines)))
+        return
+
+    def report(outcome: Outcome) -> None:
+        what = "released" if outcome.problem is None else f"failed: {outcome.problem}"
+        _say(f"INTERNAL: {outcome.name} ({outcome.key}) {what}")
+
+    with _progress("fleet") as (advance, describe):
+        engine = engine_of(workers, scheduler)
+        result = run_fleet(fleet_config, engine=engine, say=describe, progress=advance, on_outcome=report)
+    released = len(result.outcomes) - len(result.failed)
+    if as_json:
+        content = {"fleet": str(result.path), "released": released, "internal": str(result.internal)}
+        out.print_json(json.dumps(content))
+    _say(
+        f"INTERNAL: {released} of {len(result.outcomes)} feeders are in {result.path}; see {result.internal}"
+    )
+    if result.failed:
         raise typer.Exit(1)
 
 

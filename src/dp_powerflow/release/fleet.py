@@ -20,6 +20,7 @@ from typing import ParamSpec, TypeVar
 
 from dp_powerflow.corpus.errors import writing
 from dp_powerflow.corpus.files import is_temporary, sync_directory, write_whole
+from dp_powerflow.distributed import Engine, engine_of
 from dp_powerflow.errors import ConfigError, DpPowerflowError
 from dp_powerflow.fleet_config import FleetConfig
 from dp_powerflow.loads.history import LoadHistory
@@ -108,6 +109,7 @@ def run_fleet(
     config: FleetConfig,
     *,
     workers: int | None = None,
+    engine: Engine | None = None,
     say: Report = lambda _: None,
     progress: Progress | None = None,
     on_outcome: OnOutcome = lambda _: None,
@@ -116,7 +118,8 @@ def run_fleet(
 
     Parameters
     ----------
-    workers : processes that solve the power flow of one feeder.
+    workers : processes of this machine that solve one feeder after the other, None for one per core.
+    engine : where the feeders are solved instead, such as a Dask cluster.
     say, progress : what is being done, and how much of it.
     on_outcome : called after every feeder (INTERNAL).
 
@@ -124,10 +127,12 @@ def run_fleet(
     ------
     DpPowerflowError : the config, the meter data or the ledger, which all feeders share, is not usable.
     """
+    engine = engine or engine_of(workers, None)
+    engine.check()
     state = PrivateState.open(config.fleet.state, insecure_seed=config.fleet.insecure_seed)
     internal = state.internal_directory(config.fleet.id)
     with only_process(internal):
-        run = _Run(config, state, Ledger.open(state), workers, say, progress, on_outcome)
+        run = _Run(config, state, Ledger.open(state), engine, say, progress, on_outcome)
         outcomes = run.all()
     return FleetResult(config.fleet.output, outcomes, internal)
 
@@ -139,7 +144,7 @@ class _Run:
     config: FleetConfig
     state: PrivateState
     ledger: Ledger
-    workers: int | None
+    engine: Engine
     say: Report
     progress: Progress | None
     on_outcome: OnOutcome
@@ -200,9 +205,9 @@ class _Run:
         keep_own_model(self.config, feeder, self.state, customers)
         with writing(staging_of(self.config)):
             staging_of(self.config).mkdir(mode=0o700, parents=True, exist_ok=True)
-        made = run_release(
+        run_release(
             feeder.config,
-            workers=self.workers,
+            engine=self.engine,
             say=lambda text: self.say(f"{prefix}: {text}"),
             progress=self.progress,
             history=customers.history,
@@ -211,7 +216,7 @@ class _Run:
         target = self._target(feeder)
         with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
-            made.path.rename(target)
+            (staging_of(self.config) / feeder.directory).rename(target)
             sync_directory(target.parent)
 
     def _try(
