@@ -7,6 +7,7 @@ the scheduler, so it is small and not secret; the data that a task makes it writ
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import threading
@@ -163,6 +164,7 @@ class LocalDask:
             processes=True,
             memory_limit=0,  # without a limit nothing is spilled to the disk
             dashboard_address=None,
+            silence_logs=logging.ERROR,
             host="127.0.0.1",
         )
         with cluster, distributed.Client(cluster, set_as_default=False) as client:

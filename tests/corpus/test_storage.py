@@ -1,0 +1,245 @@
+"""A corpus at a URL: the bytes of one in a directory, whole or not at all, one sentence when it fails."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from corpora import LAYOUT, RELEASE_ID, voltages, write_corpus, write_parts
+from stores import s3_server
+
+from dp_powerflow.config import StorageUrl
+from dp_powerflow.corpus.encode import NodeTable
+from dp_powerflow.corpus.errors import CorpusError
+from dp_powerflow.corpus.files import file_hashes
+from dp_powerflow.corpus.reader import open_corpus
+from dp_powerflow.corpus.schema import CorpusLayout
+from dp_powerflow.corpus.storage import RemotePath, local_copy, location
+from dp_powerflow.corpus.validate import validate_corpus
+from dp_powerflow.corpus.writer import CorpusWriter
+from dp_powerflow.errors import MissingExtraError
+
+PART = "data/part-00001.parquet"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with s3_server() as url:
+        yield url
+
+
+@pytest.fixture(params=["memory", "s3"])
+def target(request: pytest.FixtureRequest) -> RemotePath:
+    """A URL of its own for every test."""
+    pytest.importorskip("fsspec")
+    name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
+    root = "memory://store" if request.param == "memory" else request.getfixturevalue("server")
+    return RemotePath(f"{root}/{name}/release")
+
+
+def writer_of(
+    target: RemotePath, layout: CorpusLayout = LAYOUT, release_id: str = RELEASE_ID
+) -> CorpusWriter:
+    return CorpusWriter(target, layout, release_id)
+
+
+def test_a_corpus_at_a_url_has_the_bytes_of_one_in_a_directory(target: RemotePath, tmp_path: Path) -> None:
+    write_corpus(target)
+    assert file_hashes(target) == file_hashes(write_corpus(tmp_path / "release"))
+    assert not [name for name in target.with_name("").below() if "partial" in name]
+
+
+def test_a_corpus_at_a_url_is_read_in_place(target: RemotePath) -> None:
+    write_corpus(target)
+    corpus = open_corpus(str(target))
+    wanted = voltages(LAYOUT, range(LAYOUT.days))
+    assert np.abs(corpus.voltages() - wanted).max() < 2e-6
+    assert corpus.dataset().count_rows() == LAYOUT.days * LAYOUT.nodes
+    assert corpus.hashes() == file_hashes(target)
+    report = validate_corpus(str(target))
+    assert report.ok
+    assert report.n_phasors == LAYOUT.n_phasors
+
+
+def test_what_is_in_the_making_is_no_release_and_is_continued(target: RemotePath) -> None:
+    begun = writer_of(target)
+    begun.prepare()
+    begun.write_part(0, voltages(LAYOUT, LAYOUT.days_of(0)))
+    with pytest.raises(CorpusError, match="finished release"):
+        open_corpus(str(target))
+    before = target.below()["data/part-00000.parquet"]
+    again = writer_of(target)
+    again.prepare()
+    assert again.missing_parts() == tuple(range(1, LAYOUT.n_parts))
+    write_corpus(target)
+    assert target.below()["data/part-00000.parquet"] == before
+    assert writer_of(target).finished
+    assert not again.remote.marker.exists()
+
+
+def test_a_run_killed_after_the_manifest_is_finished_by_the_next(target: RemotePath) -> None:
+    writer = writer_of(target)
+    writer.prepare()
+    write_parts(writer)
+    writer.write_nodes(NodeTable.opaque(LAYOUT.nodes))
+    writer.add_file("manifest.json", b"{}\n")
+    assert not writer.finished
+    write_corpus(target)
+    assert writer_of(target).finished
+    assert not writer.remote.marker.exists()
+
+
+def test_the_manifest_is_refused_before_everything_else_is_there(target: RemotePath) -> None:
+    writer = writer_of(target)
+    writer.prepare()
+    with pytest.raises(CorpusError, match="3 of 3 parts"):
+        writer.add_file("manifest.json", b"{}\n")
+    write_parts(writer)
+    with pytest.raises(CorpusError, match=r"nodes\.parquet"):
+        writer.add_file("manifest.json", b"{}\n")
+    writer.write_nodes(NodeTable.opaque(LAYOUT.nodes))
+    with pytest.raises(CorpusError, match=r"manifest\.json"):
+        writer.finish()
+    assert "manifest.json" not in target.below()
+
+
+def test_a_part_that_was_cut_short_is_written_again(target: RemotePath) -> None:
+    writer = writer_of(target)
+    writer.prepare()
+    write_parts(writer)
+    (target / PART).write_bytes((target / PART).read_bytes()[:-20])
+    assert writer_of(target).missing_parts() == (1,)
+    # The writer that wrote it whole notices too, although it has looked at it before.
+    assert writer.missing_parts() == (1,)
+
+
+def test_a_taken_url_is_refused_and_left_as_it_is(target: RemotePath) -> None:
+    write_corpus(target)
+    before = target.below()
+    with pytest.raises(CorpusError, match="exists already"):
+        writer_of(target).prepare()
+    with pytest.raises(CorpusError, match="exists already"):
+        writer_of(target, release_id="other").prepare()
+    assert target.below() == before
+    assert not writer_of(target, release_id="other").remote.marker.exists()
+    other = target.with_name("other")
+    (other / "notes.txt").write_bytes(b"mine")
+    with pytest.raises(CorpusError, match="exists already"):
+        writer_of(other).prepare()
+    # A neighbour with the same beginning is another release.
+    writer_of(target.with_name("rel")).prepare()
+
+
+def test_parts_of_another_shape_are_not_continued(target: RemotePath) -> None:
+    writer = writer_of(target)
+    writer.prepare()
+    write_parts(writer)
+    with pytest.raises(CorpusError, match="another corpus"):
+        writer_of(target, CorpusLayout(days=11, steps=24, nodes=6, days_per_part=4)).prepare()
+    with pytest.raises(CorpusError, match="another corpus"):
+        writer_of(target, CorpusLayout(days=4, steps=24, nodes=7, days_per_part=4)).prepare()
+
+
+def test_discard_leaves_nothing(target: RemotePath) -> None:
+    writer = writer_of(target)
+    writer.prepare()
+    write_parts(writer)
+    writer.discard()
+    assert target.with_name("").below() == {}
+
+
+def test_damage_at_a_url_is_found(target: RemotePath) -> None:
+    write_corpus(target)
+    whole = (target / PART).read_bytes()
+    (target / PART).write_bytes(whole[:-20])
+    assert any("damaged" in problem for problem in validate_corpus(target).problems)
+    (target / PART).unlink()
+    assert any("1 of 3 parts are missing" in problem for problem in validate_corpus(target).problems)
+    (target / PART).write_bytes(whole)
+    (target / "extra.bin").write_bytes(b"x")
+    assert validate_corpus(target).problems == ("extra.bin does not belong to the corpus.",)
+
+
+def test_a_worker_that_does_not_see_the_target_says_so(target: RemotePath, tmp_path: Path) -> None:
+    for place in (target, tmp_path / "release"):
+        writer = CorpusWriter(place, LAYOUT, RELEASE_ID)
+        with pytest.raises(CorpusError, match="does not see"):
+            writer.refuse_unseen()
+        writer.prepare()
+        writer.refuse_unseen()
+
+
+def test_a_copy_has_the_same_files_and_is_removed(target: RemotePath) -> None:
+    write_corpus(target)
+    with local_copy(target) as directory:
+        assert file_hashes(directory) == file_hashes(target)
+    assert not directory.exists()
+
+
+def test_a_name_that_leads_out_of_a_copy_is_refused(
+    target: RemotePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RemotePath, "below", lambda _: {"../../evil": ""})
+    with pytest.raises(CorpusError, match="no file of a release"), local_copy(target):
+        pass
+
+
+def test_a_missing_bucket_is_one_sentence(server: str) -> None:
+    with pytest.raises(CorpusError, match="no such bucket"):
+        writer_of(RemotePath("s3://nowhere/release")).prepare()
+    with pytest.raises(CorpusError, match="finished release"):
+        open_corpus("s3://nowhere/release")
+    with pytest.raises(CorpusError, match="whole bucket"):
+        writer_of(RemotePath(server)).prepare()
+
+
+def test_a_store_that_forbids_or_does_not_answer_is_one_sentence(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from botocore.exceptions import EndpointConnectionError, NoCredentialsError
+
+    target = RemotePath(f"{server}/forbidden/release")
+    store, _ = target.store()
+    failures = {
+        "no permission": PermissionError("Access Denied for account 1234"),
+        "check credentials": NoCredentialsError(),
+        "does not answer": EndpointConnectionError(endpoint_url="http://secret-host"),
+    }
+    for says, failure in failures.items():
+
+        def fail(*_: object, failure: Exception = failure, **__: object) -> None:
+            raise failure
+
+        monkeypatch.setattr(store, "pipe_file", fail)
+        with pytest.raises(CorpusError, match=says) as caught:
+            writer_of(target).prepare()
+        assert "1234" not in str(caught.value)
+        assert "secret-host" not in str(caught.value)
+
+
+def test_paths_and_urls_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert location("release") == tmp_path / "release"
+    assert location(Path("a://b")) == tmp_path / "a:" / "b"
+    assert location((tmp_path / "with space").as_uri()) == tmp_path / "with space"
+    assert location(StorageUrl("s3://bucket/release/")) == RemotePath("s3://bucket/release")
+    assert str(RemotePath("s3://b/x") / "data" / "p") == "s3://b/x/data/p"
+    with pytest.raises(CorpusError, match="absolute path"):
+        location("file://release")
+
+
+def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:
+    with pytest.raises(CorpusError, match="environment") as caught:
+        location("ftp://user:hunter2@host/release")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_missing_packages_and_unknown_stores_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CorpusError, match="no nonsense:// storage"):
+        open_corpus("nonsense://bucket/release")
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(MissingExtraError, match=r"dp-powerflow\[storage\]"):
+        open_corpus("s3://bucket/release")
