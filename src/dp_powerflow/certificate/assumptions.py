@@ -85,9 +85,11 @@ def _nonsingular_on_box(network: Network, box: tuple[float, float]) -> Assumptio
 
 
 def _spectrum(network: Network, v: ComplexArray, s: ComplexArray) -> tuple[list[float], float]:
-    """Signs of det M̃ at all points, and the smallest σ_min."""
+    """Signs of det M̃ at all points, and the smallest σ_min if they agree."""
     matrices = real_form(network.y, *diagonal_terms(v, s))
     signs = np.linalg.slogdet(matrices)[0].tolist()
+    if min(signs) < 0.0 < max(signs):
+        return signs, 0.0
     return signs, float(np.linalg.svd(matrices, compute_uv=False)[:, -1].min())
 
 

@@ -15,7 +15,7 @@ from scipy.stats import beta
 from dp_powerflow.certificate import symbols
 from dp_powerflow.certificate.theorem import OperatingSet
 from dp_powerflow.errors import PowerFlowError, PrivacyError
-from dp_powerflow.grid.amplification import impedance_norm_bound
+from dp_powerflow.grid.amplification import weighted_impedance_norm
 from dp_powerflow.grid.norms import NORM_FAILURE
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.batch import BatchSolver
@@ -66,7 +66,7 @@ def printed_closed_form(
     flat = np.abs(network.apply(np.ones(network.n, dtype=np.complex128)) + network.b)
     row_sum = float(network.rows.abs_sum.max())
     return PrintedClosedForm(
-        sigma_m=1.0 / impedance_norm_bound(network) - float(flat.max()),
+        sigma_m=1.0 / network.impedance_norm - float(flat.max()),
         c_3=(row_sum + float(flat.max())) / v_min,
         c_vv=c_vv,
         deviation=max(v_max - 1.0, 1.0 - v_min),
@@ -109,10 +109,10 @@ def load_box_set(
     else:
         v_min, v_max, delta = measured.v_min, measured.v_max, measured.delta
     m = s_max / v_min**2 + volt_var_constant(voltvar, generation, v_min)
-    contraction = impedance_norm_bound(network, m)
+    contraction = weighted_impedance_norm(network, m)
     if contraction >= 1.0:
         return None
-    mu = impedance_norm_bound(network) / (1.0 - contraction)
+    mu = network.impedance_norm / (1.0 - contraction)
     delta += 2.0 * NORM_FAILURE if network.large else 0.0
     of_range = "proved" if measured is None else "measured"
     return OperatingSet(

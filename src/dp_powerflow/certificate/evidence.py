@@ -33,7 +33,7 @@ from dp_powerflow.certificate.levers import (
     per_step,
     radius_in_lines,
 )
-from dp_powerflow.certificate.margins import draw_days, with_margins
+from dp_powerflow.certificate.margins import day_drawer, with_margins
 from dp_powerflow.certificate.theorem import (
     Bound,
     Mode,
@@ -165,7 +165,7 @@ def collect_evidence(
     def calibrate(of: NodeLaw, days: int, report: Progress | None = None) -> MonteCarlo:
         return monte_carlo(
             network,
-            lambda count: draw_days(of, count, generator),
+            day_drawer(of, generator),
             days,
             progress=report,
             solver=solver,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -38,15 +39,26 @@ def with_margins(
 
 def draw_days(law: NodeLaw, days: int, generator: np.random.Generator) -> ComplexArray:
     """Complex (day, step, node) loads [p.u.] of a law, truncated exactly where it is; for calibration."""
+    return day_drawer(law, generator)(days)
+
+
+def day_drawer(law: NodeLaw, generator: np.random.Generator) -> Callable[[int], ComplexArray]:
+    """`draw_days` prepared once for many calls, each of which gives the next days."""
     if law.p_min is None or law.p_max is None or law.log_accept is None:
-        return law.draw(days, generator)
-    p = np.empty((days, law.steps, law.n))
+        return lambda days: law.draw(days, generator)
+    classes = []
     for ell, (mean, covariance) in enumerate(zip(law.mean, law.covariance, strict=True)):
-        nodes = np.flatnonzero(law.class_of == ell)
         low, high = np.full(law.steps, np.log(law.p_min[ell])), np.full(law.steps, np.log(law.p_max[ell]))
-        drawn = truncate(mean, covariance, low, high).draw(
-            generator, days * len(nodes), rejection=bool(np.exp(law.log_accept[ell]) > _REJECTION_ABOVE)
-        )
-        p[:, :, nodes] = np.swapaxes(np.exp(drawn).reshape(days, len(nodes), law.steps), 1, 2)
-    p *= law.scale
-    return np.asarray(p * (1.0 + 1j * law.tan_theta))
+        rejection = bool(np.exp(law.log_accept[ell]) > _REJECTION_ABOVE)
+        nodes = np.flatnonzero(law.class_of == ell)
+        classes.append((nodes, truncate(mean, covariance, low, high), rejection))
+
+    def draw(days: int) -> ComplexArray:
+        p = np.empty((days, law.steps, law.n))
+        for nodes, truncated, rejection in classes:
+            drawn = truncated.draw(generator, days * len(nodes), rejection=rejection)
+            p[:, :, nodes] = np.swapaxes(np.exp(drawn).reshape(days, len(nodes), law.steps), 1, 2)
+        p *= law.scale
+        return np.asarray(p * (1.0 + 1j * law.tan_theta))
+
+    return draw

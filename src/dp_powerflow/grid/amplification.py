@@ -22,7 +22,7 @@ from scipy.sparse.csgraph import connected_components
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import Feeder, Line
-from dp_powerflow.grid.norms import DENSE_UP_TO, NORM_FAILURE, norm_bound, spectral_norm
+from dp_powerflow.grid.norms import DENSE_UP_TO, NORM_FAILURE, is_symmetric, norm_bound, spectral_norm
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
@@ -84,7 +84,9 @@ def kron_amplification(network: Network) -> Amplification:
 
     # ΨᴴΨ = I + ΦᴴΦ
     norm_right = np.hypot(1.0, norm_bound(phi, phi_h, (n_z, n_k)))
-    norm_left = np.hypot(1.0, norm_bound(phi_left, phi_left_h, (n_z, n_k)))
+    norm_left = norm_right
+    if not is_symmetric(network.feeder.y):
+        norm_left = np.hypot(1.0, norm_bound(phi_left, phi_left_h, (n_z, n_k)))
 
     def inverse_h(x: ComplexArray) -> ComplexArray:
         return conj(network.solve_zz(conj(x), transpose=True))
@@ -171,11 +173,9 @@ def sigma_min(network: Network) -> float:
     return 1.0 / spectral_norm(network.solve, lambda x: network.solve(x, adjoint=True), (n, n))
 
 
-def impedance_norm_bound(network: Network, weights: FloatArray | None = None) -> float:
-    """Upper bound on ‖Y⁻¹·diag(weights)‖₂ [p.u.], one `norm_bound`; without weights 1/σ_min(Y)."""
+def weighted_impedance_norm(network: Network, weights: FloatArray) -> float:
+    """Upper bound on ‖Y⁻¹·diag(weights)‖₂ [p.u.], one `norm_bound`."""
     n = network.n
-    if weights is None:
-        return norm_bound(network.solve, lambda x: network.solve(x, adjoint=True), (n, n))
     return norm_bound(
         lambda x: network.solve(weights * x), lambda x: weights * network.solve(x, adjoint=True), (n, n)
     )

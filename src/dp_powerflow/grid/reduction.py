@@ -19,7 +19,7 @@ from scipy.sparse.linalg import splu
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import Feeder, Line
-from dp_powerflow.grid.norms import DENSE_UP_TO
+from dp_powerflow.grid.norms import DENSE_UP_TO, norm_bound
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
 NONZERO_ABOVE = 1e-9
@@ -158,6 +158,11 @@ class Network:
         full = np.zeros((len(energised), *x.shape[1:]), dtype=np.complex128)
         full[position] = x
         return np.asarray(self._whole_factor.solve(full, trans="H" if adjoint else "N")[position])
+
+    @cached_property
+    def impedance_norm(self) -> float:
+        """Upper bound on ‖Y⁻¹‖₂ = 1/σ_min(Y) [p.u.], one `norm_bound`."""
+        return norm_bound(self.solve, lambda x: self.solve(x, adjoint=True), (self.n, self.n))
 
     def impedance_sums(self, weights: FloatArray) -> FloatArray:
         """Σ_j|Z_kj|·weights_j with Z = Y⁻¹: (retained,), column by column."""

@@ -18,7 +18,7 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh, splu
 
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.norms import norm_bound
+from dp_powerflow.grid.norms import is_symmetric, norm_bound
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
 _UNIT = float(np.finfo(np.float64).eps) / 2.0
@@ -79,6 +79,8 @@ class Elimination:
             lambda x: self._y_zr.conj().T @ factor.solve(np.asarray(x), trans="H"),
             (n_z, self.n),
         )
+        if is_symmetric(self.y):
+            return float(np.hypot(1.0, right))
         left = norm_bound(
             lambda x: factor.solve(self._y_rz.T @ x, trans="T"),
             lambda x: self._y_rz.conj() @ np.conj(factor.solve(np.conj(x))),

@@ -1,0 +1,204 @@
+"""What a feeder-day costs on feeders of 100, 1,000 and 10,000 nodes, and a feeder before its first day.
+
+    python benchmarks/scale.py [--sizes 100 1000 10000] [--evidence]
+
+Every size runs in a process of its own, so that peak memory is its own; one thread. A feeder-day is 96 steps
+drawn, solved to 1e-12, rounded and written. Figures are processor seconds, because machines are shared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+SIZES = (100, 1_000, 10_000)
+STEPS = 96
+SECONDS_PER_SIZE = 12.0
+FEEDERS, YEARS = 5_000, 10
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
+    parser.add_argument("--evidence", action="store_true", help="also Theorem 1, 20 calibration days")
+    parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child is not None:
+        print(json.dumps(measure(arguments.child, arguments.evidence)))
+        return
+    rows = [in_a_process(size, arguments.evidence) for size in arguments.sizes]
+    columns = list(rows[0])
+    print(" | ".join(columns))
+    for row in rows:
+        print(" | ".join(f"{row[name]:.4g}" for name in columns))
+    if len(rows) > 1:
+        project(rows)
+
+
+def project(rows: list[dict[str, float]]) -> None:
+    """Exponent of the cost of a day in the number of nodes, and the bill of a fleet."""
+    nodes = np.log([row["nodes"] for row in rows])
+    for name in ("day_s", "prepare_s", "day_mb"):
+        exponent, constant = np.polyfit(nodes, np.log([row[name] for row in rows]), 1)
+        print(f"{name} ≈ {np.exp(constant):.3g}·nodes^{exponent:.2f}")
+    days = FEEDERS * YEARS * 365
+    for row in rows:
+        hours = (days * row["day_s"] + FEEDERS * (row["open_s"] + row["prepare_s"])) / 3600.0
+        size = days * row["day_mb"] / 1e6
+        print(
+            f"{FEEDERS:,} feeders × {YEARS} years of {row['nodes']:,.0f} nodes: {days:,} feeder-days, "
+            f"{hours:,.0f} core-hours, {size:,.2f} TB"
+        )
+
+
+def in_a_process(size: int, evidence: bool) -> dict[str, float]:
+    command = [sys.executable, __file__, "--child", str(size), *(["--evidence"] if evidence else [])]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def measure(size: int, evidence: bool) -> dict[str, float]:
+    """Processor seconds, megabytes on disk and peak memory of one feeder."""
+    from dp_powerflow.grid.sources import open_feeder
+    from dp_powerflow.grid.synthetic import write_synthetic
+    from dp_powerflow.powerflow.batch import BatchSolver
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        path = write_synthetic(folder / "feeder.dss", size)
+        began = time.process_time()
+        feeder = open_feeder(path)
+        opened = time.process_time()
+        solver = BatchSolver(feeder, tolerance=1e-12, threads=1)
+        prepared = time.process_time()
+        days, seconds, parts, megabytes = write_days(feeder, solver, folder)
+        found = {
+            "nodes": float(len(feeder.energised)),
+            "retained": float(len(feeder.retained)),
+            "open_s": opened - began,
+            "prepare_s": prepared - opened,
+            "days": float(days),
+            "day_s": seconds / days,
+            "draw_s": parts[0] / days,
+            "solve_s": parts[1] / days,
+            "write_s": parts[2] / days,
+            "day_mb": megabytes / days,
+        }
+        if evidence:
+            began = time.process_time()
+            theorem(feeder)
+            found["theorem_s"] = time.process_time() - began
+    found["peak_gib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return found
+
+
+def write_days(feeder, solver, folder: Path) -> tuple[int, float, tuple[float, float, float], float]:  # type: ignore[no-untyped-def]
+    """Draw, solve and write parts for some seconds, the first part (compilation) not counted."""
+    from dp_powerflow.corpus.schema import CorpusLayout
+    from dp_powerflow.corpus.writer import CorpusWriter
+    from dp_powerflow.model.sample import LoadSampler
+    from dp_powerflow.privacy.random import StreamKey
+    from dp_powerflow.units import kw_to_pu
+
+    nominal_kw = -feeder.nominal_injection[feeder.retained].real * feeder.base_mva * 1000.0
+    model = load_model()
+    count = len(nominal_kw)
+    horizon = 2_000_000 // count  # more than are written; the writer asks the disk for all of them
+    sampler = LoadSampler(
+        model,
+        (model.class_names[0],) * count,
+        StreamKey.from_insecure_seed(7),
+        horizon,
+        scale_kw=nominal_kw if model.scaled else None,
+    )
+    layout = CorpusLayout(
+        days=horizon, steps=model.n_steps, nodes=count, days_per_part=sampler.days_per_block
+    )
+    writer = CorpusWriter(folder / "corpus", layout, "scale")
+    writer.prepare()
+    spent, days, part = np.zeros(3), 0, 0
+    while part < 2 or spent.sum() < SECONDS_PER_SIZE:
+        marks = [time.process_time()]
+        block = sampler.block(part)
+        load = kw_to_pu(block.load_kw, feeder.base_mva) + 1j * kw_to_pu(block.load_kvar, feeder.base_mva)
+        load = np.ascontiguousarray(load.reshape(count, -1).T)
+        marks.append(time.process_time())
+        solution = solver.solve(load)
+        if solution.n_failed:
+            raise SystemExit("a snapshot has no solution")
+        marks.append(time.process_time())
+        writer.write_part(part, solution.v.reshape(-1, model.n_steps, count))
+        marks.append(time.process_time())
+        if part:
+            spent += np.diff(marks)
+            days += len(load) // model.n_steps
+        part += 1
+    size = sum(file.stat().st_size for file in folder.rglob("*.parquet")) / 1e6
+    megabytes = size * days / (days + sampler.days_per_block)
+    return days, float(spent.sum()), (spent[0], spent[1], spent[2]), megabytes
+
+
+def load_model():  # type: ignore[no-untyped-def]
+    """A load model fitted on simulated customers, relative to the nominal load of a node."""
+    from dp_powerflow.loads.simulate import simulate_load_history
+    from dp_powerflow.model.estimators import Structured
+    from dp_powerflow.model.fit import fit
+    from dp_powerflow.model.fit_options import FitOptions
+    from dp_powerflow.model.reactive import FixedPowerFactor, PublicSpread
+    from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit
+    from dp_powerflow.privacy.random import StreamKey
+
+    history = simulate_load_history(200, n_days=20, step_minutes=1440 // STEPS, seed=0)
+    options = FitOptions(
+        bounds=(0.01, 2.0),
+        estimator=Structured(),
+        use_scale=True,
+        reactive=PublicSpread(FixedPowerFactor(default=0.33), 0.1, 60),
+        variance_floor=0.01,
+    )
+    budget = PrivacyBudget(8.0, 1e-6, PrivacyUnit("load-point-day"))
+    return fit(history, budget=budget, options=options, key=StreamKey.from_insecure_seed(7))
+
+
+def theorem(feeder) -> None:  # type: ignore[no-untyped-def]
+    """Theorem 1 in every mode, 20 calibration days."""
+    from dp_powerflow.certificate.evidence import Policy, collect_evidence
+    from dp_powerflow.certificate.law import NodeLaw
+    from dp_powerflow.grid.reduction import Network
+
+    nominal = -feeder.nominal_injection[feeder.retained]
+    lag = np.abs(np.subtract.outer(np.arange(STEPS), np.arange(STEPS)))
+    law = NodeLaw(
+        class_of=np.zeros(len(nominal), dtype=np.int64),
+        mean=np.full((1, STEPS), -0.05),
+        covariance=(0.09 * 0.95**lag + 0.01 * np.eye(STEPS))[None],
+        scale=nominal.real,
+        tan_theta=nominal.imag / nominal.real,
+        q_sigma=0.15 * nominal.real,
+        q_covariance=0.95**lag + 0.01 * np.eye(STEPS),
+    )
+    collect_evidence(
+        Network(feeder),
+        law,
+        (np.array([0.2]), np.array([5.0])),
+        Policy(1e-10, 50.0, 0.9, 1, 20),
+        np.random.default_rng(0),
+        curves=False,
+    )
+
+
+if __name__ == "__main__":
+    main()
