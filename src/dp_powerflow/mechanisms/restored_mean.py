@@ -15,8 +15,8 @@ from dp_powerflow.certificate.law import NodeLaw
 from dp_powerflow.model.truncated import truncate
 from dp_powerflow.units import FloatArray
 
-_ROUNDS = 6
-_DRAWS = 500
+_ROUNDS = 4
+_DRAWS = 400
 _DAMPING = 0.7
 _SMALLEST_VARIANCE = 1e-12
 

@@ -1,0 +1,308 @@
+"""Statistical audit of every mechanism's claim on a feeder of two nodes, a source and a load.
+
+A lower bound on ε at the claimed δ from many releases on two neighbours: half of the releases choose an
+event, the other half bound its probabilities (Clopper–Pearson, 99.9 %); draws are seeded. Every audit is
+shown not to be blind: with less noise than the claim needs it exceeds the claim.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy import stats
+
+from dp_powerflow.certificate.calibration import load_box_set
+from dp_powerflow.certificate.evidence import network_facts
+from dp_powerflow.certificate.law import NodeLaw
+from dp_powerflow.certificate.theorem import OperatingSet
+from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Load
+from dp_powerflow.grid.reduction import Network
+from dp_powerflow.mechanisms.admittance_noise import AdmittanceNoise
+from dp_powerflow.mechanisms.dp_powerflow import DpPowerflow, full_support_variant, paper_variant
+from dp_powerflow.mechanisms.gmm_noise import GmmVoltageNoise
+from dp_powerflow.mechanisms.interface import ONE_CUSTOMER_DAY, Guarantee, Mechanism, Setting
+from dp_powerflow.mechanisms.joint_noise import JointVoltageNoise
+from dp_powerflow.mechanisms.noisy_loads import NoisyLoads
+from dp_powerflow.mechanisms.sensitivity import Sensitivities, proved_sensitivities
+from dp_powerflow.powerflow.batch import BatchSolver
+
+RUNS = 20_000
+CONFIDENCE = 0.999
+Z = 0.05 + 0.1j
+NOMINAL = 0.1 + 0.04j
+TANGENT = 0.4
+LOW, HIGH = 0.05, 0.15
+DELTA = 1e-2
+LOADS = Guarantee(2.0, 1e-5, "any number of days", ONE_CUSTOMER_DAY, True)
+
+
+def two_nodes(stretch: float = 1.0) -> Feeder:
+    """A source, a line of admittance stretch/z, a load."""
+    primitive = stretch / Z * np.array([[1.0, -1.0], [-1.0, 1.0]])
+    return Feeder(
+        name="two nodes",
+        nodes=("load.1", "emf(source).1"),
+        base_kv=np.ones(2),
+        base_mva=1.0,
+        y=sp.csc_array(primitive),
+        slack=np.array([1]),
+        v_slack=np.array([1.0 + 0.0j]),
+        nominal_angle_deg=np.zeros(2),
+        loads=(Load("l", ((0, GROUND),), 1e3 * NOMINAL.real, 1e3 * NOMINAL.imag, "wye"),),
+        pv=(),
+        lines=(Line("line", (0, 1), primitive, None, False),),
+    )
+
+
+def radius_of(stretch: float) -> float:
+    """‖ΔY_full‖_F between a line and its neighbour."""
+    return float(np.linalg.norm((two_nodes().y - two_nodes(stretch).y).toarray()))
+
+
+def make_setting(stretch: float, p: float, radius: float, steps: int = 1, days: int = RUNS) -> Setting:
+    """`days` independent days of the same load; the box is that of every load in the range, proved."""
+    feeder = two_nodes(stretch)
+    network = Network(feeder)
+    box = load_box_set(network, np.array([HIGH * math.hypot(1.0, TANGENT)]))
+    assert box is not None
+    load = np.full((days, steps, 1), p * (1.0 + 1j * TANGENT))
+    return Setting(network, BatchSolver(feeder), load, HIGH - LOW, 1, radius, box)
+
+
+def lower_bound(first: np.ndarray, second: np.ndarray, delta: float) -> float:
+    """Valid lower bound on ε at δ from a score under two neighbours; events {score > threshold}."""
+    half = len(first) // 2
+    # A release that fails is seen to fail: it is an outcome like any other, beyond all scores.
+    first, second = (np.nan_to_num(score, nan=-1e9) for score in (first, second))
+
+    def bound(a: np.ndarray, b: np.ndarray, threshold: float) -> float:
+        hits, false = int((a > threshold).sum()), int((b > threshold).sum())
+        low = stats.beta.ppf(1 - CONFIDENCE, hits, len(a) - hits + 1) if hits else 0.0
+        high = stats.beta.ppf(CONFIDENCE, false + 1, len(b) - false) if false < len(b) else 1.0
+        return float(np.log((low - delta) / high)) if low > delta else 0.0
+
+    found = 0.0
+    for a, b in ((first, second), (-first, -second), (second, first), (-second, -first)):
+        candidates = np.quantile(np.concatenate([a[:half], b[:half]]), np.linspace(0.01, 0.999, 60))
+        best = max(candidates, key=lambda threshold: bound(a[:half], b[:half], threshold))
+        found = max(found, bound(a[half:], b[half:], best))
+    return found
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A mechanism on two neighbouring inputs, and the claim about them."""
+
+    one: Mechanism
+    other: Mechanism
+    claim: Guarantee | None
+
+    def audited(self, runs: int = RUNS) -> float:
+        """ε from below; the score is the projection on the line through the two mean releases."""
+        assert self.claim is not None
+        first, second = (
+            mechanism.release(np.random.default_rng(seed), runs)[:, 0, 0]
+            for seed, mechanism in enumerate((self.one, self.other))
+        )
+        direction = np.conj(first.mean() - second.mean())
+        return lower_bound((first * direction).real, (second * direction).real, self.claim.delta)
+
+
+STRETCH = 1.01
+RADIUS = radius_of(STRETCH)
+
+
+def proved(setting: Setting) -> Sensitivities:
+    return proved_sensitivities(setting, TANGENT)
+
+
+def true_distance(pair: tuple[Setting, Setting]) -> float:
+    """|v − v′| of the true voltages."""
+    one, other = (setting.solve(setting.true_load[:1])[0, 0, 0] for setting in pair)
+    return float(abs(one - other))
+
+
+def network_pair(p: float = HIGH) -> tuple[Setting, Setting]:
+    return make_setting(1.0, p, RADIUS), make_setting(STRETCH, p, RADIUS)
+
+
+def load_pair() -> tuple[Setting, Setting]:
+    return make_setting(1.0, LOW, RADIUS), make_setting(1.0, HIGH, RADIUS)
+
+
+def joint(setting: Setting, sensitivities: Sensitivities, epsilon: float = 3.0) -> JointVoltageNoise:
+    return JointVoltageNoise(setting, sensitivities, epsilon, epsilon, DELTA)
+
+
+@pytest.mark.parametrize("secret", ["network", "loads"])
+def test_joint_noise_keeps_its_claim(secret: str) -> None:
+    settings = network_pair() if secret == "network" else load_pair()
+    sensitivities = proved(settings[0])
+    # Neighbours are each other's neighbours: the larger of the two proofs is used on both sides.
+    other = proved(settings[1])
+    larger = replace(
+        sensitivities,
+        network=max(sensitivities.network, other.network),
+        load=max(sensitivities.load, other.load),
+    )
+    one, two = (joint(setting, larger) for setting in settings)
+    claim = getattr(one.cost(), secret)
+    assert claim.proved
+    assert true_distance(settings) <= larger.network + larger.load
+    assert Pair(one, two, claim).audited() <= claim.epsilon
+
+
+@pytest.mark.parametrize("secret", ["network", "loads"])
+def test_audit_of_joint_noise_is_not_blind(secret: str) -> None:
+    """Noise for the true distance is just seen to keep its claim; for a third of it, to break it."""
+    settings = network_pair() if secret == "network" else load_pair()
+    exact = true_distance(settings)
+    tight = [joint(s, Sensitivities(exact, exact, True, "exact")) for s in settings]
+    seen = Pair(tight[0], tight[1], tight[0].cost().network).audited()
+    assert 0.6 * 3.0 < seen <= 3.0
+    weak = [joint(s, Sensitivities(exact / 3, exact / 3, True, "planted bug")) for s in settings]
+    assert Pair(weak[0], weak[1], weak[0].cost().network).audited() > 3.0
+
+
+def narrow_law(setting: Setting) -> NodeLaw:
+    """Loads that hardly vary: what is left to hide the network is the noise."""
+    return NodeLaw(
+        class_of=np.zeros(1, dtype=np.int64),
+        mean=np.log([[HIGH / NOMINAL.real - 0.1]]),
+        covariance=np.array([[[1e-6]]]),
+        scale=np.array([NOMINAL.real]),
+        tan_theta=np.array([TANGENT]),
+    )
+
+
+def gmm(setting: Setting, sensitivities: Sensitivities) -> GmmVoltageNoise:
+    return GmmVoltageNoise(setting, narrow_law(setting), LOADS, sensitivities, 3.0, DELTA)
+
+
+def test_gmm_noise_keeps_its_claim_and_the_audit_is_not_blind() -> None:
+    settings = network_pair()
+    larger = max((proved(setting) for setting in settings), key=lambda found: found.network)
+    one, two = (gmm(setting, larger) for setting in settings)
+    claim = one.cost().network
+    assert claim is not None
+    assert claim.proved
+    assert Pair(one, two, claim).audited() <= claim.epsilon
+    exact = true_distance(settings)
+    weak = [gmm(s, Sensitivities(exact / 3, exact / 3, True, "planted bug")) for s in settings]
+    assert Pair(weak[0], weak[1], claim).audited() > claim.epsilon
+
+
+def noisy_loads(setting: Setting, sensitivities: Sensitivities, load_range: float) -> NoisyLoads:
+    chosen = replace(setting, load_range=load_range)
+    low = (LOW + HIGH) / 2 - load_range / 2
+    return NoisyLoads(chosen, sensitivities, low, 3.0, 3.0, DELTA, DELTA)
+
+
+def test_noisy_loads_keep_both_claims() -> None:
+    larger = max((proved(setting) for setting in network_pair()), key=lambda found: found.network)
+    one, two = (noisy_loads(setting, larger, HIGH - LOW) for setting in network_pair())
+    claim = one.cost().network
+    assert claim is not None
+    assert claim.proved
+    assert Pair(one, two, claim).audited() <= claim.epsilon
+    # The loads: voltages all but noiseless, so that nothing but the noise on the loads hides them.
+    quiet = Sensitivities(1e-7, 1e-7, True, "given")
+    one, two = (noisy_loads(setting, quiet, HIGH - LOW) for setting in load_pair())
+    claim = one.cost().loads
+    assert claim is not None
+    assert claim.proved
+    seen = Pair(one, two, claim).audited()
+    assert 0.3 * claim.epsilon < seen <= claim.epsilon  # clipping hides some more
+
+
+def test_audit_of_noisy_loads_is_not_blind() -> None:
+    """The planted bug: noise for a third of the range that the loads really span."""
+    quiet = Sensitivities(1e-7, 1e-7, True, "given")
+    settings = load_pair()
+    pair = [noisy_loads(setting, quiet, HIGH - LOW) for setting in settings]
+    third = [replace(mechanism, epsilon_load=12.0) for mechanism in pair]
+    assert third[0].load_noise.sigma < pair[0].load_noise.sigma / 2
+    assert Pair(third[0], third[1], pair[0].cost().loads).audited() > 3.0
+
+
+@pytest.mark.parametrize(("weaker", "kept"), [(1.0, True), (3.0, False)])
+def test_admittance_noise_keeps_its_claim_and_the_audit_is_not_blind(weaker: float, kept: bool) -> None:
+    """The noisy matrix itself, which the claim covers too; what a release shows of it is post-processing."""
+    runs, stretch = 4000, 1.02
+    change = (two_nodes(stretch).y - two_nodes().y).toarray()
+    settings = [make_setting(s, HIGH, radius_of(stretch) / weaker, days=1) for s in (1.0, stretch)]
+    scores = []
+    for seed, setting in enumerate(settings):
+        mechanism, rng = AdmittanceNoise(setting, 1.0, DELTA), np.random.default_rng(seed)
+        drawn = (mechanism.noisy_feeder(rng).y.toarray() for _ in range(runs))
+        scores.append(np.array([np.vdot(change, y).real for y in drawn]))
+        claim = mechanism.cost().network
+    assert claim is not None
+    assert claim.proved
+    seen = lower_bound(scores[0], scores[1], claim.delta)
+    assert seen > 0.25 * claim.epsilon
+    assert (seen <= claim.epsilon) is kept
+
+
+def wide_law() -> NodeLaw:
+    return NodeLaw(
+        class_of=np.zeros(1, dtype=np.int64),
+        mean=np.array([[-0.05]]),
+        covariance=np.array([[[0.01]]]),
+        scale=np.array([NOMINAL.real]),
+        tan_theta=np.array([TANGENT]),
+    )
+
+
+def implied_power(v: np.ndarray, stretch: float) -> np.ndarray:
+    """Complex load that voltages imply on a line."""
+    return np.asarray(-v * np.conj(stretch / Z * (v - 1.0)))
+
+
+def variants(stretch: float, epsilon: float) -> dict[str, list[DpPowerflow]]:
+    """Both variants on a line and its neighbour, at the paper's formula for the r between them."""
+    radius = radius_of(stretch)
+    found: dict[str, list[DpPowerflow]] = {"paper": [], "full support": []}
+    for s in (1.0, stretch):
+        setting = make_setting(s, HIGH, radius, days=1)
+        inside = OperatingSet(0.95, 1.0, 0.2, setting.operating.mu, 0.0, "known")
+        setting = replace(setting, operating=inside)
+        facts = network_facts(setting.network)
+        rng = np.random.default_rng(3)
+        found["paper"].append(
+            paper_variant(setting, facts, wide_law(), (0.6, 1.5), epsilon, DELTA, LOADS, rng)
+        )
+        found["full support"].append(
+            full_support_variant(setting, facts, wide_law(), 0.6, epsilon, DELTA, LOADS, np.eye(1))
+        )
+    return found
+
+
+@pytest.mark.parametrize("variant", ["paper", "full support"])
+def test_dp_powerflow_keeps_its_claim_where_it_is_one(variant: str) -> None:
+    """On two nodes a change of the line scales one row and keeps the manifold: it is covered."""
+    stretch = 1.001
+    one, two = variants(stretch, 2.0)[variant]
+    claim = one.network
+    assert claim.epsilon == pytest.approx(2.0, rel=1e-9)
+    assert np.isfinite(one.release(np.random.default_rng(9), 1000)).mean() > 0.9
+    first, second = (m.release(np.random.default_rng(k), RUNS)[:, 0, 0] for k, m in enumerate((one, two)))
+    for read in (np.real, np.imag):
+        scores = [read(implied_power(v, 1.0)) for v in (first, second)]
+        assert lower_bound(scores[0], scores[1], claim.delta) <= claim.epsilon
+
+
+@pytest.mark.parametrize("variant", ["paper", "full support"])
+def test_audit_of_dp_powerflow_is_not_blind(variant: str) -> None:
+    """The planted bug: neighbours much farther apart than the r of the claim."""
+    claim = variants(1.001, 2.0)[variant][0].network
+    far = make_setting(1000.0, HIGH, RADIUS, days=1)
+    one, _ = variants(1.001, 2.0)[variant]
+    two = replace(one, setting=far)
+    first, second = (m.release(np.random.default_rng(k), RUNS)[:, 0, 0] for k, m in enumerate((one, two)))
+    scores = [implied_power(v, 1.0).real for v in (first, second)]
+    assert lower_bound(scores[0], scores[1], claim.delta) > claim.epsilon

@@ -1,0 +1,180 @@
+"""One suite for every release mechanism: what it takes, gives and promises."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from dp_powerflow.certificate.calibration import monte_carlo
+from dp_powerflow.certificate.evidence import network_facts
+from dp_powerflow.certificate.law import NodeLaw
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.reduction import Network
+from dp_powerflow.mechanisms.admittance_noise import AdmittanceNoise
+from dp_powerflow.mechanisms.dp_powerflow import full_support_variant, paper_variant
+from dp_powerflow.mechanisms.gmm_noise import GmmVoltageNoise
+from dp_powerflow.mechanisms.interface import ONE_CUSTOMER_DAY, Guarantee, Mechanism, Setting
+from dp_powerflow.mechanisms.joint_noise import JointVoltageNoise
+from dp_powerflow.mechanisms.noise_free import NoiseFree
+from dp_powerflow.mechanisms.noisy_loads import NoisyLoads
+from dp_powerflow.mechanisms.sensitivity import printed_sensitivities
+from dp_powerflow.powerflow.batch import BatchSolver
+
+DAYS, STEPS = 3, 6
+RADIUS, EPSILON, DELTA = 1e-5, 40.0, 1e-3
+MARGINS = (0.5, 1.2)
+LOADS = Guarantee(2.0, 1e-5, "any number of days", ONE_CUSTOMER_DAY, True, "zCDP")
+
+
+@pytest.fixture(scope="module")
+def law(ieee13: Feeder) -> NodeLaw:
+    nominal = -ieee13.nominal_injection[ieee13.retained]
+    lag = np.abs(np.subtract.outer(np.arange(STEPS), np.arange(STEPS)))
+    return NodeLaw(
+        class_of=np.zeros(len(nominal), dtype=np.int64),
+        mean=np.full((1, STEPS), math.log(0.8)),
+        covariance=(0.02 * 0.7**lag)[None],
+        scale=nominal.real,
+        tan_theta=nominal.imag / nominal.real,
+    )
+
+
+@pytest.fixture(scope="module")
+def setting(ieee13: Feeder, law: NodeLaw) -> Setting:
+    network = Network(ieee13)
+    rng = np.random.default_rng(1)
+    found = monte_carlo(network, lambda days: law.draw(days, rng), 40)
+    low, high = MARGINS[0] * law.scale.min(), MARGINS[1] * law.scale.max()
+    return Setting(
+        network,
+        BatchSolver(ieee13),
+        law.draw(DAYS, rng),
+        float(high - low),
+        network.n,
+        RADIUS,
+        found.operating,
+    )
+
+
+def _noise_free(setting: Setting, law: NodeLaw) -> Mechanism:
+    return NoiseFree(setting)
+
+
+def _joint(setting: Setting, law: NodeLaw) -> Mechanism:
+    return JointVoltageNoise(setting, printed_sensitivities(setting), EPSILON, 100.0, DELTA)
+
+
+def _gmm(setting: Setting, law: NodeLaw) -> Mechanism:
+    return GmmVoltageNoise(setting, law, LOADS, printed_sensitivities(setting), EPSILON, DELTA)
+
+
+def _noisy_loads(setting: Setting, law: NodeLaw) -> Mechanism:
+    sensitivities = printed_sensitivities(setting)
+    low = float(MARGINS[0] * law.scale.min())
+    return NoisyLoads(setting, sensitivities, low, EPSILON, 5.0, DELTA, 1e-5)
+
+
+def _y_noise(setting: Setting, law: NodeLaw) -> Mechanism:
+    return AdmittanceNoise(setting, EPSILON, DELTA)
+
+
+def _paper(setting: Setting, law: NodeLaw) -> Mechanism:
+    facts = network_facts(setting.network)
+    rng = np.random.default_rng(2)
+    return paper_variant(setting, facts, law, MARGINS, EPSILON, DELTA, LOADS, rng)
+
+
+def _full_support(setting: Setting, law: NodeLaw) -> Mechanism:
+    facts = network_facts(setting.network)
+    return full_support_variant(setting, facts, law, MARGINS[0], EPSILON, DELTA, LOADS, np.eye(STEPS))
+
+
+MECHANISMS: dict[str, Callable[[Setting, NodeLaw], Mechanism]] = {
+    "noise-free": _noise_free,
+    "joint": _joint,
+    "gmm": _gmm,
+    "noisy loads": _noisy_loads,
+    "y noise": _y_noise,
+    "paper": _paper,
+    "full support": _full_support,
+}
+READS_TRUE_LOADS = ("noise-free", "joint", "noisy loads", "y noise")
+
+
+@pytest.fixture(scope="module", params=MECHANISMS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def mechanism(kind: str, setting: Setting, law: NodeLaw) -> Mechanism:
+    return MECHANISMS[kind](setting, law)
+
+
+def test_release_is_complex_voltages_of_day_step_node(mechanism: Mechanism, setting: Setting) -> None:
+    v = mechanism.release(np.random.default_rng(3), 2)
+    assert v.shape == (2, STEPS, setting.network.n)
+    assert v.dtype == np.complex128
+    solved = np.isfinite(v).all(axis=2)
+    assert np.array_equal(solved, np.isfinite(v).any(axis=2)), "a snapshot that fails is NaN at every node"
+    assert solved.any()
+    assert 0.5 < np.median(np.abs(v[solved])) < 1.5
+
+
+def test_same_generator_gives_the_same_release_and_another_gives_another(
+    mechanism: Mechanism, kind: str
+) -> None:
+    first, again, other = (mechanism.release(np.random.default_rng(seed), 1) for seed in (4, 4, 5))
+    assert np.array_equal(first, again, equal_nan=True)
+    assert np.array_equal(first, other, equal_nan=True) == (kind == "noise-free")
+
+
+def test_claims_cover_exactly_what_is_said_to_be_protected(mechanism: Mechanism) -> None:
+    cost = mechanism.cost()
+    assert (cost.network is not None) == ("network" in mechanism.protects)
+    assert (cost.loads is not None) == ("loads" in mechanism.protects)
+    for claim in (cost.network, cost.loads):
+        if claim is not None:
+            assert claim.epsilon > 0.0
+            assert 0.0 < claim.delta < 1.0
+            assert claim.adjacency
+            assert claim.unit
+            assert claim.proved or claim.remark
+
+
+def test_network_claim_is_within_the_target(mechanism: Mechanism) -> None:
+    claim = mechanism.cost().network
+    if claim is not None:
+        assert claim.epsilon <= EPSILON * (1.0 + 1e-9)
+
+
+def test_numbers_of_the_paper_are_never_called_proved(mechanism: Mechanism, kind: str) -> None:
+    claim = mechanism.cost().network
+    if claim is not None and kind != "y noise":
+        assert not claim.proved
+
+
+def test_a_mechanism_cannot_be_changed_after_it_was_made(mechanism: Mechanism) -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        mechanism.name = "another"  # type: ignore[misc]
+
+
+def test_more_true_days_than_there_are_is_refused(mechanism: Mechanism, kind: str) -> None:
+    if kind in READS_TRUE_LOADS:
+        with pytest.raises(PrivacyError, match="days were asked"):
+            mechanism.release(np.random.default_rng(6), DAYS + 1)
+    else:
+        assert len(mechanism.release(np.random.default_rng(6), DAYS + 1)) == DAYS + 1
+
+
+def test_only_the_noise_free_release_equals_the_true_voltages(
+    mechanism: Mechanism, kind: str, setting: Setting
+) -> None:
+    true = setting.solve(setting.true_load[:1])
+    released = mechanism.release(np.random.default_rng(7), 1)
+    assert np.array_equal(released, true) == (kind == "noise-free")
