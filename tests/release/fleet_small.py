@@ -13,6 +13,7 @@ from dp_powerflow.loads.simulate import simulate_load_history
 
 KEYS = ("alder-lane", "birch-lane", "cedar-lane", "elm-lane", "fir-lane", "hazel-lane")
 BROKEN = "cedar-lane"
+SCALE_KW = 3.0
 RAW: dict[str, Any] = {
     "fleet": {
         "id": "north",
@@ -82,10 +83,12 @@ def on_twins(folder: Path, **sections: dict[str, Any]) -> FleetConfig:
 def write_meters(folder: Path, *, points: int = 96) -> dict[str, Any]:
     """Meter readings of simulated load points, shared out among the feeders; returns the section [loads]."""
     history = simulate_load_history(points, n_days=4, step_minutes=60, seed=3)
+    assert history.scale_kw is not None
+    load_kw = history.load_kw / history.scale_kw[:, None, None] * SCALE_KW
     with (folder / "meters.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["customer", "time", "active"])
-        for i, days in enumerate(history.load_kw):
+        for i, days in enumerate(load_kw):
             for day, values in zip(history.days, days, strict=True):
                 for hour, value in enumerate(values):
                     stamp = dt.datetime.combine(day, dt.time(hour), tzinfo=dt.UTC).isoformat()
@@ -104,8 +107,10 @@ def write_services(folder: Path, feeders: list[str]) -> None:
     """A service map: one customer per load point, and the feeder of each."""
     with (folder / "services.csv").open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["customer", "load_point", "class", "feeder"])
-        writer.writerows([f"c{i}", f"p{i}", "residential", feeder] for i, feeder in enumerate(feeders))
+        writer.writerow(["customer", "load_point", "class", "scale_kw", "feeder"])
+        writer.writerows(
+            [f"c{i}", f"p{i}", "residential", SCALE_KW, feeder] for i, feeder in enumerate(feeders)
+        )
 
 
 def toml_of() -> str:
