@@ -17,6 +17,8 @@ from dp_powerflow.certificate.lines_neighbours import scaled_both_ways
 from dp_powerflow.certificate.lines_protected import protected_sizes
 from dp_powerflow.certificate.plain import plain
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.experiments.lines import run_lines, to_json, to_markdown
+from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.report.line_figures import line_figures, positions
 from dp_powerflow.report.line_table import line_lines
 
@@ -208,3 +210,16 @@ def test_a_feeder_without_lines_is_refused() -> None:
     feeder = replace(chain(2), lines=())
     with pytest.raises(PrivacyError, match="no line records"):
         collect_lines(feeder, law_of(2), LineRequest(), streams)
+
+
+def test_the_experiment_brackets_every_line_of_a_public_feeder(ieee13: Feeder) -> None:
+    request = LineRequest(x=0.01, draws=60, protected_draws=0, audit_days=40, attack_days=30)
+    result = run_lines(ieee13, request, steps=2)
+    rows = result.report.evidence.rows
+    assert {row.line for row in rows} == {line.name for line in ieee13.lines}
+    assert result.report.contradicted == ()
+    assert all(row.lower is not None for row in rows)
+    text = to_markdown(result)
+    assert "Time taken" in text
+    assert "smallest δ they support" in text
+    json.dumps(to_json(result), allow_nan=False)
