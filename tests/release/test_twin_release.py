@@ -122,9 +122,7 @@ def test_the_same_twin_serves_every_release_for_one_charge(tmp_path: Path) -> No
     assert kept == {path.name: path.read_bytes() for path in (tmp_path / "state/internal/twin-t1").iterdir()}
     for name in ("one", "two"):
         problems = [
-            check.name
-            for check in verify_private(tmp_path / name, tmp_path / "state").checks
-            if not check.ok
+            check.name for check in verify_private(tmp_path / name, tmp_path / "state").checks if not check.ok
         ]
         assert problems == ["random source"]
     # The two corpora are of the same network: same admittances, in another secret order.
@@ -164,6 +162,23 @@ def test_other_spreads_under_the_id_of_a_twin_are_refused_before_anything_is_spe
     )
     with pytest.raises(PrivacyError, match="twin 't1'"):
         run_release(other, workers=1)
+    assert charges(tmp_path) == before
+
+
+def test_a_new_version_of_the_network_needs_a_new_twin_and_nothing_is_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_release(twin_config(tmp_path, release={"output": "one"}), workers=1)
+    before = charges(tmp_path)
+    original = assembly.feeder_of
+    monkeypatch.setattr(pipeline, "feeder_of", lambda config: longer_line(original(config)))
+    corrected = twin_config(
+        tmp_path,
+        release={"id": "r2", "output": "two", "continues_network": "network-gdp-1"},
+        model={"reuse": "small"},
+    )
+    with pytest.raises(PrivacyError, match="another version of the network"):
+        run_release(corrected, workers=1)
     assert charges(tmp_path) == before
 
 

@@ -45,14 +45,16 @@ class SpreadRow:
     epsilons: tuple[float, ...]
     mean: VoltageDistance
     standard_error: VoltageDistance
+    median: VoltageDistance
     largest: VoltageDistance
 
 
 @dataclass(frozen=True)
 class SolvedRow:
-    """How many twins of a public feeder were solved."""
+    """How many twins of a public feeder were solved, under which public loads."""
 
     feeder: str
+    loads: str
     eta: float
     twins: int
     snapshots: int
@@ -81,7 +83,7 @@ def run_twin(options: ExperimentOptions) -> tuple[str, list[Path]]:
         for protects in (_LENGTHS, _ALL)
         for eta in ETAS
     ]
-    solved = [_solved_row(name, size.solved, options.seed, work) for name in SURROGATES]
+    solved = [row for name in SURROGATES for row in _solved_rows(name, size.solved, options.seed, work)]
     text = _markdown(data, rows, solved, size)
     options.out.mkdir(parents=True, exist_ok=True)
     files = [options.out / name for name in ("twin.md", "twin.csv", "twin.json")]
@@ -138,25 +140,34 @@ def _spread_row(
         tuple(twin_guarantee(spread, x, DELTA).epsilon for x in CHANGES),
         VoltageDistance(*table.mean(axis=0).tolist()),
         VoltageDistance(*(table.std(axis=0, ddof=1) / np.sqrt(size.twins)).tolist()),
+        VoltageDistance(*np.median(table, axis=0).tolist()),
         VoltageDistance(*table.max(axis=0).tolist()),
     )
 
 
-def _solved_row(name: str, twins: int, seed: int, work: _Counter) -> SolvedRow:
+def _solved_rows(name: str, twins: int, seed: int, work: _Counter) -> list[SolvedRow]:
     feeder = open_feeder(name)
-    load = surrogate_load(feeder)
-    failed = []
+    loads = {
+        "nominal": np.asarray(-feeder.nominal_injection[feeder.retained])[None],
+        "a day scattered by node": surrogate_load(feeder),
+    }
+    failed: dict[str, list[int]] = {words: [] for words in loads}
     for twin in _twins(feeder, Spread.uniform(SOLVED_ETA), seed, twins):
-        failed.append(BatchSolver(twin).solve(load).n_failed)
+        solver = BatchSolver(twin)
+        for words, load in loads.items():
+            failed[words].append(solver.solve(load).n_failed)
         work.step()
-    return SolvedRow(name, SOLVED_ETA, twins, twins * len(load), sum(failed), sum(map(bool, failed)))
+    return [
+        SolvedRow(name, words, SOLVED_ETA, twins, twins * len(load), sum(found), sum(map(bool, found)))
+        for (words, load), found in zip(loads.items(), failed.values(), strict=True)
+    ]
 
 
 def _markdown(data: Dataset, rows: list[SpreadRow], solved: list[SolvedRow], size: _Size) -> str:
     changes = " / ".join(f"{100 * x:g} %" for x in CHANGES)
     lines = [
         f"{data.words}; true loads of {size.days} days on {size.twins} twins each.",
-        "W1 in p.u., mean ± standard error over twins, largest in brackets;",
+        "W1 in p.u., mean ± standard error over twins, median and largest in brackets;",
         f"ε at δ = {DELTA:g} for one element changed by {changes}.",
         "",
         "| noise on | η | ε | W1 pooled | W1 of the worst node |",
@@ -168,9 +179,10 @@ def _markdown(data: Dataset, rows: list[SpreadRow], solved: list[SolvedRow], siz
         for row in rows
     ]
     lines += ["", "Power flow on twins with noise on everything:", ""]
-    lines += ["| feeder | η | twins | snapshots | failed |", "|---|---|---|---|---|"]
+    lines += ["| feeder | loads | η | twins | snapshots | without solution |", "|---|---|---|---|---|---|"]
     lines += [
-        f"| {r.feeder} | {r.eta:g} | {r.twins} | {r.snapshots:,} | {r.failed_snapshots} |" for r in solved
+        f"| {r.feeder} | {r.loads} | {r.eta:g} | {r.twins} | {r.snapshots:,} | {r.failed_snapshots} |"
+        for r in solved
     ]
     lines += ["", "What `plan` predicts from the spread alone, on public feeders and public loads:", ""]
     lines += ["| feeder | η on everything | W1 pooled, median (largest) | worst node |", "|---|---|---|---|"]
@@ -184,8 +196,9 @@ def _markdown(data: Dataset, rows: list[SpreadRow], solved: list[SolvedRow], siz
 
 
 def _shown(row: SpreadRow, which: str) -> str:
-    mean, error, largest = (getattr(part, which) for part in (row.mean, row.standard_error, row.largest))
-    return f"{mean:.2g} ± {error:.1g} ({largest:.2g})"
+    parts = (row.mean, row.standard_error, row.median, row.largest)
+    mean, error, median, largest = (getattr(part, which) for part in parts)
+    return f"{mean:.2g} ± {error:.1g} ({median:.2g}, {largest:.2g})"
 
 
 def _csv(rows: list[SpreadRow]) -> str:

@@ -69,7 +69,7 @@ def charge_loads(config: Config, state: PrivateState, feeder: Feeder, history: L
     asked = plan.network
     preview = ledger.preview(dataset, asked.cap, asked.cost, continues=continues, release_id=asked.paid_by)
     refuse_another_request(config.release.id, plan.request_sha256, state, ledger)
-    _refuse_another_twin(ledger, plan, dataset)
+    _refuse_another_twin(ledger, plan, dataset, preview.account)
     if not preview.affordable:
         left = preview.before.available
         raise PrivacyError(
@@ -112,19 +112,24 @@ def refuse_another_request(release_id: str, request_sha256: str, state: PrivateS
         )
 
 
-def _refuse_another_twin(ledger: Ledger, plan: Plan, dataset: str) -> None:
+def _refuse_another_twin(ledger: Ledger, plan: Plan, dataset: str, account: str | None) -> None:
     """One twin id, one twin: found out before the customers are charged."""
     asked = plan.network
     if asked.cost.kind is not AccountKind.NETWORK_GDP:
         return
-    for spend in ledger.spends():
-        same_twin = spend.cost.kind is AccountKind.NETWORK_GDP and spend.release_id == asked.paid_by
-        if same_twin and spend.dataset == dataset and spend.request_sha256 != asked.request_sha256:
-            raise PrivacyError(
-                f"twin '{asked.paid_by}' of this network was drawn with other spreads or for another "
-                "change; restore the section [twin], or choose a new twin id, which is paid for anew; "
-                "nothing was spent"
-            )
+    spends = [
+        spend
+        for summary in ledger.summary().accounts
+        if summary.name == account
+        for spend in summary.spends
+        if spend.release_id == asked.paid_by
+    ]
+    if any((spend.request_sha256, spend.dataset) != (asked.request_sha256, dataset) for spend in spends):
+        raise PrivacyError(
+            f"twin '{asked.paid_by}' of this network was drawn with other spreads, for another change or "
+            "from another version of the network; restore those, or choose a new twin id, which is paid for "
+            "anew; nothing was spent"
+        )
 
 
 def _spend_of(ledger: Ledger, account: Account, release_id: str) -> Spend:
