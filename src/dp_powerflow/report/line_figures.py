@@ -98,7 +98,7 @@ def draw_over_days(report: LineReport, marking: str | None) -> bytes:
     delta = max((item.delta for item in report.over_days), default=1.0)
     axes.set_title(f"ε = {report.request.epsilon:g}, δ = {delta:.2g} for all days together", fontsize=10)
     if names:
-        axes.legend(fontsize=7, frameon=False)
+        axes.legend(fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return _svg(figure)
 
 
