@@ -163,7 +163,8 @@ class LocalDask:
             threads_per_worker=1,
             processes=True,
             memory_limit=0,  # without a limit nothing is spilled to the disk
-            dashboard_address=None,
+            # Dask starts a web server in any case: here on a free port that only this machine reaches.
+            scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
             silence_logs=logging.ERROR,
             host="127.0.0.1",
         )

@@ -1,0 +1,56 @@
+"""Jobs that worker processes can import."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dp_powerflow.errors import MissingExtraError, PowerFlowError
+
+CANARY = "canary_5d1e"
+
+
+@dataclass(frozen=True)
+class Squares:
+    """Squares of the tasks; notes in `folder` which process received it and which started it."""
+
+    folder: Path
+    secret: str = CANARY
+
+    def start(self, threads: int | None) -> Callable[[int], int]:
+        self._note(f"start-{threads}")
+        return lambda task: task * task
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._note("received")
+
+    def _note(self, what: str) -> None:
+        with (self.folder / what).open("a") as file:
+            file.write(f"{os.getpid()}\n")
+
+
+@dataclass(frozen=True)
+class Failing:
+    """Task 1 fails, in one of several ways."""
+
+    how: str
+    secret: str = CANARY
+
+    def start(self, threads: int | None) -> Callable[[int], int]:
+        return self._work
+
+    def _work(self, task: int) -> int:
+        if task != 1:
+            return task
+        if self.how == "known":
+            raise PowerFlowError("no solution")
+        if self.how == "extra":
+            raise MissingExtraError("s3fs", "storage")
+        if self.how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise ValueError(f"cannot convert {self.secret}")
