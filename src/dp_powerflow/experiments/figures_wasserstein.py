@@ -16,7 +16,7 @@ _TITLES = {
     "step": "every claim for one step",
     "table": "noise as in the paper's table (√T; loads √(n_L·T))",
 }
-_STYLES = ("o-", "s--", "^-", "v-", "D-", "x:")
+_STYLES = ("o-", "s--", "^-", "v-", "D-", "x:", "+:")
 
 
 def draw_wasserstein(curves: Mapping[str, Curves], other_days: float, words: str, form: str) -> bytes:
@@ -39,10 +39,11 @@ def draw_wasserstein(curves: Mapping[str, Curves], other_days: float, words: str
         axes.set_title(_TITLES[unit], fontsize=10)
         axes.grid(True, which="major", color="0.92")
     panels[0].set_ylabel("W1 of voltage magnitudes, pooled [p.u.]")
-    panels[-1].legend(fontsize=7, frameon=False, loc="best")
+    figure.legend(*panels[-1].get_legend_handles_labels(), loc="outside upper center", ncols=4, fontsize=7)
     note = (
         f"{words}. Mean ± standard error. DP-Powerflow's ε is the paper's formula for one step, not a proved "
-        "bound; its curves and that of noise on Y are the same in both panels."
+        "bound. Its curves, that of noise on Y and that of the twin are the same in both panels. The twin's "
+        "neighbours differ by 5 % of a line, those of all others by r."
     )
     figure.supxlabel("\n".join(textwrap.wrap(note, 150)), fontsize=7, color="0.35")
     buffer = io.BytesIO()

@@ -17,6 +17,7 @@ from dp_powerflow.experiments.wasserstein_lab import Lab, Scale
 from dp_powerflow.experiments.wasserstein_measure import Outcome, distance, mean_and_error
 from dp_powerflow.experiments.wasserstein_plan import MECHANISMS, Configuration
 from dp_powerflow.mechanisms.noise import GaussianNoise
+from dp_powerflow.mechanisms.twin_network import TwinNetwork
 
 _CODE = 1
 """Raised whenever a change of the code makes stored results worthless."""
@@ -85,7 +86,9 @@ def _compute(lab: Lab, config: Configuration) -> dict[str, Any]:
 
 
 def _noise_of(mechanism: object) -> dict[str, float]:
-    """Standard deviation of every Gaussian noise that a mechanism adds."""
+    """Standard deviation of every Gaussian noise that a mechanism adds; of a twin, η of a line's length."""
+    if isinstance(mechanism, TwinNetwork):
+        return {} if mechanism.spread.length is None else {"log_length": mechanism.spread.length}
     names = ("noise", "load_noise", "voltage_noise")
     found = {name: getattr(mechanism, name, None) for name in names}
     return {name: noise.sigma for name, noise in found.items() if isinstance(noise, GaussianNoise)}

@@ -13,6 +13,8 @@ from dp_powerflow.mechanisms.gmm_noise import GmmVoltageNoise
 from dp_powerflow.mechanisms.interface import Mechanism
 from dp_powerflow.mechanisms.joint_noise import JointVoltageNoise
 from dp_powerflow.mechanisms.noisy_loads import NoisyLoads
+from dp_powerflow.mechanisms.twin_network import TwinNetwork
+from dp_powerflow.twin.guarantee import spread_for
 
 STEP, TABLE = "step", "table"
 """What Gaussian noise on voltages covers: one step like DP-Powerflow's formula, or a day (√T) as in the
@@ -129,6 +131,19 @@ def _admittance_noise(lab: Lab, config: Configuration, run: int) -> Mechanism:
     return AdmittanceNoise(with_radius(lab.setting, config.radius), config.epsilon, lab.delta)
 
 
+def _twin_network(lab: Lab, config: Configuration, run: int) -> Mechanism:
+    assert config.epsilon_load is not None
+    assert config.p_max is not None
+    return TwinNetwork(
+        lab.setting,
+        spread_for(TWIN_CHANGE, config.epsilon, lab.delta),
+        TWIN_CHANGE,
+        lab.delta,
+        lab.restored_law(config.epsilon_load, config.p_max, run),
+        lab.load_claim(config.epsilon_load),
+    )
+
+
 MECHANISMS: Mapping[str, Callable[[Lab, Configuration, int], Mechanism]] = MappingProxyType(
     {
         "dp-powerflow": paper_mechanism,
@@ -137,8 +152,13 @@ MECHANISMS: Mapping[str, Callable[[Lab, Configuration, int], Mechanism]] = Mappi
         "joint-noise": _joint_noise,
         "noisy-loads": _noisy_loads,
         "y-noise": _admittance_noise,
+        "twin-network": _twin_network,
     }
 )
+TWIN_CHANGE = 0.05
+"""x of the twin's neighbours: one line, its figures changed by factors up to 1 + x."""
+TWIN_EPSILONS = (1.0, 4.0)
+"""Below the paper's grid, because the twin reaches them."""
 SWEEP_EPSILON = 100.0
 """Of the sweep of r for noise on the entries of Y, as in the paper's remark."""
 
@@ -165,4 +185,7 @@ def configurations(scale: Scale) -> tuple[Configuration, ...]:
     ]
     found += [Configuration("y-noise", epsilon) for epsilon in scale.epsilons]
     found += [Configuration("y-noise", SWEEP_EPSILON, radius=r) for r in scale.radii_of_y_noise]
+    most, widest = max(scale.epsilons_load), scale.p_max_factors[-1]
+    small = tuple(epsilon for epsilon in TWIN_EPSILONS if epsilon < min(scale.epsilons))
+    found += [Configuration("twin-network", epsilon, most, widest) for epsilon in (*small, *scale.epsilons)]
     return tuple(found)

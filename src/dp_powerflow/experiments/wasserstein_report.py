@@ -32,6 +32,7 @@ LABELS: Mapping[str, str] = MappingProxyType(
         "joint-noise": "joint voltage noise",
         "noisy-loads": "noisy loads + voltage noise",
         "y-noise": "noise on entries of Y (loads not protected)",
+        "twin-network": "twin network (one line by 5 %, any number of days)",
     }
 )
 WARNING = (
@@ -171,6 +172,7 @@ def to_markdown(lab: Lab, references: dict[str, float], outcomes: Sequence[Outco
     lines += ["", "Configurations chosen (one step):", "", *_choices(scale.epsilons, outcomes)]
     lines += ["", f"The same for a day of {lab.setting.steps} steps:", "", *_days(lab, outcomes)]
     lines += ["", "Noise on the entries of Y:", "", *_y_noise(outcomes)]
+    lines += ["", "The twin network:", "", *_twins(outcomes)]
     lines += ["", "Gaussian calibration per unit of sensitivity:", "", *_calibrations(lab)]
     return "\n".join(lines) + "\n"
 
@@ -246,6 +248,16 @@ def _y_noise(outcomes: Sequence[Outcome]) -> list[str]:
                 f"| {radius} | {config.epsilon:g} | {outcome.noise.get('noise', math.nan):.3g} | "
                 f"{100 * outcome.failed:.3g} % | {1e3 * mean:.3g} ± {1e3 * error:.2g} |"
             )
+    return lines
+
+
+def _twins(outcomes: Sequence[Outcome]) -> list[str]:
+    lines = ["| ε (any number of days) | η of a line's length | W1 | W1 per node |", "|---|---|---|---|"]
+    for outcome in outcomes:
+        if outcome.configuration.mechanism == "twin-network":
+            eta = outcome.noise.get("log_length", math.nan)
+            node = f"{1e3 * outcome.per_node[0]:.2f} ± {1e3 * outcome.per_node[1]:.2f}"
+            lines.append(f"| {outcome.configuration.epsilon:g} | {eta:.3g} | {_cell(outcome)} | {node} |")
     return lines
 
 
