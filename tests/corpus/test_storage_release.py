@@ -1,0 +1,114 @@
+"""A whole release to an S3-compatible server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from small import small_config, tree_hash
+from stores import s3_server
+
+from dp_powerflow.config import StorageUrl, parse_config
+from dp_powerflow.corpus.errors import CorpusError
+from dp_powerflow.corpus.files import file_hashes
+from dp_powerflow.corpus.reader import open_corpus
+from dp_powerflow.corpus.storage import RemotePath, local_copy
+from dp_powerflow.corpus.validate import validate_corpus
+from dp_powerflow.distributed import Processes
+from dp_powerflow.errors import ConfigError, PowerFlowError
+from dp_powerflow.privacy.ledger import Ledger
+from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.release.pipeline import run_release
+from dp_powerflow.release.verify import verify_release
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with s3_server() as url:
+        yield url
+
+
+def spends(folder: Path) -> int:
+    return len(Ledger.open(PrivateState.inspect(folder / "state"), create=False).spends())
+
+
+def test_a_release_to_s3_killed_in_the_middle_resumes_to_the_bytes_of_a_local_one(
+    server: str, tmp_path: Path
+) -> None:
+    (tmp_path / "local").mkdir()
+    run_release(small_config(tmp_path / "local"), engine=Processes(1))
+    expected = tree_hash(tmp_path / "local" / "out")
+
+    target, folder = RemotePath(f"{server}/killed/out"), tmp_path / "remote"
+    folder.mkdir()
+    places = os.pathsep.join(map(str, (HERE, HERE.parent / "release")))
+    command = [sys.executable, str(HERE / "storage_child.py"), str(folder), str(target)]
+    environment = {**os.environ, "PYTHONPATH": places}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
+    assert list(target.below()) == ["data/part-00000.parquet"]
+    # Whoever reads the store sees that part: the network is paid for already.
+    assert spends(folder) == 2
+    with pytest.raises(CorpusError, match="finished release"):
+        open_corpus(str(target))
+
+    config = small_config(folder, release={"output": str(target)})
+    # Two processes, each with a connection of its own.
+    result = run_release(config, engine=Processes(2))
+    assert result.path == target
+    assert file_hashes(target) == expected
+    assert spends(folder) == 2
+    assert [path.name for path in folder.iterdir()] == ["state"]
+    assert validate_corpus(str(target)).ok
+    with local_copy(target) as copy:
+        assert verify_release(copy).intact
+    run_release(config, engine=Processes(1))  # finished: nothing happens
+    assert file_hashes(target) == expected
+
+
+def test_a_release_without_solution_leaves_nothing_in_the_store(server: str, tmp_path: Path) -> None:
+    target = RemotePath(f"{server}/failed/out")
+    config = small_config(tmp_path, release={"output": str(target)}, nodes={"scale_factor": 60.0})
+    with pytest.raises(PowerFlowError, match=r"no (power-flow )?solution"):
+        run_release(config, engine=Processes(1))
+    assert RemotePath(f"{server}/failed").below() == {}
+
+
+def test_a_url_in_a_config_is_kept_as_it_is_written(tmp_path: Path) -> None:
+    def output(text: str) -> object:
+        return small_config(tmp_path, release={"output": text}).release.output
+
+    assert output("s3://bucket/a/release") == StorageUrl("s3://bucket/a/release")
+    assert isinstance(output("s3://bucket/release"), StorageUrl)
+    assert output("out") == tmp_path / "out"
+    assert output("/elsewhere/out") == Path("/elsewhere/out")
+    with pytest.raises(ConfigError, match=r"release\.output"):
+        small_config(tmp_path, release={"output": 3})
+
+
+def test_a_file_url_is_a_local_release(tmp_path: Path) -> None:
+    url = (tmp_path / "out").as_uri()
+    run_release(small_config(tmp_path, release={"days": 5, "output": url}), engine=Processes(1))
+    assert verify_release(tmp_path / "out").intact
+
+
+def test_tables_of_a_twin_are_refused_at_a_url_before_anything_is_spent(tmp_path: Path) -> None:
+    raw = {
+        "feeder": {"source": "ieee13"},
+        "loads": {"kind": "simulated"},
+        "model": {"epsilon": 4.0},
+        "network": {"mode": "twin-network", "epsilon": 4.0, "delta": 1e-5},
+        "twin": {"id": "t", "change": 0.05, "length": 0.1, "publish": "network"},
+        "release": {"id": "r", "days": 5, "output": "s3://bucket/release", "state": "state"},
+    }
+    with pytest.raises(ConfigError, match="local path"):
+        parse_config(raw, base=tmp_path)
+    raw["release"]["output"] = "out"
+    assert parse_config(raw, base=tmp_path).release.output == tmp_path / "out"
