@@ -234,13 +234,13 @@ def fleet(
     """
     from dp_powerflow.distributed import engine_of
     from dp_powerflow.fleet_config import read_fleet_config
-    from dp_powerflow.release.fleet import Outcome, run_fleet
+    from dp_powerflow.release.fleet import FEEDERS_PER_PROCESS, Outcome, run_fleet
     from dp_powerflow.report.fleet_table import MARKING, plan_fleet
 
     fleet_config = read_fleet_config(config)
     if only_plan:
         with _progress("feeders") as (advance, _):
-            shown = plan_fleet(fleet_config, advance)
+            shown = plan_fleet(fleet_config, advance, FEEDERS_PER_PROCESS)
         err.print(MARKING, style="bold red")
         if as_json:
             out.print_json(shown.json_text)
@@ -253,8 +253,14 @@ def fleet(
         _say(f"INTERNAL: {outcome.name} ({outcome.key}) {what}")
 
     with _progress("fleet") as (advance, describe):
-        engine = engine_of(workers, scheduler)
-        result = run_fleet(fleet_config, engine=engine, say=describe, progress=advance, on_outcome=report)
+        result = run_fleet(
+            fleet_config,
+            engine=engine_of(workers, scheduler),
+            feeders_per_process=FEEDERS_PER_PROCESS,
+            say=describe,
+            progress=advance,
+            on_outcome=report,
+        )
     released = len(result.outcomes) - len(result.failed)
     if as_json:
         content = {"fleet": str(result.path), "released": released, "internal": str(result.internal)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import shutil
 import stat
 import sys
@@ -20,8 +21,9 @@ from dp_powerflow.privacy.ledger import Ledger
 from dp_powerflow.privacy.ledger_kinds import AccountKind
 from dp_powerflow.privacy.ledger_records import AccountSummary
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.release import fleet
+from dp_powerflow.release import fleet, fleet_process
 from dp_powerflow.release.fleet import FleetResult, Outcome, run_fleet
+from dp_powerflow.release.fleet_accounts import feeders_of
 from dp_powerflow.release.fleet_feeders import read_register
 from dp_powerflow.release.fleet_reader import open_fleet
 from dp_powerflow.release.fleet_verify import verify_fleet
@@ -92,7 +94,7 @@ def test_names_follow_a_keyed_hash_and_not_the_file_names(
     def order(seed: int) -> list[str]:
         config = fleet_config(made[0], fleet={"insecure_seed": seed, "state": str(tmp_path / str(seed))})
         state = PrivateState.open(config.fleet.state, insecure_seed=seed)
-        feeders = fleet.feeders_of(config, state, Ledger.open(state))
+        feeders = feeders_of(config, state, Ledger.open(state))
         assert [feeder.name for feeder in feeders] == [f"feeder-{k:04d}" for k in range(1, 7)]
         return [feeder.key for feeder in feeders]
 
@@ -211,16 +213,40 @@ def test_a_defect_of_the_program_on_one_feeder_stops_nothing_and_prints_no_value
     def fail(*_: object, **__: object) -> None:
         raise KeyError("load 17.25 kW of customer 9")
 
-    monkeypatch.setattr(fleet, "run_release", fail)
+    monkeypatch.setattr(fleet_process, "run_release", fail)
     result = run_fleet(fleet_config(tmp_path), workers=1)
     assert len(result.failed) == 6
     problems = " ".join(str(outcome.problem) for outcome in result.failed)
-    assert "KeyError" in problems
+    assert "a defect of the program" in problems
     assert "17.25" not in problems
     [first, *_] = sorted(result.internal.glob("*-traceback.txt"))
     assert "17.25" in first.read_text()
     assert stat.S_IMODE(first.stat().st_mode) == 0o600
     assert not (tmp_path / "out").exists()
+
+
+def test_a_feeder_that_crashes_its_process_is_one_failed_feeder(
+    made: tuple[Path, FleetResult], copied: Path
+) -> None:
+    released = [outcome.name for outcome in made[1].outcomes if outcome.problem is None]
+    for name in released[1:3]:
+        shutil.rmtree(copied / "out" / f"feeder={name}")
+    seen: list[str] = []
+
+    def kill_the_first(text: str) -> None:
+        seen.append(text)
+        if f"{released[1]}: fitting" in text:
+            [child] = multiprocessing.active_children()
+            child.kill()
+
+    result = run_fleet(fleet_config(copied), workers=1, feeders_per_process=10, say=kill_the_first)
+    assert any(f"{released[2]}: drawing" in text for text in seen)  # what is done comes through
+    problems = {outcome.name: outcome.problem for outcome in result.failed}
+    assert problems.keys() == {released[1], made[1].failed[0].name}
+    assert "its process ended unexpectedly" in str(problems[released[1]])
+    assert multiprocessing.active_children() == []
+    run_fleet(fleet_config(copied), workers=1)
+    assert tree_hash(copied / "out") == tree_hash(made[0] / "out")
 
 
 def test_a_fleet_of_which_no_feeder_can_be_read_charges_nobody(tmp_path: Path) -> None:
@@ -245,7 +271,8 @@ Shell = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    """Runs a command in a folder: exit code, stdout, stderr."""
+    """Runs a command in a folder, all in this process: exit code, stdout, stderr."""
+    monkeypatch.setattr(fleet, "FEEDERS_PER_PROCESS", None)
 
     def run(*arguments: str, cwd: Path) -> tuple[int, str, str]:
         monkeypatch.chdir(cwd)

@@ -87,8 +87,8 @@ def _check_load_names(config: Config, feeder: Feeder) -> None:
         raise ConfigError(f"nodes.class_of_load names '{unknown[0]}', a load which the feeder does not have")
 
 
-def history_of(config: Config, feeder: Feeder) -> LoadHistory:
-    """PRIVATE. The meter data of the config."""
+def history_of(config: Config, feeder: Feeder | None) -> LoadHistory:
+    """PRIVATE. The meter data of the config; load shapes go with a feeder, other kinds need none."""
     section = config.loads
     if section.kind == "simulated":
         return simulate_load_history(
@@ -100,6 +100,8 @@ def history_of(config: Config, feeder: Feeder) -> LoadHistory:
             raise ConfigError(
                 "load shapes carry no dates; set loads.first_day to the day of their first value"
             )
+        if feeder is None:
+            raise ConfigError("load shapes belong to the loads of one feeder, and there is none")
         nominal = {load.name: load.kw for load in feeder.loads}
         shapes = read_opendss_shapes(
             path, first_day=section.first_day, nominal_kw=nominal, step_minutes=section.step_minutes

@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec
 
 from dp_powerflow.corpus.errors import writing
 from dp_powerflow.corpus.files import is_temporary, sync_directory, write_whole
@@ -26,7 +26,7 @@ from dp_powerflow.fleet_config import FleetConfig
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.privacy.ledger import Ledger
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.release.assembly import check_before_spending, feeder_of, history_of
+from dp_powerflow.release.assembly import history_of
 from dp_powerflow.release.fleet_accounts import feeders_of
 from dp_powerflow.release.fleet_customers import (
     Customers,
@@ -49,14 +49,14 @@ from dp_powerflow.release.fleet_manifest import (
     read_entries,
     release_at,
 )
+from dp_powerflow.release.fleet_process import DEFECTS, Maker, maker_of
 from dp_powerflow.release.lock import only_process
-from dp_powerflow.release.pipeline import INTERNAL, Progress, Report, run_release
+from dp_powerflow.release.pipeline import INTERNAL, Progress, Report
 
+FEEDERS_PER_PROCESS = 100
+"""What the command line takes: memory that OpenDSS never gives back stays well under a gigabyte."""
 FAILURES_FILE = "failures.json"
 CONFIG_FILE = "fleet-config.sha256"
-_DEFECTS = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
-"""What a defect of the program, or of a library, raises on one feeder; the others are made nevertheless."""
-
 _MAY_CHANGE = {
     "fleet": {
         "feeders",
@@ -77,7 +77,6 @@ _MAY_CHANGE = {
 """What of a config may change between two runs of a fleet; the releases themselves check their inputs."""
 
 P = ParamSpec("P")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -110,6 +109,7 @@ def run_fleet(
     *,
     workers: int | None = None,
     engine: Engine | None = None,
+    feeders_per_process: int | None = None,
     say: Report = lambda _: None,
     progress: Progress | None = None,
     on_outcome: OnOutcome = lambda _: None,
@@ -120,6 +120,8 @@ def run_fleet(
     ----------
     workers : processes of this machine that solve one feeder after the other, None for one per core.
     engine : where the feeders are solved instead, such as a Dask cluster.
+    feeders_per_process : make the releases in a process of its own that is replaced after so many feeders: a
+        feeder that crashes it is one failed feeder. None makes them in this process.
     say, progress : what is being done, and how much of it.
     on_outcome : called after every feeder (INTERNAL).
 
@@ -132,7 +134,7 @@ def run_fleet(
     state = PrivateState.open(config.fleet.state, insecure_seed=config.fleet.insecure_seed)
     internal = state.internal_directory(config.fleet.id)
     with only_process(internal):
-        run = _Run(config, state, Ledger.open(state), engine, say, progress, on_outcome)
+        run = _Run(config, state, Ledger.open(state), engine, feeders_per_process, say, progress, on_outcome)
         outcomes = run.all()
     return FleetResult(config.fleet.output, outcomes, internal)
 
@@ -145,6 +147,7 @@ class _Run:
     state: PrivateState
     ledger: Ledger
     engine: Engine
+    feeders_per_process: int | None
     say: Report
     progress: Progress | None
     on_outcome: OnOutcome
@@ -174,23 +177,21 @@ class _Run:
         The customers are charged when the first feeder has turned out usable: a fleet that cannot release
         anything costs nothing.
         """
-        history: LoadHistory | None = None
+        if not missing:
+            return
+        self.say("reading the meter data")
+        history = history_of(missing[0].config, None)
         customers: Customers | None = None
-        for number, feeder in enumerate(missing, start=1):
-            prefix, problem = f"{number}/{len(missing)} {feeder.name}", None
-            self.say(f"{prefix}: reading the feeder")
-            if customers is None:
-                opened, problem = self._try(feeder, feeder_of, feeder.config)
-                if opened is not None:
-                    if history is None:
-                        self.say("reading the meter data")
-                        history = history_of(feeder.config, opened)
-                    _, problem = self._try(feeder, check_before_spending, feeder.config, opened, history)
-                if problem is None and history is not None:
-                    customers = self._pay(feeder, history)
-            if customers is not None:
-                _, problem = self._try(feeder, self._release, feeder, customers, prefix)
-            yield Outcome(feeder.key, feeder.name, problem)
+        with maker_of(self.engine, history, self.feeders_per_process) as maker:
+            for number, feeder in enumerate(missing, start=1):
+                prefix, problem = f"{number}/{len(missing)} {feeder.name}", None
+                self.say(f"{prefix}: reading the feeder")
+                if customers is None:
+                    problem = self._try(feeder, maker.examine, feeder.config)
+                    customers = None if problem is not None else self._pay(feeder, history)
+                if customers is not None:
+                    problem = self._try(feeder, self._release, feeder, customers, maker, prefix)
+                yield Outcome(feeder.key, feeder.name, problem)
 
     def _pay(self, feeder: FleetFeeder, history: LoadHistory) -> Customers:
         """Charge the customers, and fit the model that all feeders share."""
@@ -200,18 +201,12 @@ class _Run:
         keep_shared_model(self.config, feeder.config, self.state, customers)
         return customers
 
-    def _release(self, feeder: FleetFeeder, customers: Customers, prefix: str) -> None:
+    def _release(self, feeder: FleetFeeder, customers: Customers, maker: Maker, prefix: str) -> None:
         """One feeder: its model, its release in the staging directory, and the move."""
         keep_own_model(self.config, feeder, self.state, customers)
         with writing(staging_of(self.config)):
             staging_of(self.config).mkdir(mode=0o700, parents=True, exist_ok=True)
-        run_release(
-            feeder.config,
-            engine=self.engine,
-            say=lambda text: self.say(f"{prefix}: {text}"),
-            progress=self.progress,
-            history=customers.history,
-        )
+        maker.release(feeder.config, lambda text: self.say(f"{prefix}: {text}"), self.progress)
         self.state.write_internal(self.config.fleet.id, CONFIG_FILE, _config_sha256(self.config).encode())
         target = self._target(feeder)
         with writing(target):
@@ -220,22 +215,20 @@ class _Run:
             sync_directory(target.parent)
 
     def _try(
-        self, feeder: FleetFeeder, action: Callable[P, T], *args: P.args, **kwargs: P.kwargs
-    ) -> tuple[T | None, str | None]:
-        """What an action on one feeder gives, or a sentence on why it gives nothing."""
+        self, feeder: FleetFeeder, action: Callable[P, object], *args: P.args, **kwargs: P.kwargs
+    ) -> str | None:
+        """Do something with one feeder; a sentence on why it failed, None if it did not."""
         try:
-            return action(*args, **kwargs), None
+            action(*args, **kwargs)
         except (DpPowerflowError, OSError) as error:
-            return None, str(error)
-        except _DEFECTS as error:
+            return str(error)
+        except DEFECTS:
             # The text of such an error may quote private values; the file does not leave the data owner.
             kept = self.state.write_internal(
                 self.config.fleet.id, f"{feeder.name}-traceback.txt", traceback.format_exc().encode()
             )
-            return (
-                None,
-                f"a defect of the program ({type(error).__name__}); report it, the details are in {kept}",
-            )
+            return f"a defect of the program; report it, the details are in {kept}"
+        return None
 
     def _target(self, feeder: FleetFeeder) -> Path:
         return self.config.fleet.output / feeder.directory

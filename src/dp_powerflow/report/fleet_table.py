@@ -6,17 +6,17 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dp_powerflow.distributed import engine_of
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.fleet_config import FleetConfig
-from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.privacy.ledger import Ledger
 from dp_powerflow.privacy.ledger_records import Preview
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.release.assembly import check_before_spending, feeder_of, history_of
-from dp_powerflow.release.charge import network_identity
+from dp_powerflow.release.assembly import history_of
 from dp_powerflow.release.fleet_accounts import feeders_of
 from dp_powerflow.release.fleet_customers import Customers, plan_customers
 from dp_powerflow.release.fleet_feeders import FleetFeeder
+from dp_powerflow.release.fleet_process import maker_of
 from dp_powerflow.release.fleet_text import CUSTOMERS
 from dp_powerflow.release.plan import loads_chunks, network_charge
 from dp_powerflow.report.shown import Shown
@@ -35,35 +35,37 @@ class FeederPlan:
     network: Preview | None
 
 
-def plan_fleet(config: FleetConfig, progress: Callable[[int, int], None] | None = None) -> Shown:
-    """Plan a fleet; every feeder is opened, the ledger is looked at, nothing is recorded."""
+def plan_fleet(
+    config: FleetConfig,
+    progress: Callable[[int, int], None] | None = None,
+    feeders_per_process: int | None = None,
+) -> Shown:
+    """Plan a fleet; every feeder is opened, the ledger is looked at, nothing is recorded.
+
+    Parameters
+    ----------
+    feeders_per_process : as of `run_fleet`.
+    """
     state = PrivateState.open(config.fleet.state, insecure_seed=config.fleet.insecure_seed)
     ledger = Ledger.open(state)
     feeders = feeders_of(config, state, ledger)
-    history: LoadHistory | None = None
+    history = history_of(feeders[0].config, None)
     plans = []
-    for done, feeder in enumerate(feeders, start=1):
-        opened, network, problem = None, None, None
-        try:
-            opened = feeder_of(feeder.config)
-        except (DpPowerflowError, OSError) as error:
-            problem = str(error)
-        if opened is not None:
-            history = history_of(feeder.config, opened) if history is None else history
+    with maker_of(engine_of(1, None), history, feeders_per_process) as maker:
+        for done, feeder in enumerate(feeders, start=1):
+            network, problem = None, None
             try:
-                check_before_spending(feeder.config, opened, history)
-                network = _network(feeder, ledger, network_identity(feeder.config, state, opened))
-            except DpPowerflowError as error:
+                network = _network(feeder, ledger, maker.examine(feeder.config))
+            except (DpPowerflowError, OSError) as error:
                 problem = str(error)
-        released = (config.fleet.output / feeder.directory).exists()
-        plans.append(FeederPlan(feeder.key, feeder.name, released, problem, network))
-        if progress is not None:
-            progress(done, len(feeders))
-    customers = None if history is None else plan_customers(config, feeders[0].config, state, history)
-    loads = None if customers is None else _loads(config, state, ledger, customers)
-    return Shown(
-        _lines(config, customers, loads, plans), json.dumps(_content(config, customers, loads, plans))
-    )
+            released = (config.fleet.output / feeder.directory).exists()
+            plans.append(FeederPlan(feeder.key, feeder.name, released, problem, network))
+            if progress is not None:
+                progress(done, len(feeders))
+    customers = plan_customers(config, feeders[0].config, state, history)
+    loads = _loads(config, state, ledger, customers)
+    content = _content(config, customers, loads, plans)
+    return Shown(_lines(config, customers, loads, plans), json.dumps(content))
 
 
 def _network(feeder: FleetFeeder, ledger: Ledger, dataset: str) -> Preview:
@@ -82,33 +84,20 @@ def _loads(config: FleetConfig, state: PrivateState, ledger: Ledger, customers: 
     )
 
 
-def _lines(
-    config: FleetConfig, customers: Customers | None, loads: Preview | None, plans: list[FeederPlan]
-) -> list[str]:
-    fleet = config.fleet
+def _lines(config: FleetConfig, customers: Customers, loads: Preview, plans: list[FeederPlan]) -> list[str]:
+    fleet, cost = config.fleet, customers.plan
     usable = sum(plan.problem is None for plan in plans)
-    lines = [
+    return [
         f"Fleet **{fleet.id}**: {len(plans)} feeders, {usable} of them usable, {fleet.days} days each, "
         f"network mode {config.network.mode}.",
         "",
-    ]
-    if customers is not None and loads is not None:
-        cost = customers.plan
-        lines += [
-            f"Customers: ε at most {config.model.epsilon:.4g} at δ = {cost.delta:g} for all feeders "
-            f"together, unit {cost.loads_cap.unit}, replace-one. {_after(loads)}",
-            "",
-            CUSTOMERS[fleet.models],
-            "",
-        ]
-        lines += [*(f"- note: {note}" for note in cost.notes), ""]
-    else:
-        lines += [
-            "No feeder can be opened, so the meter data were not read and nothing would be charged.",
-            "",
-        ]
-    return [
-        *lines,
+        f"Customers: ε at most {config.model.epsilon:.4g} at δ = {cost.delta:g} for all feeders together, "
+        f"unit {cost.loads_cap.unit}, replace-one. {_after(loads)}",
+        "",
+        CUSTOMERS[fleet.models],
+        "",
+        *(f"- note: {note}" for note in cost.notes),
+        "",
         "| feeder | public name | network |",
         "|---|---|---|",
         *(f"| {plan.key} | {plan.name} | {_state(plan)} |" for plan in plans),
@@ -136,14 +125,12 @@ def _after(preview: Preview) -> str:
 
 
 def _content(
-    config: FleetConfig, customers: Customers | None, loads: Preview | None, plans: list[FeederPlan]
+    config: FleetConfig, customers: Customers, loads: Preview, plans: list[FeederPlan]
 ) -> dict[str, object]:
     return {
         "marking": MARKING,
         "fleet": config.fleet.id,
-        "customers": None
-        if customers is None or loads is None
-        else {
+        "customers": {
             "epsilon": config.model.epsilon,
             "delta": customers.plan.delta,
             "unit": str(customers.plan.loads_cap.unit),
