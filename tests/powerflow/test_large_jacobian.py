@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.norms import NORM_FAILURE
@@ -137,3 +138,15 @@ def test_a_factorisation_that_fails_without_pivoting_is_done_again_sparsely(tmp_
     again = batch._finish(arrays, out, 1e-7)
     assert np.allclose(again.sigma_min, dense.sigma_min(v, s), rtol=1e-9)
     assert np.allclose(again.log_abs_det, dense.log_abs_det(v, s), rtol=1e-9)
+
+
+def test_norm_of_the_elimination_covers_both_sides_of_an_asymmetric_network(ieee13: Feeder) -> None:
+    y = ieee13.y.toarray()[np.ix_(ieee13.energised, ieee13.energised)]
+    y *= 1.0 + 0.3 * np.random.default_rng(0).random(y.shape)  # as phase shifters would, only worse
+    at = np.searchsorted(ieee13.energised, ieee13.retained)
+    out = np.setdiff1d(np.arange(len(y)), at)
+    inner = np.linalg.inv(y[np.ix_(out, out)])
+    sides = inner @ y[np.ix_(out, at)], y[np.ix_(at, out)] @ inner
+    norms = [np.hypot(1.0, np.linalg.norm(side, 2)) for side in sides]
+    assert abs(norms[0] - norms[1]) > 1e-3
+    assert Elimination(sp.csc_array(y), at).psi == pytest.approx(max(norms), rel=1e-6)
