@@ -160,6 +160,9 @@ def parse_feeder_config(sections: dict[str, Any], key: str) -> Config:
 
 
 def _with_absolute_paths(config: FleetConfig, base: Path) -> FleetConfig:
+    if set("*?[") & set(str(base)):
+        raise ConfigError(f"the folder {base} of the fleet file has a wildcard in its name; rename it")
+
     def absolute(path: Path | None) -> Path | None:
         return None if path is None else (base / path)
 

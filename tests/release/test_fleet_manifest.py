@@ -210,6 +210,11 @@ def test_overrides_taps_and_declared_names_reach_the_release_of_their_feeder(tmp
     assert found[KEYS[2]].config.model.reuse == "north"
 
 
+def test_a_folder_whose_name_would_be_taken_for_a_glob_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="has a wildcard in its name"):
+        fleet_config(tmp_path / "fleet[1]")
+
+
 def test_a_misspelt_section_of_a_fleet_is_named() -> None:
     with pytest.raises(ConfigError, match="did you mean 'fleet'"):
         parse_fleet_config({"feet": {}})
