@@ -232,7 +232,10 @@ def local_copy(place: Location) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="dp-powerflow-") as folder:
         directory = Path(folder) / "release"
         with loading(place):
-            for name in place.below():
+            names = place.below()
+            if not names:
+                raise CorpusError(f"there is nothing at {place}; give the URL of a finished release")
+            for name in names:
                 # Names in a store are anybody's choice: none may lead out of the copy.
                 if ".." in PurePosixPath(name).parts or PurePosixPath(name).is_absolute() or "\\" in name:
                     raise CorpusError(f"{place} holds a name that is no file of a release")
