@@ -78,6 +78,7 @@ class Dataset:
     margins : p_min, p_max of the relative load; public, because the data are.
     radius : r of the comparison [p.u.]; the paper's 1e-4 where the loads allow its formula to be met.
     estimator : of the load model.
+    calibration_floor : variance added to the log loads where a calibration needs a law wider than all others.
     words : one sentence for the results.
     """
 
@@ -89,6 +90,7 @@ class Dataset:
     margins: tuple[float, float]
     radius: float
     estimator: Estimator
+    calibration_floor: float
     words: str
 
     @property
@@ -139,15 +141,15 @@ def open_dataset(options: ExperimentOptions) -> Dataset:
         history = oedi_history(options.oedi_folder, feeder)
         words = "OEDI profiles (91 load points, one year, 15 minutes) on IEEE 123 without PV"
         # On 91 nearly equal profiles the structured estimator's variances are ten times too wide.
-        return _dataset("oedi", feeder, history, 1.0, 0.0, 1e-4, Plain(), words)
+        return _dataset("oedi", feeder, history, 1.0, 0.0, 1e-4, Plain(), 1.0, words)
     if options.dataset == "simbench":
         history = read_simbench(families=CUSTOMER_FAMILIES).history
         words = f"{history.n_load_points} SimBench customer profiles, in turn, on IEEE 123"
-        return _dataset("simbench", feeder, history, 1.0, _LOWEST_SHARE, 1e-6, Structured(), words)
+        return _dataset("simbench", feeder, history, 1.0, _LOWEST_SHARE, 1e-6, Structured(), 0.1, words)
     history = simulate_load_history(len(feeder.loads), n_days=365, seed=options.seed)
     words = f"{history.n_load_points} simulated customers on IEEE 123"
     return _dataset(
-        "simulated", feeder, history, SIMULATED_LOAD_FACTOR, _LOWEST_SHARE, 1e-6, Structured(), words
+        "simulated", feeder, history, SIMULATED_LOAD_FACTOR, _LOWEST_SHARE, 1e-6, Structured(), 0.1, words
     )
 
 
@@ -159,6 +161,7 @@ def _dataset(
     lowest: float,
     radius: float,
     estimator: Estimator,
+    calibration_floor: float,
     words: str,
 ) -> Dataset:
     """Relative loads in the order of the feeder's loads: by name where the names agree, else in turn."""
@@ -176,4 +179,15 @@ def _dataset(
         scale_kw=np.ones(len(of_point)),
         class_label=(None,) * len(of_point),
     )
-    return Dataset(name, feeder, Network(feeder), unlabelled, relative, margins, radius, estimator, words)
+    return Dataset(
+        name,
+        feeder,
+        Network(feeder),
+        unlabelled,
+        relative,
+        margins,
+        radius,
+        estimator,
+        calibration_floor,
+        words,
+    )

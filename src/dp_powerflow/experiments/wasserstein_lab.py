@@ -35,8 +35,6 @@ DELTA_TAIL = 1e-5
 """Of the χ² tail in the paper's formula."""
 DELTA_LOAD = 1e-5
 """Of every fit and of noise on loads."""
-CALIBRATION_FLOOR = 1.0
-"""Variance added to the log loads in the calibration: wider than any law the experiment draws from."""
 VARIANCE_FLOOR = 1e-4
 """Of every fit; the profiles' day covariance is singular without one (PAPER_NOTES 15)."""
 
@@ -90,7 +88,7 @@ class Lab:
         stored = self.store.get("calibration")
         if stored is None:
             generator = self.generator("calibration", 0)
-            law = self.law(max(self.scale.epsilons_load), 0).with_floor(CALIBRATION_FLOOR)
+            law = self.law(max(self.scale.epsilons_load), 0).with_floor(self.data.calibration_floor)
             low, high = self.margins(max(self.scale.p_max_factors))
             cut = with_margins(law, np.array([low]), np.array([high]), generator)
             found = monte_carlo(
