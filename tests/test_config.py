@@ -55,7 +55,7 @@ def test_an_unknown_section_names_the_nearest_one() -> None:
         ("model", "epsilon", -1, "'model.epsilon' is not usable"),
         ("model", "delta", 2, "'model.delta' is not usable"),
         ("network", "mode", "guess", "'network.mode' is not usable"),
-        ("network", "mode", "twin-network", "not there yet"),
+        ("network", "mode", "twin-network", "a twin has its own section"),
         ("release", "id", "a/b", "'release.id' is not usable"),
         ("loads", "kind", "long", "need a path"),
         ("model", "bounds", [1.0], "'model.bounds"),

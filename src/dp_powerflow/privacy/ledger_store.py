@@ -22,7 +22,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -185,7 +185,9 @@ class Store:
 
     def _mac(self, previous: str, entry: Entry) -> str:
         # Types are part of what is hashed: SQLite would compare 1 and '1' as the same in places.
-        chunks = [previous, *(f"{type(value).__name__}:{value}" for value in astuple(entry)[:-1])]
+        e = entry
+        signed = (e.seq, e.at, e.event, e.account, e.release_id, e.request_sha256, e.body)
+        chunks = [previous, *(f"{type(value).__name__}:{value}" for value in signed)]
         return self._key.keyed_hash(chunk.encode() for chunk in chunks)
 
     def _checked(self, connection: sqlite3.Connection, anchor: tuple[int, str] | None) -> tuple[Entry, ...]:
