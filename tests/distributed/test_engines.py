@@ -8,6 +8,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,7 +40,8 @@ from dp_powerflow.release.pipeline import run_release
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install dask distributed")
 
-DAYS = 2000
+HERE = Path(__file__).parent
+DAYS = 1200
 TWIN: dict[str, Any] = {
     "network": {
         "mode": "twin-network",
@@ -242,6 +244,38 @@ def test_the_search_finds_what_a_careless_client_leaves(cluster: Any) -> None:
         future = client.submit(len, CANARY, pure=False)
         assert future.result() == len(CANARY)
         assert CANARY.encode() in held_by_scheduler(cluster.scheduler)
+
+
+CLIENT = """
+import sys, time
+from distributed import Client
+from jobs import Failing
+from dp_powerflow.distributed import Sealed
+client = Client(sys.argv[1])
+sealed = client.scatter(Sealed(Failing("known")), broadcast=True, hash=False)
+print("sent", flush=True)
+time.sleep(600)
+"""
+
+
+def test_the_cluster_forgets_the_job_of_a_client_that_was_killed(cluster: Any) -> None:
+    def held() -> tuple[int, int]:
+        with distributed.Client(cluster, set_as_default=False) as client:
+            on_workers = client.run(lambda dask_worker: len(dask_worker.data)).values()
+        return len(cluster.scheduler.tasks), sum(on_workers)
+
+    command = [sys.executable, "-c", CLIENT, cluster.scheduler_address]
+    environment = {**os.environ, "PYTHONPATH": str(HERE)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as client:
+        assert client.stdout is not None
+        assert client.stdout.readline() == b"sent\n"
+        assert held() == (1, 2)
+        client.kill()
+    for _ in range(100):
+        if held() == (0, 0):
+            break
+        time.sleep(0.2)
+    assert held() == (0, 0)
 
 
 def test_a_sealed_job_shows_nothing() -> None:
