@@ -6,15 +6,16 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from dp_powerflow.certificate.evidence import Evidence
 from dp_powerflow.config import Config, read_config
-from dp_powerflow.errors import ConfigError
+from dp_powerflow.errors import ConfigError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.release.assembly import feeder_of
 from dp_powerflow.release.charge import network_identity
 from dp_powerflow.release.manifest import MODEL_FILE
-from dp_powerflow.release.network import evidence_of
+from dp_powerflow.release.network import evidence_of, lines_of
 from dp_powerflow.release.pipeline import internal_report, nodes_of, report_bytes
 from dp_powerflow.release.twin import spread_of, stored_twin, twin_section
 from dp_powerflow.release.twin_report import twin_report
@@ -70,8 +71,15 @@ class _Audit:
             found = twin_report(self.config, self.state, feeder, twin, model, nodes)
             return internal_report(self.config, True, found)
         nodes = nodes_of(self.config, feeder, model, key)
-        evidence = evidence_of(self.config, feeder, model, nodes, self.state.stream_key(), curves=False)
-        return report_bytes(self.config, evidence)
+        secret = self.state.stream_key()
+        evidence: Evidence | str
+        try:
+            evidence = evidence_of(self.config, feeder, model, nodes, secret, curves=False)
+        except PrivacyError as error:
+            if self.config.network.require_evidence:
+                raise
+            evidence = f"none: {error}"
+        return report_bytes(self.config, evidence, lines_of(self.config, feeder, model, nodes, secret))
 
     def twin_is_the_one_kept(self) -> bool:
         """Whether key and true network give the twin that all was solved on."""
