@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from multiprocessing import get_context
@@ -13,6 +14,8 @@ from dp_powerflow.experiments.datasets import ExperimentOptions, open_dataset, s
 from dp_powerflow.experiments.wasserstein_evaluate import evaluate, new_lab
 from dp_powerflow.experiments.wasserstein_lab import Lab, Scale
 from dp_powerflow.experiments.wasserstein_plan import Configuration
+
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 Work = Callable[[Lab], int]
 """Does some of the work and says how many of the counted items it was."""
@@ -51,10 +54,23 @@ def _shared_out(options: ExperimentOptions, lab: Lab, work: Sequence[Work], work
             yield one(lab)
         return
     quiet = replace(options, progress=silent)
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with _one_thread_each(), ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         futures = [pool.submit(_in_child, quiet, lab.scale, one) for one in work]
         for future in as_completed(futures):
             yield future.result()
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Children that start meanwhile run linear algebra on one thread: two processes with two each take twice
+    the time. What the user has set stays."""
+    added = [name for name in _THREADS if name not in os.environ]
+    os.environ.update(dict.fromkeys(added, "1"))
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
 
 
 def _together(configs: Sequence[Configuration]) -> list[tuple[Configuration, ...]]:
