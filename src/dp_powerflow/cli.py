@@ -183,7 +183,7 @@ def release(
 
 @app.command()
 def verify(
-    release: Annotated[Path, typer.Argument(help="Directory of a release, or of a fleet.")],
+    release: Annotated[str, typer.Argument(help="Directory or URL of a release, or of a fleet.")],
     private: Annotated[
         Path | None, typer.Option(help="Private state directory, to open the commitment (auditors).")
     ] = None,
@@ -196,15 +196,19 @@ def verify(
 
     Example: `dp-powerflow verify release`
     """
+    from dp_powerflow.corpus.storage import local_copy, location
+    from dp_powerflow.release.fleet_manifest import FLEET_FILE
     from dp_powerflow.release.fleet_verify import is_fleet
+    from dp_powerflow.release.manifest import MANIFEST_FILE
     from dp_powerflow.report.fleet_verification import verify_fleet_directory
     from dp_powerflow.report.verification import verify_directory
 
-    if is_fleet(release):
-        with _progress("feeders") as (advance, _):
-            shown = verify_fleet_directory(release, private, config, advance)
-    else:
-        shown = verify_directory(release, private, config)
+    with local_copy(location(release), one_of=(MANIFEST_FILE, FLEET_FILE)) as directory:
+        if is_fleet(directory):
+            with _progress("feeders") as (advance, _):
+                shown = verify_fleet_directory(directory, private, config, advance)
+        else:
+            shown = verify_directory(directory, private, config)
     if private is not None:
         _say("INTERNAL: what follows was checked with the private state")
     if as_json:

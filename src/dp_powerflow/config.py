@@ -193,15 +193,6 @@ class Config(_Section):
         return self
 
     @model_validator(mode="after")
-    def _keeps_tables_of_a_twin_local(self) -> Config:
-        output = self.release.output
-        if self.twin is None or self.twin.publish == "voltages" or not isinstance(output, StorageUrl):
-            return self
-        if not output.startswith("file://"):
-            raise ValueError("tables of a twin go to a local path; copy the release to a store afterwards")
-        return self
-
-    @model_validator(mode="after")
     def _releases_loaded_nodes_only(self) -> Config:
         if self.nodes.released == "all" and self.network.mode == "true-network":
             raise ValueError(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
-BUCKET = "bucket"
 REASON = "moto[server] and s3fs are not installed: pip install 's3fs' 'moto[server]'"
 
 
@@ -26,9 +26,11 @@ def s3_server() -> Iterator[str]:
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
         s3fs.S3FileSystem.clear_instance_cache()
-        s3fs.S3FileSystem().mkdir(BUCKET)
+        # moto keeps the buckets of a process when a server stops, so a second one needs a new name.
+        bucket = f"bucket-{secrets.token_hex(8)}"
+        s3fs.S3FileSystem().mkdir(bucket)
         try:
-            yield f"s3://{BUCKET}"
+            yield f"s3://{bucket}"
         finally:
             s3fs.S3FileSystem.clear_instance_cache()
             server.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -179,11 +180,36 @@ def test_a_copy_has_the_same_files_and_is_removed(target: RemotePath) -> None:
     assert not directory.exists()
 
 
-def test_a_name_that_leads_out_of_a_copy_is_refused(
+@pytest.mark.parametrize("name", ["../../evil", "/evil", "data/../../evil", "a\\b", "a//b", "./a", "a\0b"])
+def test_a_name_that_leads_out_of_a_copy_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RemotePath, "below", lambda _: {"data/part": "", name: ""})
+    target = RemotePath("memory://store/names/release")
+    with pytest.raises(CorpusError, match="no file of a release"), local_copy(target):
+        pass
+
+
+def test_nothing_is_copied_where_no_finished_release_is(
     target: RemotePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(RemotePath, "below", lambda _: {"../../evil": ""})
-    with pytest.raises(CorpusError, match="no file of a release"), local_copy(target):
+    write_parts(writer_of(target))
+    monkeypatch.setattr(RemotePath, "read_bytes", lambda place: pytest.fail(f"{place} was fetched"))
+    refused = pytest.raises(
+        CorpusError, match=r"no manifest\.json or fleet\.json at .*/release; give the URL"
+    )
+    with refused, local_copy(target, one_of=("manifest.json", "fleet.json")):
+        pass
+
+
+def test_a_full_disk_is_not_taken_for_a_damaged_release(
+    target: RemotePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_corpus(target)
+
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(CorpusError, match="No space left on device; free some space"), local_copy(target):
         pass
 
 

@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from small import small_config, tree_hash
+from small import RAW, small_config, tree_hash
 from stores import s3_server
+from typer.testing import CliRunner
 
+from dp_powerflow.cli import app
 from dp_powerflow.config import StorageUrl, parse_config
 from dp_powerflow.corpus.errors import CorpusError
 from dp_powerflow.corpus.files import file_hashes
@@ -99,16 +101,22 @@ def test_a_file_url_is_a_local_release(tmp_path: Path) -> None:
     assert verify_release(tmp_path / "out").intact
 
 
-def test_tables_of_a_twin_are_refused_at_a_url_before_anything_is_spent(tmp_path: Path) -> None:
+def test_a_twin_with_its_tables_at_a_url_has_the_bytes_of_a_local_one(server: str, tmp_path: Path) -> None:
     raw = {
-        "feeder": {"source": "ieee13"},
-        "loads": {"kind": "simulated"},
-        "model": {"epsilon": 4.0},
+        **{name: RAW[name] for name in ("feeder", "loads", "model")},
+        "nodes": {**RAW["nodes"], "scale_factor": 0.6},
         "network": {"mode": "twin-network", "epsilon": 4.0, "delta": 1e-5},
-        "twin": {"id": "t", "change": 0.05, "length": 0.1, "publish": "network"},
-        "release": {"id": "r", "days": 5, "output": "s3://bucket/release", "state": "state"},
+        "twin": {"id": "t", "change": 0.05, "publish": "network and loads", "graph_days": 3}
+        | dict.fromkeys(("length", "resistance", "reactance", "transformer", "capacitor"), 0.1),
+        "release": {**RAW["release"], "days": 40},
     }
-    with pytest.raises(ConfigError, match="local path"):
-        parse_config(raw, base=tmp_path)
-    raw["release"]["output"] = "out"
-    assert parse_config(raw, base=tmp_path).release.output == tmp_path / "out"
+    (tmp_path / "local").mkdir()
+    run_release(parse_config(raw, base=tmp_path / "local"), engine=Processes(1))
+    target = RemotePath(f"{server}/twin/out")
+    raw["release"]["output"] = str(target)
+    (tmp_path / "remote").mkdir()
+    run_release(parse_config(raw, base=tmp_path / "remote"), engine=Processes(1))
+    assert file_hashes(target) == tree_hash(tmp_path / "local" / "out")
+    verified = CliRunner().invoke(app, ["verify", str(target)])
+    assert verified.exit_code == 1  # a demonstration: it has a seed
+    assert verified.stdout.count("FAIL") == verified.stdout.count("FAIL  random source") == 1

@@ -7,13 +7,12 @@ bits included. On a true network it would be the secret itself: never use it the
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from dp_powerflow.corpus.errors import CorpusError, writing
+from dp_powerflow.corpus.errors import CorpusError
 from dp_powerflow.corpus.files import write_whole
 from dp_powerflow.corpus.gridfm_network import SN_MVA, GridfmTables, tables_of
 from dp_powerflow.corpus.gridfm_schema import (
@@ -26,6 +25,7 @@ from dp_powerflow.corpus.gridfm_schema import (
     file_name,
     pieces,
 )
+from dp_powerflow.corpus.storage import Location, location, storing
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
@@ -54,14 +54,14 @@ class GridfmWriter:
 
     def __init__(
         self,
-        directory: Path,
+        directory: Location,
         feeder: Feeder,
         *,
         order: IntArray | None = None,
         sn_mva: float = SN_MVA,
         vn_kv: FloatArray | None = None,
     ) -> None:
-        self.directory = Path(os.path.abspath(directory))  # workers may run in another directory
+        self.directory = location(directory)
         self.tables: GridfmTables = tables_of(feeder, order=order, sn_mva=sn_mva, vn_kv=vn_kv)
 
     def write_block(
@@ -86,9 +86,10 @@ class GridfmWriter:
             part = slice(piece.start - first_scenario, piece.stop - first_scenario)
             for table, content in _encoded(self.tables, piece, demand[part], static[part], voltages[part]):
                 name = file_name(table, piece)
-                with writing(self.directory):
+                with storing(self.directory):
                     path = self.directory / name
-                    path.parent.mkdir(parents=True, exist_ok=True)
+                    if isinstance(path, Path):
+                        path.parent.mkdir(parents=True, exist_ok=True)
                     write_whole(path, content)
                 names.append(name)
         return tuple(names)
@@ -97,15 +98,16 @@ class GridfmWriter:
         """Write the number of scenarios and the mode (power flow), once all blocks are there."""
         if n_scenarios < 1:
             raise CorpusError("a gridfm directory needs at least one scenario")
-        with writing(self.directory):
-            self.directory.mkdir(parents=True, exist_ok=True)
+        with storing(self.directory):
+            if isinstance(self.directory, Path):
+                self.directory.mkdir(parents=True, exist_ok=True)
             write_whole(self.directory / COUNT_FILE, str(n_scenarios).encode())
             write_whole(self.directory / SETTINGS_FILE, SETTINGS)
         return COUNT_FILE, SETTINGS_FILE
 
     def has_block(self, first_scenario: int, count: int) -> bool:
         """Whether a block is there: a file has its name only once it is whole."""
-        return all((self.directory / name).is_file() for name in self.block_names(first_scenario, count))
+        return all((self.directory / name).exists() for name in self.block_names(first_scenario, count))
 
     @staticmethod
     def block_names(first_scenario: int, count: int) -> tuple[str, ...]:

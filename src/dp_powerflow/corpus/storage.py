@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -221,28 +221,48 @@ def open_parquet(place: Location, **options: Any) -> Iterator[pq.ParquetFile]:
 
 
 @contextmanager
-def local_copy(place: Location) -> Iterator[Path]:
+def local_copy(place: Location, *, one_of: Collection[str] = ()) -> Iterator[Path]:
     """The directory of a release; of a URL a copy that is removed again.
 
     What is checked is then one set of bytes, however the store changes meanwhile.
+
+    Parameters
+    ----------
+    one_of : names at a URL without any of which nothing is copied, since no finished release is there.
     """
     if isinstance(place, Path):
         yield place
         return
+    with loading(place):
+        names = place.below()
+    if not names:
+        raise CorpusError(f"there is nothing at {place}; give the URL of a finished release")
+    if one_of and names.keys().isdisjoint(one_of):
+        raise CorpusError(f"there is no {' or '.join(one_of)} at {place}; give the URL of a finished release")
+    if not all(map(_is_relative_path, names)):
+        raise CorpusError(f"{place} holds a name that is no file of a release")
     with tempfile.TemporaryDirectory(prefix="dp-powerflow-") as folder:
         directory = Path(folder) / "release"
-        with loading(place):
-            names = place.below()
-            if not names:
-                raise CorpusError(f"there is nothing at {place}; give the URL of a finished release")
-            for name in names:
-                # Names in a store are anybody's choice: none may lead out of the copy.
-                if ".." in PurePosixPath(name).parts or PurePosixPath(name).is_absolute() or "\\" in name:
-                    raise CorpusError(f"{place} holds a name that is no file of a release")
-                path = directory / name
+        for name in names:
+            with loading(place):
+                content = (place / name).read_bytes()
+            path = directory / name
+            try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes((place / name).read_bytes())
+                path.write_bytes(content)
+            except OSError as error:  # apart, so that a full disk is not taken for a damaged release
+                raise CorpusError(
+                    f"{place} cannot be copied to {tempfile.gettempdir()} to be checked: {error.strerror}; "
+                    "free some space there, or name another directory in the environment (TMPDIR)"
+                ) from error
         yield directory
+
+
+def _is_relative_path(name: str) -> bool:
+    """Names in a store are anybody's choice: none may lead out of the copy, or be the file of another."""
+    path = PurePosixPath(name)
+    plain = str(path) == name and "\\" not in name and "\0" not in name
+    return plain and ".." not in path.parts and not path.is_absolute()
 
 
 def _version(info: dict[str, Any]) -> str:

@@ -292,7 +292,7 @@ def part_job(
     graph = None
     if config.twin is not None and config.twin.publish != "voltages":
         order = np.concatenate([released, np.setdiff1d(np.arange(len(feeder.nodes)), released)])
-        graph = GridfmWriter(writer.partial / TWIN_TABLES, feeder, order=order)
+        graph = GridfmWriter(writer.root / TWIN_TABLES, feeder, order=order)
     return PartJob(
         feeder,
         sampler,
