@@ -3,7 +3,9 @@
 The customers are charged before the fit: afterwards noise has met their data. A twin is charged before it is
 drawn. The true network is charged before anything about it leaves the private state directory, which is when
 the corpus gets its name; that it can be charged is checked at the start. A run that fails in between has cost
-the true network nothing, and the load model or twin that it paid for can be used again.
+the true network nothing, and the load model or twin that it paid for can be used again. At a URL the true
+network is charged before the first part is written, because whoever reads the store sees parts as they come:
+a run that fails afterwards has spent it.
 """
 
 from __future__ import annotations
