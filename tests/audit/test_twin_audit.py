@@ -21,9 +21,9 @@ from dp_powerflow.twin.draw import draw_twin, parameters_of, rebuilder_of
 from dp_powerflow.twin.guarantee import twin_guarantee
 from dp_powerflow.twin.spread import Spread
 
-TWINS = 250
+TWINS = 300
 CHANGE = 0.10
-SNAPSHOTS = 4 * 365
+SNAPSHOTS = 365
 PER_KM = complex(0.30, 0.60)
 """Positive-sequence impedance of the line `own` [ohm per km]: public."""
 _ALPHA = np.exp(2j * np.pi / 3)

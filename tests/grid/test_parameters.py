@@ -10,7 +10,7 @@ from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss import read_dss
 from dp_powerflow.grid.opendss_engine import DssOrigin
-from dp_powerflow.grid.parameters import ParameterKey, Quantity, level_of, shape_of
+from dp_powerflow.grid.parameters import SHAPE_GRID, ParameterKey, Quantity, level_of, shape_of
 from dp_powerflow.grid.rebuild import Rebuilder, network_parameters, rebuilt
 from dp_powerflow.grid.sources import open_feeder
 
@@ -32,8 +32,8 @@ def test_a_feeder_rebuilt_from_its_own_levels_is_itself(name: str) -> None:
     assert again.nodes == feeder.nodes
     assert again.taps == feeder.taps
     np.testing.assert_array_equal(again.v_slack, feeder.v_slack)
-    # Shapes are rounded to 1e-9 of their norm; nothing else may move.
-    assert abs(again.y - feeder.y).max() <= 1e-8 * abs(feeder.y).max()
+    # Shapes are rounded to 2⁻⁷ of their norm; nothing else may move.
+    assert abs(again.y - feeder.y).max() <= 0.02 * abs(feeder.y).max()
     assert [line.name for line in again.lines] == [line.name for line in feeder.lines]
 
 
@@ -57,11 +57,14 @@ def test_each_level_moves_what_it_names_by_its_factor() -> None:
     ):
         changed = rebuilt(feeder, {**levels, OWN[quantity]: 1.3 * levels[OWN[quantity]]})
         z_new, shunt_new = series_and_shunt(changed, "own")
-        np.testing.assert_allclose(z_new, expected_z, rtol=1e-6)
+        # Ratios between entries are coarse, the size of each part is not.
+        for part, expected in ((z_new.real, expected_z.real), (z_new.imag, expected_z.imag)):
+            assert np.linalg.norm(part) == pytest.approx(np.linalg.norm(expected), rel=0.01)
+            np.testing.assert_allclose(part, expected, atol=0.01 * np.linalg.norm(expected))
         factor = 1.3 if quantity is Quantity.LENGTH else 1.0
         np.testing.assert_allclose(shunt_new.imag, factor * shunt.imag, rtol=2e-3, atol=1e-9)
         z_other, _ = series_and_shunt(changed, "coded")
-        np.testing.assert_allclose(z_other, series_and_shunt(feeder, "coded")[0], rtol=1e-6)
+        np.testing.assert_allclose(z_other, series_and_shunt(feeder, "coded")[0], rtol=0.03)
     weaker = rebuilt(
         feeder,
         {
@@ -71,15 +74,17 @@ def test_each_level_moves_what_it_names_by_its_factor() -> None:
         },
     )
     d = feeder.node_index["d.1"]
-    assert weaker.y[d, d] == pytest.approx(feeder.y[d, d] / 2, rel=1e-3)
+    assert weaker.y[d, d] == pytest.approx(feeder.y[d, d] / 2, rel=0.03)
     larger = rebuilt(feeder, {**levels, ParameterKey(Quantity.CAPACITOR, "bank"): 90.0})
     b = feeder.node_index["b.1"]
-    assert (larger.y - feeder.y)[b, b] == pytest.approx(0.01j, rel=1e-4)  # 30 kvar in three phases
+    assert (larger.y - rebuilt(feeder, levels).y)[b, b] == pytest.approx(
+        0.01j, rel=1e-4
+    )  # 30 kvar in three phases
     roof = rebuilt(
         feeder, {**levels, ParameterKey(Quantity.PV, "roof"): 1.5 * levels[ParameterKey(Quantity.PV, "roof")]}
     )
-    assert roof.pv[0].kw_peak == pytest.approx(60.0)
-    assert roof.pv[0].kva == pytest.approx(75.0)
+    assert roof.pv[0].kw_peak == pytest.approx(60.0, rel=0.01)
+    assert roof.pv[0].kva == pytest.approx(75.0, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -129,11 +134,13 @@ def test_codes_are_relative_and_replaceable() -> None:
     assert parameters.levels[ParameterKey(Quantity.RESISTANCE, "coded")] == 1.0
     same = rebuilt(feeder, parameters.levels, {"coded": "thin"}, relative_to_code=True)
     np.testing.assert_allclose(
-        series_and_shunt(same, "coded")[0], series_and_shunt(feeder, "coded")[0], rtol=1e-12
+        series_and_shunt(same, "coded")[0], series_and_shunt(feeder, "coded")[0], rtol=1e-6
     )
     other = rebuilt(feeder, parameters.levels, {"coded": "thick"}, relative_to_code=True)
     z_thin, z_thick = (series_and_shunt(item, "coded")[0] for item in (same, other))
-    assert z_thick[0, 0].real / z_thin[0, 0].real == pytest.approx((2 * 0.1 + 0.5) / (2 * 0.3 + 0.8))
+    assert z_thick[0, 0].real / z_thin[0, 0].real == pytest.approx(
+        (2 * 0.1 + 0.5) / (2 * 0.3 + 0.8), rel=1e-6
+    )
 
 
 def test_a_rebuilt_feeder_of_pandapower_follows_its_levels() -> None:
@@ -141,7 +148,7 @@ def test_a_rebuilt_feeder_of_pandapower_follows_its_levels() -> None:
     feeder = open_feeder("simbench:1-LV-rural1--0-sw")
     parameters = network_parameters(feeder)
     again = rebuilt(feeder, parameters.levels)
-    assert abs(again.y - feeder.y).max() <= 1e-8 * abs(feeder.y).max()
+    assert abs(again.y - feeder.y).max() <= 0.02 * abs(feeder.y).max()
     key = next(key for key in parameters.levels if key.quantity is Quantity.LENGTH)
     longer = rebuilt(feeder, {**parameters.levels, key: 2.0 * parameters.levels[key]})
     line = next(line for line in feeder.lines if line.name == key.element)
@@ -151,7 +158,7 @@ def test_a_rebuilt_feeder_of_pandapower_follows_its_levels() -> None:
     kinds = {key.quantity for key in parameters.levels}
     assert {Quantity.TRANSFORMER, Quantity.RESISTANCE, Quantity.REACTANCE, Quantity.PV} <= kinds
     assert {key.element for key in parameters.levels if key.quantity is Quantity.PV} >= {
-        system.name for system in feeder.pv
+        f"sgen:{system.name}" for system in feeder.pv
     }
 
 
@@ -182,3 +189,84 @@ def test_building_again_and_again_gives_what_building_once_gives() -> None:
     rebuilder.build(other)
     np.testing.assert_array_equal(rebuilder.build(levels).y.toarray(), rebuilt(feeder, levels).y.toarray())
     np.testing.assert_array_equal(rebuilder.build(other).y.toarray(), rebuilt(feeder, other).y.toarray())
+
+
+SHORT_DECIMALS = (
+    "New Line.own phases=3 bus1=a bus2=b rmatrix=[.3477|.1560 .3375|.1580 .1535 .3414] "
+    "xmatrix=[1.0179|.5017 1.0478|.4236 .3849 1.0348] cmatrix=[9|-1 9|-1 -1 9] length=1.7312 units=km"
+)
+
+
+def multiples_of_a_decimal(values: np.ndarray, tolerance: float) -> np.ndarray:
+    """First entries, in units of 1e-4, that make all entries proportional to `values` 4 decimals."""
+    n = np.arange(1, 60000)
+    others = np.outer(n, values[1:] / values[0])
+    return n[np.abs(others - np.round(others)).max(axis=1) < tolerance * n]
+
+
+def test_short_decimals_of_the_file_cannot_be_fitted_to_a_rebuilt_line() -> None:
+    """Ratios known to nine digits give a file's decimals back, level and all; coarse ones give thousands."""
+    feeder = two_lines(own=SHORT_DECIMALS)
+    levels = network_parameters(feeder).levels
+    twin = rebuilt(feeder, {key: 1.0731 * level for key, level in levels.items()})
+    z, true = series_and_shunt(twin, "own")[0], series_and_shunt(feeder, "own")[0]
+    upper = np.triu_indices(3)
+    for part, exact in ((z.real[upper], true.real[upper]), (z.imag[upper], true.imag[upper])):
+        assert len(multiples_of_a_decimal(exact, 2e-8)) < 20  # the true ratios give it away
+        assert len(multiples_of_a_decimal(part, float(SHAPE_GRID))) > 1000
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("Set AllowDuplicates=yes\nNew Line.own phases=3 bus1=b bus2=e length=1", "two elements"),
+        (
+            "New CapControl.cc element=line.own capacitor=bank type=voltage onsetting=110 offsetting=130",
+            "control",
+        ),
+        ("New Capacitor.tuned bus1=b phases=3 kvar=30 kv=12.47 harm=4.7", "harm"),
+        ("New Line.it's phases=3 bus1=b bus2=e length=1", "quote"),
+    ],
+)
+def test_what_would_keep_its_true_figures_is_refused(more: str, message: str) -> None:
+    with pytest.raises(FeederError, match=message):
+        network_parameters(two_lines(more=more))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "New Capacitor.farads bus1=b phases=3 kv=12.47 cuf=[30 30 30]",
+        "New Capacitor.matrix bus1=b phases=3 kv=12.47 cmatrix=[30 | 0 30 | 0 0 30]",
+    ],
+)
+def test_a_feeder_that_its_levels_do_not_give_back_is_refused(more: str) -> None:
+    rebuilder = Rebuilder(two_lines(more=more))
+    with pytest.raises(FeederError, match="cannot be rebuilt"):
+        rebuilder.check(rebuilder.parameters())
+
+
+@pytest.mark.parametrize("name", ["my line", "x//1", "x!1", "x=1", "x,1"])
+def test_names_with_odd_characters_are_rebuilt_like_others(name: str) -> None:
+    more = f'New "Line.{name}" phases=3 bus1=b bus2=e r1=0.2 x1=0.4 r0=0.5 x0=1.2 length=1.0 units=km'
+    rebuilder = Rebuilder(two_lines(more=more))
+    rebuilder.check(rebuilder.parameters())
+    longer = two_lines(more=more.replace("length=1.0", "length=1.1"))
+    levels = rebuilder.parameters().levels
+    np.testing.assert_array_equal(
+        rebuilder.build(levels).y.toarray(), Rebuilder(longer).build(levels).y.toarray()
+    )
+
+
+def test_a_net_whose_figures_come_from_a_table_is_refused() -> None:
+    pytest.importorskip("pandapower")
+    feeder = open_feeder("simbench:1-LV-rural1--0-sw")
+    feeder.origin.net.trafo["tap_dependency_table"] = True  # type: ignore[attr-defined]
+    with pytest.raises(FeederError, match="characteristic table"):
+        network_parameters(feeder)
+
+
+def test_an_incomplete_tap_file_is_refused() -> None:
+    feeder = open_feeder("ieee13")
+    with pytest.raises(FeederError, match="lacks winding"):
+        open_feeder("ieee13", taps=feeder.taps[:1])

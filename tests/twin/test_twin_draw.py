@@ -121,3 +121,19 @@ def test_the_prediction_grows_with_the_spread() -> None:
     small, large = (predict(Spread.uniform(eta), twins=6, surrogates=("ieee13",))[0] for eta in (0.02, 0.2))
     assert 5 < large.median.pooled / small.median.pooled < 20
     assert large.largest.worst_node >= large.median.worst_node
+
+
+def test_a_spread_that_meets_no_element_is_refused() -> None:
+    feeder = two_lines(more="Disable Capacitor.bank")
+    spread = Spread(capacitor=0.1)
+    with pytest.raises(PrivacyError, match=r"twin\.capacitor"):
+        parameters_of(rebuilder_of(feeder, spread), spread)
+
+
+def test_a_code_without_resistance_has_a_level_like_any_other() -> None:
+    """Else the absence of noise would tell which code it was."""
+    bare = "New Linecode.bare nphases=3 rmatrix=[0|0 0|0 0 0] xmatrix=[.5|.1 .5|.1 .1 .5] units=km"
+    line = "New Line.far bus1=b bus2=e linecode=bare length=1 units=km"
+    spread = Spread(length=0.1, resistance=0.1, code_epsilon=1.0)
+    source = rebuilder_of(two_lines(more=f"{bare}\n{line}"), spread)
+    assert source.parameters().levels[ParameterKey(Quantity.RESISTANCE, "far")] == 1.0

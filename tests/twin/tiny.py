@@ -12,7 +12,7 @@ KEYS = {
 }
 
 
-def two_lines(**changed: str) -> Feeder:
+def two_lines(*, own: str | None = None, more: str = "", **changed: str) -> Feeder:
     """A source, a line, a transformer, a line, a load at either end, a capacitor, a PV system."""
     value = {**KEYS, **changed}
     commands = (
@@ -22,8 +22,11 @@ def two_lines(**changed: str) -> Feeder:
         "New Linecode.thick nphases=3 r1=0.10 x1=0.50 r0=0.5 x0=1.7 c1=11 c0=5 units=km",
         "New Linecode.drop nphases=1 r1=0.4 x1=0.3 r0=0.4 x0=0.3 c1=3 c0=3 units=km",
         "New Line.coded bus1=sourcebus bus2=a linecode=thin length=1.5 units=km",
-        f"New Line.own phases=3 bus1=a bus2=b r1={value['r1']} x1={value['x1']} r0={value['r0']} "
-        f"x0={value['x0']} c1=8 c0=3 length={value['length']} units=km",
+        own
+        or (
+            f"New Line.own phases=3 bus1=a bus2=b r1={value['r1']} x1={value['x1']} r0={value['r0']} "
+            f"x0={value['x0']} c1=8 c0=3 length={value['length']} units=km"
+        ),
         "New Line.tie phases=3 bus1=b bus2=c switch=y r1=1e-4 x1=1e-4 r0=1e-4 x0=1e-4 c1=0 c0=0 length=0.001",
         f"New Transformer.step phases=3 windings=2 buses=[c d] conns=[delta wye] kvs=[12.47 0.48] "
         f"kvas=[500 500] xhl={value['xhl']} %rs=[{value['rs']} {value['rs']}]",
@@ -31,6 +34,7 @@ def two_lines(**changed: str) -> Feeder:
         "New Load.la bus1=a phases=3 kv=12.47 kw=300 kvar=90",
         "New Load.ld bus1=d phases=3 kv=0.48 kw=200 kvar=60",
         f"New PVSystem.roof bus1=d phases=3 kv=0.48 kva={value['kva']} pmpp={value['pmpp']} irradiance=1",
+        *more.splitlines(),
         "Set VoltageBases=[12.47 0.48]",
         "CalcVoltageBases",
     )

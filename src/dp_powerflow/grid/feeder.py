@@ -16,6 +16,7 @@ from dp_powerflow.units import ComplexArray, FloatArray, IntArray, kw_to_pu
 
 TAPS_SOLVED = "solved once at nominal load, then frozen"
 """`Feeder.taps_from` where the taps are a function of the network."""
+NO_REGULATORS = "no regulators"
 GROUND = -1
 """Index that stands for ground where a node index is expected."""
 
@@ -114,7 +115,7 @@ class Feeder:
     pv: tuple[PVSystem, ...]
     lines: tuple[Line, ...]
     taps: tuple[Tap, ...] = ()
-    taps_from: str = "no regulators"
+    taps_from: str = NO_REGULATORS
     coordinates: dict[str, tuple[float, float]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     neutral: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.feeder import GROUND, TAPS_SOLVED, Feeder, Line, Load, PVSystem, Tap
+from dp_powerflow.grid.feeder import GROUND, NO_REGULATORS, TAPS_SOLVED, Feeder, Line, Load, PVSystem, Tap
 from dp_powerflow.grid.opendss_engine import (
     CONTROLS_OFF,
     DssOrigin,
@@ -109,6 +109,7 @@ def _freeze_taps(
 ) -> tuple[str, tuple[Tap, ...]]:
     """Settle the regulators, switch all controls off; where the taps come from, and the taps."""
     if taps is not None:
+        _refuse_missing_taps(engine, taps)
         set_taps(engine, taps)
         run(engine, CONTROLS_OFF, origin)
         return "given as input", tuple(taps)
@@ -121,7 +122,18 @@ def _freeze_taps(
             )
     frozen = regulated_taps(engine)
     run(engine, CONTROLS_OFF, origin)
-    return (TAPS_SOLVED if regulators else "no regulators"), frozen
+    return (TAPS_SOLVED if regulators else NO_REGULATORS), frozen
+
+
+def _refuse_missing_taps(engine: Engine, taps: Sequence[Tap]) -> None:
+    """A regulated winding that is not listed would keep what the file's own solution left: a private tap."""
+    given = {(tap.transformer.lower(), tap.winding) for tap in taps}
+    for tap in regulated_taps(engine):
+        if (tap.transformer, tap.winding) not in given:
+            raise FeederError(
+                f"the tap file lacks winding {tap.winding} of transformer '{tap.transformer}', which a "
+                "regulator moves; 'dp-powerflow inspect FEEDER --save-taps FILE' writes all of them"
+            )
 
 
 # ---------------------------------------------------------------- loads and PV, still by node name

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.feeder import NO_REGULATORS, Feeder
 from dp_powerflow.grid.opendss import read_dss
 from dp_powerflow.grid.opendss_engine import DssOrigin, Engine, build_circuit, run
 from dp_powerflow.grid.parameters import (
@@ -18,11 +18,14 @@ from dp_powerflow.grid.parameters import (
     ParameterKey,
     Quantity,
     level_of,
+    rounded,
     shape_of,
 )
 from dp_powerflow.units import FloatArray
 
 _TWO_WINDINGS, _THREE_WINDINGS = 2, 3
+_FORBIDDEN = frozenset("\"'`")
+_STATE_CONTROLS = frozenset({"capcontrol", "swtcontrol", "recloser", "relay", "fuse"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +44,9 @@ class _Line:
 def read_parameters(
     origin: DssOrigin, *, relative_to_code: bool, engine: Engine | None = None
 ) -> NetworkParameters:
-    """Every level of the circuit."""
+    """Every level of the circuit; refuses what could not be rebuilt from them."""
     engine = build_circuit(origin, engine)
+    _refuse_what_keeps_its_figures(engine)
     levels: dict[ParameterKey, float] = {}
     catalogue = _catalogue(engine)
     coded: list[CodedLine] = []
@@ -59,9 +63,8 @@ def read_parameters(
             (Quantity.RESISTANCE, line.resistance),
             (Quantity.REACTANCE, line.reactance),
         ):
-            levels[ParameterKey(quantity, line.name)] = (
-                float(level_of(matrix) > 0) if relative else level_of(matrix)
-            )
+            # Relative to a code there is always a level: its absence would tell a code without resistance.
+            levels[ParameterKey(quantity, line.name)] = 1.0 if relative else level_of(matrix)
     for name, figures in _transformers(engine):
         levels[ParameterKey(Quantity.TRANSFORMER, name)] = level_of(figures)
     for name, figures in _capacitors(engine):
@@ -89,17 +92,59 @@ def rebuild(
         *_line_edits(engine, origin, levels, codes, catalogue, relative_to_code),
         *_transformer_edits(engine, levels),
         *(
-            f"Edit Capacitor.{name} kvar={_array(level * shape_of(figures))}"
+            (_named("Capacitor", name), f"kvar={_array(level * shape_of(figures))}")
             for name, figures in _capacitors(engine)
             if (level := levels.get(ParameterKey(Quantity.CAPACITOR, name))) is not None
         ),
         *_pv_edits(engine, levels),
     ]
-    made = DssOrigin((*origin.commands, *edits), origin.path)
-    for edit in edits:
-        run(engine, edit, made)
-    taps = feeder.taps or None
+    commands = tuple(f"Edit {element} {figures}" for element, figures in edits)
+    made = DssOrigin((*origin.commands, *commands), origin.path)
+    for (element, _), command in zip(edits, commands, strict=True):
+        try:
+            run(engine, command, made)
+        except FeederError:
+            # The engine's own words would quote the figures.
+            raise FeederError(f"OpenDSS cannot change the figures of {element}; rename it") from None
+    taps = None if feeder.taps_from == NO_REGULATORS else feeder.taps
     return read_dss(made, name=feeder.name, taps=taps, base_mva=feeder.base_mva, engine=engine)
+
+
+def _refuse_what_keeps_its_figures(engine: Engine) -> None:
+    """Elements whose true figures would survive in a rebuilt circuit, or states that were solved on it."""
+    circuit = engine.ActiveCircuit
+    names = [name.lower() for name in circuit.AllElementNames]
+    twice = sorted({name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ())
+    if twice:
+        raise FeederError(f"the feeder has two elements '{twice[0]}'; give every element a name of its own")
+    odd = [name for name in names if set(name) & _FORBIDDEN]
+    if odd:
+        raise FeederError(f"the name of element '{odd[0]}' holds a quote; rename it")
+    for name in names:
+        kind = name.split(".", 1)[0]
+        if kind in _STATE_CONTROLS and _is_enabled(engine, name):
+            raise FeederError(
+                f"the state that control '{name}' left is a function of the network; disable the control in "
+                "the file and state what it controls"
+            )
+    more = circuit.Capacitors.First
+    while more:
+        harmonics = _numbers(circuit.ActiveCktElement.Properties("harm").Val)
+        if any(harmonics):
+            raise FeederError(
+                f"capacitor '{circuit.Capacitors.Name}' is tuned by harm, which keeps its true size; give "
+                "its R and XL instead"
+            )
+        more = circuit.Capacitors.Next
+
+
+def _is_enabled(engine: Engine, name: str) -> bool:
+    engine.ActiveCircuit.SetActiveElement(name)
+    return bool(engine.ActiveCircuit.ActiveCktElement.Enabled)
+
+
+def _named(kind: str, name: str) -> str:
+    return f'"{kind}.{name}"'
 
 
 # ------------------------------------------------------------------------------------------ lines
@@ -150,12 +195,14 @@ def _line_edits(
     codes: Mapping[str, str],
     catalogue: Mapping[str, int],
     relative_to_code: bool,
-) -> Iterator[str]:
+) -> Iterator[tuple[str, str]]:
     for line in list(_lines(engine)):
         own = line
         if line.name in codes:
             run(
-                engine, f"Edit Line.{line.name} linecode={codes[line.name]} units={_unit(line.units)}", origin
+                engine,
+                f"Edit {_named('Line', line.name)} linecode={codes[line.name]} units={_unit(line.units)}",
+                origin,
             )
             engine.ActiveCircuit.Lines.Name = line.name
             own = _line(engine.ActiveCircuit.Lines)
@@ -166,15 +213,15 @@ def _line_edits(
         ) -> FloatArray:
             level = levels.get(ParameterKey(quantity, name))
             if level is None:
-                return matrix
-            return level * (matrix if relative else shape_of(matrix))
+                return rounded(matrix)
+            return level * (rounded(matrix) if relative else shape_of(matrix))
 
         length = levels.get(ParameterKey(Quantity.LENGTH, line.name), line.length)
         yield (
-            f"Edit Line.{line.name} "
+            _named("Line", line.name),
             f"rmatrix={_matrix(scaled(Quantity.RESISTANCE, own.resistance))} "
             f"xmatrix={_matrix(scaled(Quantity.REACTANCE, own.reactance))} "
-            f"cmatrix={_matrix(own.capacitance)} length={length!r}"
+            f"cmatrix={_matrix(rounded(own.capacitance))} length={length!r}",
         )
 
 
@@ -198,7 +245,7 @@ def _transformers(engine: Engine) -> Iterator[tuple[str, FloatArray]]:
         more = circuit.Transformers.Next
 
 
-def _transformer_edits(engine: Engine, levels: Levels) -> Iterator[str]:
+def _transformer_edits(engine: Engine, levels: Levels) -> Iterator[tuple[str, str]]:
     for name, figures in _transformers(engine):
         level = levels.get(ParameterKey(Quantity.TRANSFORMER, name))
         if level is None:
@@ -213,7 +260,7 @@ def _transformer_edits(engine: Engine, levels: Levels) -> Iterator[str]:
             reactance = f"XHL={float(new[0])!r} XHT={float(new[1])!r} XLT={float(new[2])!r}"
         else:
             reactance = f"Xscarray={_array(new[:pairs])}"
-        yield f"Edit Transformer.{name} {reactance} %Rs={_array(new[pairs:])}"
+        yield _named("Transformer", name), f"{reactance} %Rs={_array(new[pairs:])}"
 
 
 def _capacitors(engine: Engine) -> Iterator[tuple[str, FloatArray]]:
@@ -237,12 +284,12 @@ def _pv_systems(engine: Engine) -> Iterator[tuple[str, FloatArray]]:
         more = systems.Next
 
 
-def _pv_edits(engine: Engine, levels: Levels) -> Iterator[str]:
+def _pv_edits(engine: Engine, levels: Levels) -> Iterator[tuple[str, str]]:
     for name, figures in _pv_systems(engine):
         level = levels.get(ParameterKey(Quantity.PV, name))
         if level is not None:
             peak, rating = (float(value) for value in level * shape_of(figures))
-            yield f"Edit PVSystem.{name} Pmpp={peak!r} kVA={rating!r}"
+            yield _named("PVSystem", name), f"Pmpp={peak!r} kVA={rating!r}"
 
 
 def _numbers(text: str) -> list[float]:

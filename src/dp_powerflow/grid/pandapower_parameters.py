@@ -33,12 +33,18 @@ _SHORT_CIRCUIT = {
     "trafo": ("vk_percent", "vkr_percent"),
     "trafo3w": tuple(f"vk{r}_{side}_percent" for side in ("hv", "mv", "lv") for r in ("", "r")),
 }
-_RATINGS = ("p_mw", "sn_mva")
+_RATINGS = ("p_mw", "q_mvar", "sn_mva")
+_TABLES = {
+    "trafo": "tap_dependency_table",
+    "trafo3w": "tap_dependency_table",
+    "shunt": "step_dependency_table",
+}
 
 
 def read_parameters(origin: PandapowerOrigin, *, relative_to_code: bool) -> NetworkParameters:
     """Every level of the net."""
     net, names = origin.net, Names(origin.net)
+    _refuse_tables(net)
     levels: dict[ParameterKey, float] = {}
     catalogue = _catalogue(net)
     coded: list[CodedLine] = []
@@ -52,10 +58,11 @@ def read_parameters(origin: PandapowerOrigin, *, relative_to_code: bool) -> Netw
             relative = relative_to_code and code in catalogue and quantity is not Quantity.LENGTH
             if relative:
                 standard = catalogue[code][column]
-                level = level / standard if standard > 0.0 else 0.0
+                # Always a level: its absence would tell a type without resistance.
+                level = level / standard if standard > 0.0 and level > 0.0 else 1.0
             levels[ParameterKey(quantity, name)] = level
     for quantity, kind, index, columns in _grouped(net):
-        key = ParameterKey(quantity, names.of(kind, index))
+        key = ParameterKey(quantity, _named(names, kind, index))
         levels[key] = level_of(_figures(net, kind, index, columns))
     return NetworkParameters({key: level for key, level in levels.items() if level > 0.0}, tuple(coded))
 
@@ -82,12 +89,27 @@ def rebuild(feeder: Feeder, levels: Levels, codes: Mapping[str, str], *, relativ
             relative = relative_to_code and standard is not None and quantity is not Quantity.LENGTH
             net.line.at[index, column] = level * standard[column] if relative and standard else level
     for quantity, kind, index, columns in list(_grouped(net)):
-        level = levels.get(ParameterKey(quantity, names.of(kind, index)))
+        level = levels.get(ParameterKey(quantity, _named(names, kind, index)))
         if level is not None:
             values = level * shape_of(_figures(net, kind, index, columns))
             for column, value in zip(columns, values, strict=True):
                 net[kind].at[index, column] = float(value)
     return read_pandapower(net, name=feeder.name, base_mva=feeder.base_mva / PHASES)
+
+
+def _refuse_tables(net: Any) -> None:
+    """Characteristic tables override the figures that carry the noise."""
+    for kind, column in _TABLES.items():
+        if kind in net and column in net[kind] and net[kind][column].fillna(False).astype(bool).any():
+            raise FeederError(
+                f"a {kind} of the net takes its figures from a characteristic table, which a twin cannot "
+                f"protect; set its {column} to False"
+            )
+
+
+def _named(names: Names, kind: str, index: int) -> str:
+    """Tables may share names."""
+    return f"{kind}:{names.of(kind, index)}"
 
 
 def _grouped(net: Any) -> Iterator[tuple[Quantity, str, int, tuple[str, ...]]]:
@@ -98,7 +120,7 @@ def _grouped(net: Any) -> Iterator[tuple[Quantity, str, int, tuple[str, ...]]]:
     for index in net.shunt.index:
         yield Quantity.CAPACITOR, "shunt", int(index), ("q_mvar", "p_mw")
     for kind in FEEDING:
-        if kind in net and {"p_mw", "sn_mva"} <= set(net[kind].columns):
+        if kind in net and set(_RATINGS) <= set(net[kind].columns):
             for index in net[kind].index:
                 yield Quantity.PV, kind, int(index), _RATINGS
 

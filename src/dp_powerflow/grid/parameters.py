@@ -1,10 +1,10 @@
 """The positive figures of a network's elements that can be changed one by one.
 
 A parameter has a level (metres, ohms per metre, per cent, kvar …) on its own scale. What is left of an
-element once its levels are taken out is its shape: ratios between phases, charging per length, R/X of a
-transformer. Shapes are rounded to `SHAPE_GRID`, so that an element whose level alone is another has the same
-shape, and a feeder rebuilt from other levels (see `rebuild`) is a function of levels and shapes alone:
-nothing of the old levels is left in its last digits.
+element once its levels are taken out is its shape: ratios between phases, R/X of a transformer. Shapes are
+coarse: files hold short decimals, and ratios known to nine digits would give those decimals back, level
+and all. What is not protected at all (`rounded`) keeps 24 bits, so that no last digit depends on a level.
+A feeder rebuilt from other levels (see `rebuild`) is a function of levels, shapes and public figures alone.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import numpy as np
 
 from dp_powerflow.units import FloatArray
 
-SHAPE_GRID = 2.0**-30
-"""Grid of the entries of a shape, whose norm is 1."""
+SHAPE_GRID = 2.0**-7
+"""Grid of the entries of a shape, whose norm is about 1."""
+_KEPT_BITS = 24
 
 
 class Quantity(StrEnum):
@@ -89,3 +90,9 @@ def shape_of(values: FloatArray) -> FloatArray:
     if level == 0.0:
         return np.zeros_like(values)
     return np.asarray(np.round(values / level / SHAPE_GRID) * SHAPE_GRID)
+
+
+def rounded(values: FloatArray) -> FloatArray:
+    """Public figures to 24 bits: what an engine computes from them in another order comes out the same."""
+    mantissa, exponent = np.frexp(values)
+    return np.asarray(np.ldexp(np.round(mantissa * 2.0**_KEPT_BITS), exponent - _KEPT_BITS))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from dp_powerflow.config import Config
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.rebuild import network_parameters
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.privacy.ledger import Ledger
 from dp_powerflow.privacy.ledger_kinds import AccountKind
@@ -49,8 +50,9 @@ def network_identity(config: Config, state: PrivateState, feeder: Feeder) -> str
     """Keyed hash of the network that is protected."""
     if config.network.mode == "twin-network":
         spread = spread_of(config)
-        parameters = parameters_of(rebuilder_of(feeder, spread), spread)
-        return state.identity("network", (*network_chunks(feeder), *parameter_chunks(parameters)))
+        parameters_of(rebuilder_of(feeder, spread), spread)  # what cannot be protected is refused here
+        absolute = network_parameters(feeder)  # whatever the spread: another one is the same network
+        return state.identity("network", (*network_chunks(feeder), *parameter_chunks(absolute)))
     return state.identity("network", network_chunks(feeder))
 
 
@@ -63,7 +65,7 @@ def charge_loads(config: Config, state: PrivateState, feeder: Feeder, history: L
         state.identity("loads", loads_chunks(history)),
         plan.loads_cap,
         continues=config.release.continues_loads,
-        unrelated=config.release.unrelated,
+        unrelated=config.release.unrelated_loads,
     )
     reused = None if config.model.reuse is None else _spend_of(ledger, loads, config.model.reuse)
     dataset = network_identity(config, state, feeder)
@@ -79,7 +81,9 @@ def charge_loads(config: Config, state: PrivateState, feeder: Feeder, history: L
             f"{left.epsilon:.4g} left; ask for less, or raise the cap with a recorded reason; nothing was "
             "spent"
         )
-    network = ledger.account(dataset, asked.cap, continues=continues, unrelated=config.release.unrelated)
+    network = ledger.account(
+        dataset, asked.cap, continues=continues, unrelated=config.release.unrelated_network
+    )
     paid = reused or ledger.spend(loads, config.release.id, plan.request_sha256, plan.loads_cost)
     # A release that reuses a model is in the ledger only when it is published; this stands for it until then.
     state.write_internal(config.release.id, REQUEST_FILE, plan.request_sha256.encode())

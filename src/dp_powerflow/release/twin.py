@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from dp_powerflow.config import Config, TwinSection
-from dp_powerflow.errors import ConfigError
+from dp_powerflow.errors import ConfigError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.parameters import NetworkParameters
 from dp_powerflow.privacy.ledger_kinds import GdpCap, GdpCost
+from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.twin.draw import FORMAT, Twin, draw_twin, parameters_of, rebuilder_of
 from dp_powerflow.twin.guarantee import TwinGuarantee, neighbours_in_words, twin_guarantee
@@ -99,16 +100,28 @@ def twin_feeder(config: Config, state: PrivateState, feeder: Feeder, dataset: st
     twin = stored_twin(config, state, dataset)
     if twin is None:
         section, spread = twin_section(config), spread_of(config)
-        key = state.stream_key().bind("twin", section.id).bind("network", dataset)
+        key = twin_key(config, state, dataset)
         twin = draw_twin(parameters_of(rebuilder_of(feeder, spread), spread), spread, key)
         state.write_internal(_directory(section), _file(dataset), twin.to_json().encode())
     return twin.feeder(rebuilder_of(feeder, twin.spread, drop_islanded=config.feeder.drop_islanded))
 
 
+def twin_key(config: Config, state: PrivateState, dataset: str) -> StreamKey:
+    """The key of the twin's noise, bound to the twin, to the network and to every public choice."""
+    key = state.stream_key().bind("twin", twin_section(config).id).bind("network", dataset)
+    return key.bind("request", twin_request(config))
+
+
 def stored_twin(config: Config, state: PrivateState, dataset: str) -> Twin | None:
     """The twin kept in the private state; None if it was never drawn."""
     stored = state.read_internal(_directory(twin_section(config)), _file(dataset))
-    return None if stored is None else Twin.from_json(stored.decode())
+    twin = None if stored is None else Twin.from_json(stored.decode())
+    if twin is not None and twin.spread != spread_of(config):
+        raise PrivacyError(
+            f"the kept twin '{twin_section(config).id}' has other spreads than the section [twin]; restore "
+            "them, or choose a new twin id"
+        )
+    return twin
 
 
 def _directory(section: TwinSection) -> str:

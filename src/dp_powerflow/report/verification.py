@@ -17,7 +17,7 @@ from dp_powerflow.release.charge import network_identity
 from dp_powerflow.release.manifest import MODEL_FILE
 from dp_powerflow.release.network import evidence_of, lines_of
 from dp_powerflow.release.pipeline import internal_report, nodes_of, report_bytes
-from dp_powerflow.release.twin import spread_of, stored_twin, twin_section
+from dp_powerflow.release.twin import spread_of, stored_twin, twin_key
 from dp_powerflow.release.twin_report import twin_report
 from dp_powerflow.release.verify import verify_release
 from dp_powerflow.release.verify_private import verify_private
@@ -89,8 +89,7 @@ class _Audit:
 
     def _drawn(self, feeder: Feeder) -> Twin:
         dataset = network_identity(self.config, self.state, feeder)
-        # As the release binds it (`release.twin.twin_feeder`).
-        key = self.state.stream_key().bind("twin", twin_section(self.config).id).bind("network", dataset)
+        key = twin_key(self.config, self.state, dataset)
         spread = spread_of(self.config)
         return draw_twin(parameters_of(rebuilder_of(feeder, spread), spread), spread, key)
 

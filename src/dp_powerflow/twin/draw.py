@@ -23,6 +23,7 @@ from dp_powerflow.twin.spread import LOG_GRID, Spread
 from dp_powerflow.units import IntArray
 
 _RESPONSE_BITS = 53
+_RESPONSE_SLACK = 16
 FORMAT = "dp-powerflow twin, version 1"
 
 
@@ -80,10 +81,20 @@ def rebuilder_of(feeder: Feeder, spread: Spread, *, drop_islanded: bool = False)
 
 
 def parameters_of(source: Rebuilder, spread: Spread) -> NetworkParameters:
-    """PRIVATE. What a twin of this spread is drawn from; refuses a PV system it could not protect."""
+    """PRIVATE. What a twin of this spread is drawn from; refuses a feeder that it would not protect."""
     found = source.parameters()
+    source.check(found)
+    for quantity, _ in spread.protected():
+        if not any(key.quantity is quantity for key in found.levels):
+            raise PrivacyError(
+                f"the feeder has nothing whose {quantity.value} the twin could protect; leave out "
+                f"twin.{quantity.value}"
+            )
+    if spread.code_epsilon is not None and not found.coded:
+        raise PrivacyError("no line of the feeder has a conductor code; leave out twin.code_epsilon")
     if spread.pv is not None:
-        known = {key.element for key in found.levels if key.quantity is Quantity.PV}
+        # pandapower's tables may share names, so its keys have the table in front.
+        known = {key.element.split(":", 1)[-1] for key in found.levels if key.quantity is Quantity.PV}
         missing = [system.name for system in source.feeder.pv if system.name not in known]
         if missing:
             raise PrivacyError(
@@ -115,7 +126,8 @@ def respond(stream: Stream, line: CodedLine, epsilon: float) -> str:
     """Randomised response over the candidates of one line: the true code e^ε times as likely as another."""
     others = [code for code in line.candidates if code != line.code]
     odds = math.exp(-epsilon) * len(others)
-    threshold = math.floor(2.0**_RESPONSE_BITS / (1.0 + odds))  # rounded down: never keeps too often
+    # A few units lower than rounding could have made it: the code is never kept too often.
+    threshold = math.floor(2.0**_RESPONSE_BITS / (1.0 + odds)) - _RESPONSE_SLACK
     keeps = int(uniform_below(stream, 2**_RESPONSE_BITS, 1)[0]) < threshold
     chosen = int(uniform_below(stream, max(len(others), 1), 1)[0])
     return line.code if keeps or not others else others[chosen]

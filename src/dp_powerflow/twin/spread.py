@@ -12,6 +12,7 @@ from dp_powerflow.grid.parameters import LINE_QUANTITIES, Quantity
 LOG_GRID = 2.0**-40
 """Logarithms of levels are rounded to multiples of this."""
 _SMALLEST, _LARGEST = 1e-4, 4.0
+_LARGEST_CODE_EPSILON = 20.0
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,10 @@ class Spread:
                     f"the spread of the {quantity} of a twin must lie between {_SMALLEST:g} and "
                     f"{_LARGEST:g}; 0.1 is about ten per cent"
                 )
-        if self.code_epsilon is not None and not (0.0 < self.code_epsilon < math.inf):
-            raise PrivacyError("the epsilon of the conductor codes must be positive and finite")
+        if self.code_epsilon is not None and not (0.0 < self.code_epsilon <= _LARGEST_CODE_EPSILON):
+            raise PrivacyError(
+                f"the epsilon of the conductor codes must lie between 0 and {_LARGEST_CODE_EPSILON:g}"
+            )
         if not any(True for _ in self.protected()) and self.code_epsilon is None:
             raise PrivacyError("a twin without any spread is the true network; give at least one spread")
 
