@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, model_validator
 
-from dp_powerflow.errors import ConfigError
+from dp_powerflow.errors import ConfigError, PrivacyError
+from dp_powerflow.unrelated import Unrelated
 
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(gt=0.0, lt=1.0)]
@@ -37,6 +38,19 @@ def _path_or_url(value: object) -> Path | StorageUrl:
     if isinstance(value, str | Path):
         return Path(value)
     raise ValueError("give a path, or a URL such as s3://bucket/release")
+
+
+def _unrelated(value: object) -> Unrelated | None:
+    if value is None or isinstance(value, Unrelated):  # a fleet makes its own
+        return value
+    try:
+        return Unrelated.parse(value if isinstance(value, str) else "")
+    except PrivacyError as error:
+        raise ValueError(str(error)) from None
+
+
+# Not part of any request: it decides which account is charged, not what is released.
+Reason = Annotated[Unrelated | None, PlainValidator(_unrelated), Field(exclude=True)]
 
 
 class _Section(BaseModel):
@@ -170,7 +184,8 @@ class ReleaseSection(_Section):
     network_delta_cap: Probability | None = None
     continues_loads: str | None = None
     continues_network: str | None = None
-    unrelated: str | None = None
+    unrelated_loads: Reason = None
+    unrelated_network: Reason = None
     insecure_seed: int | None = None
 
 

@@ -21,6 +21,7 @@ from dp_powerflow.config import (
     Positive,
     Probability,
     PVSection,
+    Reason,
     TwinSection,
     sentence_of,
 )
@@ -44,7 +45,8 @@ class FleetSection(_Section):
     models : one load model of all customers, or one per feeder from the public column `feeder` of the
         service map.
     continues : earlier fleet whose feeders these are: names and accounts go on.
-    unrelated : why no feeder is a version of a network that was charged outside this fleet.
+    unrelated : why no feeder is a version of networks that were charged outside this fleet, or for feeders
+        that it no longer lists: 'not <accounts>: <why>', as in a release.
     continues_loads, unrelated_loads : the same for the customers, as in a release.
     """
 
@@ -59,9 +61,9 @@ class FleetSection(_Section):
     network_epsilon_cap: Positive | None = None
     network_delta_cap: Probability | None = None
     continues: PublicName | None = None
-    unrelated: str | None = None
+    unrelated: Reason = None
     continues_loads: str | None = None
-    unrelated_loads: str | None = None
+    unrelated_loads: Reason = None
     insecure_seed: int | None = None
 
     @model_validator(mode="after")
@@ -90,13 +92,17 @@ class FleetTwinSection(TwinSection):
 
 
 class Override(_Section):
-    """Keys of these sections that one feeder has of its own; checked together with the shared ones."""
+    """Keys of these sections that one feeder has of its own; checked together with the shared ones.
+
+    `continues_network` is the account of the network that this feeder is a version of, as in a release.
+    """
 
     feeder: dict[str, Any] = Field(default_factory=dict)
     nodes: dict[str, Any] = Field(default_factory=dict)
     pv: dict[str, Any] = Field(default_factory=dict)
     network: dict[str, Any] = Field(default_factory=dict)
     twin: dict[str, Any] = Field(default_factory=dict)
+    continues_network: str | None = None
 
 
 class FleetConfig(_Section):

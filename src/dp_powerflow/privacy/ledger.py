@@ -12,13 +12,14 @@ comes from the key it gives the same bits.
     ledger.spend(account, "2024-q1", request_sha256, LoadsCost.reserve(PrivacyBudget(1.0)))
 
 A corrected or extended file has another hash. It is not taken for new data without a word, or every
-re-export would start with a full budget: `account` asks whether it `continues` an account or is `unrelated`.
+re-export would start with a full budget: `account` asks whether it `continues` an account or is `unrelated`
+to every one of them, by name.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.ledger_kinds import AccountKind, Cap, Cost, GdpCap, Statement, fits, to_plain
@@ -35,6 +36,7 @@ from dp_powerflow.privacy.ledger_records import (
 )
 from dp_powerflow.privacy.ledger_store import Store, Transaction
 from dp_powerflow.privacy.state import PrivateState, check_release_id
+from dp_powerflow.unrelated import Unrelated, spelled
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAMES = {
@@ -60,7 +62,7 @@ class Ledger:
         return cls(store)
 
     def account(
-        self, dataset: str, cap: Cap, *, continues: str | None = None, unrelated: str | None = None
+        self, dataset: str, cap: Cap, *, continues: str | None = None, unrelated: Unrelated | None = None
     ) -> Account:
         """The account of a data set, opened if there is none.
 
@@ -74,8 +76,9 @@ class Ledger:
             Name of the account whose customers or lines these are, in a corrected or extended version:
             both versions are charged to it.
         unrelated
-            Why these data share nothing with those of the other accounts of the kind. Without one of the
-            two, data never seen before are refused if there is another account of the kind.
+            Why these data share nothing with those of the other accounts of the kind, all of which it must
+            name. Without one of the two, data never seen before are refused if there is another account of
+            the kind.
         """
         _check_sha256(dataset, "identity of a data set")
         if continues is not None and unrelated is not None:
@@ -198,6 +201,7 @@ class Ledger:
                 balance=book.balance(),
                 spends=tuple(book.spends),
                 changes=tuple(book.changes),
+                fleet=book.fleet,
             )
             for book in replay(entries).values()
         )
@@ -228,18 +232,38 @@ def _attach(
 
 
 def _open(
-    transaction: Transaction, books: dict[str, Book], dataset: str, cap: Cap, unrelated: str | None
+    transaction: Transaction, books: dict[str, Book], dataset: str, cap: Cap, unrelated: Unrelated | None
 ) -> Account:
-    others = [book.name for book in books.values() if book.cap.kind is cap.kind]
-    if others and not (unrelated or "").strip():
-        raise PrivacyError(
-            f"these data are new to the ledger, which has {', '.join(others)} of the same kind; name the "
-            "account they continue if they are about the same customers or lines, or say why they are not"
-        )
+    others = {book.name: book.fleet for book in books.values() if book.cap.kind is cap.kind}
+    _check_unrelated(cap.kind, others, unrelated)
     name = f"{_NAMES[cap.kind]}-{len(others) + 1}"
-    fields = {"kind": str(cap.kind), "dataset": dataset, "cap": to_plain(cap), "reason": unrelated or ""}
+    fields = {"kind": str(cap.kind), "dataset": dataset, "cap": to_plain(cap), "reason": ""}
+    if unrelated is not None:
+        fields["reason"] = unrelated.reason
+        fields |= {} if unrelated.fleet is None else {"fleet": unrelated.fleet}
     transaction.append("open", name, fields)
     return Account(name, dataset, cap)
+
+
+def _check_unrelated(
+    kind: AccountKind, others: Mapping[str, str | None], unrelated: Unrelated | None
+) -> None:
+    """Every account must have been thought of, and none that is yet to come can have been."""
+    what, whose = ("loads", "customers") if kind is AccountKind.LOADS else ("network", "lines")
+    named = frozenset() if unrelated is None else unrelated.accounts
+    unknown = named - others.keys()
+    silent = set(others) if unrelated is None else unrelated.silent_on(others)
+    if unknown:
+        raise PrivacyError(
+            f"the reason why these data are unrelated names {spelled(unknown)}, and the ledger has "
+            f"{spelled(others) or 'no account'} of the kind '{kind}'; name accounts that are there"
+        )
+    if silent:
+        raise PrivacyError(
+            f"these data are new to the ledger, which has {spelled(silent)} of the same kind; set "
+            f"continues_{what} to the account whose {whose} these are, or, if they are about none of them, "
+            f"unrelated_{what} to 'not {spelled(named | silent)}: <why>'"
+        )
 
 
 def _spend(

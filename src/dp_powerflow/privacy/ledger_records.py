@@ -91,7 +91,7 @@ class Preview:
 
 @dataclass(frozen=True)
 class AccountSummary:
-    """Everything about one account."""
+    """Everything about one account. `fleet` is the fleet that opened it for one of its feeders."""
 
     name: str
     kind: AccountKind
@@ -100,6 +100,7 @@ class AccountSummary:
     balance: Balance
     spends: tuple[Spend, ...]
     changes: tuple[Change, ...]
+    fleet: str | None = None
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,7 @@ class Book:
     datasets: list[str]
     spends: list[Spend] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
+    fleet: str | None = None
 
     def spent(self, also: Iterable[Cost] = ()) -> Amounts:
         costs = [spend.cost for spend in self.spends] + list(also)
@@ -148,7 +150,7 @@ def replay(entries: tuple[Entry, ...]) -> dict[str, Book]:
         fields = entry.fields
         if entry.event == "open":
             cap = cap_from_plain(AccountKind(fields["kind"]), fields["cap"])
-            books[entry.account] = Book(entry.account, cap, [fields["dataset"]])
+            books[entry.account] = Book(entry.account, cap, [fields["dataset"]], fleet=fields.get("fleet"))
             books[entry.account].changes.append(Change("opened", fields["reason"], entry.at, entry.seq))
         elif entry.event == "data":
             books[entry.account].datasets.append(fields["dataset"])

@@ -92,6 +92,7 @@ state = "private-state"       # keys, ledger, internal reports: never publish th
 # network_delta_cap = 0.5
 # continues_loads = "loads-1" # these meter data are a new version of that account's
 # continues_network = "network-instance-1"
-# unrelated = "another town"  # why these data share nothing with those of other accounts
+# unrelated_loads = "not loads-1: another town"   # these meter data share nobody with those accounts
+# unrelated_network = "not network-instance-1 to network-instance-3: another town"   # every account is named
 # insecure_seed = 0           # demos and tests only: the result says so and is not a release
 """

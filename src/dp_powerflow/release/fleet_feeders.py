@@ -22,6 +22,7 @@ from dp_powerflow.fleet_config import FleetConfig, Override, is_named, parse_fee
 from dp_powerflow.grid.ieee import BUILT_IN
 from dp_powerflow.grid.sources import SIMBENCH
 from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.unrelated import Unrelated
 
 REGISTER_FILE = "feeders.json"
 _WILDCARDS = frozenset("*?[")
@@ -166,10 +167,13 @@ def write_register(state: PrivateState, fleet_id: str, feeders: Iterable[FleetFe
     state.write_internal(fleet_id, REGISTER_FILE, json.dumps(content, indent=1, sort_keys=True).encode())
 
 
-def feeder_config(
-    config: FleetConfig, key: str, source: str, name: str, continues_network: str | None
-) -> Config:
-    """The config of one feeder's release: shared sections, its own keys, and what follows from the fleet."""
+def feeder_config(config: FleetConfig, key: str, source: str, name: str, network: str | Unrelated) -> Config:
+    """The config of one feeder's release: shared sections, its own keys, and what follows from the fleet.
+
+    Parameters
+    ----------
+    network : the account that its network continues, or why it is none of those that are there.
+    """
     fleet, own = config.fleet, config.overrides.get(key, Override())
     if {"mode", "bound"} & own.network.keys() or "id" in own.twin:
         raise ConfigError(
@@ -191,8 +195,8 @@ def feeder_config(
             "epsilon_cap": fleet.epsilon_cap,
             "network_epsilon_cap": fleet.network_epsilon_cap,
             "network_delta_cap": fleet.network_delta_cap,
-            "continues_network": continues_network,
-            "unrelated": None if continues_network else unrelated_reason(config),
+            "continues_network": network if isinstance(network, str) else None,
+            "unrelated_network": network if isinstance(network, Unrelated) else None,
             "insecure_seed": fleet.insecure_seed,
         },
     }
@@ -202,17 +206,6 @@ def feeder_config(
         twin = config.twin.model_dump() | own.twin
         sections["twin"] = twin | {"id": release_id_of(config.twin.id or fleet.id, name)}
     return parse_feeder_config(sections, key)
-
-
-def unrelated_reason(config: FleetConfig) -> str:
-    """What the ledger records when the account of a feeder's network is opened."""
-    also = config.fleet.unrelated
-    return own_reason(config.fleet.id) + (f"; {also}" if also else "")
-
-
-def own_reason(fleet_id: str) -> str:
-    """How the recorded reason of every account begins that a fleet opened."""
-    return f"another feeder of fleet '{fleet_id}'"
 
 
 def _taps(config: FleetConfig, key: str) -> Path | None:
