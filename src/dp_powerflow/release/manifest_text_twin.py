@@ -144,9 +144,11 @@ def _declared(policy: TwinPolicy) -> list[str]:
     known = [
         "Connectivity: which elements there are and which nodes they join; names, coordinates and grouping.",
         "Switch states and all figures of switches, regulator taps, base voltages and phases.",
-        "Shapes of elements: ratios between phases, charging of lines per length, R/X and ratios of windings "
-        "of transformers, and which figures are zero.",
-        "Reactors, autotransformers and sources.",
+        "Shapes of elements, rounded to 2^-7: ratios between the phases of R and of X, R/X and ratios of "
+        "windings of transformers; and which figures are zero.",
+        "Charging and conductance of lines per length, numbers of parallel circuits; ratings, no-load losses "
+        "and magnetising currents of transformers; states of capacitors.",
+        "Reactors, autotransformers, impedance elements and sources.",
         "Nominal loads, as scales of the nodes.",
     ]
     if policy.spread.code_epsilon is None:
