@@ -16,6 +16,7 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.ledger import Ledger
 from dp_powerflow.privacy.ledger_kinds import InstanceCap, InstanceCost
 from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.unrelated import Unrelated
 
 LINE = "one line, admittance scaled by up to 1 %"
 REQUEST = "d" * 64
@@ -136,7 +137,9 @@ def test_readers_never_see_half_of_a_release(tmp_path: Path) -> None:
     state = PrivateState.open(tmp_path / "state")
     ledger = Ledger.open(state)
     first = ledger.account(state.identity("network", [b"1"]), MANY)
-    second = ledger.account(state.identity("network", [b"2"]), MANY, unrelated="test")
+    second = ledger.account(
+        state.identity("network", [b"2"]), MANY, unrelated=Unrelated.parse("not network-instance-1: test")
+    )
     child = os.fork()
     if child == 0:
         code = 1

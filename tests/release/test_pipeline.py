@@ -253,12 +253,57 @@ def test_an_input_that_changes_under_the_same_id_is_refused(
 def test_another_network_under_the_same_id_is_refused_even_if_declared_unrelated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    section = {"days": 5, "unrelated": "another town"}
-    run_release(small_config(tmp_path, release=section), workers=1)
+    run_release(small_config(tmp_path, release={"days": 5}), workers=1)
+    section = {"days": 5, "unrelated_network": "not network-instance-1: another town"}
     original = assembly.feeder_of
     monkeypatch.setattr(pipeline, "feeder_of", lambda config: changed_line(original(config)))
     with pytest.raises(PrivacyError, match="already charged for another request or other data"):
         run_release(small_config(tmp_path, release={**section, "output": "other"}), workers=1)
+
+
+def test_a_reason_speaks_for_its_own_kind_and_for_the_accounts_it_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a new network, not of other meter data; and not of the next correction of that network."""
+
+    def release(name: str, *, seed: int = 0, **section: object) -> None:
+        caps = {"epsilon_cap": 9.0, "days": 2}
+        reuse = {"reuse": "first"} if seed == 0 and name != "first" else {}
+        sections = {"loads": {"seed": seed}, "model": reuse}
+        config = small_config(tmp_path, release={"id": name, "output": name, **caps, **section}, **sections)
+        run_release(config, workers=1)
+
+    def charged() -> list[tuple[str, list[str]]]:
+        ledger = Ledger.open(PrivateState.inspect(tmp_path / "state"), create=False)
+        accounts = ledger.summary().accounts
+        return [(account.name, [spend.release_id for spend in account.spends]) for account in accounts]
+
+    release("first")
+    original = assembly.feeder_of
+    monkeypatch.setattr(pipeline, "feeder_of", lambda config: changed_line(original(config)))
+    other_feeder = {"unrelated_network": "not network-instance-1: feeder of another substation"}
+    with pytest.raises(PrivacyError, match="has loads-1 of the same kind; set continues_loads"):
+        release("second", seed=1, **other_feeder)
+    assert charged() == [("loads-1", ["first"]), ("network-instance-1", ["first"])]
+    release("second", seed=1, continues_loads="loads-1", **other_feeder)
+    both = [("loads-1", ["first", "second"]), ("network-instance-1", ["first"])]
+    assert charged() == [*both, ("network-instance-2", ["second"])]
+
+    monkeypatch.setattr(pipeline, "feeder_of", lambda config: changed_line(changed_line(original(config))))
+    with pytest.raises(PrivacyError, match="has network-instance-2 of the same kind; set continues_network"):
+        release("third", **other_feeder)
+    with pytest.raises(PrivacyError, match="nothing was spent"):
+        release("third", continues_network="network-instance-2")
+    assert charged() == [*both, ("network-instance-2", ["second"])]
+
+
+def test_the_reason_may_change_before_an_interrupted_release_is_resumed(tmp_path: Path) -> None:
+    config = small_config(tmp_path, release={"days": 2})
+    run_release(config, workers=1)
+    (tmp_path / "out").rename(tmp_path / "before")
+    later = {"days": 2, "unrelated_loads": "not loads-7: mistyped, and not needed any more"}
+    run_release(small_config(tmp_path, release=later), workers=1)
+    assert tree_hash(tmp_path / "out") == tree_hash(tmp_path / "before")
 
 
 def test_a_later_release_can_reuse_the_model_for_free(tmp_path: Path) -> None:
