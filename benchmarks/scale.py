@@ -1,6 +1,6 @@
 """What a feeder-day costs on feeders of 100, 1,000 and 10,000 nodes, and a feeder before its first day.
 
-    python benchmarks/scale.py [--sizes 100 1000 10000] [--evidence]
+    python benchmarks/scale.py [--sizes 100 1000 10000] [--evidence] [--lines N]
 
 Every size runs in a process of its own, so that peak memory is its own; one thread. A feeder-day is 96 steps
 drawn, solved to 1e-12, rounded and written. Figures are processor seconds, because machines are shared.
@@ -31,12 +31,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--evidence", action="store_true", help="also Theorem 1")
+    parser.add_argument("--lines", type=int, default=0, help="losses of so many lines, 2 days of 24 steps")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child is not None:
-        print(json.dumps(measure(arguments.child, arguments.evidence)))
+        print(json.dumps(measure(arguments.child, arguments.evidence, arguments.lines)))
         return
-    rows = [in_a_process(size, arguments.evidence) for size in arguments.sizes]
+    rows = [in_a_process(size, arguments.evidence, arguments.lines) for size in arguments.sizes]
     columns = list(rows[0])
     print(" | ".join(columns))
     for row in rows:
@@ -64,8 +65,9 @@ def project(rows: list[dict[str, float]]) -> None:
             print(f"    and {FEEDERS * seconds / 3600.0:,.0f} core-hours of Theorem 1, {seconds:,.0f} s each")
 
 
-def in_a_process(size: int, evidence: bool) -> dict[str, float]:
-    command = [sys.executable, __file__, "--child", str(size), *(["--evidence"] if evidence else [])]
+def in_a_process(size: int, evidence: bool, lines: int) -> dict[str, float]:
+    command = [sys.executable, __file__, "--child", str(size), "--lines", str(lines)]
+    command += ["--evidence"] if evidence else []
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
@@ -74,7 +76,7 @@ def in_a_process(size: int, evidence: bool) -> dict[str, float]:
     return found
 
 
-def measure(size: int, evidence: bool) -> dict[str, float]:
+def measure(size: int, evidence: bool, lines: int) -> dict[str, float]:
     """Processor seconds, megabytes on disk and peak memory of one feeder."""
     from dp_powerflow.grid.sources import open_feeder
     from dp_powerflow.grid.synthetic import write_synthetic
@@ -105,8 +107,38 @@ def measure(size: int, evidence: bool) -> dict[str, float]:
             few, many = (theorem(feeder, days) for days in (20, 60))
             found["theorem_s"] = few
             found["calibration_day_s"] = (many - few) / 40.0
+        if lines:
+            found["line_s"] = line_losses(feeder, lines) / lines
     found["peak_gib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return found
+
+
+def line_losses(feeder, count: int) -> float:  # type: ignore[no-untyped-def]
+    """Processor seconds of the losses of some lines, both directions, x = 1 %, two days of 24 steps."""
+    from dp_powerflow.certificate.law import NodeLaw
+    from dp_powerflow.certificate.lines import LineLoss
+    from dp_powerflow.certificate.lines_neighbours import scaled
+
+    steps = 24
+    nominal = -feeder.nominal_injection[feeder.retained]
+    lag = np.abs(np.subtract.outer(np.arange(steps), np.arange(steps)))
+    law = NodeLaw(
+        class_of=np.zeros(len(nominal), dtype=np.int64),
+        mean=np.full((1, steps), np.log(0.5)),
+        covariance=(0.09 * np.exp(-lag / 2.0) + 0.01 * np.eye(steps))[None],
+        scale=nominal.real,
+        tan_theta=nominal.imag / nominal.real,
+        q_sigma=0.15 * nominal.real,
+        q_covariance=0.8 * np.exp(-lag / 2.0) + 0.2 * np.eye(steps),
+    )
+    rng = np.random.default_rng(0)
+    lines = [line for line in feeder.lines if not line.is_switch]
+    chosen = [lines[k] for k in np.linspace(0, len(lines) - 1, count).astype(int)]
+    began = time.process_time()
+    loss = LineLoss(feeder, law, threads=1)
+    found = loss.losses([scaled(line, 0.01) for line in chosen], lambda days: law.draw(days, rng), 2)
+    print("mean losses:", found.by_direction.mean(axis=2).tolist(), file=sys.stderr)
+    return time.process_time() - began
 
 
 def write_days(feeder, solver, folder: Path) -> tuple[int, float, tuple[float, float, float], float]:  # type: ignore[no-untyped-def]

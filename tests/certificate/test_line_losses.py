@@ -25,6 +25,7 @@ from dp_powerflow.certificate.lines_neighbours import (
 from dp_powerflow.certificate.lines_side import Side
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.norms import DENSE_UP_TO
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.jacobian import diagonal_terms, injection, jacobian_real
 
@@ -111,7 +112,8 @@ def test_planted_bugs_are_caught_by_quadrature(bug: str, monkeypatch: pytest.Mon
     assert bool(off > STANDARD_ERRORS) is (bug != "none")
 
 
-def test_bulk_losses_are_the_dense_ones_in_both_directions(ieee123: Feeder) -> None:
+@pytest.mark.parametrize("dense_up_to", [DENSE_UP_TO, 0], ids=["dense", "as a large feeder"])
+def test_bulk_losses_are_the_dense_ones_in_both_directions(ieee123: Feeder, dense_up_to: int) -> None:
     nominal = -ieee123.nominal_injection[ieee123.retained]
     steps = 3
     law = replace(
@@ -123,7 +125,8 @@ def test_bulk_losses_are_the_dense_ones_in_both_directions(ieee123: Feeder) -> N
     picked = [line for line in ieee123.lines if line.name in {"l115", "l20", "l49", "l104", "sw2"}]
     neighbours = scaled_both_ways(picked, 0.02)
     load = law.draw(3, np.random.default_rng(0))
-    found = LineLoss(ieee123, law, threads=1).losses(neighbours, lambda count: load[:count], 3)
+    bulk = LineLoss(ieee123, law, threads=1, dense_up_to=dense_up_to)
+    found = bulk.losses(neighbours, lambda count: load[:count], 3)
     true = admittance(ieee123)
     on_true = solve(true, load)
     for k, neighbour in enumerate(neighbours):

@@ -19,6 +19,7 @@ from dp_powerflow.certificate.lines_neighbours import Neighbour, with_change
 from dp_powerflow.certificate.lines_side import Seen, Side
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.norms import DENSE_UP_TO
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
@@ -106,6 +107,7 @@ class LineLoss:
     released : positions of these among the retained nodes; None for all of them.
     generation : complex (step, retained) [p.u.], public and constant over days.
     threads : None for one per core.
+    dense_up_to : retained nodes up to which matrices of the network may be dense.
     """
 
     def __init__(
@@ -116,8 +118,10 @@ class LineLoss:
         released: IntArray | None = None,
         generation: ComplexArray | None = None,
         threads: int | None = None,
+        dense_up_to: int = DENSE_UP_TO,
     ) -> None:
         n = len(feeder.retained)
+        self._dense_up_to = dense_up_to
         self.feeder, self.law = feeder, law
         self.released: IntArray = np.arange(n) if released is None else released
         if law.n != len(self.released):
@@ -127,7 +131,7 @@ class LineLoss:
             )
         self.density = LoadDensity(law)
         self.generation = np.zeros((law.steps, n), dtype=np.complex128) if generation is None else generation
-        self.true = Side(feeder, self.released)
+        self.true = Side(feeder, self.released, dense_up_to=dense_up_to)
         self._network = Network(feeder)
         self._threads = threads or len(os.sched_getaffinity(0))
 
@@ -174,7 +178,8 @@ class LineLoss:
 
     def _both(self, neighbour: Neighbour, block: _Days) -> FloatArray:
         """(direction, day)."""
-        other = Side(with_change(self.feeder, neighbour), self.released)
+        changed = with_change(self.feeder, neighbour)
+        other = Side(changed, self.released, dense_up_to=self._dense_up_to)
         moved = _Moved.of(self._network, neighbour, self.released)
         out = np.empty((2, len(block.load)))
         steps, n = self.law.steps, len(self.feeder.retained)

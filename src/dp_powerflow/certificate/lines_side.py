@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.norms import DENSE_UP_TO
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.jacobian import diagonal_terms, real_form
@@ -41,24 +43,43 @@ class Seen:
 class Side:
     """A network made ready for many snapshots.
 
+    On a large network nothing dense is made: currents come from sparse solves, and every branch is certified
+    by the solver itself. Hidden nodes are not supported there.
+
     Parameters
     ----------
     released : positions, among the retained nodes, of those whose voltages are released.
     """
 
-    def __init__(self, feeder: Feeder, released: IntArray) -> None:
-        network = Network(feeder)
-        self.y, self.b = network.y, network.b
+    def __init__(self, feeder: Feeder, released: IntArray, *, dense_up_to: int = DENSE_UP_TO) -> None:
+        network = Network(feeder, dense_up_to=dense_up_to)
+        self._network = network
+        self.b = network.b
         self.v_slack = feeder.v_slack
         self.released = released
         self.hidden: IntArray = np.setdiff1d(np.arange(network.n), released)
         # One thread each: lines, not snapshots, are shared out among threads.
         self.solver = BatchSolver(feeder, tolerance=SOLVER_TOLERANCE, threads=1)
         self._jacobian = JacobianBatch.from_feeder(feeder, threads=1)
-        impedance = np.linalg.inv(self.y)
-        self._reach = np.abs(impedance)
-        self._idle = -impedance @ self.b
-        self._hidden_impedance = np.linalg.inv(self.y[np.ix_(self.hidden, self.hidden)])
+        if network.large and len(self.hidden):
+            raise PrivacyError(
+                "losses per line are not there for large feeders with nodes that carry generation but no load"
+            )
+        self._reach: FloatArray | None = None
+        if not network.large:
+            impedance = np.linalg.inv(self.y)
+            self._reach = np.abs(impedance)
+            self._idle = -impedance @ self.b
+            self._hidden_impedance = np.linalg.inv(self.y[np.ix_(self.hidden, self.hidden)])
+
+    @property
+    def y(self) -> ComplexArray:
+        """Y: complex (retained, retained), dense; of a network that is not large."""
+        return self._network.y
+
+    def current(self, v: ComplexArray) -> ComplexArray:
+        """Y·v + b for v (snapshot, retained)."""
+        return np.asarray(self._network.apply(np.ascontiguousarray(v.T)).T + self.b)
 
     def solve(self, load: ComplexArray, generation: ComplexArray) -> Seen:
         """Power flow of loads and generation, complex (snapshot, retained) [p.u.]."""
@@ -85,10 +106,12 @@ class Side:
         ξ = max_j Σ_k|Z_jk|·|s_k|/(|v_j|·|v_k|): nearer while ξ < 1 − d. The start is the no-load voltage.
         Elsewhere the solver itself is asked.
         """
-        size = np.abs(v)
-        xi = ((np.abs(s) / size) @ self._reach.T / size).max(axis=1)
-        start = (np.abs(self._idle - v) / size).max(axis=1)
-        certified = np.asarray(xi < 1.0 - start)
+        certified = np.zeros(len(v), dtype=np.bool_)
+        if self._reach is not None:
+            size = np.abs(v)
+            xi = ((np.abs(s) / size) @ self._reach.T / size).max(axis=1)
+            start = (np.abs(self._idle - v) / size).max(axis=1)
+            certified = np.asarray(xi < 1.0 - start)
         load = generation - s
         ask = np.flatnonzero(~certified & np.isfinite(load).all(axis=1) & (load.real >= 0.0).all(axis=1))
         if len(ask):
@@ -99,11 +122,11 @@ class Side:
     def explain(self, v: ComplexArray, generation: ComplexArray) -> Seen:
         """What the released voltages in `v` imply here; voltages of hidden nodes are computed anew."""
         if not len(self.hidden):
-            s = v * np.conj(v @ self.y.T + self.b)
+            s = v * np.conj(self.current(v))
             return Seen(v, s, self.on_branch(v, s, generation))
         v = v.copy()
         found = self._hidden_voltages(v, generation[:, self.hidden])
-        s = v * np.conj(v @ self.y.T + self.b)
+        s = v * np.conj(self.current(v))
         s[:, self.hidden] = generation[:, self.hidden]
         return Seen(v, s, np.asarray(found & self.on_branch(v, s, generation)))
 
