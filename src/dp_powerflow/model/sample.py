@@ -21,7 +21,7 @@ from dp_powerflow.model.truncated import REJECTION_ABOVE, BoxProbability, Trunca
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray, IntArray
 
-_BLOCK_CUSTOMER_DAYS = 4096  # 3 MB per array at T = 96
+_BLOCK_CUSTOMER_DAYS = 2048  # 1.6 MB per array at T = 96; a year of 96 nodes is 18 blocks
 
 
 @dataclass(frozen=True, eq=False)
