@@ -327,9 +327,11 @@ def _release(config: Config, engine: Engine | None, as_json: bool) -> None:
         return
     _say(f"released: {result.path}")
     mismatch = "" if result.worst_mismatch is None else f"{result.worst_mismatch:.1e} p.u."
+    found = f"network evidence {'supports' if result.evidence_met else 'does NOT support'} the policy"
+    if config.twin is not None:
+        found = f"solved on twin '{config.twin.id}', whose distance to the true network is in the report"
     _say(
-        f"INTERNAL: largest power mismatch before rounding {mismatch or 'not measured again'}; network "
-        f"evidence {'supports' if result.evidence_met else 'does NOT support'} the policy; "
+        f"INTERNAL: largest power mismatch before rounding {mismatch or 'not measured again'}; {found}; "
         f"see {result.internal}"
     )
 
