@@ -109,8 +109,8 @@ def _freeze_taps(
 ) -> tuple[str, tuple[Tap, ...]]:
     """Settle the regulators, switch all controls off; where the taps come from, and the taps."""
     if taps is not None:
-        _refuse_missing_taps(engine, taps)
         set_taps(engine, taps)
+        _refuse_missing_taps(engine, taps)
         run(engine, CONTROLS_OFF, origin)
         return "given as input", tuple(taps)
     regulators = engine.ActiveCircuit.RegControls.Count
