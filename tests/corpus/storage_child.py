@@ -12,7 +12,6 @@ from small import small_config
 from dp_powerflow.distributed import Processes
 from dp_powerflow.release.pipeline import run_release
 
-
 CALIBRATION_DAYS = 20
 
 
