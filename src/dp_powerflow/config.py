@@ -219,13 +219,18 @@ class Config(_Section):
 
 def read_config(path: Path) -> Config:
     """Read a TOML file; paths in it are relative to it."""
-    if not path.is_file():
-        raise ConfigError(f"config file {path} does not exist; write one with 'dp-powerflow init'")
-    try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"config file {path} is not valid TOML: {error}") from None
+    raw = read_toml(path, "config file", "write one with 'dp-powerflow init'")
     return parse_config(raw, base=path.resolve().parent)
+
+
+def read_toml(path: Path, what: str, otherwise: str) -> dict[str, Any]:
+    """The content of a TOML file; `what` it is and what to do `otherwise`, for the errors."""
+    if not path.is_file():
+        raise ConfigError(f"{what} {path} does not exist; {otherwise}")
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{what} {path} is not valid TOML: {error}") from None
 
 
 def parse_config(raw: dict[str, Any], base: Path = Path()) -> Config:

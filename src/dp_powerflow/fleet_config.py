@@ -6,7 +6,6 @@ lists the feeders, `[feeder]` holds what all feeders share, and `[overrides]` wh
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,6 +22,7 @@ from dp_powerflow.config import (
     PVSection,
     Reason,
     TwinSection,
+    read_toml,
     sentence_of,
 )
 from dp_powerflow.errors import ConfigError
@@ -139,12 +139,7 @@ class FleetConfig(_Section):
 
 def read_fleet_config(path: Path) -> FleetConfig:
     """Read a TOML file; paths in it are relative to it."""
-    if not path.is_file():
-        raise ConfigError(f"fleet file {path} does not exist; docs/fleet.md has an example")
-    try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"fleet file {path} is not valid TOML: {error}") from None
+    raw = read_toml(path, "fleet file", "docs/fleet.md has an example")
     return parse_fleet_config(raw, base=path.resolve().parent)
 
 

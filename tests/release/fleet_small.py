@@ -8,6 +8,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from small import RAW as RELEASE
+
 from dp_powerflow.fleet_config import FleetConfig, parse_fleet_config
 from dp_powerflow.loads.simulate import simulate_load_history
 
@@ -24,17 +26,7 @@ RAW: dict[str, Any] = {
         "insecure_seed": 7,
     },
     "loads": {"kind": "simulated", "load_points": 60, "days": 6, "step_minutes": 60},
-    "model": {"epsilon": 4.0, "bounds": [0.01, 2.0], "variance_floor": 0.01},
-    "nodes": {"load_class": "residential"},
-    "network": {
-        "mode": "true-network",
-        "bound": "full-support",
-        "radius": 1e-13,
-        "epsilon": 1e6,
-        "delta": 0.999,
-        "calibration_days": 20,
-        "require_evidence": False,
-    },
+    **{section: RELEASE[section] for section in ("model", "nodes", "network")},
 }
 TWIN: dict[str, Any] = {
     "network": {"mode": "twin-network", "epsilon": 4.0, "delta": 1e-5},
