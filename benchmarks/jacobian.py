@@ -11,7 +11,7 @@ import numpy as np
 
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.powerflow.jacobian_batch import JacobianBatch
+from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
 
 SNAPSHOTS = 96_000
 

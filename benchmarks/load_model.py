@@ -32,7 +32,7 @@ import numpy as np
 
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
-from dp_powerflow.model.estimators import Estimator, Plain, Structured
+from dp_powerflow.model.estimators.choice import Estimator, Plain, Structured
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.fit_options import FitOptions
 from dp_powerflow.model.reactive import PublicSpread

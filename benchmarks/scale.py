@@ -115,9 +115,9 @@ def measure(size: int, evidence: bool, lines: int) -> dict[str, float]:
 
 def line_losses(feeder, count: int) -> float:  # type: ignore[no-untyped-def]
     """Processor seconds of the losses of some lines, both directions, x = 1 %, two days of 24 steps."""
-    from dp_powerflow.certificate.law import NodeLaw
-    from dp_powerflow.certificate.lines import LineLoss
-    from dp_powerflow.certificate.lines_neighbours import scaled
+    from dp_powerflow.evidence.law import NodeLaw
+    from dp_powerflow.evidence.lines.losses import LineLoss
+    from dp_powerflow.evidence.lines.neighbours import scaled
 
     steps = 24
     nominal = -feeder.nominal_injection[feeder.retained]
@@ -190,7 +190,7 @@ def write_days(feeder, solver, folder: Path) -> tuple[int, float, tuple[float, f
 def load_model():  # type: ignore[no-untyped-def]
     """A load model fitted on simulated customers, relative to the nominal load of a node."""
     from dp_powerflow.loads.simulate import simulate_load_history
-    from dp_powerflow.model.estimators import Structured
+    from dp_powerflow.model.estimators.choice import Structured
     from dp_powerflow.model.fit import fit
     from dp_powerflow.model.fit_options import FitOptions
     from dp_powerflow.model.reactive import FixedPowerFactor, PublicSpread
@@ -211,8 +211,8 @@ def load_model():  # type: ignore[no-untyped-def]
 
 def theorem(feeder, days: int) -> float:  # type: ignore[no-untyped-def]
     """Processor seconds of Theorem 1 in every mode; both load laws are calibrated on so many days."""
-    from dp_powerflow.certificate.evidence import Policy, collect_evidence
-    from dp_powerflow.certificate.law import NodeLaw
+    from dp_powerflow.evidence.collect import Policy, collect_evidence
+    from dp_powerflow.evidence.law import NodeLaw
     from dp_powerflow.grid.reduction import Network
 
     nominal = -feeder.nominal_injection[feeder.retained]

@@ -76,9 +76,10 @@ def job_of(folder: Path, days: int) -> Any:
     from dp_powerflow.config import parse_config
     from dp_powerflow.corpus.writer import CorpusWriter
     from dp_powerflow.model.fit import fit
+    from dp_powerflow.pipeline import assembly
+    from dp_powerflow.pipeline import run as pipeline
+    from dp_powerflow.pipeline.parts import layout_of
     from dp_powerflow.privacy.random import StreamKey
-    from dp_powerflow.release import assembly, pipeline
-    from dp_powerflow.release.parts import layout_of
 
     config = parse_config({**RAW, "release": {**RAW["release"], "days": days}}, base=folder)
     feeder = assembly.feeder_of(config)
@@ -95,7 +96,7 @@ def job_of(folder: Path, days: int) -> Any:
 
 def seconds(client: Any, job: Any, folder: Path) -> tuple[float, float]:
     """Time to make all parts in a fresh directory, and processor time of the busiest worker."""
-    from dp_powerflow.distributed import run_on
+    from dp_powerflow._parallel import run_on
 
     writer = replace(job.writer, target=folder)
     writer.prepare()

@@ -16,7 +16,7 @@ from dss import DSS
 from outcome import Outcome
 
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.opendss_engine import DssOrigin, circuit_without_injections
+from dp_powerflow.grid.opendss.engine import DssOrigin, circuit_without_injections
 from dp_powerflow.units import ComplexArray
 
 KEEP = 32

@@ -17,8 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dp_powerflow import __version__
+from dp_powerflow._parallel import Engine
 from dp_powerflow.config import Config
-from dp_powerflow.distributed import Engine
 from dp_powerflow.errors import ConfigError, DpPowerflowError
 
 app = typer.Typer(
@@ -134,7 +134,7 @@ def init(
 
     Example: `dp-powerflow init release.toml`
     """
-    from dp_powerflow.release.example import EXAMPLE
+    from dp_powerflow.pipeline.example import EXAMPLE
 
     if path.exists():
         raise ConfigError(f"{path} exists already; name another file")
@@ -175,8 +175,8 @@ def release(
 
     Example: `dp-powerflow release release.toml`
     """
+    from dp_powerflow._parallel import engine_of
     from dp_powerflow.config import read_config
-    from dp_powerflow.distributed import engine_of
 
     _release(read_config(config), engine_of(workers, scheduler), as_json)
 
@@ -197,9 +197,9 @@ def verify(
     Example: `dp-powerflow verify release`
     """
     from dp_powerflow.corpus.storage import local_copy, location
-    from dp_powerflow.release.fleet_manifest import FLEET_FILE
-    from dp_powerflow.release.fleet_verify import is_fleet
-    from dp_powerflow.release.manifest import MANIFEST_FILE
+    from dp_powerflow.fleet.manifest import FLEET_FILE
+    from dp_powerflow.fleet.verify import is_fleet
+    from dp_powerflow.pipeline.manifest.build import MANIFEST_FILE
     from dp_powerflow.report.fleet_verification import verify_fleet_directory
     from dp_powerflow.report.verification import verify_directory
 
@@ -236,9 +236,9 @@ def fleet(
 
     Example: `dp-powerflow fleet fleet.toml --plan`
     """
-    from dp_powerflow.distributed import engine_of
-    from dp_powerflow.fleet_config import read_fleet_config
-    from dp_powerflow.release.fleet import FEEDERS_PER_PROCESS, Outcome, run_fleet
+    from dp_powerflow._parallel import engine_of
+    from dp_powerflow.fleet.config import read_fleet_config
+    from dp_powerflow.fleet.run import FEEDERS_PER_PROCESS, Outcome, run_fleet
     from dp_powerflow.report.fleet_table import MARKING, plan_fleet
 
     fleet_config = read_fleet_config(config)
@@ -318,7 +318,7 @@ def demo(
 
 
 def _release(config: Config, engine: Engine | None, as_json: bool) -> None:
-    from dp_powerflow.release.pipeline import run_release
+    from dp_powerflow.pipeline.run import run_release
 
     with _progress("release") as (advance, describe):
         result = run_release(config, engine=engine, say=describe, progress=advance)
@@ -356,7 +356,7 @@ def experiment(
 
     Example: `dp-powerflow experiment wasserstein --oedi oedi-ieee123 --out results`
     """
-    from dp_powerflow.experiments.run import run_experiment
+    from dp_powerflow.paper.run import run_experiment
 
     with _progress(name) as (advance, _):
         text, written = run_experiment(

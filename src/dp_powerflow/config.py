@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, model_validator
 
 from dp_powerflow.errors import ConfigError, PrivacyError
-from dp_powerflow.unrelated import Unrelated
+from dp_powerflow.privacy.ledger.unrelated import Unrelated
 
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(gt=0.0, lt=1.0)]

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from dp_powerflow.privacy.accounting import rho_to_epsilon
 from dp_powerflow.privacy.budget import PrivacyUnit
 from dp_powerflow.privacy.contributions import Query, Region, add_noise, exact_sum
 from dp_powerflow.privacy.random import StreamKey
+from support.auditing import epsilon_lower_bound
 
 RUNS = 100_000
 DELTA = 1e-2
 RHO = 0.5
-CONFIDENCE = 0.999
 
 WORST_PAIRS = {
     Region.BALL: ([1.0, 0.0, 0.0], [-1.0, 0.0, 0.0]),
@@ -44,21 +43,6 @@ def runs(total: np.ndarray, sigma: int, purpose: str) -> np.ndarray:
     """The noisy sum, RUNS times (run, dimension)."""
     stream = StreamKey.from_insecure_seed(11).stream(purpose)
     return add_noise(np.tile(total, RUNS), sigma, stream).reshape(RUNS, total.size)
-
-
-def epsilon_lower_bound(first: np.ndarray, second: np.ndarray, delta: float) -> float:
-    """Valid lower bound on ε at δ from samples of an attack's score under two neighbours."""
-    half = len(first) // 2
-
-    def bound(a: np.ndarray, b: np.ndarray, threshold: float) -> float:
-        hits, false = int((a > threshold).sum()), int((b > threshold).sum())
-        low = stats.beta.ppf(1 - CONFIDENCE, hits, len(a) - hits + 1) if hits else 0.0
-        high = stats.beta.ppf(CONFIDENCE, false + 1, len(b) - false) if false < len(b) else 1.0
-        return float(np.log((low - delta) / high)) if low > delta else 0.0
-
-    candidates = np.quantile(np.concatenate([first[:half], second[:half]]), np.linspace(0.5, 0.999, 200))
-    best = max(candidates, key=lambda threshold: bound(first[:half], second[:half], threshold))
-    return bound(first[half:], second[half:], best)
 
 
 def audit(region: Region, sigma: int) -> float:

@@ -6,7 +6,6 @@ import datetime as dt
 
 import numpy as np
 import pytest
-from test_epsilon_audit import epsilon_lower_bound
 
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.fit import fit
@@ -15,6 +14,7 @@ from dp_powerflow.privacy import contributions
 from dp_powerflow.privacy.accounting import rho_to_epsilon
 from dp_powerflow.privacy.budget import PrivacyBudget
 from dp_powerflow.privacy.random import StreamKey
+from support.auditing import epsilon_lower_bound
 
 RUNS = 400
 DELTA = 0.05

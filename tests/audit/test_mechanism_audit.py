@@ -15,19 +15,19 @@ import pytest
 import scipy.sparse as sp
 from scipy import stats
 
-from dp_powerflow.certificate.calibration import load_box_set
-from dp_powerflow.certificate.evidence import network_facts
-from dp_powerflow.certificate.law import NodeLaw
-from dp_powerflow.certificate.theorem import OperatingSet
+from dp_powerflow.evidence.calibration import load_box_set
+from dp_powerflow.evidence.collect import network_facts
+from dp_powerflow.evidence.law import NodeLaw
+from dp_powerflow.evidence.theorem import OperatingSet
 from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Load
 from dp_powerflow.grid.reduction import Network
-from dp_powerflow.mechanisms.admittance_noise import AdmittanceNoise
-from dp_powerflow.mechanisms.dp_powerflow import DpPowerflow, full_support_variant, paper_variant
-from dp_powerflow.mechanisms.gmm_noise import GmmVoltageNoise
-from dp_powerflow.mechanisms.interface import ONE_CUSTOMER_DAY, Guarantee, Mechanism, Setting
-from dp_powerflow.mechanisms.joint_noise import JointVoltageNoise
-from dp_powerflow.mechanisms.noisy_loads import NoisyLoads
-from dp_powerflow.mechanisms.sensitivity import Sensitivities, proved_sensitivities
+from dp_powerflow.paper.mechanisms.admittance_noise import AdmittanceNoise
+from dp_powerflow.paper.mechanisms.dp_powerflow import DpPowerflow, full_support_variant, paper_variant
+from dp_powerflow.paper.mechanisms.gmm_noise import GmmVoltageNoise
+from dp_powerflow.paper.mechanisms.interface import ONE_CUSTOMER_DAY, Guarantee, Mechanism, Setting
+from dp_powerflow.paper.mechanisms.joint_noise import JointVoltageNoise
+from dp_powerflow.paper.mechanisms.noisy_loads import NoisyLoads
+from dp_powerflow.paper.mechanisms.sensitivity import Sensitivities, proved_sensitivities
 from dp_powerflow.powerflow.batch import BatchSolver
 
 RUNS = 20_000

@@ -12,7 +12,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from scipy.stats import beta, norm
-from tiny import two_lines
 
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.powerflow.batch import BatchSolver
@@ -20,6 +19,7 @@ from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.twin.draw import draw_twin, parameters_of, rebuilder_of
 from dp_powerflow.twin.guarantee import twin_guarantee
 from dp_powerflow.twin.spread import Spread
+from support.tiny_feeder import two_lines
 
 TWINS = 300
 CHANGE = 0.10

@@ -9,21 +9,21 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from dp_powerflow.certificate.calibration import monte_carlo
-from dp_powerflow.certificate.evidence import network_facts
-from dp_powerflow.certificate.law import NodeLaw
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.evidence.calibration import monte_carlo
+from dp_powerflow.evidence.collect import network_facts
+from dp_powerflow.evidence.law import NodeLaw
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
-from dp_powerflow.mechanisms.admittance_noise import AdmittanceNoise
-from dp_powerflow.mechanisms.dp_powerflow import full_support_variant, paper_variant
-from dp_powerflow.mechanisms.gmm_noise import GmmVoltageNoise
-from dp_powerflow.mechanisms.interface import ONE_CUSTOMER_DAY, Guarantee, Mechanism, Setting
-from dp_powerflow.mechanisms.joint_noise import JointVoltageNoise
-from dp_powerflow.mechanisms.noise_free import NoiseFree
-from dp_powerflow.mechanisms.noisy_loads import NoisyLoads
-from dp_powerflow.mechanisms.sensitivity import printed_sensitivities
-from dp_powerflow.mechanisms.twin_network import TwinNetwork
+from dp_powerflow.paper.mechanisms.admittance_noise import AdmittanceNoise
+from dp_powerflow.paper.mechanisms.dp_powerflow import full_support_variant, paper_variant
+from dp_powerflow.paper.mechanisms.gmm_noise import GmmVoltageNoise
+from dp_powerflow.paper.mechanisms.interface import ONE_CUSTOMER_DAY, Guarantee, Mechanism, Setting
+from dp_powerflow.paper.mechanisms.joint_noise import JointVoltageNoise
+from dp_powerflow.paper.mechanisms.noise_free import NoiseFree
+from dp_powerflow.paper.mechanisms.noisy_loads import NoisyLoads
+from dp_powerflow.paper.mechanisms.sensitivity import printed_sensitivities
+from dp_powerflow.paper.mechanisms.twin_network import TwinNetwork
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.twin.spread import Spread
 

@@ -16,14 +16,14 @@ import time
 from pathlib import Path
 
 import pytest
-from corpora import LAYOUT, RELEASE_ID, write_corpus, write_parts
 
 from dp_powerflow.corpus import files
 from dp_powerflow.corpus.errors import CorpusError
 from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.writer import CorpusWriter
+from support.corpora import LAYOUT, RELEASE_ID, write_corpus, write_parts
 
-CHILD = Path(__file__).with_name("corpus_child.py")
+CHILD = Path(__file__).parents[1] / "support" / "corpus_child.py"
 AS_NOBODY = {"CORPUS_CHILD_USER": "65534"} if os.getuid() == 0 else {}
 """The superuser may write anywhere, so the child becomes somebody else."""
 

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from corpora import voltages
 
 from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.validate import validate_corpus
+from support.corpora import voltages
 
 PAGE = Path(__file__).parents[2] / "docs" / "corpus.md"
 

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from corpora import LAYOUT, RELEASE_ID, write_corpus
 
 from dp_powerflow.corpus.schema import CorpusLayout, part_name
 from dp_powerflow.corpus.validate import CorpusReport, validate_corpus
+from support.corpora import LAYOUT, RELEASE_ID, write_corpus
 
 PART = Path("data") / part_name(1)
 

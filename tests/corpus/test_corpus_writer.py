@@ -16,15 +16,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from corpora import LAYOUT, RELEASE_ID, voltages, write_corpus, write_parts
 
 from dp_powerflow.corpus.encode import NodeTable
 from dp_powerflow.corpus.errors import CorpusError
 from dp_powerflow.corpus.files import file_hashes
 from dp_powerflow.corpus.schema import CorpusLayout, part_name
 from dp_powerflow.corpus.writer import CorpusWriter
+from support.corpora import LAYOUT, RELEASE_ID, voltages, write_corpus, write_parts
 
-CHILD = Path(__file__).with_name("corpus_child.py")
+CHILD = Path(__file__).parents[1] / "support" / "corpus_child.py"
 
 
 @pytest.fixture

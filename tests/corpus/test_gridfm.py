@@ -27,10 +27,10 @@ import scipy.sparse as sp
 
 from dp_powerflow.corpus.errors import CorpusError
 from dp_powerflow.corpus.files import file_hashes
-from dp_powerflow.corpus.gridfm import GridfmWriter
-from dp_powerflow.corpus.gridfm_network import tables_of
-from dp_powerflow.corpus.gridfm_reader import GridfmData, read_gridfm
-from dp_powerflow.corpus.gridfm_schema import TABLES
+from dp_powerflow.corpus.gridfm.network import tables_of
+from dp_powerflow.corpus.gridfm.reader import GridfmData, read_gridfm
+from dp_powerflow.corpus.gridfm.schema import TABLES
+from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.powerflow.batch import BatchSolver
@@ -86,7 +86,7 @@ def case(name: str) -> Case:
 def from_pandapower(name: str) -> Feeder:
     if importlib.util.find_spec("pandapower") is None:
         pytest.skip("pandapower is not installed (extra 'pandapower')")
-    reader = importlib.import_module("dp_powerflow.grid.pandapower")
+    reader = importlib.import_module("dp_powerflow.grid.pandapower.reader")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pandapower's own
         networks = importlib.import_module("pandapower.networks")

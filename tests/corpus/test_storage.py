@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from corpora import LAYOUT, RELEASE_ID, voltages, write_corpus, write_parts
-from stores import s3_server
 
 from dp_powerflow.config import StorageUrl
 from dp_powerflow.corpus.encode import NodeTable
@@ -22,6 +20,8 @@ from dp_powerflow.corpus.storage import RemotePath, local_copy, location
 from dp_powerflow.corpus.validate import validate_corpus
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import MissingExtraError
+from support.corpora import LAYOUT, RELEASE_ID, voltages, write_corpus, write_parts
+from support.stores import s3_server
 
 PART = "data/part-00001.parquet"
 

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from small import RAW, small_config, tree_hash
-from stores import s3_server
 from typer.testing import CliRunner
 
+from dp_powerflow._parallel import Processes
 from dp_powerflow.cli import app
 from dp_powerflow.config import StorageUrl, parse_config
 from dp_powerflow.corpus.errors import CorpusError
@@ -21,14 +20,15 @@ from dp_powerflow.corpus.files import file_hashes
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.storage import RemotePath, local_copy
 from dp_powerflow.corpus.validate import validate_corpus
-from dp_powerflow.distributed import Processes
 from dp_powerflow.errors import ConfigError, PowerFlowError
-from dp_powerflow.privacy.ledger import Ledger
+from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.verify.run import verify_release
+from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.release.pipeline import run_release
-from dp_powerflow.release.verify import verify_release
+from support.small import RAW, small_config, tree_hash
+from support.stores import s3_server
 
-HERE = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +50,8 @@ def test_a_release_to_s3_killed_in_the_middle_resumes_to_the_bytes_of_a_local_on
 
     target, folder = RemotePath(f"{server}/killed/out"), tmp_path / "remote"
     folder.mkdir()
-    places = os.pathsep.join(map(str, (HERE, HERE.parent / "release")))
-    command = [sys.executable, str(HERE / "storage_child.py"), str(folder), str(target)]
+    places = str(TESTS)
+    command = [sys.executable, str(TESTS / "support" / "storage_child.py"), str(folder), str(target)]
     environment = {**os.environ, "PYTHONPATH": places}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]

@@ -11,7 +11,7 @@ import pytest
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.opendss_declared import declared_voltages
+from dp_powerflow.grid.opendss.declared import declared_voltages
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.grid.taps import read_taps, write_taps
 
@@ -73,7 +73,7 @@ def test_three_phase_delta_load_shares_out_equally(tmp_path: Path) -> None:
 
 
 def test_wye_equivalents_of_wye_loads_are_exact_and_of_delta_loads_are_not(tmp_path: Path) -> None:
-    from reference import opendss_with_wye_equivalents
+    from support.feeder_reference import opendss_with_wye_equivalents
 
     plain = open_feeder(write(tmp_path))
     assert np.abs(opendss_with_wye_equivalents(plain) - declared_voltages(plain)).max() < 1e-8

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from reference import opendss_with_wye_equivalents, reduced_solution
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import Feeder, Line
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import open_feeder
+from support.feeder_reference import opendss_with_wye_equivalents, reduced_solution
 
 FEEDERS = ["ieee13", "ieee123", "ieee123_dss/IEEE123Master.dss", "ieee13_dss/IEEE13Nodeckt.dss"]
 

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from meter_files import write_long, write_wide
 
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads import tables
@@ -19,6 +18,7 @@ from dp_powerflow.loads.formats import LongColumns, MeterFormat, WideColumns
 from dp_powerflow.loads.ingest import read_long, read_wide
 from dp_powerflow.loads.services import ServiceMap
 from dp_powerflow.units import FloatArray
+from support.meter_files import write_long, write_wide
 
 HOURLY = MeterFormat("kW", "start", "UTC", step_minutes=60)
 FIRST = dt.date(2024, 1, 1)

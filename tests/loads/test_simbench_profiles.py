@@ -7,12 +7,12 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
-from meter_files import intervals
 
 from dp_powerflow.errors import LoadDataError, MissingExtraError
 from dp_powerflow.loads import simbench
 from dp_powerflow.loads.simbench import CUSTOMER_FAMILIES, read_simbench
 from dp_powerflow.loads.simulate import median_pairwise_correlation
+from support.meter_files import intervals
 
 
 @pytest.fixture

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from adversary import WatchedSession, extreme_days
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from dp_powerflow.model.estimate import GaussianEstimate
+from dp_powerflow.model.estimators.estimate import GaussianEstimate
+from dp_powerflow.model.estimators.plain import PlainPlan, estimate_plain
+from dp_powerflow.model.estimators.structured import estimate_structured
+from dp_powerflow.model.estimators.structured_plan import StructuredPlan
 from dp_powerflow.model.mixture import fit_mixtures
 from dp_powerflow.model.partition import assign_classes, private_counts, private_kmeans
-from dp_powerflow.model.plain import PlainPlan, estimate_plain
 from dp_powerflow.model.reactive import fit_reactive
 from dp_powerflow.model.records import Records
-from dp_powerflow.model.structured import estimate_structured
-from dp_powerflow.model.structured_plan import StructuredPlan
+from support.adversary import WatchedSession, extreme_days
 
 T, LOW, HIGH = 12, -4.0, 4.0
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # infinities on purpose
@@ -110,7 +110,7 @@ def test_a_record_with_many_days_counts_no_more_than_one_with_a_single_day() -> 
 
 def test_a_doubled_contribution_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The search can fail: with clipping switched off it finds a violation at once."""
-    import adversary
+    from support import adversary
 
     def no_clip(values: np.ndarray, query) -> np.ndarray:
         return np.nan_to_num(np.clip(values / query.grid_step, -1e9, 1e9)).astype(np.int64)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from adversary import WatchedSession
 
 from dp_powerflow.model.basis import (
     band_edges,
@@ -13,11 +12,17 @@ from dp_powerflow.model.basis import (
     synthesis_matrix,
     to_coefficients,
 )
-from dp_powerflow.model.estimate import GaussianEstimate, positive_part, posterior_energy, within_bounds
-from dp_powerflow.model.plain import PlainPlan
+from dp_powerflow.model.estimators.estimate import (
+    GaussianEstimate,
+    positive_part,
+    posterior_energy,
+    within_bounds,
+)
+from dp_powerflow.model.estimators.plain import PlainPlan
+from dp_powerflow.model.estimators.structured import estimate_structured
+from dp_powerflow.model.estimators.structured_plan import ROUND_1, StructuredPlan
 from dp_powerflow.model.records import Records, symmetric_to_vector, vector_to_symmetric
-from dp_powerflow.model.structured import estimate_structured
-from dp_powerflow.model.structured_plan import ROUND_1, StructuredPlan
+from support.adversary import WatchedSession
 
 
 def test_basis_round_trip_and_parseval() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from small_feeders import exact_voltage, feeder_of, largest_load, one_line
 
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
@@ -13,6 +12,7 @@ from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.reference import ReferenceSolver
 from dp_powerflow.powerflow.solution import Solution
 from dp_powerflow.units import ComplexArray
+from support.small_feeders import exact_voltage, feeder_of, largest_load, one_line
 
 
 def random_loads(feeder: Feeder, n: int, seed: int = 0, scale: float = 1.0) -> ComplexArray:

@@ -7,7 +7,6 @@ import dataclasses
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from small_feeders import feeder_of
 
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
@@ -15,6 +14,7 @@ from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.factor import Rows, factorise, no_load_voltage
 from dp_powerflow.powerflow.plan import prepare
 from dp_powerflow.powerflow.reference import ReferenceSolver
+from support.small_feeders import feeder_of
 
 
 def dense(rows: Rows, n: int) -> np.ndarray:

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jacobian_networks import random_network
 
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.reduction import Network
-from dp_powerflow.powerflow.jacobian import diagonal_terms, injection, real_form
-from dp_powerflow.powerflow.jacobian_batch import JacobianBatch
+from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
+from dp_powerflow.powerflow.jacobian.dense import diagonal_terms, injection, real_form
+from support.jacobian_networks import random_network
 
 
 def dense(y, v, s, slope=None):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from jacobian_networks import RandomNetwork, random_network
 
-from dp_powerflow.powerflow.jacobian import (
+from dp_powerflow.powerflow.jacobian.dense import (
     dg,
     diagonal_terms,
     injection,
@@ -17,6 +16,7 @@ from dp_powerflow.powerflow.jacobian import (
 )
 from dp_powerflow.powerflow.voltvar import CATEGORY_B, VoltVar
 from dp_powerflow.units import ComplexArray, FloatArray
+from support.jacobian_networks import RandomNetwork, random_network
 
 
 @pytest.fixture(scope="module")

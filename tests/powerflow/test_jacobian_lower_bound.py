@@ -6,13 +6,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jacobian_networks import random_network
 
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.reduction import Network
-from dp_powerflow.powerflow.jacobian import diagonal_terms, real_form
-from dp_powerflow.powerflow.jacobian_batch import JacobianBatch
-from dp_powerflow.powerflow.sigma_bound import SigmaBound, _Features, _off_diagonal_norm, _smallest_of_two
+from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
+from dp_powerflow.powerflow.jacobian.dense import diagonal_terms, real_form
+from dp_powerflow.powerflow.jacobian.sigma_bound import (
+    SigmaBound,
+    _Features,
+    _off_diagonal_norm,
+    _smallest_of_two,
+)
+from support.jacobian_networks import random_network
 
 
 def true_sigma(y, a, c):

@@ -14,10 +14,10 @@ from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.grid.synthetic import write_synthetic
 from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.powerflow.jacobian import diagonal_terms, real_form
-from dp_powerflow.powerflow.jacobian_batch import JacobianBatch
-from dp_powerflow.powerflow.jacobian_sparse import Elimination, SparseJacobian
-from dp_powerflow.powerflow.sigma_bound import Reference, SparseSigmaBound
+from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
+from dp_powerflow.powerflow.jacobian.dense import diagonal_terms, real_form
+from dp_powerflow.powerflow.jacobian.sigma_bound import Reference, SparseSigmaBound
+from dp_powerflow.powerflow.jacobian.sparse import Elimination, SparseJacobian
 
 
 def solved(feeder: Feeder, count: int, spread: float) -> tuple[np.ndarray, np.ndarray]:

@@ -9,8 +9,8 @@ import pytest
 
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder, PVSystem
-from dp_powerflow.grid.opendss import read_dss
-from dp_powerflow.grid.opendss_engine import DssOrigin
+from dp_powerflow.grid.opendss.engine import DssOrigin
+from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.opendss import OpenDssSolver

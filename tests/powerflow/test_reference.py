@@ -6,12 +6,12 @@ import sys
 
 import numpy as np
 import pytest
-from small_feeders import exact_voltage, one_line
 
 from dp_powerflow.errors import MissingExtraError, PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.reference import ReferenceSolver
+from support.small_feeders import exact_voltage, one_line
 
 
 def loads_of(feeder: Feeder) -> np.ndarray:

@@ -6,13 +6,13 @@ import dataclasses
 
 import numpy as np
 import pytest
-from small_feeders import feeder_of
 
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import GROUND, Feeder, PVSystem
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.reference import ReferenceSolver
 from dp_powerflow.powerflow.voltvar import CATEGORY_A, CATEGORY_B, VoltVar, VoltVarCurve, pv_generation
+from support.small_feeders import feeder_of
 
 
 def feeder_with_pv() -> Feeder:

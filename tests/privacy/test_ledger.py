@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.accounting import epsilon_to_rho, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit, QueryCost
-from dp_powerflow.privacy.ledger import Ledger
-from dp_powerflow.privacy.ledger_kinds import (
+from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.ledger.kinds import (
     AccountKind,
     Cap,
     Cost,
@@ -30,8 +30,8 @@ from dp_powerflow.privacy.ledger_kinds import (
     to_plain,
     total,
 )
+from dp_powerflow.privacy.ledger.unrelated import Unrelated
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.unrelated import Unrelated
 
 LINE = "one line, admittance scaled by up to 1 %"
 REQUEST, OTHER_REQUEST = "a" * 64, "b" * 64

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.privacy.ledger import Ledger
-from dp_powerflow.privacy.ledger_kinds import InstanceCap, InstanceCost
+from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.ledger.kinds import InstanceCap, InstanceCost
+from dp_powerflow.privacy.ledger.unrelated import Unrelated
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.unrelated import Unrelated
 
 LINE = "one line, admittance scaled by up to 1 %"
 REQUEST = "d" * 64

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.privacy import ledger_store
-from dp_powerflow.privacy.ledger import Ledger
-from dp_powerflow.privacy.ledger_kinds import InstanceCap, InstanceCost
-from dp_powerflow.privacy.ledger_records import Account
+from dp_powerflow.privacy.ledger import store as ledger_store
+from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.ledger.kinds import InstanceCap, InstanceCost
+from dp_powerflow.privacy.ledger.records import Account
 from dp_powerflow.privacy.state import PrivateState
 
 LINE = "one line, admittance scaled by up to 1 %"

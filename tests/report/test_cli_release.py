@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small import RAW
 from typer.testing import CliRunner, Result
 
 from dp_powerflow.cli import app
+from support.small import RAW
 
 
 def toml(raw: dict[str, dict[str, Any]]) -> str:

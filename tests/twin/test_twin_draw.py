@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
-from tiny import two_lines
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.parameters import CodedLine, NetworkParameters, ParameterKey, Quantity
@@ -17,6 +16,7 @@ from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.twin.draw import Twin, draw_twin, parameters_of, rebuilder_of, respond
 from dp_powerflow.twin.spread import LOG_GRID, Spread
 from dp_powerflow.twin.utility import predict, surrogate_load, voltage_distance
+from support.tiny_feeder import two_lines
 
 KEY = StreamKey.from_insecure_seed(3)
 

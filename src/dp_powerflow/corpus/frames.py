@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dp_powerflow._extras import require
 from dp_powerflow.corpus.errors import CorpusError, writing
-from dp_powerflow.corpus.extras import require
 from dp_powerflow.corpus.schema import VA_GRID, VM_GRID
 from dp_powerflow.units import IntArray
 

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as pd
 
+from dp_powerflow._extras import require
 from dp_powerflow.corpus import frames
 from dp_powerflow.corpus.encode import NodeTable
 from dp_powerflow.corpus.errors import CorpusError
-from dp_powerflow.corpus.extras import require
 from dp_powerflow.corpus.files import file_hashes
 from dp_powerflow.corpus.phasors import Float32Array, Phasors
 from dp_powerflow.corpus.schema import (

@@ -21,8 +21,8 @@ from urllib.request import url2pathname
 
 import pyarrow.parquet as pq
 
+from dp_powerflow._extras import require
 from dp_powerflow.corpus.errors import CorpusError, reading, writing
-from dp_powerflow.corpus.extras import require
 from dp_powerflow.errors import MissingExtraError
 
 EXTRA = "storage"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dp_powerflow.corpus.extras import require
+from dp_powerflow._extras import require
 from dp_powerflow.corpus.windows import Window, Windows
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from dp_powerflow.grid import ieee
 from dp_powerflow.grid.checks import check_feeder
 from dp_powerflow.grid.feeder import Feeder, Tap
 from dp_powerflow.grid.islands import without_islands
-from dp_powerflow.grid.opendss import read_dss, read_dss_file
-from dp_powerflow.grid.opendss_engine import DssOrigin
+from dp_powerflow.grid.opendss.engine import DssOrigin
+from dp_powerflow.grid.opendss.reader import read_dss, read_dss_file
 
 SIMBENCH = "simbench:"
 
@@ -50,7 +50,7 @@ def _read(source: str, taps: Sequence[Tap] | None, base_mva: float) -> Feeder:
     if lowered.endswith(".dss"):
         return read_dss_file(Path(source), taps=taps, base_mva=base_mva)
     if lowered.startswith(SIMBENCH) or lowered.endswith(".json"):
-        from dp_powerflow.grid.pandapower import read_pandapower_file, read_simbench
+        from dp_powerflow.grid.pandapower.reader import read_pandapower_file, read_simbench
 
         if taps is not None:
             raise FeederError("a tap file is for OpenDSS feeders; set tap_pos in the pandapower net instead")

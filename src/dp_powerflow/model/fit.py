@@ -17,8 +17,8 @@ import numpy as np
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.model.estimate import GaussianEstimate, with_floor, within_bounds
-from dp_powerflow.model.estimators import PublicFacts
+from dp_powerflow.model.estimators.choice import PublicFacts
+from dp_powerflow.model.estimators.estimate import GaussianEstimate, with_floor, within_bounds
 from dp_powerflow.model.fit_options import Bounds, FitOptions
 from dp_powerflow.model.fit_source import Source, check_history
 from dp_powerflow.model.gaussian import ClassModel, GaussianComponent, LoadModel, ReactiveModel

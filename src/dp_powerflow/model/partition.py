@@ -17,8 +17,8 @@ import numpy as np
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.basis import to_coefficients
+from dp_powerflow.model.estimators.structured_plan import prior_mean_std
 from dp_powerflow.model.records import Records
-from dp_powerflow.model.structured_plan import prior_mean_std
 from dp_powerflow.privacy.contributions import Region
 from dp_powerflow.privacy.session import QuerySession
 from dp_powerflow.units import FloatArray, IntArray

@@ -15,17 +15,17 @@ import numpy as np
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.basis import synthesis_matrix
-from dp_powerflow.model.estimate import positive_part
-from dp_powerflow.model.gaussian import ReactiveModel
-from dp_powerflow.model.records import Records
-from dp_powerflow.model.structured import (
+from dp_powerflow.model.estimators.estimate import positive_part
+from dp_powerflow.model.estimators.structured import (
     Frame,
     band_energy,
     bands_contribution,
     log_energy_contribution,
     whitening_widths,
 )
-from dp_powerflow.model.structured_plan import PRIOR_LOG_ENERGY_STD, StructuredPlan
+from dp_powerflow.model.estimators.structured_plan import PRIOR_LOG_ENERGY_STD, StructuredPlan
+from dp_powerflow.model.gaussian import ReactiveModel
+from dp_powerflow.model.records import Records
 from dp_powerflow.privacy.contributions import Region
 from dp_powerflow.privacy.session import QuerySession
 from dp_powerflow.units import FloatArray

@@ -16,10 +16,10 @@ import numpy as np
 
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.powerflow._kernels.lanes import LANES
+from dp_powerflow.powerflow._kernels.newton import newton_range
+from dp_powerflow.powerflow._kernels.solve import NEGATIVE, NOT_FINITE, Check, new_work, solve_range
 from dp_powerflow.powerflow.factor import Factors
-from dp_powerflow.powerflow.kernels import NEGATIVE, NOT_FINITE, Check, new_work, solve_range
-from dp_powerflow.powerflow.kernels_lanes import LANES
-from dp_powerflow.powerflow.kernels_newton import newton_range
 from dp_powerflow.powerflow.plan import prepare
 from dp_powerflow.powerflow.solution import (
     Nodes,

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.opendss_engine import DssOrigin, Engine, circuit_without_injections, run, solve
+from dp_powerflow.grid.opendss.engine import DssOrigin, Engine, circuit_without_injections, run, solve
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.solution import (
     Nodes,

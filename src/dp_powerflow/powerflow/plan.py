@@ -9,9 +9,9 @@ import scipy.sparse as sp
 
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.powerflow._kernels.blocks import BlockPlan, factor_blocks, solve_blocks
+from dp_powerflow.powerflow._kernels.solve import Check, Plan
 from dp_powerflow.powerflow.factor import Factors, Rows, factorise
-from dp_powerflow.powerflow.kernels import Check, Plan
-from dp_powerflow.powerflow.kernels_blocks import BlockPlan, factor_blocks, solve_blocks
 from dp_powerflow.powerflow.solution import wye_only
 from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray

@@ -6,16 +6,16 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from dp_powerflow.certificate.calibration import Progress
-from dp_powerflow.certificate.lines_collect import LineReport
-from dp_powerflow.certificate.plain import plain
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError
+from dp_powerflow.evidence.calibration import Progress
+from dp_powerflow.evidence.lines.collect import LineReport
+from dp_powerflow.evidence.plain import plain
 from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.pipeline.assembly import feeder_of
+from dp_powerflow.pipeline.network import evidence_of, lines_of
+from dp_powerflow.pipeline.run import nodes_of
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.release.assembly import feeder_of
-from dp_powerflow.release.network import evidence_of, lines_of
-from dp_powerflow.release.pipeline import nodes_of
 from dp_powerflow.report.evidence_table import evidence_lines
 from dp_powerflow.report.figures import draw_epsilon_against_radius
 from dp_powerflow.report.inspection import INTERNAL

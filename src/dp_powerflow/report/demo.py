@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dp_powerflow.config import Config, parse_config
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.release.example import EXAMPLE
+from dp_powerflow.pipeline.example import EXAMPLE
 
 SEED = 1
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dp_powerflow.certificate.evidence import Evidence, Row
-from dp_powerflow.certificate.theorem import SCOPE
+from dp_powerflow.evidence.collect import Evidence, Row
+from dp_powerflow.evidence.theorem import SCOPE
 
 PER_INSTANCE = (
     "Per-instance evidence about this one network, not differential privacy: it is no bound over all pairs "

@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from dp_powerflow.certificate.evidence import Evidence
+from dp_powerflow.evidence.collect import Evidence
 
 _STYLES = {"corrected": "--", "full-support": "-", "paper": ":"}
 

@@ -6,19 +6,19 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dp_powerflow.distributed import engine_of
+from dp_powerflow._parallel import engine_of
 from dp_powerflow.errors import DpPowerflowError
-from dp_powerflow.fleet_config import FleetConfig
-from dp_powerflow.privacy.ledger import Ledger
-from dp_powerflow.privacy.ledger_records import Preview
+from dp_powerflow.fleet.accounts import feeders_of
+from dp_powerflow.fleet.config import FleetConfig
+from dp_powerflow.fleet.customers import Customers, plan_customers
+from dp_powerflow.fleet.feeders import FleetFeeder
+from dp_powerflow.fleet.process import maker_of
+from dp_powerflow.fleet.text import CUSTOMERS
+from dp_powerflow.pipeline.assembly import history_of
+from dp_powerflow.pipeline.plan import loads_chunks, network_charge
+from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.release.assembly import history_of
-from dp_powerflow.release.fleet_accounts import feeders_of
-from dp_powerflow.release.fleet_customers import Customers, plan_customers
-from dp_powerflow.release.fleet_feeders import FleetFeeder
-from dp_powerflow.release.fleet_process import maker_of
-from dp_powerflow.release.fleet_text import CUSTOMERS
-from dp_powerflow.release.plan import loads_chunks, network_charge
 from dp_powerflow.report.shown import Shown
 
 MARKING = "INTERNAL: names feeders and says which of them can be released; not for publication"

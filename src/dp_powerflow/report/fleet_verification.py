@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.release.fleet_feeders import partition
-from dp_powerflow.release.fleet_verify import verify_fleet
-from dp_powerflow.release.verify_report import Check
+from dp_powerflow.fleet.feeders import partition
+from dp_powerflow.fleet.verify import verify_fleet
+from dp_powerflow.pipeline.verify.report import Check
 from dp_powerflow.report.verification import Verification
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.amplification import kron_amplification, sigma_min
 from dp_powerflow.grid.feeder import GROUND, Feeder
-from dp_powerflow.grid.opendss_declared import declared_voltages
-from dp_powerflow.grid.opendss_engine import DssOrigin
+from dp_powerflow.grid.opendss.declared import declared_voltages
+from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.units import ComplexArray

@@ -13,8 +13,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from dp_powerflow.certificate.lines_collect import LineReport
-from dp_powerflow.certificate.lines_protected import SIZES
+from dp_powerflow.evidence.lines.collect import LineReport
+from dp_powerflow.evidence.lines.protected import SIZES
 from dp_powerflow.grid.feeder import Feeder, Line
 
 _NONE_COLOUR = "firebrick"

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from dp_powerflow.certificate.lines_collect import LineReport
-from dp_powerflow.certificate.lines_evidence import LineRow
+from dp_powerflow.evidence.lines.collect import LineReport
+from dp_powerflow.evidence.lines.evidence import LineRow
 
 LEVELS = (1.0, 5.0, 10.0)
 _WORST_SHOWN = 10

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 
 from dp_powerflow.config import Config
-from dp_powerflow.privacy.ledger import Ledger
-from dp_powerflow.privacy.ledger_records import Preview
+from dp_powerflow.pipeline.assembly import check_before_spending, feeder_of, history_of
+from dp_powerflow.pipeline.charge import inputs_of, network_identity
+from dp_powerflow.pipeline.plan import Plan, loads_chunks, plan_release
+from dp_powerflow.pipeline.twin import guarantee_of, spread_of, twin_section
+from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.release.assembly import check_before_spending, feeder_of, history_of
-from dp_powerflow.release.charge import inputs_of, network_identity
-from dp_powerflow.release.plan import Plan, loads_chunks, plan_release
-from dp_powerflow.release.twin import guarantee_of, spread_of, twin_section
 from dp_powerflow.report.shown import Shown
 from dp_powerflow.twin.guarantee import largest_change
 from dp_powerflow.twin.utility import predict

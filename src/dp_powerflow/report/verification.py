@@ -6,22 +6,22 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dp_powerflow.certificate.evidence import Evidence
 from dp_powerflow.config import Config, read_config
 from dp_powerflow.errors import ConfigError, PrivacyError
+from dp_powerflow.evidence.collect import Evidence
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.pipeline.assembly import feeder_of
+from dp_powerflow.pipeline.charge import network_identity
+from dp_powerflow.pipeline.manifest.build import MODEL_FILE
+from dp_powerflow.pipeline.network import evidence_of, lines_of
+from dp_powerflow.pipeline.run import internal_report, nodes_of, report_bytes
+from dp_powerflow.pipeline.twin import spread_of, stored_twin, twin_key
+from dp_powerflow.pipeline.twin_report import twin_report
+from dp_powerflow.pipeline.verify.private import verify_private
+from dp_powerflow.pipeline.verify.report import VerifyReport
+from dp_powerflow.pipeline.verify.run import verify_release
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.release.assembly import feeder_of
-from dp_powerflow.release.charge import network_identity
-from dp_powerflow.release.manifest import MODEL_FILE
-from dp_powerflow.release.network import evidence_of, lines_of
-from dp_powerflow.release.pipeline import internal_report, nodes_of, report_bytes
-from dp_powerflow.release.twin import spread_of, stored_twin, twin_key
-from dp_powerflow.release.twin_report import twin_report
-from dp_powerflow.release.verify import verify_release
-from dp_powerflow.release.verify_private import verify_private
-from dp_powerflow.release.verify_report import VerifyReport
 from dp_powerflow.twin.draw import Twin, draw_twin, parameters_of, rebuilder_of
 
 

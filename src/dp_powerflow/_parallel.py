@@ -1,0 +1,331 @@
+"""Runs the numbered tasks of one job: here, on a pool of processes, or on a Dask cluster.
+
+The only module that imports Dask. A job is private. It travels to every worker once, outside the task graph:
+keys, graph and dashboard hold numbers of tasks and the word PRIVATE. What a task returns comes back through
+the scheduler, so it is small and not secret; the data that a task makes it writes itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import threading
+import traceback
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from dp_powerflow._extras import require
+from dp_powerflow.errors import ConfigError, DpPowerflowError
+
+EXTRA = "cluster"
+CONNECT_SECONDS = 30
+"""How long to wait for a scheduler, and for a first worker, also when all of them were lost."""
+ROUNDS_WITHOUT_RESULT = 3
+"""Times that the workers may be lost with nothing done in between."""
+DECIDE_THE_BITS = ("dp-powerflow", "numpy", "scipy", "numba", "pyarrow", "randomgen")
+"""Packages that workers need in the client's version: the same release has the same bytes anywhere."""
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+Result = TypeVar("Result")
+Result_co = TypeVar("Result_co", covariant=True)
+
+
+class Job(Protocol[Result_co]):
+    """What the tasks have in common; PRIVATE. It is pickled to workers."""
+
+    def start(self, threads: int | None) -> Callable[[int], Result_co]:
+        """Prepare a worker of so many threads, None for all cores; the function that does one task."""
+
+
+class Engine(Protocol):
+    """Where tasks are done."""
+
+    def check(self) -> None:
+        """Fail now if the tasks could not be done later."""
+
+    def run(self, job: Job[Result], tasks: Sequence[int], on_result: Callable[[Result], None]) -> None:
+        """Do every task, in any order; the first failure ends it. Results are reported as they come."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a task returns that failed for a reason fit for the user; an exception may not survive the way."""
+
+    error: DpPowerflowError
+
+
+class Sealed:
+    """A job on its way to workers, and there: PRIVATE, and it says nothing but that."""
+
+    def __init__(self, job: Job[Any]) -> None:
+        self._job = job
+        self._own = threading.local()
+
+    def __repr__(self) -> str:
+        return "Sealed(PRIVATE)"
+
+    def __reduce__(self) -> tuple[type[Sealed], tuple[Job[Any]]]:
+        return Sealed, (self._job,)
+
+    def attempt(self, task: int) -> Any:
+        """Do one task; every thread has a worker of its own."""
+        try:
+            if not hasattr(self._own, "work"):
+                self._own.work = self._job.start(1)
+            return self._own.work(task)
+        except DpPowerflowError as error:
+            # Only those made from their message can be pickled.
+            rebuilt = error if type(error).__init__ is Exception.__init__ else DpPowerflowError(str(error))
+            return Failure(rebuilt)
+
+
+@dataclass(frozen=True)
+class Processes:
+    """A pool of processes of this machine; with one, or with hardly any tasks, this process and all cores."""
+
+    workers: int
+
+    def check(self) -> None:
+        """Nothing is needed."""
+
+    def run(self, job: Job[Result], tasks: Sequence[int], on_result: Callable[[Result], None]) -> None:
+        if self.workers <= 1 or len(tasks) <= self.workers:
+            work = job.start(None)
+            for task in tasks:
+                on_result(work(task))
+            return
+        pool = ProcessPoolExecutor(self.workers, get_context("spawn"), _start, (Sealed(job),))
+        try:
+            with _one_thread_each():
+                futures = [pool.submit(_attempt_here, task) for task in tasks]
+            for finished in as_completed(futures):
+                on_result(_unwrapped(finished.result()))
+        except BrokenProcessPool:
+            raise DpPowerflowError(
+                "a worker process ended unexpectedly, perhaps for want of memory; run the same command again "
+                "to resume"
+            ) from None
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+@dataclass(frozen=True)
+class DaskScheduler:
+    """A Dask cluster that is there already, such as 'tls://10.0.0.5:8786'."""
+
+    address: str
+
+    def check(self) -> None:
+        """Whether it answers, has workers, and they are fit for private data and for the same bits."""
+        with self._client() as client:
+            refuse_unfit_workers(client)
+
+    def run(self, job: Job[Result], tasks: Sequence[int], on_result: Callable[[Result], None]) -> None:
+        with self._client() as client:
+            refuse_unfit_workers(client)
+            run_on(client, job, tasks, on_result)
+
+    @contextmanager
+    def _client(self) -> Iterator[Any]:
+        distributed = require("distributed", EXTRA)
+        try:
+            client = distributed.Client(self.address, timeout=CONNECT_SECONDS, set_as_default=False)
+        except (OSError, ValueError, TypeError):
+            raise ConfigError(
+                f"no Dask scheduler answers at {self.address}; check the address, and for tls:// the "
+                "certificates in the configuration of Dask"
+            ) from None
+        with client:
+            yield client
+
+
+@dataclass(frozen=True)
+class LocalDask:
+    """A Dask cluster of this machine for the time of the run: one process per worker, no dashboard."""
+
+    workers: int
+
+    def check(self) -> None:
+        """Whether Dask is installed."""
+        require("distributed", EXTRA)
+
+    def run(self, job: Job[Result], tasks: Sequence[int], on_result: Callable[[Result], None]) -> None:
+        distributed = require("distributed", EXTRA)
+        cluster = distributed.LocalCluster(
+            n_workers=self.workers,
+            threads_per_worker=1,
+            processes=True,
+            memory_limit=0,  # without a limit nothing is spilled to the disk
+            # Dask starts a web server in any case: here on a free port that only this machine reaches.
+            scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+            silence_logs=logging.ERROR,
+            host="127.0.0.1",
+        )
+        with cluster, distributed.Client(cluster, set_as_default=False) as client:
+            run_on(client, job, tasks, on_result)
+
+
+def engine_of(workers: int | None, scheduler: str | None) -> Engine:
+    """The engine that the command line asks for: `scheduler` is an address, 'local' or None for no Dask."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if scheduler is None:
+        return Processes(workers or cores)
+    if scheduler == "local":
+        return LocalDask(workers or cores)
+    if workers is not None:
+        raise ConfigError(
+            "a cluster has workers of its own; leave out --workers, or start a cluster with --scheduler local"
+        )
+    return DaskScheduler(scheduler)
+
+
+def run_on(client: Any, job: Job[Result], tasks: Sequence[int], on_result: Callable[[Result], None]) -> None:
+    """Do every task on the cluster of a `distributed.Client`.
+
+    Dask repeats the tasks of a lost worker on another one. If all that held the job are lost, it is sent
+    again to whoever comes in their place.
+    """
+    left, rounds = list(tasks), 0
+    while left:
+        done = _one_round(client, job, left, on_result)
+        left = [task for task in left if task not in done]
+        rounds = 0 if done else rounds + 1
+        if rounds == ROUNDS_WITHOUT_RESULT:
+            raise _lost("the workers of the cluster were lost again and again")
+
+
+def _one_round(
+    client: Any, job: Job[Result], tasks: Sequence[int], on_result: Callable[[Result], None]
+) -> Collection[int]:
+    """Send the job and the tasks; those that were done before the job was lost, if it was."""
+    distributed = require("distributed", EXTRA)
+    done: set[int] = set()
+    try:
+        client.wait_for_workers(1, timeout=CONNECT_SECONDS)
+        # Not hashed: a key made from the job would be a function of the secret.
+        sealed = client.scatter(Sealed(job), broadcast=True, hash=False)
+    except TimeoutError:
+        raise _lost("the cluster has no workers") from None
+    except OSError:
+        return done  # a worker was lost while the job was sent
+    run = secrets.token_hex(8)
+    futures = {client.submit(_attempt, sealed, t, key=f"task-{t}-{run}", pure=False): t for t in tasks}
+    try:
+        for future in distributed.as_completed(list(futures), loop=client.loop):
+            if future.cancelled():
+                continue
+            try:
+                result = future.result()
+            except distributed.KilledWorker:
+                raise _lost(
+                    f"task {futures[future]} ended several workers, perhaps for want of memory"
+                ) from None
+            except distributed.CancelledError:
+                continue
+            on_result(_unwrapped(result))
+            done.add(futures[future])
+    finally:
+        client.cancel([sealed, *futures], force=True)
+    return done
+
+
+def refuse_unfit_workers(client: Any) -> None:
+    """Refuse workers with other versions, and such as may write private data to their disk.
+
+    Raises
+    ------
+    ConfigError : says which versions differ, or how to start the workers.
+    """
+    try:
+        client.wait_for_workers(1, timeout=CONNECT_SECONDS)
+    except TimeoutError:
+        raise ConfigError("the Dask cluster has no workers; start some") from None
+    facts = _facts_of(DECIDE_THE_BITS)
+    own, _ = facts()
+    for versions, spills in client.run(facts).values():
+        unlike = sorted(name for name in own if versions.get(name) != own[name])
+        if unlike:
+            wanted = ", ".join(f"{name} {own[name]}" for name in unlike)
+            raise ConfigError(f"workers of the cluster need the versions of this machine: {wanted}")
+        if spills:
+            raise ConfigError(
+                "workers of the cluster may spill private data to their disk; start them with "
+                "--memory-limit 0, or set distributed.worker.memory.target and .spill to false"
+            )
+
+
+def _facts_of(packages: Sequence[str]) -> Callable[..., tuple[dict[str, str | None], bool]]:
+    """Asks a process for its versions and whether it spills.
+
+    The function travels by value, with its imports: a worker may not have this package.
+    """
+
+    def facts(dask_worker: Any = None) -> tuple[dict[str, str | None], bool]:
+        import importlib.metadata
+        import sys
+
+        found: dict[str, str | None] = {"python": ".".join(map(str, sys.version_info[:3]))}
+        for package in packages:
+            try:
+                found[package] = importlib.metadata.version(package)
+            except importlib.metadata.PackageNotFoundError:
+                found[package] = None
+        if dask_worker is None:
+            return found, False
+        memory = dask_worker.memory_manager
+        fractions = (memory.memory_target_fraction, memory.memory_spill_fraction)
+        return found, bool(memory.memory_limit) and any(fractions)
+
+    return facts
+
+
+def _attempt(sealed: Sealed, task: int) -> Any:
+    """One task on a worker of Dask, which shows and logs what a task raises: so nothing is raised."""
+    try:
+        return sealed.attempt(task)
+    except Exception as error:  # whatever it is, its text may quote private data
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{type(error).__name__} in {Path(frame.filename).name}, line {frame.lineno}"
+    return Failure(DpPowerflowError(f"task {task} failed on a worker with {where}; this is a bug, report it"))
+
+
+def _unwrapped(result: Any) -> Any:
+    if isinstance(result, Failure):
+        raise result.error
+    return result
+
+
+def _lost(what: str) -> DpPowerflowError:
+    return DpPowerflowError(f"{what}; see to the cluster, then run the same command again to resume")
+
+
+_sealed: Sealed | None = None
+
+
+def _start(sealed: Sealed) -> None:
+    global _sealed
+    _sealed = sealed
+
+
+def _attempt_here(task: int) -> Any:
+    assert _sealed is not None
+    return _sealed.attempt(task)
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Processes that start meanwhile have one thread for linear algebra, unless the user says otherwise."""
+    unset = [name for name in _THREADS if name not in os.environ]
+    os.environ.update(dict.fromkeys(unset, "1"))
+    try:
+        yield
+    finally:
+        for name in unset:
+            os.environ.pop(name, None)

@@ -1,0 +1,280 @@
+"""‖M̃⁻¹‖⋆ three ways: the paper's closed form, ours from the load box, and Monte Carlo.
+
+Each way gives an `OperatingSet`, with the probability that a day leaves it, or says that it has none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import beta
+
+from dp_powerflow.errors import PowerFlowError, PrivacyError
+from dp_powerflow.evidence import symbols
+from dp_powerflow.evidence.theorem import OperatingSet
+from dp_powerflow.grid.amplification import weighted_impedance_norm
+from dp_powerflow.grid.norms import NORM_FAILURE
+from dp_powerflow.grid.reduction import Network
+from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
+from dp_powerflow.powerflow.jacobian.sigma_bound import Reference
+from dp_powerflow.powerflow.voltvar import VoltVar
+from dp_powerflow.units import ComplexArray, FloatArray
+
+Progress = Callable[[int, int], None]
+Draw = Callable[[int], ComplexArray]
+
+ANSI_RANGE = (0.95, 1.05)
+CONFIDENCE = 0.95
+"""Of a calibration, unless another is asked for."""
+_PROOF_GAP = 1e-2
+"""Relative gap between the proved bound on the smallest σ_min of a batch and its estimate."""
+_DAYS_AT_A_TIME = 40
+_ENTRIES_AT_A_TIME = 4_000_000
+"""Snapshots times nodes of a batch of days at most, unless one day has more: 64 MB per array."""
+_PILOT_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class PrintedClosedForm:
+    """Remark Mtilde_closed_form, term by term.  # Eq. sigma_M_flat, C3_def, Cvv_def"""
+
+    sigma_m: float
+    c_3: float
+    c_vv: float
+    deviation: float
+    perturbation: float
+
+    @property
+    def denominator(self) -> float:
+        """Must be positive for the remark to say anything."""
+        return self.sigma_m - self.c_3 * self.deviation - self.c_vv - self.perturbation
+
+    @property
+    def mu(self) -> float:
+        """‖M̃⁻¹‖⋆, infinite where the remark has no bound.  # Eq. Mtilde_inv_bound, Mtilde_eff_inv_bound"""
+        return 1.0 / self.denominator if self.denominator > 0.0 else math.inf
+
+
+def printed_closed_form(
+    network: Network, v_min: float, v_max: float, kappa_r: float, c_vv: float = 0.0
+) -> PrintedClosedForm:
+    """The paper's bound, linearised at v = 1."""
+    flat = np.abs(network.apply(np.ones(network.n, dtype=np.complex128)) + network.b)
+    row_sum = float(network.rows.abs_sum.max())
+    return PrintedClosedForm(
+        sigma_m=1.0 / network.impedance_norm - float(flat.max()),
+        c_3=(row_sum + float(flat.max())) / v_min,
+        c_vv=c_vv,
+        deviation=max(v_max - 1.0, 1.0 - v_min),
+        perturbation=symbols.c_star_printed(network.n, v_min, v_max) * kappa_r,
+    )
+
+
+def volt_var_constant(voltvar: VoltVar | None, generation: ComplexArray | None, v_min: float) -> float:
+    """C_vv = max_k γ_k·h_max·‖φ′_k‖∞ / V_min.  # Eq. Cvv_def"""
+    if voltvar is None or generation is None:
+        return 0.0
+    return float((np.abs(generation).max(axis=0) * voltvar.steepest).max()) / v_min
+
+
+def load_box_set(
+    network: Network,
+    s_max: FloatArray,
+    *,
+    measured: OperatingSet | None = None,
+    voltvar: VoltVar | None = None,
+    generation: ComplexArray | None = None,
+) -> OperatingSet | None:
+    """Operating set of all injections with |s_k| ≤ s_max_k (PAPER_NOTES 3); None where there is no bound.
+
+    Only the diagonal blocks s/v² of M̃ depend on the operating point, so with Z = Y⁻¹ and
+    m_k = s_max_k/V_min² + C_vv, ‖M̃⁻¹‖ ≤ ‖Z‖/(1 − ‖Z·diag(m)‖). On a large network the two norms are Lanczos
+    bounds, whose probability of failure is part of the set's δ.
+
+    Parameters
+    ----------
+    s_max : (node,) [p.u.], generation included.
+    measured : source of the voltage range and of its δ; None proves one from the box, which is wide:
+        |v_k − w_k| ≤ Σ_j|Z_kj|·s_max_j/V_min with w the no-load voltage.
+    """
+    if measured is None:
+        proved = _proved_range(np.abs(network.solve(network.b)), network.impedance_sums(s_max))
+        if proved is None:
+            return None
+        (v_min, v_max), delta = proved, 0.0
+    else:
+        v_min, v_max, delta = measured.v_min, measured.v_max, measured.delta
+    m = s_max / v_min**2 + volt_var_constant(voltvar, generation, v_min)
+    contraction = weighted_impedance_norm(network, m)
+    if contraction >= 1.0:
+        return None
+    mu = network.impedance_norm / (1.0 - contraction)
+    delta += 2.0 * NORM_FAILURE if network.large else 0.0
+    of_range = "proved" if measured is None else "measured"
+    return OperatingSet(
+        v_min,
+        v_max,
+        float(s_max.max()),
+        mu,
+        delta,
+        f"closed form over the load box, voltage range {of_range}",
+    )
+
+
+def _proved_range(idle: FloatArray, drop: FloatArray) -> tuple[float, float] | None:
+    """Voltage range of every load in the box: the largest V with V ≤ |w_k| − drop_k/V at every node.
+
+    The fixed point maps {|v_k| ≥ V} into itself for such a V, so the solution it reaches lies there.
+    """
+    radicand = idle**2 - 4.0 * drop
+    if np.any(radicand < 0.0):
+        return None
+    # V²−|w_k|V+drop_k ≤ 0 holds between the two roots of every node: the intersection of intervals.
+    highest = float(((idle + np.sqrt(radicand)) / 2.0).min())
+    lowest = float(((idle - np.sqrt(radicand)) / 2.0).max())
+    if lowest > highest:
+        return None
+    return highest, float((idle + drop / highest).max())
+
+
+@dataclass(frozen=True)
+class MonteCarlo:
+    """Days drawn from the load model, solved on the true network.
+
+    Attributes
+    ----------
+    operating : the set no day but a share `operating.delta` leaves, with the stated confidence.
+    worst_mu : (day,) proved bound on ‖M̃⁻¹‖ of every day.
+    outside_ansi : share of snapshots with some voltage outside [0.95, 1.05].
+    """
+
+    operating: OperatingSet
+    worst_mu: FloatArray
+    days: int
+    confidence: float
+    outside_ansi: float
+
+
+def monte_carlo(
+    network: Network,
+    draw: Draw,
+    days: int,
+    *,
+    confidence: float = CONFIDENCE,
+    generation: ComplexArray | None = None,
+    voltvar: VoltVar | None = None,
+    progress: Progress | None = None,
+    solver: DaySolver | None = None,
+) -> MonteCarlo:
+    """Remark mc_calibration: N_cal days, and the set that holds all of them.
+
+    The first tenth of the days is a pilot that sets the shape of the set; its size is the largest score of
+    the other N days, so a new day exceeds it with probability at most 1 − (1 − confidence)^{1/N}, with
+    the stated confidence (order statistic of N independent days, no distribution assumed).
+
+    Parameters
+    ----------
+    draw : gives the loads of the next days, complex (day, step, node) [p.u.]; never with a release's key.
+    generation : complex (step, node) [p.u.], public, before volt-var.
+    solver : of the same network, generation and curves, for whoever calibrates more than once.
+    """
+    if days < 20 or not 0.0 < confidence < 1.0:
+        raise PrivacyError("a calibration needs at least 20 days and a confidence between 0 and 1")
+    solver = DaySolver(network, generation, voltvar) if solver is None else solver
+    extremes, outside = solver.extremes(draw, days, progress)
+    pilot = max(10, int(_PILOT_SHARE * days))
+    centre = np.median(extremes[:pilot], axis=0)
+    spread = np.maximum(extremes[:pilot].max(axis=0) - centre, 1e-9)
+    score = float(((extremes[pilot:] - centre) / spread).max())
+    limit = centre + score * spread
+    remaining = days - pilot
+    operating = OperatingSet(
+        v_min=-float(limit[0]),
+        v_max=float(limit[1]),
+        s_max=float(limit[2]),
+        mu=float(limit[3]),
+        delta=1.0 - (1.0 - confidence) ** (1.0 / remaining) + solver.failure,
+        source=f"Monte Carlo, {days} days, confidence {confidence:g}",
+    )
+    if operating.v_min <= 0.0:
+        raise PrivacyError("the calibration's voltage range reaches zero; draw more days")
+    return MonteCarlo(operating, extremes[:, 3], days, confidence, outside)
+
+
+def exceedance(worst_mu: FloatArray, mu_0: float, c_star: float, kappa_r: float, confidence: float) -> float:
+    """δ_M for a threshold μ₀ chosen beforehand: upper Clopper–Pearson bound of Pr(‖M̃⁻¹‖ > μ₀′)."""
+    mu_prime = mu_0 / (1.0 + mu_0 * c_star * kappa_r)
+    exceeding = int(np.count_nonzero(worst_mu > mu_prime))
+    days = len(worst_mu)
+    return 1.0 if exceeding == days else float(beta.ppf(confidence, exceeding + 1, days - exceeding))
+
+
+class DaySolver:
+    """Solves days on the true network and bounds ‖M̃⁻¹‖; prepared once for any number of calibrations.
+
+    Parameters
+    ----------
+    generation : complex (step, node) [p.u.], public, before volt-var.
+    """
+
+    def __init__(
+        self, network: Network, generation: ComplexArray | None = None, voltvar: VoltVar | None = None
+    ) -> None:
+        self._solver = BatchSolver(network.feeder, voltvar=voltvar)
+        self._jacobian = JacobianBatch.from_feeder(network.feeder)
+        self._generation, self._voltvar = generation, voltvar
+        # A reference of a large network costs seconds and serves all days; a small one fits its own best.
+        self._references: list[Reference] | None = [] if self._jacobian.large else None
+
+    @property
+    def failure(self) -> float:
+        """Probability that a norm behind the bounds on ‖M̃⁻¹‖ so far is too small."""
+        return self._jacobian.failure(len(self._references or ()))
+
+    def extremes(self, draw: Draw, days: int, progress: Progress | None) -> tuple[FloatArray, float]:
+        """(day, 4): −min|v|, max|v|, max|s|, max‖M̃⁻¹‖ of every day; and the share outside ANSI's range."""
+        extremes = np.empty((days, 4))
+        outside = []
+        start = 0
+        at_a_time = 1 if self._jacobian.large else _DAYS_AT_A_TIME
+        while start < days:
+            stop = min(days, start + at_a_time)
+            drawn = draw(stop - start)
+            at_a_time = max(1, min(_DAYS_AT_A_TIME, _ENTRIES_AT_A_TIME // drawn[0].size))
+            per_step = self._of_steps(drawn.reshape(-1, drawn.shape[-1]))
+            extremes[start:stop] = per_step.reshape(*drawn.shape[:2], 4).max(axis=1)
+            low, high = ANSI_RANGE
+            outside.append((per_step[:, 0] > -low) | (per_step[:, 1] > high))
+            start = stop
+            if progress is not None:
+                progress(stop, days)
+        return extremes, float(np.mean(np.concatenate(outside)))
+
+    def _of_steps(self, load: ComplexArray) -> FloatArray:
+        """(snapshot, 4) for loads (snapshot, node)."""
+        injected = None
+        if self._generation is not None:
+            injected = np.tile(self._generation, (len(load) // len(self._generation), 1))
+        solution = self._solver.solve(load, injected)
+        if solution.n_failed:
+            raise PowerFlowError(
+                "power flow finds no solution for a day drawn from the load model; lower nodes.scale_factor "
+                "under a new release id and take the model already paid for with model.reuse"
+            )
+        v = solution.v
+        magnitude = np.abs(v)
+        s, slope = -load, None
+        if injected is not None:
+            voltvar = self._voltvar
+            produced = injected if voltvar is None else injected * voltvar.rotation(magnitude)
+            s = s + produced
+            if voltvar is not None:
+                slope = 1j * voltvar.slope(magnitude) * produced
+        bound = self._jacobian.sigma_min_lower_bound(v, s, slope, gap=_PROOF_GAP, references=self._references)
+        return np.stack(
+            [-magnitude.min(axis=1), magnitude.max(axis=1), np.abs(s).max(axis=1), 1.0 / bound], axis=1
+        )

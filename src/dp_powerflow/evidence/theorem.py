@@ -1,0 +1,385 @@
+"""Theorem 1 in three modes, each with every term, its domain and its δ.
+
+`paper` evaluates the theorem as printed. `corrected` repairs it where it is no bound on a real feeder
+(PAPER_NOTES 1–3, 8, 9). `full-support` is its 2n-dimensional analogue for random reactive load
+(docs/guarantee.md), the only one of the three whose neighbours include a change of a line.
+
+A result holds a number ε only where every condition of its mode holds; otherwise `epsilon` is None and
+`violations` says which condition fails and by how much. Everything here is per-instance evidence
+about one secret network, not differential privacy, and INTERNAL (PAPER_NOTES 5).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from dp_powerflow.errors import FeederError, PrivacyError
+from dp_powerflow.evidence import symbols
+from dp_powerflow.evidence.law import NodeLaw
+from dp_powerflow.grid.amplification import Amplification
+from dp_powerflow.units import FloatArray
+
+Mode = Literal["paper", "corrected", "full-support"]
+
+SCOPE: dict[Mode, str] = {
+    "paper": (
+        "Networks within r of this one in Frobenius norm whose voltages lie on the same manifold. With fixed "
+        "power factors no change of a line's length, impedance or state is among them: who knows the power "
+        "factors rules out any such change from one snapshot."
+    ),
+    "corrected": (
+        "Networks that differ from this one on existing lines by at most r in Frobenius norm, whose voltages "
+        "lie on the same manifold. With fixed power factors no change of a line's length, impedance or state "
+        "is among them."
+    ),
+    "full-support": (
+        "Networks that differ from this one on existing lines by at most r in Frobenius norm, power factors "
+        "free: changes of a line's length or impedance are covered up to that size."
+    ),
+}
+
+
+@dataclass(frozen=True)
+class OperatingSet:
+    """What holds at every step of a day on the true network, but for a probability `delta` over the loads.
+
+    Attributes
+    ----------
+    v_min, v_max : range of |v_k| [p.u.]
+    s_max : largest |s_k| [p.u.]
+    mu : bound on ‖M̃(v, Y)⁻¹‖.
+    source : how it was obtained.
+    """
+
+    v_min: float
+    v_max: float
+    s_max: float
+    mu: float
+    delta: float
+    source: str
+
+
+@dataclass(frozen=True)
+class NetworkFacts:
+    """What the theorem needs of the network besides its operating set.
+
+    With volt-var control Lemma 1 of docs/guarantee.md does not hold (the slope jumps at a corner of the
+    curve), so no mode that needs it gives a number.
+    """
+
+    n: int
+    slack_norm: float
+    d_max: int
+    amplification: Amplification
+    volt_var: bool = False
+
+    def v_kept(self, v_max: float) -> float:
+        """Bound on ‖(v_R, v_slack)‖₂."""
+        return math.hypot(math.sqrt(self.n) * v_max, self.slack_norm)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Every term of one evaluation; `formula` adds them up whether or not they are a bound."""
+
+    kappa: float
+    d: float
+    gamma: float
+    psi_bar: float
+    tau: float
+    c_star: float
+    mu_star: float
+    alpha: float
+    tail: float
+    quadratic: float
+    mean: float
+    jacobian: float
+
+    @property
+    def bias(self) -> float:
+        """B.  # Eq. B_total"""
+        return self.jacobian + self.quadratic + self.mean
+
+    @property
+    def floor(self) -> float:
+        """What no noise on the loads can cross: the Jacobian term."""
+        return self.jacobian
+
+    @property
+    def formula(self) -> float:
+        """B + ψ̄·τ(δ).  # Eq. eps_delta"""
+        return self.bias + self.tail
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One evaluation of the theorem.
+
+    Attributes
+    ----------
+    epsilon : the bound, None unless every condition holds.
+    delta : parts of δ by name; the bound holds with their sum.
+    violations : conditions that fail, and by how much.
+    """
+
+    mode: Mode
+    radius: float
+    steps: int
+    terms: Terms
+    delta_parts: dict[str, float]
+    violations: tuple[str, ...]
+
+    @property
+    def delta(self) -> float:
+        """Total δ."""
+        return sum(self.delta_parts.values())
+
+    @property
+    def epsilon(self) -> float | None:
+        """ε, or None where it would not be a bound."""
+        return None if self.violations else self.terms.formula
+
+    @property
+    def scope(self) -> str:
+        """In plain words, whom the bound speaks of."""
+        return SCOPE[self.mode]
+
+
+def paper_bound(
+    facts: NetworkFacts,
+    law: NodeLaw,
+    operating: OperatingSet,
+    radius: float,
+    delta: float,
+    failed: tuple[str, ...] = (),
+) -> Bound:
+    """Theorem 1 as printed, with κ of Eq. kappa_kron_def.  # Eq. eps_delta, B_total, barpsi_thm, tau_thm
+
+    `failed` names the conditions of Assumption 1 that do not hold on this feeder.
+    """
+    _check(radius, delta)
+    p_min, _ = _box(law)
+    kappa_r = facts.amplification.paper * radius
+    classes = np.unique(law.class_of)
+    smallest = np.array([law.scale[law.class_of == ell].min() for ell in classes])
+    d = np.array([symbols.d_ell(operating.v_max, facts.d_max, p) for p in smallest * p_min[classes]])
+    gammas = _gammas(law)[classes]
+    sizes = np.array([np.count_nonzero(law.class_of == ell) for ell in classes], dtype=np.float64)
+    psi = symbols.psi_bar_printed(kappa_r, d, gammas)
+    c = symbols.c_star_printed(facts.n, operating.v_min, operating.v_max)
+    a = symbols.alpha(operating.mu, c, kappa_r)
+    t = symbols.tau(facts.n * law.steps, math.log(1.0 / delta))
+    terms = Terms(
+        kappa=facts.amplification.paper,
+        d=float(d.max()),
+        gamma=float(gammas.max()),
+        psi_bar=psi,
+        tau=t,
+        c_star=c,
+        mu_star=operating.mu,
+        alpha=a,
+        tail=psi * t,
+        quadratic=psi**2 / 2.0,
+        mean=symbols.mean_term_printed(kappa_r, d, gammas, sizes, _sums(law)[classes]),
+        jacobian=symbols.lambda_ii(law.steps, facts.n, a),
+    )
+    parts = {"tail": delta, "operating set": operating.delta}
+    return _bound("paper", radius, law, terms, parts, 0.25, failed)
+
+
+def corrected_bound(
+    facts: NetworkFacts, law: NodeLaw, operating: OperatingSet, radius: float, delta: float
+) -> Bound:
+    """Theorem 1 repaired, for truncated loads and fixed power factors."""
+    _check(radius, delta)
+    p_min, _ = _box(law)
+    kappa, failed = _kappa(facts, radius)
+    kappa_r = kappa * radius
+    reached = over_neighbours(facts, operating, kappa_r)
+    v_kept = facts.v_kept(reached.v_max)
+    d = symbols.d_rows(reached.v_max, v_kept, law.scale * p_min[law.class_of])
+    weights = d**2 * _gammas(law)[law.class_of]
+    assert law.log_accept is not None
+    log_inverse = math.log(1.0 / delta) - float(law.log_accept[law.class_of].sum())
+    parts = {
+        "tail": delta,
+        "support exit": exit_probability(law, reached.v_max * v_kept * kappa_r),
+        "operating set": operating.delta,
+    }
+    terms = _repaired_terms(facts, law, reached, kappa, kappa_r, weights, float(d.max()), log_inverse)
+    return _bound("corrected", radius, law, terms, parts, 0.25, failed)
+
+
+def full_support_bound(
+    facts: NetworkFacts, law: NodeLaw, operating: OperatingSet, radius: float, delta: float
+) -> Bound:
+    """The 2n-dimensional analogue for random reactive load and untruncated active load (docs/guarantee.md).
+
+    Half of `delta` goes to the χ² tail, half to loads so small that their logarithm is not Lipschitz enough.
+    """
+    _check(radius, delta)
+    if law.q_sigma is None or law.q_covariance is None:
+        raise PrivacyError("full support needs random reactive load; give the load law a spread of q")
+    kappa, failed = _kappa(facts, radius)
+    kappa_r = kappa * radius
+    reached = over_neighbours(facts, operating, kappa_r)
+    v_kept = facts.v_kept(reached.v_max)
+    shift = reached.v_max * v_kept * kappa_r
+    smallest = law.lowest_load(delta / 2.0)
+    room = smallest - shift
+    if not np.all(room > 0.0):
+        failed = (
+            *failed,
+            f"r can move a load by {shift:.3g} p.u., which must stay below the day's smallest load, "
+            f"{float(smallest.min()):.3g} p.u.",
+        )
+        room = np.full(law.n, math.nan)
+    d_p = symbols.d_rows(reached.v_max, v_kept, room)
+    cosine = 1.0 / np.sqrt(1.0 + law.tan_theta**2)
+    d_q = symbols.d_rows(reached.v_max, v_kept, cosine * law.q_sigma)
+    weights = d_p**2 * _gammas(law)[law.class_of] + d_q**2 * symbols.gamma(law.q_covariance)
+    parts = {"tail": delta / 2.0, "small loads": delta / 2.0, "operating set": operating.delta}
+    terms = _repaired_terms(
+        facts, law, reached, kappa, kappa_r, weights, float(np.max(d_p)), math.log(2.0 / delta)
+    )
+    return _bound("full-support", radius, law, terms, parts, 1.0, failed)
+
+
+def over_neighbours(facts: NetworkFacts, operating: OperatingSet, kappa_r: float) -> OperatingSet:
+    """The operating set that holds for the same loads solved on any neighbour, ‖ΔY_K‖_F ≤ κr.
+
+    Along the straight path from Y to Y′, M̃·(dv, d̄v) = −(conj(ΔY_K v_K), ΔY_K v_K), so ‖dv‖ ≤ μ⋆·κr·‖v_K‖,
+    and with the loads fixed ‖M̃_τ − M̃_0‖ ≤ κr + 2·s_max·‖v_τ − v_0‖/V_min³. While μ⋆ solves
+    μ⋆ = μ/(1 − μ·(that)), the path cannot leave it (continuity). Where no such μ⋆ exists it is infinite.
+    """
+    mu, low, high = operating.mu, operating.v_min, operating.v_max
+    for _ in range(200):
+        moved = mu * kappa_r * facts.v_kept(high)
+        low = operating.v_min - moved
+        if not low > 0.0:
+            break
+        change = kappa_r + 2.0 * operating.s_max * moved / low**3
+        if not operating.mu * change < 1.0:
+            break
+        previous, mu, high = mu, operating.mu / (1.0 - operating.mu * change), operating.v_max + moved
+        if mu - previous <= 1e-14 * mu:
+            return replace(operating, v_min=low, v_max=high, mu=mu * (1.0 + 1e-12))
+    return replace(operating, mu=math.inf)
+
+
+def exit_probability(law: NodeLaw, shift: float) -> float:
+    """Bound on the probability that some implied load under Y′ leaves the box (PAPER_NOTES 9), at most 1.
+
+    A load moves by at most s_k = shift·‖row_k‖/(κr), Σ_k s_k² ≤ shift². The probability of lying within s
+    of a margin is at most s times the largest density there, so by Cauchy–Schwarz the sum over nodes is
+    at most shift·√(Σ_k density_k²).
+    """
+    p_min, p_max = _box(law)
+    assert law.log_accept is not None
+    low, high = law.scale * p_min[law.class_of], law.scale * p_max[law.class_of]
+    at_low = _largest_density(law, low, np.minimum(low + shift, high))
+    at_high = _largest_density(law, np.maximum(high - shift, low), high)
+    density = (at_low + at_high) / np.exp(law.log_accept[law.class_of])
+    return min(1.0, shift * float(np.linalg.norm(density)))
+
+
+def _largest_density(law: NodeLaw, low: FloatArray, high: FloatArray) -> FloatArray:
+    """(node,) Σ_t max over [low_k, high_k] of the log-normal density of the node's load [1/p.u.]."""
+    mean = law.mean[law.class_of] + np.log(law.scale)[:, None]
+    std = law.std[law.class_of]
+    mode = np.exp(mean - std**2)
+    at = np.clip(mode, low[:, None], high[:, None])
+    z = (np.log(at) - mean) / std
+    return np.asarray(np.sum(np.exp(-0.5 * z**2) / (math.sqrt(2.0 * math.pi) * at * std), axis=1))
+
+
+def _repaired_terms(
+    facts: NetworkFacts,
+    law: NodeLaw,
+    reached: OperatingSet,
+    kappa: float,
+    kappa_r: float,
+    weights: FloatArray,
+    d: float,
+    log_inverse_delta: float,
+) -> Terms:
+    full = law.q_sigma is not None
+    c = symbols.c_star(facts.v_kept(reached.v_max), reached.v_min)
+    psi = symbols.psi_bar(kappa_r, weights)
+    t = symbols.tau((2 if full else 1) * law.n * law.steps, log_inverse_delta)
+    a = symbols.alpha(reached.mu, c, kappa_r)
+    jacobian = symbols.lambda_ii_full if full else symbols.lambda_ii
+    return Terms(
+        kappa=kappa,
+        d=d,
+        gamma=float(_gammas(law)[np.unique(law.class_of)].max()),
+        psi_bar=psi,
+        tau=t,
+        c_star=c,
+        mu_star=reached.mu,
+        alpha=a,
+        tail=psi * t,
+        quadratic=psi**2 / 2.0,
+        mean=symbols.mean_term(psi, _sums(law)[law.class_of]),
+        jacobian=jacobian(law.steps, facts.n, a),
+    )
+
+
+def _bound(
+    mode: Mode,
+    radius: float,
+    law: NodeLaw,
+    terms: Terms,
+    parts: dict[str, float],
+    largest_alpha: float,
+    failed: tuple[str, ...] = (),
+) -> Bound:
+    violations = list(failed)
+    if not terms.alpha < largest_alpha:
+        violations.append(f"α = {terms.alpha:.3g} must stay below {largest_alpha:g}")
+    total = sum(parts.values())
+    if not total < 1.0:
+        worst = max(parts, key=lambda name: parts[name])
+        violations.append(f"δ adds up to {total:.3g}, most of it from '{worst}': nothing is bounded")
+    if not math.isfinite(terms.gamma):
+        violations.append("the covariance of the loads is singular, so γ is infinite; give it a floor")
+    if not violations and not math.isfinite(terms.formula):
+        violations.append("a term of the bound is not finite")
+    return Bound(mode, radius, law.steps, terms, parts, tuple(violations))
+
+
+def _kappa(facts: NetworkFacts, radius: float) -> tuple[float, tuple[str, ...]]:
+    """κ at r, and the conditions on the network that fail."""
+    failed = ("volt-var control is not covered by the bound over neighbours",) if facts.volt_var else ()
+    try:
+        return facts.amplification.bound(radius), failed
+    except FeederError:
+        limit = facts.amplification.largest_radius
+        return math.nan, (*failed, f"r = {radius:g} must stay below {limit:.3g} for a bound on κ")
+
+
+def _check(radius: float, delta: float) -> None:
+    if not radius > 0.0:
+        raise PrivacyError("the radius r must be positive")
+    if not 0.0 < delta < 1.0:
+        raise PrivacyError("δ must lie between 0 and 1")
+
+
+def _box(law: NodeLaw) -> tuple[FloatArray, FloatArray]:
+    if law.p_min is None or law.p_max is None:
+        raise PrivacyError(
+            "this mode is for loads truncated to [p_min, p_max]; state the margins of every class"
+        )
+    return law.p_min, law.p_max
+
+
+def _gammas(law: NodeLaw) -> FloatArray:
+    return np.array([symbols.gamma(covariance) for covariance in law.covariance])
+
+
+def _sums(law: NodeLaw) -> FloatArray:
+    return np.array([symbols.sum_of_covariance(covariance) for covariance in law.covariance])

@@ -1,0 +1,214 @@
+"""The feeders of a fleet: which there are, what they are called in public, and the config of each release.
+
+A feeder's *key* is how the data owner calls it: the path of its file from the first wildcard of the glob on,
+without the ending. Keys are PRIVATE: they stay in the config and in the private state directory. Public names
+are declared, or numbers in the order of a keyed hash of the key, which says nothing. A name once given stays
+with its key, whatever is added to the fleet later.
+"""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+from dp_powerflow.config import Config
+from dp_powerflow.errors import ConfigError
+from dp_powerflow.fleet.config import FleetConfig, Override, is_named, parse_feeder_config
+from dp_powerflow.grid.ieee import BUILT_IN
+from dp_powerflow.grid.sources import SIMBENCH
+from dp_powerflow.privacy.ledger.unrelated import Unrelated
+from dp_powerflow.privacy.state import PrivateState
+
+REGISTER_FILE = "feeders.json"
+_WILDCARDS = frozenset("*?[")
+
+
+@dataclass(frozen=True)
+class FleetFeeder:
+    """One feeder of a fleet.
+
+    Attributes
+    ----------
+    key : PRIVATE, how the data owner calls it.
+    name : its public name.
+    config : the config of its release, which is written to the staging directory of the fleet.
+    """
+
+    key: str
+    name: str
+    config: Config
+
+    @property
+    def release_id(self) -> str:
+        return self.config.release.id
+
+    @property
+    def charged_under(self) -> str:
+        """What the charge of its network is recorded under: its release, or its twin."""
+        return self.release_id if self.config.twin is None else self.config.twin.id
+
+    @property
+    def directory(self) -> str:
+        """Name of its directory in the corpus."""
+        return partition(self.name)
+
+
+def partition(name: str) -> str:
+    """Directory of a feeder, in the form that readers of partitioned data sets know."""
+    return f"feeder={name}"
+
+
+def release_id_of(fleet_id: str, name: str) -> str:
+    """Id of a feeder's release; neither part has an underscore."""
+    return f"{fleet_id}_{name}"
+
+
+def staging_of(config: FleetConfig) -> Path:
+    """Directory beside the corpus where releases are made until they are finished."""
+    output = config.fleet.output
+    return output.with_name(f"{output.name}.partial-{config.fleet.id}")
+
+
+def find_sources(config: FleetConfig) -> dict[str, str]:
+    """Key → source of every feeder that the config lists, in the order of keys."""
+    found: dict[str, str] = {}
+    for item in config.fleet.feeders:
+        for key, source in _matches(item):
+            if found.setdefault(key, source) != source:
+                raise ConfigError(
+                    f"two feeders of the fleet are called '{key}'; write the glob so that what follows its "
+                    "first wildcard tells them apart, or rename a file"
+                )
+    for what, keys in (("fleet.names", config.fleet.names), ("overrides", config.overrides)):
+        strangers = sorted(set(keys) - found.keys())
+        if strangers:
+            raise ConfigError(
+                f"{what} names the feeder '{strangers[0]}', which fleet.feeders does not list; a feeder is "
+                "called by its path from the first wildcard on, without the ending"
+            )
+    return dict(sorted(found.items()))
+
+
+def _matches(item: str) -> Iterator[tuple[str, str]]:
+    if is_named(item):
+        if item.lower() not in BUILT_IN and not item.lower().startswith(SIMBENCH):
+            raise ConfigError(
+                f"fleet.feeders lists '{item}'; list globs that end in .dss or .json, {', '.join(BUILT_IN)} "
+                "or simbench:CODE"
+            )
+        yield item, item
+        return
+    parts = PurePath(item).parts
+    fixed = next((k for k, part in enumerate(parts) if _WILDCARDS & set(part)), len(parts) - 1)
+    paths = sorted(glob.glob(item, recursive=True))
+    if not paths:
+        raise ConfigError(f"no file matches '{item}' of fleet.feeders; correct the glob")
+    for path in paths:
+        yield PurePath(*PurePath(path).parts[fixed:]).with_suffix("").as_posix(), path
+
+
+def public_names(config: FleetConfig, state: PrivateState, keys: Iterable[str]) -> dict[str, str]:
+    """Key → public name: the one it has already, a declared one, or the next number."""
+    fleet = config.fleet
+    given = {key: entry.name for key, entry in read_register(state, fleet.id).items()}
+    if fleet.continues is not None:
+        earlier = read_register(state, fleet.continues)
+        if not earlier:
+            raise ConfigError(
+                f"fleet.continues names the fleet '{fleet.continues}', which this private state does not know"
+            )
+        given = {key: entry.name for key, entry in earlier.items()} | given
+    for key, name in fleet.names.items():
+        if given.setdefault(key, name) != name:
+            raise ConfigError(
+                f"the feeder '{key}' has the public name '{given[key]}' already; remove it from fleet.names"
+            )
+    taken = set(given.values())
+    if len(taken) < len(given):
+        raise ConfigError("a public name of fleet.names belongs to another feeder already; choose another")
+    numbers = (name for k in itertools.count(1) if (name := f"feeder-{k:04d}") not in taken)
+    new = [key for key in keys if key not in given]
+    for key in sorted(new, key=lambda key: _order(state, fleet.id, key)):
+        given[key] = next(numbers)
+    return {key: given[key] for key in keys}
+
+
+def _order(state: PrivateState, fleet_id: str, key: str) -> str:
+    return state.identity("order of the feeders", [fleet_id.encode(), b"\0", key.encode()])
+
+
+@dataclass(frozen=True)
+class Registered:
+    """What the private state keeps of a feeder: its public name, and the ids its network is charged under."""
+
+    name: str
+    charged_under: tuple[str, ...]
+
+
+def read_register(state: PrivateState, fleet_id: str) -> dict[str, Registered]:
+    """PRIVATE. What earlier runs of a fleet kept, by key."""
+    stored = state.read_internal(fleet_id, REGISTER_FILE)
+    entries = {} if stored is None else json.loads(stored)
+    return {key: Registered(item["name"], tuple(item["charged under"])) for key, item in entries.items()}
+
+
+def write_register(state: PrivateState, fleet_id: str, feeders: Iterable[FleetFeeder]) -> None:
+    """Keep the names before anything is made under them; what was kept stays."""
+    kept = read_register(state, fleet_id)
+    for feeder in feeders:
+        before = kept[feeder.key].charged_under if feeder.key in kept else ()
+        kept[feeder.key] = Registered(feeder.name, tuple(sorted({*before, feeder.charged_under})))
+    content = {key: {"name": item.name, "charged under": item.charged_under} for key, item in kept.items()}
+    state.write_internal(fleet_id, REGISTER_FILE, json.dumps(content, indent=1, sort_keys=True).encode())
+
+
+def feeder_config(config: FleetConfig, key: str, source: str, name: str, network: str | Unrelated) -> Config:
+    """The config of one feeder's release: shared sections, its own keys, and what follows from the fleet.
+
+    Parameters
+    ----------
+    network : the account that its network continues, or why it is none of those that are there.
+    """
+    fleet, own = config.fleet, config.overrides.get(key, Override())
+    if {"mode", "bound"} & own.network.keys() or "id" in own.twin:
+        raise ConfigError(
+            f"overrides of feeder '{key}' change network.mode, network.bound or twin.id, which belong to the "
+            "fleet; put the feeder into a fleet of its own"
+        )
+    feeder = config.feeder.model_dump(exclude={"taps"}) | {"source": source, "taps": _taps(config, key)}
+    sections: dict[str, Any] = {
+        "feeder": feeder | own.feeder,
+        "loads": config.loads.model_dump(),
+        "model": config.model.model_dump() | {"reuse": config.charged_under},
+        "nodes": config.nodes.model_dump() | own.nodes,
+        "network": config.network.model_dump() | own.network,
+        "release": {
+            "id": release_id_of(fleet.id, name),
+            "days": fleet.days,
+            "output": staging_of(config) / partition(name),
+            "state": fleet.state,
+            "epsilon_cap": fleet.epsilon_cap,
+            "network_epsilon_cap": fleet.network_epsilon_cap,
+            "network_delta_cap": fleet.network_delta_cap,
+            "continues_network": network if isinstance(network, str) else None,
+            "unrelated_network": network if isinstance(network, Unrelated) else None,
+            "insecure_seed": fleet.insecure_seed,
+        },
+    }
+    if config.pv is not None or own.pv:
+        sections["pv"] = ({} if config.pv is None else config.pv.model_dump()) | own.pv
+    if config.twin is not None:
+        twin = config.twin.model_dump() | own.twin
+        sections["twin"] = twin | {"id": release_id_of(config.twin.id or fleet.id, name)}
+    return parse_feeder_config(sections, key)
+
+
+def _taps(config: FleetConfig, key: str) -> Path | None:
+    folder = config.feeder.taps
+    path = None if folder is None else folder / f"{key}.csv"
+    return path if path is not None and path.is_file() else None

@@ -1,0 +1,292 @@
+"""A fleet: many feeders and one meter source become one corpus, feeder by feeder.
+
+    out/fleet.json               what is promised of the whole, and the SHA-256 of every feeder's manifest
+    out/feeder=<public name>/…   a complete release, which can be verified by itself
+
+Releases are made in a staging directory beside `out` that other users cannot read, and moved when they are
+finished. A feeder that fails is reported to the data owner and does not stop the rest: that it failed may be
+a function of its network, so nothing in `out` says so. Run again, a fleet continues with what is missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ParamSpec
+
+from dp_powerflow._parallel import Engine, engine_of
+from dp_powerflow.corpus.errors import writing
+from dp_powerflow.corpus.files import is_temporary, sync_directory, write_whole
+from dp_powerflow.errors import ConfigError, DpPowerflowError
+from dp_powerflow.fleet.accounts import feeders_of
+from dp_powerflow.fleet.config import FleetConfig
+from dp_powerflow.fleet.customers import (
+    Customers,
+    charge_customers,
+    keep_own_model,
+    keep_shared_model,
+    plan_customers,
+)
+from dp_powerflow.fleet.feeders import (
+    FleetFeeder,
+    partition,
+    release_id_of,
+    staging_of,
+    write_register,
+)
+from dp_powerflow.fleet.manifest import (
+    FLEET_FILE,
+    fleet_bytes,
+    fleet_manifest,
+    read_entries,
+    release_at,
+)
+from dp_powerflow.fleet.process import DEFECTS, Maker, maker_of
+from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.pipeline.assembly import history_of
+from dp_powerflow.pipeline.lock import only_process
+from dp_powerflow.pipeline.run import INTERNAL, Progress, Report
+from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.state import PrivateState
+
+FEEDERS_PER_PROCESS = 100
+"""What the command line takes: memory that OpenDSS never gives back stays well under a gigabyte."""
+FAILURES_FILE = "failures.json"
+CONFIG_FILE = "fleet-config.sha256"
+_MAY_CHANGE = {
+    "fleet": {
+        "feeders",
+        "names",
+        "output",
+        "state",
+        "epsilon_cap",
+        "network_epsilon_cap",
+        "network_delta_cap",
+        "unrelated",
+        "unrelated_loads",
+        "continues_loads",
+    },
+    "feeder": {"taps"},
+    "loads": {"path", "services"},
+    "pv": {"irradiance"},
+}
+"""What of a config may change between two runs of a fleet; the releases themselves check their inputs."""
+
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """INTERNAL. What became of one feeder; `problem` is a sentence, None if it is released."""
+
+    key: str
+    name: str
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class FleetResult:
+    """INTERNAL. Where the corpus is, and what became of every feeder, in the order of public names."""
+
+    path: Path
+    outcomes: tuple[Outcome, ...]
+    internal: Path
+
+    @property
+    def failed(self) -> tuple[Outcome, ...]:
+        return tuple(outcome for outcome in self.outcomes if outcome.problem is not None)
+
+
+OnOutcome = Callable[[Outcome], None]
+
+
+def run_fleet(
+    config: FleetConfig,
+    *,
+    workers: int | None = None,
+    engine: Engine | None = None,
+    feeders_per_process: int | None = None,
+    say: Report = lambda _: None,
+    progress: Progress | None = None,
+    on_outcome: OnOutcome = lambda _: None,
+) -> FleetResult:
+    """Make the releases of a fleet, or those that are missing.
+
+    Parameters
+    ----------
+    workers : processes of this machine that solve one feeder after the other, None for one per core.
+    engine : where the feeders are solved instead, such as a Dask cluster.
+    feeders_per_process : make the releases in a process of its own that is replaced after so many feeders: a
+        feeder that crashes it is one failed feeder. None makes them in this process.
+    say, progress : what is being done, and how much of it.
+    on_outcome : called after every feeder (INTERNAL).
+
+    Raises
+    ------
+    DpPowerflowError : the config, the meter data or the ledger, which all feeders share, is not usable.
+    """
+    engine = engine or engine_of(workers, None)
+    engine.check()
+    state = PrivateState.open(config.fleet.state, insecure_seed=config.fleet.insecure_seed)
+    internal = state.internal_directory(config.fleet.id)
+    with only_process(internal):
+        run = _Run(config, state, Ledger.open(state), engine, feeders_per_process, say, progress, on_outcome)
+        outcomes = run.all()
+    return FleetResult(config.fleet.output, outcomes, internal)
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """One run of a fleet; PRIVATE."""
+
+    config: FleetConfig
+    state: PrivateState
+    ledger: Ledger
+    engine: Engine
+    feeders_per_process: int | None
+    say: Report
+    progress: Progress | None
+    on_outcome: OnOutcome
+
+    def all(self) -> tuple[Outcome, ...]:
+        """Make what is missing; whatever ends the run, `fleet.json` says what is there."""
+        fleet = self.config.fleet
+        feeders = feeders_of(self.config, self.state, self.ledger)
+        _refuse_other_contents(fleet.output, fleet.id)
+        missing = [feeder for feeder in feeders if not self._target(feeder).exists()]
+        if missing:
+            self._refuse_another_config()
+        write_register(self.state, fleet.id, feeders)
+        outcomes = {feeder.name: Outcome(feeder.key, feeder.name) for feeder in feeders}
+        try:
+            for outcome in self._make(missing):
+                outcomes[outcome.name] = outcome
+                self.on_outcome(outcome)
+        finally:
+            self._publish_manifest()
+        self._keep_failures([outcome for outcome in outcomes.values() if outcome.problem is not None])
+        return tuple(outcomes.values())
+
+    def _make(self, missing: Sequence[FleetFeeder]) -> Iterator[Outcome]:
+        """One feeder after the other. What all share stops the run; what belongs to one feeder does not.
+
+        The customers are charged when the first feeder has turned out usable: a fleet that cannot release
+        anything costs nothing.
+        """
+        if not missing:
+            return
+        self.say("reading the meter data")
+        history = history_of(missing[0].config, None)
+        customers: Customers | None = None
+        with maker_of(self.engine, history, self.feeders_per_process) as maker:
+            for number, feeder in enumerate(missing, start=1):
+                prefix, problem = f"{number}/{len(missing)} {feeder.name}", None
+                self.say(f"{prefix}: reading the feeder")
+                if customers is None:
+                    problem = self._try(feeder, maker.examine, feeder.config)
+                    customers = None if problem is not None else self._pay(feeder, history)
+                if customers is not None:
+                    problem = self._try(feeder, self._release, feeder, customers, maker, prefix)
+                yield Outcome(feeder.key, feeder.name, problem)
+
+    def _pay(self, feeder: FleetFeeder, history: LoadHistory) -> Customers:
+        """Charge the customers, and fit the model that all feeders share."""
+        self.say("fitting the load model" if self.config.fleet.models == "one" else "charging the customers")
+        customers = plan_customers(self.config, feeder.config, self.state, history)
+        charge_customers(self.config, self.state, self.ledger, customers)
+        keep_shared_model(self.config, feeder.config, self.state, customers)
+        return customers
+
+    def _release(self, feeder: FleetFeeder, customers: Customers, maker: Maker, prefix: str) -> None:
+        """One feeder: its model, its release in the staging directory, and the move."""
+        keep_own_model(self.config, feeder, self.state, customers)
+        with writing(staging_of(self.config)):
+            staging_of(self.config).mkdir(mode=0o700, parents=True, exist_ok=True)
+        maker.release(feeder.config, lambda text: self.say(f"{prefix}: {text}"), self.progress)
+        self.state.write_internal(self.config.fleet.id, CONFIG_FILE, _config_sha256(self.config).encode())
+        target = self._target(feeder)
+        with writing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (staging_of(self.config) / feeder.directory).rename(target)
+            sync_directory(target.parent)
+
+    def _try(
+        self, feeder: FleetFeeder, action: Callable[P, object], *args: P.args, **kwargs: P.kwargs
+    ) -> str | None:
+        """Do something with one feeder; a sentence on why it failed, None if it did not."""
+        try:
+            action(*args, **kwargs)
+        except (DpPowerflowError, OSError) as error:
+            return str(error)
+        except DEFECTS:
+            # The text of such an error may quote private values; the file does not leave the data owner.
+            kept = self.state.write_internal(
+                self.config.fleet.id, f"{feeder.name}-traceback.txt", traceback.format_exc().encode()
+            )
+            return f"a defect of the program; report it, the details are in {kept}"
+        return None
+
+    def _target(self, feeder: FleetFeeder) -> Path:
+        return self.config.fleet.output / feeder.directory
+
+    def _refuse_another_config(self) -> None:
+        kept = self.state.read_internal(self.config.fleet.id, CONFIG_FILE)
+        if kept is not None and kept.decode() != _config_sha256(self.config):
+            raise ConfigError(
+                f"feeders of fleet '{self.config.fleet.id}' were released with another config; restore it, "
+                "put what one feeder needs under overrides, or choose a new fleet id and set model.reuse to "
+                "the old one"
+            )
+
+    def _publish_manifest(self) -> None:
+        """`fleet.json` from what is there; a function of the published feeders alone."""
+        fleet = self.config.fleet
+        with writing(fleet.output):
+            if staging_of(self.config).is_dir() and not any(staging_of(self.config).iterdir()):
+                staging_of(self.config).rmdir()
+            if not fleet.output.is_dir():
+                return
+        entries = read_entries(fleet.output)
+        if entries:
+            content = fleet_bytes(fleet_manifest(fleet.id, fleet.models, entries))
+            with writing(fleet.output):
+                write_whole(fleet.output / FLEET_FILE, content)
+
+    def _keep_failures(self, failed: Sequence[Outcome]) -> None:
+        content = {
+            "marking": INTERNAL,
+            "fleet": self.config.fleet.id,
+            "failed": [{"feeder": item.key, "name": item.name, "problem": item.problem} for item in failed],
+        }
+        self.state.write_internal(
+            self.config.fleet.id, FAILURES_FILE, json.dumps(content, indent=1, ensure_ascii=False).encode()
+        )
+
+
+def _config_sha256(config: FleetConfig) -> str:
+    """Hash of the public choices that all feeders of a fleet share."""
+    # Without what is left at its default: a key that a later version adds is no change of this config.
+    public = config.model_dump(mode="json", exclude=_MAY_CHANGE, exclude_defaults=True)
+    public.pop("overrides", None)
+    return hashlib.sha256(json.dumps(public, sort_keys=True).encode()).hexdigest()
+
+
+def _refuse_other_contents(output: Path, fleet_id: str) -> None:
+    """A directory that holds anything but this fleet is left alone."""
+    if not output.exists():
+        return
+    if not output.is_dir():
+        raise ConfigError(f"{output} is not a directory; choose another fleet.output")
+    for path in output.iterdir():
+        if path.name.startswith(FLEET_FILE) and is_temporary(path.name):
+            path.unlink(missing_ok=True)
+        elif path.name != FLEET_FILE and release_at(path) != release_id_of(
+            fleet_id, path.name.removeprefix(partition(""))
+        ):
+            raise ConfigError(
+                f"{output} holds {path.name}, which is not of fleet '{fleet_id}'; choose another fleet.output"
+            )

@@ -1,0 +1,185 @@
+"""`verify` for a fleet: every feeder's release, and `fleet.json` made again from their manifests."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from dp_powerflow.fleet.feeders import partition
+from dp_powerflow.fleet.manifest import (
+    FLEET_DIGEST,
+    FLEET_FILE,
+    FORMAT,
+    FeederEntry,
+    contradictions,
+    fleet_bytes,
+    fleet_digest,
+    fleet_manifest,
+    read_entries,
+)
+from dp_powerflow.fleet.text import NETWORKS, PER_FEEDER
+from dp_powerflow.pipeline.manifest.entries import ReleaseError, differences, entry
+from dp_powerflow.pipeline.manifest.words import at_most, in_digits
+from dp_powerflow.pipeline.verify.files import MALFORMED, parse_manifest
+from dp_powerflow.pipeline.verify.private import verify_private
+from dp_powerflow.pipeline.verify.report import SEED, Check, VerifyReport, check
+from dp_powerflow.pipeline.verify.run import verify_release
+
+
+def is_fleet(path: str | os.PathLike[str]) -> bool:
+    """Whether a directory is the corpus of a fleet, finished or not."""
+    directory = Path(path)
+    return (directory / FLEET_FILE).is_file() or (
+        directory.is_dir() and any(directory.glob(f"{partition('')}*"))
+    )
+
+
+def verify_fleet(
+    path: str | os.PathLike[str],
+    state_path: str | os.PathLike[str] | None = None,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> VerifyReport:
+    """Check all of a fleet; with the private state directory also commitments and ledger (INTERNAL).
+
+    Raises
+    ------
+    ReleaseError : there is no `fleet.json`.
+    """
+    directory = Path(path)
+    try:
+        content = (directory / FLEET_FILE).read_bytes()
+    except OSError as error:
+        raise ReleaseError(
+            f"{directory} has no {FLEET_FILE} that can be read; run the fleet again to finish it"
+        ) from error
+    digest = hashlib.sha256(content).hexdigest()
+    try:
+        manifest = parse_manifest(content)
+    except (ValueError, RecursionError):
+        return VerifyReport(None, digest, (Check("fleet", False, f"{FLEET_FILE} is not JSON."),), ())
+    try:
+        entries = read_entries(directory)
+    except (OSError, ReleaseError):
+        entries = []
+    reports = _feeder_reports(directory, state_path, progress)
+    checks = (
+        _check_fleet_file(content, manifest),
+        _check_directory(directory, manifest),
+        _check_statement(manifest, entries),
+        *(_check_feeder(name, report) for name, report in reports.items()),
+        _check_customers(manifest, entries),
+        _check_seed(list(reports.values())),
+    )
+    fleet_id = manifest["fleet"].get("id") if isinstance(manifest.get("fleet"), dict) else None
+    return VerifyReport(fleet_id, digest, checks, _attested(manifest, list(reports.values())))
+
+
+def _feeder_reports(
+    directory: Path,
+    state_path: str | os.PathLike[str] | None,
+    progress: Callable[[int, int], None] | None,
+) -> dict[str, VerifyReport]:
+    paths = sorted(path for path in directory.glob(f"{partition('')}*") if path.is_dir())
+    reports = {}
+    for done, path in enumerate(paths, start=1):
+        try:
+            report = verify_release(path) if state_path is None else verify_private(path, state_path)
+        except ReleaseError as error:
+            report = VerifyReport(None, None, (Check("manifest", False, f"{error}."),), ())
+        reports[path.name] = report
+        if progress is not None:
+            progress(done, len(paths))
+    return reports
+
+
+def _check_fleet_file(content: bytes, manifest: dict[str, Any]) -> Check:
+    def problems() -> Iterator[str]:
+        if manifest.get("format") != FORMAT:
+            yield f"{FLEET_FILE} has another format than '{FORMAT}'; use the program that made it."
+        if fleet_bytes(manifest) != content:
+            yield f"{FLEET_FILE} is not in its canonical form, so it was changed after the release."
+        if manifest.get(FLEET_DIGEST) != fleet_digest(manifest):
+            yield f"{FLEET_FILE} does not match its own SHA-256, so it was changed after the release."
+
+    return check("fleet", problems(), f"{FLEET_FILE} is in canonical form and matches its own SHA-256.")
+
+
+def _check_directory(directory: Path, manifest: dict[str, Any]) -> Check:
+    """The feeders that are there against those that are listed."""
+    try:
+        listed = {str(item["directory"]) for item in manifest["feeders"]}
+    except MALFORMED:
+        return Check("feeders", False, f"{FLEET_FILE} does not list the feeders.")
+    found = {item.name: item for item in directory.iterdir() if item.name != FLEET_FILE}
+
+    def problems() -> Iterator[str]:
+        for name in sorted(listed | found.keys()):
+            if name not in found:
+                yield f"{name} is missing."
+            elif name not in listed:
+                yield f"{name} is not listed in {FLEET_FILE}; run the fleet again if it was interrupted."
+            elif found[name].is_symlink() or not found[name].is_dir():
+                yield f"{name} is not a directory."
+
+    return check("feeders", problems(), f"All {len(listed)} feeders are there and nothing else.")
+
+
+def _check_statement(manifest: dict[str, Any], entries: list[FeederEntry]) -> Check:
+    """The whole file against the one that the feeders' manifests determine."""
+    name = "statement"
+    try:
+        fleet_id = entry(manifest, "fleet.id", str)
+        models = entry(manifest, "customers.models", str)
+        problems = contradictions(fleet_id, models, entries)
+        if not problems:
+            expected = fleet_manifest(fleet_id, models, entries)
+            del expected[FLEET_DIGEST]
+            stated = {key: value for key, value in manifest.items() if key != FLEET_DIGEST}
+            problems = [f"The entry {where} is wrong." for where in differences(stated, expected)]
+    except MALFORMED:
+        return Check(name, False, f"{FLEET_FILE} or a feeder's manifest cannot be read.")
+    good = f"Every entry of {FLEET_FILE} follows from the manifests of the feeders."
+    return check(name, problems, good)
+
+
+def _check_feeder(name: str, report: VerifyReport) -> Check:
+    problems = [f"{failed.name}: {failed.sentence}" for failed in report.failures if failed.name != SEED]
+    return check(name, problems, f"Its release is intact: {len(report.checks)} checks.")
+
+
+def _check_customers(manifest: dict[str, Any], entries: list[FeederEntry]) -> Check:
+    """What the feeders together cost one load point, from their verified manifests."""
+    name = "customers"
+    try:
+        models = entry(manifest, "customers.models", str)
+        stated = entry(manifest, "customers.rho", float)
+        epsilon, delta = (entry(manifest, f"customers.{key}", float) for key in ("epsilon", "delta"))
+        dearest = max(entry(item.manifest, "guarantee.loads.rho", float) for item in entries)
+    except MALFORMED:
+        return Check(name, False, "What the customers are promised cannot be read.")
+    if stated != dearest:
+        return Check(name, False, "The stated rho of the customers is not that of the dearest model.")
+    how = "the dearest of the feeders' models" if models == PER_FEEDER else "one model for all feeders"
+    figures = f"epsilon at most {at_most(epsilon)} at delta {in_digits(delta)}"
+    return Check(name, True, f"All feeders together cost a load point {figures}, that of {how}.")
+
+
+def _check_seed(reports: list[VerifyReport]) -> Check:
+    seeded = [item for report in reports for item in report.failures if item.name == SEED]
+    if seeded:
+        return seeded[0]
+    return Check(
+        SEED, bool(reports), "The noise is stated to come from a secret key of the operating system."
+    )
+
+
+def _attested(manifest: dict[str, Any], reports: list[VerifyReport]) -> tuple[str, ...]:
+    """What a third party cannot check; of the feeders each sentence once."""
+    customers = manifest.get("customers")
+    composition = customers.get("composition") if isinstance(customers, dict) else None
+    of_fleet = [str(composition), NETWORKS] if composition else [NETWORKS]
+    return tuple(dict.fromkeys([*of_fleet, *(text for report in reports for text in report.attested)]))

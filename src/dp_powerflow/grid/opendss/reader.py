@@ -1,0 +1,374 @@
+"""OpenDSS circuits → `Feeder`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from dp_powerflow.errors import FeederError
+from dp_powerflow.grid.feeder import GROUND, NO_REGULATORS, TAPS_SOLVED, Feeder, Line, Load, PVSystem, Tap
+from dp_powerflow.grid.opendss.engine import (
+    CONTROLS_OFF,
+    DssOrigin,
+    Engine,
+    build_circuit,
+    disable_injections,
+    file_origin,
+    regulated_taps,
+    run,
+    set_taps,
+    solve,
+)
+from dp_powerflow.units import ComplexArray, FloatArray, admittance_base_siemens
+
+_METRES = {1: 1609.344, 2: 304.8, 3: 1000.0, 4: 1.0, 5: 0.3048, 6: 0.0254, 7: 0.01}
+_CONSTANT_POWER = 1
+_NEUTRAL_BELOW = 0.2
+_GROUNDED_BELOW_PU = 1e-3
+_PLAUSIBLE_PU = (0.6, 1.6)
+_ANGLE_STEP_DEG = 30.0
+
+
+def read_dss_file(path: Path, *, taps: Sequence[Tap] | None = None, base_mva: float = 1.0) -> Feeder:
+    """Feeder of an OpenDSS master file."""
+    return read_dss(file_origin(path), name=path.stem, taps=taps, base_mva=base_mva)
+
+
+def read_dss(
+    origin: DssOrigin,
+    *,
+    name: str,
+    taps: Sequence[Tap] | None = None,
+    base_mva: float = 1.0,
+    engine: Engine | None = None,
+) -> Feeder:
+    """Compile a circuit and translate it.
+
+    Parameters
+    ----------
+    taps : ratios of the regulators; None solves them once at nominal load and freezes them.
+    base_mva : power base per phase [MVA].
+    engine : has run the commands of the origin already; None builds a fresh one, which takes longer than all
+        the rest.
+    """
+    engine = build_circuit(origin) if engine is None else engine
+    taps_from, frozen = _freeze_taps(engine, origin, taps)
+    notes: list[str] = []
+    named_loads = _declared_loads(engine, notes)
+    named_pv = _declared_pv(engine)
+    for kind, count in sorted(disable_injections(engine).items()):
+        notes.append(f"{count} elements of class {kind} are left out")
+    if not solve(engine, origin):
+        raise FeederError("OpenDSS cannot solve the feeder without load; check its sources and impedances")
+
+    circuit = engine.ActiveCircuit
+    bus_nodes = [node.lower() for node in circuit.YNodeOrder]
+    index = {node: k for k, node in enumerate(bus_nodes)}
+    volts = np.asarray(engine.YMatrix.getV()).view(np.complex128)[1:]
+    base_kv = _base_kv(engine, bus_nodes, np.abs(volts), notes)
+    y_siemens = _system_admittance(engine, len(bus_nodes))
+    y_siemens, emf_nodes, emf_volts = _with_emf_nodes(engine, y_siemens, bus_nodes, index)
+
+    source_kv = base_kv[[index[node] for node in emf_nodes]]
+    all_kv = np.concatenate([base_kv, source_kv])
+    phasor: ComplexArray = (
+        np.concatenate([volts / base_kv, emf_volts / source_kv], dtype=np.complex128) / 1000.0
+    )
+    neutral = _neutral_nodes(bus_nodes, np.abs(phasor[: len(bus_nodes)]))
+    _note_wrong_bases(bus_nodes, np.abs(phasor[: len(bus_nodes)]), neutral, notes)
+    scale = sp.diags_array(1.0 / np.sqrt(admittance_base_siemens(all_kv, base_mva)))
+    return Feeder(
+        name=name,
+        nodes=(
+            *bus_nodes,
+            *(f"emf({node.rsplit('.', 1)[0]}).{node.rsplit('.', 1)[1]}" for node in emf_nodes),
+        ),
+        base_kv=all_kv,
+        base_mva=base_mva,
+        y=sp.csc_array(scale @ y_siemens @ scale),
+        slack=np.arange(len(bus_nodes), len(bus_nodes) + len(emf_nodes)),
+        v_slack=phasor[len(bus_nodes) :],
+        nominal_angle_deg=_ANGLE_STEP_DEG * np.round(np.rad2deg(np.angle(phasor)) / _ANGLE_STEP_DEG),
+        loads=tuple(_to_load(load, index, neutral) for load in named_loads),
+        pv=tuple(_to_pv(pv, index, neutral) for pv in named_pv),
+        lines=_lines(engine, index, all_kv, base_mva),
+        taps=frozen,
+        taps_from=taps_from,
+        coordinates=_coordinates(engine),
+        notes=tuple(notes),
+        neutral=np.array(sorted(neutral), dtype=np.int64),
+        origin=origin,
+    )
+
+
+def _freeze_taps(
+    engine: Engine, origin: DssOrigin, taps: Sequence[Tap] | None
+) -> tuple[str, tuple[Tap, ...]]:
+    """Settle the regulators, switch all controls off; where the taps come from, and the taps."""
+    if taps is not None:
+        set_taps(engine, taps)
+        _refuse_missing_taps(engine, taps)
+        run(engine, CONTROLS_OFF, origin)
+        return "given as input", tuple(taps)
+    regulators = engine.ActiveCircuit.RegControls.Count
+    if regulators:
+        run(engine, "Set Mode=Snapshot ControlMode=STATIC MaxControlIter=100", origin)
+        if not solve(engine, origin):
+            raise FeederError(
+                "OpenDSS finds no tap positions at nominal load; give them in a tap file (--taps FILE)"
+            )
+    frozen = regulated_taps(engine)
+    run(engine, CONTROLS_OFF, origin)
+    return (TAPS_SOLVED if regulators else NO_REGULATORS), frozen
+
+
+def _refuse_missing_taps(engine: Engine, taps: Sequence[Tap]) -> None:
+    """A regulated winding that is not listed would keep what the file's own solution left: a private tap."""
+    given = {(tap.transformer.lower(), tap.winding) for tap in taps}
+    for tap in regulated_taps(engine):
+        if (tap.transformer, tap.winding) not in given:
+            raise FeederError(
+                f"the tap file lacks winding {tap.winding} of transformer '{tap.transformer}', which a "
+                "regulator moves; 'dp-powerflow inspect FEEDER --save-taps FILE' writes all of them"
+            )
+
+
+# ---------------------------------------------------------------- loads and PV, still by node name
+
+_Branches = tuple[tuple[str | None, str | None], ...]
+_Declared = tuple[Load, _Branches]
+_DeclaredPV = tuple[PVSystem, _Branches]
+
+
+def _declared_loads(engine: Engine, notes: list[str]) -> list[_Declared]:
+    circuit = engine.ActiveCircuit
+    multiplier = float(circuit.Solution.LoadMult)
+    declared: list[_Declared] = []
+    more = circuit.Loads.First
+    while more:
+        loads = circuit.Loads
+        delta = bool(loads.IsDelta)
+        load = Load(
+            name=loads.Name.lower(),
+            branches=(),
+            kw=float(loads.kW) * multiplier,
+            kvar=float(loads.kvar) * multiplier,
+            connection="delta" if delta else "wye",
+            constant_power=int(loads.Model) == _CONSTANT_POWER,
+            label=str(loads.Class) if int(loads.Class) > 1 else None,
+        )
+        declared.append((load, _branches(engine, delta)))
+        more = loads.Next
+    replaced = sum(not load.constant_power for load, _ in declared)
+    if replaced:
+        notes.append(f"{replaced} of {len(declared)} loads are not constant power in the file and became so")
+    if multiplier != 1.0:
+        notes.append(f"nominal loads include the circuit's load multiplier {multiplier:g}")
+    return declared
+
+
+def _declared_pv(engine: Engine) -> list[_DeclaredPV]:
+    circuit = engine.ActiveCircuit
+    declared: list[_DeclaredPV] = []
+    more = circuit.PVSystems.First
+    while more:
+        systems = circuit.PVSystems
+        pv = PVSystem(
+            name=systems.Name.lower(),
+            branches=(),
+            kva=float(systems.kVArated),
+            kw_peak=float(systems.Pmpp),
+            cut_in_fraction=float(circuit.ActiveCktElement.Properties("%Cutin").Val) / 100.0,
+        )
+        delta = circuit.ActiveCktElement.Properties("conn").Val.lower().startswith(("d", "ll"))
+        declared.append((pv, _branches(engine, delta)))
+        more = systems.Next
+    return declared
+
+
+def _branches(engine: Engine, delta: bool) -> _Branches:
+    """Pairs of node names between which the active element's phases are connected."""
+    element = engine.ActiveCircuit.ActiveCktElement
+    nodes = _terminal_nodes(element)
+    phases = int(element.NumPhases)
+    if delta and phases > 1:
+        return tuple((nodes[k], nodes[(k + 1) % len(nodes)]) for k in range(phases))
+    neutral = nodes[phases] if len(nodes) > phases else None
+    return tuple((nodes[k], neutral) for k in range(phases))
+
+
+def _terminal_nodes(element: Engine) -> list[str | None]:
+    """Node name of every conductor of every terminal of an element; None for ground."""
+    buses = [bus.split(".", 1)[0].lower() for bus in element.BusNames]
+    per_terminal = int(element.NumConductors)
+    return [
+        f"{buses[k // per_terminal]}.{int(node)}" if node else None
+        for k, node in enumerate(element.NodeOrder)
+    ]
+
+
+def _to_load(declared: _Declared, index: dict[str, int], neutral: frozenset[int]) -> Load:
+    load, names = declared
+    branches = _indexed(f"load '{load.name}'", names, index, neutral)
+    return Load(**{**vars(load), "branches": branches})
+
+
+def _to_pv(declared: _DeclaredPV, index: dict[str, int], neutral: frozenset[int]) -> PVSystem:
+    pv, names = declared
+    branches = _indexed(f"PV system '{pv.name}'", names, index, neutral)
+    return PVSystem(**{**vars(pv), "branches": branches})
+
+
+def _indexed(
+    what: str, names: _Branches, index: dict[str, int], neutral: frozenset[int]
+) -> tuple[tuple[int, int], ...]:
+    def resolve(name: str | None) -> int:
+        if name is None:
+            return GROUND
+        if name not in index:
+            raise FeederError(
+                f"{what} is on node {name}, which no line or transformer reaches; "
+                "correct its bus, or remove it"
+            )
+        return GROUND if index[name] in neutral else index[name]
+
+    branches = tuple((resolve(first), resolve(second)) for first, second in names)
+    if any(pair[0] == pair[1] for pair in branches):
+        raise FeederError(f"{what} is connected from a node to itself or to ground only; correct its bus")
+    return branches
+
+
+# ---------------------------------------------------------------------------- network
+
+
+def _system_admittance(engine: Engine, n: int) -> sp.csc_array:
+    """Y of the whole circuit [S], sources as Norton equivalents."""
+    data, indices, pointers = engine.YMatrix.GetCompressedYMatrix()
+    y = sp.csc_array((np.asarray(data), np.asarray(indices), np.asarray(pointers)), shape=(n, n))
+    if not np.all(np.isfinite(y.data)):
+        raise FeederError(
+            "an element of the feeder has zero impedance; give it a small one, such as 1e-6 ohm"
+        )
+    return y
+
+
+def _with_emf_nodes(
+    engine: Engine, y: sp.csc_array, nodes: list[str], index: dict[str, int]
+) -> tuple[sp.csc_array, list[str], ComplexArray]:
+    """Append one ideal node per source conductor, behind the source's own impedance.
+
+    Returns Y [S], the bus nodes behind which the EMFs stand, and the EMFs [V].
+    """
+    circuit = engine.ActiveCircuit
+    source = sp.lil_array((len(nodes), len(nodes)), dtype=np.complex128)
+    more = circuit.Vsources.First
+    while more:
+        element = circuit.ActiveCktElement
+        conductors = int(element.NumConductors)
+        terminal = _terminal_nodes(element)
+        if any(node is not None for node in terminal[conductors:]):
+            raise FeederError(
+                f"voltage source '{circuit.Vsources.Name}' stands between two buses; "
+                "ground its second terminal"
+            )
+        at = [index[node] for node in terminal[:conductors] if node is not None]
+        block = _primitive(element)[:conductors, :conductors]
+        for row, i in enumerate(at):
+            for column, j in enumerate(at):
+                source[i, j] += block[row, column]
+        more = circuit.Vsources.Next
+    rows = np.unique(source.nonzero()[0])
+    coupling = source.tocsc()[:, rows]
+    inner = coupling[rows, :]
+    currents = np.asarray(engine.YMatrix.getI()).view(np.complex128)[1:]
+    emf = np.linalg.solve(inner.toarray(), currents[rows])
+    extended = sp.block_array([[y, -coupling], [-coupling.T, inner]], format="csc")
+    return sp.csc_array(extended), [nodes[k] for k in rows], emf
+
+
+def _primitive(element: Engine) -> ComplexArray:
+    """Primitive admittance of an element [S]."""
+    flat = np.asarray(element.Yprim)
+    flat = flat.view(np.complex128) if flat.dtype == np.float64 else flat
+    size = int(element.NumConductors) * int(element.NumTerminals)
+    return flat.reshape(size, size, order="F")
+
+
+def _lines(engine: Engine, index: dict[str, int], base_kv: FloatArray, base_mva: float) -> tuple[Line, ...]:
+    circuit = engine.ActiveCircuit
+    lines: list[Line] = []
+    more = circuit.Lines.First
+    while more:
+        element = circuit.ActiveCktElement
+        conductors = [(k, index[node]) for k, node in enumerate(_terminal_nodes(element)) if node is not None]
+        kept = [k for k, _ in conductors]
+        nodes = tuple(node for _, node in conductors)
+        scale = 1.0 / np.sqrt(admittance_base_siemens(base_kv[list(nodes)], base_mva))
+        metres = _METRES.get(int(circuit.Lines.Units))
+        lines.append(
+            Line(
+                name=circuit.Lines.Name.lower(),
+                nodes=nodes,
+                primitive=_primitive(element)[np.ix_(kept, kept)] * np.outer(scale, scale),
+                length_m=float(circuit.Lines.Length) * metres if metres else None,
+                is_switch=bool(circuit.Lines.IsSwitch),
+                code=circuit.Lines.LineCode.lower() or None,
+            )
+        )
+        more = circuit.Lines.Next
+    return tuple(lines)
+
+
+def _base_kv(engine: Engine, nodes: list[str], volts: FloatArray, notes: list[str]) -> FloatArray:
+    """Line-to-neutral base voltage of every node [kV]."""
+    circuit = engine.ActiveCircuit
+    declared = {bus.Name.lower(): float(bus.kVBase) for bus in circuit.ActiveBus}
+    buses = [node.rsplit(".", 1)[0] for node in nodes]
+    base_kv = np.array([declared[bus] for bus in buses])
+    missing = base_kv <= 0.0
+    if missing.any():
+        highest: dict[str, float] = {}
+        for bus, volt in zip(buses, volts, strict=True):
+            highest[bus] = max(highest.get(bus, 0.0), float(volt) / 1000.0)
+        base_kv = np.where(missing, [highest[bus] for bus in buses], base_kv)
+        notes.append(
+            f"{int(missing.sum())} nodes have no base voltage in the file; their no-load voltage is the base "
+            "(add 'Set VoltageBases' and 'CalcVoltageBases' to state it)"
+        )
+    return base_kv
+
+
+def _neutral_nodes(nodes: list[str], magnitude: FloatArray) -> frozenset[int]:
+    """Nodes near ground potential without load: far below the other nodes of their bus, or at zero."""
+    highest: dict[str, float] = {}
+    for node, value in zip(nodes, magnitude, strict=True):
+        bus = node.rsplit(".", 1)[0]
+        highest[bus] = max(highest.get(bus, 0.0), float(value))
+    return frozenset(
+        k
+        for k, (node, value) in enumerate(zip(nodes, magnitude, strict=True))
+        if value < max(_NEUTRAL_BELOW * highest[node.rsplit(".", 1)[0]], _GROUNDED_BELOW_PU)
+    )
+
+
+def _note_wrong_bases(
+    nodes: list[str], magnitude: FloatArray, neutral: frozenset[int], notes: list[str]
+) -> None:
+    low, high = _PLAUSIBLE_PU
+    odd = [k for k in range(len(nodes)) if k not in neutral and not low <= magnitude[k] <= high]
+    if odd:
+        notes.append(
+            f"{len(odd)} nodes stand far from 1 p.u. without load (such as {nodes[odd[0]]}): "
+            "their base voltage in the file is probably wrong"
+        )
+
+
+def _coordinates(engine: Engine) -> dict[str, tuple[float, float]]:
+    return {
+        bus.Name.lower(): (float(bus.x), float(bus.y))
+        for bus in engine.ActiveCircuit.ActiveBus
+        if bus.Coorddefined
+    }

@@ -1,0 +1,214 @@
+"""pandapower's branch model of a net → nodes, admittance matrix, lines and taps."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections import Counter, deque
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
+
+from dp_powerflow.errors import FeederError
+from dp_powerflow.grid.feeder import Line, Tap
+from dp_powerflow.grid.pandapower.engine import ZERO_IMPEDANCE, Names, in_service
+from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
+
+# Columns and bus types of the MATPOWER case format, which pandapower fills.
+_BUS_TYPE, _VM, _VA, _BASE_KV = 1, 7, 8, 9
+_FROM, _TO, _TAP, _SHIFT, _STATUS = 0, 1, 8, 9, 10
+_SLACK = 3
+
+
+class Circuit:
+    """Nodes and branches of a net: its buses, then open ends and star points, then the slack.
+
+    Everything is in per unit on the net's own three-phase base.
+
+    Attributes
+    ----------
+    nodes : names, "bus.1" and "emf(bus).1".
+    is_slack : (node,)
+    base_kv : (node,) line-to-line base voltage [kV].
+    v_slack : complex (slack,) voltages of the sources.
+    node_of_bus : index of a bus in service in the net → its node.
+    """
+
+    def __init__(self, net: Any, names: Names) -> None:
+        self.net = net
+        self._names = names
+        self._bus: FloatArray = np.asarray(net._ppc["bus"]).real
+        self._branch: FloatArray = np.asarray(net._ppc["branch"]).real
+        row_of_bus = np.asarray(net._pd2ppc_lookups["bus"], dtype=np.int64)
+        buses = net.bus.index[net.bus.in_service.astype(bool)]
+        alive = row_of_bus[buses]
+        rows = _connected(self._bus, self._branch, alive, row_of_bus[net.bus.index])
+        slack: BoolArray = self._bus[rows, _BUS_TYPE] == _SLACK
+        kept: IntArray = np.concatenate([rows[~slack], rows[slack]])
+        self.is_slack: BoolArray = np.sort(slack)
+        self.base_kv: FloatArray = self._bus[kept, _BASE_KV]
+        vm, va = self._bus[kept[self.is_slack]][:, [_VM, _VA]].T
+        self.v_slack: ComplexArray = vm * np.exp(1j * np.deg2rad(va))
+        self._kept = kept
+        self._node_of_row = {int(row): node for node, row in enumerate(kept)}
+        self.node_of_bus = {
+            int(bus): self._node_of_row[int(row)] for bus, row in zip(buses, alive, strict=True)
+        }
+        self._active = [
+            row
+            for row, (status, *ends) in enumerate(self._branch[:, [_STATUS, _FROM, _TO]])
+            if status == 1 and all(end in self._node_of_row for end in ends)
+        ]
+        self.nodes: tuple[str, ...] = tuple(
+            f"emf({bus}).1" if slack else f"{bus}.1"
+            for bus, slack in zip(self._named(), self.is_slack, strict=True)
+        )
+
+    def admittance(self) -> sp.csr_matrix:
+        """Y: complex (node, node)."""
+        branch = self._branch[self._active]
+        for column in (_FROM, _TO):
+            branch[:, column] = [self._node_of_row[int(row)] for row in branch[:, column]]
+        try:
+            return _pypower().makeYbus(float(self.net.sn_mva), self._bus[self._kept], branch)[0]
+        except ArithmeticError:
+            raise FeederError(ZERO_IMPEDANCE) from None
+
+    def angle_deg(self) -> FloatArray:
+        """(node,) angle of the sources plus the vector groups on the way from them [°]; 0 on islands."""
+        across: dict[int, list[tuple[int, float]]] = {}
+        for row in self._active:
+            first, second = self._ends(row)
+            shift = float(self._branch[row, _SHIFT])
+            across.setdefault(first, []).append((second, -shift))
+            across.setdefault(second, []).append((first, shift))
+        angle = dict(
+            zip(
+                np.flatnonzero(self.is_slack).tolist(), np.angle(self.v_slack, deg=True).tolist(), strict=True
+            )
+        )
+        queue = deque(angle)
+        while queue:
+            node = queue.popleft()
+            for other, shift in across.get(node, ()):
+                if other not in angle:
+                    angle[other] = angle[node] + shift
+                    queue.append(other)
+        return np.array([angle.get(node, 0.0) for node in range(len(self.nodes))])
+
+    def lines(self, scale: float) -> tuple[Line, ...]:
+        """Lines, and bus-bus switches that have an impedance.
+
+        Parameters
+        ----------
+        scale : factor from admittances on the net's base to those on the feeder's.
+        """
+        vectors = _pypower().branch_vectors(self._branch[self._active], len(self._active))
+        tt, ff, ft, tf = (np.asarray(part) * scale for part in vectors)
+        position = {row: k for k, row in enumerate(self._active)}
+        lines: list[Line] = []
+        for kind in ("line", "switch"):
+            for row, index in self._rows_of(kind):
+                k = position[row]
+                primitive: ComplexArray = np.array([[ff[k], ft[k]], [tf[k], tt[k]]], dtype=np.complex128)
+                nodes: tuple[int, ...] = self._ends(row)
+                if nodes[0] == nodes[1]:
+                    # Bridged by a closed switch: its series part carries no current.
+                    nodes, primitive = nodes[:1], primitive.sum(keepdims=True)
+                element = self.net[kind].loc[index]
+                code = element.get("std_type")
+                lines.append(
+                    Line(
+                        name=self._names.of(kind, index),
+                        nodes=nodes,
+                        primitive=primitive,
+                        length_m=float(element["length_km"]) * 1000.0 if kind == "line" else None,
+                        is_switch=kind == "switch",
+                        code=code if isinstance(code, str) else None,
+                    )
+                )
+        return tuple(lines)
+
+    def taps(self) -> tuple[Tap, ...]:
+        """Ratio pandapower applies at the tap changer of every two-winding transformer that has one."""
+        taps: list[Tap] = []
+        for row, index in self._rows_of("trafo"):
+            trafo = self.net.trafo.loc[index]
+            if trafo["tap_side"] in ("hv", "lv") and trafo["tap_step_percent"] > 0.0:
+                high, low = (self.base_kv[node] for node in self._ends(row))
+                ratio = self._branch[row, _TAP] * (high / low) * (trafo["vn_lv_kv"] / trafo["vn_hv_kv"])
+                on_high = trafo["tap_side"] == "hv"
+                name = self._names.of("trafo", index)
+                taps.append(Tap(name, 1 if on_high else 2, float(ratio if on_high else 1.0 / ratio)))
+        return tuple(taps)
+
+    def coordinates(self) -> dict[str, tuple[float, float]]:
+        """Bus part of a node's name → x and y, where the net states them."""
+        places: dict[str, tuple[float, float]] = {}
+        table = self.net.get("bus_geodata")
+        for bus, node in self.node_of_bus.items():
+            key = self.nodes[node].rsplit(".", 1)[0]
+            point = self.net.bus["geo"].get(bus) if "geo" in self.net.bus else None
+            if isinstance(point, str) and point:
+                x, y = json.loads(point)["coordinates"][:2]
+                places.setdefault(key, (float(x), float(y)))
+            elif table is not None and bus in table.index:
+                places.setdefault(key, (float(table.at[bus, "x"]), float(table.at[bus, "y"])))
+        return places
+
+    def _ends(self, row: int) -> tuple[int, int]:
+        first, second = self._branch[row, [_FROM, _TO]]
+        return self._node_of_row[int(first)], self._node_of_row[int(second)]
+
+    def _rows_of(self, kind: str) -> Iterator[tuple[int, int]]:
+        """Pairs (row of the branch table, index in the net) of the energised elements of a kind."""
+        first, end = self.net._pd2ppc_lookups["branch"].get(kind, (0, 0))
+        table = self.net[kind]
+        if kind == "switch":
+            table = table[np.asarray(self.net._impedance_bb_switches, dtype=np.bool_)]
+        active = set(self._active)
+        for row in range(int(first), int(end)):
+            if row in active:
+                # A three-winding transformer has three rows: all high, all medium, all low sides.
+                yield row, int(table.index[(row - int(first)) % len(table)])
+
+    def _named(self) -> list[str]:
+        """Bus name of every node: of its first bus, or of the branch whose open end or star point it is."""
+        named: dict[int, str] = {}
+        sources = [row.bus for kind in ("ext_grid", "gen") for row in in_service(self.net, kind)]
+        for bus in [bus for bus in sources if bus in self.node_of_bus] + list(self.node_of_bus):
+            named.setdefault(self.node_of_bus[bus], self._names.of("bus", bus))
+        stars = self.net._pd2ppc_lookups.get("aux", {}).get("trafo3w", ())
+        for star, index in zip(stars, self.net.trafo3w.index, strict=False):
+            row = int(self.net._pd2ppc_lookups["bus"][star])
+            if row in self._node_of_row:
+                named[self._node_of_row[row]] = f"star({self._names.of('trafo3w', index)})"
+        for kind in ("line", "trafo", "trafo3w"):
+            for row, index in self._rows_of(kind):
+                for node in self._ends(row):
+                    named.setdefault(node, f"open({self._names.of(kind, index)})")
+        count = Counter(named.values())
+        return [named[k] if count[named[k]] == 1 else f"{named[k]} {k}" for k in range(len(self._kept))]
+
+
+def _connected(bus: FloatArray, branch: FloatArray, alive: IntArray, declared: IntArray) -> IntArray:
+    """Rows of the buses in service and of the open ends and star points that hang on them.
+
+    pandapower marks what no source reaches as dead; here it stays, so that islands are reported.
+    """
+    usable = np.ones(len(bus), dtype=np.bool_)
+    usable[declared] = False
+    usable[alive] = True
+    ends = branch[branch[:, _STATUS] == 1][:, [_FROM, _TO]].astype(np.int64)
+    ends = ends[usable[ends].all(axis=1)]
+    graph = sp.coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(len(bus), len(bus)))
+    _, part = connected_components(graph, directed=False)
+    hanging = np.flatnonzero(usable & np.isin(part, part[alive]))
+    return np.array(list(dict.fromkeys([*alive.tolist(), *hanging.tolist()])), dtype=np.int64)
+
+
+def _pypower() -> Any:
+    return importlib.import_module("pandapower.pypower.makeYbus")

@@ -1,0 +1,263 @@
+"""pandapower nets and SimBench codes → `Feeder`, as a balanced single-phase equivalent.
+
+One node stands for one bus, its three phases taken together: a load keeps its total three-phase kW, the
+power base of a node is three times the base per phase, and voltages in per unit are those of the net.
+pandapower itself builds the admittances (switches, taps, vector groups); it is an optional dependency.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from dp_powerflow.errors import FeederError
+from dp_powerflow.grid.feeder import GROUND, Feeder, Load, PVSystem
+from dp_powerflow.grid.pandapower.circuit import Circuit
+from dp_powerflow.grid.pandapower.engine import (
+    DRAWING,
+    FEEDING,
+    Names,
+    check_net,
+    in_service,
+    require,
+    third_party_warnings,
+    with_branch_model,
+)
+from dp_powerflow.units import KW_PER_MW, FloatArray
+
+PHASES = 3
+
+_ANGLE_STEP_DEG = 30.0
+_CLOSE_CODES = 3
+
+
+@dataclass(frozen=True, eq=False)
+class PandapowerOrigin:
+    """The net a feeder was read from.
+
+    Attributes
+    ----------
+    net : a copy of the pandapower net, without time series.
+    node_of_bus : index of a bus in `net.bus` → name of its node; buses joined by closed switches share one.
+    """
+
+    net: Any
+    node_of_bus: dict[int, str]
+
+
+def read_simbench(code: str, *, base_mva: float = 1.0) -> Feeder:
+    """Feeder of a SimBench code, such as "1-MV-rural--0-sw"."""
+    simbench = require("simbench")
+    codes = {known.lower(): known for known in simbench.collect_all_simbench_codes()}
+    known = codes.get(code.lower())
+    if known is None:
+        close = difflib.get_close_matches(code, codes.values(), n=_CLOSE_CODES, cutoff=0.0)
+        raise FeederError(f"'{code}' is not a SimBench code; the nearest are {', '.join(close)}")
+    with third_party_warnings():
+        net = simbench.get_simbench_net(known)
+    return read_pandapower(net, name=known, base_mva=base_mva)
+
+
+def read_pandapower_file(path: Path, *, base_mva: float = 1.0) -> Feeder:
+    """Feeder of a net saved with `pandapower.to_json`.
+
+    pandapower imports the modules such a file names, so open only files you trust.
+    """
+    pandapower = require("pandapower")
+    if not path.is_file():
+        raise FeederError(f"there is no file {path}; check the path")
+    try:
+        with third_party_warnings():
+            net = pandapower.from_json(str(path))
+    except (UserWarning, ValueError, TypeError, KeyError, AttributeError, ImportError, OSError):
+        net = None
+    if not isinstance(net, pandapower.pandapowerNet):
+        raise FeederError(f"{path} is not a pandapower net; save it again with pandapower.to_json")
+    return read_pandapower(net, name=path.stem, base_mva=base_mva)
+
+
+def read_pandapower(net: Any, *, name: str, base_mva: float = 1.0) -> Feeder:
+    """Translate a pandapower net; the net itself is left as it is.
+
+    Parameters
+    ----------
+    net : pandapowerNet; tap positions and switches are taken as they stand.
+    base_mva : power base per phase [MVA]; a node has three, so `Feeder.base_mva` is three times as much.
+    """
+    require("pandapower")
+    check_net(net)
+    stored = copy.deepcopy(net)
+    stored.pop("profiles", None)
+    circuit = Circuit(with_branch_model(stored), Names(stored))
+    notes = [
+        "balanced single-phase equivalent: a node is a bus with its three phases, powers are their total"
+    ]
+    drawing = _with_effect([item for kind in DRAWING for item in _injections(stored, kind)], circuit, notes)
+    feeding = _with_effect([item for kind in FEEDING for item in _injections(stored, kind)], circuit, notes)
+    notes.extend(_replacements(stored, drawing, feeding, circuit))
+    scale = float(stored.sn_mva) / (PHASES * base_mva)
+    taps = circuit.taps()
+    return Feeder(
+        name=name,
+        nodes=circuit.nodes,
+        base_kv=circuit.base_kv / np.sqrt(PHASES),
+        base_mva=PHASES * base_mva,
+        y=sp.csc_array(circuit.admittance() * scale),
+        slack=np.flatnonzero(circuit.is_slack),
+        v_slack=circuit.v_slack,
+        nominal_angle_deg=_nominal(circuit.angle_deg()),
+        loads=tuple(item.load(circuit) for item in drawing),
+        pv=tuple(item.pv_system(circuit) for item in feeding),
+        lines=circuit.lines(scale),
+        taps=taps,
+        taps_from="tap positions of the pandapower net" if taps else "no regulators",
+        coordinates=circuit.coordinates(),
+        notes=tuple(notes),
+        origin=PandapowerOrigin(stored, {bus: circuit.nodes[k] for bus, k in circuit.node_of_bus.items()}),
+    )
+
+
+def _nominal(angle_deg: FloatArray) -> FloatArray:
+    """The nearest multiples of 30°, in (−180°, 180°]."""
+    steps = np.round(angle_deg / _ANGLE_STEP_DEG)
+    return np.asarray(180.0 - np.mod(180.0 - steps * _ANGLE_STEP_DEG, 360.0))
+
+
+# ------------------------------------------------------------------------------- loads and generation
+
+
+@dataclass(frozen=True)
+class _Injection:
+    """One element that draws or feeds in power; of all three phases, positive in its own direction.
+
+    `label` is the class of a load, the type of a generating unit.
+    """
+
+    kind: str
+    name: str
+    bus: int
+    p_mw: float
+    q_mvar: float
+    rated_mva: float
+    constant_power: bool
+    label: str | None
+
+    def load(self, circuit: Circuit) -> Load:
+        return Load(
+            name=self.name,
+            branches=((circuit.node_of_bus[self.bus], GROUND),),
+            kw=self.p_mw * KW_PER_MW,
+            kvar=self.q_mvar * KW_PER_MW,
+            connection="wye",
+            constant_power=self.constant_power,
+            label=self.label,
+        )
+
+    def pv_system(self, circuit: Circuit) -> PVSystem:
+        rated = self.rated_mva if self.rated_mva > 0.0 else abs(complex(self.p_mw, self.q_mvar))
+        return PVSystem(
+            name=self.name,
+            branches=((circuit.node_of_bus[self.bus], GROUND),),
+            kva=rated * KW_PER_MW,
+            kw_peak=self.p_mw * KW_PER_MW,
+        )
+
+
+def _injections(net: Any, kind: str) -> Iterator[_Injection]:
+    """The elements of a kind that are in service."""
+    names = Names(net)
+    not_constant = [column for column in net[kind].columns if column.startswith(("const_z", "const_i"))]
+    for row in in_service(net, kind):
+        if kind == "gen" and row.slack:
+            continue
+        name = names.of(kind, row.Index)
+        power = _power(kind, row)
+        if not np.isfinite(power):
+            raise FeederError(f"{kind} '{name}' has no finite power; state it in the net")
+        if kind in FEEDING and power.real < 0.0:
+            raise FeederError(f"{kind} '{name}' draws power; make it a load")
+        if kind.endswith("ward") and power == 0.0:
+            continue
+        label = getattr(row, "profile" if kind in DRAWING else "type", None)
+        yield _Injection(
+            kind=kind,
+            name=name,
+            bus=int(row.bus),
+            p_mw=power.real,
+            q_mvar=power.imag,
+            rated_mva=float(getattr(row, "sn_mva", "nan")),
+            constant_power=not any(getattr(row, column) > 0.0 for column in not_constant),
+            label=label if isinstance(label, str) else None,
+        )
+
+
+def _power(kind: str, row: Any) -> complex:
+    """Three-phase power of one element [MVA]: of a load its nominal power, of a unit its peak."""
+    if kind.startswith("asymmetric"):
+        phases = [complex(getattr(row, f"p_{p}_mw"), getattr(row, f"q_{p}_mvar")) for p in "abc"]
+        return sum(phases, 0j) * _scaling(kind, row)
+    if kind == "motor":
+        p_mw = row.pn_mech_mw / row.efficiency_percent * row.loading_percent * row.scaling
+        return complex(p_mw, p_mw * np.tan(np.arccos(row.cos_phi)))
+    if kind.endswith("ward"):
+        return complex(row.ps_mw, row.qs_mvar)
+    # The reactive power of a generator is whatever holds its voltage, which is not held here.
+    q_mvar = 0.0 if kind == "gen" else row.q_mvar
+    return complex(row.p_mw, q_mvar) * _scaling(kind, row)
+
+
+def _scaling(kind: str, row: Any) -> float:
+    # The scaling of generation is its output of the moment; what is wanted is its peak.
+    return 1.0 if kind in FEEDING else float(row.scaling)
+
+
+def _with_effect(items: Sequence[_Injection], circuit: Circuit, notes: list[str]) -> list[_Injection]:
+    """Those that move a voltage, under names of their own."""
+    idle = [item for item in items if circuit.is_slack[circuit.node_of_bus[item.bus]]]
+    if idle:
+        kinds = ", ".join(sorted({item.kind for item in idle}))
+        notes.append(
+            f"{len(idle)} elements ({kinds}) stand on the bus of a source and are left out, "
+            "as they move no voltage"
+        )
+    kept = [item for item in items if not circuit.is_slack[circuit.node_of_bus[item.bus]]]
+    count = Counter(item.name for item in kept)
+    return [
+        item if count[item.name] == 1 else replace(item, name=f"{item.kind} {item.name}") for item in kept
+    ]
+
+
+def _replacements(
+    net: Any, drawing: Sequence[_Injection], feeding: Sequence[_Injection], circuit: Circuit
+) -> list[str]:
+    """What was replaced, left out or joined, and how many times."""
+    loads, units = f"of {len(drawing)} loads", f"of {len(feeding)} generating units"
+    changed = sum(not item.constant_power for item in drawing)
+    made = sum(item.kind in ("motor", "ward", "xward") for item in drawing)
+    unbalanced = sum(item.kind.startswith("asymmetric") for item in (*drawing, *feeding))
+    controlled = sum(item.kind == "gen" for item in feeding)
+    other = sum(not (item.label or "").lower().startswith("pv") for item in feeding)
+    reactive = sum(item.q_mvar != 0.0 for item in feeding)
+    scaled = sum(row.scaling != 1.0 for kind in FEEDING for row in in_service(net, kind))
+    joined = len(circuit.node_of_bus) - len(set(circuit.node_of_bus.values()))
+    remarks = (
+        (changed, f"{loads} are not constant power in the net and became so"),
+        (made, f"{loads} are motors or wards in the net"),
+        (unbalanced, "unbalanced elements became balanced"),
+        (controlled, f"{units} hold a voltage in the net; they keep their power, the control is dropped"),
+        (other, f"{units} are not called PV in the net and are taken as PV systems"),
+        (reactive, f"{units} state a reactive power, which is left out"),
+        (scaled, f"{units} have a scaling, which is left out: their peak is the unscaled power"),
+        (len(in_service(net, "xward")), "extended wards lose the voltage source behind their impedance"),
+        (len(in_service(net, "storage")), "storage units are left out"),
+        (joined, "buses are joined to another one by closed switches and share its node"),
+    )
+    return [f"{count} {remark}" for count, remark in remarks if count]

@@ -1,0 +1,413 @@
+"""The structured estimator (default): two rounds in a smooth basis.
+
+Log load of a day is modelled as ξ = m + s ∘ B·c: a mean m, a smooth profile s of how the residual spread
+varies over the day, and coefficients c of the cosine basis B. Their covariance is constant over frequency
+bands on the diagonal, with full correlations among the K lowest frequencies. Few numbers, so little noise
+on each.
+
+Round 1 (a fifth of the budget) finds the scale of things: the mean on 8 coefficients, the log energy of
+every band, the profile, and how heavy the tail of the energies is. Round 2 uses them to re-centre and
+whiten, so that its clip radii are public constants of order one whatever the data are: the mean on 16
+coefficients, the energy of every band, and the K × K second moment clipped in Frobenius norm per record.
+The rest is free post-processing.
+
+A contribution is an average over the record's own days, so a record with many days is clipped as a whole
+and one with one day the same way. Each depends on that record and on values released before; sensitivities
+are those of `privacy.contributions`: 2R for means, √2·R for energies and second moments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import digamma
+
+from dp_powerflow.model.basis import (
+    band_means,
+    band_of,
+    from_coefficients,
+    interpolate_bands,
+    synthesis_matrix,
+    to_coefficients,
+)
+from dp_powerflow.model.estimators.estimate import GaussianEstimate, positive_part, posterior_energy
+from dp_powerflow.model.estimators.structured_plan import (
+    PRIOR_LOG_ENERGY_STD,
+    PRIOR_PROFILE_STD,
+    PRIOR_TAIL,
+    PRIOR_WHITENED_STD,
+    PROFILE_CAP,
+    PROFILE_MEAN_WEIGHT,
+    PROFILE_MIN_LEVEL,
+    PROFILE_RADIUS,
+    ROUND_1,
+    ROUND_1_SHARES,
+    TAIL_THRESHOLDS,
+    StructuredPlan,
+    prior_log_energy,
+    prior_mean_std,
+)
+from dp_powerflow.model.records import Records, symmetric_to_vector, vector_to_symmetric
+from dp_powerflow.privacy.contributions import Region
+from dp_powerflow.privacy.session import QuerySession
+from dp_powerflow.units import FloatArray
+
+PROFILE_RANGE = (0.1, 10.0)  # a released profile of variance ratios is cut to this range
+MIN_ENERGY = 0.05  # whitened energies and eigenvalues are kept above this
+_TINY = 1e-12  # energy that counts as none, before a log or a division
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """What round 1 released of one class: the frame in which round 2 looks.
+
+    mean (T,), mean_variance (coarse,) of its error, scale (T,) the spread profile s, width (T,) the
+    standard deviation of each coefficient, log_energy_variance its error squared.
+    """
+
+    mean: FloatArray
+    mean_variance: FloatArray
+    scale: FloatArray
+    width: FloatArray
+    log_energy_variance: float
+
+    def coefficients(self, days: FloatArray) -> FloatArray:
+        """Days (..., T) → whitened coefficients (..., T)."""
+        return to_coefficients((days - self.mean) / self.scale) / self.width
+
+
+def estimate_structured(
+    groups: Sequence[Records], plan: StructuredPlan, session: QuerySession
+) -> list[GaussianEstimate]:
+    """Fit one Gaussian to each group of records; each record is in exactly one group.
+
+    Parameters
+    ----------
+    groups
+        PRIVATE. The classes, fitted in lockstep: each query is asked of all of them for one charge.
+    plan
+        Public constants.
+    session
+        Spends the budget and keeps the costs.
+    """
+    frames = _round_1(groups, plan, session)
+    tail = _tail(groups, frames, plan, session)
+    return _round_2(groups, frames, tail, plan, session)
+
+
+def _shrink(value: FloatArray, noise_variance: FloatArray, prior_variance: FloatArray) -> FloatArray:
+    """Posterior mean of a Gaussian with mean zero, seen through Gaussian noise."""
+    return value * prior_variance / (prior_variance + noise_variance)
+
+
+def _signal_share(energy: float, noise_energy: float) -> float:
+    """James and Stein's factor: the part of an energy that is not noise, at least 0; pure noise vanishes."""
+    return max(0.0, 1.0 - noise_energy / max(energy, _TINY))
+
+
+def _ask(
+    name: str,
+    groups: Sequence[Records],
+    of: Sequence[Callable[[FloatArray], FloatArray]],
+    session: QuerySession,
+    *,
+    dimension: int,
+    radius: float,
+    region: Region,
+    rho: float,
+    natural_unit: str = "1",
+) -> tuple[list[FloatArray], list[float]]:
+    """Averages over records, one per group, and the variance of their noise."""
+    sums = session.ask(
+        name,
+        [group.contributions(f) for group, f in zip(groups, of, strict=True)],
+        dimension=dimension,
+        radius=radius,
+        region=region,
+        rho=rho,
+        natural_unit=natural_unit,
+    )
+    std = session.costs[-1].noise_std
+    averages = [total / group.count for total, group in zip(sums, groups, strict=True)]
+    return averages, [(std / group.count) ** 2 for group in groups]
+
+
+# --- round 1 ---------------------------------------------------------------------------------------------
+def coarse_mean_contribution(plan: StructuredPlan) -> Callable[[FloatArray], FloatArray]:
+    """A record's mean day on the lowest coefficients, around the public centre; BALL of half the range."""
+
+    def contribution(days: FloatArray) -> FloatArray:
+        inside = np.clip(days, plan.log_low, plan.log_high).mean(axis=1) - plan.centre
+        return to_coefficients(inside)[:, : plan.coarse_mean]
+
+    return contribution
+
+
+def profile_contribution(plan: StructuredPlan, width: FloatArray) -> Callable[[FloatArray], FloatArray]:
+    """Smooth terms of a record's high-pass variance over the day, whitened; BALL.
+
+    Entry 0 is its mean variance, weighted down, the others its course. A record's variance counts up to
+    `PROFILE_CAP` times the expected one, so that restless records weigh more, as they do in the covariance,
+    but not without limit.
+    """
+    weight = np.concatenate([[PROFILE_MEAN_WEIGHT], np.ones(plan.profile_terms)])
+    high = plan.n_steps - plan.high_pass
+
+    def contribution(days: FloatArray) -> FloatArray:
+        coefficients = to_coefficients(days) / width
+        coefficients[..., : plan.high_pass] = 0.0
+        variance = (from_coefficients(coefficients) ** 2).mean(axis=1) / high
+        capped = variance / np.maximum(variance.mean(axis=-1, keepdims=True) / PROFILE_CAP, 1.0)
+        terms: FloatArray = to_coefficients(capped)[:, : plan.profile_terms + 1] * weight
+        return terms
+
+    return contribution
+
+
+def log_energy_contribution(plan: StructuredPlan, mean: FloatArray) -> Callable[[FloatArray], FloatArray]:
+    """Log energy of a record in each band, around the public prior; BALL."""
+    prior = prior_log_energy(plan.edges)
+
+    def contribution(days: FloatArray) -> FloatArray:
+        energy = (to_coefficients(days - mean) ** 2).mean(axis=1)
+        deviation: FloatArray = np.log(np.maximum(band_means(energy, plan.edges), _TINY)) - prior
+        return deviation
+
+    return contribution
+
+
+def _round_1(groups: Sequence[Records], plan: StructuredPlan, session: QuerySession) -> list[Frame]:
+    budget = {name: plan.rho * ROUND_1 * share for name, share in ROUND_1_SHARES.items()}
+    averages, noise = _ask(
+        "mean, round 1",
+        groups,
+        [coarse_mean_contribution(plan)] * len(groups),
+        session,
+        dimension=plan.coarse_mean,
+        radius=plan.half_range,
+        region=Region.BALL,
+        rho=budget["mean"],
+        natural_unit="log kW",
+    )
+    prior = prior_mean_std(plan.half_range, plan.coarse_mean) ** 2
+    means = [
+        plan.centre + from_coefficients(_shrink(average, np.full_like(prior, variance), prior), plan.n_steps)
+        for average, variance in zip(averages, noise, strict=True)
+    ]
+    mean_variances = [prior * variance / (prior + variance) for variance in noise]
+
+    averages, noise = _ask(
+        "log band energies, round 1",
+        groups,
+        [log_energy_contribution(plan, mean) for mean in means],
+        session,
+        dimension=len(plan.edges) - 1,
+        radius=plan.radius_energy,
+        region=Region.BALL,
+        rho=budget["energy"],
+        natural_unit="log",
+    )
+    widths = [
+        whitening_widths(average, variance, plan) for average, variance in zip(averages, noise, strict=True)
+    ]
+    errors = [PRIOR_LOG_ENERGY_STD**2 * v / (PRIOR_LOG_ENERGY_STD**2 + v) for v in noise]
+
+    averages, noise = _ask(
+        "spread profile, round 1",
+        groups,
+        [profile_contribution(plan, width) for width in widths],
+        session,
+        dimension=plan.profile_terms + 1,
+        radius=PROFILE_RADIUS,
+        region=Region.BALL,
+        rho=budget["profile"],
+    )
+    scales = [
+        _profile(average, variance, plan.n_steps) for average, variance in zip(averages, noise, strict=True)
+    ]
+    return [Frame(*parts) for parts in zip(means, mean_variances, scales, widths, errors, strict=True)]
+
+
+def tail_contribution(plan: StructuredPlan, frame: Frame) -> Callable[[FloatArray], FloatArray]:
+    """One in the interval between thresholds that holds a record's whitened energy; ORTHANT, norm ≤ 1."""
+    thresholds = np.array([plan.radius_bands(tail) for tail in TAIL_THRESHOLDS])
+    energies = bands_contribution(plan, frame)
+
+    def contribution(days: FloatArray) -> FloatArray:
+        exceeded = np.linalg.norm(energies(days), axis=1)[:, None] > thresholds
+        interval: FloatArray = -np.diff(exceeded.astype(np.float64), axis=1, append=0.0)
+        return interval
+
+    return contribution
+
+
+def _tail(
+    groups: Sequence[Records], frames: Sequence[Frame], plan: StructuredPlan, session: QuerySession
+) -> float:
+    """How many times the expected energy a record may have before it is clipped."""
+    averages, noise = _ask(
+        "tail of the energy, round 1",
+        groups,
+        [tail_contribution(plan, frame) for frame in frames],
+        session,
+        dimension=len(TAIL_THRESHOLDS),
+        radius=1.0,
+        region=Region.ORTHANT,
+        rho=plan.rho * ROUND_1 * ROUND_1_SHARES["tail"],
+        natural_unit="records",
+    )
+    prior = -np.diff(PRIOR_TAIL, append=0.0)
+    above = [
+        np.cumsum((prior + _shrink(average - prior, np.full_like(prior, variance), 4 * prior**2))[::-1])[::-1]
+        for average, variance in zip(averages, noise, strict=True)
+    ]
+    # One clip for all classes, since they share one charge: the class with the heaviest tail decides.
+    return max(plan.choose_tail(shares) for shares in above)
+
+
+def _profile(terms: FloatArray, noise_variance: float, n_steps: int) -> FloatArray:
+    """Spread profile s (T,) from the noisy mean and smooth terms of the variance."""
+    level = max(float(terms[0]) / PROFILE_MEAN_WEIGHT, PROFILE_MIN_LEVEL)
+    relative_terms, variance = terms[1:] / level, noise_variance / level**2
+    prior = PRIOR_PROFILE_STD**2 / np.arange(1, terms.size)
+    shrunk = _shrink(relative_terms, np.full_like(prior, variance), prior)
+    shrunk *= _signal_share(float(np.sum(relative_terms**2)), shrunk.size * variance)
+    relative = 1 + from_coefficients(np.concatenate([[0.0], shrunk]), n_steps)
+    profile: FloatArray = np.sqrt(np.clip(relative, *PROFILE_RANGE))
+    return profile
+
+
+def whitening_widths(log_energy: FloatArray, noise_variance: float, plan: StructuredPlan) -> FloatArray:
+    """Standard deviation (T,) of each coefficient from the noisy mean log energies."""
+    prior = np.full_like(log_energy, PRIOR_LOG_ENERGY_STD**2)
+    shrunk = _shrink(log_energy, np.full_like(prior, noise_variance), prior)
+    # E[log χ²_N/N] is below 0. A record with many days has more degrees of freedom than its band is wide,
+    # but its days are alike: half of the correction is within a factor 2 in either case; round 2 corrects.
+    width = np.diff(plan.edges)
+    bias = digamma(width / 2) - np.log(width / 2)
+    log_variance = prior_log_energy(plan.edges) + shrunk - bias / 2
+    widths: FloatArray = np.exp(interpolate_bands(log_variance, plan.edges) / 2)
+    return widths
+
+
+# --- round 2 ---------------------------------------------------------------------------------------------
+def fine_mean_contribution(plan: StructuredPlan, frame: Frame) -> Callable[[FloatArray], FloatArray]:
+    """A record's mean day in whitened coefficients; BALL."""
+    return lambda days: frame.coefficients(days.mean(axis=1))[:, : plan.fine_mean]
+
+
+def bands_contribution(plan: StructuredPlan, frame: Frame) -> Callable[[FloatArray], FloatArray]:
+    """A record's whitened energy in each band, weighted; ORTHANT, all entries are ≥ 0."""
+    return lambda days: (
+        plan.band_weight * band_means((frame.coefficients(days) ** 2).mean(axis=1), plan.edges)
+    )
+
+
+def block_contribution(block: int, frame: Frame) -> Callable[[FloatArray], FloatArray]:
+    """A record's second moment of the K lowest whitened coefficients, averaged over its days; PSD."""
+
+    def contribution(days: FloatArray) -> FloatArray:
+        low = frame.coefficients(days)[..., :block]
+        return symmetric_to_vector(np.einsum("ndk,ndl->nkl", low, low) / low.shape[1])
+
+    return contribution
+
+
+def _round_2(
+    groups: Sequence[Records],
+    frames: Sequence[Frame],
+    tail: float,
+    plan: StructuredPlan,
+    session: QuerySession,
+) -> list[GaussianEstimate]:
+    budget = {name: plan.rho * share for name, share in plan.round_2_shares(tail).items()}
+    block = plan.block_size
+    fine, fine_noise = _ask(
+        "mean, round 2",
+        groups,
+        [fine_mean_contribution(plan, frame) for frame in frames],
+        session,
+        dimension=plan.fine_mean,
+        radius=plan.radius_mean,
+        region=Region.BALL,
+        rho=budget["mean"],
+    )
+    bands, bands_noise = _ask(
+        "band energies, round 2",
+        groups,
+        [bands_contribution(plan, frame) for frame in frames],
+        session,
+        dimension=len(plan.edges) - 1,
+        radius=plan.radius_bands(tail),
+        region=Region.ORTHANT,
+        rho=budget["bands"],
+    )
+    blocks: list[FloatArray] = [np.empty(0)] * len(groups)
+    block_noise = [0.0] * len(groups)
+    if block >= 2:
+        blocks, block_noise = _ask(
+            "low-frequency second moment, round 2",
+            groups,
+            [block_contribution(block, frame) for frame in frames],
+            session,
+            dimension=block * (block + 1) // 2,
+            radius=plan.radius_block(block, tail),
+            region=Region.PSD,
+            rho=budget["block"],
+        )
+    estimates = []
+    for index, frame in enumerate(frames):
+        shift = _mean_shift(fine[index], fine_noise[index], frame, plan)
+        energy = band_energy(bands[index], bands_noise[index], frame, plan)
+        covariance = np.diag(energy)
+        if block >= 2:
+            moment = vector_to_symmetric(blocks[index], block)
+            covariance[:block, :block] = _low_block(moment, block_noise[index], shift[:block], energy[:block])
+        estimates.append(_assemble(frame, shift, covariance))
+    return estimates
+
+
+def _mean_shift(average: FloatArray, noise_variance: float, frame: Frame, plan: StructuredPlan) -> FloatArray:
+    """Correction of the mean in whitened coefficients (T,)."""
+    fine, coarse = plan.fine_mean, plan.coarse_mean
+    prior = (prior_mean_std(plan.half_range, fine) / frame.width[:fine]) ** 2
+    prior[:coarse] = frame.mean_variance / frame.width[:coarse] ** 2
+    prior = np.maximum(prior, 0.0025)  # round 1 clips, so its error is never just its noise
+    shift = np.zeros(plan.n_steps)
+    shift[:fine] = _shrink(average, np.full_like(prior, noise_variance), prior)
+    return shift
+
+
+def band_energy(
+    weighted: FloatArray, noise_variance: float, frame: Frame, plan: StructuredPlan
+) -> FloatArray:
+    """Whitened variance (T,) of each coefficient."""
+    weight = plan.band_weight
+    # Round 1 averages logs, so the mean energy lies above it: the prior is centred at half its variance.
+    spread = frame.log_energy_variance + PRIOR_WHITENED_STD**2
+    energy = posterior_energy(weighted / weight, noise_variance / weight**2, spread / 2, spread)
+    per_step: FloatArray = np.maximum(energy, MIN_ENERGY)[band_of(plan.edges)]
+    return per_step
+
+
+def _low_block(
+    moment: FloatArray, noise_variance: float, shift: FloatArray, energy: FloatArray
+) -> FloatArray:
+    """Covariance (K, K): variances of the bands, correlations of the noisy second moment, shrunk.
+
+    Eigenvalues are kept above a public floor.
+    """
+    size = energy.size
+    off = moment - np.outer(shift, shift)
+    np.fill_diagonal(off, 0.0)
+    noise_energy = size * (size - 1) / 2 * noise_variance
+    weight = _signal_share(float(np.sum(off**2)), noise_energy)
+    return positive_part(np.diag(energy) + weight * off, MIN_ENERGY)
+
+
+def _assemble(frame: Frame, shift: FloatArray, covariance: FloatArray) -> GaussianEstimate:
+    synthesis = frame.scale[:, None] * synthesis_matrix(frame.mean.size) * frame.width
+    full = synthesis @ covariance @ synthesis.T
+    return GaussianEstimate(frame.mean + synthesis @ shift, (full + full.T) / 2)

@@ -1,0 +1,193 @@
+"""What an experiment is run with: its options, and the public data sets it may be run on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from dp_powerflow.errors import ConfigError, LoadDataError
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.reduction import Network
+from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.loads.simbench import CUSTOMER_FAMILIES, read_simbench
+from dp_powerflow.loads.simulate import simulate_load_history
+from dp_powerflow.model.estimators.choice import Estimator, Plain, Structured
+from dp_powerflow.paper.oedi import oedi_history
+from dp_powerflow.units import ComplexArray, FloatArray, IntArray
+
+DATASETS = ("oedi", "simbench", "simulated")
+Progress = Callable[[int, int], None]
+
+
+def silent(done: int, total: int) -> None:
+    """No progress is shown."""
+
+
+@dataclass(frozen=True)
+class ExperimentOptions:
+    """How an experiment is run; the data are public, so nothing here is paid for.
+
+    Attributes
+    ----------
+    out : folder for the results; what it holds already is taken up again.
+    oedi : folder of the OEDI profiles, None if there is none.
+    data : one of `DATASETS`, None for the OEDI profiles where they are and simulated customers otherwise.
+    quick : a small run, for a look; its figures are not those of the paper.
+    calibration_days : days of a Monte Carlo calibration.
+    seed : of every draw; results of an experiment are never a release.
+    progress : told how much is done of how much.
+    """
+
+    out: Path
+    oedi: Path | None = None
+    data: str | None = None
+    quick: bool = False
+    calibration_days: int = 1000
+    seed: int = 0
+    progress: Progress = silent
+
+    def __post_init__(self) -> None:
+        if self.data is not None and self.data not in DATASETS:
+            raise ConfigError(f"there is no data set '{self.data}'; there is {', '.join(DATASETS)}")
+
+    @property
+    def dataset(self) -> str:
+        """Name of the data set that is used."""
+        return self.data or ("simulated" if self.oedi is None else "oedi")
+
+    @property
+    def oedi_folder(self) -> Path:
+        """Folder of the OEDI profiles, for what cannot run without it."""
+        if self.oedi is None:
+            raise ConfigError("this experiment needs the OEDI profiles; name their folder with --oedi")
+        return self.oedi
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A feeder and a year of public load for each of its load points.
+
+    Attributes
+    ----------
+    relative : (feeder load, day, step) load over nominal load.
+    margins : p_min, p_max of the relative load; public, because the data are.
+    radius : r of the comparison [p.u.]; the paper's 1e-4 where the loads allow its formula to be met.
+    estimator : of the load model.
+    calibration_floor : variance added to the log loads where a calibration needs a law wider than all others.
+    words : one sentence for the results.
+    """
+
+    name: str
+    feeder: Feeder
+    network: Network
+    history: LoadHistory
+    relative: FloatArray
+    margins: tuple[float, float]
+    radius: float
+    estimator: Estimator
+    calibration_floor: float
+    words: str
+
+    @property
+    def n_days(self) -> int:
+        """Days of the history."""
+        return int(self.relative.shape[1])
+
+    @property
+    def n_steps(self) -> int:
+        """T."""
+        return int(self.relative.shape[2])
+
+    @cached_property
+    def nominal(self) -> ComplexArray:
+        """Complex (node,) nominal load of the retained nodes [p.u.]."""
+        return np.asarray(-self.feeder.nominal_injection[self.feeder.retained])
+
+    @cached_property
+    def load_range(self) -> tuple[float, float]:
+        """p_min, p_max over all nodes [p.u.]."""
+        scale = self.nominal.real
+        return float(self.margins[0] * scale.min()), float(self.margins[1] * scale.max())
+
+    def true_load(self, days: IntArray) -> ComplexArray:
+        """Complex (day, step, node) nodal loads of some days [p.u.], at the nominal power factors."""
+        shares = self.feeder.load_shares.tocsr()[self.feeder.retained]
+        chosen = self.relative[:, days].reshape(len(self.relative), -1)
+        nodal = (shares @ (self.feeder.nominal_load[:, None] * chosen)).T
+        return np.ascontiguousarray(nodal).reshape(len(days), self.n_steps, -1)
+
+    def spread_days(self, count: int) -> IntArray:
+        """So many days, evenly spread over the year."""
+        if not 1 <= count <= self.n_days:
+            raise LoadDataError(f"{count} days were asked of a history of {self.n_days}; ask for fewer")
+        return (np.arange(count) * self.n_days // count).astype(np.int64)
+
+
+SIMULATED_LOAD_FACTOR = 4.0
+"""Simulated customers draw a small part of their connection; times this they load the feeder by day."""
+_LOWEST_SHARE = 0.01
+"""Quantile of diverse loads taken as p_min: their smallest load would ask for an r next to nothing."""
+
+
+def open_dataset(options: ExperimentOptions) -> Dataset:
+    """The data set of the options, on IEEE 123."""
+    feeder = open_feeder("ieee123")
+    if options.dataset == "oedi":
+        history = oedi_history(options.oedi_folder, feeder)
+        words = "OEDI profiles (91 load points, one year, 15 minutes) on IEEE 123 without PV"
+        # On 91 nearly equal profiles the structured estimator's variances are ten times too wide.
+        return _dataset("oedi", feeder, history, 1.0, 0.0, 1e-4, Plain(), 1.0, words)
+    if options.dataset == "simbench":
+        history = read_simbench(families=CUSTOMER_FAMILIES).history
+        words = f"{history.n_load_points} SimBench customer profiles, in turn, on IEEE 123"
+        return _dataset("simbench", feeder, history, 1.0, _LOWEST_SHARE, 1e-6, Structured(), 0.1, words)
+    history = simulate_load_history(len(feeder.loads), n_days=365, seed=options.seed)
+    words = f"{history.n_load_points} simulated customers on IEEE 123"
+    return _dataset(
+        "simulated", feeder, history, SIMULATED_LOAD_FACTOR, _LOWEST_SHARE, 1e-6, Structured(), 0.1, words
+    )
+
+
+def _dataset(
+    name: str,
+    feeder: Feeder,
+    history: LoadHistory,
+    factor: float,
+    lowest: float,
+    radius: float,
+    estimator: Estimator,
+    calibration_floor: float,
+    words: str,
+) -> Dataset:
+    """Relative loads in the order of the feeder's loads: by name where the names agree, else in turn."""
+    if history.scale_kw is None:
+        raise LoadDataError("the profiles of an experiment need a public scale to be relative to")
+    of_point = factor * history.load_kw / history.scale_kw[:, None, None]
+    position = {point.lower(): row for row, point in enumerate(history.load_points)}
+    rows = [position.get(load.name, k % len(of_point)) for k, load in enumerate(feeder.loads)]
+    relative = of_point[rows]
+    margins = (float(np.quantile(of_point, lowest)), float(of_point.max()))
+    unlabelled = replace(
+        history,
+        load_kw=of_point,
+        load_kvar=None,
+        scale_kw=np.ones(len(of_point)),
+        class_label=(None,) * len(of_point),
+    )
+    return Dataset(
+        name,
+        feeder,
+        Network(feeder),
+        unlabelled,
+        relative,
+        margins,
+        radius,
+        estimator,
+        calibration_floor,
+        words,
+    )

@@ -1,0 +1,109 @@
+"""Exact losses per line on IEEE 123: what one released day tells of each line's admittance."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dp_powerflow.evidence.law import NodeLaw
+from dp_powerflow.evidence.lines.collect import LineReport, LineRequest, collect_lines
+from dp_powerflow.evidence.plain import plain
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.model.reactive import PublicSpread
+from dp_powerflow.paper.datasets import ExperimentOptions, Progress
+from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.report.line_figures import line_figures
+from dp_powerflow.report.line_table import line_lines
+
+STEP_MINUTES = 15
+SPREAD_P = 0.3
+"""Standard deviation of log p."""
+SPREAD_Q = 0.15
+"""Standard deviation of q's random part, as a share of the mean p."""
+X = 0.01
+FULL = LineRequest(x=X, epsilon=1.0, draws=500, protected_draws=200, audit_days=150, attack_days=300)
+QUICK = LineRequest(x=X, epsilon=1.0, draws=40, protected_draws=0, audit_days=0, attack_days=60)
+
+
+@dataclass(frozen=True)
+class Result:
+    """The report, and the time it took [s]."""
+
+    report: LineReport
+    wall: float
+    processor: float
+
+
+def flat_law(feeder: Feeder, steps: int) -> NodeLaw:
+    """Nominal load at every step in the mean; both spreads with the program's public correlation."""
+    nominal = -feeder.nominal_injection[feeder.retained]
+    correlation = PublicSpread().covariance(steps, 24 * 60 // steps)
+    return NodeLaw(
+        class_of=np.zeros(len(nominal), dtype=np.int64),
+        mean=np.full((1, steps), -(SPREAD_P**2) / 2.0),
+        covariance=(SPREAD_P**2 * correlation)[None],
+        scale=nominal.real,
+        tan_theta=nominal.imag / nominal.real,
+        q_sigma=SPREAD_Q * nominal.real,
+        q_covariance=correlation,
+    )
+
+
+def run_lines(
+    feeder: Feeder,
+    request: LineRequest,
+    *,
+    steps: int = 24 * 60 // STEP_MINUTES,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Result:
+    """Evaluate every line of a public feeder."""
+    key = StreamKey.from_insecure_seed(seed)
+    wall, processor = time.perf_counter(), time.process_time()
+    report = collect_lines(
+        feeder,
+        flat_law(feeder, steps),
+        request,
+        lambda purpose: key.stream(purpose).generator,
+        progress=progress,
+    )
+    return Result(report, time.perf_counter() - wall, time.process_time() - processor)
+
+
+def to_markdown(result: Result) -> str:
+    """The tables of docs/lines.md."""
+    time_taken = (
+        f"Time taken: {result.wall / 60.0:.1f} minutes ({result.processor / 60.0:.1f} minutes of processor)."
+    )
+    return "\n".join([*line_lines(result.report), "", time_taken]) + "\n"
+
+
+def to_json(result: Result) -> dict[str, Any]:
+    """Plain values."""
+    return {
+        "report": plain(result.report),
+        "wall seconds": result.wall,
+        "processor seconds": result.processor,
+    }
+
+
+def run(options: ExperimentOptions) -> tuple[str, list[Path]]:
+    """The experiment of the command line: tables and pictures."""
+    feeder = open_feeder("ieee123")
+    result = run_lines(feeder, QUICK if options.quick else FULL, seed=options.seed, progress=options.progress)
+    text = to_markdown(result)
+    options.out.mkdir(parents=True, exist_ok=True)
+    table, values = options.out / "lines.md", options.out / "lines.json"
+    table.write_text(text, encoding="utf-8")
+    values.write_text(json.dumps(to_json(result), indent=1), encoding="utf-8")
+    written = [table, values]
+    for name, figure in line_figures(feeder, result.report, None).items():
+        (options.out / name).write_bytes(figure)
+        written.append(options.out / name)
+    return text, written

@@ -1,0 +1,221 @@
+"""The network of the recovery task and the loop that trains it; `dp_sgd` has the private step.
+
+Three layers, hidden size 32, ReLU. It is fed 96 numbers: the 48 values of the window, zero where hidden, and
+the 48 marks of what is hidden (without them a hidden step and a step at 1 p.u. would look alike). It answers
+with all 48 values. Values enter as (v − 1)/0.05, public constants, so that nothing about scaling is learned
+from private data. Losses are reported in p.u.².
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dp_powerflow._extras import require
+from dp_powerflow.paper.recovery.windows import HIDDEN, LENGTH, Samples
+from dp_powerflow.units import FloatArray
+
+CENTRE, SCALE = 1.0, 0.05
+"""Public: nominal voltage, and the width of the usual band."""
+WIDTH = 32
+_FIELDS = ("inputs", "values", "hidden")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long a model is trained.
+
+    Attributes
+    ----------
+    epochs : most of them; a private method is calibrated to all, so stopping early only spends less.
+    patience : epochs without a better evaluation after which training stops.
+    batch : samples of a step, on average.
+    learning_rate : of Adam or SGD.
+    """
+
+    epochs: int
+    patience: int
+    batch: int
+    learning_rate: float
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Mean squared error of hidden entries [p.u.²] at the end of every epoch of one run.
+
+    Attributes
+    ----------
+    train, evaluation, test : arrays (epoch,)
+        Of the method's own training samples, and of the shared true samples. From the epoch after training
+        stopped on, all three are those of the best epoch, which is the model that is kept.
+    best, stopped : int
+        Epochs, counted from 0.
+    """
+
+    train: FloatArray
+    evaluation: FloatArray
+    test: FloatArray
+    best: int
+    stopped: int
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """Samples as the network sees them: inputs (sample, 96), values and hidden (sample, 48)."""
+
+    inputs: Any
+    values: Any
+    hidden: Any
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, index: Any) -> Tensors:
+        """Some of the samples."""
+        return Tensors(self.inputs[index], self.values[index], self.hidden[index])
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch on one thread: the matrices are so small that a second one only costs."""
+    torch = require("torch", "ml")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def to_tensors(samples: Samples) -> Tensors:
+    """Scale by the public constants, blank what is hidden and add the marks."""
+    torch = require("torch", "ml")
+    values = torch.from_numpy(np.asarray((samples.values - CENTRE) / SCALE, dtype=np.float32))
+    hidden = torch.from_numpy(samples.hidden.astype(np.float32))
+    return Tensors(torch.cat([values * (1 - hidden), hidden], dim=1), values, hidden)
+
+
+def make_mlp(generator: Any) -> Any:
+    """A network with weights and biases uniform within ±1/√(inputs), as torch does, but of this generator."""
+    torch = require("torch", "ml")
+    layers = [torch.nn.Linear(a, b) for a, b in ((2 * LENGTH, WIDTH), (WIDTH, WIDTH), (WIDTH, LENGTH))]
+    with torch.no_grad():
+        for layer in layers:
+            bound = layer.in_features**-0.5
+            layer.weight.uniform_(-bound, bound, generator=generator)
+            layer.bias.uniform_(-bound, bound, generator=generator)
+    relu = torch.nn.ReLU
+    return torch.nn.Sequential(layers[0], relu(), layers[1], relu(), layers[2])
+
+
+def losses_of(answers: Any, data: Tensors) -> Any:
+    """(…, sample) mean squared error of the hidden entries of every sample, in scaled units."""
+    return (((answers - data.values) * data.hidden) ** 2).sum(dim=-1) / HIDDEN
+
+
+def sample_losses(model: Any, data: Tensors) -> Any:
+    """(sample,) mean squared error of the hidden entries of every sample, in scaled units."""
+    return losses_of(model(data.inputs), data)
+
+
+def mse(model: Any, data: Tensors) -> float:
+    """Mean squared error of hidden entries [p.u.²]."""
+    torch = require("torch", "ml")
+    with torch.no_grad():
+        return float(sample_losses(model, data).mean()) * SCALE**2
+
+
+def train_adam(
+    trains: Sequence[Samples], evaluation: Samples, test: Samples, schedule: Schedule, seeds: Sequence[int]
+) -> list[Curves]:
+    """Adam on shuffled batches, for several runs of one method at once.
+
+    The runs' weights lie in one tensor per layer (run, input, output), so that a step of all costs little
+    more than a step of one. Adam works entry by entry and the runs share no entry, so each is trained as if
+    alone; every run has its own generator. All runs must have the same number of samples.
+    """
+    torch = require("torch", "ml")
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    with one_thread():
+        weights = stack([make_mlp(generator) for generator in generators])
+        parts = [to_tensors(train) for train in trains]
+        data = Tensors(*(torch.stack([getattr(part, name) for part in parts]) for name in _FIELDS))
+        shared = [to_tensors(samples) for samples in (evaluation, test)]
+        adam = torch.optim.Adam(weights, lr=schedule.learning_rate)
+        rows = torch.arange(len(parts))[:, None]
+
+        def epoch() -> None:
+            orders = [torch.randperm(len(parts[0]), generator=generator) for generator in generators]
+            for index in torch.stack(orders).split(schedule.batch, dim=1):
+                adam.zero_grad()
+                batch = data.take((rows, index))
+                losses_of(stacked(weights, batch.inputs), batch).mean(dim=1).sum().backward()
+                adam.step()
+
+        def errors() -> FloatArray:
+            with torch.no_grad():
+                found = [losses_of(stacked(weights, part.inputs), part) for part in (data, *shared)]
+            return np.stack([losses.mean(dim=1).double().numpy() for losses in found], axis=1) * SCALE**2
+
+        return follow(epoch, errors, schedule)
+
+
+def stack(models: Sequence[Any]) -> list[Any]:
+    """Weights (run, input, output) and biases (run, 1, output) of the layers of equal networks, in turn."""
+    torch = require("torch", "ml")
+    layers = zip(*([layer for layer in model if hasattr(layer, "weight")] for model in models), strict=True)
+    tensors = []
+    for same in layers:
+        tensors.append(torch.stack([layer.weight.detach().T for layer in same]))
+        tensors.append(torch.stack([layer.bias.detach()[None] for layer in same]))
+    return [tensor.contiguous().requires_grad_() for tensor in tensors]
+
+
+def stacked(tensors: Sequence[Any], inputs: Any) -> Any:
+    """Answers (run, sample, 48) of all networks; inputs: (run, sample, 96), or (sample, 96) for all alike."""
+    *hidden, last = zip(tensors[::2], tensors[1::2], strict=True)
+    values = inputs
+    for weight, bias in hidden:
+        values = (values @ weight + bias).relu()
+    return values @ last[0] + last[1]
+
+
+def follow(epoch: Callable[[], None], errors: Callable[[], FloatArray], schedule: Schedule) -> list[Curves]:
+    """Train by epochs until the evaluation of no run has become better for `patience` epochs.
+
+    Parameters
+    ----------
+    errors : mean squared errors (run, set) [p.u.²] of the training, evaluation and test set.
+    """
+    rows: list[FloatArray] = []
+    for _ in range(schedule.epochs):
+        epoch()
+        rows.append(errors())
+        ends = [best_and_last(run, schedule.patience) for run in np.array(rows)[:, :, 1].T]
+        if all(last - best >= schedule.patience for best, last in ends):
+            break
+    return [_curves(run, schedule) for run in np.array(rows).transpose(1, 0, 2)]
+
+
+def best_and_last(evaluation: FloatArray, patience: int) -> tuple[int, int]:
+    """Best epoch of a run, and the last before it stops or of all; counted from 0."""
+    best = last = 0
+    for last, value in enumerate(evaluation):
+        # A run that diverges has NaN errors: they are never better, so it ends by patience and stays visible.
+        if value < evaluation[best]:
+            best = last
+        if last - best >= patience:
+            break
+    return best, last
+
+
+def _curves(errors: FloatArray, schedule: Schedule) -> Curves:
+    """Curves of a run with errors (epoch, set): cut where it stops, held at its best from there on."""
+    best, last = best_and_last(errors[:, 1], schedule.patience)
+    held = np.repeat(errors[best][None], schedule.epochs - last - 1, axis=0)
+    train, evaluation, test = np.concatenate([errors[: last + 1], held]).T
+    return Curves(train, evaluation, test, best, last)

@@ -1,0 +1,228 @@
+"""Twins of public feeders: what a spread promises, what it costs in accuracy, whether power flow solves."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.paper.datasets import Dataset, ExperimentOptions, Progress, open_dataset
+from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.twin.draw import draw_twin, parameters_of, rebuilder_of
+from dp_powerflow.twin.guarantee import twin_guarantee
+from dp_powerflow.twin.spread import Spread
+from dp_powerflow.twin.utility import (
+    SURROGATES,
+    VoltageDistance,
+    predict,
+    surrogate_load,
+    voltage_distance,
+)
+from dp_powerflow.units import ComplexArray
+
+ETAS = (0.02, 0.05, 0.1, 0.2)
+CHANGES = (0.01, 0.05, 0.1)
+DELTA = 1e-5
+SOLVED_ETA = 0.2
+"""Spread at which it is counted how many twins have a power flow."""
+_LENGTHS, _ALL = "lengths of lines", "everything"
+
+
+@dataclass(frozen=True)
+class SpreadRow:
+    """One spread on one data set: ε at every change, and distances of several twins [p.u.]."""
+
+    protects: str
+    eta: float
+    epsilons: tuple[float, ...]
+    mean: VoltageDistance
+    standard_error: VoltageDistance
+    median: VoltageDistance
+    largest: VoltageDistance
+
+
+@dataclass(frozen=True)
+class SolvedRow:
+    """How many twins of a public feeder were solved, under which public loads."""
+
+    feeder: str
+    loads: str
+    eta: float
+    twins: int
+    snapshots: int
+    failed_snapshots: int
+    failed_twins: int
+
+
+@dataclass(frozen=True)
+class _Size:
+    twins: int
+    solved: int
+    days: int
+    predicted: int
+
+
+_FULL, _QUICK = _Size(twins=20, solved=1000, days=28, predicted=20), _Size(4, 20, 4, 4)
+
+
+def run_twin(options: ExperimentOptions) -> tuple[str, list[Path]]:
+    """All tables; public data, so that they may be shown."""
+    size = _QUICK if options.quick else _FULL
+    data = open_dataset(options)
+    work = _Counter(options.progress, len(ETAS) * 2 * size.twins + len(SURROGATES) * size.solved)
+    rows = [
+        _spread_row(data, size, protects, eta, options.seed, work)
+        for protects in (_LENGTHS, _ALL)
+        for eta in ETAS
+    ]
+    solved = [row for name in SURROGATES for row in _solved_rows(name, size.solved, options.seed, work)]
+    text = _markdown(data, rows, solved, size)
+    options.out.mkdir(parents=True, exist_ok=True)
+    files = [options.out / name for name in ("twin.md", "twin.csv", "twin.json")]
+    files[0].write_text(text, encoding="utf-8")
+    files[1].write_text(_csv(rows), encoding="utf-8")
+    content = {"data": data.name, "spreads": [asdict(r) for r in rows], "solved": [asdict(r) for r in solved]}
+    files[2].write_text(json.dumps(content, indent=1), encoding="utf-8")
+    return text, files
+
+
+class _Counter:
+    """Counts what is done and tells."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress, self._total, self._done = progress, total, 0
+
+    def step(self) -> None:
+        self._done += 1
+        self._progress(self._done, self._total)
+
+
+def _spread(protects: str, eta: float) -> Spread:
+    return Spread(length=eta) if protects == _LENGTHS else Spread.uniform(eta)
+
+
+def _twins(feeder: Feeder, spread: Spread, seed: int, count: int) -> Iterator[Feeder]:
+    source = rebuilder_of(feeder, spread)
+    parameters = parameters_of(source, spread)
+    for number in range(count):
+        key = StreamKey.from_insecure_seed(seed).bind("twin", str(number))
+        yield draw_twin(parameters, spread, key).feeder(source)
+
+
+def _magnitudes(feeder: Feeder, load: ComplexArray) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    solution = BatchSolver(feeder).solve(load)
+    solution.raise_if_failed()
+    return np.abs(solution.v)
+
+
+def _spread_row(
+    data: Dataset, size: _Size, protects: str, eta: float, seed: int, work: _Counter
+) -> SpreadRow:
+    spread = _spread(protects, eta)
+    load = data.true_load(data.spread_days(size.days)).reshape(-1, data.network.n)
+    true = _magnitudes(data.feeder, load)
+    found = []
+    for twin in _twins(data.feeder, spread, seed, size.twins):
+        found.append(voltage_distance(true, _magnitudes(twin, load)))
+        work.step()
+    table = np.array([(d.pooled, d.worst_node, d.median_node, d.rms) for d in found])
+    return SpreadRow(
+        protects,
+        eta,
+        tuple(twin_guarantee(spread, x, DELTA).epsilon for x in CHANGES),
+        VoltageDistance(*table.mean(axis=0).tolist()),
+        VoltageDistance(*(table.std(axis=0, ddof=1) / np.sqrt(size.twins)).tolist()),
+        VoltageDistance(*np.median(table, axis=0).tolist()),
+        VoltageDistance(*table.max(axis=0).tolist()),
+    )
+
+
+def _solved_rows(name: str, twins: int, seed: int, work: _Counter) -> list[SolvedRow]:
+    feeder = open_feeder(name)
+    loads = {
+        "nominal": np.asarray(-feeder.nominal_injection[feeder.retained])[None],
+        "a day scattered by node": surrogate_load(feeder),
+    }
+    failed: dict[str, list[int]] = {words: [] for words in loads}
+    for twin in _twins(feeder, Spread.uniform(SOLVED_ETA), seed, twins):
+        solver = BatchSolver(twin)
+        for words, load in loads.items():
+            failed[words].append(solver.solve(load).n_failed)
+        work.step()
+    return [
+        SolvedRow(name, words, SOLVED_ETA, twins, twins * len(load), sum(found), sum(map(bool, found)))
+        for (words, load), found in zip(loads.items(), failed.values(), strict=True)
+    ]
+
+
+def _markdown(data: Dataset, rows: list[SpreadRow], solved: list[SolvedRow], size: _Size) -> str:
+    changes = " / ".join(f"{100 * x:g} %" for x in CHANGES)
+    lines = [
+        f"{data.words}; true loads of {size.days} days on {size.twins} twins each.",
+        "W1 in p.u., mean ± standard error over twins, median and largest in brackets;",
+        f"ε at δ = {DELTA:g} for one element changed by {changes}.",
+        "",
+        "| noise on | η | ε | W1 pooled | W1 of the worst node |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row.protects} | {row.eta:g} | {' / '.join(f'{e:.3g}' for e in row.epsilons)} | "
+        f"{_shown(row, 'pooled')} | {_shown(row, 'worst_node')} |"
+        for row in rows
+    ]
+    lines += ["", "Power flow on twins with noise on everything:", ""]
+    lines += ["| feeder | loads | η | twins | snapshots | without solution |", "|---|---|---|---|---|---|"]
+    lines += [
+        f"| {r.feeder} | {r.loads} | {r.eta:g} | {r.twins} | {r.snapshots:,} | {r.failed_snapshots} |"
+        for r in solved
+    ]
+    lines += ["", "What `plan` predicts from the spread alone, on public feeders and public loads:", ""]
+    lines += ["| feeder | η on everything | W1 pooled, median (largest) | worst node |", "|---|---|---|---|"]
+    lines += [
+        f"| {found.feeder} | {eta:g} | {found.median.pooled:.2g} ({found.largest.pooled:.2g}) | "
+        f"{found.median.worst_node:.2g} ({found.largest.worst_node:.2g}) |"
+        for eta in ETAS
+        for found in predict(Spread.uniform(eta), twins=size.predicted)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _shown(row: SpreadRow, which: str) -> str:
+    parts = (row.mean, row.standard_error, row.median, row.largest)
+    mean, error, median, largest = (getattr(part, which) for part in parts)
+    return f"{mean:.2g} ± {error:.1g} ({median:.2g}, {largest:.2g})"
+
+
+def _csv(rows: list[SpreadRow]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(
+        [
+            "noise on",
+            "eta",
+            *(f"epsilon at x={x:g}" for x in CHANGES),
+            "W1 pooled",
+            "standard error",
+            "largest",
+        ]
+    )
+    for row in rows:
+        writer.writerow(
+            [
+                row.protects,
+                row.eta,
+                *row.epsilons,
+                row.mean.pooled,
+                row.standard_error.pooled,
+                row.largest.pooled,
+            ]
+        )
+    return text.getvalue()

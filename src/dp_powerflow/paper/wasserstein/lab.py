@@ -1,0 +1,215 @@
+"""What the configurations of the Wasserstein experiment share: setting, calibration, fitted load models."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.evidence.calibration import load_box_set, monte_carlo
+from dp_powerflow.evidence.collect import network_facts
+from dp_powerflow.evidence.law import NodeLaw
+from dp_powerflow.evidence.margins import draw_days, with_margins
+from dp_powerflow.evidence.theorem import NetworkFacts, OperatingSet
+from dp_powerflow.model.fit import WeakBudgetWarning, fit
+from dp_powerflow.model.fit_options import FitOptions
+from dp_powerflow.model.fit_source import ONE_CLASS
+from dp_powerflow.model.reactive import PublicSpread
+from dp_powerflow.paper.datasets import Dataset
+from dp_powerflow.paper.mechanisms.interface import ONE_CUSTOMER_DAY, Guarantee, Setting
+from dp_powerflow.paper.mechanisms.restored_mean import with_restored_mean
+from dp_powerflow.paper.mechanisms.sensitivity import (
+    Sensitivities,
+    printed_sensitivities,
+    proved_sensitivities,
+)
+from dp_powerflow.paper.resume import Store
+from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit
+from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.units import ComplexArray, FloatArray
+
+DELTA_TAIL = 1e-5
+"""Of the χ² tail in the paper's formula."""
+DELTA_LOAD = 1e-5
+"""Of every fit and of noise on loads."""
+VARIANCE_FLOOR = 1e-4
+"""Of every fit; the profiles' day covariance is singular without one (PAPER_NOTES 15)."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Size of a run of the experiment."""
+
+    runs: int
+    days: int
+    epsilons: tuple[float, ...]
+    epsilons_load: tuple[float, ...]
+    p_max_factors: tuple[float, ...]
+    radii_of_y_noise: tuple[float, ...]
+    calibration_days: int
+
+
+@dataclass(frozen=True, eq=False)
+class Lab:
+    """Everything that is computed once; fits are kept, one per ε_load and run."""
+
+    data: Dataset
+    scale: Scale
+    seed: int
+    store: Store
+    _fits: dict[tuple[float, int], NodeLaw] = field(default_factory=dict)
+    _restored: dict[tuple[float, float, int], NodeLaw] = field(default_factory=dict)
+
+    @cached_property
+    def facts(self) -> NetworkFacts:
+        """κ and the like of the network."""
+        return network_facts(self.data.network)
+
+    @cached_property
+    def setting(self) -> Setting:
+        """The true days of the comparison, with the calibrated operating set."""
+        low, high = self.data.load_range
+        return Setting(
+            network=self.data.network,
+            solver=self._solver,
+            true_load=self.data.true_load(self.data.spread_days(self.scale.days)),
+            load_range=high - low,
+            n_loads=self.data.network.n,
+            radius=self.data.radius,
+            operating=self.operating,
+        )
+
+    @cached_property
+    def operating(self) -> OperatingSet:
+        """Remark mc_calibration on a law wider than all that are drawn from; no draw of theirs is used."""
+        stored = self.store.get("calibration")
+        if stored is None:
+            generator = self.generator("calibration", 0)
+            law = self.law(max(self.scale.epsilons_load), 0).with_floor(self.data.calibration_floor)
+            low, high = self.margins(max(self.scale.p_max_factors))
+            cut = with_margins(law, np.array([low]), np.array([high]), generator)
+            found = monte_carlo(
+                self.data.network,
+                lambda count: draw_days(cut, count, generator),
+                self.scale.calibration_days,
+            )
+            stored = asdict(found.operating)
+            self.store.put("calibration", stored)
+        return OperatingSet(**stored)
+
+    @property
+    def delta(self) -> float:
+        """The common δ: that of the calibration and of the tail."""
+        return self.operating.delta + DELTA_TAIL
+
+    @cached_property
+    def sensitivities(self) -> Sensitivities:
+        """As printed, with the exact κ."""
+        return printed_sensitivities(self.setting, self.facts)
+
+    @cached_property
+    def proved(self) -> Sensitivities | None:
+        """Bounds over the load box, for comparison; None where there are none."""
+        box = load_box_set(self.data.network, self.data.margins[1] * np.abs(self.data.nominal))
+        if box is None:
+            return None
+        tangent = float(np.abs(self.data.nominal.imag / self.data.nominal.real).max())
+        try:
+            return proved_sensitivities(replace(self.setting, operating=box), tangent, self.facts)
+        except PrivacyError:
+            return None
+
+    @cached_property
+    def true_voltages(self) -> ComplexArray:
+        """Complex (day, step, node) [p.u.]."""
+        return self.setting.solve(self.setting.true_load)
+
+    @cached_property
+    def q_covariance(self) -> FloatArray:
+        """(step, step) of the random reactive load, unit variance."""
+        return PublicSpread().covariance(self.data.n_steps, self.data.history.step_minutes)
+
+    @cached_property
+    def _solver(self) -> BatchSolver:
+        return BatchSolver(self.data.feeder)
+
+    def margins(self, p_max_factor: float) -> tuple[float, float]:
+        """p_min, p_max of the relative loads, with p_max widened."""
+        return self.data.margins[0], self.data.margins[1] * p_max_factor
+
+    def generator(self, name: str, run: int) -> np.random.Generator:
+        """A stream of its own for every configuration and run."""
+        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(crc32(name.encode()), run)))
+
+    def load_claim(self, epsilon_load: float) -> Guarantee:
+        """What a fit promises the customers."""
+        return Guarantee(epsilon_load, DELTA_LOAD, "any number of days", ONE_CUSTOMER_DAY, True, "zCDP")
+
+    def fit_name(self, epsilon_load: float, run: int) -> str:
+        """Of the fit's file."""
+        return f"fit-{epsilon_load:g}-{run}"
+
+    def law(self, epsilon_load: float, run: int) -> NodeLaw:
+        """The law fitted at ε_load in one run, untruncated, with the nodes' own power factors."""
+        key = (epsilon_load, run)
+        if key not in self._fits:
+            name = self.fit_name(epsilon_load, run)
+            stored = self.store.get(name)
+            if stored is None:
+                stored = self._fit(epsilon_load, run)
+                self.store.put(name, stored)
+            self._fits[key] = self._law_of(
+                np.array(stored["mean"]), np.array(json.loads(stored["covariance"]))
+            )
+        return self._fits[key]
+
+    def restored_law(self, epsilon_load: float, p_max_factor: float, run: int) -> NodeLaw:
+        """The fitted law truncated to the margins, its mean load kept as far as it may."""
+        key = (epsilon_load, p_max_factor, run)
+        if key not in self._restored:
+            generator = self.generator(f"restored {epsilon_load:g} {p_max_factor:g}", run)
+            low, high = self.margins(p_max_factor)
+            law = with_restored_mean(self.law(epsilon_load, run), 0.0, (low, high), generator)
+            self._restored[key] = with_margins(law, np.array([low]), np.array([high]), generator)
+        return self._restored[key]
+
+    def _fit(self, epsilon_load: float, run: int) -> dict[str, Any]:
+        budget = PrivacyBudget(epsilon_load, DELTA_LOAD, PrivacyUnit.LOAD_POINT_DAY)
+        options = FitOptions(
+            bounds=self.data.margins,
+            use_scale=True,
+            estimator=self.data.estimator,
+            variance_floor=VARIANCE_FLOOR,
+        )
+        seed = int(self.generator("fit", run).integers(2**31))
+        with warnings.catch_warnings():
+            # A weak budget is part of the search; its W1 says what it is worth.
+            warnings.simplefilter("ignore", WeakBudgetWarning)
+            model = fit(
+                self.data.history, budget=budget, options=options, key=StreamKey.from_insecure_seed(seed)
+            )
+        part = model.find(ONE_CLASS).components[0]
+        # A string keeps the file at one line per fit rather than ten thousand.
+        return {"mean": part.mean.tolist(), "covariance": json.dumps(part.covariance.tolist())}
+
+    def _law_of(self, mean: FloatArray, covariance: FloatArray) -> NodeLaw:
+        nominal = self.data.nominal
+        return NodeLaw(
+            class_of=np.zeros(len(nominal), dtype=np.int64),
+            mean=mean[None],
+            covariance=covariance[None],
+            scale=nominal.real,
+            tan_theta=nominal.imag / nominal.real,
+        )
+
+
+def with_radius(setting: Setting, radius: float | None) -> Setting:
+    """The same setting at another r."""
+    return setting if radius is None else replace(setting, radius=radius)

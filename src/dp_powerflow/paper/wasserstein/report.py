@@ -1,0 +1,277 @@
+"""Tables, figures and words of the Wasserstein experiment."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.evidence.levers import radius_in_lines
+from dp_powerflow.evidence.plain import plain
+from dp_powerflow.evidence.theorem import paper_bound
+from dp_powerflow.paper.datasets import ExperimentOptions
+from dp_powerflow.paper.mechanisms.noise import GaussianNoise
+from dp_powerflow.paper.mechanisms.sensitivity import with_exact_kappa
+from dp_powerflow.paper.wasserstein.figures import draw_wasserstein
+from dp_powerflow.paper.wasserstein.lab import DELTA_LOAD, DELTA_TAIL, Lab
+from dp_powerflow.paper.wasserstein.measure import Outcome
+from dp_powerflow.paper.wasserstein.plan import STEP, TABLE, paper_mechanism
+from dp_powerflow.privacy.ledger.gdp import gdp_epsilon, gdp_mu
+
+LABELS: Mapping[str, str] = MappingProxyType(
+    {
+        "dp-powerflow": "DP-Powerflow (paper)",
+        "full-support": "DP-Powerflow (full support)",
+        "gmm-noise": "DP-GMM + voltage noise",
+        "joint-noise": "joint voltage noise",
+        "noisy-loads": "noisy loads + voltage noise",
+        "y-noise": "noise on entries of Y (loads not protected)",
+        "twin-network": "twin network (one line by 5 %, any number of days)",
+    }
+)
+WARNING = (
+    "ε of DP-Powerflow is the paper's formula for one step with the exact κ and a Monte Carlo calibration. "
+    "It is NOT a proved bound on this feeder (docs/theorem.md). The paper's variant speaks only of networks "
+    "with the same manifold of voltages, which no change of a line has."
+)
+
+
+def best(outcomes: Sequence[Outcome], mechanism: str, target: float, unit: str = STEP) -> Outcome | None:
+    """The configuration with the smallest pooled W1 among those whose claim is within the target.
+
+    One that was made for a smaller ε is within a larger one too.
+    """
+    fitting = [
+        outcome
+        for outcome in outcomes
+        if outcome.configuration.mechanism == mechanism
+        and outcome.configuration.unit == unit
+        and outcome.configuration.radius is None
+        and outcome.configuration.epsilon <= target
+        and math.isfinite(outcome.pooled[0])
+    ]
+    return min(fitting, key=lambda outcome: outcome.pooled[0], default=None)
+
+
+def write_results(
+    options: ExperimentOptions, lab: Lab, references: dict[str, float], outcomes: tuple[Outcome, ...]
+) -> tuple[str, list[Path]]:
+    """Write CSV, JSON, Markdown, PNG and SVG; return the Markdown and the paths."""
+    options.out.mkdir(parents=True, exist_ok=True)
+    stem = options.out / f"wasserstein-{lab.data.name}{'-quick' if options.quick else ''}"
+    text = to_markdown(lab, references, outcomes)
+    facts = {
+        "data": lab.data.words,
+        "warning": WARNING,
+        "insecure_seed": True,
+        "scale": lab.scale,
+        "radius": lab.data.radius,
+        "delta": lab.delta,
+        "operating": lab.operating,
+        "sensitivities": lab.sensitivities,
+        "proved sensitivities": lab.proved,
+        "references": references,
+        "outcomes": outcomes,
+    }
+    contents: dict[str, bytes] = {
+        ".csv": to_csv(outcomes).encode(),
+        ".json": json.dumps(plain(facts), indent=1, allow_nan=False).encode(),
+        ".md": text.encode(),
+    }
+    curves = {unit: curves_of(lab.scale.epsilons, outcomes, unit) for unit in (STEP, TABLE)}
+    for form in ("png", "svg"):
+        contents[f".{form}"] = draw_wasserstein(curves, references["other true days"], lab.data.words, form)
+    paths = []
+    for suffix, content in contents.items():
+        path = stem.with_name(stem.name + suffix)
+        path.write_bytes(content)
+        paths.append(path)
+    return text, paths
+
+
+def curves_of(
+    epsilons: Sequence[float], outcomes: Sequence[Outcome], unit: str
+) -> dict[str, list[tuple[float, float, float]]]:
+    """Label → (ε, mean, standard error) of the best; what has no unit `TABLE` is as in `STEP`."""
+    curves = {}
+    for mechanism, label in LABELS.items():
+        own = unit if mechanism in ("gmm-noise", "joint-noise", "noisy-loads") else STEP
+        found = [(epsilon, best(outcomes, mechanism, epsilon, own)) for epsilon in epsilons]
+        curves[label] = [(epsilon, *outcome.pooled) for epsilon, outcome in found if outcome is not None]
+    return curves
+
+
+def to_csv(outcomes: Sequence[Outcome]) -> str:
+    """One row per configuration."""
+    rows = []
+    for outcome in outcomes:
+        config = outcome.configuration
+        network = (outcome.claim or {}).get("network") or {}
+        rows.append(
+            {
+                "mechanism": LABELS[config.mechanism],
+                "epsilon_target": config.epsilon,
+                "epsilon_load": config.epsilon_load,
+                "p_max_factor": config.p_max,
+                "radius": config.radius,
+                "noise_covers": "one step"
+                if config.unit == STEP
+                else "a day, sqrt(T), as in the paper's table",
+                "w1_pooled_mean": outcome.pooled[0],
+                "w1_pooled_standard_error": outcome.pooled[1],
+                "w1_per_node_mean": outcome.per_node[0],
+                "w1_per_node_standard_error": outcome.per_node[1],
+                "share_of_snapshots_failed": outcome.failed,
+                "epsilon_claimed": network.get("epsilon"),
+                "delta_claimed": network.get("delta"),
+                "claim_covers": network.get("unit"),
+                "claim_is_proved": network.get("proved"),
+                "neighbours": network.get("adjacency"),
+                "remark": network.get("remark"),
+                "sigma_of_voltage_noise": outcome.noise.get("voltage_noise", outcome.noise.get("noise")),
+                "sigma_of_load_noise": outcome.noise.get("load_noise"),
+                "covariance_floor": outcome.floor,
+                "refused": outcome.refused,
+            }
+        )
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return buffer.getvalue()
+
+
+def to_markdown(lab: Lab, references: dict[str, float], outcomes: Sequence[Outcome]) -> str:
+    """The tables of docs/experiments.md."""
+    scale = lab.scale
+    share = radius_in_lines(lab.data.feeder, lab.data.radius).median
+    lines = [
+        f"{lab.data.words}. {scale.runs} runs of {scale.days} days, every run with fits of its own; pooled "
+        "W1 in 10⁻³ p.u., mean ± standard error over the runs. "
+        f"r = {lab.data.radius:g} ({share or math.nan:.2g} of the median line), common δ = {lab.delta:.3g}, "
+        f"δ of the loads {DELTA_LOAD:g}. Sensitivities of one step as printed: network "
+        f"{lab.sensitivities.network:.4g}, load {lab.sensitivities.load:.4g} p.u.; proved over the load box: "
+        f"{_proved(lab)}.",
+        "",
+        WARNING,
+        "",
+        f"Noise-free: {1e3 * references['noise-free']:.3g}. Other true days against these: "
+        f"{1e3 * references['other true days']:.3g}.",
+    ]
+    for unit, title in (
+        (STEP, "Every claim for one step"),
+        (TABLE, "Noise as in the paper's table: √T on voltages, √(n_L·T) on loads"),
+    ):
+        lines += ["", f"{title}:", "", *_table(scale.epsilons, outcomes, unit)]
+    lines += ["", "Configurations chosen (one step):", "", *_choices(scale.epsilons, outcomes)]
+    lines += ["", f"The same for a day of {lab.setting.steps} steps:", "", *_days(lab, outcomes)]
+    lines += ["", "Noise on the entries of Y:", "", *_y_noise(outcomes)]
+    lines += ["", "The twin network:", "", *_twins(outcomes)]
+    lines += ["", "Gaussian calibration per unit of sensitivity:", "", *_calibrations(lab)]
+    return "\n".join(lines) + "\n"
+
+
+def _proved(lab: Lab) -> str:
+    found = lab.proved
+    return "none" if found is None else f"network {found.network:.4g}, load {found.load:.4g} p.u."
+
+
+def _days(lab: Lab, outcomes: Sequence[Outcome]) -> list[str]:
+    """What a claim for one step comes to over a day, for the configurations chosen."""
+    lines = ["| target ε of one step | DP-Powerflow (paper's formula) | Gaussian noise |", "|---|---|---|"]
+    steps = lab.setting.steps
+    for epsilon in lab.scale.epsilons:
+        chosen = best(outcomes, "dp-powerflow", epsilon)
+        formula = "—"
+        if chosen is not None:
+            mechanism = paper_mechanism(lab, chosen.configuration, 0)
+            facts = with_exact_kappa(lab.facts)
+            bound = paper_bound(facts, mechanism.law, lab.operating, lab.data.radius, DELTA_TAIL)
+            formula = f"{bound.terms.formula:.4g}"
+        day = gdp_epsilon(math.sqrt(steps) * gdp_mu(epsilon, lab.delta), lab.delta)
+        lines.append(f"| {epsilon:g} | {formula} | {day:.4g} |")
+    return lines
+
+
+def _table(epsilons: Sequence[float], outcomes: Sequence[Outcome], unit: str) -> list[str]:
+    lines = ["| mechanism | " + " | ".join(f"ε = {e:g}" for e in epsilons) + " |"]
+    lines.append("|---" * (len(epsilons) + 1) + "|")
+    for mechanism, label in LABELS.items():
+        own = unit if mechanism in ("gmm-noise", "joint-noise", "noisy-loads") else STEP
+        cells = [_cell(best(outcomes, mechanism, epsilon, own)) for epsilon in epsilons]
+        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _cell(outcome: Outcome | None) -> str:
+    if outcome is None:
+        return "—"
+    mean, error = outcome.pooled
+    failed = f" ({100 * outcome.failed:.2g} % failed)" if outcome.failed > 0.0 else ""
+    return f"{1e3 * mean:.2f} ± {1e3 * error:.2f}{failed}"
+
+
+def _choices(epsilons: Sequence[float], outcomes: Sequence[Outcome]) -> list[str]:
+    lines = [
+        "| mechanism | target ε | made for ε | ε_load | p_max factor | floor | W1 per node | σ of voltages |",
+        "|---" * 8 + "|",
+    ]
+    for mechanism, label in LABELS.items():
+        for epsilon in epsilons:
+            chosen = best(outcomes, mechanism, epsilon)
+            if chosen is None:
+                continue
+            config = chosen.configuration
+            sigma = chosen.noise.get("voltage_noise", chosen.noise.get("noise"))
+            shown: list[Any] = [config.epsilon, config.epsilon_load, config.p_max, chosen.floor]
+            cells = ["—" if value is None else f"{value:.3g}" for value in shown]
+            cells.append(f"{1e3 * chosen.per_node[0]:.2f} ± {1e3 * chosen.per_node[1]:.2f}")
+            cells.append("—" if sigma is None else f"{sigma:.3g}")
+            lines.append(f"| {label} | {epsilon:g} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _y_noise(outcomes: Sequence[Outcome]) -> list[str]:
+    lines = ["| r | ε | σ of an entry | snapshots failed | W1 of the rest |", "|---|---|---|---|---|"]
+    for outcome in outcomes:
+        config = outcome.configuration
+        if config.mechanism == "y-noise":
+            radius = "of the table" if config.radius is None else f"{config.radius:g}"
+            mean, error = outcome.pooled
+            lines.append(
+                f"| {radius} | {config.epsilon:g} | {outcome.noise.get('noise', math.nan):.3g} | "
+                f"{100 * outcome.failed:.3g} % | {1e3 * mean:.3g} ± {1e3 * error:.2g} |"
+            )
+    return lines
+
+
+def _twins(outcomes: Sequence[Outcome]) -> list[str]:
+    lines = ["| ε (any number of days) | η of a line's length | W1 | W1 per node |", "|---|---|---|---|"]
+    for outcome in outcomes:
+        if outcome.configuration.mechanism == "twin-network":
+            eta = outcome.noise.get("log_length", math.nan)
+            node = f"{1e3 * outcome.per_node[0]:.2f} ± {1e3 * outcome.per_node[1]:.2f}"
+            lines.append(f"| {outcome.configuration.epsilon:g} | {eta:.3g} | {_cell(outcome)} | {node} |")
+    return lines
+
+
+def _calibrations(lab: Lab) -> list[str]:
+    lines = ["| ε | δ | σ analytic | σ classical | true δ of the classical |", "|---|---|---|---|---|"]
+    for delta in (lab.delta, 1e-5):
+        for epsilon in lab.scale.epsilons:
+            classical = GaussianNoise(1.0, epsilon, delta, "classical")
+            try:
+                exact = f"{GaussianNoise(1.0, epsilon, delta).sigma:.4g}"
+            except PrivacyError:
+                exact = "—"
+            lines.append(
+                f"| {epsilon:g} | {delta:.2g} | {exact} | {classical.sigma:.4g} | "
+                f"{classical.true_delta:.3g} |"
+            )
+    return lines

@@ -1,0 +1,165 @@
+"""What a manifest says of the network if the voltages were solved on the true one: evidence, not privacy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dp_powerflow.evidence.calibration import CONFIDENCE
+from dp_powerflow.evidence.theorem import SCOPE
+from dp_powerflow.pipeline.manifest import words as text
+from dp_powerflow.pipeline.manifest.facts import Facts
+from dp_powerflow.pipeline.manifest.policy import TRUE_NETWORK, TruePolicy
+from dp_powerflow.pipeline.manifest.words import NetworkWords, at_most, in_digits
+
+REFERENCE_LINE_PU = 200.0
+"""Frobenius norm of a line's admittance matrix [p.u., 1 MVA per phase], median of the public IEEE 123."""
+
+PER_INSTANCE = "per-instance evidence, not differential privacy"
+COMMITMENT = (
+    "SHA-256 of a secret salt and the internal report, which holds the evidence about the network; the data "
+    "owner can open it to an auditor (dp-powerflow verify --private)"
+)
+
+
+def true_words(facts: Facts, policy: TruePolicy) -> NetworkWords:
+    """The words of mode 'true-network'."""
+    warnings = [*text.warnings(facts), *_no_evidence(policy)]
+    return NetworkWords(
+        guarantee=_guarantee(facts, policy),
+        composition=text.COMPOSITION,
+        declared=[],
+        after_noise=_after_noise(policy),
+        unprotected=_unprotected(facts, policy),
+        not_claimed=warnings + _not_claimed(policy),
+        warnings=warnings,
+        bound_to="release id, load model, and keyed hashes of the meter data and of the network",
+        commitment=COMMITMENT,
+        attested=_attested(facts, policy),
+    )
+
+
+def _guarantee(facts: Facts, policy: TruePolicy) -> dict[str, Any]:
+    return {
+        "mode": TRUE_NETWORK,
+        "bound": policy.bound,
+        "kind": PER_INSTANCE,
+        "neighbours": neighbours(policy.radius),
+        "radius": policy.radius,
+        "radius_in_words": radius_in_words(policy.radius),
+        "days": facts.layout.days,
+        "epsilon": policy.epsilon,
+        "delta": policy.delta,
+        "scope": SCOPE["full-support" if policy.full_support else "paper"],
+        "line_changes_covered": policy.full_support,
+        "evidence_required": policy.evidence_required,
+        "attestation": attestation(policy),
+    }
+
+
+def neighbours(radius: float) -> str:
+    """Whom the network is compared with."""
+    return (
+        "networks that differ from the true one on existing lines only, by a change of the full admittance "
+        f"matrix with a Frobenius norm of at most r = {in_digits(radius)} p.u."
+    )
+
+
+def radius_in_words(radius: float) -> str:
+    """The radius against a public yardstick; the true network is not looked at."""
+    return (
+        f"The median line of the public IEEE 123 test feeder has an admittance of {REFERENCE_LINE_PU:g} "
+        f"p.u., so this r is a change of such a line by {at_most(radius / REFERENCE_LINE_PU)} of itself."
+    )
+
+
+def attestation(policy: TruePolicy) -> str:
+    """What the data owner says of the network evidence; nobody else can check it without the network."""
+    if policy.evidence_required:
+        return (
+            "The data owner attests that the internal evidence about the true network supports this policy: "
+            "without that the release would have been refused. The evidence is a function of the secret "
+            "network and is not published. It rests on a Monte Carlo calibration and holds with a confidence "
+            f"of {CONFIDENCE:.0%} over it, which is not part of delta*."
+        )
+    return (
+        "The release was made whether or not the internal evidence about the true network supports this "
+        "policy. The figures are a target, not a statement about the network. The evidence is a function of "
+        "the secret network and is not published."
+    )
+
+
+def _after_noise(policy: TruePolicy) -> list[str]:
+    """What happens after the noise; none of it touches the meter data again."""
+    drawn = (
+        "Days of active and reactive load are drawn independently for every released node from the load "
+        "model, untruncated; reactive load has randomness of its own."
+        if policy.full_support
+        else "Days of active load are drawn independently for every released node from the load model, "
+        "truncated to the declared bounds; reactive load follows from the declared power factor."
+    )
+    return [
+        text.SHRUNK,
+        drawn,
+        "AC power flow is solved on the true network, with regulator taps fixed to declared positions; a "
+        "snapshot without a solution aborts the release.",
+        "Only nodes with a random load of their own are released; the loads behind the voltages never are.",
+        text.HIDDEN_ORDER,
+        text.ROUNDED,
+    ]
+
+
+def _unprotected(facts: Facts, policy: TruePolicy) -> list[str]:
+    """Outcomes that no guarantee covers, and that a reader learns."""
+    evidence = "the internal evidence does not support the network policy or if " * policy.evidence_required
+    return [
+        f"That this release was made: it is refused if {evidence}a draw has no power-flow solution, and that "
+        "outcome depends on the true network.",
+        f"That {facts.layout.nodes} nodes of the feeder carry a load of their own and are released.",
+        *text.public_sizes(facts),
+    ]
+
+
+def _not_claimed(policy: TruePolicy) -> list[str]:
+    """What nobody should read into the guarantee."""
+    claims = [
+        "Nothing is claimed about connectivity, switch states, regulator taps, phases or base voltages of "
+        "the network.",
+        "The network statement compares this network with its neighbours. It is no bound over all pairs of "
+        "networks, has no group privacy and is not differential privacy.",
+        "Nothing is claimed about changes of the network larger than r, nor about lines added or removed.",
+        "Every statement is conditional on what an attacker is assumed to know: the load model, power "
+        "factors, generation and taps.",
+        "Nothing is claimed about nodes without a random load of their own, such as nodes with generation "
+        "only: their voltages are not released.",
+        text.ABOUT_RECORDS,
+        text.ABOUT_QUALITY,
+        text.ABOUT_OTHERS,
+    ]
+    if not policy.full_support:
+        claims.insert(
+            0,
+            "No change of a line's length, impedance or state is covered: with fixed power factors, who "
+            "knows them can rule out any such change from one snapshot.",
+        )
+    return claims
+
+
+def _no_evidence(policy: TruePolicy) -> list[str]:
+    if policy.evidence_required:
+        return []
+    return [
+        "The release was made whether or not the network evidence supports the policy: the figures for "
+        "the network are a target only."
+    ]
+
+
+def _attested(facts: Facts, policy: TruePolicy) -> tuple[str, ...]:
+    target = "evidence supports" if policy.evidence_required else "target only, evidence not required for"
+    return (
+        f"Network ({target} the policy): epsilon* = {in_digits(policy.epsilon)} and delta* = "
+        f"{in_digits(policy.delta)} over {facts.layout.days} days against changes of existing lines up to "
+        f"r = {in_digits(policy.radius)} p.u., bound '{policy.bound}'. Per-instance evidence, not "
+        "differential privacy.",
+        text.attested_composition(facts, "epsilon*"),
+        "Declared-public inputs are what the data owner says they are, and the key was kept secret.",
+    )

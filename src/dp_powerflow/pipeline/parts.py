@@ -1,0 +1,143 @@
+"""One part of the corpus: draw the loads of its days, solve, check, round, write.
+
+A part is a pure function of the job and its number, so any process may make any part and a killed run makes
+the same bytes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from dp_powerflow._parallel import Engine
+from dp_powerflow.corpus.gridfm.writer import GridfmWriter
+from dp_powerflow.corpus.schema import CorpusLayout
+from dp_powerflow.corpus.writer import CorpusWriter
+from dp_powerflow.errors import PowerFlowError
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.model.sample import LoadSampler, days_per_block
+from dp_powerflow.pipeline.solar import Solar
+from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.powerflow.solution import Solution
+from dp_powerflow.units import ComplexArray, FloatArray, IntArray, kw_to_pu
+
+SOLVER_TOLERANCE = 1e-12
+"""Voltages are solved to this mismatch [p.u.], or to the rounding floor of their rows: a switch of 1e8 p.u.
+between two loaded nodes leaves 1e-8. A snapshot that does not get there aborts the release."""
+
+
+@dataclass(frozen=True, eq=False)
+class PartJob:
+    """All that a worker needs; PRIVATE, it holds the network and the key.
+
+    Attributes
+    ----------
+    feeder : the network that is solved: the true one, or its twin.
+    loaded : positions among `feeder.retained` of the nodes with a load of their own.
+    released : indices of the released nodes in `feeder.nodes`, in the secret random order of the release.
+    graph : writer of the tables of a published twin; None on the true network.
+    graph_days : how many days of the corpus the tables hold.
+    """
+
+    feeder: Feeder
+    sampler: LoadSampler
+    writer: CorpusWriter
+    loaded: IntArray
+    released: IntArray
+    solar: Solar
+    graph: GridfmWriter | None = None
+    graph_days: int = 0
+
+    @property
+    def solves_all(self) -> bool:
+        """Whether voltages of nodes without load or generation are wanted."""
+        return self.graph is not None or not np.isin(self.released, self.feeder.retained).all()
+
+    def start(self, threads: int | None) -> Callable[[int], float]:
+        """What makes one part in this process, with so many threads, None for all cores."""
+        self.writer.refuse_unseen()
+        voltvar = self.solar.voltvar
+        solver = BatchSolver(self.feeder, tolerance=SOLVER_TOLERANCE, threads=threads, voltvar=voltvar)
+        return partial(make_part, self, solver)
+
+    def __repr__(self) -> str:
+        return "PartJob(PRIVATE)"
+
+
+def layout_of(days: int, steps: int, nodes: int, loaded: int) -> CorpusLayout:
+    """One part per block of the sampler, which draws for the loaded nodes; all released nodes are in it."""
+    return CorpusLayout(days=days, steps=steps, nodes=nodes, days_per_part=days_per_block(loaded))
+
+
+def make_part(job: PartJob, solver: BatchSolver, part: int) -> float:
+    """Write one part; the largest power mismatch in it [p.u.]."""
+    block = job.sampler.block(part)
+    drawn = _per_unit(block.load_kw, job.feeder.base_mva) + 1j * _per_unit(
+        block.load_kvar, job.feeder.base_mva
+    )
+    loaded, days, steps = drawn.shape
+    load = np.zeros((days * steps, len(job.feeder.retained)), dtype=np.complex128)
+    load[:, job.loaded] = drawn.reshape(loaded, days * steps).T
+    solar = job.solar.generation
+    generation = None if solar is None else np.tile(solar, (days, 1))
+    solution = solver.solve(load, generation, nodes="all" if job.solves_all else "retained")
+    worst = float(np.max(solution.mismatch, initial=0.0))
+    if solution.n_failed:
+        raise PowerFlowError(
+            "a snapshot of the release has no power-flow solution, so nothing was released; lower "
+            "nodes.scale_factor under a new release id and take the model already paid for with model.reuse"
+        )
+    if job.graph is not None:
+        _write_graph(job, part, load, generation, solution)
+    solved = job.feeder.energised if job.solves_all else job.feeder.retained
+    v: ComplexArray = solution.v[:, np.searchsorted(solved, job.released)]
+    # Last, for a part that is there is complete.
+    job.writer.write_part(part, v.reshape(days, steps, len(job.released)))
+    return worst
+
+
+def _write_graph(
+    job: PartJob, part: int, load: ComplexArray, generation: ComplexArray | None, solution: Solution
+) -> None:
+    """The part's days of the tables of the twin, loads beside the voltages."""
+    assert job.graph is not None
+    layout = job.writer.layout
+    first = layout.days_of(part)[0] * layout.steps
+    count = min(len(load), job.graph_days * layout.steps - first)
+    if count <= 0:
+        return
+    v = with_slack(job.feeder, solution.v[:count])
+    injected = None if generation is None else generation[:count]
+    if injected is not None and job.solar.voltvar is not None:
+        injected = injected * job.solar.voltvar.rotation(np.abs(v[:, job.feeder.retained]))
+    job.graph.write_block(first, load[:count], injected, v)
+
+
+def with_slack(feeder: Feeder, v: ComplexArray) -> ComplexArray:
+    """Voltages of all nodes from those of the energised ones: complex (snapshot, node)."""
+    full = np.empty((len(v), len(feeder.nodes)), dtype=np.complex128)
+    full[:, feeder.energised] = v
+    full[:, feeder.slack] = feeder.v_slack
+    return full
+
+
+def make_parts(job: PartJob, engine: Engine, progress: Callable[[int, int], None] | None) -> float:
+    """Have all missing parts written by the workers; the largest power mismatch [p.u.] of those parts."""
+    missing = job.writer.missing_parts()
+    total = job.writer.layout.n_parts
+    mismatches: list[float] = []
+
+    def made(mismatch: float) -> None:
+        mismatches.append(mismatch)
+        if progress is not None:
+            progress(total - len(missing) + len(mismatches), total)
+
+    engine.run(job, missing, made)
+    return max(mismatches, default=0.0)
+
+
+def _per_unit(power_kw: FloatArray, base_mva: float) -> FloatArray:
+    return kw_to_pu(power_kw, base_mva)

@@ -1,0 +1,231 @@
+"""Newton's method for the few snapshots on which the fixed point is slow, compiled by numba.
+
+Near the voltage-collapse nose the fixed point stops contracting although a solution exists. Newton's method
+finds it, but may also find a low-voltage one. So the injections are raised from zero in steps, each solved
+from the last; a step counts only if the mismatch falls at every iterate and the Jacobian's determinant has
+the sign that it has at no load. What is found is the branch that starts at no load, the fixed point's own.
+
+The Jacobian of Y·x − i(v) is real-linear: see `kernels_blocks`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from dp_powerflow.powerflow._kernels.blocks import BlockPlan, factor_blocks, solve_blocks
+from dp_powerflow.powerflow._kernels.solve import Check, Plan, voltvar_share
+from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
+
+ITERATIONS_PER_STEP = 25
+SMALLEST_STEP = 1.0 / 256.0
+MAX_ITERATIONS = 400
+_ROUGH = 1e-5
+"""Mismatch at which an intermediate step counts as solved [p.u.]."""
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def newton_range(
+    snapshots: IntArray,
+    plan: Plan,
+    blocks: BlockPlan,
+    core: Check,
+    check: Check,
+    load: ComplexArray,
+    generation: ComplexArray,
+    tolerance: float,
+    out: ComplexArray,
+    targets: IntArray,
+    iterations: IntArray,
+    mismatch: FloatArray,
+    converged: BoolArray,
+) -> None:
+    """Solve the listed snapshots one by one; those without a solution become NaN."""
+    n_load = plan.at.size
+    n = plan.w_re.size
+    fixed = np.empty(n_load, dtype=np.complex128)
+    turned = np.zeros(n_load, dtype=np.complex128)
+    current = np.empty(n_load, dtype=np.complex128)
+    x = np.empty(n, dtype=np.complex128)
+    for index in range(snapshots.size):
+        k = snapshots[index]
+        for column in range(n_load):
+            m = plan.row_of[column]
+            fixed[m] = -load[k, column]
+            turned[m] = 0.0
+            if generation.shape[0] > 0:
+                if plan.curve_of[m] >= 0:
+                    turned[m] = generation[k, column]
+                else:
+                    fixed[m] += generation[k, column]
+        spent, solved = _continue(plan, blocks, core, fixed, turned, tolerance, x)
+        iterations[k] += spent
+        worst, excess = np.inf, np.inf
+        if solved:
+            for row in range(plan.n_core, n):
+                x[row] = 0.0
+                for p in range(plan.lower_ptr[row], plan.lower_ptr[row + 1]):
+                    x[row] -= complex(plan.lower[p, 0], plan.lower[p, 2]) * x[plan.lower_col[p]]
+            for row in range(n):
+                w = complex(plan.w_re[row], plan.w_im[row])
+                x[row] = (w + x[row]) - w
+            _inject(plan, fixed, turned, 1.0, x, current)
+            worst, excess = _mismatch(plan, check, x, current)
+            mismatch[k] = worst
+        converged[k] = solved and excess <= 1.0
+        for column in range(targets.size):
+            at = targets[column]
+            if converged[k]:
+                out[k, column] = complex(plan.w_re[at], plan.w_im[at]) + x[at]
+            else:
+                out[k, column] = complex(np.nan, np.nan)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _continue(
+    plan: Plan,
+    blocks: BlockPlan,
+    core: Check,
+    fixed: ComplexArray,
+    turned: ComplexArray,
+    tolerance: float,
+    x: ComplexArray,
+) -> tuple[int, bool]:
+    """Raise the injections from 0 to 1; x holds the deviation from no load at the end."""
+    lam, step, spent = 0.0, 1.0, 0
+    good = np.zeros(plan.n_core, dtype=np.complex128)
+    factors = np.empty((blocks.col.size, 4))
+    while lam < 1.0 and step >= SMALLEST_STEP and spent < MAX_ITERATIONS:
+        target = min(1.0, lam + step)
+        for row in range(plan.n_core):
+            x[row] = good[row]
+        used, solved = _newton(plan, blocks, core, fixed, turned, target, tolerance, factors, x)
+        spent += used
+        if solved:
+            lam = target
+            for row in range(plan.n_core):
+                good[row] = x[row]
+            step *= 2.0
+        else:
+            step *= 0.5
+    return spent, lam >= 1.0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _newton(
+    plan: Plan,
+    blocks: BlockPlan,
+    core: Check,
+    fixed: ComplexArray,
+    turned: ComplexArray,
+    lam: float,
+    tolerance: float,
+    factors: FloatArray,
+    x: ComplexArray,
+) -> tuple[int, bool]:
+    """Newton's method at one level of the injections; x is the start and becomes the solution."""
+    current = np.empty(plan.at.size, dtype=np.complex128)
+    rhs = np.empty(plan.n_core, dtype=np.complex128)
+    extra = np.empty((plan.at.size, 4))
+    before = np.inf
+    for used in range(ITERATIONS_PER_STEP):
+        _inject(plan, fixed, turned, lam, x, current)
+        worst, excess = _mismatch(plan, core, x, current)
+        for m in range(plan.at.size):
+            load_block(plan, m, fixed[m], turned[m], lam, x, extra)
+        sign = factor_blocks(blocks, extra, factors)
+        # The last level is carried on until another iterate would not lower the mismatch.
+        stuck = not worst < 0.5 * before
+        if (lam < 1.0 and worst <= _ROUGH) or excess <= 0.01 or (excess <= 1.0 and stuck):
+            return used, sign > 0
+        if sign == 0 or not worst < before:
+            return used, False
+        before = worst
+        _residual(plan, core, x, current, rhs)
+        solve_blocks(blocks, factors, rhs)
+        for row in range(plan.n_core):
+            x[row] += rhs[row]
+    return ITERATIONS_PER_STEP, False
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _inject(
+    plan: Plan, fixed: ComplexArray, turned: ComplexArray, lam: float, x: ComplexArray, current: ComplexArray
+) -> None:
+    """i(v) at v = w + x, injections times lam."""
+    for m in range(plan.at.size):
+        at = plan.at[m]
+        v = complex(plan.w_re[at], plan.w_im[at]) + x[at]
+        s = fixed[m]
+        if plan.curve_of[m] >= 0:
+            q = voltvar_share(plan, plan.curve_of[m], abs(v))
+            s += turned[m] * complex(np.sqrt(1.0 - q * q), q)
+        current[m] = lam * np.conj(s / v)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _mismatch(plan: Plan, check: Check, x: ComplexArray, current: ComplexArray) -> tuple[float, float]:
+    """Largest power mismatch, and the largest in units of its row's limit (NaN counts as infinite)."""
+    worst, excess = 0.0, 0.0
+    for row in range(check.ptr.size - 1):
+        r = 0.0j
+        if plan.load_at[row] >= 0:
+            r = current[plan.load_at[row]]
+        for p in range(check.ptr[row], check.ptr[row + 1]):
+            r -= complex(check.re[p], check.im[p]) * x[check.col[p]]
+        size = abs(r) * abs(complex(plan.w_re[row], plan.w_im[row]) + x[row])
+        if not np.isfinite(size):
+            return np.inf, np.inf
+        worst = max(worst, size)
+        excess = max(excess, size * np.sqrt(check.limit[row]))
+    return worst, excess
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _residual(plan: Plan, core: Check, x: ComplexArray, current: ComplexArray, rhs: ComplexArray) -> None:
+    """i(v) − Y_core·x, in the order of the equations."""
+    for equation in range(plan.n_core):
+        row = plan.equation[equation]
+        r = 0.0j
+        if plan.load_at[row] >= 0:
+            r = current[plan.load_at[row]]
+        for p in range(core.ptr[row], core.ptr[row + 1]):
+            r -= complex(core.re[p], core.im[p]) * x[core.col[p]]
+        rhs[equation] = r
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def load_block(
+    plan: Plan,
+    m: int,
+    fixed: complex,
+    turned: complex,
+    lam: float,
+    x: ComplexArray,
+    blocks: FloatArray,
+) -> None:
+    """−∂i/∂v of one load as a block: conj(s)/conj(v)²·conj(dv), less the turn of its generation."""
+    block = blocks[m]
+    block[0] = block[1] = block[2] = block[3] = 0.0
+    at = plan.at[m]
+    v = complex(plan.w_re[at], plan.w_im[at]) + x[at]
+    u = abs(v)
+    s = fixed
+    if plan.curve_of[m] >= 0:
+        q, slope = voltvar_share(plan, plan.curve_of[m], u), 0.0
+        for segment in range(plan.slopes.shape[1]):
+            if plan.knots[plan.curve_of[m], segment] <= u < plan.knots[plan.curve_of[m], segment + 1]:
+                slope = plan.slopes[plan.curve_of[m], segment]
+        c = np.sqrt(1.0 - q * q)
+        s += turned * complex(c, q)
+        # ds = g·(−q/c + j)·q′(u)·du, du = Re(conj(v)·dv)/u
+        moved = lam * np.conj(turned * complex(-q / c, 1.0) * slope / v) / u
+        block[0] -= moved.real * v.real
+        block[1] -= moved.real * v.imag
+        block[2] -= moved.imag * v.real
+        block[3] -= moved.imag * v.imag
+    d = lam * np.conj(s / (v * v))
+    block[0] += d.real
+    block[1] += d.imag
+    block[2] += d.imag
+    block[3] -= d.real

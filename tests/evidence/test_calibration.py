@@ -1,0 +1,328 @@
+"""‖M̃⁻¹‖ three ways, the assumptions, the levers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from dp_powerflow.errors import PowerFlowError, PrivacyError
+from dp_powerflow.evidence import symbols
+from dp_powerflow.evidence.assumptions import check_assumptions, implied_load_range
+from dp_powerflow.evidence.calibration import (
+    Draw,
+    exceedance,
+    load_box_set,
+    monte_carlo,
+    printed_closed_form,
+    volt_var_constant,
+)
+from dp_powerflow.evidence.collect import Policy, collect_evidence
+from dp_powerflow.evidence.exact import Admittance, implied_load
+from dp_powerflow.evidence.law import NodeLaw
+from dp_powerflow.evidence.levers import largest_radius, over_days, per_step, radius_in_lines
+from dp_powerflow.evidence.margins import with_margins
+from dp_powerflow.evidence.theorem import (
+    NetworkFacts,
+    OperatingSet,
+    corrected_bound,
+    full_support_bound,
+)
+from dp_powerflow.grid.amplification import kron_amplification
+from dp_powerflow.grid.feeder import GROUND, Feeder, Load
+from dp_powerflow.grid.reduction import Network
+from dp_powerflow.powerflow.jacobian.dense import diagonal_terms, injection, real_form
+from dp_powerflow.powerflow.voltvar import CATEGORY_B, VoltVar
+from support.random_networks import solve
+
+
+def stiff_feeder() -> Feeder:
+    """One node behind a stiff line: the paper's closed form applies to it."""
+    y = 400.0 - 900.0j
+    return Feeder(
+        name="stiff",
+        nodes=("a.1", "emf(s).1"),
+        base_kv=np.ones(2),
+        base_mva=1.0,
+        y=sp.csc_array(np.array([[y, -y], [-y, y]])),
+        slack=np.array([1]),
+        v_slack=np.array([1.0 + 0.0j]),
+        nominal_angle_deg=np.zeros(2),
+        loads=(Load("l", ((0, GROUND),), 100.0, 30.0, "wye"),),
+        pv=(),
+        lines=(),
+    )
+
+
+def law_of(feeder: Feeder, spread: float, steps: int = 4) -> NodeLaw:
+    nominal = -feeder.nominal_injection[feeder.retained]
+    lag = np.abs(np.subtract.outer(np.arange(steps), np.arange(steps)))
+    return NodeLaw(
+        class_of=np.zeros(len(nominal), dtype=np.int64),
+        mean=np.full((1, steps), -(spread**2) / 2),
+        covariance=(spread**2 * 0.8**lag)[None],
+        scale=nominal.real,
+        tan_theta=nominal.imag / nominal.real,
+        q_sigma=0.15 * nominal.real,
+        q_covariance=0.8**lag,
+    )
+
+
+def drawing(law: NodeLaw, seed: int) -> Draw:
+    rng = np.random.default_rng(seed)
+    return lambda days: law.draw(days, rng)
+
+
+def inverse_norms(network: Network, v: np.ndarray) -> np.ndarray:
+    a, c = diagonal_terms(v, injection(network.y, network.b, v))
+    return 1.0 / np.linalg.svd(real_form(network.y, a, c), compute_uv=False)[..., -1]
+
+
+def test_printed_closed_form_has_no_bound_on_ieee123(ieee123: Feeder) -> None:
+    form = printed_closed_form(Network(ieee123), 0.95, 1.05, 1e-4)
+    assert form.denominator < 0.0
+    assert form.mu == math.inf
+    assert form.sigma_m == pytest.approx(0.2 - 60.7, rel=0.02)  # PAPER_NOTES 3: 60.8 against 0.199
+
+
+def test_printed_closed_form_is_a_bound_where_it_applies() -> None:
+    network = Network(stiff_feeder())
+    form = printed_closed_form(network, 0.99, 1.01, 0.0, c_vv=1.0)
+    assert 0.0 < form.denominator < math.inf
+    rng = np.random.default_rng(0)
+    v = rng.uniform(0.99, 1.01, (200, 1)) * np.exp(1j * rng.uniform(-0.005, 0.005, (200, 1)))
+    assert inverse_norms(network, v).max() <= form.mu
+
+
+@pytest.mark.parametrize("loading", [1.0, 1.5])
+def test_load_box_bound_covers_every_load_in_the_box(ieee13: Feeder, loading: float) -> None:
+    network = Network(ieee13)
+    s_max = loading * np.abs(ieee13.nominal_injection[ieee13.retained])
+    rng = np.random.default_rng(0)
+    shape = (200, network.n)
+    load = s_max * np.sqrt(rng.random(shape)) * np.exp(2j * np.pi * rng.random(shape))
+    v = solve(Admittance(network.y, network.b), load)
+    proved = load_box_set(network, s_max)
+    if proved is not None:
+        assert proved.v_min <= np.abs(v).min()
+        assert np.abs(v).max() <= proved.v_max
+        assert inverse_norms(network, v).max() <= proved.mu
+    measured = OperatingSet(float(np.abs(v).min()), float(np.abs(v).max()), 1.0, 1.0, 0.0, "draws")
+    found = load_box_set(network, s_max, measured=measured)
+    assert found is not None
+    assert inverse_norms(network, v).max() <= found.mu
+
+
+def test_load_box_bound_on_ieee123_is_the_figure_of_the_notes(ieee123: Feeder) -> None:
+    """PAPER_NOTES 3: 6.83 at nominal load with the measured voltage range, true value 5.36."""
+    network = Network(ieee123)
+    s_max = np.abs(ieee123.nominal_injection[ieee123.retained])
+    v = solve(Admittance(network.y, network.b), -ieee123.nominal_injection[ieee123.retained])
+    measured = OperatingSet(float(np.abs(v).min()), float(np.abs(v).max()), 1.0, 1.0, 0.0, "nominal load")
+    found = load_box_set(network, s_max, measured=measured)
+    assert found is not None
+    true = inverse_norms(network, v)
+    assert true == pytest.approx(5.36, rel=0.02)
+    # Ours is 6.58. Splitting delta loads half and half, as the notes did, gives 6.58 too; their taps (OEDI's)
+    # are not here to try, so the 4 % are unexplained.
+    assert found.mu == pytest.approx(6.83, rel=0.05)
+
+
+def test_no_bound_is_claimed_beyond_the_nose(ieee13: Feeder) -> None:
+    network = Network(ieee13)
+    assert load_box_set(network, 50.0 * np.abs(ieee13.nominal_injection[ieee13.retained])) is None
+
+
+def test_monte_carlo_set_holds_new_days_but_for_its_delta(ieee13: Feeder) -> None:
+    network = Network(ieee13)
+    law = law_of(ieee13, 0.1)
+    found = monte_carlo(network, drawing(law, 1), 400)
+    assert found.operating.delta == pytest.approx(1 - 0.05 ** (1 / 360))
+    fresh = monte_carlo(network, drawing(law, 2), 2000)
+    beyond = np.mean(fresh.worst_mu > found.operating.mu)
+    assert beyond <= 3 * found.operating.delta
+    assert np.all(found.worst_mu <= found.operating.mu)
+
+
+def test_exceedance_is_an_upper_confidence_bound() -> None:
+    worst = np.linspace(1.0, 2.0, 1000)
+    assert exceedance(worst, 3.0, 10.0, 0.0, 0.95) == pytest.approx(1 - 0.05 ** (1 / 1000))
+    assert exceedance(worst, 1.5, 10.0, 0.0, 0.95) > 0.5
+    # The threshold shrinks with the radius: μ₀′ = μ₀/(1 + μ₀·C⋆·κr).
+    assert exceedance(worst, 3.0, 10.0, 0.1, 0.95) == 1.0
+
+
+def test_days_that_do_not_solve_are_refused_in_words(ieee13: Feeder) -> None:
+    with pytest.raises(PowerFlowError, match="no solution for a day"):
+        monte_carlo(Network(ieee13), drawing(law_of(ieee13, 3.0), 0), 40)
+
+
+def test_too_few_days_are_refused(ieee13: Feeder) -> None:
+    with pytest.raises(PrivacyError, match="at least 20 days"):
+        monte_carlo(Network(ieee13), drawing(law_of(ieee13, 0.1), 0), 5)
+
+
+def test_volt_var_enters_the_calibration(ieee13: Feeder) -> None:
+    network = Network(ieee13)
+    steps = 4
+    generation = np.full((steps, network.n), 0.02 + 0.0j)
+    voltvar = VoltVar((CATEGORY_B,), np.zeros(network.n, dtype=np.int64))
+    law = law_of(ieee13, 0.1, steps)
+    plain = monte_carlo(network, drawing(law, 3), 40, generation=generation)
+    controlled = monte_carlo(network, drawing(law, 3), 40, generation=generation, voltvar=voltvar)
+    assert controlled.operating.mu != plain.operating.mu
+    expected = 0.02 * CATEGORY_B.steepest / 0.9
+    assert volt_var_constant(voltvar, generation, 0.9) == pytest.approx(expected)
+    found = check_assumptions(network, law, None, voltvar=voltvar, generation=generation)
+    assert found[-1].holds
+    assert not check_assumptions(network, law, None, voltvar=voltvar, generation=20 * generation)[-1].holds
+
+
+def test_implied_loads_over_s0_are_attained(ieee13: Feeder) -> None:
+    """The closed form is a supremum: build the voltages that reach it."""
+    network = Network(ieee13)
+    least, most = implied_load_range(network, (0.95, 1.05))
+    for k in (0, network.n // 2):
+        for extreme, sign in ((most, 1.0), (least, -1.0)):
+            best = -math.inf
+            for size in np.linspace(0.95, 1.05, 201):
+                # v_k turned so that the slack's part is right, the others turned one by one.
+                v_k = size * np.exp(1j * np.angle(-sign * network.b[k]))
+                v = 1.05 * np.exp(1j * (np.angle(-sign * v_k) - np.angle(network.y[k])))
+                v[k] = v_k
+                load = implied_load(Admittance(network.y, network.b), v).real[k]
+                best = max(best, sign * load)
+            assert best == pytest.approx(sign * extreme[k], rel=1e-4)
+
+
+def test_assumptions_fail_on_ieee123_and_say_by_how_much(ieee123: Feeder) -> None:
+    network = Network(ieee123)
+    law = law_of(ieee123, 0.3, 2)
+    box = replace(law, p_min=np.array([0.3]), p_max=np.array([3.0]), log_accept=np.array([-0.01]))
+    singular, no_set, loads, voltvar = check_assumptions(network, box, None)
+    assert not singular.holds
+    assert "changes sign" in singular.finding
+    assert not no_set.holds
+    assert not loads.holds
+    assert "p.u." in loads.finding
+    assert voltvar.holds
+
+
+def test_sensitivities_bound_small_changes_of_the_voltages(ieee13: Feeder) -> None:
+    network = Network(ieee13)
+    true = Admittance(network.y, network.b)
+    load = -ieee13.nominal_injection[ieee13.retained]
+    v = solve(true, load)
+    mu = float(inverse_norms(network, v))
+    low, high = float(np.abs(v).min()), float(np.abs(v).max())
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        change = rng.normal(size=network.y.shape) + 1j * rng.normal(size=network.y.shape)
+        change *= 1e-5 / np.linalg.norm(change)
+        moved = solve(Admittance(network.y + change, network.b), load)
+        limit = symbols.sensitivity_to_network(low, high, network.n, 1e-5, mu)
+        assert np.linalg.norm(moved - v) <= 1.01 * limit
+    heavier = load.copy()
+    heavier[3] += 1e-5 * (1 + 1j)
+    assert np.linalg.norm(solve(true, heavier) - v) <= 1.01 * symbols.sensitivity_to_load(low, 1e-5, mu)
+
+
+def test_largest_radius_is_where_the_bound_meets_the_target(ieee13: Feeder) -> None:
+    network = Network(ieee13)
+    law = law_of(ieee13, 0.2)
+    facts = NetworkFacts(network.n, math.sqrt(3.0), network.n, kron_amplification(network))
+    operating = monte_carlo(network, drawing(law, 0), 40).operating
+    radius = largest_radius(full_support_bound, facts, law, operating, 5.0, 1e-5)
+    assert radius is not None
+    at, beyond = (full_support_bound(facts, law, operating, radius * f, 1e-5).epsilon for f in (1.0, 1.01))
+    assert at == pytest.approx(5.0, rel=1e-6)
+    assert beyond is not None
+    assert beyond > 5.0
+    assert largest_radius(full_support_bound, facts, law, operating, 1e-12, 1e-5) is None
+    step = per_step(full_support_bound, facts, law, operating, radius, 1e-5)
+    assert step.steps == 1
+    assert step.epsilon is not None
+    assert step.epsilon < 5.0
+
+
+def test_days_compose_by_adding_up(ieee13: Feeder) -> None:
+    network = Network(ieee13)
+    law = law_of(ieee13, 0.2)
+    facts = NetworkFacts(network.n, math.sqrt(3.0), network.n, kron_amplification(network))
+    day = full_support_bound(facts, law, OperatingSet(0.9, 1.1, 1.0, 3.0, 1e-3, "given"), 1e-7, 1e-5)
+    assert day.epsilon is not None
+    year = over_days(day, 365)
+    assert year.epsilon == pytest.approx(365 * day.epsilon)
+    assert year.delta == pytest.approx(365 * day.delta)
+    assert over_days(day, 2000).epsilon is None
+
+
+def test_radius_is_told_as_a_share_of_lines(ieee123: Feeder) -> None:
+    told = radius_in_lines(ieee123, 1e-4)
+    assert told.weakest is not None
+    assert told.median is not None
+    assert told.strongest is not None
+    assert told.strongest < told.median < told.weakest
+    assert told.median == pytest.approx(2e-6, rel=1.0)  # PAPER_NOTES 16
+    assert told.median_metres is not None
+
+
+def test_no_number_is_given_where_volt_var_breaks_the_lemma(ieee13: Feeder) -> None:
+    """The slope of a volt-var curve jumps at its corners, so M̃ may too under a tiny change of a line."""
+    network = Network(ieee13)
+    generation = np.full((4, network.n), 0.01 + 0.0j)
+    voltvar = VoltVar((CATEGORY_B,), np.zeros(network.n, dtype=np.int64))
+    policy = Policy(radius=1e-12, epsilon=1.0, delta=0.9, days=1, calibration_days=20)
+    margins = (np.array([0.2]), np.array([4.0]))
+    law = law_of(ieee13, 0.2)
+    for control, expected in ((None, False), (voltvar, True)):
+        evidence = collect_evidence(
+            network,
+            law,
+            margins,
+            policy,
+            np.random.default_rng(0),
+            generation=generation,
+            voltvar=control,
+            curves=False,
+        )
+        for row in evidence.rows[1:]:
+            assert any("volt-var" in text for text in row.day.violations) is expected
+
+
+def test_paper_mode_gives_no_number_where_its_assumptions_fail() -> None:
+    """One stiff node: every term is finite, and yet S_0 holds voltages that imply absurd loads."""
+    feeder = stiff_feeder()
+    network = Network(feeder)
+    policy = Policy(radius=1e-12, epsilon=1.0, delta=0.9, days=1, calibration_days=20)
+    margins = (np.array([0.2]), np.array([4.0]))
+    law = law_of(feeder, 0.2)
+    evidence = collect_evidence(network, law, margins, policy, np.random.default_rng(0), curves=False)
+    assert evidence.rows[0].mode == "paper"
+    assert any("Assumption 1 fails" in text for text in evidence.rows[0].day.violations)
+    assert evidence.rows[0].day.epsilon is None
+
+
+def test_a_step_of_a_truncated_day_is_given_the_bound_of_the_day(ieee13: Feeder) -> None:
+    network = Network(ieee13)
+    law = with_margins(law_of(ieee13, 0.2), np.array([0.3]), np.array([3.0]), np.random.default_rng(0))
+    facts = NetworkFacts(network.n, math.sqrt(3.0), network.n, kron_amplification(network))
+    operating = OperatingSet(0.9, 1.1, 1.0, 3.0, 1e-3, "given")
+    day = corrected_bound(facts, law, operating, 1e-10, 1e-5)
+    assert per_step(corrected_bound, facts, law, operating, 1e-10, 1e-5).terms == day.terms
+
+
+def test_largest_radius_respects_the_whole_delta(ieee13: Feeder) -> None:
+    network = Network(ieee13)
+    law = with_margins(law_of(ieee13, 0.2), np.array([0.3]), np.array([3.0]), np.random.default_rng(0))
+    facts = NetworkFacts(network.n, math.sqrt(3.0), network.n, kron_amplification(network))
+    operating = OperatingSet(0.9, 1.1, 1.0, 3.0, 1e-3, "given")
+    loose = largest_radius(corrected_bound, facts, law, operating, 1e3, 1e-5)
+    strict = largest_radius(corrected_bound, facts, law, operating, 1e3, 1e-5, 2e-3)
+    assert loose is not None
+    assert strict is not None
+    assert strict < loose
+    assert corrected_bound(facts, law, operating, strict, 1e-5).delta <= 2e-3

@@ -1,0 +1,114 @@
+"""The exact loss is the logarithm of a density that integrates to one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dp_powerflow.evidence.exact import (
+    Admittance,
+    Loss,
+    full_support_loss,
+    implied_load,
+    log_abs_det,
+    log_density_of_active,
+    log_density_of_reactive,
+    manifold_loss,
+)
+from dp_powerflow.evidence.law import NodeLaw
+from dp_powerflow.powerflow.jacobian.dense import dg, log_volume
+from support.random_networks import random_network, small_law, solve
+
+ONE_NODE = Admittance(np.array([[4.0 - 9.0j]]), np.array([-4.0 + 9.0j]))
+
+
+def one_node_law(*, random_q: bool) -> NodeLaw:
+    return NodeLaw(
+        class_of=np.array([0]),
+        mean=np.array([[-0.3]]),
+        covariance=np.array([[[0.09]]]),
+        scale=np.array([0.4]),
+        tan_theta=np.array([0.4]),
+        q_sigma=np.array([0.05]) if random_q else None,
+        q_covariance=np.array([[1.0]]) if random_q else None,
+    )
+
+
+def test_full_support_density_of_one_node_integrates_to_one() -> None:
+    law = one_node_law(random_q=True)
+    draws = solve(ONE_NODE, law.draw(4000, np.random.default_rng(1)))[:, 0, 0]
+    real = np.linspace(draws.real.min() - 0.05, draws.real.max() + 0.05, 900)
+    imag = np.linspace(draws.imag.min() - 0.05, draws.imag.max() + 0.05, 900)
+    v = (real[:, None] + 1j * imag[None, :]).reshape(-1, 1, 1)
+    load = implied_load(ONE_NODE, v)
+    log_f = log_density_of_active(law, load.real) + log_density_of_reactive(law, load.real, load.imag)
+    constant = np.log(2 * np.pi * 0.3 * 0.05 * 0.4)  # standard deviations of log p and of q, scale of p
+    volume = log_abs_det(ONE_NODE, v)[:, 0] + 2 * np.log(np.abs(v[:, 0, 0]))
+    cell = (real[1] - real[0]) * (imag[1] - imag[0])
+    assert np.exp(log_f + volume - constant).sum() * cell == pytest.approx(1.0, abs=2e-4)
+    # Flipping the determinant visibly breaks it.
+    assert abs(np.exp(log_f - volume - constant).sum() * cell - 1.0) > 0.5
+
+
+def test_manifold_density_of_one_node_integrates_to_one_along_the_curve() -> None:
+    """With the factor 1/√det(DGᵀDG); as printed (without the reciprocal) it does not."""
+    law = one_node_law(random_q=False)
+    p = 0.4 * np.exp(-0.3 + 0.3 * np.linspace(-7, 7, 4001))
+    v = solve(ONE_NODE, (p * (1 + 0.4j))[:, None])
+    arc = np.abs(np.diff(v[:, 0]))
+    middle = solve(ONE_NODE, ((p[1:] + p[:-1]) / 2 * (1 + 0.4j))[:, None])
+    log_f = log_density_of_active(law, implied_load(ONE_NODE, middle).real[:, None, :])
+    log_f -= np.log(np.sqrt(2 * np.pi) * 0.3 * 0.4)
+    volume = log_volume(dg(ONE_NODE.y, ONE_NODE.b, middle, law.tan_theta))
+    assert np.sum(np.exp(log_f - volume) * arc) == pytest.approx(1.0, abs=1e-4)
+    assert abs(np.sum(np.exp(log_f + volume) * arc) - 1.0) > 0.5
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_mean_of_exp_minus_loss_is_one(n: int, rng: np.random.Generator) -> None:
+    network, _ = random_network(n, rng)
+    law = small_law(n, 2, rng, random_q=True)
+    other = Admittance(network.y * 1.01, network.b * 1.01)
+    v = solve(network, law.draw(40_000, rng))
+    loss = full_support_loss(law, network, other, v)
+    assert np.var(loss.total) < 0.5
+    ratio = np.exp(-loss.total)
+    assert ratio.mean() == pytest.approx(1.0, abs=5 * ratio.std() / np.sqrt(len(ratio)))
+
+
+def test_loss_is_antisymmetric_and_zero_for_the_same_network(rng: np.random.Generator) -> None:
+    network, _ = random_network(3, rng)
+    law = small_law(3, 2, rng, random_q=True)
+    other = Admittance(network.y * 1.02, network.b * 1.02)
+    v = solve(network, law.draw(20, rng))
+    forth, back = full_support_loss(law, network, other, v), full_support_loss(law, other, network, v)
+    assert np.allclose(forth.total, -back.total)
+    assert np.allclose(full_support_loss(law, network, network, v).total, 0.0)
+
+
+def test_row_scaling_keeps_the_manifold_and_its_loss_satisfies_the_identity(rng: np.random.Generator) -> None:
+    """PAPER_NOTES 4: scaling a row of Y and b by a real number moves every load along its own ray."""
+    network, _ = random_network(2, rng)
+    law = small_law(2, 2, rng, random_q=False)
+    factors = np.array([1.02, 0.99])
+    other = Admittance(factors[:, None] * network.y, factors * network.b)
+    v = solve(network, law.draw(40_000, rng))
+    loss: Loss = manifold_loss(law, network, other, v)
+    ratio = np.exp(-loss.total)
+    assert ratio.mean() == pytest.approx(1.0, abs=5 * ratio.std() / np.sqrt(len(ratio)))
+
+
+def test_an_impossible_load_under_the_other_network_is_an_infinite_loss(rng: np.random.Generator) -> None:
+    network, _ = random_network(2, rng)
+    law = replace(
+        small_law(2, 1, rng, random_q=True),
+        p_min=np.array([0.5, 0.5]),
+        p_max=np.array([1.5, 1.5]),
+        log_accept=np.array([-0.1, -0.1]),
+    )
+    load = (law.scale * 0.51 * (1 + 1j * law.tan_theta))[None, None, :]
+    v = solve(network, load)
+    other = Admittance(network.y * 0.9, network.b * 0.9)
+    assert full_support_loss(law, network, other, v).total[0] == np.inf

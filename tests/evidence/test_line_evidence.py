@@ -1,0 +1,224 @@
+"""Evidence with confidence, the inverse question, tables and pictures."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import binom, norm
+
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.evidence.lines.collect import LineReport, LineRequest, collect_lines, contradicted
+from dp_powerflow.evidence.lines.confidence import lower_share, smallest_share, upper_mean, upper_share
+from dp_powerflow.evidence.lines.evidence import GRID, delta_bounds, judge, least_epsilon
+from dp_powerflow.evidence.lines.losses import LineLoss, LineLosses
+from dp_powerflow.evidence.lines.neighbours import scaled_both_ways
+from dp_powerflow.evidence.lines.protected import protected_sizes
+from dp_powerflow.evidence.plain import plain
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.paper.lines import run_lines, to_json, to_markdown
+from dp_powerflow.report.line_figures import line_figures, positions
+from dp_powerflow.report.line_table import line_lines
+from support.line_feeders import chain, law_of
+
+
+def gaussian_losses(spread: float, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
+    """Λ ~ N(s²/2, s²): the loss of a Gaussian mechanism, whose δ(ε) is known."""
+    return spread**2 / 2.0 + spread * np.random.default_rng(seed).standard_normal(shape)
+
+
+def gaussian_delta(spread: float, epsilon: float) -> float:
+    return float(
+        norm.cdf(spread / 2 - epsilon / spread) - np.exp(epsilon) * norm.cdf(-spread / 2 - epsilon / spread)
+    )
+
+
+def made_up(losses: np.ndarray) -> LineLosses:
+    """Losses (neighbour, direction, day) that belong to lines of a chain."""
+    lines = chain(len(losses) // 2).lines
+    return LineLosses(scaled_both_ways(lines, 0.01), losses[:, 0], losses[:, 1])
+
+
+def test_clopper_pearson_covers() -> None:
+    trials, alpha = 60, 0.05
+    for share in (0.01, 0.2, 0.7):
+        hits = np.arange(trials + 1)
+        chance = binom.pmf(hits, trials, share)
+        assert chance[upper_share(hits, trials, alpha) < share].sum() <= alpha
+        assert chance[lower_share(hits, trials, alpha) > share].sum() <= alpha
+    assert upper_share(trials, trials, alpha) == 1.0
+    assert lower_share(0, trials, alpha) == 0.0
+    assert upper_share(0, trials, alpha) == pytest.approx(smallest_share(trials, alpha))
+
+
+def test_bound_of_a_mean_covers_and_is_never_below_the_smallest_share() -> None:
+    rng = np.random.default_rng(0)
+    trials, alpha, mean = 100, 0.1, 0.03
+    drawn = (rng.random((4000, trials)) < 0.1) * 0.3  # values 0 and 0.3
+    missed = np.mean(upper_mean(drawn.mean(axis=1), trials, alpha) < mean)
+    assert missed <= alpha
+    assert upper_mean(0.0, trials, alpha) == pytest.approx(smallest_share(trials, alpha))
+    assert upper_mean(1.0, trials, alpha) == 1.0
+    coins = np.arange(trials + 1)
+    assert np.all(upper_mean(coins / trials, trials, alpha) >= upper_share(coins, trials, alpha) - 1e-9)
+
+
+def test_bounds_hold_the_true_delta_and_come_close_to_it() -> None:
+    losses = gaussian_losses(1.0, (4, 2, 20_000))
+    bounds = delta_bounds(losses, 0.05)
+    for column, epsilon in enumerate(GRID):
+        true = gaussian_delta(1.0, epsilon)
+        assert np.all(bounds.hockey[..., column] >= true)
+        assert np.all(bounds.hockey[..., column] <= true + 0.02)
+        assert np.all(bounds.tail[..., column] >= norm.sf(epsilon - 0.5))
+        assert np.all(bounds.hockey[..., column] <= bounds.tail[..., column])
+
+
+def test_no_delta_below_what_the_draws_support_is_stated() -> None:
+    evidence = judge(made_up(gaussian_losses(0.1, (6, 2, 200))), 0.01, 4, 1e-9)
+    assert evidence.delta == evidence.supported
+    assert evidence.supported == pytest.approx(smallest_share(200, 0.05 / (6 * 2 * len(GRID) * 2)))
+    assert evidence.supported > 0.04
+    for row in evidence.rows:
+        assert row.epsilon is not None
+        assert row.epsilon >= min(GRID)
+        for item in row.horizons:
+            assert item.summed_delta > evidence.supported
+
+
+def test_epsilon_is_the_worst_of_signs_and_directions() -> None:
+    losses = gaussian_losses(0.05, (4, 2, 2000))
+    losses[3, 1] += 6.0
+    first, second = judge(made_up(losses), 0.01, 4, 0.01).rows
+    assert first.epsilon is not None
+    assert first.epsilon <= 0.5
+    assert (second.forward, second.reverse, second.epsilon) == (first.forward, 7.5, 7.5)
+
+
+def test_infinite_losses_leave_no_epsilon() -> None:
+    losses = gaussian_losses(0.05, (2, 2, 1000))
+    losses[0, 0, :50] = np.inf
+    row = judge(made_up(losses), 0.01, 4, 0.01).rows[0]
+    assert row.epsilon is None
+    assert row.epsilon_tail is None
+    assert row.infinite == pytest.approx(50 / 4000)
+    assert all(item.summed_epsilon is None for item in row.horizons)
+    json.dumps(plain(row), allow_nan=False)
+
+
+def test_sums_over_days_use_every_draw_once_and_beat_adding_up() -> None:
+    losses = gaussian_losses(0.3, (2, 2, 20_000))
+    row = judge(made_up(losses), 0.01, 4, 0.02).rows[0]
+    ten = next(item for item in row.horizons if item.days == 10)
+    assert ten.added_epsilon is not None
+    assert ten.summed_epsilon is not None
+    # Ten days of N(s²/2, s²) are N(10s²/2, 10s²): the sums see √10, adding up sees 10.
+    assert gaussian_delta(0.3 * np.sqrt(10), ten.summed_epsilon) <= ten.summed_delta
+    assert ten.summed_epsilon < ten.added_epsilon
+    # Days that repeat would be seen: a bad day shows in one group only.
+    losses[0, 0, 7] = np.inf
+    bounds = judge(made_up(losses), 0.01, 4, 0.02).rows[0]
+    assert bounds.infinite == pytest.approx(1 / 80_000)
+
+
+def test_least_epsilon_reads_the_grid() -> None:
+    bound = np.array([0.5, 0.2, 0.01] + [0.001] * (len(GRID) - 3))
+    assert least_epsilon(bound, 0.05) == GRID[2]
+    assert least_epsilon(bound, 0.0001) == np.inf
+
+
+def streams(purpose: str) -> np.random.Generator:
+    return np.random.default_rng(list(purpose.encode()))
+
+
+@pytest.fixture(scope="module")
+def report() -> LineReport:
+    request = LineRequest(
+        x=0.02, draws=400, protected_draws=200, audit_days=100, attack_days=60, regressed_days=30
+    )
+    return collect_lines(chain(4, empty=(1,)), law_of(3, 3), request, streams, threads=1)
+
+
+def test_report_brackets_every_line(report: LineReport) -> None:
+    assert report.contradicted == ()
+    assert [row.line for row in report.evidence.rows] == ["l1", "l2", "l3", "l4"]
+    for row in report.evidence.rows:
+        assert row.lower is not None
+        assert row.epsilon is not None
+        assert 0.0 <= row.lower <= row.epsilon
+        assert row.attack_error is not None
+        assert row.attack_error_with_loads is not None
+        # Paired loads give the line away; the voltages alone do not.
+        assert row.attack_error_with_loads < 1e-8 < 1e-3 < row.attack_error
+    assert contradicted(replace(report.evidence.rows[0], lower=100.0, epsilon=1.0))
+
+
+def test_protected_x_is_protected_on_fresh_draws(report: LineReport) -> None:
+    feeder, law = chain(4, empty=(1,)), law_of(3, 3)
+    rng = np.random.default_rng(99)
+    engine = LineLoss(feeder, law, threads=1)
+    assert report.protected_delta is not None
+    for line, row in zip(feeder.lines, report.evidence.rows, strict=True):
+        assert row.protected is not None
+        fresh = engine.losses(
+            scaled_both_ways([line], row.protected), lambda k: law.draw(k, rng), 1000
+        ).by_direction
+        excess = -np.expm1(np.minimum(report.request.epsilon - fresh, 0.0))
+        assert excess.mean(axis=-1).max() <= report.protected_delta
+    # The line at the source carries everything and is protected least.
+    sizes = [row.protected or 0.0 for row in report.evidence.rows]
+    assert sizes[0] == min(sizes)
+
+
+def test_no_protected_x_is_claimed_where_all_days_are_impossible() -> None:
+    feeder, law = chain(2), law_of(2, 2)
+    engine = LineLoss(feeder, law, threads=1)
+    pilot = LineLosses(scaled_both_ways(feeder.lines, 0.01), np.full((4, 5), np.inf), np.full((4, 5), np.inf))
+    impossible = law.draw(50, np.random.default_rng(0)) * 100.0
+    found, delta = protected_sizes(engine, pilot, lambda k: impossible[:k], 50, 1.0, 0.01)
+    assert found == {"l1": None, "l2": None}
+    assert delta > 0.01
+    with pytest.raises(PrivacyError, match="as many drawn days"):
+        protected_sizes(engine, pilot, lambda k: impossible[:k], 5, 1.0, 0.01, horizon=6)
+
+
+def test_tables_say_what_is_supported_and_pictures_are_drawn(report: LineReport) -> None:
+    text = "\n".join(line_lines(report))
+    assert f"**{report.evidence.supported:.2g}**" in text
+    assert "both directions" in text
+    assert "no lower bound passes its upper bound" in text
+    assert "must never be done" in text
+    bad = replace(report, contradicted=("l1",))
+    assert "there is a bug" in "\n".join(line_lines(bad))
+    figures = line_figures(chain(4, empty=(1,)), report, "INTERNAL")
+    assert set(figures) == {"lines-map.svg", "lines-histogram.svg", "lines-over-days.svg"}
+    for figure in figures.values():
+        assert figure.startswith(b"<?xml")
+    assert line_figures(chain(4), replace(report, protected_delta=None), None) == {}
+    json.dumps(plain(report), allow_nan=False)
+
+
+def test_buses_without_coordinates_are_placed_by_steps_from_the_source() -> None:
+    place = positions(chain(3))
+    assert place["s"][0] < place["b0"][0] < place["b1"][0] < place["b2"][0]
+
+
+def test_a_feeder_without_lines_is_refused() -> None:
+    feeder = replace(chain(2), lines=())
+    with pytest.raises(PrivacyError, match="no line records"):
+        collect_lines(feeder, law_of(2), LineRequest(), streams)
+
+
+def test_the_experiment_brackets_every_line_of_a_public_feeder(ieee13: Feeder) -> None:
+    request = LineRequest(x=0.01, draws=60, protected_draws=0, audit_days=40, attack_days=30)
+    result = run_lines(ieee13, request, steps=2)
+    rows = result.report.evidence.rows
+    assert {row.line for row in rows} == {line.name for line in ieee13.lines}
+    assert result.report.contradicted == ()
+    assert all(row.lower is not None for row in rows)
+    text = to_markdown(result)
+    assert "Time taken" in text
+    assert "smallest δ they support" in text
+    json.dumps(to_json(result), allow_nan=False)

@@ -1,0 +1,78 @@
+"""Losses per line where users meet them: `certify`, and the internal report of a release."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dp_powerflow.config import Config
+from dp_powerflow.pipeline.network import line_request, lines_of
+from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.report.certification import certify_config
+from support.small import small_config, tree_hash
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    """A released corpus on IEEE 13 whose config asks for a few draws."""
+    folder = tmp_path_factory.mktemp("lines")
+    made = small_config(folder, network={"line_draws": 20}, release={"days": 10})
+    run_release(made, workers=1)
+    return made
+
+
+def test_release_keeps_the_lines_in_its_internal_report_only(config: Config) -> None:
+    internal = config.release.state / "internal" / config.release.id / "report.json"
+    lines = json.loads(internal.read_text())["lines"]
+    assert lines["evidence"]["draws"] == 20
+    assert lines["evidence"]["delta"] >= lines["evidence"]["supported"] > 0.1
+    names = {row["line"] for row in lines["evidence"]["rows"]}
+    assert "650632" in names
+    for path in config.release.output.rglob("*"):
+        if path.is_file() and path.suffix in {".json", ".html"}:
+            assert "650632" not in path.read_text()
+
+
+def test_certify_says_more_and_draws_pictures(config: Config) -> None:
+    shown = certify_config(config, None, line_draws=30)
+    text = "\n".join(shown.lines)
+    assert "## Line by line" in text
+    assert "Audit" in text
+    assert json.loads(shown.json_text)["line_evidence"]["evidence"]["draws"] == 30
+    for name in ("lines-map.svg", "lines-histogram.svg", "lines-over-days.svg"):
+        assert b"INTERNAL" in (shown.directory / name).read_bytes()
+
+
+def test_nothing_of_the_release_depends_on_whether_lines_were_asked_for(
+    config: Config, tmp_path: Path
+) -> None:
+    """The draws of the evidence come from streams of their own."""
+    plain = small_config(tmp_path, release={"days": 10})
+    run_release(plain, workers=1)
+    with_lines, without = (
+        {name: digest for name, digest in tree_hash(each.release.output).items() if name.startswith("data")}
+        for each in (config, plain)
+    )
+    assert with_lines == without
+    assert with_lines
+    report = (plain.release.state / "internal" / plain.release.id / "report.json").read_text()
+    assert "lines" not in json.loads(report)
+
+
+def test_a_fixed_power_factor_is_answered_in_words(config: Config, tmp_path: Path) -> None:
+    from dp_powerflow.model.gaussian import LoadModel
+    from dp_powerflow.pipeline.assembly import feeder_of
+    from dp_powerflow.pipeline.run import nodes_of
+    from dp_powerflow.privacy.random import StreamKey
+
+    paper = small_config(tmp_path, network={"bound": "paper", "line_draws": 20})
+    model = LoadModel.load(config.release.output / "model.json")
+    feeder, key = feeder_of(paper), StreamKey.from_insecure_seed(0)
+    found = lines_of(paper, feeder, model, nodes_of(paper, feeder, model, key), key)
+    assert isinstance(found, str)
+    assert "fixed power factors" in found
+    asked = line_request(config, 300, whole=True)
+    assert asked.delta == pytest.approx(config.network.delta / config.release.days)
+    assert (asked.protected_draws, asked.audit_days) == (150, 100)

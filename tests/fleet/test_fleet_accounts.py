@@ -1,0 +1,202 @@
+"""A fleet and the accounts of its networks: no other name of a file buys a fresh budget."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dp_powerflow.errors import ConfigError, PrivacyError
+from dp_powerflow.fleet.accounts import feeders_of
+from dp_powerflow.fleet.config import FleetConfig
+from dp_powerflow.fleet.run import run_fleet
+from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.ledger.kinds import AccountKind, GdpCap, GdpCost
+from dp_powerflow.privacy.ledger.unrelated import Unrelated
+from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.report.fleet_table import plan_fleet
+from support.fleet_small import circuit, fleet_config, on_twins
+
+CAPS = {"network_epsilon_cap": 9.0}
+ASKED = (
+    r"feeder 'alder' was charged to account network-gdp-\d and is no longer listed, while 'alder-2' is new; "
+    r".*fleet\.unrelated to 'not network-gdp-\d: <why>'"
+)
+
+
+def twins(folder: Path, *, overrides: dict[str, Any] | None = None, **fleet: Any) -> FleetConfig:
+    return on_twins(folder, fleet={**CAPS, **fleet}, overrides=overrides or {})
+
+
+def write(folder: Path, **length_km: float) -> None:
+    """Feeders by key; an underscore stands for a hyphen."""
+    (folder / "feeders").mkdir(exist_ok=True)
+    for key, km in length_km.items():
+        (folder / "feeders" / f"{key.replace('_', '-')}.dss").write_text(circuit(km))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("accounts")
+    write(folder, alder=1.0, birch=2.0)
+    assert not run_fleet(twins(folder), workers=1).failed
+    return folder
+
+
+@pytest.fixture
+def renamed(made: Path, tmp_path: Path) -> Path:
+    """The fleet after one file was exported again, slightly corrected, under another name."""
+    folder = Path(shutil.copytree(made, tmp_path / "copy"))
+    (folder / "feeders" / "alder.dss").unlink()
+    write(folder, alder_2=1.0001)
+    return folder
+
+
+def charged(folder: Path) -> dict[str, list[str]]:
+    """Account of a network → what it was charged for."""
+    ledger = Ledger.open(PrivateState.inspect(folder / "state"), create=False)
+    accounts = [account for account in ledger.summary().accounts if account.kind is not AccountKind.LOADS]
+    return {account.name: [spend.release_id for spend in account.spends] for account in accounts}
+
+
+def account_of(folder: Path, key: str) -> str:
+    config = twins(folder, feeders=[f"feeders/{key}.dss"])
+    state = PrivateState.inspect(folder / "state")
+    [feeder] = feeders_of(config, state, Ledger.open(state, create=False))
+    [account] = [name for name, ids in charged(folder).items() if feeder.charged_under in ids]
+    return account
+
+
+def test_a_renamed_export_of_a_feeder_is_asked_about_before_anything_is_spent(renamed: Path) -> None:
+    before = charged(renamed)
+    with pytest.raises(PrivacyError, match=ASKED):
+        run_fleet(twins(renamed), workers=1)
+    with pytest.raises(PrivacyError, match=ASKED):
+        plan_fleet(twins(renamed))
+    assert charged(renamed) == before
+    assert len(before) == 2
+
+
+def test_the_question_stays_when_the_new_name_comes_in_a_later_run(made: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(made, tmp_path / "copy"))
+    (folder / "feeders" / "alder.dss").unlink()
+    assert not run_fleet(twins(folder), workers=1).failed  # a shorter list by itself asks nothing
+    write(folder, alder_2=1.0001)
+    with pytest.raises(PrivacyError, match=ASKED):
+        run_fleet(twins(folder), workers=1)
+
+
+def test_a_name_that_was_registered_but_never_charged_is_new_as_well(made: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(made, tmp_path / "copy"))
+    (folder / "feeders" / "alder-2.dss").write_text(circuit(1.0).replace("New Line", "New Lnie"))
+    assert [outcome.key for outcome in run_fleet(twins(folder), workers=1).failed] == ["alder-2"]
+    (folder / "feeders" / "alder.dss").unlink()
+    write(folder, alder_2=1.0001)
+    with pytest.raises(PrivacyError, match=ASKED):
+        run_fleet(twins(folder), workers=1)
+
+
+def test_a_new_version_of_a_feeder_is_charged_to_the_account_it_continues(renamed: Path) -> None:
+    before, account = charged(renamed), account_of(renamed, "birch")
+    [other] = before.keys() - {account}
+    continues = {"alder-2": {"continues_network": other}}
+    assert not run_fleet(twins(renamed, overrides=continues), workers=1).failed
+    after = charged(renamed)
+    assert after == {**before, other: [*before[other], "north_feeder-0003"]}
+    # What was declared stays true: the next name is asked about, this one no longer.
+    (renamed / "feeders" / "alder-2.dss").rename(renamed / "feeders" / "alder-3.dss")
+    with pytest.raises(PrivacyError, match=f"was charged to account {other} and .* 'alder-3' is new"):
+        run_fleet(twins(renamed), workers=1)
+
+
+def test_a_reason_that_names_the_account_lets_a_new_feeder_in_and_no_later_one(renamed: Path) -> None:
+    [account] = charged(renamed).keys() - {account_of(renamed, "birch")}
+    reason = f"not {account}: that line was taken down"
+    assert not run_fleet(twins(renamed, unrelated=reason), workers=1).failed
+    assert list(charged(renamed)) == ["network-gdp-1", "network-gdp-2", "network-gdp-3"]
+    ledger = Ledger.open(PrivateState.inspect(renamed / "state"), create=False)
+    opened = ledger.summary().accounts[-1]
+    assert opened.changes[0].reason == f"another feeder of fleet 'north'; {reason}"
+    assert opened.fleet == "north"
+    (renamed / "feeders" / "alder-2.dss").unlink()
+    write(renamed, alder_3=1.0002)
+    with pytest.raises(PrivacyError, match="feeder 'alder-2' was charged to account network-gdp-3"):
+        run_fleet(twins(renamed, unrelated=reason), workers=1)
+
+
+def test_a_later_fleet_asks_about_feeders_that_the_earlier_one_listed(renamed: Path) -> None:
+    later = {"id": "later", "output": "later", "continues": "north"}
+    with pytest.raises(PrivacyError, match=ASKED):
+        run_fleet(twins(renamed, **later), workers=1)
+    account = account_of(renamed, "birch")
+    [other] = charged(renamed).keys() - {account}
+    config = twins(renamed, overrides={"alder-2": {"continues_network": other}}, **later)
+    state = PrivateState.inspect(renamed / "state")
+    feeders = feeders_of(config, state, Ledger.open(state, create=False))
+    assert {item.key: item.config.release.continues_network for item in feeders} == {
+        "birch": account,
+        "alder-2": other,
+    }
+
+
+def test_a_feeder_that_joins_a_later_fleet_gets_an_account_without_a_question(
+    made: Path, tmp_path: Path
+) -> None:
+    """The accounts of the earlier fleet are those of feeders in the same list: different networks."""
+    folder = Path(shutil.copytree(made, tmp_path / "copy"))
+    write(folder, cedar=3.0)
+    config = twins(folder, id="later", output="later", continues="north")
+    reused = config.model_copy(update={"model": config.model.model_copy(update={"reuse": "north"})})
+    assert not run_fleet(reused, workers=1).failed
+    assert [len(ids) for ids in charged(folder).values()] == [2, 2, 1]
+
+
+def test_an_account_from_elsewhere_must_be_named_and_a_newer_one_again(made: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(made, tmp_path / "copy"))
+    state = PrivateState.inspect(folder / "state")
+    ledger = Ledger.open(state, create=False)
+
+    def elsewhere(name: str, reason: str) -> None:
+        cap = GdpCap.from_epsilon(1.0, 1e-5, "one line")
+        account = ledger.account(state.identity("x", [name.encode()]), cap, unrelated=Unrelated.parse(reason))
+        ledger.spend(account, name, "a" * 64, GdpCost(cap.mu / 2, "one line"))
+
+    elsewhere("mine", "not network-gdp-1, network-gdp-2: a mine")
+    assert not run_fleet(twins(folder), workers=1).failed  # nothing new, nothing to ask
+    write(folder, cedar=3.0)
+    with pytest.raises(
+        PrivacyError, match=r"not of fleet 'north': network-gdp-3; .*'not network-gdp-3: <why>'"
+    ):
+        run_fleet(twins(folder), workers=1)
+    with pytest.raises(PrivacyError, match="names network-gdp-4 to network-gdp-9, and the ledger has"):
+        run_fleet(twins(folder, unrelated="not network-gdp-3 to network-gdp-9: a mine"), workers=1)
+    reason = "not network-gdp-3: a mine"
+    assert not run_fleet(twins(folder, unrelated=reason), workers=1).failed
+    elsewhere("port", "not network-gdp-1 to network-gdp-4: a port")
+    write(folder, elm=4.0)
+    with pytest.raises(PrivacyError, match="'not network-gdp-3, network-gdp-5: <why>'"):
+        run_fleet(twins(folder, unrelated=reason), workers=1)
+
+
+def test_a_lost_register_does_not_lose_what_was_charged(renamed: Path) -> None:
+    (renamed / "state" / "internal" / "north" / "feeders.json").unlink()
+    with pytest.raises(PrivacyError, match="network-gdp-1, network-gdp-2"):
+        run_fleet(twins(renamed), workers=1)
+
+
+def test_what_a_feeder_continues_must_be_an_account_of_its_kind(renamed: Path) -> None:
+    for name in ("network-gdp-9", "loads-1", "alder"):
+        with pytest.raises(
+            PrivacyError, match=f"continue the account '{name}', and the ledger has network-gdp-1"
+        ):
+            run_fleet(twins(renamed, overrides={"alder-2": {"continues_network": name}}), workers=1)
+
+
+@pytest.mark.parametrize("key", ["unrelated", "unrelated_loads"])
+def test_a_reason_of_a_fleet_names_accounts(tmp_path: Path, key: str) -> None:
+    with pytest.raises(
+        ConfigError, match=f"'fleet.{key}' is not usable: a reason why data are unrelated names"
+    ):
+        fleet_config(tmp_path, fleet={key: "another region"})

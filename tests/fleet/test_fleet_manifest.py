@@ -1,0 +1,220 @@
+"""fleet.json: what verify finds when somebody changes it or the feeders, and which feeders a config names."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dp_powerflow.corpus.errors import CorpusError
+from dp_powerflow.errors import ConfigError
+from dp_powerflow.fleet import verify as fleet_verify
+from dp_powerflow.fleet.accounts import feeders_of
+from dp_powerflow.fleet.config import parse_fleet_config
+from dp_powerflow.fleet.feeders import FleetFeeder, find_sources
+from dp_powerflow.fleet.manifest import FLEET_DIGEST, fleet_bytes, fleet_digest
+from dp_powerflow.fleet.reader import open_fleet
+from dp_powerflow.fleet.run import run_fleet
+from dp_powerflow.fleet.verify import verify_fleet
+from dp_powerflow.pipeline.manifest.entries import ReleaseError
+from dp_powerflow.pipeline.verify.report import Check, VerifyReport
+from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.state import PrivateState
+from support.fleet_small import KEYS, circuit, fleet_config, on_twins, write_feeders
+from support.tampering import leaves, with_leaf
+
+TWO = [f"feeders/{key}.dss" for key in KEYS[:2]]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("two")
+    write_feeders(folder)
+    assert not run_fleet(on_twins(folder, fleet={"feeders": TWO}), workers=1).failed
+    return folder / "out"
+
+
+@pytest.fixture
+def copied(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "out"))
+
+
+def failed(path: Path) -> set[str]:
+    return {check.name for check in verify_fleet(path).failures} - {"random source"}
+
+
+def seal(path: Path, manifest: dict[str, Any]) -> None:
+    """Write a changed fleet.json with a digest that fits."""
+    manifest = manifest | {FLEET_DIGEST: fleet_digest(manifest)}
+    (path / "fleet.json").write_bytes(fleet_bytes(manifest))
+
+
+@pytest.fixture
+def feeders_are_intact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The releases are looked at in other tests; here only what is said of the whole."""
+    good = VerifyReport("r", "0", (Check("files", True, "All good."),), ())
+    monkeypatch.setattr(fleet_verify, "verify_release", lambda _: good)
+
+
+@pytest.mark.usefixtures("feeders_are_intact")
+def test_every_entry_of_the_fleet_manifest_is_checked(copied: Path) -> None:
+    manifest = json.loads((copied / "fleet.json").read_text())
+    assert failed(copied) == set()
+    paths = [path for path in leaves(manifest) if path[0] != FLEET_DIGEST]
+    assert len(paths) > 50
+    for path in paths:
+        seal(copied, with_leaf(manifest, path))
+        assert failed(copied), path
+
+
+@pytest.mark.usefixtures("feeders_are_intact")
+@pytest.mark.parametrize("value", [None, 0, -1.0, "x", [], {}, True])
+def test_values_of_any_kind_in_the_fleet_manifest_raise_nothing(copied: Path, value: Any) -> None:
+    manifest = json.loads((copied / "fleet.json").read_text())
+    for name in manifest.keys() - {FLEET_DIGEST}:
+        seal(copied, manifest | {name: value})
+        assert failed(copied)
+    (copied / "fleet.json").write_text("{" * 3)
+    assert failed(copied) == {"fleet"}
+
+
+def swap(out: Path) -> None:
+    one, two = sorted(out.glob("feeder=*"))
+    one.rename(out / "between")
+    two.rename(one)
+    (out / "between").rename(two)
+
+
+def flip_a_byte_of_the_data(out: Path) -> None:
+    path = next(iter(sorted(out.glob("feeder=*/data/*.parquet"))))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def take_the_model_of_another_fit(out: Path) -> None:
+    path = next(iter(sorted(out.glob("feeder=*/manifest.json"))))
+    manifest = json.loads(path.read_text())
+    manifest["files"]["model.json"] = "0" * 64
+    path.write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (lambda out: shutil.rmtree(sorted(out.glob("feeder=*"))[0]), "feeders"),
+        (lambda out: (out / "notes.txt").write_text(""), "feeders"),
+        (lambda out: shutil.copytree(sorted(out.glob("feeder=*"))[0], out / "feeder=feeder-0009"), "feeders"),
+        (swap, "statement"),
+        (flip_a_byte_of_the_data, "feeder=feeder-0001"),
+        (take_the_model_of_another_fit, "statement"),
+        (lambda out: (out / "fleet.json").write_text((out / "fleet.json").read_text() + " "), "fleet"),
+    ],
+    ids=["missing", "stray", "added", "swapped", "data", "another model", "form"],
+)
+def test_verify_finds_what_was_done_to_a_fleet(
+    copied: Path, change: Callable[[Path], object], found: str
+) -> None:
+    change(copied)
+    assert found in failed(copied)
+    assert verify_fleet(copied).verdict == "not intact"
+
+
+def test_without_its_manifest_a_fleet_is_neither_verified_nor_read(copied: Path) -> None:
+    (copied / "fleet.json").unlink()
+    assert fleet_verify.is_fleet(copied)
+    with pytest.raises(ReleaseError, match=r"has no fleet\.json"):
+        verify_fleet(copied)
+    with pytest.raises(CorpusError, match=r"has no fleet\.json"):
+        open_fleet(copied)
+
+
+def test_a_feeder_that_is_not_there_is_named_to_the_reader(made: Path) -> None:
+    with pytest.raises(CorpusError, match="no feeder 'feeder-0009'"):
+        open_fleet(made).feeder("feeder-0009")
+
+
+def feeders(folder: Path, **sections: Any) -> list[FleetFeeder]:
+    config = fleet_config(folder, **sections)
+    state = PrivateState.open(config.fleet.state, insecure_seed=7)
+    return list(feeders_of(config, state, Ledger.open(state)))
+
+
+def test_a_feeder_is_called_by_its_path_from_the_first_wildcard_on(tmp_path: Path) -> None:
+    for name in ("a/x/Master.dss", "a/y/Master.dss", "b/one.dss", "b/net.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    patterns = ["a/*/Master.dss", "b/one.dss", "b/*.json", "ieee13", "simbench:1-LV-rural1--0-sw"]
+    config = fleet_config(tmp_path, fleet={"feeders": patterns})
+    assert find_sources(config) == {
+        "x/Master": str(tmp_path / "a/x/Master.dss"),
+        "y/Master": str(tmp_path / "a/y/Master.dss"),
+        "one": str(tmp_path / "b/one.dss"),
+        "net": str(tmp_path / "b/net.json"),
+        "ieee13": "ieee13",
+        "simbench:1-LV-rural1--0-sw": "simbench:1-LV-rural1--0-sw",
+    }
+
+
+@pytest.mark.parametrize(
+    ("sections", "says"),
+    [
+        ({"fleet": {"feeders": ["nowhere/*.dss"]}}, "no file matches"),
+        ({"fleet": {"feeders": ["feeders/*"]}}, "end in .dss or .json"),
+        ({"fleet": {"feeders": ["feeders/*.dss", "more/*.dss"]}}, "two feeders of the fleet are called"),
+        ({"fleet": {"names": {"gone": "one"}}}, "fleet.names names the feeder 'gone'"),
+        ({"overrides": {"gone": {}}}, "overrides names the feeder 'gone'"),
+        ({"overrides": {KEYS[0]: {"network": {"bound": "paper"}}}}, "belong to the fleet"),
+        ({"overrides": {KEYS[0]: {"nodes": {"clas": "x"}}}}, "unknown key 'nodes.clas'"),
+        ({"fleet": {"names": {KEYS[0]: "same", KEYS[1]: "same"}}}, "the same public name"),
+        ({"fleet": {"names": {KEYS[0]: "under_score"}}}, "fleet.names"),
+        ({"fleet": {"output": "s3://bucket/out"}}, "written to a directory"),
+        ({"fleet": {"models": "per-feeder"}}, "needs loads.services"),
+        ({"loads": {"kind": "opendss-shapes", "path": "shapes"}}, "belongs to one feeder"),
+    ],
+)
+def test_a_config_that_is_not_usable_is_refused_with_its_reason(
+    tmp_path: Path, sections: dict[str, Any], says: str
+) -> None:
+    write_feeders(tmp_path)
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / f"{KEYS[0]}.dss").write_text(circuit(1.0))
+    with pytest.raises(ConfigError) as refused:
+        feeders(tmp_path, **sections)
+    assert says in str(refused.value)
+
+
+def test_overrides_taps_and_declared_names_reach_the_release_of_their_feeder(tmp_path: Path) -> None:
+    write_feeders(tmp_path)
+    (tmp_path / "taps").mkdir()
+    (tmp_path / "taps" / f"{KEYS[1]}.csv").write_text("")
+    found = {
+        feeder.key: feeder
+        for feeder in feeders(
+            tmp_path,
+            fleet={"names": {KEYS[2]: "rural-1"}},
+            feeder={"taps": "taps"},
+            overrides={KEYS[0]: {"nodes": {"scale_factor": 2.5}, "feeder": {"taps": "own.csv"}}},
+        )
+    }
+    assert found[KEYS[0]].config.nodes.scale_factor == 2.5
+    assert found[KEYS[0]].config.feeder.taps == tmp_path / "own.csv"
+    assert found[KEYS[1]].config.feeder.taps == tmp_path / "taps" / f"{KEYS[1]}.csv"
+    assert found[KEYS[3]].config.feeder.taps is None
+    assert found[KEYS[3]].config.nodes.scale_factor == 1.0
+    assert found[KEYS[2]].release_id == "north_rural-1"
+    assert found[KEYS[2]].config.model.reuse == "north"
+
+
+def test_a_folder_whose_name_would_be_taken_for_a_glob_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="has a wildcard in its name"):
+        fleet_config(tmp_path / "fleet[1]")
+
+
+def test_a_misspelt_section_of_a_fleet_is_named() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'fleet'"):
+        parse_fleet_config({"feet": {}})

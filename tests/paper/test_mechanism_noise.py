@@ -1,0 +1,211 @@
+"""The noise that each mechanism really adds, against its calibration; sensitivities against real changes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy import stats
+
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.evidence.calibration import load_box_set
+from dp_powerflow.evidence.law import NodeLaw
+from dp_powerflow.evidence.margins import draw_days
+from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Load
+from dp_powerflow.grid.reduction import Network
+from dp_powerflow.paper.mechanisms.admittance_noise import AdmittanceNoise
+from dp_powerflow.paper.mechanisms.gmm_noise import GmmVoltageNoise
+from dp_powerflow.paper.mechanisms.interface import ONE_CUSTOMER_DAY, Guarantee, Setting
+from dp_powerflow.paper.mechanisms.joint_noise import JointVoltageNoise
+from dp_powerflow.paper.mechanisms.noise_free import NoiseFree
+from dp_powerflow.paper.mechanisms.noisy_loads import NoisyLoads
+from dp_powerflow.paper.mechanisms.sensitivity import (
+    Sensitivities,
+    printed_sensitivities,
+    proved_sensitivities,
+)
+from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.powerflow.reference import ReferenceSolver
+
+DAYS, STEPS, NODES = 40, 96, 3
+LOADS = Guarantee(2.0, 1e-5, "any number of days", ONE_CUSTOMER_DAY, True)
+GIVEN = Sensitivities(0.01, 0.03, proved=False, source="given")
+LOW, HIGH = 0.01, 0.05
+
+
+def chain_feeder(stretch: float = 1.0) -> Feeder:
+    """Three loads in a row behind a source; the last line's admittance times `stretch`."""
+    y = np.zeros((NODES + 1, NODES + 1), dtype=complex)
+    lines = []
+    for k, z in enumerate((0.03 + 0.06j, 0.04 + 0.05j, 0.05 + 0.07j)):
+        i, j = k, NODES if k == 0 else k - 1
+        admittance = (stretch if k == NODES - 1 else 1.0) / z
+        primitive = admittance * np.array([[1.0, -1.0], [-1.0, 1.0]])
+        y[np.ix_([i, j], [i, j])] += primitive
+        lines.append(Line(f"line{k}", (i, j), primitive, None, False))
+    return Feeder(
+        name="chain",
+        nodes=tuple(f"n{k}.1" for k in range(NODES + 1)),
+        base_kv=np.ones(NODES + 1),
+        base_mva=1.0,
+        y=sp.csc_array(y),
+        slack=np.array([NODES]),
+        v_slack=np.array([1.0 + 0.0j]),
+        nominal_angle_deg=np.zeros(NODES + 1),
+        loads=tuple(Load(f"l{k}", ((k, GROUND),), 30.0, 10.0, "wye") for k in range(NODES)),
+        pv=(),
+        lines=tuple(lines),
+    )
+
+
+def make_setting(feeder: Feeder, load: np.ndarray, radius: float = 1e-3) -> Setting:
+    network = Network(feeder)
+    box = load_box_set(network, np.full(NODES, HIGH * math.hypot(1.0, 1.0 / 3.0)))
+    assert box is not None
+    return Setting(network, BatchSolver(feeder), load, HIGH - LOW, NODES, radius, box)
+
+
+@pytest.fixture(scope="module")
+def setting() -> Setting:
+    """Every load in the middle of the range."""
+    load = np.full((DAYS, STEPS, NODES), (LOW + HIGH) / 2 * (1.0 + 1j / 3.0))
+    return make_setting(chain_feeder(), load)
+
+
+def agrees(draws: np.ndarray, sigma: float) -> bool:
+    """Two-sided χ² test of the variance; a right σ fails once in 10⁶."""
+    low, high = stats.chi2.ppf([5e-7, 1 - 5e-7], draws.size)
+    return bool(low < float(np.sum(draws**2)) / sigma**2 < high)
+
+
+def check_noise(difference: np.ndarray, sigma: float) -> None:
+    for part in (difference.real.ravel(), difference.imag.ravel()):
+        assert agrees(part, sigma)
+        assert not agrees(part, 1.05 * sigma)
+        assert not agrees(part, 0.95 * sigma)
+
+
+@pytest.mark.parametrize("covered", [1, STEPS])
+def test_joint_noise_is_calibrated_to_the_larger_sensitivity_and_the_smaller_budget(
+    setting: Setting, covered: int
+) -> None:
+    mechanism = JointVoltageNoise(setting, GIVEN, 50.0, 5.0, 1e-3, covered=covered)
+    assert mechanism.noise.sensitivity == pytest.approx(math.sqrt(covered) * 0.03)
+    assert mechanism.noise.epsilon == 5.0
+    true = NoiseFree(setting).release(np.random.default_rng(0), DAYS)
+    check_noise(mechanism.release(np.random.default_rng(1), DAYS) - true, mechanism.noise.sigma)
+
+
+def test_gmm_noise_adds_the_networks_noise_to_synthetic_voltages(setting: Setting) -> None:
+    law = NodeLaw(
+        class_of=np.zeros(NODES, dtype=np.int64),
+        mean=np.full((1, STEPS), -0.1),
+        covariance=0.01 * np.eye(STEPS)[None],
+        scale=np.full(NODES, 0.03),
+        tan_theta=np.full(NODES, 1.0 / 3.0),
+    )
+    mechanism = GmmVoltageNoise(setting, law, LOADS, GIVEN, 30.0, 1e-3, covered=STEPS)
+    assert mechanism.noise.sensitivity == pytest.approx(math.sqrt(STEPS) * 0.01)
+    clean = setting.solve(draw_days(law, DAYS, np.random.default_rng(2)))
+    check_noise(mechanism.release(np.random.default_rng(2), DAYS) - clean, mechanism.noise.sigma)
+    assert mechanism.cost().loads is LOADS
+
+
+@pytest.mark.parametrize("all_loads", [False, True])
+def test_noisy_loads_have_the_calibrated_variance_before_they_are_clipped(
+    setting: Setting, all_loads: bool
+) -> None:
+    # A budget so large that the noise stays within the range and is not clipped.
+    budget = 60_000.0 if all_loads else 20_000.0
+    mechanism = NoisyLoads(setting, GIVEN, LOW, 30.0, budget, 1e-3, 1e-5, all_loads=all_loads)
+    count = STEPS * (NODES if all_loads else 1)
+    assert mechanism.load_noise.sensitivity == pytest.approx(math.sqrt(count) * (HIGH - LOW))
+    noisy = mechanism.noisy_load(np.random.default_rng(3), DAYS)
+    draws = (noisy.real - setting.true_load.real).ravel()
+    assert np.all((noisy.real > LOW) & (noisy.real < HIGH))
+    assert agrees(draws, mechanism.load_noise.sigma)
+    assert not agrees(draws, 1.05 * mechanism.load_noise.sigma)
+    assert np.allclose(noisy.imag / noisy.real, 1.0 / 3.0)
+    clean = setting.solve(mechanism.noisy_load(np.random.default_rng(4), DAYS))
+    released = mechanism.release(np.random.default_rng(4), DAYS)
+    check_noise(released - clean, mechanism.voltage_noise.sigma)
+
+
+def test_noisy_loads_stay_within_the_public_range(setting: Setting) -> None:
+    mechanism = NoisyLoads(setting, GIVEN, LOW, 30.0, 1.0, 1e-3, 1e-5)
+    noisy = mechanism.noisy_load(np.random.default_rng(5), DAYS).real
+    assert noisy.min() == pytest.approx(LOW)
+    assert noisy.max() == pytest.approx(HIGH)
+
+
+def test_every_entry_of_the_admittance_matrix_is_noisy_once_per_release(setting: Setting) -> None:
+    mechanism = AdmittanceNoise(setting, 20.0, 1e-3)
+    assert mechanism.noise.sensitivity == setting.radius
+    rng = np.random.default_rng(6)
+    y = setting.network.feeder.y.toarray()
+    changes = np.array([mechanism.noisy_feeder(rng).y.toarray() - y for _ in range(2000)])
+    assert (changes != 0.0).all()
+    check_noise(changes, mechanism.noise.sigma)
+    # One matrix for all days: equal loads give equal voltages.
+    v = mechanism.release(rng, 2)
+    assert np.ptp(v.real, axis=(0, 1)).max() < 1e-9
+
+
+def test_admittance_noise_that_power_flow_cannot_solve_is_nan_and_not_dropped(setting: Setting) -> None:
+    load = setting.true_load.copy()
+    load[0, 0] *= 300.0  # beyond voltage collapse
+    mechanism = AdmittanceNoise(replace(setting, true_load=load), 20.0, 1e-3)
+    v = mechanism.release(np.random.default_rng(7), 1)
+    assert v.shape == (1, STEPS, NODES)
+    assert np.isnan(v[0, 0]).all()
+    assert np.isfinite(v[0, 1:]).all()
+
+
+def test_proved_sensitivities_cover_real_changes_of_load_and_network() -> None:
+    rng = np.random.default_rng(8)
+    feeder = chain_feeder()
+    load = rng.uniform(LOW, HIGH, (1, 50, NODES)) * (1.0 + 1j / 3.0)
+    changed = chain_feeder(1.002)
+    radius = float(np.linalg.norm((feeder.y - changed.y).toarray()))
+    setting = make_setting(feeder, load, radius)
+    proved = proved_sensitivities(setting, 1.0 / 3.0)
+    assert proved.proved
+    v = setting.solve(load)[0]
+    other = ReferenceSolver(changed).solve(load[0]).v
+    assert np.linalg.norm(other - v, axis=1).max() <= proved.network
+    worst = 0.0
+    for k in range(NODES):
+        low, high = load[0].copy(), load[0].copy()
+        low[:, k], high[:, k] = LOW * (1.0 + 1j / 3.0), HIGH * (1.0 + 1j / 3.0)
+        moved = setting.solve(high[None])[0] - setting.solve(low[None])[0]
+        worst = max(worst, float(np.linalg.norm(moved, axis=1).max()))
+    assert 0.3 * proved.load < worst <= proved.load
+
+
+def test_proof_is_refused_on_a_measured_set(setting: Setting) -> None:
+    measured = replace(setting, operating=replace(setting.operating, delta=0.01))
+    with pytest.raises(PrivacyError, match="operating set"):
+        proved_sensitivities(measured, 0.3)
+    with pytest.raises(PrivacyError, match="lower the radius"):
+        proved_sensitivities(replace(setting, radius=3.0), 0.3)
+    assert not printed_sensitivities(measured).proved
+
+
+def test_a_claim_is_only_proved_with_proved_sensitivities_and_a_calibration_that_holds(
+    setting: Setting,
+) -> None:
+    proved = proved_sensitivities(replace(setting, radius=1e-4), 1.0 / 3.0)
+    for sensitivities, calibration, expected in (
+        (proved, "analytic", True),
+        (proved, "classical", False),
+        (GIVEN, "analytic", False),
+    ):
+        mechanism = JointVoltageNoise(setting, sensitivities, 50.0, 50.0, 1e-3, calibration=calibration)  # type: ignore[arg-type]
+        claim = mechanism.cost().network
+        assert claim is not None
+        assert claim.proved is expected
+        if calibration == "classical":
+            assert "its δ at this ε is" in claim.remark

@@ -1,0 +1,228 @@
+"""The network and its training: known answers, and what the private step does to a model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dp_powerflow import _extras as extras
+from dp_powerflow.errors import MissingExtraError, PrivacyError
+from dp_powerflow.paper.recovery.dp_sgd import Privacy, PrivateSteps, draw_batch, train_dp_sgd
+from dp_powerflow.paper.recovery.mlp import (
+    SCALE,
+    Curves,
+    Schedule,
+    best_and_last,
+    make_mlp,
+    mse,
+    one_thread,
+    sample_losses,
+    stack,
+    stacked,
+    to_tensors,
+    train_adam,
+)
+from dp_powerflow.paper.recovery.windows import Samples, hidden_mse, hide_blocks
+
+torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install 'dp-powerflow[ml]'")
+pytest.importorskip("opacus", reason="opacus is not installed: pip install 'dp-powerflow[ml]'")
+
+ONE_STEP = Schedule(epochs=1, patience=1, batch=64, learning_rate=0.5)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+def made(count: int, seed: int = 0) -> Samples:
+    """Straight lines of random height and slope."""
+    generator = np.random.default_rng(seed)
+    height, slope = generator.normal(1.0, 0.02, (count, 1)), generator.normal(0.0, 5e-4, (count, 1))
+    return Samples(height + slope * (np.arange(48) - 23.5), hide_blocks(count, generator))
+
+
+def weights(model: Any) -> Any:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def mlp(seed: int = 0) -> Any:
+    return make_mlp(torch.Generator().manual_seed(seed))
+
+
+def change(model: Any, privacy: Privacy, samples: Samples) -> Any:
+    """What one step of DP-SGD on these samples does to the weights."""
+    before = weights(model).clone()
+    private = PrivateSteps(model, privacy, ONE_STEP, torch.Generator().manual_seed(1))
+    private.step(to_tensors(samples))
+    return weights(model) - before
+
+
+def adam(train: Samples, evaluation: Samples, test: Samples, schedule: Schedule) -> list[Curves]:
+    return train_adam([train], evaluation, test, schedule, [0])
+
+
+def test_networks_in_one_tensor_answer_as_each_does() -> None:
+    models, inputs = [mlp(seed) for seed in range(3)], to_tensors(made(20)).inputs
+    answers = stacked(stack(models), inputs)
+    for model, answer in zip(models, answers, strict=True):
+        torch.testing.assert_close(model(inputs), answer, rtol=1e-5, atol=1e-6)
+
+
+def test_runs_trained_together_are_trained_as_if_alone() -> None:
+    schedule = Schedule(epochs=4, patience=4, batch=64, learning_rate=3e-3)
+    trains, evaluation, test = [made(200, seed) for seed in (5, 6, 7)], made(100, 2), made(100, 3)
+    together = train_adam(trains, evaluation, test, schedule, [10, 11, 12])
+    for train, seed, curves in zip(trains, (10, 11, 12), together, strict=True):
+        (alone,) = train_adam([train], evaluation, test, schedule, [seed])
+        np.testing.assert_allclose(curves.test, alone.test, rtol=1e-3)
+        np.testing.assert_allclose(curves.train, alone.train, rtol=1e-3)
+
+
+def test_adam_of_all_runs_is_torchs_adam_of_one() -> None:
+    schedule = Schedule(epochs=2, patience=2, batch=200, learning_rate=3e-3)  # whole batches: no shuffling
+    train, test = made(200, 1), made(100, 2)
+    (curves,) = train_adam([train], test, test, schedule, [4])
+    model, data = mlp(4), to_tensors(train)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for epoch in range(2):
+        optimizer.zero_grad()
+        sample_losses(model, data).mean().backward()
+        optimizer.step()
+        assert curves.test[epoch] == pytest.approx(mse(model, to_tensors(test)), rel=1e-4)
+
+
+def test_best_epoch_and_end_follow_the_patience() -> None:
+    assert best_and_last(np.array([3.0, 2.0, 2.5, 2.4, 1.0]), 3) == (4, 4)
+    assert best_and_last(np.array([3.0, 2.0, 2.5, 2.4, 1.0]), 2) == (1, 3)
+    assert best_and_last(np.array([3.0, np.nan, np.nan, np.nan]), 2) == (0, 2)
+
+
+def test_network_has_three_layers_of_the_papers_size() -> None:
+    shapes = [tuple(parameter.shape) for parameter in mlp().parameters()]
+    assert shapes == [(32, 96), (32,), (32, 32), (32,), (48, 32), (48,)]
+
+
+def test_inputs_do_not_depend_on_what_is_hidden() -> None:
+    samples = made(50)
+    other = Samples(np.where(samples.hidden, 7.0, samples.values), samples.hidden)
+    assert torch.equal(to_tensors(samples).inputs, to_tensors(other).inputs)
+    assert not torch.equal(to_tensors(samples).values, to_tensors(other).values)
+
+
+def test_loss_is_the_mean_squared_error_of_hidden_entries_in_per_unit() -> None:
+    model, samples = mlp(), made(200)
+    data = to_tensors(samples)
+    guess = 1.0 + SCALE * model(data.inputs).detach().double().numpy()
+    assert mse(model, data) == pytest.approx(hidden_mse(guess, samples), rel=1e-5)
+
+
+def test_adam_learns_to_continue_straight_lines() -> None:
+    schedule = Schedule(epochs=60, patience=60, batch=64, learning_rate=3e-3)
+    sets = made(1000, 1), made(300, 2), made(300, 3)
+    (curves,) = adam(*sets, schedule)
+    spread = float(np.var(sets[2].values))
+    assert curves.test[curves.best] < 0.05 * spread
+    assert curves.evaluation[curves.best] == curves.evaluation.min()
+    (again,) = adam(*sets, schedule)
+    np.testing.assert_array_equal(curves.test, again.test)
+
+
+def test_training_stops_by_the_evaluation_set_and_keeps_the_best_epoch() -> None:
+    # The evaluation set is of another kind, so learning the training set makes it worse soon.
+    evaluation = replace(made(200, 2), values=np.full((200, 48), 1.0))
+    train = replace(made(200, 1), values=np.full((200, 48), 1.2))
+    schedule = Schedule(epochs=80, patience=5, batch=64, learning_rate=1e-2)
+    (curves,) = adam(train, evaluation, evaluation, schedule)
+    assert curves.stopped == curves.best + 5 < 79
+    assert len(curves.test) == 80
+    assert (curves.test[curves.stopped + 1 :] == curves.test[curves.best]).all()
+    assert curves.evaluation.min() == curves.evaluation[curves.best]
+
+
+def test_without_noise_or_clipping_the_private_step_is_plain_sgd() -> None:
+    model, samples = mlp(), made(64)
+    sample_losses(model, to_tensors(samples)).mean().backward()
+    expected = -0.5 * torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+    actual = change(mlp(), Privacy(0.0, 1e6), samples)
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-7)
+
+
+def test_one_sample_cannot_move_the_model_by_more_than_the_clip_norm() -> None:
+    clip = 0.01
+    wild = Samples(np.full((1, 48), 50.0), hide_blocks(1, np.random.default_rng(0)))
+    limit = 0.5 * clip / 64  # learning rate · C / expected batch
+    assert float(change(mlp(), Privacy(0.0, clip), wild).norm()) == pytest.approx(limit, rel=1e-3)
+    # The same sample unclipped goes far beyond: the bound above is the clipping's doing.
+    assert float(change(mlp(), Privacy(0.0, 1e9), wild).norm()) > 1000 * limit
+    # Clipping is per sample and before the sum: beside 63 others, the wild one still adds C at the most.
+    calm = made(63)
+    both = Samples(np.vstack([calm.values, wild.values]), np.vstack([calm.hidden, wild.hidden]))
+    moved = change(mlp(), Privacy(0.0, clip), both) - change(mlp(), Privacy(0.0, clip), calm)
+    assert float(moved.norm()) == pytest.approx(limit, rel=1e-2)
+
+
+@pytest.mark.parametrize(("noise", "clip"), [(3.0, 0.1), (24.0, 1.0)])
+def test_noise_added_has_the_calibrated_variance(noise: float, clip: float) -> None:
+    # An empty batch has no gradient, so a step is -rate · N(0, (σC)²)/B and nothing else.
+    nothing = Samples(np.empty((0, 48)), np.empty((0, 48), dtype=bool))
+    model = mlp()
+    private = PrivateSteps(model, Privacy(noise, clip), ONE_STEP, torch.Generator().manual_seed(1))
+    path = [weights(model).double()]
+    for _ in range(40):
+        private.step(to_tensors(nothing))
+        path.append(weights(model).double())
+    moved = torch.diff(torch.stack(path), dim=0).flatten()
+    deviation = 0.5 * noise * clip / 64
+    count = len(moved)
+    # Standard errors of mean and variance of `count` independent normal draws; five of them.
+    assert abs(float(moved.mean())) < 5 * deviation / math.sqrt(count)
+    assert float(moved.var()) == pytest.approx(deviation**2, rel=5 * math.sqrt(2 / count))
+
+
+def test_noise_is_on_top_of_the_gradient_and_does_not_depend_on_the_batch() -> None:
+    samples, privacy = made(64), Privacy(2.0, 0.1)
+    nothing = Samples(np.empty((0, 48)), np.empty((0, 48), dtype=bool))
+    noise = change(mlp(), privacy, nothing)
+    gradient = change(mlp(), Privacy(0.0, 0.1), samples)
+    torch.testing.assert_close(change(mlp(), privacy, samples), noise + gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_poisson_batches_have_the_binomials_mean_and_variance() -> None:
+    generator = torch.Generator().manual_seed(0)
+    sizes = np.array([len(draw_batch(1000, 64, True, generator)) for _ in range(4000)])
+    variance = 64 * (1 - 0.064)
+    assert abs(sizes.mean() - 64) < 5 * math.sqrt(variance / 4000)
+    assert sizes.var() == pytest.approx(variance, rel=0.12)
+    fixed = draw_batch(1000, 64, False, generator)
+    assert len(fixed) == len(torch.unique(fixed)) == 64
+
+
+def test_more_noise_makes_dp_sgd_worse() -> None:
+    schedule = Schedule(epochs=12, patience=12, batch=64, learning_rate=0.3)
+    sets = made(500, 1), made(200, 2), made(200, 3)
+    little, much = (train_dp_sgd(*sets, schedule, Privacy(noise, 1.0), seed=0) for noise in (0.1, 30.0))
+    assert little.test[little.best] < 0.5 * much.test[much.best]
+
+
+def test_wrong_privacy_is_refused() -> None:
+    for noise, clip in ((-1.0, 1.0), (1.0, 0.0), (math.nan, 1.0)):
+        with pytest.raises(PrivacyError, match="noise multiplier of 0 or more"):
+            Privacy(noise, clip)
+
+
+def test_a_missing_package_is_named_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing(name: str) -> Any:
+        raise ModuleNotFoundError(name=name)
+
+    monkeypatch.setattr(extras.importlib, "import_module", missing)
+    with pytest.raises(MissingExtraError, match=r"pip install 'dp-powerflow\[ml\]'"):
+        adam(made(10), made(10), made(10), ONE_STEP)

@@ -1,0 +1,246 @@
+"""The Wasserstein experiment: its distance on known cases, its search, its resumption, its words."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import norm, wasserstein_distance
+
+from dp_powerflow.errors import ConfigError, LoadDataError
+from dp_powerflow.paper.datasets import Dataset, ExperimentOptions, open_dataset
+from dp_powerflow.paper.resume import Store, fingerprint_of
+from dp_powerflow.paper.wasserstein import evaluate as wasserstein_evaluate
+from dp_powerflow.paper.wasserstein.evaluate import evaluate, new_lab
+from dp_powerflow.paper.wasserstein.experiment import references, scale_of
+from dp_powerflow.paper.wasserstein.lab import Lab, Scale
+from dp_powerflow.paper.wasserstein.measure import Outcome, distance, mean_and_error
+from dp_powerflow.paper.wasserstein.plan import STEP, TABLE, Configuration, configurations
+from dp_powerflow.paper.wasserstein.report import best, to_csv, write_results
+from dp_powerflow.paper.wasserstein.workers import run_missing
+
+TINY = Scale(2, 2, (50.0, 200.0), (10.0,), (1.0,), (), 20)
+
+
+def snapshots(magnitude: np.ndarray) -> np.ndarray:
+    """Complex (1, snapshot, node) with these magnitudes (snapshot, node) at some angle."""
+    return magnitude[None] * np.exp(0.3j)
+
+
+def test_distance_of_a_shift_is_the_shift() -> None:
+    rng = np.random.default_rng(0)
+    true = rng.normal(1.0, 0.02, (500, 3))
+    found = distance(snapshots(true + 0.01), snapshots(true))
+    assert found.pooled == pytest.approx(0.01, rel=1e-9)
+    assert found.per_node == pytest.approx([0.01] * 3, rel=1e-9)
+    assert found.failed == 0.0
+    assert distance(snapshots(true), snapshots(true)).pooled == 0.0
+
+
+def test_distance_of_two_normals_is_the_difference_of_their_spreads() -> None:
+    # W1 of N(m, a²) and N(m, b²) is |a − b|·E|Z| = |a − b|·√(2/π).
+    at = norm.ppf((np.arange(20_000) + 0.5) / 20_000)[:, None]
+    found = distance(snapshots(1.0 + 0.03 * at), snapshots(1.0 + 0.01 * at))
+    assert found.pooled == pytest.approx(0.02 * math.sqrt(2 / math.pi), rel=1e-3)
+
+
+def test_pooled_distance_ignores_which_node_a_voltage_is_of_and_per_node_does_not() -> None:
+    one, two = np.tile([0.98, 1.02], (10, 1)), np.tile([1.02, 0.98], (10, 1))
+    found = distance(snapshots(one), snapshots(two))
+    assert found.pooled == pytest.approx(0.0, abs=1e-15)
+    assert found.per_node == pytest.approx([0.04, 0.04])
+
+
+def test_distance_agrees_with_scipy_for_samples_of_equal_and_of_unequal_size() -> None:
+    rng = np.random.default_rng(1)
+    true, other = rng.normal(1.0, 0.02, (300, 4)), rng.gamma(50.0, 0.02, (300, 4))
+    for broken in (0, 7):
+        released = snapshots(other).copy()
+        released[0, :broken, 2] = np.nan
+        found = distance(released, snapshots(true))
+        kept = other[broken:]
+        assert found.pooled == pytest.approx(wasserstein_distance(kept.ravel(), true.ravel()), rel=1e-9)
+        for k in range(4):
+            expected = wasserstein_distance(kept[:, k], true[:, k])
+            assert found.per_node[k] == pytest.approx(expected, rel=1e-9)
+        assert found.failed == pytest.approx(broken / 300)
+
+
+def test_release_without_any_solution_has_no_distance_but_a_share_of_failures() -> None:
+    true = snapshots(np.ones((5, 2)))
+    found = distance(np.full_like(true, np.nan), true)
+    assert math.isnan(found.pooled)
+    assert found.failed == 1.0
+
+
+def test_mean_and_standard_error_of_runs() -> None:
+    assert mean_and_error([1.0, 2.0, 3.0, math.nan]) == pytest.approx((2.0, 1.0 / math.sqrt(3)))
+    assert all(math.isnan(value) for value in mean_and_error([]))
+
+
+def outcome(mechanism: str, epsilon: float, pooled: float, **more: Any) -> Outcome:
+    config = Configuration(mechanism, epsilon, 1.0, **more)
+    return Outcome(config, (pooled, 0.0), (pooled, 0.0), 0.0, None, {}, None, None, {})
+
+
+def test_best_takes_the_smallest_distance_within_the_target_and_never_beyond_it() -> None:
+    found = (
+        outcome("gmm-noise", 25.0, 3.0),
+        outcome("gmm-noise", 50.0, 4.0),
+        outcome("gmm-noise", 100.0, 1.0),
+        outcome("gmm-noise", 50.0, 0.1, unit=TABLE),
+        outcome("gmm-noise", 25.0, 0.2, radius=1e-3),
+        outcome("gmm-noise", 25.0, math.nan),
+        outcome("joint-noise", 25.0, 0.01),
+    )
+    chosen = [best(found, "gmm-noise", target) for target in (20.0, 25.0, 50.0, 100.0)]
+    assert chosen == [None, found[0], found[0], found[2]]
+    assert best(found, "gmm-noise", 50.0, TABLE) is found[3]
+
+
+def test_every_configuration_has_a_file_of_its_own_and_the_paper_grid_is_covered(tmp_path: Path) -> None:
+    scale = scale_of(ExperimentOptions(out=tmp_path))
+    plan = configurations(scale)
+    assert len({config.name for config in plan}) == len(plan)
+    assert scale.runs == 20
+    assert scale.epsilons == (25.0, 30.0, 50.0, 100.0, 200.0)
+    for mechanism in ("dp-powerflow", "full-support", "gmm-noise", "joint-noise", "noisy-loads", "y-noise"):
+        assert {c.epsilon for c in plan if c.mechanism == mechanism} >= set(scale.epsilons)
+
+
+def test_store_gives_back_what_was_put_and_nothing_of_another_experiment(tmp_path: Path) -> None:
+    store = Store(tmp_path, fingerprint_of({"seed": 1}))
+    assert store.get("a") is None
+    store.put("a", {"x": [1.5, None]})
+    assert store.get("a") == {"x": [1.5, None]}
+    assert Store(tmp_path, fingerprint_of({"seed": 2})).get("a") is None
+    (tmp_path / "b.json").write_text("{half", encoding="utf-8")
+    with pytest.raises(ConfigError, match="remove it"):
+        store.get("b")
+
+
+def test_unknown_data_sets_and_missing_folders_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no data set 'meters'"):
+        ExperimentOptions(out=tmp_path, data="meters")
+    with pytest.raises(ConfigError, match="--oedi"):
+        open_dataset(ExperimentOptions(out=tmp_path, data="oedi"))
+    assert ExperimentOptions(out=tmp_path).dataset == "simulated"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """Simulated customers, a fortnight of them, so that a fit takes no time."""
+    full = open_dataset(ExperimentOptions(out=tmp_path_factory.mktemp("data"), data="simulated"))
+    few = full.history.select(days=full.history.days[:14])
+    return replace(full, history=few, relative=full.relative[:, :14])
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory: pytest.TempPathFactory) -> ExperimentOptions:
+    return ExperimentOptions(out=tmp_path_factory.mktemp("wasserstein"), data="simulated")
+
+
+@pytest.fixture(scope="module")
+def lab(options: ExperimentOptions, data: Dataset) -> Lab:
+    made = new_lab(options, TINY, data)
+    run_missing(options, made, configurations(TINY), workers=1)
+    return made
+
+
+@pytest.fixture(scope="module")
+def outcomes(lab: Lab) -> tuple[Outcome, ...]:
+    return tuple(evaluate(lab, config) for config in configurations(TINY))
+
+
+def test_true_loads_are_those_of_the_profiles(data: Dataset) -> None:
+    days = data.spread_days(3)
+    load = data.true_load(days)
+    feeder = data.feeder
+    assert load.shape == (3, data.n_steps, len(feeder.retained))
+    # Active and reactive power of all nodes is that of all loads.
+    wanted = np.einsum("l,ldt->dt", feeder.nominal_load, data.relative[:, days])
+    assert load.sum(axis=2) == pytest.approx(wanted)
+    with pytest.raises(LoadDataError, match="days were asked"):
+        data.spread_days(10_000)
+
+
+def test_a_second_run_computes_nothing_again(
+    options: ExperimentOptions,
+    data: Dataset,
+    lab: Lab,
+    outcomes: tuple[Outcome, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> dict[str, Any]:
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(wasserstein_evaluate, "_compute", refuse)
+    again = new_lab(options, TINY, data)
+    run_missing(options, again, configurations(TINY), workers=1)
+    found = tuple(evaluate(again, config) for config in configurations(TINY))
+    np.testing.assert_array_equal([o.pooled for o in found], [o.pooled for o in outcomes])
+    # One lost file is one configuration to compute, and no other.
+    lost = configurations(TINY)[0]
+    (again.store.folder / f"{lost.name}.json").unlink()
+    with pytest.raises(AssertionError, match="computed again"):
+        run_missing(options, again, configurations(TINY), workers=1)
+    again.store.put(lost.name, _stored(outcomes[0]))
+
+
+def _stored(found: Outcome) -> dict[str, Any]:
+    runs = {name: [None if math.isnan(v) else v for v in values] for name, values in found.runs.items()}
+    return {
+        "runs": runs,
+        "claim": found.claim,
+        "noise": found.noise,
+        "floor": found.floor,
+        "refused": found.refused,
+    }
+
+
+def test_every_run_of_every_configuration_is_reported(outcomes: tuple[Outcome, ...]) -> None:
+    for found in outcomes:
+        if found.refused is None:
+            assert len(found.runs["pooled"]) == TINY.runs
+            assert found.claim is not None
+        else:
+            assert found.configuration.mechanism in ("dp-powerflow", "full-support")
+    noisier = {o.configuration.epsilon: o for o in outcomes if o.configuration.name.startswith("joint-noise")}
+    assert len(noisier) == 3
+
+
+def test_results_say_that_the_papers_number_is_not_proved(
+    options: ExperimentOptions, lab: Lab, outcomes: tuple[Outcome, ...]
+) -> None:
+    rows = list(csv.DictReader(io.StringIO(to_csv(outcomes))))
+    assert len(rows) == len(outcomes)
+    for row in rows:
+        if row["mechanism"].startswith("DP-Powerflow") and not row["refused"]:
+            assert row["claim_is_proved"] == "False"
+            assert "not a proved bound" in row["remark"]
+    text, paths = write_results(options, lab, references(lab), outcomes)
+    assert "NOT a proved bound" in text
+    assert "true δ of the classical" in text
+    assert {path.suffix for path in paths} == {".csv", ".json", ".md", ".png", ".svg"}
+    assert all(path.stat().st_size > 500 for path in paths)
+    stored = json.loads(next(path for path in paths if path.suffix == ".json").read_text(encoding="utf-8"))
+    assert stored["insecure_seed"] is True
+    assert len(stored["outcomes"]) == len(outcomes)
+
+
+def test_gaussian_noise_is_closer_for_a_larger_epsilon_and_a_shorter_unit(
+    outcomes: tuple[Outcome, ...],
+) -> None:
+    of = {
+        (o.configuration.epsilon, o.configuration.unit): o.pooled[0]
+        for o in outcomes
+        if o.configuration.mechanism == "joint-noise"
+    }
+    assert of[200.0, STEP] < of[50.0, STEP] < of[50.0, TABLE]

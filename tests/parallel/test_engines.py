@@ -1,0 +1,362 @@
+"""Every engine makes the same release; workers may die; nothing private is in a task graph."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dp_powerflow._parallel import (
+    DaskScheduler,
+    Engine,
+    LocalDask,
+    Processes,
+    Sealed,
+    engine_of,
+    refuse_unfit_workers,
+    run_on,
+)
+from dp_powerflow.config import Config
+from dp_powerflow.errors import ConfigError, DpPowerflowError, MissingExtraError, PowerFlowError
+from dp_powerflow.pipeline import assembly
+from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.state import PrivateState
+from support.parallel_jobs import CANARY, Failing, Squares
+from support.small import small_config, tree_hash
+
+distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install dask distributed")
+
+TESTS = Path(__file__).parents[1]
+DAYS = 1200
+TWIN: dict[str, Any] = {
+    "network": {
+        "mode": "twin-network",
+        "bound": None,
+        "radius": None,
+        "calibration_days": 1000,
+        "epsilon": 8.0,
+        "delta": 1e-5,
+    },
+    "twin": {
+        **dict.fromkeys(("length", "resistance", "reactance", "transformer", "capacitor"), 0.1),
+        **{"id": "t1", "change": 0.05, "publish": "network and loads", "graph_days": 3},
+    },
+}
+WEB = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+QUIET = {"scheduler_kwargs": WEB, "memory_limit": 0, "silence_logs": 50}
+
+
+def config_of(folder: Path, network: str) -> Config:
+    twin = TWIN if network == "twin" else {}
+    return small_config(folder, release={"days": DAYS}, nodes={"scale_factor": 0.6}, **twin)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, str]]:
+    """Hashes of the release on a network, made by one process."""
+
+    @cache
+    def hashes(network: str) -> dict[str, str]:
+        folder = tmp_path_factory.mktemp(network)
+        run_release(config_of(folder, network), engine=Processes(1))
+        return tree_hash(folder / "out")
+
+    return hashes
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A real cluster of two processes; the scheduler is in this one."""
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", **QUIET) as cluster:
+        yield cluster
+
+
+@contextmanager
+def threaded() -> Iterator[Any]:
+    """A client of a cluster of two threads of this process."""
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=False, **QUIET) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+class Connected:
+    """The engine of a client that is there already."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    def check(self) -> None:
+        refuse_unfit_workers(self.client)
+
+    def run(self, job: Any, tasks: Any, on_result: Any) -> None:
+        run_on(self.client, job, tasks, on_result)
+
+
+def spends(folder: Path) -> Counter[str]:
+    ledger = Ledger.open(PrivateState.inspect(folder / "state"), create=False)
+    return Counter(spend.cost.kind.name for spend in ledger.spends())
+
+
+def once(action: Callable[[], None]) -> Callable[[int, int], None]:
+    """A progress callback that acts when the first part is reported, while others are being made."""
+    left = [action]
+
+    def progress(done: int, total: int) -> None:
+        if left and total > 4 and done < total - 2:
+            left.pop()()
+
+    return progress
+
+
+@pytest.mark.parametrize("network", ["true", "twin"])
+def test_two_processes_threads_of_dask_and_processes_of_dask_make_the_same_release(
+    network: str, expected: Callable[[str], dict[str, str]], cluster: Any, tmp_path: Path
+) -> None:
+    assert any(name.startswith("twin/") for name in expected(network)) is (network == "twin")
+    with threaded() as client:
+        engines: dict[str, Engine] = {
+            "pool": Processes(2),
+            "threads": Connected(client),
+            "processes": DaskScheduler(cluster.scheduler_address),
+        }
+        for name, engine in engines.items():
+            folder = tmp_path / name
+            folder.mkdir()
+            run_release(config_of(folder, network), engine=engine)
+            assert tree_hash(folder / "out") == expected(network), name
+            assert set(spends(folder).values()) == {1}, name
+            assert sorted(path.name for path in folder.iterdir()) == ["out", "state"]
+
+
+def test_a_release_outlives_a_worker_without_a_nanny(
+    expected: Callable[[str], dict[str, str]], tmp_path: Path
+) -> None:
+    with distributed.LocalCluster(n_workers=0, host="127.0.0.1", **QUIET) as cluster:
+        address = cluster.scheduler_address
+        command = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--no-nanny"]
+        options = ["--nthreads", "1", "--memory-limit", "0", "--no-dashboard"]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment}
+        workers = [subprocess.Popen([*command, *options], cwd=tmp_path, **quiet) for _ in range(2)]
+        try:
+            with distributed.Client(cluster, set_as_default=False) as client:
+                client.wait_for_workers(2, timeout=120)
+            run_release(
+                config_of(tmp_path, "true"), engine=DaskScheduler(address), progress=once(workers[0].kill)
+            )
+            assert workers[0].wait(10) == -signal.SIGKILL
+            assert workers[1].poll() is None
+        finally:
+            for worker in workers:
+                worker.kill()
+                worker.wait()
+    assert tree_hash(tmp_path / "out") == expected("true")
+    assert set(spends(tmp_path).values()) == {1}
+
+
+def test_a_release_outlives_the_only_worker_with_the_private_data(
+    expected: Callable[[str], dict[str, str]], tmp_path: Path
+) -> None:
+    """Its nanny starts another, which gets the job anew."""
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, host="127.0.0.1", **QUIET) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        (pid,) = client.run(os.getpid).values()
+        kill = partial(os.kill, pid, signal.SIGKILL)
+        run_release(config_of(tmp_path, "true"), engine=Connected(client), progress=once(kill))
+        assert pid not in client.run(os.getpid).values()
+    assert tree_hash(tmp_path / "out") == expected("true")
+    assert set(spends(tmp_path).values()) == {1}
+
+
+def test_a_release_whose_pool_loses_a_process_resumes(
+    expected: Callable[[str], dict[str, str]], tmp_path: Path
+) -> None:
+    others = set(multiprocessing.active_children())
+
+    def kill() -> None:
+        worker = (set(multiprocessing.active_children()) - others).pop()
+        os.kill(worker.pid, signal.SIGKILL)
+
+    with pytest.raises(DpPowerflowError, match="run the same command again"):
+        run_release(config_of(tmp_path, "true"), engine=Processes(2), progress=once(kill))
+    assert not (tmp_path / "out").exists()
+    run_release(config_of(tmp_path, "true"), engine=Processes(1))
+    assert tree_hash(tmp_path / "out") == expected("true")
+    assert set(spends(tmp_path).values()) == {1}
+
+
+def held_by_scheduler(scheduler: Any) -> bytes:
+    """Everything that the scheduler holds of its tasks and events, as text and as it was sent."""
+    found = [str(scheduler.identity()), repr(list(scheduler.get_events()) if scheduler else "")]
+    sent = []
+    for key, task in scheduler.tasks.items():
+        found += [str(key), str(task), repr(task)]
+        for name in ("run_spec", "annotations", "exception_text", "traceback_text", "prefix", "group"):
+            value = getattr(task, name, None)
+            found += [str(value), repr(value)]
+            sent.append(pickle.dumps(value) if name == "run_spec" else b"")
+    return "\n".join(found).encode() + b"".join(sent)
+
+
+def test_the_scheduler_holds_nothing_private(cluster: Any, tmp_path: Path) -> None:
+    config = config_of(tmp_path, "true")
+    seen = []
+    look = once(lambda: seen.append(held_by_scheduler(cluster.scheduler)))
+    run_release(config, engine=DaskScheduler(cluster.scheduler_address), progress=look)
+    (text,) = seen
+    assert text.count(b"task-") > 4
+    feeder = assembly.feeder_of(config)
+    history = assembly.history_of(config, feeder)
+    secret = PrivateState.inspect(tmp_path / "state").stream_key().secret
+    canaries = [
+        secret,
+        secret.hex().encode(),
+        *(np.complex128(value).tobytes() for value in feeder.y.data[:20]),
+        *(repr(complex(value)).encode() for value in feeder.y.data[:20]),
+        *(line.name.encode() for line in feeder.lines),
+        *(point.encode() for point in history.load_points[:20]),
+        str(tmp_path).encode(),
+    ]
+    assert not [canary for canary in canaries if canary in text]
+    assert not cluster.scheduler.tasks  # and after the release nothing at all
+
+
+def test_the_search_finds_what_a_careless_client_leaves(cluster: Any) -> None:
+    with distributed.Client(cluster, set_as_default=False) as client:
+        future = client.submit(len, CANARY, pure=False)
+        assert future.result() == len(CANARY)
+        assert CANARY.encode() in held_by_scheduler(cluster.scheduler)
+
+
+CLIENT = """
+import sys, time
+from distributed import Client
+from support.parallel_jobs import Failing
+from dp_powerflow._parallel import Sealed
+client = Client(sys.argv[1])
+sealed = client.scatter(Sealed(Failing("known")), broadcast=True, hash=False)
+print("sent", flush=True)
+time.sleep(600)
+"""
+
+
+def test_the_cluster_forgets_the_job_of_a_client_that_was_killed(cluster: Any) -> None:
+    def held() -> tuple[int, int]:
+        with distributed.Client(cluster, set_as_default=False) as client:
+            on_workers = client.run(lambda dask_worker: len(dask_worker.data)).values()
+        return len(cluster.scheduler.tasks), sum(on_workers)
+
+    command = [sys.executable, "-c", CLIENT, cluster.scheduler_address]
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as client:
+        assert client.stdout is not None
+        assert client.stdout.readline() == b"sent\n"
+        assert held() == (1, 2)
+        client.kill()
+    for _ in range(100):
+        if held() == (0, 0):
+            break
+        time.sleep(0.2)
+    assert held() == (0, 0)
+
+
+def test_a_sealed_job_shows_nothing() -> None:
+    sealed = Sealed(Failing("known"))
+    for text in (str(sealed), repr(sealed), f"{sealed}", repr([sealed]), repr(vars(sealed).keys())):
+        assert CANARY not in text
+
+
+def test_a_job_travels_to_every_worker_once(cluster: Any, tmp_path: Path) -> None:
+    with distributed.Client(cluster, set_as_default=False) as client:
+        results: list[int] = []
+        run_on(client, Squares(tmp_path), range(40), results.append)
+        pids = {str(pid) for pid in client.run(os.getpid).values()}
+    assert sorted(results) == [k * k for k in range(40)]
+    received = (tmp_path / "received").read_text().split()
+    assert set(received) <= pids
+    assert len(received) == len(set(received))
+    # One worker per process and thread, each told that it has one thread.
+    assert len((tmp_path / "start-1").read_text().split()) <= 2
+
+
+@pytest.mark.parametrize("kind", ["pool", "dask"])
+def test_failures_of_a_task_arrive_as_one_sentence(kind: str, cluster: Any) -> None:
+    engine: Engine = Processes(2) if kind == "pool" else DaskScheduler(cluster.scheduler_address)
+    with pytest.raises(PowerFlowError, match=r"^no solution$"):
+        engine.run(Failing("known"), range(4), lambda _: None)
+    with pytest.raises(DpPowerflowError, match="pip install"):
+        engine.run(Failing("extra"), range(4), lambda _: None)
+
+
+def test_the_text_of_an_unexpected_error_stays_on_the_worker(cluster: Any) -> None:
+    with distributed.Client(cluster, set_as_default=False) as client:
+        with pytest.raises(DpPowerflowError, match=r"ValueError in jobs\.py, line \d+") as caught:
+            run_on(client, Failing("unexpected"), range(4), lambda _: None)
+        logs = str(client.get_worker_logs()) + str(client.get_scheduler_logs())
+    assert CANARY not in str(caught.value)
+    assert CANARY not in logs
+    assert CANARY.encode() not in held_by_scheduler(cluster.scheduler)
+
+
+def test_a_task_that_ends_every_worker_ends_the_run() -> None:
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, host="127.0.0.1", **QUIET) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+        pytest.raises(DpPowerflowError, match="see to the cluster"),
+    ):
+        run_on(client, Failing("kill"), [1], lambda _: None)
+
+
+def test_workers_that_spill_or_have_other_versions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with threaded() as client:
+        refuse_unfit_workers(client)
+        monkeypatch.setattr("dp_powerflow._parallel.DECIDE_THE_BITS", ("no-such-package",))
+        client.run(lambda dask_worker: setattr(dask_worker.memory_manager, "memory_limit", 1 << 40))
+        with pytest.raises(ConfigError, match="--memory-limit 0"):
+            refuse_unfit_workers(client)
+
+        def newer(dask_worker: Any = None) -> tuple[dict[str, str], bool]:
+            return {"numpy": "2.0" if dask_worker is None else "2.1"}, False
+
+        monkeypatch.setattr("dp_powerflow._parallel._facts_of", lambda _: newer)
+        with pytest.raises(ConfigError, match=r"numpy 2\.0"):
+            refuse_unfit_workers(client)
+
+
+def test_a_scheduler_that_is_not_there_is_found_out_before_anything_is_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dp_powerflow._parallel.CONNECT_SECONDS", 0.3)
+    for address in ("tcp://127.0.0.1:9", "nonsense"):
+        with pytest.raises(ConfigError, match="no Dask scheduler answers"):
+            run_release(config_of(tmp_path, "true"), engine=DaskScheduler(address))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_line_chooses_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert engine_of(3, None) == Processes(3)
+    assert engine_of(3, "local") == LocalDask(3)
+    assert engine_of(None, "tcp://h:1") == DaskScheduler("tcp://h:1")
+    with pytest.raises(ConfigError, match="--workers"):
+        engine_of(3, "tcp://h:1")
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(MissingExtraError, match=r"dp-powerflow\[cluster\]"):
+        engine_of(None, "local").check()

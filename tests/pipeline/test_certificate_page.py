@@ -1,0 +1,158 @@
+"""The page a privacy officer reads."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from dp_powerflow.pipeline.manifest.build import build_manifest
+from dp_powerflow.pipeline.manifest.entries import ReleaseError
+from dp_powerflow.pipeline.manifest.page import certificate_html
+from support.manifest_releases import config, load_model, make_inputs, twin_config
+
+VOID = {"meta", "br", "link", "img", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """Tags, attributes and text; refuses tags that do not nest."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.stack: list[str] = []
+        self.text = ""
+        self.feed(content.decode())
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.stack.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.stack.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.stack:
+            self.text += data
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> dict[str, object]:
+    return build_manifest(make_inputs(tmp_path / "plain", config(), load_model())[0], {})
+
+
+@pytest.fixture
+def demonstration(tmp_path: Path) -> dict[str, object]:
+    model = load_model("paper", simulated=True, insecure_seed=True)
+    return build_manifest(make_inputs(tmp_path / "seed", config("paper"), model, seed=5)[0], {})
+
+
+@pytest.fixture
+def twin(tmp_path: Path) -> dict[str, object]:
+    chosen = twin_config(twin={"publish": "network and loads"})
+    return build_manifest(make_inputs(tmp_path / "twin", chosen, load_model())[0], {})
+
+
+def test_the_page_asks_the_network_for_nothing(plain: dict[str, object]) -> None:
+    content = certificate_html(plain)
+    page = Page(content)
+    assert page.stack == []
+    assert not {"script", "link", "img", "iframe", "object", "form", "a"} & {tag for tag, _ in page.tags}
+    for _, attributes in page.tags:
+        assert not {"src", "href", "srcset", "action", "background"} & set(attributes)
+        assert not any(name.startswith("on") for name in attributes)
+    assert not re.search(rb"url\(|@import|https?://", content)
+    policy = [a["content"] for tag, a in page.tags if tag == "meta" and "http-equiv" in a]
+    assert policy[0] is not None
+    assert policy[0].startswith("default-src 'none'")
+
+
+def test_a_plain_release_has_no_banner_and_a_demonstration_has(
+    plain: dict[str, object], demonstration: dict[str, object]
+) -> None:
+    assert b'class="banner"' not in certificate_html(plain)
+    content = certificate_html(demonstration)
+    assert b'class="banner"' in content
+    assert "Demonstration, not a release" in Page(content).text
+    assert "simulated" in Page(content).text
+    assert "Not covered: any change of a line" in Page(content).text
+
+
+def test_the_page_says_what_the_manifest_says(plain: dict[str, object]) -> None:
+    text = " ".join(Page(certificate_html(plain)).text.split())
+    manifest: dict = plain  # type: ignore[type-arg]
+    for sentence in (
+        *manifest["not_claimed"],
+        *manifest["unprotected"],
+        *manifest["processing"]["before_noise"],
+        *manifest["processing"]["after_noise"],
+        manifest["guarantee"]["network"]["scope"],
+        manifest["guarantee"]["network"]["attestation"],
+        manifest["guarantee"]["loads"]["unit_in_words"],
+    ):
+        assert sentence in text
+    assert "ε ≤ 4" in text
+    assert "not differential privacy" in text.lower()
+    assert "dp-powerflow verify RELEASE" in text
+
+
+def test_the_card_of_a_twin_is_that_of_differential_privacy(
+    plain: dict[str, object], twin: dict[str, object]
+) -> None:
+    assert b'<div class="card evidence">' in certificate_html(plain)
+    content = certificate_html(twin)
+    assert b'<div class="card evidence">' not in content
+    assert content.count(b'<div class="kind">Differential privacy</div>') == 2
+    text = " ".join(Page(content).text.split())
+    assert "ε ≤ 1.94" in text
+    assert "x = 0.05" in text
+    assert "not differential privacy" not in text.lower()
+
+
+def test_the_page_of_a_twin_says_what_the_manifest_says(twin: dict[str, object]) -> None:
+    text = " ".join(Page(certificate_html(twin)).text.split())
+    manifest: dict = twin  # type: ignore[type-arg]
+    network = manifest["guarantee"]["network"]
+    for sentence in (
+        *manifest["not_claimed"],
+        *manifest["unprotected"],
+        *manifest["declared_public"]["network"],
+        *manifest["processing"]["after_noise"],
+        manifest["composition"]["statement"],
+        manifest["data"]["twin_tables"]["order"],
+        *(network[name] for name in ("neighbours", "change_in_words", "scope", "group_in_words")),
+        *(network[name] for name in ("accounting", "attestation", "twin")),
+    ):
+        assert sentence in text
+    assert "Capacity of a PV systemnone: declared public" in text
+    assert "kept: declared public" in text
+
+
+def test_a_manifest_that_lacks_what_the_page_shows_is_refused_in_one_sentence(
+    twin: dict[str, object],
+) -> None:
+    manifest: dict = twin  # type: ignore[type-arg]
+    manifest["data"]["twin_tables"] = "somewhere"
+    with pytest.raises(ReleaseError, match="lacks an entry"):
+        certificate_html(manifest)
+
+
+def test_hashes_and_the_commitment_do_not_enter_the_page(plain: dict[str, object]) -> None:
+    other = plain | {
+        "files": {"data/part-00000.parquet": "1" * 64},
+        "manifest_sha256": "2" * 64,
+        "internal_report": {"commitment": "", "sha256": "3" * 64},
+    }
+    assert certificate_html(other) == certificate_html(plain)
+
+
+def test_what_the_manifest_holds_is_escaped(plain: dict[str, object]) -> None:
+    manifest: dict = plain  # type: ignore[type-arg]
+    manifest["release"]["id"] = "<script>alert(1)</script>"
+    content = certificate_html(manifest)
+    assert b"<script>" not in content
+    assert b"&lt;script&gt;" in content

@@ -1,0 +1,252 @@
+"""The manifest, its schema, and the metadata made from it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from dp_powerflow.evidence.theorem import SCOPE
+from dp_powerflow.pipeline.manifest.build import (
+    ManifestInputs,
+    build_manifest,
+    manifest_bytes,
+    manifest_digest,
+)
+from dp_powerflow.pipeline.manifest.croissant import CONFORMS_TO, croissant_bytes
+from dp_powerflow.pipeline.manifest.entries import ReleaseError
+from dp_powerflow.pipeline.manifest.registry import registry_bytes
+from dp_powerflow.pipeline.manifest.words import at_most, in_digits
+from dp_powerflow.pipeline.verify.run import verify_release
+from support.manifest_releases import CANARY, LAYOUT, config, load_model, make_inputs, make_release
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "manifest.schema.json").read_text())
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+FILES = (
+    "data/part-00000.parquet",
+    "nodes.parquet",
+    "model.json",
+    "croissant.json",
+    "registry.yaml",
+    "certificate.html",
+)
+HASHES = {name: f"{k:064x}" for k, name in enumerate(FILES)}
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> ManifestInputs:
+    return make_inputs(tmp_path, config(), load_model())[0]
+
+
+def variants(tmp_path: Path) -> Iterator[tuple[str, ManifestInputs]]:
+    solar = {"pv": {"irradiance": f"{CANARY}.csv", "volt_var": "category B"}}
+    paper = {"network": {"bound": "paper", "require_evidence": False}}
+    kinds: dict[str, Any] = {
+        "full-support": (config(), load_model()),
+        "paper": (config("paper"), load_model("paper")),
+        "per day": (config(), load_model(unit="load-point-day")),
+        "private classes": (config(), load_model(classes=2)),
+        "simulated": (config(), load_model(simulated=True)),
+        "solar": (config(**solar), load_model()),
+        "evidence not required": (config(**paper), load_model("paper")),
+    }
+    for name, (chosen, model) in kinds.items():
+        yield name, make_inputs(tmp_path / name, chosen, model)[0]
+    seeded = load_model(insecure_seed=True)
+    yield "seed", make_inputs(tmp_path / "seed", config(), seeded, seed=1)[0]
+
+
+def test_every_kind_of_release_fits_the_schema(tmp_path: Path) -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    for name, inputs in variants(tmp_path):
+        manifest = json.loads(manifest_bytes(build_manifest(inputs, HASHES)))
+        assert not list(VALIDATOR.iter_errors(manifest)), name
+
+
+def objects(schema: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(schema, dict):
+        if "properties" in schema and "type" in schema:
+            yield schema
+        for value in schema.values():
+            yield from objects(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from objects(value)
+
+
+def test_the_schema_is_strict_everywhere() -> None:
+    found = list(objects(SCHEMA))
+    assert len(found) > 15
+    for part in found:
+        assert part["additionalProperties"] is False
+        assert set(part["required"]) == set(part["properties"])
+
+
+def test_the_schema_refuses_what_is_missing_added_or_of_another_type(inputs: ManifestInputs) -> None:
+    text = manifest_bytes(build_manifest(inputs, HASHES))
+    for section in json.loads(text):
+        without = json.loads(text)
+        del without[section]
+        assert list(VALIDATOR.iter_errors(without)), section
+    added = json.loads(text) | {"sigma_min": 0.199}
+    assert list(VALIDATOR.iter_errors(added))
+    more = json.loads(text)
+    more["guarantee"]["network"]["kappa"] = 7.77
+    assert list(VALIDATOR.iter_errors(more))
+    words = json.loads(text)
+    words["guarantee"]["loads"]["epsilon"] = "1"
+    assert list(VALIDATOR.iter_errors(words))
+
+
+def test_the_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
+    first = make_release(tmp_path / "a")
+    again = build_manifest(first.inputs, json.loads((first.path / "manifest.json").read_text())["files"])
+    assert manifest_bytes(again) == (first.path / "manifest.json").read_bytes()
+    assert registry_bytes(first.inputs) == (first.path / "registry.yaml").read_bytes()
+
+
+def test_no_path_or_private_name_of_the_config_is_released(tmp_path: Path) -> None:
+    solar = {"pv": {"irradiance": f"{CANARY}.csv"}, "loads": {"reactive_column": f"{CANARY}_kvar"}}
+    made = make_release(tmp_path, config(**solar))
+    for path in made.path.rglob("*"):
+        if path.is_file():
+            content = path.read_bytes()
+            assert CANARY.encode() not in content, path
+            assert str(tmp_path).encode() not in content, path
+            assert b"/home" not in content, path
+
+
+def test_the_guarantee_is_what_the_model_cost(inputs: ManifestInputs) -> None:
+    manifest = build_manifest(inputs, HASHES)
+    loads, model = manifest["guarantee"]["loads"], inputs.model
+    assert loads["epsilon"] == model.spent_epsilon <= loads["epsilon_granted"] == 4.0
+    assert loads["rho"] == model.rho
+    assert manifest["load_queries"] == [cost.to_dict() for cost in model.costs]
+    assert manifest["composition"]["loads"]["promise"]["epsilon"] == inputs.loads.promise.epsilon
+    assert manifest["composition"]["network"]["promise"]["epsilon"] == inputs.network.promise.epsilon
+
+
+def test_earlier_releases_are_in_the_composition(tmp_path: Path) -> None:
+    inputs, _ = make_inputs(tmp_path, config(), load_model(), earlier=2)
+    composition = build_manifest(inputs, HASHES)["composition"]
+    assert composition["loads"]["charges"] == composition["network"]["charges"] == 3
+    assert composition["network"]["spent"]["epsilon"] == 15.0
+    assert composition["loads"]["promise"]["epsilon"] > inputs.model.spent_epsilon
+
+
+def test_the_bound_decides_what_is_claimed_of_lines(tmp_path: Path) -> None:
+    kinds = dict(variants(tmp_path))
+    full = build_manifest(kinds["full-support"], HASHES)
+    paper = build_manifest(kinds["paper"], HASHES)
+    assert full["guarantee"]["network"]["line_changes_covered"] is True
+    assert full["guarantee"]["network"]["scope"] == SCOPE["full-support"]
+    assert paper["guarantee"]["network"]["line_changes_covered"] is False
+    assert paper["guarantee"]["network"]["scope"] == SCOPE["paper"]
+    assert any("No change of a line" in claim for claim in paper["not_claimed"])
+    assert not any("No change of a line" in claim for claim in full["not_claimed"])
+    assert paper["declared_public"]["reactive"] == {"spread": 0.0, "correlation_minutes": None}
+
+
+def test_seeds_simulated_loads_and_missing_evidence_are_warned_of(tmp_path: Path) -> None:
+    kinds = dict(variants(tmp_path))
+    assert build_manifest(kinds["full-support"], HASHES)["release"]["warnings"] == []
+    for name, word in (("seed", "seed"), ("simulated", "simulated"), ("evidence not required", "target")):
+        manifest = build_manifest(kinds[name], HASHES)
+        assert any(word in warning for warning in manifest["release"]["warnings"]), name
+        assert set(manifest["release"]["warnings"]) <= set(manifest["not_claimed"])
+    attested = build_manifest(kinds["evidence not required"], HASHES)["guarantee"]["network"]["attestation"]
+    assert "whether or not" in attested
+
+
+def test_the_manifest_never_lists_itself(inputs: ManifestInputs) -> None:
+    assert build_manifest(inputs, HASHES | {"manifest.json": "0" * 64}) == build_manifest(inputs, HASHES)
+
+
+def test_the_digest_covers_everything_but_itself(inputs: ManifestInputs) -> None:
+    manifest = build_manifest(inputs, HASHES)
+    assert manifest["manifest_sha256"] == manifest_digest(manifest)
+    assert manifest_digest(manifest | {"format": "x"}) != manifest["manifest_sha256"]
+
+
+@pytest.mark.parametrize("what", ["seed", "account", "network account", "days", "steps", "power factor"])
+def test_inputs_that_contradict_each_other_are_refused(inputs: ManifestInputs, what: str) -> None:
+    changes: dict[str, dict[str, Any]] = {
+        "seed": {"insecure_seed": True},
+        "account": {"loads": replace(inputs.loads, spent={"rho": inputs.model.rho * 0.99})},
+        "network account": {"network": replace(inputs.network, spent={"epsilon": 4.9, "delta": 1e-3})},
+        "days": {"layout": replace(LAYOUT, days=6)},
+        "steps": {"layout": replace(LAYOUT, steps=96)},
+        "power factor": {"config": config(model={"power_factor": 0.9})},
+    }
+    with pytest.raises(ReleaseError):
+        build_manifest(replace(inputs, **changes[what]), HASHES)
+
+
+def test_figures_are_never_rounded_to_a_better_one() -> None:
+    assert at_most(0.99999) == "1"
+    assert at_most(4.1101) == "4.12"
+    assert float(at_most(math.pi * 1e-7)) >= math.pi * 1e-7
+    assert in_digits(1e-5) == "1e-5"
+    assert in_digits(100.0) == "100"
+
+
+def test_the_registry_record_is_yaml_in_the_layout_of_the_registry(tmp_path: Path) -> None:
+    for name, inputs in variants(tmp_path):
+        record = yaml.safe_load(registry_bytes(inputs))
+        deployment = record["deployment"]
+        assert list(record) == ["url_slug", "deployment"]
+        assert list(deployment) == [
+            "basic",
+            "dp_variant",
+            "privacy_loss",
+            "deployment_model",
+            "implementation",
+            "administrative",
+        ]
+        assert deployment["privacy_loss"]["privacy_parameters"] == {
+            "epsilon": inputs.model.spent_epsilon,
+            "delta": 1e-5,
+            "rho": inputs.model.rho,
+        }, name
+        assert isinstance(deployment["basic"]["publication_date"], str)
+        assert "Not claimed" in deployment["implementation"]["additional_information"]
+        assert deployment["administrative"]["status"] == "Draft"
+
+
+def test_the_croissant_describes_every_column_and_links_resolve(inputs: ManifestInputs) -> None:
+    dataset = json.loads(croissant_bytes(inputs, HASHES))
+    assert dataset["conformsTo"] == CONFORMS_TO
+    ids = {item["@id"] for item in dataset["distribution"]}
+    fields = [field for records in dataset["recordSet"] for field in records["field"]]
+    for field in fields:
+        source = field["source"].get("fileSet") or field["source"]["fileObject"]
+        assert source["@id"] in ids
+    assert {field["@id"] for field in fields} == {
+        "voltages/day",
+        "voltages/node",
+        "voltages/vm_pu",
+        "voltages/va_deg",
+        "nodes/node",
+        "nodes/id",
+    }
+    assert [f["@id"] for f in fields if f.get("repeated")] == ["voltages/vm_pu", "voltages/va_deg"]
+    objects = {item["name"]: item for item in dataset["distribution"] if "sha256" in item}
+    assert {name: item["sha256"] for name, item in objects.items()} == {
+        name: HASHES[name] for name in ("nodes.parquet", "model.json")
+    }
+
+
+def test_every_kind_of_release_verifies(tmp_path: Path) -> None:
+    for bound, classes, earlier in (("paper", 0, 0), ("full-support", 2, 2)):
+        made = make_release(
+            tmp_path / bound, config(bound), load_model(bound, classes=classes), earlier=earlier
+        )
+        report = verify_release(made.path)
+        assert report.ok, report.failures

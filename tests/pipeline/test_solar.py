@@ -1,0 +1,83 @@
+"""Public PV generation in a release."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dp_powerflow.corpus.reader import open_corpus
+from dp_powerflow.errors import ConfigError
+from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.solar import read_irradiance, solar_of
+from support.small import small_config
+
+STEPS = 24
+CIRCUIT = """
+Clear
+New Circuit.c basekv=4.16 bus1=s
+New Line.a bus1=s bus2=x length=0.5 units=km
+New Line.b bus1=x bus2=y length=0.5 units=km
+New Load.one bus1=x.1 phases=1 kv=2.4 kW=100 kvar=30
+New Load.two bus1=y.1 phases=1 kv=2.4 kW=80 kvar=20
+New PVSystem.roof bus1=y.1 phases=1 kv=2.4 kVA=300 Pmpp=250 %cutin=20
+Set VoltageBases=[4.16]
+CalcVoltageBases
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "c.dss").write_text(CIRCUIT)
+    day = np.clip(np.sin(np.linspace(-np.pi / 2, 1.5 * np.pi, STEPS)), 0.0, None)
+    (tmp_path / "sun.csv").write_text("\n".join(f"{value:.4f}" for value in day))
+    return tmp_path
+
+
+def test_generation_follows_irradiance_rating_and_cut_in(folder: Path) -> None:
+    feeder = open_feeder(folder / "c.dss")
+    config = small_config(folder, feeder={"source": "c.dss"})
+    assert solar_of(config, feeder, STEPS).generation is None
+    section = {"irradiance": "sun.csv", "volt_var": "category B"}
+    config = small_config(folder, feeder={"source": "c.dss"}, pv=section)
+    solar = solar_of(config, feeder, STEPS)
+    sun = read_irradiance(folder / "sun.csv", STEPS)
+    node = list(feeder.retained).index(feeder.node_index["y.1"])
+    assert solar.generation is not None
+    assert solar.voltvar is not None
+    expected = np.where(sun * 0.25 >= 0.2 * 0.3, sun * 0.25, 0.0)
+    assert np.allclose(solar.generation[:, node].real, expected)
+    assert np.count_nonzero(solar.generation) == np.count_nonzero(expected)
+
+
+def test_pv_raises_the_released_voltages_at_noon(folder: Path) -> None:
+    common = {"feeder": {"source": "c.dss"}, "release": {"days": 30}}
+    run_release(small_config(folder, **common), workers=1)
+    sunny = {"irradiance": "sun.csv"}
+    other = {"days": 30, "output": "out2", "state": "state2"}
+    run_release(small_config(folder, **{**common, "release": other}, pv=sunny), workers=1)
+    dark, bright = (np.abs(open_corpus(folder / name).voltages()).max(axis=2) for name in ("out", "out2"))
+    assert (bright - dark)[:, STEPS // 2].mean() > 1e-3
+    assert abs((bright - dark)[:, 0].mean()) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("1\n2\n", "must hold 24 lines"),
+        ("a\n" * STEPS, "one number per line"),
+        ("9\n" * STEPS, "between 0 and 1.5"),
+    ],
+)
+def test_bad_irradiance_is_refused(tmp_path: Path, content: str, says: str) -> None:
+    (tmp_path / "sun.csv").write_text(content)
+    with pytest.raises(ConfigError, match=says):
+        read_irradiance(tmp_path / "sun.csv", STEPS)
+
+
+def test_a_pv_section_without_pv_systems_is_refused(tmp_path: Path) -> None:
+    config = small_config(tmp_path, pv={"irradiance": "sun.csv"})
+    with pytest.raises(ConfigError, match="no PV system"):
+        solar_of(config, open_feeder("ieee13"), STEPS)

@@ -1,0 +1,261 @@
+"""Releases in mode twin-network: one twin, paid once, for any number of releases."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dp_powerflow.config import Config, parse_config
+from dp_powerflow.corpus.gridfm.reader import read_gridfm
+from dp_powerflow.corpus.reader import open_corpus
+from dp_powerflow.errors import ConfigError, PrivacyError
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.parameters import Quantity
+from dp_powerflow.grid.rebuild import network_parameters, rebuilt
+from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.pipeline import assembly
+from dp_powerflow.pipeline import run as pipeline
+from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.verify.private import verify_private
+from dp_powerflow.pipeline.verify.run import verify_release
+from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.ledger.kinds import AccountKind
+from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.report.plan_table import plan_config
+from dp_powerflow.twin.guarantee import twin_guarantee
+from dp_powerflow.twin.spread import Spread
+from support.small import RAW, small_config, tree_hash
+
+TWIN: dict[str, Any] = {
+    **{"id": "t1", "change": 0.05, "publish": "network and loads", "graph_days": 3},
+    **dict.fromkeys(("length", "resistance", "reactance", "transformer", "capacitor"), 0.1),
+}
+NETWORK = {"mode": "twin-network", "epsilon": 4.0, "delta": 1e-5}
+
+
+def twin_config(folder: Path, **sections: dict[str, Any]) -> Config:
+    """The small release on a twin, with some keys of some sections replaced."""
+    raw: dict[str, Any] = {
+        **RAW,
+        "model": {**RAW["model"], **sections.get("model", {})},
+        "nodes": {**RAW["nodes"], "released": "all", **sections.get("nodes", {})},
+        "network": {**NETWORK, **sections.get("network", {})},
+        "twin": {**TWIN, **sections.get("twin", {})},
+        "release": {**RAW["release"], "days": 40, **sections.get("release", {})},
+    }
+    return parse_config(raw, base=folder)
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("twin")
+    run_release(twin_config(folder), workers=1)
+    return folder
+
+
+def charges(folder: Path) -> list[tuple[AccountKind, str]]:
+    ledger = Ledger.open(PrivateState.inspect(folder / "state"), create=False)
+    return [(spend.cost.kind, spend.release_id) for spend in ledger.spends()]
+
+
+def test_a_twin_release_verifies_but_for_its_seed(released: Path) -> None:
+    report = verify_release(released / "out")
+    assert {check.name for check in report.checks if not check.ok} == {"random source"}
+    private = verify_private(released / "out", released / "state")
+    assert {check.name for check in private.checks if not check.ok} == {"random source"}
+
+
+def test_all_nodes_but_the_sources_are_released(released: Path) -> None:
+    feeder = open_feeder("ieee13")
+    assert open_corpus(released / "out").layout.nodes == len(feeder.energised)
+
+
+def test_the_stated_epsilon_is_that_of_the_spread(released: Path) -> None:
+    stated = json.loads((released / "out" / "manifest.json").read_text())["guarantee"]["network"]
+    promised = twin_guarantee(Spread.uniform(0.1), 0.05, 1e-5)
+    assert stated["epsilon"] == pytest.approx(promised.epsilon)
+    assert stated["mu"] == pytest.approx(promised.mu)
+
+
+def test_published_tables_hold_the_voltages_of_the_corpus_on_their_own_network(released: Path) -> None:
+    tables = read_gridfm(released / "out" / "twin")
+    assert np.max(tables.mismatch_mw()) < 1e-6
+    assert tables.admittance_error() < 1e-6
+    n = open_corpus(released / "out").layout.nodes
+    corpus = open_corpus(released / "out").voltages([0])[0]
+    in_tables = tables.phasor()[: len(corpus), :n]
+    assert np.abs(in_tables - corpus).max() < 2e-6
+
+
+def test_no_line_of_the_true_network_is_in_the_published_one(released: Path) -> None:
+    feeder = open_feeder("ieee13")
+    published = read_gridfm(released / "out" / "twin").admittance()
+    published = np.asarray(published.toarray() if hasattr(published, "toarray") else published)
+    published = published * (100.0 / feeder.base_mva)
+    true = [abs(line.primitive[0, len(line.nodes) // 2]) for line in feeder.lines if not line.is_switch]
+    magnitudes = np.abs(published[np.abs(published) > 0])
+    for value in true:
+        assert np.min(np.abs(magnitudes / value - 1.0)) > 1e-6
+
+
+def test_two_processes_write_the_same_bytes_as_one(released: Path, tmp_path: Path) -> None:
+    sections = {"release": {"days": 700}, "twin": {"graph_days": 2}}
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    run_release(twin_config(tmp_path / "one", **sections), workers=1)
+    run_release(twin_config(tmp_path / "two", **sections), workers=2)
+    assert tree_hash(tmp_path / "one" / "out") == tree_hash(tmp_path / "two" / "out")
+
+
+def test_the_same_twin_serves_every_release_for_one_charge(tmp_path: Path) -> None:
+    first = twin_config(tmp_path, release={"output": "one"})
+    run_release(first, workers=1)
+    kept = {path.name: path.read_bytes() for path in (tmp_path / "state/internal/twin-t1").iterdir()}
+    second = twin_config(
+        tmp_path, release={"id": "later", "output": "two", "days": 30}, model={"reuse": "small"}
+    )
+    run_release(second, workers=1)
+    assert charges(tmp_path) == [(AccountKind.LOADS, "small"), (AccountKind.NETWORK_GDP, "t1")]
+    assert kept == {path.name: path.read_bytes() for path in (tmp_path / "state/internal/twin-t1").iterdir()}
+    for name in ("one", "two"):
+        problems = [
+            check.name for check in verify_private(tmp_path / name, tmp_path / "state").checks if not check.ok
+        ]
+        assert problems == ["random source"]
+    # The two corpora are of the same network: same admittances, in another secret order.
+    one, two = (
+        np.asarray(read_gridfm(tmp_path / name / "twin").admittance().toarray()) for name in ("one", "two")
+    )
+    np.testing.assert_array_equal(np.sort(np.abs(one).ravel()), np.sort(np.abs(two).ravel()))
+
+
+def test_a_new_twin_is_charged_and_a_full_account_refuses_it(tmp_path: Path) -> None:
+    cap = {"network_epsilon_cap": 5.5}
+    run_release(twin_config(tmp_path, release={**cap, "output": "one"}), workers=1)
+    reuse = {"reuse": "small"}
+    second = twin_config(
+        tmp_path, twin={"id": "t2"}, release={**cap, "id": "r2", "output": "two"}, model=reuse
+    )
+    run_release(second, workers=1)
+    assert [kind for kind, _ in charges(tmp_path)].count(AccountKind.NETWORK_GDP) == 2
+    stated = json.loads((tmp_path / "two" / "manifest.json").read_text())["composition"]["network"]
+    mu = twin_guarantee(Spread.uniform(0.1), 0.05, 1e-5).mu
+    assert stated["spent"]["mu_squared"] == pytest.approx(2 * mu**2)
+    third = twin_config(
+        tmp_path, twin={"id": "t3"}, release={**cap, "id": "r3", "output": "three"}, model=reuse
+    )
+    before = charges(tmp_path)
+    with pytest.raises(PrivacyError, match="left"):
+        run_release(third, workers=1)
+    assert charges(tmp_path) == before
+    assert not (tmp_path / "three").exists()
+
+
+def test_other_spreads_under_the_id_of_a_twin_are_refused_before_anything_is_spent(tmp_path: Path) -> None:
+    run_release(twin_config(tmp_path, release={"output": "one"}), workers=1)
+    before = charges(tmp_path)
+    other = twin_config(
+        tmp_path, twin={"length": 0.2}, release={"id": "r2", "output": "two", "epsilon_cap": 4.0}
+    )
+    with pytest.raises(PrivacyError, match="twin 't1'"):
+        run_release(other, workers=1)
+    assert charges(tmp_path) == before
+
+
+def test_a_new_version_of_the_network_needs_a_new_twin_and_nothing_is_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_release(twin_config(tmp_path, release={"output": "one"}), workers=1)
+    before = charges(tmp_path)
+    original = assembly.feeder_of
+    monkeypatch.setattr(pipeline, "feeder_of", lambda config: longer_line(original(config)))
+    corrected = twin_config(
+        tmp_path,
+        release={"id": "r2", "output": "two", "continues_network": "network-gdp-1"},
+        model={"reuse": "small"},
+    )
+    with pytest.raises(PrivacyError, match="another version of the network"):
+        run_release(corrected, workers=1)
+    assert charges(tmp_path) == before
+
+
+def longer_line(feeder: Feeder) -> Feeder:
+    levels = dict(network_parameters(feeder).levels)
+    key = next(key for key in sorted(levels) if key.quantity is Quantity.LENGTH)
+    return rebuilt(feeder, {key: 1.05 * levels[key]})
+
+
+def test_changing_one_line_changes_only_data_and_the_tables_of_the_twin(
+    released: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = assembly.feeder_of
+    monkeypatch.setattr(pipeline, "feeder_of", lambda config: longer_line(original(config)))
+    run_release(twin_config(tmp_path), workers=1)
+    before, after = tree_hash(released / "out"), tree_hash(tmp_path / "out")
+    assert before.keys() == after.keys()
+    differing = {name for name in before if before[name] != after[name]}
+    assert any(name.startswith("data/") for name in differing)
+    assert any(name.startswith("twin/y_bus") for name in differing)
+    for name in differing:
+        if not name.startswith(("data/", "twin/")):
+            assert _blank(released / "out", name) == _blank(tmp_path / "out", name), name
+
+
+def _blank(release: Path, name: str) -> str:
+    text = (release / name).read_text()
+    manifest = json.loads((release / "manifest.json").read_text())
+    for digest in [
+        *tree_hash(release).values(),
+        manifest["manifest_sha256"],
+        manifest["internal_report"]["sha256"],
+    ]:
+        text = text.replace(digest, "#")
+    return text
+
+
+def test_a_spread_too_small_for_the_policy_is_refused_with_nothing_written(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"network\.epsilon"):
+        run_release(twin_config(tmp_path, network={"epsilon": 1.0}), workers=1)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("publish", ["voltages", "network"])
+def test_what_is_not_to_be_published_is_not(tmp_path: Path, publish: str) -> None:
+    run_release(twin_config(tmp_path, twin={"publish": publish}, nodes={"released": "loaded"}), workers=1)
+    tables = tmp_path / "out" / "twin"
+    if publish == "voltages":
+        assert not tables.exists()
+    else:
+        alone = read_gridfm(tables)
+        assert np.abs(alone.phasor()).shape[0] == 1
+        assert np.abs(alone.column("bus", "Pd")).max() == 0.0
+    assert {c.name for c in verify_release(tmp_path / "out").checks if not c.ok} == {"random source"}
+
+
+def test_the_plan_of_a_twin_states_cost_and_prediction_from_public_figures(tmp_path: Path) -> None:
+    shown = "\n".join(plan_config(twin_config(tmp_path)).lines)
+    assert "ε = 3.606 at δ = 1e-05 of differential privacy" in shown
+    assert "| ieee123 | 20 |" in shown
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"network": {"bound": "paper"}}, "mode 'true-network'"),
+        ({"network": {"radius": 1e-9}}, "mode 'true-network'"),
+        ({"twin": {"lenght": 0.1}}, "length"),
+        ({"twin": {"change": -0.1}}, "change"),
+    ],
+)
+def test_wrong_sections_are_one_sentence(tmp_path: Path, sections: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        twin_config(tmp_path, **sections)
+
+
+def test_a_true_network_takes_no_twin_section(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"\[twin\]"):
+        small_config(tmp_path, twin=dict(TWIN))

@@ -1,0 +1,228 @@
+"""verify: an untouched release passes, and whatever is changed in it is found."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dp_powerflow.corpus.encode import NodeTable, encode_nodes
+from dp_powerflow.pipeline.manifest.build import assemble
+from dp_powerflow.pipeline.manifest.entries import ReleaseError
+from dp_powerflow.pipeline.verify.report import SEED
+from dp_powerflow.pipeline.verify.run import verify_release
+from support.manifest_releases import Made, config, load_model, make_release
+from support.tampering import failed, leaves, manifest_of, rewrite, with_leaf
+
+FILES = (
+    "certificate.html",
+    "croissant.json",
+    "data/part-00000.parquet",
+    "data/part-00001.parquet",
+    "manifest.json",
+    "model.json",
+    "nodes.parquet",
+    "registry.yaml",
+)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return make_release(tmp_path_factory.mktemp("made"), earlier=1)
+
+
+@pytest.fixture
+def copied(made: Made, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made.path, tmp_path / "copy"))
+
+
+def test_an_untouched_release_passes_every_check(made: Made) -> None:
+    report = verify_release(made.path)
+    assert report.verdict == "release"
+    assert report.release_id == "r-1"
+    assert all(check.ok and check.sentence.endswith(".") for check in report.checks)
+    assert {"files", "voltages", "load privacy", "statement"} <= {check.name for check in report.checks}
+    assert any("not differential privacy" in sentence for sentence in report.attested)
+    assert json.loads(json.dumps(report.to_json()))["verdict"] == "release"
+
+
+def test_the_release_holds_exactly_the_files_that_are_tampered_with(made: Made) -> None:
+    assert tuple(sorted(p.relative_to(made.path).as_posix() for p in made.path.rglob("*.*"))) == FILES
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_changed_byte_is_found_wherever_it_is(copied: Path, name: str) -> None:
+    path = copied / name
+    original = path.read_bytes()
+    rng = np.random.default_rng(len(original))
+    places = {0, 1, len(original) // 2, len(original) - 1, *rng.integers(0, len(original), 12).tolist()}
+    for place in sorted(places):
+        changed = bytearray(original)
+        changed[place] ^= 1 << int(rng.integers(0, 8))
+        path.write_bytes(changed)
+        assert verify_release(copied).verdict == "not intact", place
+    for content in (original[:-1], original + b"\n", b""):
+        path.write_bytes(content)
+        assert verify_release(copied).verdict == "not intact"
+    path.write_bytes(original)
+    assert verify_release(copied).ok
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_file_is_found(copied: Path, name: str) -> None:
+    (copied / name).unlink()
+    if name == "manifest.json":
+        with pytest.raises(ReleaseError, match="has no manifest"):
+            verify_release(copied)
+    else:
+        assert "files" in failed(copied)
+
+
+@pytest.mark.parametrize("name", ["loads.parquet", "data/part-00002.parquet", "data/notes.txt", "twin/a.csv"])
+def test_an_extra_file_is_found(copied: Path, name: str) -> None:
+    (copied / name).parent.mkdir(exist_ok=True)
+    (copied / name).write_bytes(b"loads")
+    assert {"files", "voltages"} <= failed(copied)
+
+
+def test_a_link_in_place_of_a_file_is_found(copied: Path) -> None:
+    (copied / "model.json").rename(copied.parent / "elsewhere.json")
+    os.symlink(copied.parent / "elsewhere.json", copied / "model.json")
+    assert "files" in failed(copied)
+
+
+def test_a_change_of_any_entry_of_the_manifest_is_found(copied: Path) -> None:
+    manifest = manifest_of(copied)
+    paths = list(leaves(manifest))
+    assert len(paths) > 300
+    for path in paths:
+        rewrite(copied, with_leaf(manifest, path), sealed=False)
+        assert "manifest" in failed(copied), path
+
+
+def test_a_change_of_any_entry_is_found_though_the_digest_was_made_to_fit(copied: Path) -> None:
+    """Only the commitment, which is checked with the private state, can be changed by itself."""
+    manifest = manifest_of(copied)
+    # Each query is a row of the same form; two of them stand for all.
+    paths = [p for p in leaves(manifest) if p[0] != "load_queries" or p[1] in (0, 7)]
+    paths.remove(("manifest_sha256",))  # it is what is made to fit
+    unnoticed = []
+    for path in paths:
+        rewrite(copied, with_leaf(manifest, path), sealed=True)
+        if not failed(copied) - {SEED}:
+            unnoticed.append(path)
+    assert unnoticed == [("internal_report", "sha256")]
+
+
+def test_no_section_or_entry_can_be_added_or_taken_away(copied: Path) -> None:
+    manifest = manifest_of(copied)
+    for section in manifest:
+        if section != "manifest_sha256":
+            rewrite(copied, {k: v for k, v in manifest.items() if k != section}, sealed=True)
+            assert verify_release(copied).verdict == "not intact", section
+    for holder in (manifest, manifest["guarantee"]["network"], manifest["software"], manifest["data"]):
+        holder["kappa"] = 7.77
+        rewrite(copied, copy.deepcopy(manifest), sealed=True)
+        assert "statement" in failed(copied)
+        del holder["kappa"]
+
+
+def forge(path: Path, made: Made, change: Callable[[dict[str, Any]], None]) -> set[str]:
+    """Change the manifest and seal it."""
+    manifest = manifest_of(path)
+    change(manifest)
+    rewrite(path, manifest, sealed=True)
+    return failed(path)
+
+
+def test_a_smaller_noise_with_a_fitting_rho_is_found_by_the_load_model(copied: Path, made: Made) -> None:
+    def halve_the_noise(manifest: dict[str, Any]) -> None:
+        cost = replace(made.inputs.model.costs[0], sigma=made.inputs.model.costs[0].sigma * 2)
+        manifest["load_queries"][0] = cost.to_dict()
+
+    assert "load privacy" in forge(copied, made, halve_the_noise)
+
+
+def test_spends_past_the_cap_are_found(copied: Path, made: Made) -> None:
+    def lower_the_cap(manifest: dict[str, Any]) -> None:
+        manifest["composition"]["network"]["cap"]["epsilon"] = 9.0
+
+    report_of = forge(copied, made, lower_the_cap)
+    assert "statement" in report_of
+    assert "cap" in next(c.sentence for c in verify_release(copied).failures if c.name == "statement")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[]", b"null", b"\xff\xfe", b"{", b'{"format": NaN}', b"[" * 100_000, b'{"files": 3}'],
+    ids=["empty", "list", "null", "bytes", "half", "not a number", "deep", "other object"],
+)
+def test_what_is_no_manifest_is_not_intact_and_raises_nothing(copied: Path, content: bytes) -> None:
+    (copied / "manifest.json").write_bytes(content)
+    assert verify_release(copied).verdict == "not intact"
+
+
+@pytest.mark.parametrize("value", [None, 0, -1, 0.0, -1.0, 1e308, "x", [], {}, True])
+def test_values_of_any_kind_in_any_entry_raise_nothing(copied: Path, value: Any) -> None:
+    manifest = manifest_of(copied)
+    paths = [
+        p for p in leaves(manifest) if p[0] in ("guarantee", "composition", "release", "declared_public")
+    ]
+    paths += [p for p in leaves(manifest) if p[0] == "load_queries" and p[1] == 0]
+    for path in paths[::3]:
+        changed = copy.deepcopy(manifest)
+        holder: Any = changed
+        for key in path[:-1]:
+            holder = holder[key]
+        if holder[path[-1]] is value:
+            continue
+        holder[path[-1]] = value
+        rewrite(copied, changed, sealed=True)
+        assert verify_release(copied).verdict == "not intact"
+
+
+def test_a_demonstration_is_intact_and_not_a_release(tmp_path: Path) -> None:
+    made = make_release(tmp_path, model=load_model(insecure_seed=True), seed=4)
+    report = verify_release(made.path)
+    assert report.intact
+    assert not report.ok
+    assert report.verdict == "demonstration"
+    assert [check.name for check in report.failures] == [SEED]
+
+
+def test_a_node_table_that_says_more_than_declared_is_found(copied: Path, made: Made) -> None:
+    layout = made.inputs.layout
+    table = NodeTable(NodeTable.opaque(layout.nodes).ids, phase=(1, 2, 3, 1))
+    (copied / "nodes.parquet").write_bytes(encode_nodes(layout, "r-1", table))
+    assert "voltages" in failed(copied)
+
+
+def test_voltages_of_another_release_are_found(made: Made, tmp_path: Path) -> None:
+    other = make_release(tmp_path, config(release={"id": "r-2"}))
+    shutil.copytree(made.path / "data", other.path / "data", dirs_exist_ok=True)
+    shutil.copy(made.path / "nodes.parquet", other.path)
+    found = verify_release(other.path)
+    assert {"files", "voltages"} <= {check.name for check in found.failures}
+
+
+def test_a_directory_that_is_no_release_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ReleaseError, match="not a directory"):
+        verify_release(tmp_path / "nothing")
+    with pytest.raises(ReleaseError, match="finished release"):
+        verify_release(tmp_path)
+
+
+def test_assembled_manifests_hold_nothing_but_facts(made: Made) -> None:
+    from dp_powerflow.pipeline.manifest.facts import facts_from_manifest
+
+    manifest = manifest_of(made.path)
+    facts = facts_from_manifest(manifest, made.inputs.model, made.inputs.layout)
+    assert assemble(facts, manifest["files"]) == manifest

@@ -1,0 +1,60 @@
+"""Feeders of a few nodes with line records, and load laws for them."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from dp_powerflow.evidence.law import NodeLaw
+from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Load, PVSystem
+
+SERIES = (4.0 - 9.0j, 6.0 - 8.0j, 5.0 - 12.0j, 7.0 - 7.0j, 9.0 - 11.0j)
+
+
+def chain(
+    n: int,
+    *,
+    empty: tuple[int, ...] = (),
+    pv_only: tuple[int, ...] = (),
+    ties: tuple[tuple[int, int], ...] = (),
+) -> Feeder:
+    """Nodes in a row behind the source: loads on all but the empty ones, PV alone on some, extra lines."""
+    y = np.zeros((n + 1, n + 1), dtype=complex)
+    lines = []
+    ends = [(n if k == 0 else k - 1, k) for k in range(n)] + list(ties)
+    for k, (i, j) in enumerate(ends):
+        series = SERIES[k % len(SERIES)]
+        shunt = 0.02j
+        primitive = np.array([[series + shunt, -series], [-series, series + shunt]])
+        y[np.ix_([i, j], [i, j])] += primitive
+        lines.append(Line(f"l{k + 1}", (i, j), primitive, 100.0, False, "c"))
+    loaded = [k for k in range(n) if k not in empty and k not in pv_only]
+    return Feeder(
+        name="chain",
+        nodes=(*(f"b{k}.1" for k in range(n)), "emf(s).1"),
+        base_kv=np.ones(n + 1),
+        base_mva=1.0,
+        y=sp.csc_array(y),
+        slack=np.array([n]),
+        v_slack=np.array([1.0 + 0.0j]),
+        nominal_angle_deg=np.zeros(n + 1),
+        loads=tuple(Load(f"load{k}", ((k, GROUND),), 100.0, 40.0, "wye") for k in loaded),
+        pv=tuple(PVSystem(f"pv{k}", ((k, GROUND),), 50.0, 50.0) for k in pv_only),
+        lines=tuple(lines),
+    )
+
+
+def law_of(n: int, steps: int = 1, *, spread: float = 0.3, q: float = 0.15, size: float = 0.3) -> NodeLaw:
+    """Total load `size` p.u. shared by n nodes in two classes."""
+    lag = np.abs(np.subtract.outer(np.arange(steps), np.arange(steps)))
+    correlation = 0.7**lag
+    scale = np.linspace(0.8, 1.2, n) * size / n
+    return NodeLaw(
+        class_of=np.arange(n) % 2,
+        mean=np.array([np.full(steps, -0.05), np.linspace(-0.1, 0.1, steps)]),
+        covariance=np.array([spread**2 * correlation, spread**2 * (0.5 * correlation + 0.5 * np.eye(steps))]),
+        scale=scale,
+        tan_theta=np.linspace(0.3, 0.5, n),
+        q_sigma=q * scale,
+        q_covariance=correlation,
+    )

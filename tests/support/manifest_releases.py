@@ -1,0 +1,201 @@
+"""Small releases for the tests: real load model, ledger and corpus, made-up voltages."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dp_powerflow.config import Config, parse_config
+from dp_powerflow.corpus.encode import NodeTable
+from dp_powerflow.corpus.schema import CorpusLayout
+from dp_powerflow.corpus.writer import CorpusWriter
+from dp_powerflow.loads.simulate import simulate_load_history
+from dp_powerflow.model.fit import WeakBudgetWarning, fit
+from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.pipeline.assembly import budget_of, fit_options_of
+from dp_powerflow.pipeline.manifest.build import ManifestInputs, build_manifest, manifest_bytes
+from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
+from dp_powerflow.pipeline.manifest.page import certificate_html
+from dp_powerflow.pipeline.manifest.registry import registry_bytes
+from dp_powerflow.pipeline.twin import twin_cap, twin_cost
+from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.ledger.kinds import (
+    GdpCap,
+    GdpCost,
+    InstanceCap,
+    InstanceCost,
+    LoadsCap,
+    LoadsCost,
+)
+from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.privacy.state import PrivateState
+
+LAYOUT = CorpusLayout(days=5, steps=24, nodes=4, days_per_part=3)
+REPORT = b'{"evidence": "a function of the secret network"}\n'
+UNIT = "changes of existing lines with Frobenius norm of at most r = 1e-07 p.u."
+CANARY = "canary_7f3a"
+
+
+TWIN: dict[str, Any] = {
+    "id": "tw-1",
+    "change": 0.05,
+    "length": 0.2,
+    "resistance": 0.2,
+    "reactance": 0.25,
+    "transformer": 0.1,
+    "capacitor": 0.15,
+}
+TWIN_NETWORK = {"mode": "twin-network", "bound": None, "radius": None, "epsilon": 4.0, "delta": 1e-5}
+
+
+def twin_config(**sections: Any) -> Config:
+    """The same release on a twin."""
+    network = TWIN_NETWORK | sections.pop("network", {})
+    twin = TWIN | sections.pop("twin", {})
+    return config(**({"network": network, "twin": twin} | sections))
+
+
+def config(bound: str = "full-support", **sections: Any) -> Config:
+    """A config whose private names and paths carry a canary."""
+    raw: dict[str, Any] = {
+        "feeder": {"source": f"{CANARY}_feeder.dss", "taps": f"{CANARY}_taps.csv"},
+        "loads": {"kind": "long", "path": f"{CANARY}_meters.csv", "step_minutes": 60},
+        "model": {"epsilon": 4.0, "bounds": [0.01, 2.0], "variance_floor": 0.01},
+        "nodes": {"class_of_load": {f"{CANARY}_load": "residential"}},
+        "network": {
+            "mode": "true-network",
+            "bound": bound,
+            "radius": 1e-7,
+            "epsilon": 5.0,
+            "delta": 1e-3,
+        },
+        "release": {
+            "id": "r-1",
+            "days": LAYOUT.days,
+            "output": f"{CANARY}_out",
+            "state": f"{CANARY}_state",
+            "epsilon_cap": 9.0,
+            "network_epsilon_cap": 20.0,
+            "network_delta_cap": 0.01,
+        },
+    }
+    for name, values in sections.items():
+        raw[name] = raw.get(name, {}) | values
+    return parse_config(raw, base=Path("/home") / CANARY)
+
+
+@cache
+def _fitted(bound: str, unit: str, classes: int, simulated: bool) -> LoadModel:
+    history = simulate_load_history(60, n_days=4, step_minutes=60, seed=3)
+    chosen = config(bound, model={"unit": unit, "private_classes": classes})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", WeakBudgetWarning)
+        return fit(
+            replace(history, simulated=simulated),
+            budget=budget_of(chosen),
+            options=fit_options_of(chosen),
+            key=StreamKey.from_insecure_seed(1),
+        )
+
+
+def load_model(
+    bound: str = "full-support",
+    unit: str = "load-point",
+    classes: int = 0,
+    *,
+    simulated: bool = False,
+    insecure_seed: bool = False,
+) -> LoadModel:
+    """A fitted load model, as if by a secret key unless told otherwise."""
+    return replace(_fitted(bound, unit, classes, simulated), insecure_seed=insecure_seed)
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """A finished release and what it was made from."""
+
+    path: Path
+    state: Path
+    inputs: ManifestInputs
+
+
+def network_cap(chosen: Config) -> InstanceCap | GdpCap:
+    """The cap of the network's account in the mode of the config."""
+    release = chosen.release
+    if chosen.twin is not None:
+        return twin_cap(chosen)
+    return InstanceCap(release.network_epsilon_cap or 20.0, release.network_delta_cap or 0.01, UNIT)
+
+
+def network_cost(chosen: Config) -> InstanceCost | GdpCost:
+    """What the release costs the network in the mode of the config."""
+    if chosen.twin is not None:
+        return twin_cost(chosen)
+    return InstanceCost(chosen.network.epsilon, chosen.network.delta, UNIT)
+
+
+def make_inputs(
+    root: Path, chosen: Config, model: LoadModel, *, earlier: int = 0, seed: int | None = None
+) -> tuple[ManifestInputs, PrivateState]:
+    """Inputs of the manifest after a real spend, and after as many earlier ones."""
+    root.mkdir(parents=True, exist_ok=True)
+    state = PrivateState.open(root / "state", insecure_seed=seed)
+    ledger = Ledger.open(state)
+    release = chosen.release
+    loads = ledger.account(
+        state.identity("loads", [b"meters"]), LoadsCap(release.epsilon_cap or 9.0, 1e-5, model.unit)
+    )
+    network = ledger.account(state.identity("network", [b"feeder"]), network_cap(chosen))
+    cost = network_cost(chosen)
+    for k in range(earlier):
+        before = LoadsCost.reserve(replace(budget_of(chosen), epsilon=0.5))
+        ledger.spend_all(f"r-0{k}", f"{k:064x}", [(loads, before), (network, cost)])
+    payer = release.id if chosen.twin is None else chosen.twin.id
+    spends = (
+        ledger.spend(loads, release.id, "f" * 64, LoadsCost.of(model.costs)),
+        ledger.spend(network, payer, "e" * 64, cost),
+    )
+    state.write_internal(release.id, "report.json", REPORT)
+    inputs = ManifestInputs(
+        release_id=release.id,
+        config=chosen,
+        model=model,
+        layout=LAYOUT,
+        loads=ledger.remaining(loads, as_of=spends[0]),
+        network=ledger.remaining(network, as_of=spends[1]),
+        commitment_sha256=state.commit(release.id, "internal report", REPORT).sha256,
+        insecure_seed=state.insecure_seed,
+    )
+    return inputs, state
+
+
+def write_release(target: Path, inputs: ManifestInputs) -> Path:
+    """The release directory, in the order of calls of the pipeline."""
+    writer = CorpusWriter(target, inputs.layout, inputs.release_id)
+    writer.prepare()
+    rng = np.random.default_rng(0)
+    for part in range(inputs.layout.n_parts):
+        shape = (len(inputs.layout.days_of(part)), inputs.layout.steps, inputs.layout.nodes)
+        angle = np.deg2rad(rng.choice([0.0, -120.0, 120.0], shape[-1]) + rng.normal(0, 1, shape))
+        writer.write_part(part, rng.normal(1.0, 0.01, shape) * np.exp(1j * angle))
+    writer.write_nodes(NodeTable.opaque(inputs.layout.nodes))
+    writer.add_file("model.json", inputs.model.to_json().encode())
+    writer.add_file("registry.yaml", registry_bytes(inputs))
+    writer.add_file("croissant.json", croissant_bytes(inputs, writer.hashes()))
+    page = certificate_html(build_manifest(inputs, writer.hashes()))
+    writer.add_file("certificate.html", page)
+    writer.add_file("manifest.json", manifest_bytes(build_manifest(inputs, writer.hashes())))
+    return writer.finish()
+
+
+def make_release(
+    root: Path, chosen: Config | None = None, model: LoadModel | None = None, **kinds: Any
+) -> Made:
+    """A whole release below `root`."""
+    inputs, state = make_inputs(root, chosen or config(), model or load_model(), **kinds)
+    return Made(write_release(root / "release", inputs), state.root, inputs)

@@ -1,0 +1,45 @@
+"""Small random networks and load laws for the certificate's tests."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dp_powerflow.evidence.exact import Admittance
+from dp_powerflow.evidence.law import NodeLaw
+
+
+def random_network(n: int, rng: np.random.Generator) -> tuple[Admittance, np.ndarray]:
+    """A connected network of n nodes fed by one slack at 1 p.u.; also its slack column."""
+    y = np.zeros((n + 1, n + 1), dtype=complex)
+    for i in range(n):
+        j = n if i == 0 else int(rng.integers(0, i))
+        series = 1.0 / complex(rng.uniform(0.01, 0.05), rng.uniform(0.02, 0.08))
+        y[i, i] += series
+        y[j, j] += series
+        y[i, j] -= series
+        y[j, i] -= series
+    return Admittance(y[:n, :n], y[:n, n]), y[:n, n]
+
+
+def solve(network: Admittance, load: np.ndarray) -> np.ndarray:
+    """Voltages by the fixed point: (..., node)."""
+    z = np.linalg.inv(network.y)
+    idle = -z @ network.b
+    v = np.broadcast_to(idle, load.shape)
+    for _ in range(300):
+        v = idle + np.conj(-load / v) @ z.T
+    return v
+
+
+def small_law(n: int, steps: int, rng: np.random.Generator, *, random_q: bool) -> NodeLaw:
+    """Two classes, correlated steps."""
+    lag = np.abs(np.subtract.outer(np.arange(steps), np.arange(steps)))
+    return NodeLaw(
+        class_of=np.arange(n) % 2,
+        mean=np.array([np.full(steps, -0.1), np.linspace(-0.2, 0.1, steps)]),
+        covariance=np.array([0.04 * 0.6**lag, 0.09 * 0.3**lag + 0.01 * np.eye(steps)]),
+        scale=rng.uniform(0.02, 0.06, n),
+        tan_theta=rng.uniform(0.1, 0.6, n),
+        q_sigma=rng.uniform(0.003, 0.01, n) if random_q else None,
+        q_covariance=0.7**lag if random_q else None,
+    )

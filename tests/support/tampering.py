@@ -1,0 +1,62 @@
+"""Changing a release, and what `verify` finds of it."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dp_powerflow.pipeline.manifest.build import manifest_bytes, manifest_digest
+from dp_powerflow.pipeline.verify.run import verify_release
+
+
+def failed(path: Path) -> set[str]:
+    report = verify_release(path)
+    assert report.ok == (not report.failures)
+    return {check.name for check in report.failures}
+
+
+def manifest_of(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((path / "manifest.json").read_text())
+    return found
+
+
+def rewrite(path: Path, manifest: dict[str, Any], *, sealed: bool) -> None:
+    """Store a manifest, with its digest made to fit if it is to be sealed."""
+    if sealed:
+        manifest["manifest_sha256"] = manifest_digest(manifest)
+    (path / "manifest.json").write_bytes(manifest_bytes(manifest))
+
+
+def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    if isinstance(value, dict | list):
+        keys: Any = value if isinstance(value, dict) else range(len(value))
+        for key in keys:
+            yield from leaves(value[key], (*path, key))
+    else:
+        yield path
+
+
+def altered(value: Any) -> Any:
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, float):
+        return value * 0.999 if value else 0.001
+    if value is None:
+        return "something"
+    if len(value) == 64 and set(value) <= set("0123456789abcdef"):
+        return value[::-1]
+    return value.replace("a", "b", 1) if "a" in value else value + "x"
+
+
+def with_leaf(manifest: dict[str, Any], path: tuple[str | int, ...]) -> dict[str, Any]:
+    changed = copy.deepcopy(manifest)
+    holder: Any = changed
+    for key in path[:-1]:
+        holder = holder[key]
+    holder[path[-1]] = altered(holder[path[-1]])
+    return changed
