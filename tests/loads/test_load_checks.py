@@ -8,10 +8,15 @@ import pytest
 
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.checks import IngestRules, Quantity, RawHistory, check_history
+from dp_powerflow.loads.declared import (
+    PowerFactors,
+    ServiceMap,
+    inductive,
+    one_service_each,
+    read_service_map,
+)
 from dp_powerflow.loads.gaps import GapRule
-from dp_powerflow.loads.power_factor import PowerFactors, inductive
-from dp_powerflow.loads.readings import ReadingCounts
-from dp_powerflow.loads.services import ServiceMap, one_service_each, read_service_map
+from dp_powerflow.loads.timegrid import ReadingCounts
 from dp_powerflow.units import FloatArray
 
 DAYS = tuple(dt.date(2024, 1, 1) + dt.timedelta(days=i) for i in range(10))

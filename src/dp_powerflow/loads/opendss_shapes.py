@@ -16,11 +16,10 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.loads.checks import IngestRules, Quantity, RawHistory, check_history
+from dp_powerflow.loads.checks import IngestResult, IngestRules, Quantity, RawHistory, check_history
+from dp_powerflow.loads.declared import ServiceMap
 from dp_powerflow.loads.history import MINUTES_PER_DAY
-from dp_powerflow.loads.readings import ReadingCounts
-from dp_powerflow.loads.report import IngestResult
-from dp_powerflow.loads.services import ServiceMap
+from dp_powerflow.loads.timegrid import ReadingCounts
 from dp_powerflow.units import FloatArray
 
 _PREFIX = "loadshape_"

@@ -15,11 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from dp_powerflow.errors import LoadDataError, MissingExtraError
-from dp_powerflow.loads.checks import IngestRules
-from dp_powerflow.loads.formats import MeterFormat, WideColumns
+from dp_powerflow.loads.checks import IngestResult, IngestRules
+from dp_powerflow.loads.declared import MeterFormat, ServiceMap, WideColumns
 from dp_powerflow.loads.ingest import read_wide
-from dp_powerflow.loads.report import IngestResult
-from dp_powerflow.loads.services import ServiceMap
 from dp_powerflow.loads.tables import open_table
 
 # prefix of a profile's name → family; the first match counts

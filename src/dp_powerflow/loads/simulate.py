@@ -27,9 +27,9 @@ from scipy.interpolate import CubicSpline
 from scipy.signal import lfilter
 
 from dp_powerflow.errors import LoadDataError
+from dp_powerflow.loads.declared import PowerFactors, inductive
 from dp_powerflow.loads.gaps import SATURDAY
 from dp_powerflow.loads.history import MINUTES_PER_DAY, LoadHistory
-from dp_powerflow.loads.power_factor import PowerFactors, inductive
 from dp_powerflow.units import BoolArray, FloatArray
 
 _HOURS_PER_DAY = 24

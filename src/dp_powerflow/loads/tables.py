@@ -19,7 +19,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.dataset as pa_dataset
 
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.loads.formats import MeterFormat
+from dp_powerflow.loads.declared import MeterFormat
 from dp_powerflow.units import FloatArray, IntArray
 
 # a block of CSV text, or this many Parquet rows, is all that is held at a time besides the result

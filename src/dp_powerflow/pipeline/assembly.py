@@ -16,11 +16,10 @@ from dp_powerflow.grid.ieee import BUILT_IN
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.grid.taps import read_taps
 from dp_powerflow.loads.checks import IngestRules
-from dp_powerflow.loads.formats import LongColumns, MeterFormat, WideColumns
+from dp_powerflow.loads.declared import LongColumns, MeterFormat, WideColumns, read_service_map
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.ingest import read_long, read_wide
 from dp_powerflow.loads.opendss_shapes import read_opendss_shapes
-from dp_powerflow.loads.services import read_service_map
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.estimators.choice import Plain, Structured
 from dp_powerflow.model.fit_options import FitOptions
