@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from dp_powerflow.corpus import files
+from dp_powerflow import _files
+from dp_powerflow.corpus import storage
 from dp_powerflow.corpus.errors import CorpusError
 from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.writer import CorpusWriter
@@ -62,7 +63,7 @@ def test_a_run_killed_before_any_operation_on_a_file_resumes_to_the_same_bytes(t
 
 
 def target_is_whole(target: Path, reference: dict[str, str]) -> bool:
-    return files.file_hashes(target) == reference
+    return storage.file_hashes(target) == reference
 
 
 def test_a_fresh_run_killed_anywhere_leaves_all_or_nothing(tmp_path, reference):
@@ -153,7 +154,7 @@ def test_a_file_system_that_turns_read_only_during_the_run_ends_in_one_sentence(
     def refuse(descriptor: int) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr(files.os, "fsync", refuse)
+    monkeypatch.setattr(_files.os, "fsync", refuse)
     with pytest.raises(CorpusError, match="read-only file system"):
         write_parts(writer)
     assert list((writer.partial / "data").iterdir()) == []

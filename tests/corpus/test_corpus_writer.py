@@ -19,8 +19,8 @@ import pytest
 
 from dp_powerflow.corpus.encode import NodeTable
 from dp_powerflow.corpus.errors import CorpusError
-from dp_powerflow.corpus.files import file_hashes
 from dp_powerflow.corpus.schema import CorpusLayout, part_name
+from dp_powerflow.corpus.storage import file_hashes
 from dp_powerflow.corpus.writer import CorpusWriter
 from support.corpora import LAYOUT, RELEASE_ID, voltages, write_corpus, write_parts
 

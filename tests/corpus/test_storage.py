@@ -13,10 +13,9 @@ import pytest
 from dp_powerflow.config import StorageUrl
 from dp_powerflow.corpus.encode import NodeTable
 from dp_powerflow.corpus.errors import CorpusError
-from dp_powerflow.corpus.files import file_hashes
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.schema import CorpusLayout
-from dp_powerflow.corpus.storage import RemotePath, local_copy, location
+from dp_powerflow.corpus.storage import RemotePath, file_hashes, local_copy, location
 from dp_powerflow.corpus.validate import validate_corpus
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import MissingExtraError

@@ -16,9 +16,8 @@ from dp_powerflow._parallel import Processes
 from dp_powerflow.cli import app
 from dp_powerflow.config import StorageUrl, parse_config
 from dp_powerflow.corpus.errors import CorpusError
-from dp_powerflow.corpus.files import file_hashes
 from dp_powerflow.corpus.reader import open_corpus
-from dp_powerflow.corpus.storage import RemotePath, local_copy
+from dp_powerflow.corpus.storage import RemotePath, file_hashes, local_copy
 from dp_powerflow.corpus.validate import validate_corpus
 from dp_powerflow.errors import ConfigError, PowerFlowError
 from dp_powerflow.pipeline.run import run_release

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dp_powerflow._files import only_process
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.writer import CorpusWriter
@@ -22,7 +23,6 @@ from dp_powerflow.grid.reduction import Network
 from dp_powerflow.pipeline import assembly
 from dp_powerflow.pipeline import run as pipeline
 from dp_powerflow.pipeline.charge import inputs_of
-from dp_powerflow.pipeline.lock import only_process
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.pipeline.verify.private import verify_private
 from dp_powerflow.pipeline.verify.run import verify_release

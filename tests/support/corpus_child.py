@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 from dp_powerflow.corpus.errors import CorpusError
-from dp_powerflow.corpus.files import file_hashes
 from dp_powerflow.corpus.schema import CorpusLayout
+from dp_powerflow.corpus.storage import file_hashes
 from support.corpora import write_corpus
 
 LAYOUT = CorpusLayout(days=12, steps=24, nodes=7, days_per_part=3)

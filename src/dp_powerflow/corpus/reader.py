@@ -16,7 +16,6 @@ from dp_powerflow._extras import require
 from dp_powerflow.corpus import frames
 from dp_powerflow.corpus.encode import NodeTable
 from dp_powerflow.corpus.errors import CorpusError
-from dp_powerflow.corpus.files import file_hashes
 from dp_powerflow.corpus.phasors import Float32Array, Phasors
 from dp_powerflow.corpus.schema import (
     DATA,
@@ -28,7 +27,7 @@ from dp_powerflow.corpus.schema import (
     part_schema,
     read_metadata,
 )
-from dp_powerflow.corpus.storage import Location, RemotePath, loading, location, open_parquet
+from dp_powerflow.corpus.storage import Location, RemotePath, file_hashes, loading, location, open_parquet
 from dp_powerflow.units import ComplexArray, IntArray
 
 if TYPE_CHECKING:

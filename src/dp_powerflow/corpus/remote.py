@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from dp_powerflow.corpus.errors import CorpusError
-from dp_powerflow.corpus.files import object_hash
 from dp_powerflow.corpus.reader import MANIFEST_FILE
-from dp_powerflow.corpus.storage import RemotePath, loading, storing
+from dp_powerflow.corpus.storage import RemotePath, file_hash, loading, storing
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ class RemoteStage:
         for name, version in self.names().items():
             if (name, version) not in self.known:
                 with loading(self.target / name):
-                    self.known[name, version] = object_hash(self.target / name)
+                    self.known[name, version] = file_hash(self.target / name)
             found[name] = self.known[name, version]
         return found
 

@@ -7,6 +7,7 @@ store's business, and so are credentials: they come from the environment, never 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import sys
@@ -22,6 +23,7 @@ from urllib.request import url2pathname
 import pyarrow.parquet as pq
 
 from dp_powerflow._extras import require
+from dp_powerflow._files import write_whole
 from dp_powerflow.corpus.errors import CorpusError, reading, writing
 from dp_powerflow.errors import MissingExtraError
 
@@ -145,6 +147,28 @@ class RemotePath:
 
 
 Location = Path | RemotePath
+
+
+def put(place: Location, content: bytes) -> None:
+    """Write a file or an object, whole or not at all."""
+    if isinstance(place, RemotePath):
+        place.write_bytes(content)
+    else:
+        write_whole(place, content)
+
+
+def file_hashes(directory: Location) -> dict[str, str]:
+    """SHA-256 of every file below a directory, by its relative path with forward slashes, sorted."""
+    if isinstance(directory, RemotePath):
+        return {name: file_hash(directory / name) for name in directory.below()}
+    paths = (path for path in directory.rglob("*") if path.is_file())
+    return dict(sorted((path.relative_to(directory).as_posix(), file_hash(path)) for path in paths))
+
+
+def file_hash(place: Location) -> str:
+    """SHA-256 of a file or an object, read in pieces."""
+    with place.open() if isinstance(place, RemotePath) else place.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def location(value: str | os.PathLike[str] | RemotePath) -> Location:

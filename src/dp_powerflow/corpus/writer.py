@@ -17,15 +17,9 @@ from pathlib import Path, PurePosixPath
 
 import pyarrow as pa
 
+from dp_powerflow._files import is_temporary, remove_temporaries, sync_directory
 from dp_powerflow.corpus.encode import NodeTable, encode_nodes, encode_part
 from dp_powerflow.corpus.errors import CorpusError
-from dp_powerflow.corpus.files import (
-    file_hashes,
-    is_temporary,
-    remove_temporaries,
-    sync_directory,
-    write_whole,
-)
 from dp_powerflow.corpus.reader import MANIFEST_FILE
 from dp_powerflow.corpus.remote import RemoteStage
 from dp_powerflow.corpus.schema import (
@@ -38,7 +32,15 @@ from dp_powerflow.corpus.schema import (
     part_schema,
     read_metadata,
 )
-from dp_powerflow.corpus.storage import Location, RemotePath, location, open_parquet, storing
+from dp_powerflow.corpus.storage import (
+    Location,
+    RemotePath,
+    file_hashes,
+    location,
+    open_parquet,
+    put,
+    storing,
+)
 from dp_powerflow.units import ComplexArray
 
 _BYTES_PER_PHASOR = 4
@@ -122,7 +124,7 @@ class CorpusWriter:
             (self.partial / DATA).mkdir(exist_ok=True)
             remove_temporaries(self.partial)
             probe = self.partial / "probe"
-            write_whole(probe, b"")
+            put(probe, b"")
             probe.unlink()
             free = shutil.disk_usage(self.partial).free
         self._refuse_foreign(path.name for path in (self.partial / DATA).iterdir())
@@ -164,13 +166,13 @@ class CorpusWriter:
         """
         content = encode_part(self.layout, self.release_id, part, voltages)
         with storing(self.target):
-            write_whole(self._part_path(part), content)
+            put(self._part_path(part), content)
 
     def write_nodes(self, nodes: NodeTable) -> None:
         """Write `nodes.parquet`; the caller has put the nodes in their secret random order."""
         content = encode_nodes(self.layout, self.release_id, nodes)
         with storing(self.target):
-            write_whole(self.root / NODES_FILE, content)
+            put(self.root / NODES_FILE, content)
 
     def add_file(self, name: str, content: bytes) -> None:
         """Write another file of the release, for instance `manifest.json`; a second call replaces it.
@@ -188,7 +190,7 @@ class CorpusWriter:
             path = self.root / relative
             if isinstance(path, Path):
                 path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, content)
+            put(path, content)
 
     def hashes(self) -> dict[str, str]:
         """SHA-256 of every file written so far, by relative path."""

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ParamSpec
 
+from dp_powerflow._files import is_temporary, only_process, sync_directory, write_whole
 from dp_powerflow._parallel import Engine, engine_of
 from dp_powerflow.corpus.errors import writing
-from dp_powerflow.corpus.files import is_temporary, sync_directory, write_whole
 from dp_powerflow.errors import ConfigError, DpPowerflowError
 from dp_powerflow.fleet.accounts import feeders_of
 from dp_powerflow.fleet.config import FleetConfig
@@ -48,7 +48,6 @@ from dp_powerflow.fleet.manifest import (
 from dp_powerflow.fleet.process import DEFECTS, Maker, maker_of
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.pipeline.assembly import history_of
-from dp_powerflow.pipeline.lock import only_process
 from dp_powerflow.pipeline.run import INTERNAL, Progress, Report
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState

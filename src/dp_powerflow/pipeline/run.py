@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dp_powerflow._files import only_process
 from dp_powerflow._parallel import Engine, engine_of
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
@@ -42,7 +43,6 @@ from dp_powerflow.pipeline.assembly import (
     released_nodes,
 )
 from dp_powerflow.pipeline.charge import Charged, charge_loads, charge_network
-from dp_powerflow.pipeline.lock import only_process
 from dp_powerflow.pipeline.network import evidence_of, lines_of
 from dp_powerflow.pipeline.parts import PartJob, layout_of, make_parts
 from dp_powerflow.pipeline.plan import Plan

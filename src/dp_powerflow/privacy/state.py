@@ -23,17 +23,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from dp_powerflow.errors import PrivacyError
-from dp_powerflow.privacy.random import SECRET_BYTES, StreamKey
-from dp_powerflow.privacy.state_files import (
-    create_private,
+from dp_powerflow._files import (
     ensure_private_directory,
     private_writer,
-    publish_once,
     read_private,
-    temporary_name,
+    whole_file,
     write_private,
 )
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.privacy.random import SECRET_BYTES, StreamKey
 
 KEY_FILE = "secret.key"
 LEDGER_FILE = "ledger.sqlite"
@@ -232,22 +230,14 @@ def _create_key(root: Path, insecure_seed: int | None) -> None:
         "secret": secret.hex(),
         "sha256": hashlib.sha256(secret).hexdigest(),  # tells a damaged key from a good one
     }
-    path = root / KEY_FILE
-    temporary = temporary_name(path)
     try:
-        with os.fdopen(create_private(temporary), "wb") as file:
+        with whole_file(root / KEY_FILE, private=True, once=True) as file:
             file.write(json.dumps(fields, indent=1).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        publish_once(temporary, path)
     except OSError as error:
         raise PrivacyError(
             f"the secret key cannot be written to {root} ({error.strerror}); free disk space or choose "
             "another private state directory"
         ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 def _read_key(root: Path) -> StreamKey | None:

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 
 from dp_powerflow.corpus.errors import CorpusError
-from dp_powerflow.corpus.files import write_whole
 from dp_powerflow.corpus.gridfm.network import SN_MVA, GridfmTables, tables_of
 from dp_powerflow.corpus.gridfm.schema import (
     COUNT_FILE,
@@ -25,7 +24,7 @@ from dp_powerflow.corpus.gridfm.schema import (
     file_name,
     pieces,
 )
-from dp_powerflow.corpus.storage import Location, location, storing
+from dp_powerflow.corpus.storage import Location, location, put, storing
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
@@ -90,7 +89,7 @@ class GridfmWriter:
                     path = self.directory / name
                     if isinstance(path, Path):
                         path.parent.mkdir(parents=True, exist_ok=True)
-                    write_whole(path, content)
+                    put(path, content)
                 names.append(name)
         return tuple(names)
 
@@ -101,8 +100,8 @@ class GridfmWriter:
         with storing(self.directory):
             if isinstance(self.directory, Path):
                 self.directory.mkdir(parents=True, exist_ok=True)
-            write_whole(self.directory / COUNT_FILE, str(n_scenarios).encode())
-            write_whole(self.directory / SETTINGS_FILE, SETTINGS)
+            put(self.directory / COUNT_FILE, str(n_scenarios).encode())
+            put(self.directory / SETTINGS_FILE, SETTINGS)
         return COUNT_FILE, SETTINGS_FILE
 
     def has_block(self, first_scenario: int, count: int) -> bool:

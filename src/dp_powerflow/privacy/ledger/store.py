@@ -27,16 +27,17 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-from dp_powerflow.errors import PrivacyError
-from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.privacy.state_files import (
+from dp_powerflow._files import (
     check_private,
     create_private,
+    is_temporary,
     publish_once,
     read_private,
     temporary_name,
     write_private,
 )
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.privacy.state import PrivateState
 
 FORMAT = 1
 BUSY_SECONDS = 60.0
@@ -244,9 +245,10 @@ class Store:
             head = connection.execute("SELECT seq, mac FROM entry ORDER BY seq DESC LIMIT 1").fetchone()
             write_private(self._state.anchor_path, f"{head[0]} {head[1]}\n".encode())
             # Whoever is here holds the lock, so any other temporary anchor is of a process that was killed.
-            for stale in self._state.root.glob(f".{self._state.anchor_path.name}.*.tmp"):
-                with contextlib.suppress(OSError):
-                    stale.unlink()
+            for stale in self._state.root.glob(f"{self._state.anchor_path.name}*"):
+                if is_temporary(stale.name):
+                    with contextlib.suppress(OSError):
+                        stale.unlink()
         except PrivacyError as error:
             raise self._error(
                 "was written, but its anchor was not",
