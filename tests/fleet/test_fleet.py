@@ -23,8 +23,8 @@ from dp_powerflow.fleet.reader import open_fleet
 from dp_powerflow.fleet.run import FleetResult, Outcome, run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
 from dp_powerflow.pipeline.verify.run import verify_release
+from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.kinds import AccountKind
 from dp_powerflow.privacy.ledger.records import AccountSummary
 from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import BROKEN, KEYS, circuit, fleet_config, toml_of, write_feeders

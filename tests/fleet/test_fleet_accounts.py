@@ -12,8 +12,8 @@ from dp_powerflow.errors import ConfigError, PrivacyError
 from dp_powerflow.fleet.accounts import feeders_of
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.run import run_fleet
+from dp_powerflow.privacy.ledger.accounts import AccountKind, GdpCap, GdpCost
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.kinds import AccountKind, GdpCap, GdpCost
 from dp_powerflow.privacy.ledger.unrelated import Unrelated
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report.fleet_table import plan_fleet

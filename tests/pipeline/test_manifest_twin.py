@@ -19,7 +19,7 @@ from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
 from dp_powerflow.pipeline.manifest.entries import ReleaseError
 from dp_powerflow.pipeline.manifest.registry import registry_bytes
 from dp_powerflow.pipeline.twin import guarantee_of, spread_of
-from dp_powerflow.privacy.ledger.gdp import gdp_epsilon
+from dp_powerflow.privacy.accounting import gdp_epsilon
 from dp_powerflow.twin.guarantee import neighbours_in_words, twin_guarantee
 from support.manifest_releases import CANARY, config, load_model, make_inputs, make_release, twin_config
 

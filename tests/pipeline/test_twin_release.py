@@ -22,8 +22,8 @@ from dp_powerflow.pipeline import run as pipeline
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.pipeline.verify.private import verify_private
 from dp_powerflow.pipeline.verify.run import verify_release
+from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.kinds import AccountKind
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report.plan_table import plan_config
 from dp_powerflow.twin.guarantee import twin_guarantee

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.accounting import epsilon_to_rho, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit, QueryCost
-from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.kinds import (
+from dp_powerflow.privacy.ledger.accounts import (
     AccountKind,
     Cap,
     Cost,
@@ -30,6 +29,7 @@ from dp_powerflow.privacy.ledger.kinds import (
     to_plain,
     total,
 )
+from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.unrelated import Unrelated
 from dp_powerflow.privacy.state import PrivateState
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.kinds import InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.unrelated import Unrelated
 from dp_powerflow.privacy.state import PrivateState
 

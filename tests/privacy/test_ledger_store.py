@@ -18,8 +18,8 @@ import pytest
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.ledger import store as ledger_store
+from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.kinds import InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.records import Account
 from dp_powerflow.privacy.state import PrivateState
 

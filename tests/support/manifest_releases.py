@@ -23,8 +23,7 @@ from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
 from dp_powerflow.pipeline.manifest.page import certificate_html
 from dp_powerflow.pipeline.manifest.registry import registry_bytes
 from dp_powerflow.pipeline.twin import twin_cap, twin_cost
-from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.kinds import (
+from dp_powerflow.privacy.ledger.accounts import (
     GdpCap,
     GdpCost,
     InstanceCap,
@@ -32,6 +31,7 @@ from dp_powerflow.privacy.ledger.kinds import (
     LoadsCap,
     LoadsCost,
 )
+from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
 

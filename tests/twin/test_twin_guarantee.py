@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.parameters import Quantity
-from dp_powerflow.privacy.ledger.gdp import gdp_delta, gdp_epsilon
+from dp_powerflow.privacy.accounting import gdp_delta, gdp_epsilon
 from dp_powerflow.twin.guarantee import (
     code_mu,
     element_mu,

@@ -20,8 +20,8 @@ from dp_powerflow.fleet.feeders import (
     public_names,
     read_register,
 )
+from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.kinds import AccountKind
 from dp_powerflow.privacy.ledger.records import AccountSummary
 from dp_powerflow.privacy.ledger.unrelated import Unrelated, spelled
 from dp_powerflow.privacy.state import PrivateState

@@ -20,8 +20,8 @@ from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.pipeline.plan import Plan, input_chunks, loads_chunks, network_chunks, plan_release
 from dp_powerflow.pipeline.solar import solar_of
 from dp_powerflow.pipeline.twin import parameter_chunks, spread_of
+from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.kinds import AccountKind
 from dp_powerflow.privacy.ledger.records import Account, Spend
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.twin.draw import parameters_of, rebuilder_of

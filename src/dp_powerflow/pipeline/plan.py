@@ -20,7 +20,7 @@ from dp_powerflow.pipeline.solar import Solar
 from dp_powerflow.pipeline.twin import neighbours_of, twin_cap, twin_cost, twin_request, twin_section
 from dp_powerflow.privacy.accounting import rho_to_epsilon, total_rho
 from dp_powerflow.privacy.budget import QueryCost
-from dp_powerflow.privacy.ledger.kinds import (
+from dp_powerflow.privacy.ledger.accounts import (
     GdpCap,
     GdpCost,
     InstanceCap,

@@ -11,7 +11,7 @@ from dp_powerflow.config import Config, TwinSection
 from dp_powerflow.errors import ConfigError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.parameters import NetworkParameters
-from dp_powerflow.privacy.ledger.kinds import GdpCap, GdpCost
+from dp_powerflow.privacy.ledger.accounts import GdpCap, GdpCost
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.twin.draw import FORMAT, Twin, draw_twin, parameters_of, rebuilder_of

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.privacy.ledger.accounts import GdpCap, to_plain
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.kinds import GdpCap, to_plain
 from dp_powerflow.privacy.ledger.records import AccountSummary
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report.shown import Shown

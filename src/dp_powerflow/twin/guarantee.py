@@ -22,7 +22,7 @@ from scipy.special import ndtri
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.parameters import LINE_QUANTITIES, Quantity
-from dp_powerflow.privacy.ledger.gdp import gdp_epsilon, gdp_mu
+from dp_powerflow.privacy.accounting import gdp_epsilon, gdp_mu
 from dp_powerflow.twin.spread import LOG_GRID, Spread
 
 LINE = "line"

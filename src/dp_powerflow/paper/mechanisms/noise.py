@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.privacy.ledger.gdp import gdp_delta, gdp_mu
+from dp_powerflow.privacy.accounting import gdp_delta, gdp_mu
 from dp_powerflow.units import ComplexArray, FloatArray
 
 Calibration = Literal["analytic", "classical"]

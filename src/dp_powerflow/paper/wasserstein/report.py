@@ -22,7 +22,7 @@ from dp_powerflow.paper.wasserstein.figures import draw_wasserstein
 from dp_powerflow.paper.wasserstein.lab import DELTA_LOAD, DELTA_TAIL, Lab
 from dp_powerflow.paper.wasserstein.measure import Outcome
 from dp_powerflow.paper.wasserstein.plan import STEP, TABLE, paper_mechanism
-from dp_powerflow.privacy.ledger.gdp import gdp_epsilon, gdp_mu
+from dp_powerflow.privacy.accounting import gdp_epsilon, gdp_mu
 
 LABELS: Mapping[str, str] = MappingProxyType(
     {

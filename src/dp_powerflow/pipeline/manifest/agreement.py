@@ -9,7 +9,7 @@ from fractions import Fraction
 from dp_powerflow.pipeline.manifest.entries import RELATIVE
 from dp_powerflow.pipeline.manifest.facts import Facts
 from dp_powerflow.pipeline.manifest.policy import PUBLISHED, WITH_LOADS, TruePolicy, TwinPolicy
-from dp_powerflow.privacy.ledger.kinds import GdpCap, InstanceCap, LoadsCap, fits
+from dp_powerflow.privacy.ledger.accounts import GdpCap, InstanceCap, LoadsCap, fits
 
 
 def contradictions(facts: Facts) -> list[str]:

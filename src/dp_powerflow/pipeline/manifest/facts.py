@@ -18,9 +18,9 @@ from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.manifest.entries import entry, find, optional
 from dp_powerflow.pipeline.manifest.policy import NetworkPolicy, TwinPolicy, policy_from_manifest
+from dp_powerflow.privacy.accounting import gdp_epsilon
 from dp_powerflow.privacy.budget import PrivacyUnit
-from dp_powerflow.privacy.ledger.gdp import gdp_epsilon
-from dp_powerflow.privacy.ledger.kinds import Cap, GdpCap, InstanceCap, LoadsCap, Statement
+from dp_powerflow.privacy.ledger.accounts import Cap, GdpCap, InstanceCap, LoadsCap, Statement
 from dp_powerflow.privacy.ledger.records import Balance
 
 PACKAGES = (

@@ -16,7 +16,7 @@ from dp_powerflow.config import Config
 from dp_powerflow.grid.parameters import Quantity
 from dp_powerflow.pipeline.manifest.entries import ReleaseError, entry, find, optional
 from dp_powerflow.pipeline.twin import spread_of, twin_section
-from dp_powerflow.privacy.ledger.gdp import gdp_epsilon
+from dp_powerflow.privacy.accounting import gdp_epsilon
 from dp_powerflow.twin.guarantee import TwinGuarantee, largest_change, neighbours_in_words, twin_guarantee
 from dp_powerflow.twin.spread import Spread
 

@@ -15,8 +15,8 @@ from dp_powerflow.pipeline.manifest.policy import TWIN_NETWORK
 from dp_powerflow.pipeline.verify.files import MALFORMED, read_manifest
 from dp_powerflow.pipeline.verify.report import Check, VerifyReport, check
 from dp_powerflow.pipeline.verify.run import verify_release
+from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.kinds import AccountKind
 from dp_powerflow.privacy.ledger.records import Account, AccountSummary, Balance
 from dp_powerflow.privacy.state import PrivateState
 

@@ -1,1 +1,1 @@
-"""ledger."""
+"""What every protected data set may spend in its lifetime, and what it has spent."""

@@ -1,7 +1,7 @@
 """The ledger: what every protected data set may spend in its lifetime, and what it has spent.
 
 An account belongs to data (a keyed hash of the meter data, or of the network) and to a kind of arithmetic
-(see `ledger_kinds`). A spend is checked against the cap and recorded in one transaction *before* the data
+(see `accounts`). A spend is checked against the cap and recorded in one transaction *before* the data
 are used. A crash afterwards loses budget, never privacy, and not even budget if the release is run again: the
 same release with the same request on the same data returns the spend it made before, and since its noise
 comes from the key it gives the same bits.
@@ -22,7 +22,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.privacy.ledger.kinds import AccountKind, Cap, Cost, GdpCap, Statement, fits, to_plain
+from dp_powerflow.privacy.ledger.accounts import AccountKind, Cap, Cost, GdpCap, Statement, fits, to_plain
 from dp_powerflow.privacy.ledger.records import (
     Account,
     AccountSummary,

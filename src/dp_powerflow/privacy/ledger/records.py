@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from dp_powerflow.privacy.ledger.kinds import (
+from dp_powerflow.privacy.ledger.accounts import (
     AccountKind,
     Amounts,
     Cap,

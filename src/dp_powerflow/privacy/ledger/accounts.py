@@ -21,9 +21,8 @@ from fractions import Fraction
 from typing import Any
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.privacy.accounting import epsilon_to_rho, rho_to_epsilon, total_rho
+from dp_powerflow.privacy.accounting import epsilon_to_rho, gdp_epsilon, gdp_mu, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit, QueryCost
-from dp_powerflow.privacy.ledger.gdp import gdp_epsilon, gdp_mu
 
 Amounts = Mapping[str, Fraction]
 """Exact quantities that add up, by name: rho; epsilon and delta; or mu_squared."""
