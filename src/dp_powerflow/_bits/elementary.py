@@ -1,0 +1,259 @@
+"""exp, log, sin, cos, tan and arctan: at most two units in the last place off, the same bits everywhere.
+
+`exp`, `log`, … take arrays. `exp1`, `log1`, … take one number; call these inside numba code.
+Reductions and polynomials are those of fdlibm (Sun Microsystems, 1993).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numba import njit
+
+from dp_powerflow.units import FloatArray
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def kernel(function: _Function) -> _Function:
+    """Compile without any licence to reorder, contract or approximate."""
+    return cast(_Function, njit(cache=True, nogil=True, error_model="numpy")(function))
+
+
+_MAGIC = 6755399441055744.0  # 1.5·2⁵²: adding it rounds to an integer, which its low bits then hold
+_MAGIC_BITS = 0x4338000000000000
+_LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
+_HALF_PI_1 = 1.57079632673412561417e00  # π/2 in three parts of 33 bits
+_HALF_PI_2 = 6.07710050630396597660e-11
+_HALF_PI_3 = 2.02226624879595063154e-21
+_ARCTAN = (  # coefficients of (x − arctan x)/x³ in x²
+    3.33333333333329318027e-01, -1.99999999998764832476e-01, 1.42857142725034663711e-01,
+    -1.11111104054623557880e-01, 9.09088713343650656196e-02, -7.69187620504482999495e-02,
+    6.66107313738753120669e-02, -5.83357013379057348645e-02, 4.97687799461593236017e-02,
+    -3.65315727442169155270e-02, 1.62858201153657823623e-02,
+)  # fmt: skip
+_DIRECT = 0.4375  # up to here arctan needs no reduction
+
+
+@kernel
+def exp1(x: float) -> float:
+    """e^x of one number."""
+    inside = min(max(x, -750.0), 710.0)
+    shifted = inside * 1.44269504088896338700 + _MAGIC
+    whole = shifted - _MAGIC
+    high = inside - whole * _LN2_HIGH
+    low = whole * _LN2_LOW
+    r = high - low
+    square = r * r
+    c = r - square * (
+        1.66666666666666019037e-01
+        + square
+        * (
+            -2.77777777770155933842e-03
+            + square
+            * (
+                6.61375632143793436117e-05
+                + square * (-1.65339022054652515390e-06 + square * 4.13813679705723846039e-08)
+            )
+        )
+    )
+    value = 1.0 + (r * c / (2.0 - c) - low + high)
+    power = np.float64(shifted).view(np.int64) - _MAGIC_BITS
+    half = (power + 2048) // 2 - 1024
+    value *= np.int64((half + 1023) << 52).view(np.float64)
+    value *= np.int64((power - half + 1023) << 52).view(np.float64)
+    return value if x == x else x
+
+
+@kernel
+def log1(x: float) -> float:
+    """Natural logarithm of one number: −inf at 0, nan below."""
+    small = x < 2.2250738585072014e-308
+    bits = np.float64(x * 18014398509481984.0 if small else x).view(np.int64) + 0x95F619980C433
+    power = (bits >> 52) - 1023 - (54 if small else 0)
+    fraction = np.int64((bits & 0xFFFFFFFFFFFFF) + 0x3FE6A09E667F3BCD).view(np.float64) - 1.0
+    k = np.int64(power + _MAGIC_BITS).view(np.float64) - _MAGIC
+    s = fraction / (2.0 + fraction)
+    z = s * s
+    w = z * z
+    odd = w * (3.999999999940941908e-01 + w * (2.222219843214978396e-01 + w * 1.531383769920937332e-01))
+    even = z * (
+        6.666666666666735130e-01
+        + w * (2.857142874366239149e-01 + w * (1.818357216161805012e-01 + w * 1.479819860511658591e-01))
+    )
+    half_square = 0.5 * fraction * fraction
+    value = k * _LN2_HIGH - ((half_square - (s * (half_square + (odd + even)) + k * _LN2_LOW)) - fraction)
+    if x > 0.0:
+        return value if x < np.inf else x
+    return -np.inf if x == 0.0 else np.nan
+
+
+@kernel
+def log1p1(x: float) -> float:
+    """log(1 + x) of one number, accurate near 0."""
+    one = 1.0 + x
+    if not one > 0.0 or one == np.inf:
+        return log1(one)
+    return log1(one) - ((one - 1.0) - x) / one
+
+
+@kernel
+def _sine_part(r: float, tail: float) -> float:
+    """sin(r + tail), |r| ≤ π/4."""
+    z = r * r
+    p = 8.33333333332248946124e-03 + z * (
+        -1.98412698298579493134e-04
+        + z
+        * (2.75573137070700676789e-06 + z * (-2.50507602534068634195e-08 + z * 1.58969099521155010221e-10))
+    )
+    cube = z * r
+    return r - ((z * (0.5 * tail - cube * p) - tail) + cube * 1.66666666666666324348e-01)
+
+
+@kernel
+def _cosine_part(r: float, tail: float) -> float:
+    """cos(r + tail), |r| ≤ π/4."""
+    z = r * r
+    p = z * (
+        4.16666666666666019037e-02
+        + z
+        * (
+            -1.38888888888741095749e-03
+            + z
+            * (
+                2.48015872894767294178e-05
+                + z
+                * (
+                    -2.75573143513906633035e-07
+                    + z * (2.08757232129817482790e-09 - z * 1.13596475577881948265e-11)
+                )
+            )
+        )
+    )
+    half = 0.5 * z
+    one = 1.0 - half
+    return one + (((1.0 - one) - half) + (z * p - r * tail))
+
+
+@kernel
+def sincos1(x: float) -> tuple[float, float]:
+    """(sin x, cos x) of one number, |x| below a million [rad]."""
+    n = np.floor(x * 0.6366197723675814 + 0.5)
+    high = x - n * _HALF_PI_1
+    middle = n * _HALF_PI_2
+    r = high - middle
+    tail = (high - r) - middle
+    less = n * _HALF_PI_3
+    s, c = _sine_part(r, tail - less), _cosine_part(r, tail - less)
+    quarter = int(n) % 4
+    if quarter == 1:
+        return c, -s
+    if quarter == 2:
+        return -s, -c
+    if quarter == 3:
+        return -c, s
+    return s, c
+
+
+@kernel
+def sin1(x: float) -> float:
+    """Sine of one number [rad]."""
+    return sincos1(x)[0]
+
+
+@kernel
+def cos1(x: float) -> float:
+    """Cosine of one number [rad]."""
+    return sincos1(x)[1]
+
+
+@kernel
+def tan1(x: float) -> float:
+    """Tangent of one number [rad]."""
+    s, c = sincos1(x)
+    return s / c
+
+
+@kernel
+def arctan1(x: float) -> float:
+    """Arctangent of one number [rad]: arctan c + arctan((x − c)/(1 + c·x)) with c of 0, ½, 1, 3/2, ∞."""
+    a = abs(x)
+    if a < _DIRECT:
+        base, rest, t = 0.0, 0.0, a
+    elif a < 0.6875:
+        base, rest, t = 4.63647609000806093515e-01, 2.26987774529616870924e-17, (2.0 * a - 1.0) / (2.0 + a)
+    elif a < 1.1875:
+        base, rest, t = 7.85398163397448278999e-01, 3.06161699786838301793e-17, (a - 1.0) / (a + 1.0)
+    elif a < 2.4375:
+        base, rest, t = 9.82793723247329054082e-01, 1.39033110312309984516e-17, (a - 1.5) / (1.0 + 1.5 * a)
+    else:
+        base, rest, t = 1.57079632679489655800e00, 6.12323399573676603587e-17, -1.0 / a
+    z = t * t
+    p = 0.0
+    for k in range(10, -1, -1):
+        p = _ARCTAN[k] + z * p
+    value = base - ((t * (z * p) - rest) - t)
+    return value if x >= 0.0 else -value
+
+
+@kernel
+def _fill(which: int, values: FloatArray, out: FloatArray) -> None:
+    if which == 0:
+        for i in range(values.size):
+            out[i] = exp1(values[i])
+    elif which == 1:
+        for i in range(values.size):
+            out[i] = log1(values[i])
+    elif which == 2:
+        for i in range(values.size):
+            out[i] = sin1(values[i])
+    elif which == 3:
+        for i in range(values.size):
+            out[i] = cos1(values[i])
+    elif which == 4:
+        for i in range(values.size):
+            out[i] = tan1(values[i])
+    else:
+        for i in range(values.size):
+            out[i] = arctan1(values[i])
+
+
+def _filled(which: int, values: FloatArray, out: FloatArray | None) -> FloatArray:
+    array = np.ascontiguousarray(values, dtype=np.float64)
+    result = np.empty_like(array) if out is None else out
+    if not result.flags.c_contiguous:
+        raise ValueError("the result of an elementary function needs a contiguous array")
+    _fill(which, array.reshape(-1), result.reshape(-1))
+    return result
+
+
+def exp(values: FloatArray, out: FloatArray | None = None) -> FloatArray:
+    """e^x, elementwise, into `out` if given (contiguous; may be `values` itself)."""
+    return _filled(0, values, out)
+
+
+def log(values: FloatArray, out: FloatArray | None = None) -> FloatArray:
+    """Natural logarithm, elementwise; −inf at 0, nan below."""
+    return _filled(1, values, out)
+
+
+def sin(values: FloatArray) -> FloatArray:
+    """Sine, elementwise, of angles below a million [rad]."""
+    return _filled(2, values, None)
+
+
+def cos(values: FloatArray) -> FloatArray:
+    """Cosine, elementwise, of angles below a million [rad]."""
+    return _filled(3, values, None)
+
+
+def tan(values: FloatArray) -> FloatArray:
+    """Tangent, elementwise, of angles below a million [rad]."""
+    return _filled(4, values, None)
+
+
+def arctan(values: FloatArray) -> FloatArray:
+    """Arctangent, elementwise [rad]."""
+    return _filled(5, values, None)
