@@ -21,13 +21,16 @@ from dp_powerflow.evidence.law import NodeLaw
 from dp_powerflow.evidence.theorem import OperatingSet
 from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Load
 from dp_powerflow.grid.reduction import Network
-from dp_powerflow.paper.mechanisms.admittance_noise import AdmittanceNoise
 from dp_powerflow.paper.mechanisms.dp_powerflow import DpPowerflow, full_support_variant, paper_variant
-from dp_powerflow.paper.mechanisms.gmm_noise import GmmVoltageNoise
+from dp_powerflow.paper.mechanisms.gaussian import (
+    GmmVoltageNoise,
+    JointVoltageNoise,
+    NoisyLoads,
+    Sensitivities,
+    proved_sensitivities,
+)
 from dp_powerflow.paper.mechanisms.interface import ONE_CUSTOMER_DAY, Guarantee, Mechanism, Setting
-from dp_powerflow.paper.mechanisms.joint_noise import JointVoltageNoise
-from dp_powerflow.paper.mechanisms.noisy_loads import NoisyLoads
-from dp_powerflow.paper.mechanisms.sensitivity import Sensitivities, proved_sensitivities
+from dp_powerflow.paper.mechanisms.networks import AdmittanceNoise
 from dp_powerflow.powerflow.batch import BatchSolver
 
 RUNS = 20_000

@@ -15,15 +15,16 @@ from dp_powerflow.evidence.collect import network_facts
 from dp_powerflow.evidence.law import NodeLaw
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
-from dp_powerflow.paper.mechanisms.admittance_noise import AdmittanceNoise
 from dp_powerflow.paper.mechanisms.dp_powerflow import full_support_variant, paper_variant
-from dp_powerflow.paper.mechanisms.gmm_noise import GmmVoltageNoise
+from dp_powerflow.paper.mechanisms.gaussian import (
+    GmmVoltageNoise,
+    JointVoltageNoise,
+    NoiseFree,
+    NoisyLoads,
+    printed_sensitivities,
+)
 from dp_powerflow.paper.mechanisms.interface import ONE_CUSTOMER_DAY, Guarantee, Mechanism, Setting
-from dp_powerflow.paper.mechanisms.joint_noise import JointVoltageNoise
-from dp_powerflow.paper.mechanisms.noise_free import NoiseFree
-from dp_powerflow.paper.mechanisms.noisy_loads import NoisyLoads
-from dp_powerflow.paper.mechanisms.sensitivity import printed_sensitivities
-from dp_powerflow.paper.mechanisms.twin_network import TwinNetwork
+from dp_powerflow.paper.mechanisms.networks import AdmittanceNoise, TwinNetwork
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.twin.spread import Spread
 

@@ -19,8 +19,8 @@ from dp_powerflow.evidence.lines.protected import protected_sizes
 from dp_powerflow.evidence.plain import plain
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.paper.lines import run_lines, to_json, to_markdown
-from dp_powerflow.report.line_figures import line_figures, positions
-from dp_powerflow.report.line_table import line_lines
+from dp_powerflow.report.evidence import line_lines
+from dp_powerflow.report.figures import line_figures, positions
 from support.line_feeders import chain, law_of
 
 

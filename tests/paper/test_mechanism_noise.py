@@ -16,17 +16,17 @@ from dp_powerflow.evidence.law import NodeLaw
 from dp_powerflow.evidence.margins import draw_days
 from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Load
 from dp_powerflow.grid.reduction import Network
-from dp_powerflow.paper.mechanisms.admittance_noise import AdmittanceNoise
-from dp_powerflow.paper.mechanisms.gmm_noise import GmmVoltageNoise
-from dp_powerflow.paper.mechanisms.interface import ONE_CUSTOMER_DAY, Guarantee, Setting
-from dp_powerflow.paper.mechanisms.joint_noise import JointVoltageNoise
-from dp_powerflow.paper.mechanisms.noise_free import NoiseFree
-from dp_powerflow.paper.mechanisms.noisy_loads import NoisyLoads
-from dp_powerflow.paper.mechanisms.sensitivity import (
+from dp_powerflow.paper.mechanisms.gaussian import (
+    GmmVoltageNoise,
+    JointVoltageNoise,
+    NoiseFree,
+    NoisyLoads,
     Sensitivities,
     printed_sensitivities,
     proved_sensitivities,
 )
+from dp_powerflow.paper.mechanisms.interface import ONE_CUSTOMER_DAY, Guarantee, Setting
+from dp_powerflow.paper.mechanisms.networks import AdmittanceNoise
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.reference import ReferenceSolver
 

@@ -14,7 +14,7 @@ import pytest
 
 from dp_powerflow.errors import ConfigError, LoadDataError, PowerFlowError
 from dp_powerflow.paper.recovery import runs as recovery_runs
-from dp_powerflow.paper.recovery.experiment import (
+from dp_powerflow.paper.recovery.methods import (
     DP_SGD,
     NOISE_FREE,
     Plan,
@@ -23,7 +23,6 @@ from dp_powerflow.paper.recovery.experiment import (
     run_recovery,
     split_days,
 )
-from dp_powerflow.paper.recovery.mlp import Curves, Schedule
 from dp_powerflow.paper.recovery.report import (
     Part,
     kept,
@@ -34,6 +33,7 @@ from dp_powerflow.paper.recovery.report import (
     write_all,
 )
 from dp_powerflow.paper.recovery.runs import Run, Shared, run_all
+from dp_powerflow.paper.recovery.training import Curves, Schedule
 from dp_powerflow.paper.recovery.windows import Samples, hide_blocks
 
 pytest.importorskip("torch", reason="torch is not installed: pip install 'dp-powerflow[ml]'")

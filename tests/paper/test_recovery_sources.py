@@ -9,8 +9,8 @@ import pytest
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.paper.datasets import ExperimentOptions
-from dp_powerflow.paper.recovery.experiment import QUICK
-from dp_powerflow.paper.recovery.sources import Bench, choose, claims_of, open_bench, source_at
+from dp_powerflow.paper.recovery.experiment import Bench, choose, claims_of, open_bench, source_at
+from dp_powerflow.paper.recovery.methods import QUICK
 
 
 @pytest.fixture(scope="module")

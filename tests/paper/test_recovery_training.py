@@ -12,12 +12,14 @@ import pytest
 
 from dp_powerflow import _extras as extras
 from dp_powerflow.errors import MissingExtraError, PrivacyError
-from dp_powerflow.paper.recovery.dp_sgd import Privacy, PrivateSteps, draw_batch, train_dp_sgd
-from dp_powerflow.paper.recovery.mlp import (
+from dp_powerflow.paper.recovery.training import (
     SCALE,
     Curves,
+    Privacy,
+    PrivateSteps,
     Schedule,
     best_and_last,
+    draw_batch,
     make_mlp,
     mse,
     one_thread,
@@ -26,6 +28,7 @@ from dp_powerflow.paper.recovery.mlp import (
     stacked,
     to_tensors,
     train_adam,
+    train_dp_sgd,
 )
 from dp_powerflow.paper.recovery.windows import Samples, hidden_mse, hide_blocks
 

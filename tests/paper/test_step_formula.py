@@ -14,11 +14,15 @@ from dp_powerflow.evidence.margins import draw_days, with_margins
 from dp_powerflow.evidence.theorem import NetworkFacts, OperatingSet, paper_bound
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
-from dp_powerflow.paper.mechanisms.dp_powerflow import full_support_variant, paper_variant
+from dp_powerflow.paper.mechanisms.dp_powerflow import (
+    full_support_variant,
+    paper_variant,
+    smallest_floor,
+    step_formula,
+    with_restored_mean,
+)
+from dp_powerflow.paper.mechanisms.gaussian import with_exact_kappa
 from dp_powerflow.paper.mechanisms.interface import ONE_CUSTOMER_DAY, Guarantee, Setting
-from dp_powerflow.paper.mechanisms.restored_mean import with_restored_mean
-from dp_powerflow.paper.mechanisms.sensitivity import with_exact_kappa
-from dp_powerflow.paper.mechanisms.step_formula import smallest_floor, step_formula
 from dp_powerflow.powerflow.batch import BatchSolver
 
 STEPS, MARGINS, DELTA, RADIUS = 8, (0.5, 1.5), 1e-5, 1e-4

@@ -17,14 +17,21 @@ from scipy.stats import norm, wasserstein_distance
 from dp_powerflow.errors import ConfigError, LoadDataError
 from dp_powerflow.paper.datasets import Dataset, ExperimentOptions, open_dataset
 from dp_powerflow.paper.resume import Store, fingerprint_of
-from dp_powerflow.paper.wasserstein import evaluate as wasserstein_evaluate
-from dp_powerflow.paper.wasserstein.evaluate import evaluate, new_lab
-from dp_powerflow.paper.wasserstein.experiment import references, scale_of
+from dp_powerflow.paper.wasserstein import search as wasserstein_evaluate
+from dp_powerflow.paper.wasserstein.experiment import references, run_missing, scale_of
 from dp_powerflow.paper.wasserstein.lab import Lab, Scale
-from dp_powerflow.paper.wasserstein.measure import Outcome, distance, mean_and_error
-from dp_powerflow.paper.wasserstein.plan import STEP, TABLE, Configuration, configurations
 from dp_powerflow.paper.wasserstein.report import best, to_csv, write_results
-from dp_powerflow.paper.wasserstein.workers import run_missing
+from dp_powerflow.paper.wasserstein.search import (
+    STEP,
+    TABLE,
+    Configuration,
+    Outcome,
+    configurations,
+    distance,
+    evaluate,
+    mean_and_error,
+    new_lab,
+)
 
 TINY = Scale(2, 2, (50.0, 200.0), (10.0,), (1.0,), (), 20)
 

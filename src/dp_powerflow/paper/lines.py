@@ -18,8 +18,8 @@ from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.model.reactive import PublicSpread
 from dp_powerflow.paper.datasets import ExperimentOptions, Progress
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.report.line_figures import line_figures
-from dp_powerflow.report.line_table import line_lines
+from dp_powerflow.report.evidence import line_lines
+from dp_powerflow.report.figures import line_figures
 
 STEP_MINUTES = 15
 SPREAD_P = 0.3

@@ -46,7 +46,7 @@ def _wasserstein(options: ExperimentOptions) -> Result:
 
 
 def _recovery(options: ExperimentOptions) -> Result:
-    from dp_powerflow.paper.recovery.entry import run_recovery_experiment
+    from dp_powerflow.paper.recovery.experiment import run_recovery_experiment
 
     return run_recovery_experiment(options)
 

@@ -16,7 +16,7 @@ from dp_powerflow.evidence.theorem import Bound, paper_bound
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.model.reactive import PublicSpread
-from dp_powerflow.paper.oedi import oedi_history, one_class_law, relative_log_load
+from dp_powerflow.paper.datasets import oedi_history, one_class_law, relative_log_load
 
 FLOORS = (1e-4, 1e-3, 1e-2, 1e-1)
 RADIUS = 1e-4

@@ -16,11 +16,9 @@ from dp_powerflow.pipeline.assembly import feeder_of
 from dp_powerflow.pipeline.network import evidence_of, lines_of
 from dp_powerflow.pipeline.run import nodes_of
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.report.evidence_table import evidence_lines
-from dp_powerflow.report.figures import draw_epsilon_against_radius
+from dp_powerflow.report.evidence import evidence_lines, line_lines
+from dp_powerflow.report.figures import draw_epsilon_against_radius, line_figures
 from dp_powerflow.report.inspection import INTERNAL
-from dp_powerflow.report.line_figures import line_figures
-from dp_powerflow.report.line_table import line_lines
 
 MODEL_FILE = "model.json"
 

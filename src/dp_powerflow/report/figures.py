@@ -1,14 +1,22 @@
-"""Figures, as files; no window is ever opened."""
+"""Figures, as files: ε against r, and the evidence per line as map, histogram and over days.
+
+INTERNAL, but for public feeders. No window is ever opened.
+"""
 
 from __future__ import annotations
 
 import io
 from typing import Any
 
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from dp_powerflow.evidence.collect import Evidence
+from dp_powerflow.evidence.lines.collect import LineReport
+from dp_powerflow.evidence.lines.protected import SIZES
+from dp_powerflow.grid.feeder import Feeder, Line
 
 _STYLES = {"corrected": "--", "full-support": "-", "paper": ":"}
 
@@ -46,4 +54,152 @@ def draw_epsilon_against_radius(evidence: Evidence, marking: str | None, form: s
         figure.suptitle(marking, color="firebrick", fontsize=8, x=0.01, ha="left")
     buffer = io.BytesIO()
     figure.savefig(buffer, format=form, metadata={"Date": None} if form == "svg" else None)
+    return buffer.getvalue()
+
+
+_NONE_COLOUR = "firebrick"
+_SWITCH_COLOUR = "0.75"
+
+
+def line_figures(feeder: Feeder, report: LineReport, marking: str | None) -> dict[str, bytes]:
+    """File name → SVG; empty without protected x."""
+    if report.protected_delta is None:
+        return {}
+    return {
+        "lines-map.svg": draw_map(feeder, report, marking),
+        "lines-histogram.svg": draw_histogram(report, marking),
+        "lines-over-days.svg": draw_over_days(report, marking),
+    }
+
+
+def draw_map(feeder: Feeder, report: LineReport, marking: str | None) -> bytes:
+    """The feeder with every line coloured by its protected x."""
+    figure, axes = _figure(marking, (8.5, 6.0))
+    at = positions(feeder)
+    protected = {row.line: row.protected for row in report.evidence.rows}
+    found = [size for size in protected.values() if size is not None]
+    norm = LogNorm(min(found, default=SIZES[0]) / 1.5, max(found, default=SIZES[-1]) * 1.5)
+    colours: Any = _colours()
+    for line in feeder.lines:
+        first, second = ends(feeder, line)
+        if first not in at or second not in at:
+            continue
+        size = protected.get(line.name)
+        colour = _NONE_COLOUR if size is None else colours(norm(size))
+        if line.is_switch:
+            colour = _SWITCH_COLOUR
+        axes.plot(*zip(at[first], at[second], strict=True), color=colour, linewidth=2.2)
+    figure.colorbar(
+        _scale(norm, colours),
+        ax=axes,
+        label=f"protected x at ε = {report.request.epsilon:g}, δ = {report.protected_delta:.2g}, one day",
+    )
+    axes.set_title("red: no x tested is protected; grey: switches", fontsize=9)
+    axes.set_aspect("equal" if feeder.coordinates else "auto")
+    axes.set_axis_off()
+    return _svg(figure)
+
+
+def draw_histogram(report: LineReport, marking: str | None) -> bytes:
+    """Lines by protected x."""
+    figure, axes = _figure(marking, (7.0, 4.0))
+    rows = [row for row in report.evidence.rows if not row.is_switch]
+    counts = [sum(row.protected is None for row in rows)]
+    counts += [sum(row.protected == size for row in rows) for size in SIZES]
+    labels = ["none", *(f"{100 * size:g} %" for size in SIZES)]
+    first = next((k for k, count in enumerate(counts[1:], 1) if count), 1)
+    shown = [0, *range(first, len(counts))]
+    colours = [_NONE_COLOUR, *["C0"] * (len(shown) - 1)]
+    axes.bar(range(len(shown)), [counts[k] for k in shown], color=colours)
+    axes.set_xticks(range(len(shown)), [labels[k] for k in shown], rotation=45, fontsize=8)
+    axes.set_xlabel("largest x tested that is protected")
+    axes.set_ylabel("lines")
+    axes.set_title(f"ε = {report.request.epsilon:g}, δ = {report.protected_delta:.2g}, one day", fontsize=10)
+    return _svg(figure)
+
+
+def draw_over_days(report: LineReport, marking: str | None) -> bytes:
+    """Protected x of a few typical lines against days."""
+    figure, axes = _figure(marking, (7.0, 4.5))
+    means = {row.line: row.mean for row in report.evidence.rows}
+    names = sorted(report.over_days[0].protected, key=lambda name: means[name]) if report.over_days else []
+    for name in names:
+        points = [
+            (item.days, size) for item in report.over_days if (size := item.protected[name]) is not None
+        ]
+        if points:
+            axes.plot(*zip(*points, strict=True), "o-", label=f"{name} (mean loss {means[name]:.2g})")
+            days = np.array([1.0, max(item.days for item in report.over_days)])
+            axes.plot(days, points[0][1] * np.sqrt(points[0][0] / days), ":", color="0.7", linewidth=0.8)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("days released (dotted: 1/√days)")
+    axes.set_ylabel("largest x tested that is protected")
+    delta = max((item.delta for item in report.over_days), default=1.0)
+    axes.set_title(f"ε = {report.request.epsilon:g}, δ = {delta:.2g} for all days together", fontsize=10)
+    if names:
+        axes.legend(fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return _svg(figure)
+
+
+def ends(feeder: Feeder, line: Line) -> tuple[str, str]:
+    """Names of the buses a line joins."""
+    return _bus(feeder.nodes[line.nodes[0]]), _bus(feeder.nodes[line.nodes[-1]])
+
+
+def positions(feeder: Feeder) -> dict[str, tuple[float, float]]:
+    """Bus → place: coordinates of the source where it has them, else a tree by steps from the source."""
+    if feeder.coordinates:
+        return dict(feeder.coordinates)
+    joined: dict[str, list[str]] = {}
+    for line in feeder.lines:
+        first, second = ends(feeder, line)
+        joined.setdefault(first, []).append(second)
+        joined.setdefault(second, []).append(first)
+    place: dict[str, tuple[float, float]] = {}
+    height = 0.0
+    for root in joined:
+        if root in place:
+            continue
+        stack = [(root, 0)]
+        while stack:
+            bus, depth = stack.pop()
+            if bus in place:
+                continue
+            place[bus] = (float(depth), height)
+            onward = [other for other in joined[bus] if other not in place]
+            if not onward:
+                height += 1.0
+            stack += [(other, depth + 1) for other in onward]
+    return place
+
+
+def _bus(node: str) -> str:
+    name = node.rsplit(".", 1)[0]
+    return name.removeprefix("emf(").removesuffix(")")
+
+
+def _figure(marking: str | None, size: tuple[float, float]) -> tuple[Figure, Any]:
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    if marking:
+        figure.suptitle(marking, color="firebrick", fontsize=8, x=0.01, ha="left")
+    return figure, figure.add_subplot()
+
+
+def _colours() -> Any:
+    from matplotlib import colormaps
+
+    return colormaps["viridis"]
+
+
+def _scale(norm: LogNorm, colours: Any) -> Any:
+    from matplotlib.cm import ScalarMappable
+
+    return ScalarMappable(norm, colours)
+
+
+def _svg(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue()

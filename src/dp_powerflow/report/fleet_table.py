@@ -19,7 +19,7 @@ from dp_powerflow.pipeline.plan import loads_chunks, network_charge
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.report.shown import Shown
+from dp_powerflow.report import Rendered
 
 MARKING = "INTERNAL: names feeders and says which of them can be released; not for publication"
 
@@ -39,7 +39,7 @@ def plan_fleet(
     config: FleetConfig,
     progress: Callable[[int, int], None] | None = None,
     feeders_per_process: int | None = None,
-) -> Shown:
+) -> Rendered:
     """Plan a fleet; every feeder is opened, the ledger is looked at, nothing is recorded.
 
     Parameters
@@ -65,7 +65,7 @@ def plan_fleet(
     customers = plan_customers(config, feeders[0].config, state, history)
     loads = _loads(config, state, ledger, customers)
     content = _content(config, customers, loads, plans)
-    return Shown(_lines(config, customers, loads, plans), json.dumps(content))
+    return Rendered(_lines(config, customers, loads, plans), json.dumps(content))
 
 
 def _network(feeder: FleetFeeder, ledger: Ledger, dataset: str) -> Preview:

@@ -11,10 +11,10 @@ from dp_powerflow.privacy.ledger.accounts import GdpCap, to_plain
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import AccountSummary
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.report.shown import Shown
+from dp_powerflow.report import Rendered
 
 
-def show_ledger(state: Path) -> Shown:
+def show_ledger(state: Path) -> Rendered:
     """All accounts with their spends, after checking the whole ledger."""
     summary = Ledger.open(PrivateState.inspect(state), create=False).summary()
     lines = [
@@ -40,7 +40,7 @@ def show_ledger(state: Path) -> Shown:
             for account in summary.accounts
         ],
     }
-    return Shown(lines, json.dumps(content))
+    return Rendered(lines, json.dumps(content))
 
 
 def change_cap(state: Path, name: str, epsilon: float | None, delta: float | None, reason: str) -> None:

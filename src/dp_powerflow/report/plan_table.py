@@ -12,12 +12,12 @@ from dp_powerflow.pipeline.twin import guarantee_of, spread_of, twin_section
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.report.shown import Shown
+from dp_powerflow.report import Rendered
 from dp_powerflow.twin.guarantee import largest_change
 from dp_powerflow.twin.utility import predict
 
 
-def plan_config(config: Config) -> Shown:
+def plan_config(config: Config) -> Rendered:
     """Plan a release; the ledger is looked at, nothing is recorded."""
     feeder = feeder_of(config)
     history = history_of(config, feeder)
@@ -39,7 +39,7 @@ def plan_config(config: Config) -> Shown:
         continues=config.release.continues_network,
         release_id=plan.network.paid_by,
     )
-    return Shown(_lines(config, plan, loads, network), _json(plan, loads, network))
+    return Rendered(_lines(config, plan, loads, network), _json(plan, loads, network))
 
 
 def _lines(config: Config, plan: Plan, loads: Preview, network: Preview) -> list[str]:

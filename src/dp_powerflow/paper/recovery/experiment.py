@@ -1,250 +1,192 @@
-"""Recovery of missing data, the paper's machine-learning experiment: models trained on what is released.
+"""The recovery experiment as it is asked for: voltages from the mechanisms, trained on, written down.
 
-Every method trains the same network on N windows and is judged on the same true windows of days that nobody
-trains on. Mechanisms train on days they release; the noise-free baseline and DP-SGD on true days. The
-evaluation set that stops the training, and picks DP-SGD's learning rate and clip norm, is true data and
-is not paid for: as in the paper, and nothing a producer may do.
+Days held out for evaluation and test are taken out of the history before anything is fitted to it. ε_load and
+the upper margin are those with the smallest W1 to true training days, as the paper chooses them; on private
+data a producer may not do that.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from dp_powerflow.errors import LoadDataError, PowerFlowError
-from dp_powerflow.paper.recovery.dp_sgd import Privacy, steps_per_epoch
-from dp_powerflow.paper.recovery.dp_sgd_budget import Calibration, calibrate
-from dp_powerflow.paper.recovery.mlp import Curves, Schedule
-from dp_powerflow.paper.recovery.runs import Run, Shared, run_all
-from dp_powerflow.paper.recovery.windows import (
-    Samples,
-    draw_samples,
-    hidden_mse,
-    interpolated,
-    observed_mean,
-    windows_per_day,
-)
-from dp_powerflow.units import FloatArray, IntArray
+from dp_powerflow import __version__
+from dp_powerflow._extras import require
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.paper.datasets import Dataset, ExperimentOptions, open_dataset
+from dp_powerflow.paper.mechanisms.interface import Guarantee, Mechanism
+from dp_powerflow.paper.recovery.methods import QUICK, Plan, Release, Source, Split, run_recovery, split_days
+from dp_powerflow.paper.recovery.report import Part, write_all
+from dp_powerflow.paper.recovery.runs import default_workers
+from dp_powerflow.paper.resume import Store, fingerprint_of
+from dp_powerflow.paper.wasserstein.lab import Lab, Scale
+from dp_powerflow.paper.wasserstein.search import MECHANISMS, Configuration, distance
+from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.units import FloatArray
 
-NOISE_FREE, DP_SGD = "noise-free", "DP-SGD"
-Release = Callable[[int, np.random.Generator, int], FloatArray]
-"""Run, generator and days → voltage magnitudes (day, step, node) [p.u.]; every run has a fit of its own."""
-
-ADAM = Schedule(epochs=150, patience=30, batch=64, learning_rate=3e-3)
-SGD = Schedule(epochs=60, patience=60, batch=64, learning_rate=0.012)
-"""Fewer epochs, less noise: with noise ∝ √steps and a rate ∝ 1/steps the two cancel."""
+COMPARED = ("dp-powerflow", "full-support", "gmm-noise")
+_CHOICE_RUNS = 3
 
 
 @dataclass(frozen=True)
-class Split:
-    """Days by number: nothing is fitted to those held out."""
+class Chosen:
+    """A mechanism's point of the search, and what it claims for the network there."""
 
-    train: IntArray
-    evaluation: IntArray
-    test: IntArray
+    name: str
+    configuration: Configuration
+    pooled_w1: float
+    claim: Guarantee
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
-    """Voltages to learn from.
+class Bench:
+    """What the sources of all ε share."""
 
-    Attributes
-    ----------
-    true : (day, step, node) [p.u.] voltage magnitudes of the history.
-    split : which of its days are for what.
-    releases : mechanisms by name.
-    epsilon_step, delta : claim of every mechanism for the network and one step.
-    """
-
-    true: FloatArray
+    data: Dataset
     split: Split
-    releases: Mapping[str, Release]
-    epsilon_step: float
-    delta: float
+    true: FloatArray
+    lab: Lab
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Sizes of the experiment.
-
-    Attributes
-    ----------
-    runs : seeds per method.
-    samples, batch : N and B.
-    held_out_days : days of the evaluation set, and as many of the test set.
-    held_out_samples : windows of each of them.
-    adam, dp_sgd : schedules; of DP-SGD with learning rate · clip norm, or one of `rates` if there are any.
-    clip : norm, or one of `clips` if there are any.
-    searched_runs : seeds that a pair of (learning rate, clip norm) is tried on.
-    """
-
-    runs: int = 20
-    samples: int = 1000
-    batch: int = 64
-    held_out_days: int = 60
-    held_out_samples: int = 2000
-    adam: Schedule = ADAM
-    dp_sgd: Schedule = SGD
-    clip: float = 0.1
-    rates: tuple[float, ...] = (0.008, 0.012, 0.018, 0.027)
-    clips: tuple[float, ...] = (0.1,)
-    searched_runs: int = 1
-
-    def days(self, steps: int, nodes: int) -> int:
-        """d: fewest days that hold N windows."""
-        return math.ceil(self.samples / (windows_per_day(steps) * nodes))
+def open_bench(options: ExperimentOptions, plan: Plan, epsilons: Sequence[float]) -> Bench:
+    """The data set, its days held out, and a lab that knows the other days only."""
+    data = open_dataset(options)
+    split = split_days(data.n_days, plan.held_out_days, np.random.default_rng([options.seed, 0]))
+    load = data.true_load(np.arange(data.n_days))
+    solved = BatchSolver(data.feeder).solve(load.reshape(-1, load.shape[-1]))
+    days = np.sort(split.train)
+    history = data.history.select(days=[data.history.days[day] for day in days])
+    known = replace(data, history=history, relative=data.relative[:, days])
+    scale = _scale(options, plan, epsilons)
+    facts = {"version": __version__, "data": data.words, "seed": options.seed, "scale": asdict(scale)}
+    facts |= {"days": days.tolist(), "margins": data.margins, "radius": data.radius}
+    store = Store(folder_of(options) / "fits", fingerprint_of(facts))
+    lab = Lab(known, scale, options.seed, store)
+    return Bench(data, split, np.abs(solved.v).reshape(load.shape), lab)
 
 
-QUICK = Plan(
-    runs=3,
-    held_out_samples=500,
-    adam=replace(ADAM, epochs=25),
-    dp_sgd=replace(SGD, epochs=25, learning_rate=0.027),
-    rates=(),
-    clips=(),
-)
+def folder_of(options: ExperimentOptions) -> Path:
+    """Where results go."""
+    return options.out / f"recovery-{options.dataset}{'-quick' if options.quick else ''}"
 
 
-@dataclass(frozen=True, eq=False)
-class Recovery:
-    """What was found.
-
-    Attributes
-    ----------
-    curves : of every run, by method.
-    guesses : mean squared error [p.u.²] on the test set of guesses that learn nothing, by name.
-    days : of one training set.
-    calibration : noise multipliers of DP-SGD.
-    dp_sgd : schedule and noise that DP-SGD was run with.
-    searched : evaluation error [p.u.²] by (clip norm, learning rate · clip norm); empty without a search.
-    """
-
-    plan: Plan
-    curves: Mapping[str, tuple[Curves, ...]]
-    guesses: Mapping[str, float]
-    days: int
-    calibration: Calibration
-    dp_sgd: tuple[Schedule, Privacy]
-    searched: Mapping[tuple[float, float], float]
+def source_at(bench: Bench, epsilon: float) -> tuple[Source, dict[str, Chosen]]:
+    """Voltages of every mechanism at ε per step, and what was chosen; one that cannot reach ε is left out."""
+    delta = bench.lab.delta  # calibrates: what goes wrong there is not one mechanism's refusal
+    chosen: dict[str, Chosen] = {}
+    releases: dict[str, Release] = {}
+    for mechanism in COMPARED:
+        found = choose(bench.lab, mechanism, epsilon)
+        if found is not None:
+            chosen[found.name] = found
+            releases[found.name] = _release(bench.lab, found.configuration)
+    return Source(bench.true, bench.split, releases, epsilon, delta), chosen
 
 
-def split_days(days: int, held_out: int, generator: np.random.Generator) -> Split:
-    """Days at random into evaluation, test and the rest."""
-    if days < 3 * held_out:
-        raise LoadDataError(
-            f"the recovery experiment holds out 2 × {held_out} days, and the history has {days}; "
-            f"give at least {3 * held_out}"
-        )
-    order = generator.permutation(days)
-    return Split(order[2 * held_out :], order[:held_out], order[held_out : 2 * held_out])
-
-
-def run_recovery(
-    source: Source,
-    plan: Plan,
-    folder: Path,
-    *,
-    seed: int,
-    workers: int,
-    progress: Callable[[int, int], None],
-) -> Recovery:
-    """Train every method on every seed; files of single runs are kept in the folder."""
-    shared = _hold_out(source, plan, seed)
-    _, steps, nodes = source.true.shape
-    days = plan.days(steps, nodes)
-    budget = source.epsilon_step * steps * days
-    count = plan.dp_sgd.epochs * steps_per_epoch(plan.samples, plan.batch)
-    calibration = calibrate(budget, source.delta, samples=plan.samples, batch=plan.batch, steps=count)
-    tag = f"e{source.epsilon_step:g}"  # of the files; the noise-free runs serve every ε
-    truth = [_true_samples(source, plan, days, seed, run) for run in range(plan.runs)]
-    pairs = [(clip, rate) for clip in plan.clips for rate in plan.rates]
-    tried = len(pairs) * plan.searched_runs
-    total = tried + plan.runs * (len(source.releases) + 2)
-
-    def train(runs: list[Run], before: int) -> list[Curves]:
-        def advance(done: int, _: int) -> None:
-            progress(before + done, total)
-
-        return run_all(runs, shared, folder, workers=workers, progress=advance)
-
-    searched = _scores(pairs, train(_search(plan, calibration, pairs, truth, tag), 0), plan.searched_runs)
-    best = min(searched, key=lambda pair: searched[pair], default=(plan.clip, plan.dp_sgd.learning_rate))
-    schedule, privacy = _private(plan, calibration, *best)
-    trainings = {NOISE_FREE: [Run(NOISE_FREE, run, truth[run], plan.adam) for run in range(plan.runs)]}
-    for number, (name, release) in enumerate(source.releases.items()):
-        trainings[name] = [
-            Run(
-                f"{name} {tag}",
-                run,
-                _released_samples(name, release, run, plan, days, [seed, 2, number, run]),
-                plan.adam,
-            )
-            for run in range(plan.runs)
-        ]
-    trainings[DP_SGD] = [
-        Run(f"{DP_SGD} {tag}", run, truth[run], schedule, privacy) for run in range(plan.runs)
+def choose(lab: Lab, mechanism: str, epsilon: float) -> Chosen | None:
+    """The point of the search with the smallest pooled W1 to true training days; None if none reaches ε."""
+    p_max = lab.scale.p_max_factors if mechanism != "full-support" else (None,)
+    points = [
+        Configuration(mechanism, epsilon, load, factor)
+        for load in lab.scale.epsilons_load
+        for factor in p_max
     ]
-    results = iter(train([run for runs in trainings.values() for run in runs], tried))
-    curves = {name: tuple(next(results) for _ in runs) for name, runs in trainings.items()}
-    guesses = {
-        "mean of what is seen": hidden_mse(observed_mean(shared.test), shared.test),
-        "straight line": hidden_mse(interpolated(shared.test), shared.test),
+    scored = [(score, point) for point in points if (score := _score(lab, point)) is not None]
+    if not scored:
+        return None
+    best, point = min(scored, key=lambda pair: pair[0])
+    made = MECHANISMS[mechanism](lab, point, 0)
+    claim = made.cost().network
+    assert claim is not None
+    return Chosen(made.name, point, best, claim)
+
+
+def claims_of(chosen: Mapping[str, Chosen]) -> dict[str, Any]:
+    """Plain values of the claims, for the tables."""
+    return {
+        name: {
+            "words": f"ε = {one.claim.epsilon:.4g}, δ = {one.claim.delta:.2g} per {one.claim.unit}; "
+            f"{one.claim.remark}",
+            "proved": one.claim.proved,
+            "epsilon_load": one.configuration.epsilon_load,
+            "p_max_factor": one.configuration.p_max,
+            "pooled_w1": one.pooled_w1,
+        }
+        for name, one in chosen.items()
     }
-    return Recovery(plan, curves, guesses, days, calibration, (schedule, privacy), searched)
 
 
-def _hold_out(source: Source, plan: Plan, seed: int) -> Shared:
-    generator = np.random.default_rng([seed, 3])
-    held_out = (source.split.evaluation, source.split.test)
-    return Shared(*(draw_samples(source.true[days], plan.held_out_samples, generator) for days in held_out))
+def _scale(options: ExperimentOptions, plan: Plan, epsilons: Sequence[float]) -> Scale:
+    if options.quick:
+        days = min(options.calibration_days, 60)
+        return Scale(plan.runs, 4, tuple(epsilons), (10.0,), (1.5,), (), days)
+    return Scale(
+        runs=plan.runs,
+        days=14,
+        epsilons=tuple(epsilons),
+        epsilons_load=(1.0, 3.0, 10.0, 25.0),
+        p_max_factors=(1.0, 1.5),
+        radii_of_y_noise=(),
+        calibration_days=options.calibration_days,
+    )
 
 
-def _search(
-    plan: Plan, calibration: Calibration, pairs: list[tuple[float, float]], truth: list[Samples], tag: str
-) -> list[Run]:
-    """Runs of DP-SGD that try every pair of clip norm and rate."""
-    return [
-        Run(f"search {tag} {clip:g} {rate:g}", run, truth[run], *_private(plan, calibration, clip, rate))
-        for clip, rate in pairs
-        for run in range(plan.searched_runs)
-    ]
+def _score(lab: Lab, point: Configuration) -> float | None:
+    """Mean pooled W1 over a few runs, stored; None if the mechanism refuses the point."""
+    stored = lab.store.get(f"w1-{point.name}")
+    if stored is None:
+        try:
+            made = [MECHANISMS[point.mechanism](lab, point, run) for run in range(_runs(lab))]
+        except PrivacyError:
+            return None
+        stored = {"w1": [_w1(lab, mechanism, point, run) for run, mechanism in enumerate(made)]}
+        lab.store.put(f"w1-{point.name}", stored)
+    return float(np.mean(stored["w1"]))
 
 
-def _true_samples(source: Source, plan: Plan, days: int, seed: int, run: int) -> Samples:
-    generator = np.random.default_rng([seed, 1, run])
-    chosen = generator.choice(source.split.train, size=days, replace=False)
-    return draw_samples(source.true[chosen], plan.samples, generator)
+def _runs(lab: Lab) -> int:
+    return min(_CHOICE_RUNS, lab.scale.runs)
 
 
-def _released_samples(
-    name: str, release: Release, run: int, plan: Plan, days: int, key: list[int]
-) -> Samples:
-    generator = np.random.default_rng(key)
-    vm = release(run, generator, days)
-    if not np.isfinite(vm).all():
-        raise PowerFlowError(
-            f"power flow failed on days of '{name}', so its training set has holes; lower the loads' spread"
+def _w1(lab: Lab, mechanism: Mechanism, point: Configuration, run: int) -> float:
+    released = mechanism.release(lab.generator(f"choice {point.name}", run), lab.scale.days)
+    return distance(released, lab.true_voltages).pooled
+
+
+def _release(lab: Lab, point: Configuration) -> Release:
+    def release(run: int, generator: np.random.Generator, days: int) -> FloatArray:
+        return np.asarray(np.abs(MECHANISMS[point.mechanism](lab, point, run).release(generator, days)))
+
+    return release
+
+
+EPSILONS = (50.0, 200.0)
+"""Per step, the middle and the top of the paper's grid; it does not say where its figure was made."""
+
+
+def run_recovery_experiment(options: ExperimentOptions) -> tuple[str, list[Path]]:
+    """Train what is not stored yet, then write tables and figures."""
+    for package in ("torch", "opacus"):
+        require(package, "ml")  # before an hour of work, not after it
+    plan = QUICK if options.quick else Plan()
+    epsilons = (50.0,) if options.quick else EPSILONS
+    bench = open_bench(options, plan, epsilons)
+    folder = folder_of(options)
+    # A worker spends longer importing torch than on its share of a quick run.
+    workers = 1 if options.quick else default_workers()
+    parts = []
+    for number, epsilon in enumerate(epsilons):
+        source, chosen = source_at(bench, epsilon)
+
+        def advance(done: int, total: int, before: int = number) -> None:
+            options.progress(before * total + done, len(epsilons) * total)
+
+        found = run_recovery(
+            source, plan, folder / "runs", seed=options.seed, workers=workers, progress=advance
         )
-    return draw_samples(vm, plan.samples, generator)
-
-
-def _private(plan: Plan, calibration: Calibration, clip: float, rate: float) -> tuple[Schedule, Privacy]:
-    """The step is rate/clip: gradients are nearly all clipped, so the rate alone sets the pace."""
-    schedule = replace(plan.dp_sgd, learning_rate=rate / clip)
-    return schedule, Privacy(calibration.leading_order, clip)
-
-
-def _scores(
-    pairs: list[tuple[float, float]], found: list[Curves], repeats: int
-) -> dict[tuple[float, float], float]:
-    """Mean best evaluation error of every pair; a run that diverged counts as infinite."""
-    scores = {}
-    for number, pair in enumerate(pairs):
-        runs = found[number * repeats : (number + 1) * repeats]
-        mean = float(np.mean([run.evaluation[run.best] for run in runs]))
-        scores[pair] = mean if math.isfinite(mean) else math.inf
-    return scores
+        parts.append(Part(epsilon, found, claims_of(chosen)))
+    return write_all(bench.data.words, parts, folder)

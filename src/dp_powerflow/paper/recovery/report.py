@@ -15,9 +15,9 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from dp_powerflow.paper.recovery.experiment import DP_SGD, NOISE_FREE, Recovery
-from dp_powerflow.paper.recovery.mlp import Curves
+from dp_powerflow.paper.recovery.methods import DP_SGD, NOISE_FREE, Recovery
 from dp_powerflow.paper.recovery.runs import to_plain
+from dp_powerflow.paper.recovery.training import Curves
 from dp_powerflow.units import FloatArray
 
 COLOURS = {NOISE_FREE: "0.25", DP_SGD: "C3"}

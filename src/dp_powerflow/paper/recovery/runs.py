@@ -23,8 +23,7 @@ import numpy as np
 
 from dp_powerflow._extras import require
 from dp_powerflow.errors import ConfigError, DpPowerflowError
-from dp_powerflow.paper.recovery.dp_sgd import Privacy, train_dp_sgd
-from dp_powerflow.paper.recovery.mlp import Curves, Schedule, train_adam
+from dp_powerflow.paper.recovery.training import Curves, Privacy, Schedule, train_adam, train_dp_sgd
 from dp_powerflow.paper.recovery.windows import Samples
 from dp_powerflow.units import FloatArray
 

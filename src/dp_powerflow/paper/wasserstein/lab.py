@@ -22,13 +22,13 @@ from dp_powerflow.model.fit_options import FitOptions
 from dp_powerflow.model.fit_source import ONE_CLASS
 from dp_powerflow.model.reactive import PublicSpread
 from dp_powerflow.paper.datasets import Dataset
-from dp_powerflow.paper.mechanisms.interface import ONE_CUSTOMER_DAY, Guarantee, Setting
-from dp_powerflow.paper.mechanisms.restored_mean import with_restored_mean
-from dp_powerflow.paper.mechanisms.sensitivity import (
+from dp_powerflow.paper.mechanisms.dp_powerflow import with_restored_mean
+from dp_powerflow.paper.mechanisms.gaussian import (
     Sensitivities,
     printed_sensitivities,
     proved_sensitivities,
 )
+from dp_powerflow.paper.mechanisms.interface import ONE_CUSTOMER_DAY, Guarantee, Setting
 from dp_powerflow.paper.resume import Store
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit

@@ -1,20 +1,33 @@
-"""The configurations of the Wasserstein experiment, and the mechanism of each."""
+"""The points of the Wasserstein experiment, the mechanism of each, and its distance over all runs."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
+from typing import Any
 
-from dp_powerflow.paper.mechanisms.admittance_noise import AdmittanceNoise
+import numpy as np
+from scipy.stats import wasserstein_distance
+
+from dp_powerflow import __version__
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.evidence.plain import plain
+from dp_powerflow.paper.datasets import Dataset, ExperimentOptions
 from dp_powerflow.paper.mechanisms.dp_powerflow import DpPowerflow, full_support_variant, paper_variant
-from dp_powerflow.paper.mechanisms.gmm_noise import GmmVoltageNoise
+from dp_powerflow.paper.mechanisms.gaussian import (
+    GaussianNoise,
+    GmmVoltageNoise,
+    JointVoltageNoise,
+    NoisyLoads,
+)
 from dp_powerflow.paper.mechanisms.interface import Mechanism
-from dp_powerflow.paper.mechanisms.joint_noise import JointVoltageNoise
-from dp_powerflow.paper.mechanisms.noisy_loads import NoisyLoads
-from dp_powerflow.paper.mechanisms.twin_network import TwinNetwork
+from dp_powerflow.paper.mechanisms.networks import AdmittanceNoise, TwinNetwork
+from dp_powerflow.paper.resume import Store, fingerprint_of
 from dp_powerflow.paper.wasserstein.lab import DELTA_LOAD, DELTA_TAIL, Lab, Scale, with_radius
 from dp_powerflow.twin.guarantee import spread_for
+from dp_powerflow.units import ComplexArray, FloatArray
 
 STEP, TABLE = "step", "table"
 """What Gaussian noise on voltages covers: one step like DP-Powerflow's formula, or a day (√T) as in the
@@ -189,3 +202,145 @@ def configurations(scale: Scale) -> tuple[Configuration, ...]:
     small = tuple(epsilon for epsilon in TWIN_EPSILONS if epsilon < min(scale.epsilons))
     found += [Configuration("twin-network", epsilon, most, widest) for epsilon in (*small, *scale.epsilons)]
     return tuple(found)
+
+
+@dataclass(frozen=True)
+class Distance:
+    """W1 of one release [p.u.].
+
+    Attributes
+    ----------
+    pooled : of all nodes, days and steps flattened; NaN if no snapshot was solved.
+    per_node : (node,) of each node by itself.
+    failed : share of snapshots without a power-flow solution; they are left out of the distance.
+    """
+
+    pooled: float
+    per_node: FloatArray
+    failed: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One configuration over all runs.
+
+    Attributes
+    ----------
+    pooled, per_node : mean W1 over the runs [p.u.] and its standard error; `per_node` is the mean over nodes.
+    failed : mean share of snapshots without a solution.
+    claim : what the mechanism claims, or None with `refused` saying why it could not be built.
+    noise : standard deviations of the Gaussian noise by what it is on, first run.
+    floor : variance added to the log loads, mean over the runs.
+    """
+
+    configuration: Configuration
+    pooled: tuple[float, float]
+    per_node: tuple[float, float]
+    failed: float
+    claim: dict[str, Any] | None
+    noise: dict[str, float]
+    floor: float | None
+    refused: str | None
+    runs: dict[str, list[float]]
+
+
+def distance(released: ComplexArray, true: ComplexArray) -> Distance:
+    """W1 between |v| of two sets of snapshots, complex (day, step, node)."""
+    n = true.shape[-1]
+    found = np.abs(released).reshape(-1, n)
+    solved = np.isfinite(found).all(axis=1)
+    found, wanted = found[solved], np.abs(true).reshape(-1, n)
+    failed = 1.0 - float(solved.mean())
+    if not len(found):
+        return Distance(math.nan, np.full(n, math.nan), failed)
+    if len(found) == len(wanted):
+        # Of samples of one size W1 is the mean distance of the sorted values; a fifth of scipy's time.
+        per_node = np.abs(np.sort(found, axis=0) - np.sort(wanted, axis=0)).mean(axis=0)
+        pooled = float(np.abs(np.sort(found, axis=None) - np.sort(wanted, axis=None)).mean())
+        return Distance(pooled, np.asarray(per_node), failed)
+    per_node = np.array([wasserstein_distance(found[:, k], wanted[:, k]) for k in range(n)])
+    return Distance(float(wasserstein_distance(found.ravel(), wanted.ravel())), per_node, failed)
+
+
+def mean_and_error(values: list[float]) -> tuple[float, float]:
+    """Mean and its standard error over the runs; runs without a value are left out."""
+    known = np.array([value for value in values if math.isfinite(value)])
+    if not len(known):
+        return math.nan, math.nan
+    error = float(known.std(ddof=1)) / math.sqrt(len(known)) if len(known) > 1 else math.nan
+    return float(known.mean()), error
+
+
+_CODE = 1
+"""Raised whenever a change of the code makes stored results worthless."""
+
+
+def new_lab(options: ExperimentOptions, scale: Scale, data: Dataset) -> Lab:
+    """The lab with a store that knows what its results depend on."""
+    facts = {
+        "version": __version__,
+        "code": _CODE,
+        "data": data.words,
+        "margins": data.margins,
+        "radius": data.radius,
+        "seed": options.seed,
+        "scale": asdict(scale),
+    }
+    folder = options.out / f"wasserstein-{data.name}{'-quick' if options.quick else ''}"
+    return Lab(data, scale, options.seed, Store(folder, fingerprint_of(facts)))
+
+
+def evaluate(lab: Lab, config: Configuration) -> Outcome:
+    """The outcome of one configuration, stored or computed."""
+    stored = lab.store.get(config.name)
+    if stored is None:
+        stored = _compute(lab, config)
+        lab.store.put(config.name, stored)
+    runs = {
+        name: [math.nan if value is None else value for value in values]
+        for name, values in stored["runs"].items()
+    }
+    return Outcome(
+        config,
+        mean_and_error(runs["pooled"]),
+        mean_and_error(runs["per_node"]),
+        float(np.mean(runs["failed"])) if runs["failed"] else math.nan,
+        stored["claim"],
+        stored["noise"],
+        stored["floor"],
+        stored["refused"],
+        runs,
+    )
+
+
+def _compute(lab: Lab, config: Configuration) -> dict[str, Any]:
+    runs: dict[str, list[float]] = {"pooled": [], "per_node": [], "failed": []}
+    claim, refused = None, None
+    noise: dict[str, float] = {}
+    floors: list[float] = []
+    for run in range(lab.scale.runs):
+        try:
+            mechanism = MECHANISMS[config.mechanism](lab, config, run)
+            claim = claim or plain(mechanism.cost())
+        except PrivacyError as error:
+            refused = str(error)
+            break
+        noise = noise or _noise_of(mechanism)
+        if hasattr(mechanism, "floor"):
+            floors.append(mechanism.floor)
+        released = mechanism.release(lab.generator(config.name, run), lab.scale.days)
+        found = distance(released, lab.true_voltages)
+        runs["pooled"].append(found.pooled)
+        runs["per_node"].append(float(found.per_node.mean()))
+        runs["failed"].append(found.failed)
+    floor = float(np.mean(floors)) if floors else None
+    return {"runs": plain(runs), "claim": claim, "noise": noise, "floor": floor, "refused": refused}
+
+
+def _noise_of(mechanism: object) -> dict[str, float]:
+    """Standard deviation of every Gaussian noise that a mechanism adds; of a twin, η of a line's length."""
+    if isinstance(mechanism, TwinNetwork):
+        return {} if mechanism.spread.length is None else {"log_length": mechanism.spread.length}
+    names = ("noise", "load_noise", "voltage_noise")
+    found = {name: getattr(mechanism, name, None) for name in names}
+    return {name: noise.sigma for name, noise in found.items() if isinstance(noise, GaussianNoise)}

@@ -1,0 +1,249 @@
+"""Recovery of missing data, the paper's machine-learning experiment: models trained on what is released.
+
+Every method trains the same network on N windows and is judged on the same true windows of days that nobody
+trains on. Mechanisms train on days they release; the noise-free baseline and DP-SGD on true days. The
+evaluation set that stops the training, and picks DP-SGD's learning rate and clip norm, is true data and
+is not paid for: as in the paper, and nothing a producer may do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from dp_powerflow.errors import LoadDataError, PowerFlowError
+from dp_powerflow.paper.recovery.budget import Calibration, calibrate
+from dp_powerflow.paper.recovery.runs import Run, Shared, run_all
+from dp_powerflow.paper.recovery.training import Curves, Privacy, Schedule, steps_per_epoch
+from dp_powerflow.paper.recovery.windows import (
+    Samples,
+    draw_samples,
+    hidden_mse,
+    interpolated,
+    observed_mean,
+    windows_per_day,
+)
+from dp_powerflow.units import FloatArray, IntArray
+
+NOISE_FREE, DP_SGD = "noise-free", "DP-SGD"
+Release = Callable[[int, np.random.Generator, int], FloatArray]
+"""Run, generator and days → voltage magnitudes (day, step, node) [p.u.]; every run has a fit of its own."""
+
+ADAM = Schedule(epochs=150, patience=30, batch=64, learning_rate=3e-3)
+SGD = Schedule(epochs=60, patience=60, batch=64, learning_rate=0.012)
+"""Fewer epochs, less noise: with noise ∝ √steps and a rate ∝ 1/steps the two cancel."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Days by number: nothing is fitted to those held out."""
+
+    train: IntArray
+    evaluation: IntArray
+    test: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Voltages to learn from.
+
+    Attributes
+    ----------
+    true : (day, step, node) [p.u.] voltage magnitudes of the history.
+    split : which of its days are for what.
+    releases : mechanisms by name.
+    epsilon_step, delta : claim of every mechanism for the network and one step.
+    """
+
+    true: FloatArray
+    split: Split
+    releases: Mapping[str, Release]
+    epsilon_step: float
+    delta: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Sizes of the experiment.
+
+    Attributes
+    ----------
+    runs : seeds per method.
+    samples, batch : N and B.
+    held_out_days : days of the evaluation set, and as many of the test set.
+    held_out_samples : windows of each of them.
+    adam, dp_sgd : schedules; of DP-SGD with learning rate · clip norm, or one of `rates` if there are any.
+    clip : norm, or one of `clips` if there are any.
+    searched_runs : seeds that a pair of (learning rate, clip norm) is tried on.
+    """
+
+    runs: int = 20
+    samples: int = 1000
+    batch: int = 64
+    held_out_days: int = 60
+    held_out_samples: int = 2000
+    adam: Schedule = ADAM
+    dp_sgd: Schedule = SGD
+    clip: float = 0.1
+    rates: tuple[float, ...] = (0.008, 0.012, 0.018, 0.027)
+    clips: tuple[float, ...] = (0.1,)
+    searched_runs: int = 1
+
+    def days(self, steps: int, nodes: int) -> int:
+        """d: fewest days that hold N windows."""
+        return math.ceil(self.samples / (windows_per_day(steps) * nodes))
+
+
+QUICK = Plan(
+    runs=3,
+    held_out_samples=500,
+    adam=replace(ADAM, epochs=25),
+    dp_sgd=replace(SGD, epochs=25, learning_rate=0.027),
+    rates=(),
+    clips=(),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Recovery:
+    """What was found.
+
+    Attributes
+    ----------
+    curves : of every run, by method.
+    guesses : mean squared error [p.u.²] on the test set of guesses that learn nothing, by name.
+    days : of one training set.
+    calibration : noise multipliers of DP-SGD.
+    dp_sgd : schedule and noise that DP-SGD was run with.
+    searched : evaluation error [p.u.²] by (clip norm, learning rate · clip norm); empty without a search.
+    """
+
+    plan: Plan
+    curves: Mapping[str, tuple[Curves, ...]]
+    guesses: Mapping[str, float]
+    days: int
+    calibration: Calibration
+    dp_sgd: tuple[Schedule, Privacy]
+    searched: Mapping[tuple[float, float], float]
+
+
+def split_days(days: int, held_out: int, generator: np.random.Generator) -> Split:
+    """Days at random into evaluation, test and the rest."""
+    if days < 3 * held_out:
+        raise LoadDataError(
+            f"the recovery experiment holds out 2 × {held_out} days, and the history has {days}; "
+            f"give at least {3 * held_out}"
+        )
+    order = generator.permutation(days)
+    return Split(order[2 * held_out :], order[:held_out], order[held_out : 2 * held_out])
+
+
+def run_recovery(
+    source: Source,
+    plan: Plan,
+    folder: Path,
+    *,
+    seed: int,
+    workers: int,
+    progress: Callable[[int, int], None],
+) -> Recovery:
+    """Train every method on every seed; files of single runs are kept in the folder."""
+    shared = _hold_out(source, plan, seed)
+    _, steps, nodes = source.true.shape
+    days = plan.days(steps, nodes)
+    budget = source.epsilon_step * steps * days
+    count = plan.dp_sgd.epochs * steps_per_epoch(plan.samples, plan.batch)
+    calibration = calibrate(budget, source.delta, samples=plan.samples, batch=plan.batch, steps=count)
+    tag = f"e{source.epsilon_step:g}"  # of the files; the noise-free runs serve every ε
+    truth = [_true_samples(source, plan, days, seed, run) for run in range(plan.runs)]
+    pairs = [(clip, rate) for clip in plan.clips for rate in plan.rates]
+    tried = len(pairs) * plan.searched_runs
+    total = tried + plan.runs * (len(source.releases) + 2)
+
+    def train(runs: list[Run], before: int) -> list[Curves]:
+        def advance(done: int, _: int) -> None:
+            progress(before + done, total)
+
+        return run_all(runs, shared, folder, workers=workers, progress=advance)
+
+    searched = _scores(pairs, train(_search(plan, calibration, pairs, truth, tag), 0), plan.searched_runs)
+    best = min(searched, key=lambda pair: searched[pair], default=(plan.clip, plan.dp_sgd.learning_rate))
+    schedule, privacy = _private(plan, calibration, *best)
+    trainings = {NOISE_FREE: [Run(NOISE_FREE, run, truth[run], plan.adam) for run in range(plan.runs)]}
+    for number, (name, release) in enumerate(source.releases.items()):
+        trainings[name] = [
+            Run(
+                f"{name} {tag}",
+                run,
+                _released_samples(name, release, run, plan, days, [seed, 2, number, run]),
+                plan.adam,
+            )
+            for run in range(plan.runs)
+        ]
+    trainings[DP_SGD] = [
+        Run(f"{DP_SGD} {tag}", run, truth[run], schedule, privacy) for run in range(plan.runs)
+    ]
+    results = iter(train([run for runs in trainings.values() for run in runs], tried))
+    curves = {name: tuple(next(results) for _ in runs) for name, runs in trainings.items()}
+    guesses = {
+        "mean of what is seen": hidden_mse(observed_mean(shared.test), shared.test),
+        "straight line": hidden_mse(interpolated(shared.test), shared.test),
+    }
+    return Recovery(plan, curves, guesses, days, calibration, (schedule, privacy), searched)
+
+
+def _hold_out(source: Source, plan: Plan, seed: int) -> Shared:
+    generator = np.random.default_rng([seed, 3])
+    held_out = (source.split.evaluation, source.split.test)
+    return Shared(*(draw_samples(source.true[days], plan.held_out_samples, generator) for days in held_out))
+
+
+def _search(
+    plan: Plan, calibration: Calibration, pairs: list[tuple[float, float]], truth: list[Samples], tag: str
+) -> list[Run]:
+    """Runs of DP-SGD that try every pair of clip norm and rate."""
+    return [
+        Run(f"search {tag} {clip:g} {rate:g}", run, truth[run], *_private(plan, calibration, clip, rate))
+        for clip, rate in pairs
+        for run in range(plan.searched_runs)
+    ]
+
+
+def _true_samples(source: Source, plan: Plan, days: int, seed: int, run: int) -> Samples:
+    generator = np.random.default_rng([seed, 1, run])
+    chosen = generator.choice(source.split.train, size=days, replace=False)
+    return draw_samples(source.true[chosen], plan.samples, generator)
+
+
+def _released_samples(
+    name: str, release: Release, run: int, plan: Plan, days: int, key: list[int]
+) -> Samples:
+    generator = np.random.default_rng(key)
+    vm = release(run, generator, days)
+    if not np.isfinite(vm).all():
+        raise PowerFlowError(
+            f"power flow failed on days of '{name}', so its training set has holes; lower the loads' spread"
+        )
+    return draw_samples(vm, plan.samples, generator)
+
+
+def _private(plan: Plan, calibration: Calibration, clip: float, rate: float) -> tuple[Schedule, Privacy]:
+    """The step is rate/clip: gradients are nearly all clipped, so the rate alone sets the pace."""
+    schedule = replace(plan.dp_sgd, learning_rate=rate / clip)
+    return schedule, Privacy(calibration.leading_order, clip)
+
+
+def _scores(
+    pairs: list[tuple[float, float]], found: list[Curves], repeats: int
+) -> dict[tuple[float, float], float]:
+    """Mean best evaluation error of every pair; a run that diverged counts as infinite."""
+    scores = {}
+    for number, pair in enumerate(pairs):
+        runs = found[number * repeats : (number + 1) * repeats]
+        mean = float(np.mean([run.evaluation[run.best] for run in runs]))
+        scores[pair] = mean if math.isfinite(mean) else math.inf
+    return scores
