@@ -28,8 +28,9 @@ def test_the_example_mentions_every_key() -> None:
         assert f"[{section}]" in EXAMPLE
         annotation = field.annotation
         models = [annotation, *getattr(annotation, "__args__", ())]
-        model = next(m for m in models if isinstance(m, type) and issubclass(m, BaseModel))
-        for key in model.model_fields:
+        sections = [m for m in models if isinstance(m, type) and issubclass(m, BaseModel)]
+        assert sections
+        for key in {key for model in sections for key in model.model_fields}:
             assert f"{key} =" in EXAMPLE or f".{key}]" in EXAMPLE, f"{section}.{key}"
 
 
@@ -44,6 +45,39 @@ def test_an_unknown_key_names_the_nearest_one(section: str, key: str, nearest: s
         parse_config(raw)
 
 
+TWIN = {"mode": "twin-network", "epsilon": 4.0, "delta": 1e-5, "id": "t", "change": 0.05, "length": 0.1}
+
+
+def test_the_nearest_key_is_one_of_the_mode() -> None:
+    with pytest.raises(ConfigError, match=r"unknown key 'network\.lenght'; did you mean 'length'"):
+        parse_config({**example(), "network": {**TWIN, "lenght": 0.1}})
+
+
+def test_the_sections_of_the_modes_do_not_mix() -> None:
+    raw = example()
+    with pytest.raises(ConfigError, match=r"unknown key 'network\.released'"):
+        parse_config({**raw, "network": {**raw["network"], "released": "all"}})
+    with pytest.raises(ConfigError, match=r"unknown key 'network\.require_evidence'"):
+        parse_config({**raw, "network": {**TWIN, "require_evidence": False}})
+    with pytest.raises(ConfigError, match=r"lacks 'network\.id'"):
+        parse_config({**raw, "network": {key: value for key, value in TWIN.items() if key != "id"}})
+
+
+@pytest.mark.parametrize(
+    ("sections", "says"),
+    [
+        ({"twin": {"id": "t", "change": 0.05}}, r"move its keys into \[network\] of mode 'twin-network'"),
+        ({"nodes": {"released": "loaded"}}, "nodes.released is now network.released"),
+        ({"network": {**TWIN, "bound": "paper"}}, "network.bound is of mode 'true-network'; remove it"),
+        ({"network": {**TWIN, "radius": 1e-9}}, "network.radius is of mode 'true-network'; remove it"),
+    ],
+)
+def test_keys_of_earlier_versions_say_where_they_went(sections: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says) as caught:
+        parse_config({**example(), **sections})
+    assert "\n" not in str(caught.value)
+
+
 def test_an_unknown_section_names_the_nearest_one() -> None:
     with pytest.raises(ConfigError, match="unknown key 'netwrok'; did you mean 'network'"):
         parse_config({**example(), "netwrok": {}})
@@ -55,7 +89,7 @@ def test_an_unknown_section_names_the_nearest_one() -> None:
         ("model", "epsilon", -1, "'model.epsilon' is not usable"),
         ("model", "delta", 2, "'model.delta' is not usable"),
         ("network", "mode", "guess", "'network.mode' is not usable"),
-        ("network", "mode", "twin-network", "a twin has its own section"),
+        ("network", "mode", "twin-network", "network.bound is of mode 'true-network'"),
         ("release", "id", "a/b", "'release.id' is not usable"),
         ("loads", "kind", "long", "need a path"),
         ("model", "bounds", [1.0], "'model.bounds"),

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from dp_powerflow import __version__
 from dp_powerflow._parallel import Engine
-from dp_powerflow.config import Config
+from dp_powerflow.config import Config, TwinNetwork
 from dp_powerflow.errors import ConfigError, DpPowerflowError
 
 app = typer.Typer(
@@ -328,8 +328,8 @@ def _release(config: Config, engine: Engine | None, as_json: bool) -> None:
     _say(f"released: {result.path}")
     mismatch = "" if result.worst_mismatch is None else f"{result.worst_mismatch:.1e} p.u."
     found = f"network evidence {'supports' if result.evidence_met else 'does NOT support'} the policy"
-    if config.twin is not None:
-        found = f"solved on twin '{config.twin.id}', whose distance to the true network is in the report"
+    if isinstance(config.network, TwinNetwork):
+        found = f"solved on twin '{config.network.id}', whose distance to the true network is in the report"
     _say(
         f"INTERNAL: largest power mismatch before rounding {mismatch or 'not measured again'}; {found}; "
         f"see {result.internal}"

@@ -10,17 +10,18 @@ import datetime as dt
 import difflib
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, model_validator
 
+from dp_powerflow._ids import RELEASE_ID, TWIN_ID
 from dp_powerflow.errors import ConfigError, PrivacyError
 from dp_powerflow.privacy.ledger.unrelated import Unrelated
 
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(gt=0.0, lt=1.0)]
-TwinId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,47}$")]
-ReleaseId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
+TwinId = Annotated[str, Field(pattern=TWIN_ID)]
+ReleaseId = Annotated[str, Field(pattern=RELEASE_ID)]
 
 
 class StorageUrl(str):
@@ -118,7 +119,6 @@ class NodesSection(_Section):
     class_of_load: dict[str, str] = Field(default_factory=dict)
     scale: Literal["nominal"] = "nominal"
     scale_factor: Positive = 1.0
-    released: Literal["loaded", "all"] = "loaded"
 
 
 class PVSection(_Section):
@@ -129,36 +129,43 @@ class PVSection(_Section):
 
 
 class NetworkSection(_Section):
-    """What the network is promised: the mode is named, never a default."""
+    """What the network is promised: the mode is named, never a default.
 
-    mode: Literal["true-network", "twin-network"]
-    bound: Literal["paper", "full-support"] | None = None
+    Every mode has a section of its own below; `Network` is their union, told apart by `mode`.
+    """
+
+    mode: str
     epsilon: Positive
     delta: Probability
-    radius: Positive | None = None
+
+    random_reactive: ClassVar[bool] = True
+    """Whether reactive load is drawn at random; without it a load has a fixed power factor."""
+
+
+class TrueNetwork(NetworkSection):
+    """Power flow on the true network, and internal evidence for a policy about it."""
+
+    mode: Literal["true-network"]
+    bound: Literal["paper", "full-support"]
+    radius: Positive
     calibration_days: Annotated[int, Field(ge=20)] = 1000
     line_change: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.01
     line_draws: Annotated[int, Field(ge=0)] = 0
     require_evidence: bool = True
 
-    @model_validator(mode="after")
-    def _names_its_bound(self) -> NetworkSection:
-        if self.mode == "true-network":
-            if self.bound is None:
-                raise ValueError("mode 'true-network' needs bound = 'paper' or 'full-support'")
-            if self.radius is None:
-                raise ValueError("mode 'true-network' needs the radius of the changes it speaks of")
-        elif self.bound is not None or self.radius is not None:
-            raise ValueError("bound and radius are of mode 'true-network'; a twin has its own section [twin]")
-        return self
+    @property
+    def random_reactive(self) -> bool:  # type: ignore[override]
+        """The paper's bound is for fixed power factors."""
+        return self.bound != "paper"
 
 
-class TwinSection(_Section):
-    """The twin of mode 'twin-network': what its noise covers, and what of it is published.
+class TwinNetwork(NetworkSection):
+    """Power flow on a differentially private twin: what its noise covers, and what of it is published.
 
     A quantity without a spread is declared public.
     """
 
+    mode: Literal["twin-network"]
     id: TwinId
     change: Positive
     length: Positive | None = None
@@ -170,6 +177,11 @@ class TwinSection(_Section):
     code_epsilon: Positive | None = None
     publish: Literal["voltages", "network", "network and loads"] = "voltages"
     graph_days: Annotated[int, Field(ge=1)] | None = None
+    released: Literal["loaded", "all"] = "loaded"
+
+
+Network = Annotated[TrueNetwork | TwinNetwork, Field(discriminator="mode")]
+"""The modes of a release. A new mode is a section here and a file in `pipeline/modes/`."""
 
 
 class ReleaseSection(_Section):
@@ -197,24 +209,38 @@ class Config(_Section):
     model: ModelSection
     nodes: NodesSection = NodesSection()
     pv: PVSection | None = None
-    network: NetworkSection
-    twin: TwinSection | None = None
+    network: Network
     release: ReleaseSection
 
-    @model_validator(mode="after")
-    def _has_a_twin_where_it_needs_one(self) -> Config:
-        if (self.twin is not None) != (self.network.mode == "twin-network"):
-            raise ValueError("the section [twin] goes with network.mode = 'twin-network': give both or none")
-        return self
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_old_keys(cls, raw: Any) -> Any:
+        return refuse_old_keys(raw)
 
-    @model_validator(mode="after")
-    def _releases_loaded_nodes_only(self) -> Config:
-        if self.nodes.released == "all" and self.network.mode == "true-network":
-            raise ValueError(
-                "nodes.released = 'all' is refused on the true network: the voltage of a node without a "
-                "random load is an exact linear function of the others, and its coefficients are the network"
-            )
-        return self
+
+def refuse_old_keys(raw: Any) -> Any:
+    """Say where keys of earlier versions have moved, of a config that is not checked yet."""
+    sections = raw if isinstance(raw, dict) else {}
+    nodes, network = (_mapping(sections.get(name)) for name in ("nodes", "network"))
+    if "twin" in sections:
+        raise ValueError(
+            "there is no section [twin] any more; move its keys into [network] of mode 'twin-network', or "
+            "remove it on the true network"
+        )
+    if "released" in nodes:
+        raise ValueError(
+            "nodes.released is now network.released of mode 'twin-network'; move it there, or remove it on "
+            "the true network, which releases nodes with a load only: the voltage of a node without a random "
+            "load is an exact linear function of the others, and its coefficients are the network"
+        )
+    strangers = [name for name in ("bound", "radius") if name in network]
+    if network.get("mode") == "twin-network" and strangers:
+        raise ValueError(f"network.{strangers[0]} is of mode 'true-network'; remove it from [network]")
+    return raw
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def read_config(path: Path) -> Config:
@@ -268,29 +294,48 @@ def sentence_of(error: ValidationError, model: type[BaseModel] = Config) -> str:
     found = error.errors()
     # A misspelt key also shows as a missing one; the spelling is what to say.
     first = next((item for item in found if item["type"] == "extra_forbidden"), found[0])
-    where = [str(part) for part in first["loc"]]
+    where, known = _place(first["loc"], model)
     name = ".".join(where)
     if first["type"] == "extra_forbidden":
-        known = _known_keys(where[:-1], model)
         near = difflib.get_close_matches(where[-1], known, n=1, cutoff=0.0)
         return (
             f"the config has an unknown key '{name}'; did you mean '{near[0]}'?"
             if near
             else f"unknown key '{name}'"
         )
+    if first["type"] == "union_tag_not_found":
+        first, name = {**first, "type": "missing"}, f"{name}.mode"
     if first["type"] == "missing":
         return f"the config lacks '{name}'; add it ('dp-powerflow init' writes an example with every key)"
     detail = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "union_tag_invalid":
+        name, detail = f"{name}.mode", f"it is one of {first['ctx']['expected_tags']}"
     return f"the config's '{name}' is not usable: {detail}" if name else f"the config is not usable: {detail}"
 
 
-def _known_keys(path: list[str], model: type[BaseModel]) -> list[str]:
-    for part in path:
-        field = model.model_fields.get(part)
-        annotation = None if field is None else field.annotation
-        choices = get_args(annotation) or (annotation,)  # a section may be left out: X | None
-        sections = [item for item in choices if isinstance(item, type) and issubclass(item, BaseModel)]
-        if not sections:
-            return []
-        model = sections[0]
-    return list(model.model_fields)
+def _place(location: tuple[int | str, ...], model: type[BaseModel]) -> tuple[list[str], list[str]]:
+    """The key that an error is about, part by part, and the keys that its section knows."""
+    path: list[str] = []
+    sections: list[type[BaseModel]] = [model]
+    known: list[str] = []
+    for part in map(str, location):
+        tagged = [section for section in sections if part in _tags(section)]
+        if tagged:  # the errors of a union name its member by the mode, which is no key
+            sections = tagged
+            continue
+        path.append(part)
+        known = [key for section in sections for key in section.model_fields]
+        fields = [section.model_fields[part] for section in sections if part in section.model_fields]
+        sections = [found for field in fields for found in _sections_in(field.annotation)]
+    return path, known
+
+
+def _tags(section: type[BaseModel]) -> tuple[Any, ...]:
+    mode = section.model_fields.get("mode")
+    return () if mode is None else get_args(mode.annotation)
+
+
+def _sections_in(annotation: Any) -> list[type[BaseModel]]:
+    """The sections that a field may hold: X, X | None, or X | Y."""
+    choices = get_args(annotation) or (annotation,)
+    return [item for item in choices if isinstance(item, type) and issubclass(item, BaseModel)]

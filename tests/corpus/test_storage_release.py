@@ -104,8 +104,8 @@ def test_a_twin_with_its_tables_at_a_url_has_the_bytes_of_a_local_one(server: st
     raw = {
         **{name: RAW[name] for name in ("feeder", "loads", "model")},
         "nodes": {**RAW["nodes"], "scale_factor": 0.6},
-        "network": {"mode": "twin-network", "epsilon": 4.0, "delta": 1e-5},
-        "twin": {"id": "t", "change": 0.05, "publish": "network and loads", "graph_days": 3}
+        "network": {"mode": "twin-network", "epsilon": 4.0, "delta": 1e-5}
+        | {"id": "t", "change": 0.05, "publish": "network and loads", "graph_days": 3}
         | dict.fromkeys(("length", "resistance", "reactance", "transformer", "capacitor"), 0.1),
         "release": {**RAW["release"], "days": 40},
     }

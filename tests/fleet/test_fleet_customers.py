@@ -144,7 +144,7 @@ def test_a_later_fleet_on_the_same_twins_and_models_costs_nobody_anything(
     config = config.model_copy(
         update={
             "model": config.model.model_copy(update={"reuse": "north"}),
-            "twin": config.twin.model_copy(update={"id": "north"}),
+            "network": config.network.model_copy(update={"id": "north"}),
         }
     )
     assert not run_fleet(config, workers=1).failed

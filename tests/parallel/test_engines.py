@@ -44,14 +44,7 @@ TESTS = Path(__file__).parents[1]
 DAYS = 1200
 TWIN: dict[str, Any] = {
     "network": {
-        "mode": "twin-network",
-        "bound": None,
-        "radius": None,
-        "calibration_days": 1000,
-        "epsilon": 8.0,
-        "delta": 1e-5,
-    },
-    "twin": {
+        **{"mode": "twin-network", "epsilon": 8.0, "delta": 1e-5},
         **dict.fromkeys(("length", "resistance", "reactance", "transformer", "capacitor"), 0.1),
         **{"id": "t1", "change": 0.05, "publish": "network and loads", "graph_days": 3},
     },

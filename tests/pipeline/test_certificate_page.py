@@ -53,7 +53,7 @@ def demonstration(tmp_path: Path) -> dict[str, object]:
 
 @pytest.fixture
 def twin(tmp_path: Path) -> dict[str, object]:
-    chosen = twin_config(twin={"publish": "network and loads"})
+    chosen = twin_config(network={"publish": "network and loads"})
     return build_manifest(make_inputs(tmp_path / "twin", chosen, load_model())[0], {})
 
 

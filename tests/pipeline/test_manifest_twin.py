@@ -44,13 +44,13 @@ def network_of(inputs: ManifestInputs) -> dict[str, Any]:
 def variants(tmp_path: Path) -> Iterator[tuple[str, ManifestInputs]]:
     kinds = {
         "plain": twin_config(),
-        "all nodes": twin_config(nodes={"released": "all"}),
-        "network": twin_config(twin={"publish": "network"}),
-        "network and loads": twin_config(twin={"publish": "network and loads", "graph_days": 2}),
-        "codes": twin_config(twin={"code_epsilon": 0.4}),
-        "codes only": twin_config(twin={**NOTHING, "code_epsilon": 0.5}),
-        "lengths only": twin_config(twin={**NOTHING, "length": 0.1}),
-        "pv": twin_config(twin={"pv": 0.3}),
+        "all nodes": twin_config(network={"released": "all"}),
+        "network": twin_config(network={"publish": "network"}),
+        "network and loads": twin_config(network={"publish": "network and loads", "graph_days": 2}),
+        "codes": twin_config(network={"code_epsilon": 0.4}),
+        "codes only": twin_config(network={**NOTHING, "code_epsilon": 0.5}),
+        "lengths only": twin_config(network={**NOTHING, "length": 0.1}),
+        "pv": twin_config(network={"pv": 0.3}),
     }
     for name, chosen in kinds.items():
         yield name, make_inputs(tmp_path / name, chosen, load_model())[0]
@@ -103,8 +103,7 @@ def test_groups_and_the_largest_change_follow_from_the_noise(inputs: ManifestInp
 
 def test_a_group_too_large_for_any_statement_has_none(tmp_path: Path) -> None:
     chosen = twin_config(
-        twin={**NOTHING, "length": 1e-4},
-        network={"epsilon": 2e5},
+        network={**NOTHING, "length": 1e-4, "epsilon": 2e5},
         release={"network_epsilon_cap": 2e5},
     )
     network = network_of(make_inputs(tmp_path, chosen, load_model())[0])
@@ -236,7 +235,7 @@ def test_an_account_that_does_not_hold_the_twin_is_refused(
         "more": {"network": replace(inputs.network, spent={"mu_squared": spent * 1.001})},
         "past the cap": {"network": replace(inputs.network, n_spends=9, spent={"mu_squared": 100.0})},
         "delta": {"network": replace(inputs.network, cap=replace(cap, delta=1e-6))},
-        "change": {"config": twin_config(twin={"change": 0.0500001})},
+        "change": {"config": twin_config(network={"change": 0.0500001})},
         "granted": {"config": twin_config(network={"epsilon": 1.9})},
         "kind": {"network": other.network},
     }

@@ -31,10 +31,10 @@ from dp_powerflow.twin.spread import Spread
 from support.small import RAW, small_config, tree_hash
 
 TWIN: dict[str, Any] = {
+    **{"mode": "twin-network", "epsilon": 4.0, "delta": 1e-5, "released": "all"},
     **{"id": "t1", "change": 0.05, "publish": "network and loads", "graph_days": 3},
     **dict.fromkeys(("length", "resistance", "reactance", "transformer", "capacitor"), 0.1),
 }
-NETWORK = {"mode": "twin-network", "epsilon": 4.0, "delta": 1e-5}
 
 
 def twin_config(folder: Path, **sections: dict[str, Any]) -> Config:
@@ -42,9 +42,8 @@ def twin_config(folder: Path, **sections: dict[str, Any]) -> Config:
     raw: dict[str, Any] = {
         **RAW,
         "model": {**RAW["model"], **sections.get("model", {})},
-        "nodes": {**RAW["nodes"], "released": "all", **sections.get("nodes", {})},
-        "network": {**NETWORK, **sections.get("network", {})},
-        "twin": {**TWIN, **sections.get("twin", {})},
+        "nodes": {**RAW["nodes"], **sections.get("nodes", {})},
+        "network": {**TWIN, **sections.get("network", {})},
         "release": {**RAW["release"], "days": 40, **sections.get("release", {})},
     }
     return parse_config(raw, base=folder)
@@ -103,7 +102,7 @@ def test_no_line_of_the_true_network_is_in_the_published_one(released: Path) -> 
 
 
 def test_two_processes_write_the_same_bytes_as_one(released: Path, tmp_path: Path) -> None:
-    sections = {"release": {"days": 700}, "twin": {"graph_days": 2}}
+    sections = {"release": {"days": 700}, "network": {"graph_days": 2}}
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     run_release(twin_config(tmp_path / "one", **sections), workers=1)
@@ -138,7 +137,7 @@ def test_a_new_twin_is_charged_and_a_full_account_refuses_it(tmp_path: Path) -> 
     run_release(twin_config(tmp_path, release={**cap, "output": "one"}), workers=1)
     reuse = {"reuse": "small"}
     second = twin_config(
-        tmp_path, twin={"id": "t2"}, release={**cap, "id": "r2", "output": "two"}, model=reuse
+        tmp_path, network={"id": "t2"}, release={**cap, "id": "r2", "output": "two"}, model=reuse
     )
     run_release(second, workers=1)
     assert [kind for kind, _ in charges(tmp_path)].count(AccountKind.NETWORK_GDP) == 2
@@ -146,7 +145,7 @@ def test_a_new_twin_is_charged_and_a_full_account_refuses_it(tmp_path: Path) -> 
     mu = twin_guarantee(Spread.uniform(0.1), 0.05, 1e-5).mu
     assert stated["spent"]["mu_squared"] == pytest.approx(2 * mu**2)
     third = twin_config(
-        tmp_path, twin={"id": "t3"}, release={**cap, "id": "r3", "output": "three"}, model=reuse
+        tmp_path, network={"id": "t3"}, release={**cap, "id": "r3", "output": "three"}, model=reuse
     )
     before = charges(tmp_path)
     with pytest.raises(PrivacyError, match="left"):
@@ -159,7 +158,7 @@ def test_other_spreads_under_the_id_of_a_twin_are_refused_before_anything_is_spe
     run_release(twin_config(tmp_path, release={"output": "one"}), workers=1)
     before = charges(tmp_path)
     other = twin_config(
-        tmp_path, twin={"length": 0.2}, release={"id": "r2", "output": "two", "epsilon_cap": 4.0}
+        tmp_path, network={"length": 0.2}, release={"id": "r2", "output": "two", "epsilon_cap": 4.0}
     )
     with pytest.raises(PrivacyError, match="twin 't1'"):
         run_release(other, workers=1)
@@ -225,7 +224,7 @@ def test_a_spread_too_small_for_the_policy_is_refused_with_nothing_written(tmp_p
 
 @pytest.mark.parametrize("publish", ["voltages", "network"])
 def test_what_is_not_to_be_published_is_not(tmp_path: Path, publish: str) -> None:
-    run_release(twin_config(tmp_path, twin={"publish": publish}, nodes={"released": "loaded"}), workers=1)
+    run_release(twin_config(tmp_path, network={"publish": publish, "released": "loaded"}), workers=1)
     tables = tmp_path / "out" / "twin"
     if publish == "voltages":
         assert not tables.exists()
@@ -247,8 +246,8 @@ def test_the_plan_of_a_twin_states_cost_and_prediction_from_public_figures(tmp_p
     [
         ({"network": {"bound": "paper"}}, "mode 'true-network'"),
         ({"network": {"radius": 1e-9}}, "mode 'true-network'"),
-        ({"twin": {"lenght": 0.1}}, "length"),
-        ({"twin": {"change": -0.1}}, "change"),
+        ({"network": {"lenght": 0.1}}, "length"),
+        ({"network": {"change": -0.1}}, "change"),
     ],
 )
 def test_wrong_sections_are_one_sentence(tmp_path: Path, sections: dict[str, Any], message: str) -> None:
@@ -256,6 +255,6 @@ def test_wrong_sections_are_one_sentence(tmp_path: Path, sections: dict[str, Any
         twin_config(tmp_path, **sections)
 
 
-def test_a_true_network_takes_no_twin_section(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"\[twin\]"):
-        small_config(tmp_path, twin=dict(TWIN))
+def test_a_true_network_takes_no_key_of_a_twin(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"unknown key 'network\.change'"):
+        small_config(tmp_path, network={"change": 0.05})

@@ -25,7 +25,7 @@ from dp_powerflow.pipeline.verify.report import SEED
 from dp_powerflow.pipeline.verify.run import verify_release
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report.verification import verify_directory
-from support.manifest_releases import TWIN, TWIN_NETWORK, Made, load_model, make_release, twin_config
+from support.manifest_releases import TWIN, Made, load_model, make_release, twin_config
 from support.small import small_config
 from support.tampering import failed, leaves, manifest_of, rewrite, with_leaf
 
@@ -90,7 +90,7 @@ def test_a_figure_that_does_not_follow_from_the_noise_is_found(copied: Path, pat
 
 def test_more_noise_than_was_paid_for_is_found_by_the_account(copied: Path, made: Made) -> None:
     """All of the guarantee made to fit a larger spread; the charge of the ledger stays what it was."""
-    louder = policy_of(twin_config(twin={name: 2.0 * TWIN[name] for name in ("length", "transformer")}))
+    louder = policy_of(twin_config(network={name: 2.0 * TWIN[name] for name in ("length", "transformer")}))
     manifest = manifest_of(copied)
     manifest["guarantee"]["network"] |= louder.figures()  # type: ignore[union-attr]
     manifest["composition"]["network"]["charges"] = 1
@@ -142,9 +142,7 @@ def test_tables_that_nobody_declared_are_found(copied: Path) -> None:
 def graph_config(folder: Path, release_id: str = "small", publish: str = "network and loads") -> Config:
     return small_config(
         folder,
-        network=TWIN_NETWORK | {"epsilon": 8.0},
-        nodes={"released": "all"},
-        twin=TWIN | {"publish": publish, "graph_days": 10},
+        network=TWIN | {"epsilon": 8.0, "released": "all", "publish": publish, "graph_days": 10},
         release={"id": release_id, "days": 12, "output": release_id, "epsilon_cap": 9.0},
     )
 
@@ -269,12 +267,12 @@ TOML = """
 feeder = {{ source = "ieee13" }}
 loads = {{ kind = "simulated", load_points = 80, days = 6, step_minutes = 60 }}
 model = {{ epsilon = 4.0, bounds = [0.01, 2.0], variance_floor = 0.01 }}
-nodes = {{ load_class = "residential", released = "all" }}
+nodes = {{ load_class = "residential" }}
 [network]
 mode = "twin-network"
 epsilon = 8.0
 delta = 1e-5
-[twin]
+released = "all"
 id = "tw-1"
 change = 0.05
 length = 0.2
@@ -314,7 +312,7 @@ def test_a_twin_that_the_key_does_not_give_is_found(solved: Path, tmp_path: Path
 
 
 def test_a_twin_that_the_ledger_does_not_know_is_found(made: Made, tmp_path: Path) -> None:
-    other = make_release(tmp_path, twin_config(twin={"id": "tw-2"}), load_model(), earlier=1)
+    other = make_release(tmp_path, twin_config(network={"id": "tw-2"}), load_model(), earlier=1)
     report = verify_private(other.path, made.state)
     assert "ledger" in {check.name for check in report.failures}
     assert verify_private(other.path, other.state).ok

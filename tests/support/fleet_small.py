@@ -11,6 +11,7 @@ from typing import Any
 from dp_powerflow.fleet.config import FleetConfig, parse_fleet_config
 from dp_powerflow.loads.simulate import simulate_load_history
 from support.small import RAW as RELEASE
+from support.small import other_section
 
 KEYS = ("alder-lane", "birch-lane", "cedar-lane", "elm-lane", "fir-lane", "hazel-lane")
 BROKEN = "cedar-lane"
@@ -28,8 +29,9 @@ RAW: dict[str, Any] = {
     **{section: RELEASE[section] for section in ("model", "nodes", "network")},
 }
 TWIN: dict[str, Any] = {
-    "network": {"mode": "twin-network", "epsilon": 4.0, "delta": 1e-5},
-    "twin": {"change": 0.05, "length": 0.2, "resistance": 0.2, "reactance": 0.25},
+    "mode": "twin-network",
+    **{"epsilon": 4.0, "delta": 1e-5, "change": 0.05},
+    **{"length": 0.2, "resistance": 0.2, "reactance": 0.25},
 }
 
 
@@ -59,7 +61,7 @@ def write_feeders(folder: Path, *, repaired: bool = False) -> None:
 
 def fleet_config(folder: Path, **sections: dict[str, Any]) -> FleetConfig:
     """The small fleet in a folder, with some keys of some sections replaced; None removes a key."""
-    raw = {name: {**values, **sections.pop(name, {})} for name, values in RAW.items()}
+    raw = {name: other_section(values, sections.pop(name, {})) for name, values in RAW.items()}
     raw |= sections
     kept = {name: {key: v for key, v in values.items() if v is not None} for name, values in raw.items()}
     return parse_fleet_config(kept, base=folder)
@@ -67,8 +69,8 @@ def fleet_config(folder: Path, **sections: dict[str, Any]) -> FleetConfig:
 
 def on_twins(folder: Path, **sections: dict[str, Any]) -> FleetConfig:
     """The small fleet in mode 'twin-network'."""
-    network = {"bound": None, "radius": None, **TWIN["network"]}
-    return fleet_config(folder, **{"network": network, "twin": TWIN["twin"], **sections})
+    network = {**TWIN, **sections.pop("network", {})}
+    return fleet_config(folder, network=network, **sections)
 
 
 def write_meters(folder: Path, *, points: int = 96) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow.config import Config, parse_config
+from dp_powerflow.config import Config, TwinNetwork, parse_config
 from dp_powerflow.corpus.encode import NodeTable
 from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.writer import CorpusWriter
@@ -34,6 +34,7 @@ from dp_powerflow.privacy.ledger.accounts import (
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
+from support.small import other_section
 
 LAYOUT = CorpusLayout(days=5, steps=24, nodes=4, days_per_part=3)
 REPORT = b'{"evidence": "a function of the secret network"}\n'
@@ -42,6 +43,9 @@ CANARY = "canary_7f3a"
 
 
 TWIN: dict[str, Any] = {
+    "mode": "twin-network",
+    "epsilon": 4.0,
+    "delta": 1e-5,
     "id": "tw-1",
     "change": 0.05,
     "length": 0.2,
@@ -50,14 +54,11 @@ TWIN: dict[str, Any] = {
     "transformer": 0.1,
     "capacitor": 0.15,
 }
-TWIN_NETWORK = {"mode": "twin-network", "bound": None, "radius": None, "epsilon": 4.0, "delta": 1e-5}
 
 
 def twin_config(**sections: Any) -> Config:
     """The same release on a twin."""
-    network = TWIN_NETWORK | sections.pop("network", {})
-    twin = TWIN | sections.pop("twin", {})
-    return config(**({"network": network, "twin": twin} | sections))
+    return config(network=TWIN | sections.pop("network", {}), **sections)
 
 
 def config(bound: str = "full-support", **sections: Any) -> Config:
@@ -85,7 +86,7 @@ def config(bound: str = "full-support", **sections: Any) -> Config:
         },
     }
     for name, values in sections.items():
-        raw[name] = raw.get(name, {}) | values
+        raw[name] = other_section(raw.get(name, {}), values)
     return parse_config(raw, base=Path("/home") / CANARY)
 
 
@@ -127,14 +128,14 @@ class Made:
 def network_cap(chosen: Config) -> InstanceCap | GdpCap:
     """The cap of the network's account in the mode of the config."""
     release = chosen.release
-    if chosen.twin is not None:
+    if isinstance(chosen.network, TwinNetwork):
         return twin_cap(chosen)
     return InstanceCap(release.network_epsilon_cap or 20.0, release.network_delta_cap or 0.01, UNIT)
 
 
 def network_cost(chosen: Config) -> InstanceCost | GdpCost:
     """What the release costs the network in the mode of the config."""
-    if chosen.twin is not None:
+    if isinstance(chosen.network, TwinNetwork):
         return twin_cost(chosen)
     return InstanceCost(chosen.network.epsilon, chosen.network.delta, UNIT)
 
@@ -155,7 +156,7 @@ def make_inputs(
     for k in range(earlier):
         before = LoadsCost.reserve(replace(budget_of(chosen), epsilon=0.5))
         ledger.spend_all(f"r-0{k}", f"{k:064x}", [(loads, before), (network, cost)])
-    payer = release.id if chosen.twin is None else chosen.twin.id
+    payer = chosen.network.id if isinstance(chosen.network, TwinNetwork) else release.id
     spends = (
         ledger.spend(loads, release.id, "f" * 64, LoadsCost.of(model.costs)),
         ledger.spend(network, payer, "e" * 64, cost),

@@ -28,8 +28,13 @@ RAW: dict[str, Any] = {
 
 def small_config(folder: Path, **sections: dict[str, Any]) -> Config:
     """The small release in a folder, with some keys of some sections replaced."""
-    raw = {name: {**values, **sections.pop(name, {})} for name, values in RAW.items()}
+    raw = {name: other_section(values, sections.pop(name, {})) for name, values in RAW.items()}
     return parse_config({**raw, **{name: values for name, values in sections.items() if values}}, base=folder)
+
+
+def other_section(values: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """A section with some keys replaced; one of another network mode stands for itself."""
+    return own if own.get("mode", values.get("mode")) != values.get("mode") else {**values, **own}
 
 
 def tree_hash(folder: Path) -> dict[str, str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from dp_powerflow._ids import RELEASE_ID, RELEASE_ID_RULE
 from dp_powerflow.corpus.errors import CorpusError
 
 FORMAT = "1"
@@ -24,7 +25,6 @@ PUBLIC_COLUMNS = {"phase": pa.int32(), "base_kv": pa.float64(), "bus": pa.string
 """What `nodes.parquet` may say of a node when it is declared public."""
 
 _PREFIX = "dp_powerflow."
-_RELEASE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _INT32_MAX = 2**31 - 1
 _PART_NAME = re.compile(r"part-(\d{5,})\.parquet")
 
@@ -138,10 +138,8 @@ def read_metadata(metadata: dict[bytes, bytes] | None) -> tuple[CorpusLayout, st
 
 def check_release_id(release_id: str) -> str:
     """A release id that can be part of a file name, or an error."""
-    if not _RELEASE_ID.fullmatch(release_id):
-        raise CorpusError(
-            "a release id is 1 to 64 letters, digits, '-' or '_' and begins with a letter or digit"
-        )
+    if not re.fullmatch(RELEASE_ID, release_id):
+        raise CorpusError(RELEASE_ID_RULE)
     return release_id
 
 

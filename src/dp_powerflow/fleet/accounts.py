@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from dp_powerflow.config import TwinNetwork
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.feeders import (
@@ -71,7 +72,7 @@ class _Known:
 
 
 def _network_accounts(config: FleetConfig, ledger: Ledger) -> list[AccountSummary]:
-    on_twin = config.network.mode == "twin-network"
+    on_twin = isinstance(config.network, TwinNetwork)
     kind = AccountKind.NETWORK_GDP if on_twin else AccountKind.NETWORK_INSTANCE
     return [account for account in ledger.summary().accounts if account.kind is kind]
 

@@ -11,24 +11,25 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from dp_powerflow._ids import PUBLIC_NAME
 from dp_powerflow.config import (
     Config,
     LoadsSection,
     ModelSection,
-    NetworkSection,
     NodesSection,
     Positive,
     Probability,
     PVSection,
     Reason,
-    TwinSection,
+    TrueNetwork,
+    TwinNetwork,
     read_toml,
+    refuse_old_keys,
     sentence_of,
 )
 from dp_powerflow.errors import ConfigError
 
-PublicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,22}$")]
-"""No underscore: it joins the names of fleet and feeder, so that no two releases share an id."""
+PublicName = Annotated[str, Field(pattern=PUBLIC_NAME)]
 
 
 class _Section(BaseModel):
@@ -85,10 +86,13 @@ class SharedFeederSection(_Section):
     drop_islanded: bool = False
 
 
-class FleetTwinSection(TwinSection):
+class FleetTwin(TwinNetwork):
     """As the section of a release; the ids of the twins begin with `id`, by default that of the fleet."""
 
     id: PublicName | None = None  # type: ignore[assignment]
+
+
+FleetNetwork = Annotated[TrueNetwork | FleetTwin, Field(discriminator="mode")]
 
 
 class Override(_Section):
@@ -101,7 +105,6 @@ class Override(_Section):
     nodes: dict[str, Any] = Field(default_factory=dict)
     pv: dict[str, Any] = Field(default_factory=dict)
     network: dict[str, Any] = Field(default_factory=dict)
-    twin: dict[str, Any] = Field(default_factory=dict)
     continues_network: str | None = None
 
 
@@ -114,9 +117,13 @@ class FleetConfig(_Section):
     model: ModelSection
     nodes: NodesSection = NodesSection()
     pv: PVSection | None = None
-    network: NetworkSection
-    twin: FleetTwinSection | None = None
+    network: FleetNetwork
     overrides: dict[str, Override] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_old_keys(cls, raw: Any) -> Any:
+        return refuse_old_keys(raw)
 
     @model_validator(mode="after")
     def _has_one_meter_source(self) -> FleetConfig:
@@ -127,8 +134,6 @@ class FleetConfig(_Section):
             )
         if self.fleet.models == "per-feeder" and self.loads.services is None and self.model.reuse is None:
             raise ValueError("fleet.models = 'per-feeder' needs loads.services with a column 'feeder'")
-        if (self.twin is not None) != (self.network.mode == "twin-network"):
-            raise ValueError("the section [twin] goes with network.mode = 'twin-network': give both or none")
         return self
 
     @property

@@ -97,7 +97,7 @@ def plan_customers(
         "models": config.fleet.models,
         "model": config.model.model_dump(mode="json"),
         "loads": config.loads.model_dump(mode="json", exclude=_NOT_PART_OF_THE_REQUEST),
-        "random reactive load": config.network.bound != "paper",
+        "random reactive load": config.network.random_reactive,
         "inputs": inputs,
         "version": __version__,
     }

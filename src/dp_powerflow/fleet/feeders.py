@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from dp_powerflow.config import Config
+from dp_powerflow.config import Config, TwinNetwork
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.fleet.config import FleetConfig, Override, is_named, parse_feeder_config
+from dp_powerflow.fleet.config import FleetConfig, FleetTwin, Override, is_named, parse_feeder_config
 from dp_powerflow.grid.ieee import BUILT_IN
 from dp_powerflow.grid.sources import SIMBENCH
 from dp_powerflow.privacy.ledger.unrelated import Unrelated
@@ -50,7 +50,8 @@ class FleetFeeder:
     @property
     def charged_under(self) -> str:
         """What the charge of its network is recorded under: its release, or its twin."""
-        return self.release_id if self.config.twin is None else self.config.twin.id
+        network = self.config.network
+        return network.id if isinstance(network, TwinNetwork) else self.release_id
 
     @property
     def directory(self) -> str:
@@ -175,10 +176,10 @@ def feeder_config(config: FleetConfig, key: str, source: str, name: str, network
     network : the account that its network continues, or why it is none of those that are there.
     """
     fleet, own = config.fleet, config.overrides.get(key, Override())
-    if {"mode", "bound"} & own.network.keys() or "id" in own.twin:
+    if {"mode", "bound", "id"} & own.network.keys():
         raise ConfigError(
-            f"overrides of feeder '{key}' change network.mode, network.bound or twin.id, which belong to the "
-            "fleet; put the feeder into a fleet of its own"
+            f"overrides of feeder '{key}' change mode, bound or id of [network], which belong to the fleet; "
+            "put the feeder into a fleet of its own"
         )
     feeder = config.feeder.model_dump(exclude={"taps"}) | {"source": source, "taps": _taps(config, key)}
     sections: dict[str, Any] = {
@@ -202,9 +203,8 @@ def feeder_config(config: FleetConfig, key: str, source: str, name: str, network
     }
     if config.pv is not None or own.pv:
         sections["pv"] = ({} if config.pv is None else config.pv.model_dump()) | own.pv
-    if config.twin is not None:
-        twin = config.twin.model_dump() | own.twin
-        sections["twin"] = twin | {"id": release_id_of(config.twin.id or fleet.id, name)}
+    if isinstance(config.network, FleetTwin):
+        sections["network"]["id"] = release_id_of(config.network.id or fleet.id, name)
     return parse_feeder_config(sections, key)
 
 

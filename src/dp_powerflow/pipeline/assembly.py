@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dp_powerflow.config import Config
+from dp_powerflow.config import Config, TrueNetwork, TwinNetwork
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.grid.feeder import TAPS_SOLVED, Feeder
 from dp_powerflow.grid.ieee import BUILT_IN
@@ -57,8 +57,8 @@ def check_before_spending(config: Config, feeder: Feeder, history: LoadHistory) 
     """Everything in the config that can be known to be wrong before a budget is touched."""
     require_declared_taps(config, feeder)
     fit_options_of(config).bounds_of("")
-    evidence = config.network.mode == "true-network" and config.network.require_evidence
-    if config.model.components > 1 and evidence:
+    network = config.network
+    if config.model.components > 1 and isinstance(network, TrueNetwork) and network.require_evidence:
         raise ConfigError(
             "the network evidence is for one Gaussian per class; set model.components = 1, or "
             "network.require_evidence = false"
@@ -136,7 +136,7 @@ def fit_options_of(config: Config) -> FitOptions:
     section = config.model
     factor = FixedPowerFactor(default=math.tan(math.acos(section.power_factor)))
     reactive: ReactiveChoice = factor
-    if config.network.bound != "paper":
+    if config.network.random_reactive:
         reactive = PublicSpread(factor, section.reactive_spread, section.reactive_correlation_minutes)
     return FitOptions(
         bounds=section.bounds,
@@ -174,7 +174,7 @@ def loaded_nodes(feeder: Feeder) -> tuple[IntArray, FloatArray]:
 
 def released_nodes(config: Config, feeder: Feeder) -> IntArray:
     """Indices of the nodes whose voltages are released: those with a load, or all but the sources."""
-    if config.nodes.released == "all":
+    if isinstance(config.network, TwinNetwork) and config.network.released == "all":
         return np.asarray(feeder.energised, dtype=np.int64)
     return np.asarray(feeder.retained[loaded_nodes(feeder)[0]], dtype=np.int64)
 

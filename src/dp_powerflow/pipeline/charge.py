@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dp_powerflow.config import Config
+from dp_powerflow.config import Config, TwinNetwork
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.rebuild import network_parameters
@@ -48,7 +48,7 @@ def inputs_of(config: Config, state: PrivateState, feeder: Feeder, history: Load
 
 def network_identity(config: Config, state: PrivateState, feeder: Feeder) -> str:
     """Keyed hash of the network that is protected."""
-    if config.network.mode == "twin-network":
+    if isinstance(config.network, TwinNetwork):
         spread = spread_of(config)
         parameters_of(rebuilder_of(feeder, spread), spread)  # what cannot be protected is refused here
         absolute = network_parameters(feeder)  # whatever the spread: another one is the same network

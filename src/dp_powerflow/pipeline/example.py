@@ -47,7 +47,6 @@ reactive_correlation_minutes = 120.0
 load_class = "residential"    # class of every node; without it the model's first
 scale = "nominal"             # a node's public scale is its nominal load
 scale_factor = 6.0            # public: how many times the model's relative load a node draws
-released = "loaded"           # loaded: nodes with a load of their own; all: of a twin only
 # [nodes.class_of_load]
 # s76a = "commercial"
 
@@ -56,7 +55,7 @@ released = "loaded"           # loaded: nodes with a load of their own; all: of 
 # volt_var = "category B"     # none | category A | category B (IEEE 1547-2018)
 
 [network]
-mode = "true-network"         # true-network, or twin-network with the section [twin]
+mode = "true-network"         # true-network, or twin-network with the keys at the end of this section
 bound = "full-support"        # full-support | paper
 # The figures below were chosen so that the demo passes (1e-9 was refused); they are no recommendation.
 radius = 1e-12                # neighbours: changes of existing lines up to this Frobenius norm [p.u.]
@@ -67,9 +66,9 @@ line_change = 0.01            # exact losses per line: neighbours scale one line
 line_draws = 0                # days drawn for them (INTERNAL); 0: none, 300 or more to say anything
 require_evidence = true       # refuse the release where the evidence does not support the policy
 
-# Mode twin-network instead: leave out bound and radius above; epsilon and delta are then differential privacy
+# Mode twin-network instead: of the keys above keep epsilon and delta, which are then differential privacy
 # of the network, for any number of days. A quantity without a spread is declared public.
-# [twin]
+# mode = "twin-network"
 # id = "twin-1"               # the same twin serves every release; a new id is a new twin and is paid for
 # change = 0.05               # neighbours: one element, its figures changed by factors up to 1.05
 # length = 0.1                # spread of the log of a line's length
@@ -81,6 +80,7 @@ require_evidence = true       # refuse the release where the evidence does not s
 # code_epsilon = 2.0          # randomised response on conductor codes; without it codes are declared public
 # publish = "voltages"        # voltages | network | network and loads: tables for graph models in twin/
 # graph_days = 7              # days of the corpus in those tables; without it all
+# released = "loaded"         # loaded: nodes with a load of their own; all: every node of the twin
 
 [release]
 id = "demo-1"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dp_powerflow.config import Config
+from dp_powerflow.config import Config, TrueNetwork
 from dp_powerflow.errors import ConfigError, PrivacyError
 from dp_powerflow.evidence.calibration import Progress
 from dp_powerflow.evidence.collect import Evidence, Policy, collect_evidence
@@ -21,13 +21,18 @@ CALIBRATION = "calibration of the certificate"
 _REGRESSED_DAYS = 30
 
 
-def policy_of(config: Config) -> Policy:
-    """What the config asks of the network evidence."""
-    section = config.network
-    if section.radius is None:
+def true_section(config: Config) -> TrueNetwork:
+    """The section [network] of mode 'true-network'."""
+    if not isinstance(config.network, TrueNetwork):
         raise ConfigError(
             "a twin needs no network evidence: its guarantee holds for every network ('dp-powerflow plan')"
         )
+    return config.network
+
+
+def policy_of(config: Config) -> Policy:
+    """What the config asks of the network evidence."""
+    section = true_section(config)
     return Policy(
         radius=section.radius,
         epsilon=section.epsilon,
@@ -90,11 +95,11 @@ def lines_of(
     draws : in place of `network.line_draws`.
     whole : protected x, audit and attack as well, not the losses alone.
     """
-    count = config.network.line_draws if draws is None else draws
+    count = true_section(config).line_draws if draws is None else draws
     if count == 0:
         return None
     solar = solar_of(config, feeder, model.n_steps)
-    if config.network.bound == "paper":
+    if not config.network.random_reactive:
         return "none: with fixed power factors one snapshot tells every change of a line, almost surely"
     if solar.voltvar is not None:
         return "none: losses per line are not evaluated under volt-var control"
@@ -119,7 +124,7 @@ def line_request(config: Config, draws: int, *, whole: bool) -> LineRequest:
     """What the config asks about the lines: ε and δ of one day are the policy's, shared by the days."""
     days = config.release.days
     return LineRequest(
-        x=config.network.line_change,
+        x=true_section(config).line_change,
         epsilon=config.network.epsilon / days,
         delta=config.network.delta / days,
         draws=draws,

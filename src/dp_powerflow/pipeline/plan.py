@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dp_powerflow import __version__
-from dp_powerflow.config import Config
+from dp_powerflow.config import Config, TwinNetwork
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
@@ -115,7 +115,7 @@ def plan_release(config: Config, history: LoadHistory, inputs: str) -> Plan:
 def network_charge(config: Config, request_sha256: str) -> NetworkCharge:
     """The policy of a release on the true network, or the cost of its twin."""
     section = config.network
-    if section.mode == "twin-network":
+    if isinstance(section, TwinNetwork):
         return NetworkCharge(
             twin_cost(config), twin_cap(config), twin_section(config).id, twin_request(config)
         )
@@ -132,7 +132,7 @@ def network_charge(config: Config, request_sha256: str) -> NetworkCharge:
 
 def neighbours_in_words(config: Config) -> str:
     """The neighbours of the network policy; constants only."""
-    if config.network.mode == "twin-network":
+    if isinstance(config.network, TwinNetwork):
         return neighbours_of(config)
     return f"changes of existing lines with Frobenius norm of at most r = {config.network.radius:g} p.u."
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from dp_powerflow._files import only_process
 from dp_powerflow._parallel import Engine, engine_of
-from dp_powerflow.config import Config
+from dp_powerflow.config import Config, TwinNetwork
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.storage import Location, location
 from dp_powerflow.corpus.writer import CorpusWriter
@@ -43,7 +43,7 @@ from dp_powerflow.pipeline.assembly import (
     released_nodes,
 )
 from dp_powerflow.pipeline.charge import Charged, charge_loads, charge_network
-from dp_powerflow.pipeline.network import evidence_of, lines_of
+from dp_powerflow.pipeline.network import evidence_of, lines_of, true_section
 from dp_powerflow.pipeline.parts import PartJob, layout_of, make_parts
 from dp_powerflow.pipeline.plan import Plan
 from dp_powerflow.pipeline.publish import publish
@@ -150,7 +150,7 @@ def _make(
     say("network evidence (INTERNAL)")
     report = network_report(config, state, feeder, solved, model, nodes, progress)
     met = bool(json.loads(report)[POLICY_MET])
-    if not met and config.network.require_evidence:
+    if not met and true_section(config).require_evidence:
         raise PrivacyError(
             "the network evidence does not support the policy, so nothing was released; read "
             f"{state.internal_directory(config.release.id) / REPORT_FILE}, then lower the radius or the "
@@ -175,7 +175,7 @@ def network_to_solve(
     config: Config, state: PrivateState, feeder: Feeder, charged: Charged
 ) -> tuple[Feeder, tuple[Account, Spend] | None]:
     """The network that voltages are solved on, and the charge if there was one already: that of its twin."""
-    if config.network.mode != "twin-network":
+    if not isinstance(config.network, TwinNetwork):
         return feeder, None
     account, spend = charge_network(charged)
     return twin_feeder(config, state, feeder, account.dataset), (account, spend)
@@ -224,7 +224,7 @@ def network_report(
     stored = state.read_internal(config.release.id, REPORT_FILE)
     if stored is not None:
         return stored
-    if config.network.mode == "twin-network":
+    if isinstance(config.network, TwinNetwork):
         report = internal_report(config, True, twin_report(config, state, feeder, solved, model, nodes))
         state.write_internal(config.release.id, REPORT_FILE, report)
         return report
@@ -234,7 +234,7 @@ def network_report(
             config, feeder, model, nodes, state.stream_key(), progress=progress, curves=False
         )
     except PrivacyError as error:
-        if config.network.require_evidence:
+        if true_section(config).require_evidence:
             raise
         evidence = f"none: {error}"
     lines = lines_of(config, feeder, model, nodes, state.stream_key(), progress=progress)
@@ -264,7 +264,7 @@ def internal_report(config: Config, met: bool, evidence: object, lines: object =
 
 def evidence_meets_policy(config: Config, evidence: Evidence) -> bool:
     """Whether the bound that the config names holds for the whole corpus within the policy."""
-    mode = "corrected" if config.network.bound == "paper" else "full-support"
+    mode = "full-support" if config.network.random_reactive else "corrected"
     row = next(row for row in evidence.rows if row.mode == mode)
     epsilon, delta = row.corpus.epsilon, row.corpus.delta
     return epsilon is not None and epsilon <= config.network.epsilon and delta <= config.network.delta
@@ -285,12 +285,12 @@ def part_job(
         key,
         config.release.days,
         scale_kw=nodes.scale_kw if model.scaled else None,
-        truncated=config.network.bound == "paper",
+        truncated=not config.network.random_reactive,
     )
     chosen = released_nodes(config, feeder)
     released = chosen[secret_order(key, len(chosen))]
     graph = None
-    if config.twin is not None and config.twin.publish != "voltages":
+    if isinstance(config.network, TwinNetwork) and config.network.publish != "voltages":
         order = np.concatenate([released, np.setdiff1d(np.arange(len(feeder.nodes)), released)])
         graph = GridfmWriter(writer.root / TWIN_TABLES, feeder, order=order)
     return PartJob(
@@ -307,9 +307,10 @@ def part_job(
 
 def graph_days(config: Config) -> int:
     """Days of the corpus whose loads are published beside the voltages."""
-    if config.twin is None or config.twin.publish != "network and loads":
+    twin = config.network
+    if not isinstance(twin, TwinNetwork) or twin.publish != "network and loads":
         return 0
-    return min(config.twin.graph_days or config.release.days, config.release.days)
+    return min(twin.graph_days or config.release.days, config.release.days)
 
 
 def finish_graph(config: Config, job: PartJob) -> None:

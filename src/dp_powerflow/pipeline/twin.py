@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from dp_powerflow.config import Config, TwinSection
+from dp_powerflow.config import Config, TwinNetwork
 from dp_powerflow.errors import ConfigError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.parameters import NetworkParameters
@@ -19,11 +19,11 @@ from dp_powerflow.twin.guarantee import TwinGuarantee, neighbours_in_words, twin
 from dp_powerflow.twin.spread import LOG_GRID, Spread
 
 
-def twin_section(config: Config) -> TwinSection:
-    """The section [twin]; there in mode 'twin-network'."""
-    if config.twin is None:
-        raise ConfigError("the config has no section [twin]; network.mode = 'twin-network' needs one")
-    return config.twin
+def twin_section(config: Config) -> TwinNetwork:
+    """The section [network] of mode 'twin-network'."""
+    if not isinstance(config.network, TwinNetwork):
+        raise ConfigError("the config has no twin; network.mode = 'twin-network' needs one")
+    return config.network
 
 
 def spread_of(config: Config) -> Spread:
@@ -118,13 +118,13 @@ def stored_twin(config: Config, state: PrivateState, dataset: str) -> Twin | Non
     twin = None if stored is None else Twin.from_json(stored.decode())
     if twin is not None and twin.spread != spread_of(config):
         raise PrivacyError(
-            f"the kept twin '{twin_section(config).id}' has other spreads than the section [twin]; restore "
+            f"the kept twin '{twin_section(config).id}' has other spreads than the config; restore "
             "them, or choose a new twin id"
         )
     return twin
 
 
-def _directory(section: TwinSection) -> str:
+def _directory(section: TwinNetwork) -> str:
     return f"twin-{section.id}"
 
 

@@ -30,6 +30,7 @@ from dp_powerflow._files import (
     whole_file,
     write_private,
 )
+from dp_powerflow._ids import RELEASE_ID, RELEASE_ID_RULE
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.random import SECRET_BYTES, StreamKey
 
@@ -39,7 +40,7 @@ ANCHOR_FILE = "ledger.anchor"
 INTERNAL_DIRECTORY = "internal"
 _KEY_FORMAT = "dp-powerflow secret key, format 1"
 _SYSTEM, _SEED = "operating system", "insecure seed"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _COMMITMENT = b"dp-powerflow commitment, format 1"
 _SALT_BYTES = 32
 
@@ -73,12 +74,9 @@ def commit(data: bytes, salt: bytes | None = None) -> Commitment:
 
 
 def check_release_id(release_id: str) -> str:
-    """The id, if it can be a file name everywhere: letters, digits, dot, underscore, hyphen."""
-    if not _NAME.fullmatch(release_id):
-        raise PrivacyError(
-            f"the release id {release_id[:100]!r} is not usable; take up to 100 letters, digits, dots, "
-            "underscores and hyphens, starting with a letter or a digit"
-        )
+    """The id, if it can be a file name everywhere."""
+    if not re.fullmatch(RELEASE_ID, release_id):
+        raise PrivacyError(f"the release id {release_id[:100]!r} is not usable: {RELEASE_ID_RULE}")
     return release_id
 
 
@@ -197,7 +195,7 @@ class PrivateState:
 
 
 def _check_file_name(name: str) -> str:
-    if not _NAME.fullmatch(name):
+    if not _FILE_NAME.fullmatch(name):
         raise PrivacyError(
             "the name of an internal file is not usable; take up to 100 letters, digits, dots, underscores "
             "and hyphens, starting with a letter or a digit"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from dp_powerflow.config import Config
+from dp_powerflow.config import Config, TrueNetwork
 from dp_powerflow.pipeline.assembly import check_before_spending, feeder_of, history_of
 from dp_powerflow.pipeline.charge import inputs_of, network_identity
 from dp_powerflow.pipeline.plan import Plan, loads_chunks, plan_release
@@ -45,7 +45,7 @@ def plan_config(config: Config) -> Rendered:
 def _lines(config: Config, plan: Plan, loads: Preview, network: Preview) -> list[str]:
     return [
         f"Release **{config.release.id}**: {config.release.days} days, network mode {config.network.mode}"
-        + (f" ({config.network.bound})." if config.network.bound else "."),
+        + (f" ({config.network.bound})." if isinstance(config.network, TrueNetwork) else "."),
         "",
         f"Customers: ε = {plan.epsilon:.4g} at δ = {plan.delta:g} (ρ = {plan.rho:.4g}), unit "
         f"{plan.loads_cap.unit}, replace-one. " + _after(loads),
@@ -58,7 +58,11 @@ def _lines(config: Config, plan: Plan, loads: Preview, network: Preview) -> list
             for q in plan.queries
         ),
         "",
-        *(_twin_lines(config, network) if config.twin else _true_network_lines(config, plan, network)),
+        *(
+            _true_network_lines(config, plan, network)
+            if isinstance(config.network, TrueNetwork)
+            else _twin_lines(config, network)
+        ),
         *(f"- note: {note}" for note in plan.notes),
     ]
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dp_powerflow.config import Config, read_config
+from dp_powerflow.config import Config, TwinNetwork, read_config
 from dp_powerflow.errors import ConfigError, PrivacyError
 from dp_powerflow.evidence.collect import Evidence
 from dp_powerflow.grid.feeder import Feeder
@@ -14,7 +14,7 @@ from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.assembly import feeder_of
 from dp_powerflow.pipeline.charge import network_identity
 from dp_powerflow.pipeline.manifest.build import MODEL_FILE
-from dp_powerflow.pipeline.network import evidence_of, lines_of
+from dp_powerflow.pipeline.network import evidence_of, lines_of, true_section
 from dp_powerflow.pipeline.run import internal_report, nodes_of, report_bytes
 from dp_powerflow.pipeline.twin import spread_of, stored_twin, twin_key
 from dp_powerflow.pipeline.twin_report import twin_report
@@ -63,7 +63,7 @@ class _Audit:
         feeder = feeder_of(self.config)
         model = LoadModel.load(self.release / MODEL_FILE)
         key = self.state.stream_key().bind("release", self.config.release.id)
-        if self.config.twin is not None:
+        if isinstance(self.config.network, TwinNetwork):
             dropped = self.config.feeder.drop_islanded
             source = rebuilder_of(feeder, spread_of(self.config), drop_islanded=dropped)
             twin = self._drawn(feeder).feeder(source)
@@ -76,7 +76,7 @@ class _Audit:
         try:
             evidence = evidence_of(self.config, feeder, model, nodes, secret, curves=False)
         except PrivacyError as error:
-            if self.config.network.require_evidence:
+            if true_section(self.config).require_evidence:
                 raise
             evidence = f"none: {error}"
         return report_bytes(self.config, evidence, lines_of(self.config, feeder, model, nodes, secret))

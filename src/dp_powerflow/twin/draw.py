@@ -88,10 +88,10 @@ def parameters_of(source: Rebuilder, spread: Spread) -> NetworkParameters:
         if not any(key.quantity is quantity for key in found.levels):
             raise PrivacyError(
                 f"the feeder has nothing whose {quantity.value} the twin could protect; leave out "
-                f"twin.{quantity.value}"
+                f"network.{quantity.value}"
             )
     if spread.code_epsilon is not None and not found.coded:
-        raise PrivacyError("no line of the feeder has a conductor code; leave out twin.code_epsilon")
+        raise PrivacyError("no line of the feeder has a conductor code; leave out network.code_epsilon")
     if spread.pv is not None:
         # pandapower's tables may share names, so its keys have the table in front.
         known = {key.element.split(":", 1)[-1] for key in found.levels if key.quantity is Quantity.PV}
@@ -99,7 +99,7 @@ def parameters_of(source: Rebuilder, spread: Spread) -> NetworkParameters:
         if missing:
             raise PrivacyError(
                 f"the capacity of PV system '{missing[0]}' cannot be protected: its source states no rating; "
-                "declare PV capacities public by leaving out twin.pv"
+                "declare PV capacities public by leaving out network.pv"
             )
     return found
 

@@ -120,7 +120,7 @@ class Facts:
 
 def declared_of(config: Config) -> Declared:
     """Declared-public inputs; no path, no name of a load, a file or a customer is among them."""
-    spread = config.network.bound != "paper"
+    spread = config.network.random_reactive
     return Declared(
         power_factor=config.model.power_factor,
         scale_factor=config.nodes.scale_factor,

@@ -12,7 +12,7 @@ from decimal import ROUND_DOWN, Context
 from functools import cached_property
 from typing import Any
 
-from dp_powerflow.config import Config
+from dp_powerflow.config import Config, TwinNetwork
 from dp_powerflow.grid.parameters import Quantity
 from dp_powerflow.pipeline.manifest.entries import ReleaseError, entry, find, optional
 from dp_powerflow.pipeline.twin import spread_of, twin_section
@@ -151,8 +151,8 @@ NetworkPolicy = TruePolicy | TwinPolicy
 def policy_of(config: Config) -> NetworkPolicy:
     """Constants of the sections on the network and its twin."""
     section = config.network
-    if section.mode == TWIN_NETWORK:
-        twin = twin_section(config)
+    if isinstance(section, TwinNetwork):
+        twin = section
         return TwinPolicy(
             twin_id=twin.id,
             spread=spread_of(config),
@@ -160,11 +160,9 @@ def policy_of(config: Config) -> NetworkPolicy:
             epsilon=section.epsilon,
             delta=section.delta,
             published=twin.publish,
-            all_nodes=config.nodes.released == "all",
+            all_nodes=twin.released == "all",
             table_days=_table_days(config),
         )
-    if section.bound is None or section.radius is None:
-        raise ReleaseError("the manifest needs bound and radius of the network; set both in the config")
     return TruePolicy(section.bound, section.radius, section.epsilon, section.delta, section.require_evidence)
 
 

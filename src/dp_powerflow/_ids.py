@@ -1,0 +1,10 @@
+"""The names that a data owner gives: one rule, for configs, file names and the ledger."""
+
+from __future__ import annotations
+
+RELEASE_ID = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
+TWIN_ID = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,47}$"
+"""Shorter: with a prefix it names a directory under the rule of release ids."""
+PUBLIC_NAME = r"^[A-Za-z0-9][A-Za-z0-9-]{0,22}$"
+"""Of a fleet or a feeder. No underscore: it joins the two, so that no two releases share an id."""
+RELEASE_ID_RULE = "a release id is 1 to 64 letters, digits, '-' or '_' and begins with a letter or digit"
