@@ -79,8 +79,10 @@ def in_a_process(size: int, evidence: bool, lines: int) -> dict[str, float]:
 def measure(size: int, evidence: bool, lines: int) -> dict[str, float]:
     """Processor seconds, megabytes on disk and peak memory of one feeder."""
     from dp_powerflow.grid.sources import open_feeder
-    from dp_powerflow.grid.synthetic import write_synthetic
     from dp_powerflow.powerflow.batch import BatchSolver
+
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+    from support.synthetic import write_synthetic
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -74,8 +74,7 @@ def inspect(
 
     Example: `dp-powerflow inspect ieee123 --json`
     """
-    from dp_powerflow.grid.sources import open_feeder
-    from dp_powerflow.grid.taps import read_taps, write_taps
+    from dp_powerflow.grid.sources import open_feeder, read_taps, write_taps
     from dp_powerflow.report.inspection import LABELS, inspect_feeder
 
     opened = open_feeder(

@@ -26,8 +26,3 @@ def admittance_base_siemens(base_kv: FloatArray, base_mva: float) -> FloatArray:
 def kw_to_pu(power_kw: FloatArray, base_mva: float) -> FloatArray:
     """Power [kW or kvar] → [p.u.] on a base of `base_mva` per node."""
     return power_kw / (base_mva * KW_PER_MW)
-
-
-def pu_to_kw(power_pu: FloatArray, base_mva: float) -> FloatArray:
-    """Power [p.u.] → [kW or kvar]."""
-    return power_pu * (base_mva * KW_PER_MW)

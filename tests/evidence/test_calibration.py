@@ -31,10 +31,10 @@ from dp_powerflow.evidence.theorem import (
     corrected_bound,
     full_support_bound,
 )
-from dp_powerflow.grid.amplification import kron_amplification
 from dp_powerflow.grid.feeder import GROUND, Feeder, Load
+from dp_powerflow.grid.norms import kron_amplification
 from dp_powerflow.grid.reduction import Network
-from dp_powerflow.powerflow.jacobian.dense import diagonal_terms, injection, real_form
+from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, injection, real_form
 from dp_powerflow.powerflow.voltvar import CATEGORY_B, VoltVar
 from support.random_networks import solve
 

@@ -18,7 +18,7 @@ from dp_powerflow.evidence.exact import (
     manifold_loss,
 )
 from dp_powerflow.evidence.law import NodeLaw
-from dp_powerflow.powerflow.jacobian.dense import dg, log_volume
+from dp_powerflow.powerflow.jacobian.matrices import dg, log_volume
 from support.random_networks import random_network, small_law, solve
 
 ONE_NODE = Admittance(np.array([[4.0 - 9.0j]]), np.array([-4.0 + 9.0j]))

@@ -19,7 +19,7 @@ from dp_powerflow.grid.feeder import Feeder, Line
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
-from dp_powerflow.powerflow.jacobian.dense import injection
+from dp_powerflow.powerflow.jacobian.matrices import injection
 
 DRAWS = 8000
 STANDARD_ERRORS = 4.0

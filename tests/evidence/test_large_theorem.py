@@ -28,8 +28,8 @@ from dp_powerflow.evidence.theorem import OperatingSet
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.grid.synthetic import write_synthetic
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
+from support.synthetic import write_synthetic
 
 MARGINS = (np.array([0.2]), np.array([5.0]))
 FOUR_GIB = 4.0
@@ -160,8 +160,8 @@ from pathlib import Path
 import numpy as np
 from dp_powerflow.config import parse_config
 from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.grid.synthetic import write_synthetic
-from dp_powerflow.grid.taps import write_taps
+from support.synthetic import write_synthetic
+from dp_powerflow.grid.sources import write_taps
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.report.inspection import inspect_feeder
 

@@ -27,7 +27,7 @@ from dp_powerflow.evidence.lines.side import Side
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.norms import DENSE_UP_TO
 from dp_powerflow.grid.reduction import Network
-from dp_powerflow.powerflow.jacobian.dense import diagonal_terms, injection, jacobian_real
+from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, injection, jacobian_real
 from support.line_feeders import chain, law_of
 from support.random_networks import solve
 

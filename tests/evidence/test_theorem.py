@@ -23,8 +23,8 @@ from dp_powerflow.evidence.theorem import (
     over_neighbours,
     paper_bound,
 )
-from dp_powerflow.grid.amplification import Amplification
-from dp_powerflow.powerflow.jacobian.dense import diagonal_terms, injection, real_form
+from dp_powerflow.grid.norms import Amplification
+from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, injection, real_form
 from support.random_networks import random_network, small_law, solve
 
 # κ = 1 and any radius: the tests perturb the reduced network itself.

@@ -9,9 +9,8 @@ import pytest
 import scipy.sparse as sp
 
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.amplification import kron_amplification, sigma_min
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.norms import spectral_norm
+from dp_powerflow.grid.norms import kron_amplification, sigma_min, spectral_norm
 from dp_powerflow.grid.reduction import Network
 
 

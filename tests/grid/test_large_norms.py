@@ -8,17 +8,18 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.amplification import (
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.norms import (
     LineProjector,
+    is_symmetric,
     kron_amplification,
+    norm_bound,
     sigma_min,
     weighted_impedance_norm,
 )
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.norms import is_symmetric, norm_bound
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.grid.synthetic import synthetic_script, write_synthetic
+from support.synthetic import synthetic_script, write_synthetic
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,8 @@ import pytest
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.opendss.declared import declared_voltages
-from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.grid.taps import read_taps, write_taps
+from dp_powerflow.grid.opendss.engine import declared_voltages
+from dp_powerflow.grid.sources import open_feeder, read_taps, write_taps
 
 SMALL = """
 Clear

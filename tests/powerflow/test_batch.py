@@ -8,9 +8,8 @@ import scipy.sparse as sp
 
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.powerflow.batch import BatchSolver, Solution
 from dp_powerflow.powerflow.reference import ReferenceSolver
-from dp_powerflow.powerflow.solution import Solution
 from dp_powerflow.units import ComplexArray
 from support.small_feeders import exact_voltage, feeder_of, largest_load, one_line
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dp_powerflow.powerflow.jacobian.dense import (
+from dp_powerflow.powerflow.jacobian.matrices import (
     dg,
     diagonal_terms,
     injection,

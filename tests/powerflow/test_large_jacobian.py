@@ -12,12 +12,11 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.norms import NORM_FAILURE
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.grid.synthetic import write_synthetic
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
-from dp_powerflow.powerflow.jacobian.dense import diagonal_terms, real_form
+from dp_powerflow.powerflow.jacobian.matrices import Elimination, SparseJacobian, diagonal_terms, real_form
 from dp_powerflow.powerflow.jacobian.sigma_bound import Reference, SparseSigmaBound
-from dp_powerflow.powerflow.jacobian.sparse import Elimination, SparseJacobian
+from support.synthetic import write_synthetic
 
 
 def solved(feeder: Feeder, count: int, spread: float) -> tuple[np.ndarray, np.ndarray]:

@@ -10,8 +10,7 @@ from dp_powerflow.evidence.calibration import ANSI_RANGE
 from dp_powerflow.evidence.law import NodeLaw
 from dp_powerflow.evidence.theorem import OperatingSet
 from dp_powerflow.grid.reduction import Network
-from dp_powerflow.powerflow.jacobian.dense import diagonal_terms, real_form
-from dp_powerflow.powerflow.jacobian.sparse import Elimination, SparseJacobian
+from dp_powerflow.powerflow.jacobian.matrices import Elimination, SparseJacobian, diagonal_terms, real_form
 from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.units import ComplexArray, FloatArray
 

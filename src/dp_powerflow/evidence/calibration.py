@@ -15,8 +15,7 @@ from scipy.stats import beta
 from dp_powerflow.errors import PowerFlowError, PrivacyError
 from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.theorem import OperatingSet
-from dp_powerflow.grid.amplification import weighted_impedance_norm
-from dp_powerflow.grid.norms import NORM_FAILURE
+from dp_powerflow.grid.norms import NORM_FAILURE, weighted_impedance_norm
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch

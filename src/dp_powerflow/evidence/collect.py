@@ -44,7 +44,7 @@ from dp_powerflow.evidence.theorem import (
     full_support_bound,
     paper_bound,
 )
-from dp_powerflow.grid.amplification import Amplification, kron_amplification
+from dp_powerflow.grid.norms import Amplification, kron_amplification
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.units import ComplexArray, FloatArray

@@ -12,7 +12,7 @@ import numpy as np
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.law import NodeLaw
-from dp_powerflow.powerflow.jacobian.dense import dg, diagonal_terms, injection, log_volume, real_form
+from dp_powerflow.powerflow.jacobian.matrices import dg, diagonal_terms, injection, log_volume, real_form
 from dp_powerflow.units import ComplexArray, FloatArray
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from dp_powerflow.errors import FeederError, PrivacyError
 from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.law import NodeLaw
-from dp_powerflow.grid.amplification import Amplification
+from dp_powerflow.grid.norms import Amplification
 from dp_powerflow.units import FloatArray
 
 Mode = Literal["paper", "corrected", "full-support"]

@@ -10,12 +10,12 @@ from dss import DSS
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.islands import without_islands
 from dp_powerflow.grid.opendss import parameters as opendss_parameters
 from dp_powerflow.grid.opendss.engine import DssOrigin, Engine
 from dp_powerflow.grid.pandapower import parameters as pandapower_parameters
 from dp_powerflow.grid.pandapower.reader import PandapowerOrigin
 from dp_powerflow.grid.parameters import Levels, NetworkParameters, Quantity
+from dp_powerflow.grid.sources import without_islands
 from dp_powerflow.units import ComplexArray
 
 _STRETCH = 1.5

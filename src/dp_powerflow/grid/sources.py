@@ -1,16 +1,20 @@
-"""One way to open a feeder, whatever its source."""
+"""One way to open a feeder, whatever its source: reading, checks, islands, tap files."""
 
 from __future__ import annotations
 
+import csv
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid import ieee
-from dp_powerflow.grid.checks import check_feeder
-from dp_powerflow.grid.feeder import Feeder, Tap
-from dp_powerflow.grid.islands import without_islands
+from dp_powerflow.grid.feeder import GROUND, Feeder, Load, PVSystem, Tap
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.opendss.reader import read_dss, read_dss_file
 
@@ -61,3 +65,110 @@ def _read(source: str, taps: Sequence[Tap] | None, base_mva: float) -> Feeder:
         f"'{source}' is not a feeder; use one of {', '.join(ieee.BUILT_IN)}, a .dss file, "
         "a pandapower .json file, or simbench:CODE"
     )
+
+
+_NAMES_SHOWN = 3
+
+
+def check_feeder(feeder: Feeder) -> None:
+    """Raise a `FeederError` that names the first thing wrong with the feeder."""
+    if not len(feeder.slack):
+        raise FeederError("the feeder has no voltage source; add one (Vsource or external grid)")
+    if not np.all(np.isfinite(feeder.y.data)):
+        raise FeederError(
+            "an element of the feeder has zero impedance; give it a small one, such as 1e-6 ohm"
+        )
+    islanded = islanded_nodes(feeder)
+    if islanded:
+        shown = ", ".join(islanded[:_NAMES_SHOWN]) + (", …" if len(islanded) > _NAMES_SHOWN else "")
+        raise FeederError(
+            f"{len(islanded)} nodes are islanded, with no path to a source ({shown}); "
+            "close a switch that feeds them, remove them, or leave them out with --drop-islanded"
+        )
+    if not len(feeder.retained):
+        raise FeederError("the feeder has no load and no generation; add loads before using it")
+
+
+def islanded_nodes(feeder: Feeder) -> list[str]:
+    """Names of the nodes that no chain of admittances connects to a slack node."""
+    pattern = sp.csr_array(feeder.y != 0)
+    _, component = connected_components(pattern, directed=False)
+    fed = np.isin(component, component[feeder.slack])
+    return [feeder.nodes[k] for k in np.flatnonzero(~fed)]
+
+
+def without_islands(feeder: Feeder) -> Feeder:
+    """The feeder without its islanded nodes and everything connected to them, stated in its notes."""
+    dead = set(islanded_nodes(feeder))
+    if not dead:
+        return feeder
+    kept = np.array([k for k, name in enumerate(feeder.nodes) if name not in dead])
+    moved = {int(old): new for new, old in enumerate(kept)} | {GROUND: GROUND}
+
+    def fed(element: Load | PVSystem) -> bool:
+        return all(node in moved for branch in element.branches for node in branch)
+
+    def shifted(element: Load | PVSystem) -> tuple[tuple[int, int], ...]:
+        return tuple((moved[i], moved[j]) for i, j in element.branches)
+
+    loads = tuple(replace(load, branches=shifted(load)) for load in feeder.loads if fed(load))
+    pv = tuple(replace(system, branches=shifted(system)) for system in feeder.pv if fed(system))
+    lines = tuple(
+        replace(line, nodes=tuple(moved[k] for k in line.nodes))
+        for line in feeder.lines
+        if all(k in moved for k in line.nodes)
+    )
+    note = (
+        f"{len(dead)} islanded nodes are left out, with {len(feeder.loads) - len(loads)} loads, "
+        f"{len(feeder.pv) - len(pv)} PV systems and {len(feeder.lines) - len(lines)} lines on them"
+    )
+    return replace(
+        feeder,
+        nodes=tuple(feeder.nodes[k] for k in kept),
+        base_kv=feeder.base_kv[kept],
+        y=feeder.y[kept, :][:, kept],
+        slack=np.array([moved[int(k)] for k in feeder.slack]),
+        nominal_angle_deg=feeder.nominal_angle_deg[kept],
+        neutral=np.array([moved[int(k)] for k in feeder.neutral if int(k) in moved], dtype=np.int64),
+        loads=loads,
+        pv=pv,
+        lines=lines,
+        notes=(*feeder.notes, note),
+    )
+
+
+COLUMNS = ("transformer", "winding", "tap")
+
+
+def read_taps(path: Path) -> tuple[Tap, ...]:
+    """Taps declared in a file."""
+    if not path.is_file():
+        raise FeederError(f"tap file {path} does not exist; write one with 'inspect --save-taps'")
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            if tuple(reader.fieldnames or ()) != COLUMNS:
+                raise FeederError(f"tap file {path} must have the columns {', '.join(COLUMNS)}")
+            return tuple(_tap(row, path, reader.line_num) for row in reader)
+    except (UnicodeDecodeError, csv.Error):
+        raise FeederError(f"tap file {path} is not CSV text; write one with 'inspect --save-taps'") from None
+
+
+def write_taps(path: Path, taps: Iterable[Tap]) -> None:
+    """Write taps so that `read_taps` gives them back exactly."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        writer.writerows((tap.transformer, tap.winding, repr(tap.ratio)) for tap in taps)
+
+
+def _tap(row: dict[str, str | None], path: Path, line: int) -> Tap:
+    try:
+        tap = Tap(str(row["transformer"]), int(row["winding"] or ""), float(row["tap"] or ""))
+    except ValueError:
+        raise FeederError(
+            f"tap file {path}, line {line}: winding must be a whole number and tap a ratio"
+        ) from None
+    if not (math.isfinite(tap.ratio) and 0.5 <= tap.ratio <= 1.5):
+        raise FeederError(f"tap file {path}, line {line}: a tap is a turns ratio between 0.5 and 1.5")
+    return tap

@@ -13,8 +13,7 @@ from dp_powerflow.config import Config, TrueNetwork, TwinNetwork
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.grid.feeder import TAPS_SOLVED, Feeder
 from dp_powerflow.grid.ieee import BUILT_IN
-from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.grid.taps import read_taps
+from dp_powerflow.grid.sources import open_feeder, read_taps
 from dp_powerflow.loads.checks import IngestRules
 from dp_powerflow.loads.declared import LongColumns, MeterFormat, WideColumns, read_service_map
 from dp_powerflow.loads.history import LoadHistory

@@ -20,8 +20,7 @@ from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.sample import LoadSampler, days_per_block
 from dp_powerflow.pipeline.solar import Solar
-from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.powerflow.solution import Solution
+from dp_powerflow.powerflow.batch import BatchSolver, Solution
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray, kw_to_pu
 
 SOLVER_TOLERANCE = 1e-12

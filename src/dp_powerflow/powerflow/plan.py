@@ -9,12 +9,11 @@ import scipy.sparse as sp
 
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.powerflow._kernels.blocks import BlockPlan, factor_blocks, solve_blocks
+from dp_powerflow.powerflow._kernels.newton import BlockPlan, factor_blocks, solve_blocks
 from dp_powerflow.powerflow._kernels.solve import Check, Plan
 from dp_powerflow.powerflow.factor import Factors, Rows, factorise
-from dp_powerflow.powerflow.solution import wye_only
 from dp_powerflow.powerflow.voltvar import VoltVar
-from dp_powerflow.units import ComplexArray, FloatArray, IntArray
+from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
 TYPICAL_LOAD = 0.6
 """Share of the nominal load at which the loads are linearised."""
@@ -198,3 +197,14 @@ def _block_plan(factors: Factors, at: IntArray) -> BlockPlan:
     equation_of[factors.equation] = np.arange(n)
     diagonal = np.searchsorted(key, np.arange(n) * n + np.arange(n))
     return BlockPlan(ptr, col, diagonal, entry, np.searchsorted(key, equation_of[at] * n + at))
+
+
+def wye_only(feeder: Feeder) -> BoolArray:
+    """(retained,) nodes whose active load cannot be negative.
+
+    The wye equivalent of a delta load may draw negative active power at one of its nodes; a plain
+    load may not, and a negative figure there is generation in the wrong argument.
+    """
+    shares = feeder.load_shares.tocsr()[feeder.retained]
+    delta = np.asarray((abs(shares.imag)).sum(axis=1)).ravel() > 0.0
+    return np.asarray(~delta, dtype=np.bool_)

@@ -14,16 +14,15 @@ from scipy.sparse.linalg import splu
 
 from dp_powerflow.errors import MissingExtraError, PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.powerflow.factor import EPS, FLOOR_FACTOR, no_load_voltage
-from dp_powerflow.powerflow.plan import curve_arrays
-from dp_powerflow.powerflow.solution import (
+from dp_powerflow.powerflow.batch import (
     Nodes,
     Solution,
     checked_output,
     checked_pair,
     refuse_bad_power,
-    wye_only,
 )
+from dp_powerflow.powerflow.factor import EPS, FLOOR_FACTOR, no_load_voltage
+from dp_powerflow.powerflow.plan import curve_arrays, wye_only
 from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.units import ComplexArray
 

@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.amplification import kron_amplification, sigma_min
 from dp_powerflow.grid.feeder import GROUND, Feeder
-from dp_powerflow.grid.opendss.declared import declared_voltages
-from dp_powerflow.grid.opendss.engine import DssOrigin
+from dp_powerflow.grid.norms import kron_amplification, sigma_min
+from dp_powerflow.grid.opendss.engine import DssOrigin, declared_voltages
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.units import ComplexArray

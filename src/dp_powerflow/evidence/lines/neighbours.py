@@ -13,8 +13,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.grid.checks import islanded_nodes
 from dp_powerflow.grid.feeder import Feeder, Line
+from dp_powerflow.grid.sources import islanded_nodes
 from dp_powerflow.units import ComplexArray
 
 _SERIES_TOLERANCE = 1e-6

@@ -16,7 +16,7 @@ from dp_powerflow.grid.norms import DENSE_UP_TO
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
-from dp_powerflow.powerflow.jacobian.dense import diagonal_terms, real_form
+from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, real_form
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
 SOLVER_TOLERANCE = 1e-11

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from dss import DSS, DSSException
 
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.feeder import Tap
+from dp_powerflow.grid.feeder import Feeder, Tap
+from dp_powerflow.units import ComplexArray
 
 Engine = Any
 """`dss.IDSS`; the package ships no usable types."""
@@ -175,3 +177,37 @@ def _message(error: DSSException) -> str:
     """The engine's own words on one line, without its number."""
     text = str(error.args[-1]) if error.args else str(error)
     return re.sub(r"\s+", " ", text).strip()
+
+
+SOLVER_TOLERANCE = 1e-10
+
+
+def declared_voltages(feeder: Feeder) -> ComplexArray:
+    """Complex (node,) [p.u.] at nominal load: constant power, connections as declared, taps frozen.
+
+    Slack nodes carry their EMF.
+    """
+    origin = feeder.origin
+    if not isinstance(origin, DssOrigin):
+        raise FeederError("only a feeder read from OpenDSS can be solved by it")
+    engine = build_circuit(origin)
+    set_taps(engine, feeder.taps)
+    run(engine, CONTROLS_OFF, origin)
+    disable_injections(engine, but="load")
+    loads = engine.ActiveCircuit.Loads
+    more = loads.First
+    while more:
+        loads.Model = 1
+        loads.Vminpu = 0.0
+        loads.Vmaxpu = 10.0
+        more = loads.Next
+    run(engine, f"Set Mode=Snapshot Tolerance={SOLVER_TOLERANCE} MaxIterations=500", origin)
+    if not solve(engine, origin):
+        raise FeederError("OpenDSS finds no solution at nominal load; reduce the loads")
+    volts = np.asarray(engine.YMatrix.getV()).view(np.complex128)[1:]
+    by_name = dict(zip((n.lower() for n in engine.ActiveCircuit.YNodeOrder), volts, strict=True))
+    v = np.empty(len(feeder.nodes), dtype=np.complex128)
+    for k in feeder.energised:
+        v[k] = by_name[feeder.nodes[k]] / (1000.0 * feeder.base_kv[k])
+    v[feeder.slack] = feeder.v_slack
+    return v

@@ -18,8 +18,8 @@ from scipy.sparse.linalg import LinearOperator, eigsh, splu
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.norms import DENSE_UP_TO, NORM_FAILURE
-from dp_powerflow.powerflow.jacobian.dense import diagonal_terms, real_form
 from dp_powerflow.powerflow.jacobian.kernels import analyse
+from dp_powerflow.powerflow.jacobian.matrices import Elimination, SparseJacobian, diagonal_terms, real_form
 from dp_powerflow.powerflow.jacobian.plan import BlockPlan, make_plan
 from dp_powerflow.powerflow.jacobian.sigma_bound import (
     Reference,
@@ -28,7 +28,6 @@ from dp_powerflow.powerflow.jacobian.sigma_bound import (
     in_threads,
     refine,
 )
-from dp_powerflow.powerflow.jacobian.sparse import Elimination, SparseJacobian
 from dp_powerflow.powerflow.jacobian.vector import LANES
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 

@@ -14,8 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from dp_powerflow.errors import PowerFlowError
-from dp_powerflow.powerflow.jacobian.dense import real_form
-from dp_powerflow.powerflow.jacobian.sparse import Elimination, SparseJacobian
+from dp_powerflow.powerflow.jacobian.matrices import Elimination, SparseJacobian, real_form
 from dp_powerflow.units import ComplexArray, FloatArray
 
 VECTORS = 8

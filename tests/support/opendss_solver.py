@@ -14,14 +14,14 @@ from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss.engine import DssOrigin, Engine, circuit_without_injections, run, solve
 from dp_powerflow.grid.reduction import Network
-from dp_powerflow.powerflow.solution import (
+from dp_powerflow.powerflow.batch import (
     Nodes,
     Solution,
     checked_output,
     checked_pair,
     refuse_bad_power,
-    wye_only,
 )
+from dp_powerflow.powerflow.plan import wye_only
 from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, admittance_base_siemens
 
