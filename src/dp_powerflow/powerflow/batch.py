@@ -11,16 +11,15 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal, Protocol
 
 import numpy as np
 
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.powerflow._kernels.lanes import LANES
 from dp_powerflow.powerflow._kernels.newton import newton_range
-from dp_powerflow.powerflow._kernels.solve import NEGATIVE, NOT_FINITE, Check, new_work, solve_range
+from dp_powerflow.powerflow._kernels.simd import LANES
+from dp_powerflow.powerflow._kernels.solve import NEGATIVE, NOT_FINITE, Check, Task, new_work, solve_range
 from dp_powerflow.powerflow.factor import Factors
 from dp_powerflow.powerflow.plan import prepare
 from dp_powerflow.powerflow.voltvar import VoltVar
@@ -111,45 +110,29 @@ class BatchSolver:
         converged = np.zeros(n, dtype=np.bool_)
         status = np.zeros(n, dtype=np.int64)
 
-        def run(first: int, last: int) -> None:
-            solve_range(
-                first,
-                last,
-                self._plans.plan,
-                check,
-                new_work(self._plans.plan),
-                load.view(np.float64),
-                generation.view(np.float64),
-                self._tolerance,
-                self._max_iterations,
-                v.view(np.float64),
-                targets,
-                iterations,
-                mismatch,
-                converged,
-                status,
-            )
-
-        self._share(run, n)
+        task = Task(
+            load=load.view(np.float64),
+            generation=generation.view(np.float64),
+            out=v.view(np.float64),
+            targets=targets,
+            iterations=iterations,
+            mismatch=mismatch,
+            converged=converged,
+            status=status,
+            tolerance=self._tolerance,
+            max_iterations=self._max_iterations,
+        )
+        plan = self._plans.plan
+        self._share(lambda first, last: solve_range(first, last, plan, check, new_work(plan), task), n)
         refuse_bad_power(int(np.sum(status == NOT_FINITE)), int(np.sum(status == NEGATIVE)), n)
         slow = np.flatnonzero(~converged)
+
+        def newton(first: int, last: int) -> None:
+            plans = self._plans
+            newton_range(slow[first:last], plans.plan, plans.blocks, plans.core_check, check, task)
+
         if len(slow):
-            newton = partial(
-                newton_range,
-                plan=self._plans.plan,
-                blocks=self._plans.blocks,
-                core=self._plans.core_check,
-                check=check,
-                load=load,
-                generation=generation,
-                tolerance=self._tolerance,
-                out=v,
-                targets=targets,
-                iterations=iterations,
-                mismatch=mismatch,
-                converged=converged,
-            )
-            self._share(lambda first, last: newton(slow[first:last]), len(slow), task=LANES)
+            self._share(newton, len(slow), task=LANES)
         return Solution(v, converged, iterations, mismatch)
 
     def stream(

@@ -51,6 +51,7 @@ def prepare(feeder: Feeder, voltvar: VoltVar | None, tolerance: float) -> Plans:
     start = _nominal_deviation(factors, blocks, at, nominal)
     slope, values = _linearised(factors, blocks, at, nominal, start)
     lower, upper = _split(blocks, values)
+    weight = nominal / max(float(np.vdot(nominal, nominal).real), np.finfo(np.float64).tiny)
     recover = _complex_blocks(factors.recover)
     begin = factors.recover.ptr[n]
     knots, base, slopes = curve_arrays(voltvar)
@@ -72,7 +73,8 @@ def prepare(feeder: Feeder, voltvar: VoltVar | None, tolerance: float) -> Plans:
         at=at,
         row_of=row_of,
         start=start,
-        weight=nominal / max(float(np.vdot(nominal, nominal).real), np.finfo(np.float64).tiny),
+        weight_re=weight.real.copy(),
+        weight_im=weight.imag.copy(),
         strict=wye_only(feeder)[order].astype(np.float64),
         curve_of=np.full(n_retained, -1, dtype=np.int64) if voltvar is None else voltvar.curve_of[order],
         knots=knots,

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from dp_powerflow.powerflow._kernels.solve import Check, Plan, voltvar_share
-from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
+from dp_powerflow.powerflow._kernels.solve import Check, Plan, Task, voltvar_share
+from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
 ITERATIONS_PER_STEP = 25
 SMALLEST_STEP = 1.0 / 256.0
@@ -25,42 +25,28 @@ _ROUGH = 1e-5
 """Mismatch at which an intermediate step counts as solved [p.u.]."""
 
 
+class Injection(NamedTuple):
+    """Injection of every load of one snapshot, complex (load,) [p.u.]: fixed, and turned by volt-var."""
+
+    fixed: ComplexArray
+    turned: ComplexArray
+
+
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def newton_range(
-    snapshots: IntArray,
-    plan: Plan,
-    blocks: BlockPlan,
-    core: Check,
-    check: Check,
-    load: ComplexArray,
-    generation: ComplexArray,
-    tolerance: float,
-    out: ComplexArray,
-    targets: IntArray,
-    iterations: IntArray,
-    mismatch: FloatArray,
-    converged: BoolArray,
+    snapshots: IntArray, plan: Plan, blocks: BlockPlan, core: Check, check: Check, task: Task
 ) -> None:
     """Solve the listed snapshots one by one; those without a solution become NaN."""
     n_load = plan.at.size
     n = plan.w_re.size
-    fixed = np.empty(n_load, dtype=np.complex128)
-    turned = np.zeros(n_load, dtype=np.complex128)
+    injection = Injection(np.empty(n_load, dtype=np.complex128), np.zeros(n_load, dtype=np.complex128))
     current = np.empty(n_load, dtype=np.complex128)
     x = np.empty(n, dtype=np.complex128)
     for index in range(snapshots.size):
         k = snapshots[index]
-        for column in range(n_load):
-            m = plan.row_of[column]
-            fixed[m] = -load[k, column]
-            turned[m] = 0.0
-            if generation.shape[0] > 0:
-                if plan.curve_of[m] >= 0:
-                    turned[m] = generation[k, column]
-                else:
-                    fixed[m] += generation[k, column]
-        spent, solved = _continue(plan, blocks, core, fixed, turned, tolerance, x)
-        iterations[k] += spent
+        _take(plan, task, k, injection)
+        spent, solved = _continue(plan, blocks, core, injection, x)
+        task.iterations[k] += spent
         worst, excess = np.inf, np.inf
         if solved:
             for row in range(plan.n_core, n):
@@ -70,27 +56,37 @@ def newton_range(
             for row in range(n):
                 w = complex(plan.w_re[row], plan.w_im[row])
                 x[row] = (w + x[row]) - w
-            _inject(plan, fixed, turned, 1.0, x, current)
+            _inject(plan, injection, 1.0, x, current)
             worst, excess = _mismatch(plan, check, x, current)
-            mismatch[k] = worst
-        converged[k] = solved and excess <= 1.0
-        for column in range(targets.size):
-            at = targets[column]
-            if converged[k]:
-                out[k, column] = complex(plan.w_re[at], plan.w_im[at]) + x[at]
+            task.mismatch[k] = worst
+        task.converged[k] = solved and excess <= 1.0
+        for column in range(task.targets.size):
+            at = task.targets[column]
+            if task.converged[k]:
+                task.out[k, 2 * column] = plan.w_re[at] + x[at].real
+                task.out[k, 2 * column + 1] = plan.w_im[at] + x[at].imag
             else:
-                out[k, column] = complex(np.nan, np.nan)
+                task.out[k, 2 * column] = task.out[k, 2 * column + 1] = np.nan
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _take(plan: Plan, task: Task, k: int, injection: Injection) -> None:
+    """Injections of snapshot k."""
+    for column in range(plan.at.size):
+        m = plan.row_of[column]
+        injection.fixed[m] = -complex(task.load[k, 2 * column], task.load[k, 2 * column + 1])
+        injection.turned[m] = 0.0
+        if task.generation.shape[0] > 0:
+            generation = complex(task.generation[k, 2 * column], task.generation[k, 2 * column + 1])
+            if plan.curve_of[m] >= 0:
+                injection.turned[m] = generation
+            else:
+                injection.fixed[m] += generation
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _continue(
-    plan: Plan,
-    blocks: BlockPlan,
-    core: Check,
-    fixed: ComplexArray,
-    turned: ComplexArray,
-    tolerance: float,
-    x: ComplexArray,
+    plan: Plan, blocks: BlockPlan, core: Check, injection: Injection, x: ComplexArray
 ) -> tuple[int, bool]:
     """Raise the injections from 0 to 1; x holds the deviation from no load at the end."""
     lam, step, spent = 0.0, 1.0, 0
@@ -100,7 +96,7 @@ def _continue(
         target = min(1.0, lam + step)
         for row in range(plan.n_core):
             x[row] = good[row]
-        used, solved = _newton(plan, blocks, core, fixed, turned, target, tolerance, factors, x)
+        used, solved = _newton(plan, blocks, core, injection, target, factors, x)
         spent += used
         if solved:
             lam = target
@@ -117,10 +113,8 @@ def _newton(
     plan: Plan,
     blocks: BlockPlan,
     core: Check,
-    fixed: ComplexArray,
-    turned: ComplexArray,
+    injection: Injection,
     lam: float,
-    tolerance: float,
     factors: FloatArray,
     x: ComplexArray,
 ) -> tuple[int, bool]:
@@ -130,10 +124,10 @@ def _newton(
     extra = np.empty((plan.at.size, 4))
     before = np.inf
     for used in range(ITERATIONS_PER_STEP):
-        _inject(plan, fixed, turned, lam, x, current)
+        _inject(plan, injection, lam, x, current)
         worst, excess = _mismatch(plan, core, x, current)
         for m in range(plan.at.size):
-            load_block(plan, m, fixed[m], turned[m], lam, x, extra)
+            load_block(plan, m, injection, lam, x, extra)
         sign = factor_blocks(blocks, extra, factors)
         # The last level is carried on until another iterate would not lower the mismatch.
         stuck = not worst < 0.5 * before
@@ -150,17 +144,15 @@ def _newton(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _inject(
-    plan: Plan, fixed: ComplexArray, turned: ComplexArray, lam: float, x: ComplexArray, current: ComplexArray
-) -> None:
+def _inject(plan: Plan, injection: Injection, lam: float, x: ComplexArray, current: ComplexArray) -> None:
     """i(v) at v = w + x, injections times lam."""
     for m in range(plan.at.size):
         at = plan.at[m]
         v = complex(plan.w_re[at], plan.w_im[at]) + x[at]
-        s = fixed[m]
+        s = injection.fixed[m]
         if plan.curve_of[m] >= 0:
             q = voltvar_share(plan, plan.curve_of[m], abs(v))
-            s += turned[m] * complex(np.sqrt(1.0 - q * q), q)
+            s += injection.turned[m] * complex(np.sqrt(1.0 - q * q), q)
         current[m] = lam * np.conj(s / v)
 
 
@@ -197,13 +189,7 @@ def _residual(plan: Plan, core: Check, x: ComplexArray, current: ComplexArray, r
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def load_block(
-    plan: Plan,
-    m: int,
-    fixed: complex,
-    turned: complex,
-    lam: float,
-    x: ComplexArray,
-    blocks: FloatArray,
+    plan: Plan, m: int, injection: Injection, lam: float, x: ComplexArray, blocks: FloatArray
 ) -> None:
     """−∂i/∂v of one load as a block: conj(s)/conj(v)²·conj(dv), less the turn of its generation."""
     block = blocks[m]
@@ -211,7 +197,7 @@ def load_block(
     at = plan.at[m]
     v = complex(plan.w_re[at], plan.w_im[at]) + x[at]
     u = abs(v)
-    s = fixed
+    s, turned = injection.fixed[m], injection.turned[m]
     if plan.curve_of[m] >= 0:
         q, slope = voltvar_share(plan, plan.curve_of[m], u), 0.0
         for segment in range(plan.slopes.shape[1]):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from dp_powerflow.powerflow._kernels.lanes import (
+from dp_powerflow.powerflow._kernels.simd import (
     LANES,
     current_row,
     lower_row,
@@ -56,7 +56,8 @@ class Plan(NamedTuple):
     at: IntArray
     row_of: IntArray
     start: ComplexArray
-    weight: ComplexArray
+    weight_re: FloatArray
+    weight_im: FloatArray
     strict: FloatArray
     curve_of: IntArray
     knots: FloatArray
@@ -72,6 +73,25 @@ class Check(NamedTuple):
     re: FloatArray
     im: FloatArray
     limit: FloatArray
+
+
+class Task(NamedTuple):
+    """A batch to be solved, and where its results go.
+
+    `load`, `generation` and `out` are complex (snapshot, node) seen as float64 (snapshot, 2·node); v is
+    written at the positions `targets`. `status` says whether a snapshot's input is sound.
+    """
+
+    load: FloatArray
+    generation: FloatArray
+    out: FloatArray
+    targets: IntArray
+    iterations: IntArray
+    mismatch: FloatArray
+    converged: BoolArray
+    status: IntArray
+    tolerance: float
+    max_iterations: int
 
 
 class Work(NamedTuple):
@@ -112,98 +132,58 @@ def new_work(plan: Plan) -> Work:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def solve_range(
-    first: int,
-    last: int,
-    plan: Plan,
-    check: Check,
-    work: Work,
-    load: FloatArray,
-    generation: FloatArray,
-    tolerance: float,
-    max_iterations: int,
-    out: FloatArray,
-    targets: IntArray,
-    iterations: IntArray,
-    mismatch: FloatArray,
-    converged: BoolArray,
-    status: IntArray,
-) -> None:
-    """Solve the snapshots first ≤ k < last and write v at the positions `targets`.
-
-    load, generation, out : complex (snapshot, node) seen as float64 (snapshot, 2·node).
-    """
+def solve_range(first: int, last: int, plan: Plan, check: Check, work: Work, task: Task) -> None:
+    """Solve the snapshots first ≤ k < last."""
+    tolerance2 = task.tolerance * task.tolerance
     for begin in range(first, last, LANES):
         count = min(LANES, last - begin)
-        going = _read(plan, work, load, generation, begin, count, status)
-        spent = iterations[begin : begin + count]
+        going = _read(plan, work, task, begin, count)
+        spent = task.iterations[begin : begin + count]
         for lane in range(count):
             spent[lane] = 1
         _currents(plan, work)
         _apply_factors(plan, work)
         while True:
-            _iterate(
-                plan, work, tolerance * tolerance, max_iterations, going, iterations[begin : begin + count]
-            )
+            _iterate(plan, work, tolerance2, task.max_iterations, going, spent)
             _measure(plan, check, work)
             going = 0
             for lane in range(count):
                 k = begin + lane
                 finite = np.isfinite(work.worst[2, lane])
-                mismatch[k] = np.sqrt(work.worst[0, lane]) if finite else np.inf
-                converged[k] = finite and work.worst[1, lane] <= 1.0
+                task.mismatch[k] = np.sqrt(work.worst[0, lane]) if finite else np.inf
+                task.converged[k] = finite and work.worst[1, lane] <= 1.0
                 # The forecast of the last mismatch was too kind: go on.
-                if finite and not converged[k] and status[k] == OK and iterations[k] < max_iterations:
+                again = finite and not task.converged[k] and task.status[k] == OK
+                if again and task.iterations[k] < task.max_iterations:
                     work.active[0, lane] = 1.0
                     going += 1
             if going == 0:
                 break
-        _write(plan, work, begin, count, out, targets)
+        _write(plan, work, task, begin, count)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _read(
-    plan: Plan,
-    work: Work,
-    load: FloatArray,
-    generation: FloatArray,
-    begin: int,
-    count: int,
-    status: IntArray,
-) -> int:
+def _read(plan: Plan, work: Work, task: Task, begin: int, count: int) -> int:
     """Bring a block's injections into lanes, with the first guess of its voltages; how many are sound."""
     last, width = begin + count - 1, plan.at.size
     _fill(work.lane, 0.0)
     for column in range(width):
-        m = plan.row_of[column]
-        towards = plan.weight[m]
-        read_row(
-            load,
-            width,
-            begin,
-            last,
-            column,
-            m,
-            -1.0,
-            plan.strict[m],
-            work.s_re,
-            work.s_im,
-            towards.real,
-            towards.imag,
-            work.lane,
-        )
+        strict = plan.strict[plan.row_of[column]]
+        where = (begin, last, column, width)
+        read_row(plan, task.load, work.s_re, work.s_im, work.lane, where, -1.0, strict)
     for m in range(work.f_re.shape[0]):
         for lane in range(LANES):
             work.f_re[m, lane] = work.s_re[m, lane]
             work.f_im[m, lane] = work.s_im[m, lane]
-    if generation.shape[0] > 0:
-        _read_generation(plan, work, generation, begin, last)
+    if task.generation.shape[0] > 0:
+        _read_generation(plan, work, task.generation, begin, last)
     going = 0
     _fill(work.active, 0.0)
     for lane in range(count):
         finite = np.isfinite(work.lane[0, lane])
-        status[begin + lane] = NOT_FINITE if not finite else (NEGATIVE if work.lane[2, lane] < 0.0 else OK)
-        if status[begin + lane] == OK:
+        status = NOT_FINITE if not finite else (NEGATIVE if work.lane[2, lane] < 0.0 else OK)
+        task.status[begin + lane] = status
+        if status == OK:
             work.active[0, lane] = 1.0
             going += 1
     for lane in range(LANES):
@@ -221,23 +201,9 @@ def _read_generation(plan: Plan, work: Work, generation: FloatArray, begin: int,
     """Add generation to the injections, or keep it apart where volt-var turns it."""
     for column in range(plan.at.size):
         m = plan.row_of[column]
-        towards = plan.weight[m]
+        where = (begin, last, column, plan.at.size)
         # The right-hand side is not in use yet; it receives the generation.
-        read_row(
-            generation,
-            plan.at.size,
-            begin,
-            last,
-            column,
-            m,
-            1.0,
-            0.0,
-            work.i_re,
-            work.i_im,
-            towards.real,
-            towards.imag,
-            work.lane,
-        )
+        read_row(plan, generation, work.i_re, work.i_im, work.lane, where, 1.0, 0.0)
         turned = plan.curve_of[m] >= 0
         for lane in range(LANES):
             if turned:
@@ -286,18 +252,9 @@ def _fill(array: FloatArray, value: float) -> None:
 def _apply_factors(plan: Plan, work: Work) -> None:
     """x = (Y_core + slope)⁻¹·i."""
     for row in range(plan.n_core):
-        _lower(plan, work, row, plan.source[row])
+        lower_row(plan, work, row, plan.source[row])
     for row in range(plan.n_core - 1, -1, -1):
-        start, stop = plan.upper_ptr[row], plan.upper_ptr[row + 1]
-        upper_row(work.x_re, work.x_im, row, plan.pivot, plan.upper, plan.upper_col, start, stop)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _lower(plan: Plan, work: Work, row: int, source: int) -> None:
-    start, stop = plan.lower_ptr[row], plan.lower_ptr[row + 1]
-    lower_row(
-        work.x_re, work.x_im, row, work.i_re, work.i_im, source, plan.lower, plan.lower_col, start, stop
-    )
+        upper_row(plan, work, row)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -307,21 +264,7 @@ def _currents(plan: Plan, work: Work) -> None:
     for m in range(plan.at.size):
         if plan.curve_of[m] >= 0:
             _turn(plan, work, m)
-        current_row(
-            work.x_re,
-            work.x_im,
-            plan.at[m],
-            plan.w_re,
-            plan.w_im,
-            work.s_re,
-            work.s_im,
-            plan.slope,
-            work.i_re,
-            work.i_im,
-            m,
-            work.active,
-            work.change,
-        )
+        current_row(plan, work, m)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -352,42 +295,27 @@ def _measure(plan: Plan, check: Check, work: Work) -> None:
     """Power mismatch of the voltages as they will be returned, measured with the rows of `check`."""
     n_check = check.ptr.size - 1
     for row in range(plan.n_core, n_check):
-        _lower(plan, work, row, -1)
+        lower_row(plan, work, row, -1)
     for row in range(n_check):
-        round_row(work.x_re, work.x_im, row, plan.w_re, plan.w_im)
+        round_row(plan, work, row)
     for m in range(plan.at.size):
         if plan.curve_of[m] >= 0:
             _turn(plan, work, m)
     _fill(work.worst, 0.0)
     for row in range(n_check):
-        mismatch_row(
-            work.x_re,
-            work.x_im,
-            row,
-            plan.w_re,
-            plan.w_im,
-            work.s_re,
-            work.s_im,
-            plan.load_at[row],
-            check.limit,
-            work.worst,
-            check.re,
-            check.im,
-            check.col,
-            check.ptr[row],
-            check.ptr[row + 1],
-        )
+        mismatch_row(plan, check, work, row)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _write(plan: Plan, work: Work, begin: int, count: int, out: FloatArray, targets: IntArray) -> None:
+def _write(plan: Plan, work: Work, task: Task, begin: int, count: int) -> None:
+    width = task.targets.size
     if count == LANES:
-        for column in range(targets.size):
-            at = targets[column]
-            write_row(out, targets.size, begin, column, work.x_re, work.x_im, at, plan.w_re, plan.w_im)
+        for column in range(width):
+            where = (begin, begin + LANES - 1, column, width)
+            write_row(plan, work, task.out, where, task.targets[column])
         return
-    for column in range(targets.size):
-        at = targets[column]
+    for column in range(width):
+        at = task.targets[column]
         for lane in range(count):
-            out[begin + lane, 2 * column] = plan.w_re[at] + work.x_re[at, lane]
-            out[begin + lane, 2 * column + 1] = plan.w_im[at] + work.x_im[at, lane]
+            task.out[begin + lane, 2 * column] = plan.w_re[at] + work.x_re[at, lane]
+            task.out[begin + lane, 2 * column + 1] = plan.w_im[at] + work.x_im[at, lane]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf, log, sqrt
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -28,6 +29,18 @@ from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
 _BISECTIONS = 52
 _PIVOTS_PER_LOGARITHM = 4
+
+
+class Matrix(NamedTuple):
+    """M̃ of `LANES` snapshots.
+
+    `lu` has the blocks, `own` those that differ between snapshots, `phase` the rotation of the start vector
+    that first-order perturbation theory favours.
+    """
+
+    lu: FloatArray
+    own: FloatArray
+    phase: ComplexArray
 
 
 @njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -72,23 +85,18 @@ def _solve_transposed(lu: FloatArray, pointers: IntArray, neighbours: IntArray, 
         gather_transposed(lu, n + edges, x, neighbours, pointers[p], pointers[p + 1], p)
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract"})  # type: ignore[untyped-decorator]
+@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _load(
-    lu: FloatArray,
-    own: FloatArray,
-    phase: ComplexArray,
-    v: ComplexArray,
-    s: ComplexArray,
-    slope: ComplexArray,
+    matrix: Matrix,
+    snapshots: tuple[ComplexArray, ComplexArray, ComplexArray],
     first: int,
     retained_at: IntArray,
     constants: tuple[ComplexArray, ComplexArray, ComplexArray],
     pairing: ComplexArray,
 ) -> None:
-    """M̃ of the snapshots from `first` on; `own` receives the blocks that differ between them.
-
-    `phase` receives the rotation of the start vector that first-order perturbation theory favours.
-    """
+    """M̃ of the snapshots (v, s, slope) from `first` on."""
+    lu, own, phase = matrix.lu, matrix.own, matrix.phase
+    v, s, slope = snapshots
     diagonal, upper, lower = constants
     n, edges = len(diagonal), len(upper)
     for k in range(n):
@@ -198,7 +206,7 @@ def _reciprocal_norm(square: FloatArray, norm: FloatArray, reciprocal: FloatArra
         reciprocal[w] = 1.0 / norm[w] if norm[w] != 0.0 else 0.0
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract"})  # type: ignore[untyped-decorator]
+@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _start(
     q: FloatArray, p: FloatArray, phase: ComplexArray, start: ComplexArray, admixture: ComplexArray
 ) -> None:
@@ -269,7 +277,7 @@ def analyse(
     steps : Lanczos steps, at least 1.
     out : (4, snapshot), receives the results in the order above.
     """
-    v, s, slope = snapshots
+    v = snapshots[0]
     pointers, neighbours, update_pointers, updates, retained_at = schedule
     start, admixture, pairing = starts
     n, edges, count = len(pointers) - 1, len(neighbours), len(retained_at)
@@ -279,9 +287,10 @@ def analyse(
     q, p = np.empty((count, 2, LANES)), np.empty((count, 2, LANES))
     work = (q, p, x, spare, np.zeros((steps, LANES)), np.zeros((steps, LANES)))
     phase = np.empty(LANES, dtype=np.complex128)
+    matrix = Matrix(lu, own, phase)
     result = np.full((4, LANES), np.nan)
     for first in range(0, len(v), LANES):
-        _load(lu, own, phase, v, s, slope, first, retained_at, constants, pairing)
+        _load(matrix, snapshots, first, retained_at, constants, pairing)
         _factorise(lu, pointers, update_pointers, updates, result[3])
         _start(q, p, phase, start, admixture)
         _lanczos(lu, own, schedule, constants, work, result)

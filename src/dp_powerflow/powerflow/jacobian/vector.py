@@ -1,95 +1,20 @@
 """Vector instructions on blocks and nodes of `LANES` snapshots, for the kernels of the Jacobian.
 
 Arrays end in a lane axis, one lane per snapshot. A 2×2 block [[a, b], [c, d]] is four rows of lanes,
-a node of a vector two. Written as instructions because the compiler cannot prove by itself that two
-blocks of one array do not overlap; three to six times faster than the same loops in plain Python.
-numba's cache on disk does not notice a change of this file: touch `jacobian_kernels.py` as well.
+a node of a vector two. numba's cache on disk does not notice a change of this file: touch `kernels.py` too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
+
+from dp_powerflow.powerflow._kernels.simd import Emitter, instruction
 
 LANES = 8
 _BLOCK, _NODE, _LANE = 4, 2, 1  # rows of lanes per item
-_VECTOR = ir.VectorType(ir.DoubleType(), LANES)
-_FUSED = ("contract",)
-
-
-class _Emit:
-    """Emits the instructions of one intrinsic; vectors of lanes are its values."""
-
-    def __init__(self, context: Any, builder: Any, signature: Any, arguments: Any) -> None:
-        self.builder = builder
-        self.values = [
-            context.make_array(kind)(context, builder, value).data if isinstance(kind, types.Array) else value
-            for kind, value in zip(signature.args, arguments, strict=True)
-        ]
-
-    def item(self, data: Any, index: Any) -> Any:
-        return self.builder.load(self.builder.gep(data, [index]))
-
-    def pointers(self, data: Any, index: Any, rows: int) -> list[Any]:
-        """Pointers to the rows of lanes of one block, node or lane."""
-        b = self.builder
-        first = b.gep(data, [b.mul(index, ir.Constant(index.type, rows * LANES))])
-        offsets = [ir.Constant(ir.IntType(64), k * LANES) for k in range(rows)]
-        return [b.bitcast(b.gep(first, [offset]), _VECTOR.as_pointer()) for offset in offsets]
-
-    def load(self, pointers: list[Any]) -> list[Any]:
-        return [self.builder.load(pointer, align=8) for pointer in pointers]
-
-    def store(self, values: list[Any], pointers: list[Any]) -> None:
-        for value, pointer in zip(values, pointers, strict=True):
-            self.builder.store(value, pointer, align=8)
-
-    def multiply(self, x: Any, y: Any) -> Any:
-        return self.builder.fmul(x, y, flags=_FUSED)
-
-    def add(self, x: Any, y: Any, z: Any) -> Any:
-        """x + y·z"""
-        return self.builder.fadd(x, self.multiply(y, z), flags=_FUSED)
-
-    def subtract(self, x: Any, y: Any, z: Any) -> Any:
-        """x − y·z"""
-        return self.builder.fsub(x, self.multiply(y, z), flags=_FUSED)
-
-    def constant(self, value: float) -> Any:
-        return ir.Constant(_VECTOR, [value] * LANES)
-
-    def spread(self, scalar: Any) -> Any:
-        b, undefined = self.builder, ir.Constant(_VECTOR, ir.Undefined)
-        one = b.insert_element(undefined, scalar, ir.Constant(ir.IntType(32), 0))
-        return b.shuffle_vector(
-            one, undefined, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-        )
-
-    def subtract_block(self, x: list[Any], block: list[Any], y: list[Any]) -> list[Any]:
-        """x − block·y for one node each."""
-        half = [self.subtract(x[k], block[2 * k], y[0]) for k in range(2)]
-        return [self.subtract(half[k], block[2 * k + 1], y[1]) for k in range(2)]
-
-    def loop(self, first: Any, last: Any) -> Any:
-        return cgutils.for_range_slice(self.builder, first, last, ir.Constant(first.type, 1), inc=True)
-
-    def variable(self, value: Any) -> Any:
-        return cgutils.alloca_once_value(self.builder, value)
-
-
-def _vector_instruction(emit: Callable[[_Emit], None]) -> Callable[[Any, Any, Any, Any], Any]:
-    """Code generator of an intrinsic without a result."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        emit(_Emit(context, builder, signature, arguments))
-        return context.get_dummy_value()
-
-    return generate
 
 
 def _transposed(block: list[Any]) -> list[Any]:
@@ -100,20 +25,20 @@ def _transposed(block: list[Any]) -> list[Any]:
 def fill_block(typing: Any, lu: Any, k: Any, real: Any, imag: Any) -> Any:
     """lu[k] ← the block of multiplication by a complex number, the same in all lanes."""
 
-    def emit(e: _Emit) -> None:
+    def emit(e: Emitter) -> None:
         data, index, real_part, imag_part = e.values
         re, im = e.spread(real_part), e.spread(imag_part)
         minus = e.builder.fneg(im)
         e.store([re, minus, im, re], e.pointers(data, index, _BLOCK))
 
-    return types.void(lu, k, real, imag), _vector_instruction(emit)
+    return instruction(LANES, (lu, k, real, imag), emit)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def invert_block(typing: Any, lu: Any, p: Any, product: Any) -> Any:
     """lu[p] ← lu[p]⁻¹, product ← product·det lu[p]."""
 
-    def emit(e: _Emit) -> None:
+    def emit(e: Emitter) -> None:
         data, pivot, running = e.values
         where = e.pointers(data, pivot, _BLOCK)
         a, b, c, d = e.load(where)
@@ -124,7 +49,7 @@ def invert_block(typing: Any, lu: Any, p: Any, product: Any) -> Any:
         minus = e.builder.fneg(inverse)
         e.store([e.multiply(x, y) for x, y in ((d, inverse), (b, minus), (c, minus), (a, inverse))], where)
 
-    return types.void(lu, p, product), _vector_instruction(emit)
+    return instruction(LANES, (lu, p, product), emit)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -133,7 +58,7 @@ def eliminate_row(
 ) -> Any:
     """lu[left] ← lu[left]·lu[pivot]; lu[updates[u + f]] −= lu[left]·lu[right + f] for f < count."""
 
-    def emit(e: _Emit) -> None:
+    def emit(e: Emitter) -> None:
         data, left_at, pivot_at, right_at, number, targets, first_target = e.values
         where = e.pointers(data, left_at, _BLOCK)
         old, inverse = e.load(where), e.load(e.pointers(data, pivot_at, _BLOCK))
@@ -155,7 +80,7 @@ def eliminate_row(
                 )
             e.store(value, goal)
 
-    return types.void(lu, left, pivot, right, count, updates, u), _vector_instruction(emit)
+    return instruction(LANES, (lu, left, pivot, right, count, updates, u), emit)
 
 
 def _make_scatter(transpose: bool) -> Any:
@@ -163,7 +88,7 @@ def _make_scatter(transpose: bool) -> Any:
     def scatter(typing: Any, lu: Any, base: Any, x: Any, nodes: Any, first: Any, last: Any, p: Any) -> Any:
         """x[nodes[e]] −= lu[base + e]·x[p] for the edges e of a pivot."""
 
-        def emit(e: _Emit) -> None:
+        def emit(e: Emitter) -> None:
             data, offset, vector, others, begin, end, pivot = e.values
             source = e.load(e.pointers(vector, pivot, _NODE))
             with e.loop(begin, end) as (edge, _):
@@ -172,7 +97,7 @@ def _make_scatter(transpose: bool) -> Any:
                 block = _transposed(block) if transpose else block
                 e.store(e.subtract_block(e.load(goal), block, source), goal)
 
-        return types.void(lu, base, x, nodes, first, last, p), _vector_instruction(emit)
+        return instruction(LANES, (lu, base, x, nodes, first, last, p), emit)
 
     return scatter
 
@@ -182,7 +107,7 @@ def _make_gather(transpose: bool) -> Any:
     def gather(typing: Any, lu: Any, base: Any, x: Any, nodes: Any, first: Any, last: Any, p: Any) -> Any:
         """x[p] −= Σ lu[base + e]·x[nodes[e]] over the edges e of a pivot."""
 
-        def emit(e: _Emit) -> None:
+        def emit(e: Emitter) -> None:
             data, offset, vector, others, begin, end, pivot = e.values
             goal = e.pointers(vector, pivot, _NODE)
             running = [e.variable(value) for value in e.load(goal)]
@@ -195,7 +120,7 @@ def _make_gather(transpose: bool) -> Any:
                     e.builder.store(value, place)
             e.store([e.builder.load(value) for value in running], goal)
 
-        return types.void(lu, base, x, nodes, first, last, p), _vector_instruction(emit)
+        return instruction(LANES, (lu, base, x, nodes, first, last, p), emit)
 
     return gather
 
@@ -205,14 +130,14 @@ def _make_pivot(transpose: bool) -> Any:
     def pivot(typing: Any, lu: Any, p: Any, x: Any) -> Any:
         """x[p] ← lu[p]·x[p]."""
 
-        def emit(e: _Emit) -> None:
+        def emit(e: Emitter) -> None:
             data, index, vector = e.values
             goal = e.pointers(vector, index, _NODE)
-            block, (re, im) = e.load(e.pointers(data, index, _BLOCK)), e.load(goal)
+            block = e.load(e.pointers(data, index, _BLOCK))
             block = _transposed(block) if transpose else block
-            e.store([e.add(e.multiply(block[2 * k], re), block[2 * k + 1], im) for k in range(2)], goal)
+            e.store(e.block_times(block, e.load(goal)), goal)
 
-        return types.void(lu, p, x), _vector_instruction(emit)
+        return instruction(LANES, (lu, p, x), emit)
 
     return pivot
 
@@ -226,21 +151,21 @@ pivot, pivot_transposed = _make_pivot(False), _make_pivot(True)
 def subtract_admittance(typing: Any, r: Any, i: Any, x: Any, j: Any, real: Any, imag: Any) -> Any:
     """r[i] −= y·x[j] with y the same in all lanes."""
 
-    def emit(e: _Emit) -> None:
+    def emit(e: Emitter) -> None:
         target, row, vector, column, real_part, imag_part = e.values
         goal = e.pointers(target, row, _NODE)
         re, im = e.spread(real_part), e.spread(imag_part)
         block = [re, e.builder.fneg(im), im, re]
         e.store(e.subtract_block(e.load(goal), block, e.load(e.pointers(vector, column, _NODE))), goal)
 
-    return types.void(r, i, x, j, real, imag), _vector_instruction(emit)
+    return instruction(LANES, (r, i, x, j, real, imag), emit)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def place(typing: Any, x: Any, at: Any, count: Any, p: Any, scale: Any) -> Any:
     """p ← scale·p and x[at[k]] ← p[k]."""
 
-    def emit(e: _Emit) -> None:
+    def emit(e: Emitter) -> None:
         vector, where, number, source, factor = e.values
         times = e.load(e.pointers(factor, ir.Constant(ir.IntType(64), 0), _LANE))[0]
         with e.loop(ir.Constant(number.type, 0), number) as (k, _):
@@ -249,14 +174,14 @@ def place(typing: Any, x: Any, at: Any, count: Any, p: Any, scale: Any) -> Any:
             e.store(value, own)
             e.store(value, e.pointers(vector, e.item(where, k), _NODE))
 
-    return types.void(x, at, count, p, scale), _vector_instruction(emit)
+    return instruction(LANES, (x, at, count, p, scale), emit)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def take(typing: Any, x: Any, at: Any, count: Any, p: Any, back: Any, square: Any) -> Any:
     """p[k] ← x[at[k]] − back·p[k]; square ← ‖p‖²."""
 
-    def emit(e: _Emit) -> None:
+    def emit(e: Emitter) -> None:
         vector, where, number, target, factor, norm = e.values
         zero = ir.Constant(ir.IntType(64), 0)
         times = e.load(e.pointers(factor, zero, _LANE))[0]
@@ -270,14 +195,14 @@ def take(typing: Any, x: Any, at: Any, count: Any, p: Any, back: Any, square: An
             e.builder.store(e.add(total, value[1], value[1]), running)
         e.store([e.builder.load(running)], e.pointers(norm, zero, _LANE))
 
-    return types.void(x, at, count, p, back, square), _vector_instruction(emit)
+    return instruction(LANES, (x, at, count, p, back, square), emit)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def subtract_own(typing: Any, r: Any, x: Any, at: Any, count: Any, own: Any) -> Any:
     """r[at[k]] −= own[k]·x[at[k]]."""
 
-    def emit(e: _Emit) -> None:
+    def emit(e: Emitter) -> None:
         target, vector, where, number, blocks = e.values
         with e.loop(ir.Constant(number.type, 0), number) as (k, _):
             node = e.item(where, k)
@@ -285,7 +210,7 @@ def subtract_own(typing: Any, r: Any, x: Any, at: Any, count: Any, own: Any) -> 
             block, source = e.load(e.pointers(blocks, k, _BLOCK)), e.load(e.pointers(vector, node, _NODE))
             e.store(e.subtract_block(e.load(goal), block, source), goal)
 
-    return types.void(r, x, at, count, own), _vector_instruction(emit)
+    return instruction(LANES, (r, x, at, count, own), emit)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -295,7 +220,7 @@ def bisect(typing: Any, diagonal: Any, square: Any, count: Any, low: Any, high: 
     θ is above all eigenvalues if and only if all pivots of T − θ are negative.
     """
 
-    def emit(e: _Emit) -> None:
+    def emit(e: Emitter) -> None:
         main, off, number, lower, upper, halvings = e.values
         b, zero = e.builder, ir.Constant(ir.IntType(64), 0)
         below_at, above_at = e.pointers(lower, zero, _LANE)[0], e.pointers(upper, zero, _LANE)[0]
@@ -319,4 +244,4 @@ def bisect(typing: Any, diagonal: Any, square: Any, count: Any, low: Any, high: 
             b.store(b.select(is_above, b.load(below), theta), below)
         e.store([b.load(below), b.load(above)], [below_at, above_at])
 
-    return types.void(diagonal, square, count, low, high, times), _vector_instruction(emit)
+    return instruction(LANES, (diagonal, square, count, low, high, times), emit)
