@@ -11,7 +11,8 @@ import pytest
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
 
-ROOT = Path(__file__).resolve().parents[1]
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+"""Material beside the repository that some machines have; only the fixtures of this file look for it."""
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +37,16 @@ def foreign_cases() -> Path:
 @pytest.fixture(scope="session")
 def oedi() -> Path:
     """Directory of the OEDI profiles of IEEE 123."""
-    path = Path(os.environ.get("DP_POWERFLOW_OEDI", ROOT.parent / "shared" / "oedi-ieee123"))
+    path = Path(os.environ.get("DP_POWERFLOW_OEDI", SHARED / "oedi-ieee123"))
     if not path.is_dir():
         pytest.skip("the OEDI profiles are not here: set DP_POWERFLOW_OEDI to their directory")
     return path
+
+
+@pytest.fixture(scope="session")
+def paper_source() -> str:
+    """LaTeX source of the paper."""
+    path = SHARED / "paper" / "dp-powerflow.tex"
+    if not path.is_file():
+        pytest.skip("the paper's source is not here")
+    return path.read_text(encoding="utf-8")

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import pkgutil
 import re
-from pathlib import Path
 
-import pytest
-
-ROOT = Path(__file__).resolve().parents[1]
-PAPER = ROOT.parent / "shared" / "paper" / "dp-powerflow.tex"
+from support.pages import ROOT, exists, is_a_test
 
 
 def rows() -> dict[str, tuple[str, str]]:
@@ -23,16 +18,12 @@ def rows() -> dict[str, tuple[str, str]]:
 
 def test_every_function_on_the_page_exists() -> None:
     for label, (path, _) in rows().items():
-        try:
-            pkgutil.resolve_name(f"dp_powerflow.{path}")
-        except (ImportError, AttributeError) as error:
-            raise AssertionError(f"{label}: {path}") from error
+        assert exists(path), f"{label}: {path}"
 
 
 def test_every_test_on_the_page_exists() -> None:
-    written = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("test_*.py"))
     for label, (_, test) in rows().items():
-        assert f"def {test}(" in written, f"{label}: {test}"
+        assert is_a_test(test), f"{label}: {test}"
 
 
 def test_every_label_in_the_code_is_on_the_page() -> None:
@@ -45,9 +36,7 @@ def test_every_label_in_the_code_is_on_the_page() -> None:
                 assert label in known, f"{file.name} mentions Eq. {label}"
 
 
-def test_every_equation_of_the_paper_is_on_the_page() -> None:
-    if not PAPER.is_file():
-        pytest.skip("the paper's source is not here")
-    labels = set(re.findall(r"\\label\{eq:([A-Za-z0-9_]+)\}", PAPER.read_text(encoding="utf-8")))
+def test_every_equation_of_the_paper_is_on_the_page(paper_source: str) -> None:
+    labels = set(re.findall(r"\\label\{eq:([A-Za-z0-9_]+)\}", paper_source))
     assert len(labels) > 40
     assert labels == set(rows())

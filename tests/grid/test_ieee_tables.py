@@ -7,7 +7,6 @@ itself is never imported: its own dependencies are not installed.
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +18,6 @@ from dss import DSS
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.ieee import BUILT_IN, dss_commands
-
-PROJECT = Path(__file__).parents[2]
 
 # Published IEEE 13 solution: node → (p.u., degrees), printed to four and two decimals.
 PUBLISHED_IEEE13 = {
@@ -209,11 +206,8 @@ def test_loads_of_ieee123_touch_96_nodes() -> None:
     assert len(nodes) == 96
 
 
-def test_loads_of_ieee123_carry_the_names_of_the_oedi_profiles() -> None:
-    data = Path(os.environ.get("DP_POWERFLOW_OEDI", PROJECT.parent / "shared" / "oedi-ieee123"))
-    profiles = data / "profiles" / "load_profiles"
-    if not profiles.is_dir():
-        pytest.skip("the OEDI profiles are not there; set DP_POWERFLOW_OEDI to their directory")
+def test_loads_of_ieee123_carry_the_names_of_the_oedi_profiles(oedi: Path) -> None:
+    profiles = oedi / "profiles" / "load_profiles"
     names = {path.stem.removeprefix("loadshape_").lower() for path in profiles.glob("loadshape_*.csv")}
     circuit = new_engine(dss_commands("ieee123")).ActiveCircuit
     assert {name.lower() for name in circuit.Loads.AllNames} == names
