@@ -85,7 +85,7 @@ def test_printed_closed_form_has_no_bound_on_ieee123(ieee123: Feeder) -> None:
     form = printed_closed_form(Network(ieee123), 0.95, 1.05, 1e-4)
     assert form.denominator < 0.0
     assert form.mu == math.inf
-    assert form.sigma_m == pytest.approx(0.2 - 60.7, rel=0.02)  # PAPER_NOTES 3: 60.8 against 0.199
+    assert form.sigma_m == pytest.approx(0.2 - 60.7, rel=0.02)  # paper correction 3: 60.8 against 0.199
 
 
 def test_printed_closed_form_is_a_bound_where_it_applies() -> None:
@@ -117,7 +117,7 @@ def test_load_box_bound_covers_every_load_in_the_box(ieee13: Feeder, loading: fl
 
 
 def test_load_box_bound_on_ieee123_is_the_figure_of_the_notes(ieee123: Feeder) -> None:
-    """PAPER_NOTES 3: 6.83 at nominal load with the measured voltage range, true value 5.36."""
+    """Paper correction 3: 6.83 at nominal load with the measured voltage range, true value 5.36."""
     network = Network(ieee123)
     s_max = np.abs(ieee123.nominal_injection[ieee123.retained])
     v = solve(Admittance(network.y, network.b), -ieee123.nominal_injection[ieee123.retained])
@@ -266,7 +266,7 @@ def test_radius_is_told_as_a_share_of_lines(ieee123: Feeder) -> None:
     assert told.median is not None
     assert told.strongest is not None
     assert told.strongest < told.median < told.weakest
-    assert told.median == pytest.approx(2e-6, rel=1.0)  # PAPER_NOTES 16
+    assert told.median == pytest.approx(2e-6, rel=1.0)  # paper correction 16
     assert told.median_metres is not None
 
 

@@ -89,7 +89,7 @@ def test_loss_is_antisymmetric_and_zero_for_the_same_network(rng: np.random.Gene
 
 
 def test_row_scaling_keeps_the_manifold_and_its_loss_satisfies_the_identity(rng: np.random.Generator) -> None:
-    """PAPER_NOTES 4: scaling a row of Y and b by a real number moves every load along its own ray."""
+    """Paper correction 4: scaling a row of Y and b by a real number moves every load along its own ray."""
     network, _ = random_network(2, rng)
     law = small_law(2, 2, rng, random_q=False)
     factors = np.array([1.02, 0.99])

@@ -181,7 +181,7 @@ def test_halving_the_variance_of_the_loss_breaks_the_identity() -> None:
 
 
 def test_hidden_pv_nodes_are_explained_by_each_network_itself() -> None:
-    """PAPER_NOTES 12: the identity with a PV-only node, and the volume against finite differences."""
+    """Paper correction 12: the identity with a PV-only node, and the volume against finite differences."""
     feeder = chain(4, pv_only=(1,))
     law, released = law_of(3, 2), np.array([0, 2, 3])
     generation = np.zeros((2, 4), dtype=complex)

@@ -89,7 +89,7 @@ def test_corrected_terms_never_exceed_their_bounds_on_the_manifold(n: int, seed:
     rng = np.random.default_rng(seed)
     network, _ = random_network(n, rng)
     law = truncated(small_law(n, 3, rng, random_q=False), 3.0)
-    # A real scaling of rows is what keeps the manifold (PAPER_NOTES 4).
+    # A real scaling of rows is what keeps the manifold (paper correction 4).
     rows = rng.normal(size=n)
     whole = np.column_stack([network.y, network.b])
     change = rows[:, None] * whole

@@ -25,11 +25,11 @@ def test_exact_kappa_is_the_squared_norm_of_psi(ieee123: Feeder) -> None:
     network = Network(ieee123)
     kappa = kron_amplification(network)
     assert kappa.exact == pytest.approx(np.linalg.norm(dense_psi(network), 2) ** 2, rel=1e-6)
-    assert kappa.exact == pytest.approx(7.77, rel=0.01)  # PAPER_NOTES 2
+    assert kappa.exact == pytest.approx(7.77, rel=0.01)  # paper correction 2
 
 
 def test_printed_kappa_is_astronomical_on_ieee123(ieee123: Feeder) -> None:
-    assert kron_amplification(Network(ieee123)).paper == pytest.approx(1.2e29, rel=0.1)  # PAPER_NOTES 2
+    assert kron_amplification(Network(ieee123)).paper == pytest.approx(1.2e29, rel=0.1)  # paper correction 2
 
 
 def test_sigma_min_of_the_reduced_matrix(ieee123: Feeder, ieee13: Feeder) -> None:

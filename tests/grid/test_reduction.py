@@ -55,7 +55,7 @@ def test_recovered_voltages_carry_no_current_at_zero_injection_nodes(feeder: Fee
 def test_offset_b_is_the_slack_column_of_the_reduced_matrix_not_of_the_full_one(feeder: Feeder) -> None:
     network = Network(feeder)
     assert np.allclose(network.b, network.y_reduced[:, network.n :] @ feeder.v_slack, rtol=1e-9)
-    # PAPER_NOTES 1: no retained node is a neighbour of the source, so the printed formula gives zero.
+    # Paper correction 1: no retained node is a neighbour of the source, so the printed formula gives zero.
     printed = feeder.y[network.retained, :][:, feeder.slack] @ feeder.v_slack
     assert np.linalg.norm(printed) == 0.0
     assert np.linalg.norm(network.b) > 1.0

@@ -95,5 +95,5 @@ def test_the_oedi_profiles_are_91_multipliers_of_one_year(oedi: Path) -> None:
     assert history.load_kw.shape == (91, 365, 96)
     assert history.load_kw.max() == pytest.approx(20.0)  # so the files hold multipliers that peak at 1
     assert result.report.columns[0].missing == 0
-    # PAPER_NOTES 15: hardly any diversity
+    # Paper correction 15: hardly any diversity
     assert median_pairwise_correlation(history) > 0.94

@@ -116,7 +116,7 @@ def test_mean_load_is_kept(residential) -> None:
 
 
 def test_a_floor_on_the_variance_does_not_move_the_mean_load(residential) -> None:
-    """PAPER_NOTES 14: variance added to log load is taken out of the log mean."""
+    """Paper correction 14: variance added to log load is taken out of the log mean."""
     budget = PrivacyBudget(4.0)
     thin = quiet_fit(residential, budget, bounds=(0.005, 50.0), variance_floor=1e-6)
     # The floor is part of the options, to which the noise is bound: bind it back for the comparison.

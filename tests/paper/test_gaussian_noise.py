@@ -32,7 +32,7 @@ def test_analytic_noise_gives_exactly_the_delta_asked_for(epsilon: float, delta:
 def test_classical_formula_is_the_papers_and_its_true_delta_is_told() -> None:
     noise = GaussianNoise(2.0, 50.0, 1e-5, "classical")
     assert noise.sigma == pytest.approx(2.0 * math.sqrt(2 * math.log(1.25e5)) / 50.0)
-    assert noise.true_delta == pytest.approx(0.59, abs=0.01)  # PAPER_NOTES 10
+    assert noise.true_delta == pytest.approx(0.59, abs=0.01)  # paper correction 10
     assert not noise.holds
     assert "0.586" in noise.remark
 

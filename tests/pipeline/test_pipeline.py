@@ -182,7 +182,7 @@ def test_loads_behind_the_voltages_are_nowhere_on_disk(released: Path) -> None:
 def test_recovery_of_phi_fails_on_a_release_and_works_with_zero_injection_nodes(
     released: Path, ieee13: Feeder
 ) -> None:
-    """PAPER_NOTES 12: least squares gives v_Z = Φ·v_R to rounding, were such nodes released."""
+    """Paper correction 12: least squares gives v_Z = Φ·v_R to rounding, were such nodes released."""
     v = open_corpus(released / "out").voltages(range(300))[:, 0]
     others, target = v[:, 1:], v[:, 0]
     ones = np.ones((len(v), 1))

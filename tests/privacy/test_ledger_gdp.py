@@ -72,7 +72,7 @@ def test_conversions_agree_with_dp_accounting(mu: float, delta: float) -> None:
     [(0.1, 0.01, 0.34), (0.1, 0.05, 1.9), (0.1, 0.1, 4.1), (0.05, 0.1, 9.4), (0.02, 0.1, 31.0)],
 )
 def test_figures_of_the_twin_network(eta: float, x: float, epsilon: float) -> None:
-    """PAPER_NOTES 6: μ = ln(1 + x)/η at δ = 1e-5."""
+    """Paper correction 6: μ = ln(1 + x)/η at δ = 1e-5."""
     assert gdp_epsilon(math.log(1 + x) / eta, 1e-5) == pytest.approx(epsilon, rel=0.03)
 
 

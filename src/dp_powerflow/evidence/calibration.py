@@ -88,7 +88,7 @@ def load_box_set(
     voltvar: VoltVar | None = None,
     generation: ComplexArray | None = None,
 ) -> OperatingSet | None:
-    """Operating set of all injections with |s_k| ≤ s_max_k (PAPER_NOTES 3); None where there is no bound.
+    """Operating set of all injections with |s_k| ≤ s_max_k (paper correction 3); None if there is no bound.
 
     Only the diagonal blocks s/v² of M̃ depend on the operating point, so with Z = Y⁻¹ and
     m_k = s_max_k/V_min² + C_vv, ‖M̃⁻¹‖ ≤ ‖Z‖/(1 − ‖Z·diag(m)‖). On a large network the two norms are Lanczos

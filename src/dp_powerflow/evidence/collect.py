@@ -1,6 +1,6 @@
 """All that Theorem 1 says of one network under one load law: every mode, every calibration, every margin.
 
-INTERNAL: per-instance evidence computed from the secret network (PAPER_NOTES 5).
+INTERNAL: per-instance evidence computed from the secret network (paper correction 5).
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def full_support_loss(law: NodeLaw, true: Admittance, other: Admittance, v: Comp
 def manifold_loss(law: NodeLaw, true: Admittance, other: Admittance, v: ComplexArray) -> Loss:
     """Λ when q = tanθ·p exactly; both networks must have the same manifold of voltages.
 
-    The density on the manifold carries 1/√det(DGᵀDG) (PAPER_NOTES 7).
+    The density on the manifold carries 1/√det(DGᵀDG) (paper correction 7).
     """
     term_i = log_density_of_active(law, implied_load(true, v).real) - log_density_of_active(
         law, implied_load(other, v).real

@@ -2,7 +2,7 @@
 
 Active load of node k ∈ class ℓ: p_k = scale_k·exp(ξ_k), ξ_k ~ N(μ⁽ˡ⁾, Σ⁽ˡ⁾), independent over nodes.
 Reactive load: fixed power factor, q_k = tanθ_k·p_k (the paper), or with randomness of its own,
-q_k = tanθ_k·p_k + q_sigma_k·ζ_k, ζ_k ~ N(0, Σ_ζ) (full support, PAPER_NOTES 4).
+q_k = tanθ_k·p_k + q_sigma_k·ζ_k, ζ_k ~ N(0, Σ_ζ) (full support, paper correction 4).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class NodeLaw:
         )
 
     def with_floor(self, floor: float) -> NodeLaw:
-        """Σ + floor·I, with the log mean lowered by floor/2 so that the mean load stays (PAPER_NOTES 14).
+        """Σ + floor·I, the log mean lowered by floor/2 so that the mean load stays (paper correction 14).
 
         A truncated law loses its acceptance probability with this and is returned untruncated.
         """

@@ -1,7 +1,7 @@
 """The quantities of Propositions 1 and 2 and Theorem 1, one small function each.
 
 Names follow the paper's symbols; a comment names the equation by its label. The corrected forms stand beside
-the printed ones, and PAPER_NOTES says why they differ.
+the printed ones, and docs/explanation/paper-corrections.md says why they differ.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def d_ell(v_max: float, d_max: float, p_min: float) -> float:
 
 
 def d_rows(v_max: float, v_kept: float, p_floor: FloatArray) -> FloatArray:
-    """V_max·‖v_K‖ / p_floor per node: every retained and slack column may change (PAPER_NOTES 8).
+    """V_max·‖v_K‖ / p_floor per node: every retained and slack column may change (paper correction 8).
 
     |Re{v_k·conj((ΔY_K v_K)_k)}| ≤ |v_k|·‖row_k‖₂·‖v_K‖₂ by Cauchy–Schwarz.
     """
@@ -47,7 +47,7 @@ def psi_bar_printed(kappa_r: float, d: FloatArray, gammas: FloatArray) -> float:
 
 
 def psi_bar(kappa_r: float, weights: FloatArray) -> float:
-    """ψ̄ = κ·r·√(max_k w_k): the rows share one Frobenius budget (PAPER_NOTES 8).
+    """ψ̄ = κ·r·√(max_k w_k): the rows share one Frobenius budget (paper correction 8).
 
     Parameters
     ----------

@@ -1,12 +1,12 @@
 """Theorem 1 in three modes, each with every term, its domain and its δ.
 
 `paper` evaluates the theorem as printed. `corrected` repairs it where it is no bound on a real feeder
-(PAPER_NOTES 1–3, 8, 9). `full-support` is its 2n-dimensional analogue for random reactive load
+(paper corrections 1–3, 8, 9). `full-support` is its 2n-dimensional analogue for random reactive load
 (docs/guarantee.md), the only one of the three whose neighbours include a change of a line.
 
 A result holds a number ε only where every condition of its mode holds; otherwise `epsilon` is None and
 `violations` says which condition fails and by how much. Everything here is per-instance evidence
-about one secret network, not differential privacy, and INTERNAL (PAPER_NOTES 5).
+about one secret network, not differential privacy, and INTERNAL (paper correction 5).
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ def over_neighbours(facts: NetworkFacts, operating: OperatingSet, kappa_r: float
 
 
 def exit_probability(law: NodeLaw, shift: float) -> float:
-    """Bound on the probability that some implied load under Y′ leaves the box (PAPER_NOTES 9), at most 1.
+    """Bound on the probability that an implied load under Y′ leaves the box, at most 1 (paper correction 9).
 
     A load moves by at most s_k = shift·‖row_k‖/(κr), Σ_k s_k² ≤ shift². The probability of lying within s
     of a margin is at most s times the largest density there, so by Cauchy–Schwarz the sum over nodes is

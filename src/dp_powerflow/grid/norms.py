@@ -16,7 +16,7 @@ whatever the singular values. A certificate charges that probability to its δ.
 
 κ_Kron says how far a change of the full network moves the reduced one, as printed and exact.
 
-For two networks, Y′ − Y = Ψ_Lᵀ·ΔY_full·Ψ′_R over the kept columns, an identity (PAPER_NOTES 2), so
+For two networks, Y′ − Y = Ψ_Lᵀ·ΔY_full·Ψ′_R over the kept columns, an identity (paper correction 2), so
 ‖Y′ − Y‖_F ≤ ‖Ψ_L‖₂·‖Ψ′_R‖₂·‖ΔY_full‖_F. Ψ′_R belongs to the *changed* network. It is bounded for a
 ΔY_full that is supported on the feeder's lines, ΔY = PΔYP, where P projects on what lines can move:
 on a part of the network joined by lines without shunts, voltages of zero mean. With

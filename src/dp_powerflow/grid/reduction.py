@@ -76,7 +76,7 @@ class Network:
     """The reduced network: Y and b of the paper, and the way back to the nodes left out.
 
     Y v_R + b are the currents injected at the retained nodes; with the slack kept through the
-    reduction b = Y_red[R, S]·v_slack (Eq. b_def, corrected: PAPER_NOTES 1).
+    reduction b = Y_red[R, S]·v_slack (Eq. b_def, corrected: paper correction 1).
     """
 
     def __init__(self, feeder: Feeder, *, dense_up_to: int = DENSE_UP_TO) -> None:

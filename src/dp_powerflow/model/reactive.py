@@ -1,4 +1,4 @@
-"""Reactive load: q = p·tan θ + c·p̄·ξ with ξ ~ N(0, Σ_ξ) over the day (PAPER_NOTES 4).
+"""Reactive load: q = p·tan θ + c·p̄·ξ with ξ ~ N(0, Σ_ξ) over the day (paper correction 4).
 
 p̄ is the released mean load of the class, so it costs nothing. tan θ of a class is declared public or
 fitted; Σ_ξ is a public constant, fitted, or absent (fixed power factor, the paper's mode). Either way the

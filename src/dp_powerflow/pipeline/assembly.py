@@ -43,7 +43,7 @@ def feeder_of(config: Config) -> Feeder:
 
 
 def require_declared_taps(config: Config, feeder: Feeder) -> None:
-    """Refuse taps that were solved on a private network: they are a function of it (PAPER_NOTES 11, 17)."""
+    """Refuse taps solved on a private network: they are a function of it (paper corrections 11, 17)."""
     solved = feeder.taps_from == TAPS_SOLVED
     if solved and config.feeder.source.lower() not in BUILT_IN:
         raise ConfigError(

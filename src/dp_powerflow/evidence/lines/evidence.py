@@ -2,7 +2,7 @@
 
 Probabilistic DP: Pr[Λ > ε] ≤ δ. Hockey stick: E[(1 − exp(ε − Λ))₊] ≤ δ. Both are upper confidence bounds from
 independent draws, all of them true together with the stated confidence (union bound over lines, changes,
-directions, grid and both statistics). INTERNAL (PAPER_NOTES 5).
+directions, grid and both statistics). INTERNAL (paper correction 5).
 """
 
 from __future__ import annotations

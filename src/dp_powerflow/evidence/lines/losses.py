@@ -2,7 +2,8 @@
 
 Λ = log p(v|own) − log p(v|other) of a day's voltages: Term I from the loads they imply on either network,
 Term II from the volume of the map (Eq. llr_decomp). Forward: days drawn and solved on the true network;
-reverse: the same loads solved on the neighbour. INTERNAL: a function of the secret network (PAPER_NOTES 5).
+reverse: the same loads solved on the neighbour. INTERNAL: a function of the secret network (paper
+correction 5).
 """
 
 from __future__ import annotations

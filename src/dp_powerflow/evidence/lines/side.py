@@ -1,7 +1,7 @@
 """One of the two networks a loss compares: its power flow, its Jacobian, its branch.
 
 Retained nodes with a random load of their own are *released*; the others (PV only) are *hidden*: whoever
-holds the released voltages computes theirs from the network he supposes (PAPER_NOTES 12).
+holds the released voltages computes theirs from the network he supposes (paper correction 12).
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def with_floor(mean: FloatArray, covariance: FloatArray, floor: float) -> Gaussi
     """Raise the eigenvalues to a public floor and take the added variance out of the mean load.
 
     Adding variance φ to log load multiplies the mean load by exp(φ/2); subtracting φ/2 from the log mean
-    undoes it (PAPER_NOTES 14). Free post-processing.
+    undoes it (paper correction 14). Free post-processing.
     """
     floored = positive_part(covariance, floor)
     added = np.diag(floored) - np.diag(covariance)

@@ -7,7 +7,7 @@ Both take the smallest covariance floor at which the paper's formula for one ste
 with T = 1, the exact κ and a calibrated operating set, as the paper evaluates it. On a real feeder it is
 *not* a bound (docs/theorem.md): it is the number the paper's comparison is made at.
 
-Widening Σ and then truncating to the margins moves the mean load (PAPER_NOTES 14). The log mean is free
+Widening Σ and then truncating to the margins moves the mean load (paper correction 14). The log mean is free
 post-processing and no term of the formula depends on it, but its tail term takes the whitened draw z to be
 no longer than a standard normal. So the log mean of a step is moved only while E[z²] ≤ 1 there.
 """

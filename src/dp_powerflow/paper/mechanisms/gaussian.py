@@ -2,7 +2,7 @@
 
 `analytic` is the exact calibration (Balle and Wang, arXiv 1805.06530v2): μ = Δ/σ is the largest whose curve
 δ(ε; μ) passes through (ε, δ). `classical` is σ = Δ√(2 ln(1.25/δ))/ε, which the paper uses and which is only
-proved for ε ≤ 1; `true_delta` says what it really gives (PAPER_NOTES 10).
+proved for ε ≤ 1; `true_delta` says what it really gives (paper correction 10).
 """
 
 from __future__ import annotations

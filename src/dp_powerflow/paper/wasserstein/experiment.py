@@ -1,7 +1,7 @@
 """The paper's Wasserstein experiment: every mechanism at every ε, 20 runs each, resumable.
 
 The data are public. The search over ε_load and the margins looks at the true voltages, which a producer
-may not do: there every fit is paid for and no score against the true data is free (PAPER_NOTES 11).
+may not do: there every fit is paid for and no score against the true data is free (paper correction 11).
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ DELTA_TAIL = 1e-5
 DELTA_LOAD = 1e-5
 """Of every fit and of noise on loads."""
 VARIANCE_FLOOR = 1e-4
-"""Of every fit; the profiles' day covariance is singular without one (PAPER_NOTES 15)."""
+"""Of every fit; the profiles' day covariance is singular without one (paper correction 15)."""
 
 
 @dataclass(frozen=True)

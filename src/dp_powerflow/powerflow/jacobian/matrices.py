@@ -108,7 +108,7 @@ def dg(
 
 
 def log_volume(derivative: FloatArray) -> FloatArray:
-    """½·log det(DGᵀDG): (...,). The density of the voltages carries its *negative* (PAPER_NOTES 7)."""
+    """½·log det(DGᵀDG): (...,). The density of the voltages carries its *negative* (paper correction 7)."""
     sign, value = np.linalg.slogdet(np.swapaxes(derivative, -1, -2) @ derivative)
     return np.asarray(np.where(sign > 0.0, 0.5 * value, -np.inf))
 
