@@ -46,7 +46,7 @@ def one_class_law(
 ) -> NodeLaw:
     """The empirical Gaussian of all load points, scaled to the nominal load of every node.
 
-    paper correction 15: its covariance is singular; add a floor before anything inverts it.
+    Its covariance is singular; add a floor before anything inverts it (paper correction 15).
     """
     nominal = -feeder.nominal_injection[feeder.retained]
     mean_load = float(np.exp(log_load).mean())
