@@ -35,6 +35,7 @@ from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
 from dp_powerflow.model.estimators.choice import Estimator, Plain, Structured
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.fit_options import FitOptions
+from dp_powerflow.model.law import LoadNodes
 from dp_powerflow.model.reactive import PublicSpread
 from dp_powerflow.model.sample import LoadSampler
 from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit
@@ -151,8 +152,9 @@ def sampling_rate() -> None:
     for truncated, bounds in ((False, (0.005, 50.0)), *((True, margin) for margin in margins)):
         options = FitOptions(bounds=bounds, reactive=PublicSpread())
         model = fit(history, budget=PrivacyBudget(4.0), options=options, key=key)
-        sampler = LoadSampler(model, ("residential",) * 96, key, 100_000, truncated=truncated)
-        accepted = f"{sampler.acceptance[0].probability.value:.3g}" if truncated else "—"
+        law = model.at(LoadNodes(("residential",) * 96), truncated=truncated)
+        sampler = LoadSampler(law, key, 100_000)
+        accepted = f"{law.classes[0].acceptance[0].probability.value:.3g}" if truncated else "—"
         start, drawn = time.perf_counter(), 0
         for block in sampler.blocks():
             drawn += block.load_kw.shape[0] * block.load_kw.shape[1]

@@ -100,9 +100,8 @@ def measure(size: int, evidence: bool, lines: int) -> dict[str, float]:
             "prepare_s": prepared - opened,
             "days": float(days),
             "day_s": seconds / days,
-            "draw_s": parts[0] / days,
-            "solve_s": parts[1] / days,
-            "write_s": parts[2] / days,
+            "draw_and_solve_s": parts[0] / days,
+            "write_s": parts[1] / days,
             "day_mb": megabytes / days,
         }
         if evidence:
@@ -143,50 +142,43 @@ def line_losses(feeder, count: int) -> float:  # type: ignore[no-untyped-def]
     return time.process_time() - began
 
 
-def write_days(feeder, solver, folder: Path) -> tuple[int, float, tuple[float, float, float], float]:  # type: ignore[no-untyped-def]
+def write_days(feeder, solver, folder: Path) -> tuple[int, float, tuple[float, float], float]:  # type: ignore[no-untyped-def]
     """Draw, solve and write parts for some seconds, the first part (compilation) not counted."""
     from dp_powerflow.corpus.schema import CorpusLayout
     from dp_powerflow.corpus.writer import CorpusWriter
+    from dp_powerflow.model.days import solve_days
+    from dp_powerflow.model.law import LoadNodes
     from dp_powerflow.model.sample import LoadSampler
     from dp_powerflow.privacy.random import StreamKey
-    from dp_powerflow.units import kw_to_pu
 
     nominal_kw = -feeder.nominal_injection[feeder.retained].real * feeder.base_mva * 1000.0
     model = load_model()
     count = len(nominal_kw)
     horizon = 2_000_000 // count  # more than are written; the writer asks the disk for all of them
-    sampler = LoadSampler(
-        model,
-        (model.class_names[0],) * count,
-        StreamKey.from_insecure_seed(7),
-        horizon,
-        scale_kw=nominal_kw if model.scaled else None,
-    )
+    scale_kw = nominal_kw if model.scaled else None
+    law = model.at(LoadNodes((model.class_names[0],) * count, scale_kw, feeder.base_mva))
+    sampler = LoadSampler(law, StreamKey.from_insecure_seed(7), horizon)
     layout = CorpusLayout(
         days=horizon, steps=model.n_steps, nodes=count, days_per_part=sampler.days_per_block
     )
     writer = CorpusWriter(folder / "corpus", layout, "scale")
     writer.prepare()
-    spent, days, part = np.zeros(3), 0, 0
+    spent, days, part = np.zeros(2), 0, 0
     while part < 2 or spent.sum() < SECONDS_PER_SIZE:
         marks = [time.process_time()]
-        block = sampler.block(part)
-        load = kw_to_pu(block.load_kw, feeder.base_mva) + 1j * kw_to_pu(block.load_kvar, feeder.base_mva)
-        load = np.ascontiguousarray(load.reshape(count, -1).T)
-        marks.append(time.process_time())
-        solution = solver.solve(load)
-        if solution.n_failed:
+        made = solve_days(solver, sampler, part)
+        if made.solution.n_failed:
             raise SystemExit("a snapshot has no solution")
         marks.append(time.process_time())
-        writer.write_part(part, solution.v.reshape(-1, model.n_steps, count))
+        writer.write_part(part, made.v)
         marks.append(time.process_time())
         if part:
             spent += np.diff(marks)
-            days += len(load) // model.n_steps
+            days += made.days
         part += 1
     size = sum(file.stat().st_size for file in folder.rglob("*.parquet")) / 1e6
     megabytes = size * days / (days + sampler.days_per_block)
-    return days, float(spent.sum()), (spent[0], spent[1], spent[2]), megabytes
+    return days, float(spent.sum()), (spent[0], spent[1]), megabytes
 
 
 def load_model():  # type: ignore[no-untyped-def]

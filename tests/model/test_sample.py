@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.model.gaussian import ClassModel, GaussianComponent, LoadModel, ReactiveModel
+from dp_powerflow.model.gaussian import ClassModel, LoadModel, ReactiveModel
+from dp_powerflow.model.law import GaussianComponent, LoadNodes
 from dp_powerflow.model.sample import LoadSampler, concatenate_days, draw_node_classes
 from dp_powerflow.privacy.budget import PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
@@ -51,7 +52,7 @@ TWO = model(part("home", 0.0, 0.75), part("shop", 2.0, 0.25))
 
 
 def test_draws_have_the_released_mean_and_covariance() -> None:
-    sampler = LoadSampler(TWO, ("home", "shop", "home"), KEY, 6000)
+    sampler = LoadSampler(TWO.at(LoadNodes(("home", "shop", "home"))), KEY, 6000)
     loads = concatenate_days(list(sampler.blocks()))
     assert loads.load_kw.shape == (3, 6000, T)
     for node, level in ((0, 0.0), (1, 2.0), (2, 0.0)):
@@ -62,10 +63,10 @@ def test_draws_have_the_released_mean_and_covariance() -> None:
 
 
 def test_blocks_do_not_depend_on_workers_or_order() -> None:
-    sampler = LoadSampler(TWO, ("home", "shop") * 40, KEY, 300)
+    sampler = LoadSampler(TWO.at(LoadNodes(("home", "shop") * 40)), KEY, 300)
     assert sampler.n_blocks > 3
     forward = [sampler.block(i).load_kw for i in range(sampler.n_blocks)]
-    fresh = LoadSampler(TWO, ("home", "shop") * 40, KEY, 300)
+    fresh = LoadSampler(TWO.at(LoadNodes(("home", "shop") * 40)), KEY, 300)
     with ThreadPoolExecutor(4) as pool:
         backward = list(pool.map(lambda i: fresh.block(i).load_kw, reversed(range(fresh.n_blocks))))[::-1]
     assert all(np.array_equal(a, b) for a, b in zip(forward, backward, strict=True))
@@ -73,14 +74,14 @@ def test_blocks_do_not_depend_on_workers_or_order() -> None:
 
 
 def test_blocks_cover_every_day_once() -> None:
-    sampler = LoadSampler(TWO, ("home",) * 50, KEY, 333)
+    sampler = LoadSampler(TWO.at(LoadNodes(("home",) * 50)), KEY, 333)
     blocks = list(sampler.blocks())
     assert [block.first_day for block in blocks] == [i * sampler.days_per_block for i in range(len(blocks))]
     assert sum(block.load_kw.shape[1] for block in blocks) == 333
 
 
 def test_memory_is_bounded_by_the_block() -> None:
-    sampler = LoadSampler(TWO, ("home",) * 100, KEY, 1_000_000)
+    sampler = LoadSampler(TWO.at(LoadNodes(("home",) * 100)), KEY, 1_000_000)
     assert sampler.block(0).load_kw.nbytes < 1_000_000
 
 
@@ -88,22 +89,23 @@ def test_memory_is_bounded_by_the_block() -> None:
     "other",
     [
         {"key": KEY.bind("network", "other")},
-        {"model": dataclasses.replace(TWO, n_days=11)},
+        {"law": dataclasses.replace(TWO, n_days=11).at(LoadNodes(("home",)))},
     ],
 )
 def test_another_network_or_model_never_meets_the_same_draws(other) -> None:
-    sampler = LoadSampler(TWO, ("home",), KEY, 10)
+    sampler = LoadSampler(TWO.at(LoadNodes(("home",))), KEY, 10)
     changed = dataclasses.replace(sampler, **other)
     assert not np.array_equal(sampler.block(0).load_kw, changed.block(0).load_kw)
 
 
 def test_truncated_draws_keep_the_margins_and_report_the_acceptance() -> None:
-    sampler = LoadSampler(TWO, ("home",) * 4, KEY, 2000, truncated=True)
+    sampler = LoadSampler(TWO.at(LoadNodes(("home",) * 4), truncated=True), KEY, 2000)
     loads = concatenate_days(list(sampler.blocks())).load_kw
     assert loads.min() >= 0.5
-    (acceptance,) = sampler.acceptance
-    assert acceptance.class_name == "home"
-    free = concatenate_days(list(LoadSampler(TWO, ("home",) * 4, KEY, 2000).blocks())).load_kw
+    (of_class,) = sampler.law.classes
+    assert of_class.name == "home"
+    (acceptance,) = of_class.acceptance
+    free = concatenate_days(list(LoadSampler(TWO.at(LoadNodes(("home",) * 4)), KEY, 2000).blocks())).load_kw
     share = float((free >= 0.5).all(axis=2).mean())
     assert acceptance.probability.value == pytest.approx(share, abs=0.01)
     assert 0 < acceptance.probability.standard_error < 0.01
@@ -111,26 +113,27 @@ def test_truncated_draws_keep_the_margins_and_report_the_acceptance() -> None:
 
 def test_narrow_margins_switch_to_tilting_and_stay_exact() -> None:
     narrow = dataclasses.replace(TWO.classes[0], bounds=(0.95, 1.05))
-    sampler = LoadSampler(model(narrow), ("home",), KEY, 300, truncated=True)
+    sampler = LoadSampler(model(narrow).at(LoadNodes(("home",)), truncated=True), KEY, 300)
     loads = concatenate_days(list(sampler.blocks())).load_kw
-    assert not sampler.acceptance[0].rejection
+    assert not sampler.law.classes[0].acceptance[0].rejection
     assert loads.min() >= 0.95 * (1 - 1e-12)
     assert loads.max() <= 1.05 * (1 + 1e-12)
 
 
 def test_fixed_power_factor_gives_reactive_in_proportion() -> None:
-    block = LoadSampler(TWO, ("home", "shop"), KEY, 5).block(0)
+    block = LoadSampler(TWO.at(LoadNodes(("home", "shop"))), KEY, 5).block(0)
     assert np.allclose(block.load_kvar, 0.3 * block.load_kw)
 
 
 def test_reactive_spread_is_independent_of_active_load_and_keeps_its_mean() -> None:
     spread = model(part("home", 0.0, 1.0, spread=0.2))
-    loads = concatenate_days(list(LoadSampler(spread, ("home",), KEY, 20_000).blocks()))
+    loads = concatenate_days(list(LoadSampler(spread.at(LoadNodes(("home",))), KEY, 20_000).blocks()))
     residual = (loads.load_kvar - 0.3 * loads.load_kw)[0]
     assert abs(residual.mean()) < 0.002
     assert residual.std() == pytest.approx(0.2, rel=0.02)
     assert abs(np.corrcoef(residual[:, 0], loads.load_kw[0, :, 0])[0, 1]) < 0.03
-    fixed = concatenate_days(list(LoadSampler(model(part("home", 0.0, 1.0)), ("home",), KEY, 10).blocks()))
+    law = model(part("home", 0.0, 1.0)).at(LoadNodes(("home",)))
+    fixed = concatenate_days(list(LoadSampler(law, KEY, 10).blocks()))
     assert fixed.load_kw.shape == (1, 10, T)
 
 
@@ -140,21 +143,23 @@ def test_mixture_weights_are_respected() -> None:
         GaussianComponent(0.2, np.full(T, 3.0), covariance(0.04)),
     )
     mixed = model(dataclasses.replace(TWO.classes[0], components=both))
-    loads = concatenate_days(list(LoadSampler(mixed, ("home",), KEY, 5000).blocks())).load_kw
+    loads = concatenate_days(list(LoadSampler(mixed.at(LoadNodes(("home",))), KEY, 5000).blocks())).load_kw
     assert float((loads[0, :, 0] > 1).mean()) == pytest.approx(0.2, abs=0.03)
 
 
 def test_day_types_pick_their_own_law() -> None:
     weekly = model(part("home", 0.0, 1.0, "weekday"), part("home", 3.0, 1.0, "weekend"))
     types = ("weekday",) * 5 + ("weekend",) * 2
-    loads = LoadSampler(weekly, ("home",) * 20, KEY, 7, day_types=types).block(0).load_kw
+    laws = {kind: weekly.at(LoadNodes(("home",) * 20), day_type=kind) for kind in ("weekday", "weekend")}
+    of_day = tuple(laws[kind] for kind in types)
+    loads = LoadSampler(of_day[0], KEY, 7, day_laws=of_day).block(0).load_kw
     assert np.log(loads[:, 5:]).min() > np.log(loads[:, :5]).max()
 
 
 def test_public_scale_multiplies_both_powers() -> None:
     relative = model(part("home", 0.0, 1.0, spread=0.1), scaled=True)
-    one = LoadSampler(relative, ("home", "home"), KEY, 3, scale_kw=np.array([1.0, 1.0])).block(0)
-    two = LoadSampler(relative, ("home", "home"), KEY, 3, scale_kw=np.array([1.0, 10.0])).block(0)
+    one = LoadSampler(relative.at(LoadNodes(("home", "home"), np.array([1.0, 1.0]))), KEY, 3).block(0)
+    two = LoadSampler(relative.at(LoadNodes(("home", "home"), np.array([1.0, 10.0]))), KEY, 3).block(0)
     assert np.allclose(two.load_kw[1], 10 * one.load_kw[1])
     assert np.allclose(two.load_kvar[1], 10 * one.load_kvar[1])
     assert np.array_equal(two.load_kw[0], one.load_kw[0])
@@ -167,13 +172,16 @@ def test_node_classes_follow_the_released_weights() -> None:
 
 
 def test_bad_requests_are_refused() -> None:
+    law = TWO.at(LoadNodes(("home",)))
     with pytest.raises(PrivacyError, match="has no class"):
-        LoadSampler(TWO, ("home", "nobody"), KEY, 3)
+        TWO.at(LoadNodes(("home", "nobody")))
     with pytest.raises(PrivacyError, match="at least one node"):
-        LoadSampler(TWO, (), KEY, 3)
+        TWO.at(LoadNodes(()))
     with pytest.raises(PrivacyError, match="public scale"):
-        LoadSampler(TWO, ("home",), KEY, 3, scale_kw=np.ones(1))
+        TWO.at(LoadNodes(("home",), np.ones(1)))
     with pytest.raises(PrivacyError, match="one per day"):
-        LoadSampler(TWO, ("home",), KEY, 3, day_types=("x",))
+        LoadSampler(law, KEY, 3, day_laws=(law,))
+    with pytest.raises(PrivacyError, match="at least one day"):
+        LoadSampler(law, KEY, 0)
     with pytest.raises(PrivacyError, match="no block"):
-        LoadSampler(TWO, ("home",), KEY, 3).block(7)
+        LoadSampler(law, KEY, 3).block(7)

@@ -21,7 +21,8 @@ from dp_powerflow.model.estimators.choice import PublicFacts
 from dp_powerflow.model.estimators.estimate import GaussianEstimate, with_floor, within_bounds
 from dp_powerflow.model.fit_options import Bounds, FitOptions
 from dp_powerflow.model.fit_source import Source, check_history
-from dp_powerflow.model.gaussian import ClassModel, GaussianComponent, LoadModel, ReactiveModel
+from dp_powerflow.model.gaussian import ClassModel, LoadModel, ReactiveModel
+from dp_powerflow.model.law import GaussianComponent
 from dp_powerflow.model.mixture import fit_mixtures
 from dp_powerflow.model.partition import PrivateClasses, assign_classes, private_counts, private_kmeans
 from dp_powerflow.model.reactive import FittedReactive, PublicSpread, fit_reactive

@@ -16,47 +16,12 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.model.law import ClassLaw, GaussianComponent, LoadLaw, LoadNodes
 from dp_powerflow.privacy.accounting import rho_to_epsilon, total_rho
 from dp_powerflow.privacy.budget import ADJACENCY, PrivacyUnit, QueryCost
 from dp_powerflow.units import FloatArray
 
 FORMAT = "dp-powerflow load model, version 1"
-
-
-def cholesky(matrix: FloatArray) -> FloatArray:
-    """Lower triangular factor of a positive definite matrix."""
-    factor: FloatArray = np.linalg.cholesky(matrix).astype(np.float64)
-    return factor
-
-
-@dataclass(frozen=True, eq=False)
-class GaussianComponent:
-    """One Gaussian of log load.
-
-    Parameters
-    ----------
-    weight
-        Share within its class; the components of a class sum to 1.
-    mean
-        μ̃ (step,) [log kW, or log of kW per public scale].
-    covariance
-        Σ̃ (step, step), symmetric positive definite.
-    """
-
-    weight: float
-    mean: FloatArray
-    covariance: FloatArray
-
-    @cached_property
-    def factor(self) -> FloatArray:
-        """Lower Cholesky factor (step, step) of the covariance."""
-        return cholesky(self.covariance)
-
-    @property
-    def mean_load(self) -> FloatArray:
-        """Expected load (step,) [kW, or per public scale]: exp(μ + diag Σ / 2)."""
-        load: FloatArray = np.exp(self.mean + np.diag(self.covariance) / 2)
-        return load
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,11 +44,6 @@ class ReactiveModel:
     spread: float = 0.0
     reference: float = 0.0
     covariance: FloatArray | None = None
-
-    @cached_property
-    def factor(self) -> FloatArray | None:
-        """Lower Cholesky factor (step, step) of Σ_ξ."""
-        return None if self.covariance is None else cholesky(self.covariance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +72,11 @@ class ClassModel:
     components: tuple[GaussianComponent, ...]
     bounds: tuple[float, float]
     reactive: ReactiveModel
+
+    @cached_property
+    def law(self) -> ClassLaw:
+        """Law of the class's loads over a day, whatever node draws from it."""
+        return ClassLaw(self.name, self.components, self.bounds, self.reactive.covariance, self.day_type)
 
     @property
     def mean_load(self) -> FloatArray:
@@ -196,6 +161,48 @@ class LoadModel:
         of_days = "" if day_type is None else f" on days of type '{day_type}'"
         raise PrivacyError(
             f"the load model has no class '{name}'{of_days}; it has {', '.join(self.class_names)}"
+        )
+
+    def at(self, nodes: LoadNodes, *, truncated: bool = False, day_type: str | None = None) -> LoadLaw:
+        """The law of the loads at the nodes of a feeder.
+
+        Parameters
+        ----------
+        nodes
+            Class, public scale and place of every node.
+        truncated
+            True: days within the class's bounds (mode `paper`). False: untruncated.
+        day_type
+            Public type of day, if the model has day types.
+
+        Returns
+        -------
+        LoadLaw
+            What `LoadSampler` draws from and what the evidence is about.
+
+        Raises
+        ------
+        PrivacyError
+            If a class is unknown, or scales are missing or not wanted.
+        """
+        if self.scaled != (nodes.scale_kw is not None):
+            raise PrivacyError("give a public scale for every node if, and only if, the model is scaled")
+        wanted = {name: self.find(name, day_type) for name in dict.fromkeys(nodes.classes)}
+        names = [name for name in self.class_names if name in wanted]
+        reactive = [wanted[name].reactive for name in nodes.classes]
+        count = len(nodes.classes)
+        return LoadLaw(
+            classes=tuple(wanted[name].law for name in names),
+            class_of=np.array([names.index(name) for name in nodes.classes], dtype=np.int64),
+            scale_kw=np.ones(count) if nodes.scale_kw is None else np.asarray(nodes.scale_kw, np.float64),
+            tan_theta=np.array([of.tan_theta for of in reactive]),
+            q_size=None
+            if all(of.covariance is None for of in reactive)
+            else np.array([of.spread * of.reference for of in reactive]),
+            base_mva=nodes.base_mva,
+            positions=nodes.positions,
+            truncated=truncated,
+            identity=self.sha256,
         )
 
     @cached_property

@@ -1,6 +1,6 @@
 """Synthetic loads from the released model: bounded memory, the same bits for any number of workers.
 
-Days are drawn in blocks. A block is a function of (key, model, block number), so workers may take blocks in
+Days are drawn in blocks. A block is a function of (key, law, block number), so workers may take blocks in
 any order and a crashed run repeats the same draws. Streams are bound to the model's hash; bind the release
 id and the keyed network hash to the key before it comes here, so that the same loads never meet two networks.
 
@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.model.gaussian import ClassModel, GaussianComponent, LoadModel
-from dp_powerflow.model.truncated import REJECTION_ABOVE, BoxProbability, TruncatedGaussian, truncate
+from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.model.law import ClassLaw, LoadLaw
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray, IntArray
 
@@ -41,74 +42,57 @@ class LoadBlock:
     load_kvar: FloatArray
 
 
-@dataclass(frozen=True)
-class Acceptance:
-    """How much of a component lies within its class's margins; the certificate needs it.
+class LoadSource(Protocol):
+    """Days of loads in numbered blocks; the sampler is one."""
 
-    Parameters
-    ----------
-    class_name, day_type, component
-        Which Gaussian.
-    probability
-        P(day within [p_min, p_max]^T), with its standard error.
-    rejection
-        True if draws are by plain rejection, False if by minimax tilting; both are exact.
-    """
+    @property
+    def law(self) -> LoadLaw:
+        """Whose nodes the loads are for."""
+        ...
 
-    class_name: str
-    day_type: str | None
-    component: int
-    probability: BoxProbability
-    rejection: bool
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks."""
+        ...
+
+    def block(self, index: int) -> LoadBlock:
+        """Loads of one block."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
 class LoadSampler:
-    """Draws days for the nodes of a feeder.
+    """Draws days from a law.
 
     Parameters
     ----------
-    model
-        The released model.
-    node_classes
-        Class of every node: public, or from `draw_node_classes`; never from that node's meter.
+    law
+        Law of the loads at the nodes, `model.at(nodes)`.
     key
         Secret streams.
     n_days
         Days to draw.
-    scale_kw
-        Public scale (node,) [kW] if the model is relative to one.
-    day_types
-        Public type of every day, if the model has day types.
-    truncated
-        True: exact draws within the class's margins (mode `paper`; each component is truncated on its own
-        and keeps its weight). False: untruncated (full-support and twin modes).
+    block_days
+        Days of one block; None for what `days_per_block` says. Draws depend on it.
+    day_laws
+        Law of every day, where days have types; all at the nodes of `law`. None: `law` every day.
     """
 
-    model: LoadModel
-    node_classes: tuple[str, ...]
+    law: LoadLaw
     key: StreamKey
     n_days: int
-    scale_kw: FloatArray | None = None
-    day_types: tuple[str, ...] | None = None
-    truncated: bool = False
+    block_days: int | None = None
+    day_laws: tuple[LoadLaw, ...] | None = None
 
     def __post_init__(self) -> None:
-        if not self.node_classes or self.n_days < 1:
-            raise PrivacyError("nothing to sample: name at least one node and one day")
-        if self.model.scaled != (self.scale_kw is not None):
-            raise PrivacyError("give a public scale for every node if, and only if, the model is scaled")
-        if self.scale_kw is not None and np.shape(self.scale_kw) != (len(self.node_classes),):
-            raise PrivacyError("the public scales must be one per node")
-        if self.day_types is not None and len(self.day_types) != self.n_days:
-            raise PrivacyError("the day types must be one per day")
-        for name in set(self.node_classes):
-            for day_type in set(self.day_types or (None,)):
-                self.model.find(name, day_type)
+        if self.n_days < 1 or (self.block_days is not None and self.block_days < 1):
+            raise PrivacyError("nothing to sample: name at least one day")
+        if self.day_laws is not None and len(self.day_laws) != self.n_days:
+            raise PrivacyError("the laws of days with types must be one per day")
 
     @property
     def days_per_block(self) -> int:
-        return days_per_block(len(self.node_classes))
+        return days_per_block(self.law.n) if self.block_days is None else self.block_days
 
     @property
     def n_blocks(self) -> int:
@@ -124,92 +108,61 @@ class LoadSampler:
             raise PrivacyError(f"there is no block {index}; blocks are numbered 0 to {self.n_blocks - 1}")
         first = index * self.days_per_block
         days = np.arange(first, min(first + self.days_per_block, self.n_days))
-        nodes_of = self._nodes_of
-        load = np.empty((len(self.node_classes), days.size, self.model.n_steps))
+        load = np.empty((self.law.n, days.size, self.law.steps))
         reactive = np.empty_like(load)
-        for part in self.model.classes:
-            nodes = nodes_of.get(part.name)
-            chosen = self._days_of(part, days)
-            if nodes is None or not chosen.size:
-                continue
-            cell = np.ix_(nodes, chosen - first)
-            name = f"{part.name}/{part.day_type}"
-            p = self._draw_active(part, f"active/{name}", index, nodes.size * chosen.size)
-            q = self._draw_reactive(part, f"reactive/{name}", index, p)
-            shape = (nodes.size, chosen.size, self.model.n_steps)
-            load[cell], reactive[cell] = p.reshape(shape), q.reshape(shape)
-        if self.scale_kw is not None:
-            load *= self.scale_kw[:, None, None]
-            reactive *= self.scale_kw[:, None, None]
+        for law, chosen in self._laws_of(days):
+            for ell, part in enumerate(law.classes):
+                nodes = np.flatnonzero(law.class_of == ell)
+                cell = np.ix_(nodes, chosen - first)
+                shape = (nodes.size, chosen.size, law.steps)
+                p = self._draw_active(law, part, index, nodes.size * chosen.size).reshape(shape)
+                load[cell], reactive[cell] = p, self._draw_reactive(law, part, index, p, nodes)
+        scale = self.law.scale_kw[:, None, None]
+        load *= scale
+        reactive *= scale
         return LoadBlock(first, load, reactive)
 
     @cached_property
-    def acceptance(self) -> tuple[Acceptance, ...]:
-        """Probability of the margins for every component, from the released model alone."""
-        found = []
-        for (name, day_type, index), prepared in self._truncations.items():
-            stream = self._key.stream(f"acceptance/{name}/{day_type}/{index}")
-            probability = prepared.probability(stream.generator)
-            found.append(Acceptance(name, day_type, index, probability, probability.value >= REJECTION_ABOVE))
-        return tuple(found)
-
-    @cached_property
     def _key(self) -> StreamKey:
-        return self.key.bind("model", self.model.sha256)
+        return self.key.bind("model", self.law.identity)
 
-    @cached_property
-    def _nodes_of(self) -> dict[str, IntArray]:
-        classes = np.array(self.node_classes)
-        return {name: np.flatnonzero(classes == name) for name in dict.fromkeys(self.node_classes)}
+    def _laws_of(self, days: IntArray) -> list[tuple[LoadLaw, IntArray]]:
+        """Every law in use, with its days."""
+        if self.day_laws is None:
+            return [(self.law, days)]
+        of_day = [self.day_laws[day] for day in days]
+        distinct = {id(law): law for law in of_day}.values()
+        return [(law, days[[other is law for other in of_day]]) for law in distinct]
 
-    @cached_property
-    def _truncations(self) -> dict[tuple[str, str | None, int], TruncatedGaussian]:
-        return {
-            (part.name, part.day_type, index): _truncated(part, component)
-            for part in self.model.classes
-            if part.name in self._nodes_of
-            for index, component in enumerate(part.components)
-        }
-
-    @cached_property
-    def _rejection(self) -> dict[tuple[str, str | None, int], bool]:
-        return {(a.class_name, a.day_type, a.component): a.rejection for a in self.acceptance}
-
-    def _days_of(self, part: ClassModel, days: IntArray) -> IntArray:
-        if self.day_types is None:
-            return days if part.day_type is None else days[:0]
-        types = np.array(self.day_types)[days]
-        chosen: IntArray = days[types == part.day_type]
-        return chosen
-
-    def _draw_active(self, part: ClassModel, purpose: str, block: int, size: int) -> FloatArray:
+    def _draw_active(self, law: LoadLaw, part: ClassLaw, block: int, size: int) -> FloatArray:
         """Active loads (size, step) [kW, or per public scale]."""
-        generator = self._key.stream(purpose, block).generator
+        generator = self._key.stream(f"active/{part.name}/{part.day_type}", block).generator
         weights = np.array([component.weight for component in part.components])
         of = (
             generator.choice(weights.size, size=size, p=weights / weights.sum()) if weights.size > 1 else None
         )
-        log_load = np.empty((size, self.model.n_steps))
+        log_load = np.empty((size, law.steps))
         for index, component in enumerate(part.components):
             rows = slice(None) if of is None else np.flatnonzero(of == index)
             count = size if of is None else int(np.sum(of == index))
-            if self.truncated:
-                place = (part.name, part.day_type, index)
-                log_load[rows] = self._truncations[place].draw(
-                    generator, count, rejection=self._rejection[place]
-                )
+            if law.truncated:
+                rejection = part.acceptance[index].rejection
+                log_load[rows] = part.truncations[index].draw(generator, count, rejection=rejection)
             else:
-                normal = generator.standard_normal((count, self.model.n_steps))
+                normal = generator.standard_normal((count, law.steps))
                 log_load[rows] = component.mean + normal @ component.factor.T
         return np.exp(log_load, out=log_load)
 
-    def _draw_reactive(self, part: ClassModel, purpose: str, block: int, active: FloatArray) -> FloatArray:
-        """Reactive loads (size, step) [kvar, or per public scale]: q = p·tan θ + c·p̄·ξ."""
-        law = part.reactive
-        reactive = law.tan_theta * active
-        if law.factor is not None:
-            generator = self._key.stream(purpose, block).generator
-            reactive += law.spread * law.reference * (generator.standard_normal(active.shape) @ law.factor.T)
+    def _draw_reactive(
+        self, law: LoadLaw, part: ClassLaw, block: int, active: FloatArray, nodes: IntArray
+    ) -> FloatArray:
+        """Reactive loads (node, day, step) [kvar, or per public scale]: q = p·tan θ + c·ζ."""
+        reactive: FloatArray = law.tan_theta[nodes, None, None] * active
+        if law.q_size is not None and part.q_factor is not None:
+            generator = self._key.stream(f"reactive/{part.name}/{part.day_type}", block).generator
+            normal = generator.standard_normal((active.shape[0] * active.shape[1], law.steps))
+            zeta = (normal @ part.q_factor.T).reshape(active.shape)
+            reactive += law.q_size[nodes, None, None] * zeta
         return reactive
 
 
@@ -226,11 +179,6 @@ def draw_node_classes(model: LoadModel, n_nodes: int, key: StreamKey) -> tuple[s
     generator = key.bind("model", model.sha256).stream("node classes").generator
     drawn = generator.choice(len(parts), size=n_nodes, p=weights / weights.sum())
     return tuple(parts[k].name for k in drawn)
-
-
-def _truncated(part: ClassModel, component: GaussianComponent) -> TruncatedGaussian:
-    low, high = (np.full(component.mean.size, np.log(bound)) for bound in part.bounds)
-    return truncate(component.mean, component.covariance, low, high)
 
 
 def concatenate_days(blocks: Sequence[LoadBlock]) -> LoadBlock:

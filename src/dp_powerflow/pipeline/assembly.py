@@ -24,6 +24,7 @@ from dp_powerflow.model.estimators.choice import Plain, Structured
 from dp_powerflow.model.fit_options import FitOptions
 from dp_powerflow.model.fit_source import ONE_CLASS
 from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.model.law import LoadLaw, LoadNodes
 from dp_powerflow.model.partition import PrivateClasses, PublicLabels
 from dp_powerflow.model.reactive import FixedPowerFactor, PublicSpread, ReactiveChoice
 from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit
@@ -162,6 +163,11 @@ class NodePlan:
     nodes: IntArray
     classes: tuple[str, ...]
     scale_kw: FloatArray
+
+    def law(self, model: LoadModel, feeder: Feeder, *, truncated: bool = False) -> LoadLaw:
+        """The law of the loads at these nodes: drawn from by the release, and what the evidence is about."""
+        scale_kw = self.scale_kw if model.scaled else None
+        return model.at(LoadNodes(self.classes, scale_kw, feeder.base_mva, self.nodes), truncated=truncated)
 
 
 def loaded_nodes(feeder: Feeder) -> tuple[IntArray, FloatArray]:

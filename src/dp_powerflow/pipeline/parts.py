@@ -18,10 +18,11 @@ from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.model.days import SolvedDays, solve_days
 from dp_powerflow.model.sample import LoadSampler, days_per_block
 from dp_powerflow.pipeline.solar import Solar
-from dp_powerflow.powerflow.batch import BatchSolver, Solution
-from dp_powerflow.units import ComplexArray, FloatArray, IntArray, kw_to_pu
+from dp_powerflow.powerflow.batch import BatchSolver, Nodes
+from dp_powerflow.units import ComplexArray, IntArray
 
 SOLVER_TOLERANCE = 1e-12
 """Voltages are solved to this mismatch [p.u.], or to the rounding floor of their rows: a switch of 1e8 p.u.
@@ -35,7 +36,6 @@ class PartJob:
     Attributes
     ----------
     feeder : the network that is solved: the true one, or its twin.
-    loaded : positions among `feeder.retained` of the nodes with a load of their own.
     released : indices of the released nodes in `feeder.nodes`, in the secret random order of the release.
     graph : writer of the tables of a published twin; None on the true network.
     graph_days : how many days of the corpus the tables hold.
@@ -44,7 +44,6 @@ class PartJob:
     feeder: Feeder
     sampler: LoadSampler
     writer: CorpusWriter
-    loaded: IntArray
     released: IntArray
     solar: Solar
     graph: GridfmWriter | None = None
@@ -73,16 +72,9 @@ def layout_of(days: int, steps: int, nodes: int, loaded: int) -> CorpusLayout:
 
 def make_part(job: PartJob, solver: BatchSolver, part: int) -> float:
     """Write one part; the largest power mismatch in it [p.u.]."""
-    block = job.sampler.block(part)
-    drawn = _per_unit(block.load_kw, job.feeder.base_mva) + 1j * _per_unit(
-        block.load_kvar, job.feeder.base_mva
-    )
-    loaded, days, steps = drawn.shape
-    load = np.zeros((days * steps, len(job.feeder.retained)), dtype=np.complex128)
-    load[:, job.loaded] = drawn.reshape(loaded, days * steps).T
-    solar = job.solar.generation
-    generation = None if solar is None else np.tile(solar, (days, 1))
-    solution = solver.solve(load, generation, nodes="all" if job.solves_all else "retained")
+    nodes: Nodes = "all" if job.solves_all else "retained"
+    made = solve_days(solver, job.sampler, part, generation=job.solar.generation, nodes=nodes)
+    solution = made.solution
     worst = float(np.max(solution.mismatch, initial=0.0))
     if solution.n_failed:
         raise PowerFlowError(
@@ -90,29 +82,26 @@ def make_part(job: PartJob, solver: BatchSolver, part: int) -> float:
             "nodes.scale_factor under a new release id and take the model already paid for with model.reuse"
         )
     if job.graph is not None:
-        _write_graph(job, part, load, generation, solution)
+        _write_graph(job, made)
     solved = job.feeder.energised if job.solves_all else job.feeder.retained
     v: ComplexArray = solution.v[:, np.searchsorted(solved, job.released)]
     # Last, for a part that is there is complete.
-    job.writer.write_part(part, v.reshape(days, steps, len(job.released)))
+    job.writer.write_part(part, v.reshape(made.days, made.steps, len(job.released)))
     return worst
 
 
-def _write_graph(
-    job: PartJob, part: int, load: ComplexArray, generation: ComplexArray | None, solution: Solution
-) -> None:
+def _write_graph(job: PartJob, made: SolvedDays) -> None:
     """The part's days of the tables of the twin, loads beside the voltages."""
     assert job.graph is not None
-    layout = job.writer.layout
-    first = layout.days_of(part)[0] * layout.steps
-    count = min(len(load), job.graph_days * layout.steps - first)
+    first = made.first_day * made.steps
+    count = min(len(made.load), job.graph_days * made.steps - first)
     if count <= 0:
         return
-    v = with_slack(job.feeder, solution.v[:count])
-    injected = None if generation is None else generation[:count]
+    v = with_slack(job.feeder, made.solution.v[:count])
+    injected = None if made.generation is None else made.generation[:count]
     if injected is not None and job.solar.voltvar is not None:
         injected = injected * job.solar.voltvar.rotation(np.abs(v[:, job.feeder.retained]))
-    job.graph.write_block(first, load[:count], injected, v)
+    job.graph.write_block(first, made.load[:count], injected, v)
 
 
 def with_slack(feeder: Feeder, v: ComplexArray) -> ComplexArray:
@@ -136,7 +125,3 @@ def make_parts(job: PartJob, engine: Engine, progress: Callable[[int, int], None
 
     engine.run(job, missing, made)
     return max(mismatches, default=0.0)
-
-
-def _per_unit(power_kw: FloatArray, base_mva: float) -> FloatArray:
-    return kw_to_pu(power_kw, base_mva)

@@ -279,14 +279,8 @@ def part_job(
     writer: CorpusWriter,
 ) -> PartJob:
     """The job of the workers; `key` is bound to the release and its inputs, the sampler binds the model."""
-    sampler = LoadSampler(
-        model,
-        nodes.classes,
-        key,
-        config.release.days,
-        scale_kw=nodes.scale_kw if model.scaled else None,
-        truncated=not config.network.random_reactive,
-    )
+    law = nodes.law(model, feeder, truncated=not config.network.random_reactive)
+    sampler = LoadSampler(law, key, config.release.days)
     chosen = released_nodes(config, feeder)
     released = chosen[secret_order(key, len(chosen))]
     graph = None
@@ -297,7 +291,6 @@ def part_job(
         feeder,
         sampler,
         writer,
-        nodes.nodes,
         released,
         solar_of(config, feeder, model.n_steps),
         graph,

@@ -11,6 +11,7 @@ from dp_powerflow.config import Config
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.model.days import solve_days
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSampler
 from dp_powerflow.pipeline.assembly import NodePlan
@@ -20,7 +21,7 @@ from dp_powerflow.pipeline.twin import guarantee_of
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.twin.utility import voltage_distance
-from dp_powerflow.units import ComplexArray, FloatArray, kw_to_pu
+from dp_powerflow.units import FloatArray
 
 COMPARED_DAYS = 8
 COMPARISON = "comparison of the twin"
@@ -31,30 +32,20 @@ def twin_report(
 ) -> dict[str, Any]:
     """Guarantee of the twin, and its voltages against the true network's under loads that no release uses."""
     key = state.stream_key().bind("release", config.release.id).bind("purpose", COMPARISON)
-    sampler = LoadSampler(
-        model, nodes.classes, key, COMPARED_DAYS, scale_kw=nodes.scale_kw if model.scaled else None
-    )
-    block = sampler.block(0)
-    drawn = kw_to_pu(block.load_kw, feeder.base_mva) + 1j * kw_to_pu(block.load_kvar, feeder.base_mva)
-    snapshots = drawn.shape[1] * drawn.shape[2]
-    load = np.zeros((snapshots, len(feeder.retained)), dtype=np.complex128)
-    load[:, nodes.nodes] = drawn.reshape(len(nodes.nodes), snapshots).T
-    content: dict[str, Any] = {"guarantee": asdict(guarantee_of(config)), "days compared": drawn.shape[1]}
+    sampler = LoadSampler(nodes.law(model, feeder), key, COMPARED_DAYS)
+    compared = min(COMPARED_DAYS, sampler.days_per_block)
+    content: dict[str, Any] = {"guarantee": asdict(guarantee_of(config)), "days compared": compared}
     try:
-        distance = voltage_distance(
-            _magnitudes(config, feeder, model, load), _magnitudes(config, twin, model, load)
-        )
+        distance = voltage_distance(_magnitudes(config, feeder, sampler), _magnitudes(config, twin, sampler))
     except PowerFlowError as error:
         return content | {"distance to the true network [p.u.]": f"none: {error}"}
     return content | {"distance to the true network [p.u.]": asdict(distance)}
 
 
-def _magnitudes(config: Config, feeder: Feeder, model: LoadModel, load: ComplexArray) -> FloatArray:
-    solar = solar_of(config, feeder, model.n_steps)
-    generation = solar.generation
-    if generation is not None:
-        generation = np.tile(generation, (len(load) // len(generation), 1))
-    solution = BatchSolver(feeder, voltvar=solar.voltvar).solve(load, generation)
+def _magnitudes(config: Config, feeder: Feeder, sampler: LoadSampler) -> FloatArray:
+    solar = solar_of(config, feeder, sampler.law.steps)
+    solver = BatchSolver(feeder, voltvar=solar.voltvar)
+    solution = solve_days(solver, sampler, generation=solar.generation).solution
     solution.raise_if_failed()
     return np.asarray(np.abs(solution.v))
 
