@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationErr
 
 from dp_powerflow._ids import RELEASE_ID, TWIN_ID
 from dp_powerflow.errors import ConfigError, PrivacyError
-from dp_powerflow.privacy.ledger.unrelated import Unrelated
+from dp_powerflow.privacy.ledger.records import Unrelated
 
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(gt=0.0, lt=1.0)]
@@ -45,7 +45,7 @@ def _unrelated(value: object) -> Unrelated | None:
     if value is None or isinstance(value, Unrelated):  # a fleet makes its own
         return value
     try:
-        return Unrelated.parse(value if isinstance(value, str) else "")
+        return Unrelated.from_table(value)
     except PrivacyError as error:
         raise ValueError(str(error)) from None
 

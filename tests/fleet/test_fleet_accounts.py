@@ -14,7 +14,7 @@ from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.privacy.ledger.accounts import AccountKind, GdpCap, GdpCost
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.unrelated import Unrelated
+from dp_powerflow.privacy.ledger.records import Unrelated
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report.fleet_table import plan_fleet
 from support.fleet_small import circuit, fleet_config, on_twins
@@ -22,12 +22,17 @@ from support.fleet_small import circuit, fleet_config, on_twins
 CAPS = {"network_epsilon_cap": 9.0}
 ASKED = (
     r"feeder 'alder' was charged to account network-gdp-\d and is no longer listed, while 'alder-2' is new; "
-    r".*fleet\.unrelated to 'not network-gdp-\d: <why>'"
+    r'.*write under \[fleet\] unrelated = { accounts = \["network-gdp-\d"\], reason = "<why>" }'
 )
 
 
 def twins(folder: Path, *, overrides: dict[str, Any] | None = None, **fleet: Any) -> FleetConfig:
     return on_twins(folder, fleet={**CAPS, **fleet}, overrides=overrides or {})
+
+
+def table(*accounts: str) -> dict[str, Any]:
+    """What `fleet.unrelated` is set to."""
+    return {"accounts": list(accounts), "reason": "that line was taken down"}
 
 
 def write(folder: Path, **length_km: float) -> None:
@@ -113,12 +118,13 @@ def test_a_new_version_of_a_feeder_is_charged_to_the_account_it_continues(rename
 
 def test_a_reason_that_names_the_account_lets_a_new_feeder_in_and_no_later_one(renamed: Path) -> None:
     [account] = charged(renamed).keys() - {account_of(renamed, "birch")}
-    reason = f"not {account}: that line was taken down"
+    reason = table(account)
     assert not run_fleet(twins(renamed, unrelated=reason), workers=1).failed
     assert list(charged(renamed)) == ["network-gdp-1", "network-gdp-2", "network-gdp-3"]
     ledger = Ledger.open(PrivateState.inspect(renamed / "state"), create=False)
     opened = ledger.summary().accounts[-1]
-    assert opened.changes[0].reason == f"another feeder of fleet 'north'; {reason}"
+    assert opened.changes[0].reason == "another feeder of fleet 'north'; that line was taken down"
+    assert opened.changes[0].unrelated == ("network-gdp-1", "network-gdp-2")
     assert opened.fleet == "north"
     (renamed / "feeders" / "alder-2.dss").unlink()
     write(renamed, alder_3=1.0002)
@@ -158,25 +164,27 @@ def test_an_account_from_elsewhere_must_be_named_and_a_newer_one_again(made: Pat
     state = PrivateState.inspect(folder / "state")
     ledger = Ledger.open(state, create=False)
 
-    def elsewhere(name: str, reason: str) -> None:
+    def elsewhere(name: str, *accounts: str) -> None:
         cap = GdpCap.from_epsilon(1.0, 1e-5, "one line")
-        account = ledger.account(state.identity("x", [name.encode()]), cap, unrelated=Unrelated.parse(reason))
+        account = ledger.account(
+            state.identity("x", [name.encode()]), cap, unrelated=Unrelated.to(accounts, name)
+        )
         ledger.spend(account, name, "a" * 64, GdpCost(cap.mu / 2, "one line"))
 
-    elsewhere("mine", "not network-gdp-1, network-gdp-2: a mine")
+    elsewhere("mine", "network-gdp-1", "network-gdp-2")
     assert not run_fleet(twins(folder), workers=1).failed  # nothing new, nothing to ask
     write(folder, cedar=3.0)
     with pytest.raises(
-        PrivacyError, match=r"not of fleet 'north': network-gdp-3; .*'not network-gdp-3: <why>'"
+        PrivacyError, match=r"not of fleet 'north': network-gdp-3; .*accounts = \[\"network-gdp-3\"\]"
     ):
         run_fleet(twins(folder), workers=1)
     with pytest.raises(PrivacyError, match="names network-gdp-4 to network-gdp-9, and the ledger has"):
-        run_fleet(twins(folder, unrelated="not network-gdp-3 to network-gdp-9: a mine"), workers=1)
-    reason = "not network-gdp-3: a mine"
+        run_fleet(twins(folder, unrelated=table("network-gdp-3 to network-gdp-9")), workers=1)
+    reason = table("network-gdp-3")
     assert not run_fleet(twins(folder, unrelated=reason), workers=1).failed
-    elsewhere("port", "not network-gdp-1 to network-gdp-4: a port")
+    elsewhere("port", "network-gdp-1 to network-gdp-4")
     write(folder, elm=4.0)
-    with pytest.raises(PrivacyError, match="'not network-gdp-3, network-gdp-5: <why>'"):
+    with pytest.raises(PrivacyError, match=r'accounts = \["network-gdp-3", "network-gdp-5"\]'):
         run_fleet(twins(folder, unrelated=reason), workers=1)
 
 
@@ -197,6 +205,7 @@ def test_what_a_feeder_continues_must_be_an_account_of_its_kind(renamed: Path) -
 @pytest.mark.parametrize("key", ["unrelated", "unrelated_loads"])
 def test_a_reason_of_a_fleet_names_accounts(tmp_path: Path, key: str) -> None:
     with pytest.raises(
-        ConfigError, match=f"'fleet.{key}' is not usable: a reason why data are unrelated names"
+        ConfigError,
+        match=f"'fleet.{key}' is not usable: a reason why data are unrelated is a table that names",
     ):
         fleet_config(tmp_path, fleet={key: "another region"})

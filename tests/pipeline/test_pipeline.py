@@ -36,6 +36,11 @@ TESTS = Path(__file__).parents[1]
 KILLS = 50
 
 
+def unrelated(account: str) -> dict[str, object]:
+    """That the data share nothing with those of an account, as a config says it."""
+    return {"accounts": [account], "reason": "feeder of another substation"}
+
+
 @pytest.fixture(scope="module")
 def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("release")
@@ -255,7 +260,7 @@ def test_another_network_under_the_same_id_is_refused_even_if_declared_unrelated
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_release(small_config(tmp_path, release={"days": 5}), workers=1)
-    section = {"days": 5, "unrelated_network": "not network-instance-1: another town"}
+    section = {"days": 5, "unrelated_network": unrelated("network-instance-1")}
     original = assembly.feeder_of
     monkeypatch.setattr(pipeline, "feeder_of", lambda config: changed_line(original(config)))
     with pytest.raises(PrivacyError, match="already charged for another request or other data"):
@@ -282,7 +287,7 @@ def test_a_reason_speaks_for_its_own_kind_and_for_the_accounts_it_names(
     release("first")
     original = assembly.feeder_of
     monkeypatch.setattr(pipeline, "feeder_of", lambda config: changed_line(original(config)))
-    other_feeder = {"unrelated_network": "not network-instance-1: feeder of another substation"}
+    other_feeder = {"unrelated_network": unrelated("network-instance-1")}
     with pytest.raises(PrivacyError, match="has loads-1 of the same kind; set continues_loads"):
         release("second", seed=1, **other_feeder)
     assert charged() == [("loads-1", ["first"]), ("network-instance-1", ["first"])]
@@ -302,7 +307,7 @@ def test_the_reason_may_change_before_an_interrupted_release_is_resumed(tmp_path
     config = small_config(tmp_path, release={"days": 2})
     run_release(config, workers=1)
     (tmp_path / "out").rename(tmp_path / "before")
-    later = {"days": 2, "unrelated_loads": "not loads-7: mistyped, and not needed any more"}
+    later = {"days": 2, "unrelated_loads": unrelated("loads-7")}
     run_release(small_config(tmp_path, release=later), workers=1)
     assert tree_hash(tmp_path / "out") == tree_hash(tmp_path / "before")
 

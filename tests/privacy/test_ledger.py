@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from pathlib import Path
 
 import dp_accounting
@@ -30,7 +31,7 @@ from dp_powerflow.privacy.ledger.accounts import (
     total,
 )
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.unrelated import Unrelated
+from dp_powerflow.privacy.ledger.records import Unrelated
 from dp_powerflow.privacy.state import PrivateState
 
 LINE = "one line, admittance scaled by up to 1 %"
@@ -267,13 +268,13 @@ def test_a_new_version_of_the_data_does_not_start_with_a_full_budget(
     with pytest.raises(PrivacyError, match="no account 'loads-7'"):
         ledger.account(longer, cap, continues="loads-7")
     with pytest.raises(PrivacyError, match="say one of them"):
-        ledger.account(longer, cap, continues="loads-1", unrelated=Unrelated.parse("not loads-1: x"))
+        ledger.account(longer, cap, continues="loads-1", unrelated=Unrelated.to(["loads-1"], "x"))
     continued = ledger.account(longer, cap, continues="loads-1")
     assert ledger.account(longer, cap) == ledger.account(longer, cap, continues="loads-1") == continued
     with pytest.raises(PrivacyError, match="nothing was spent"):
         ledger.spend(continued, "r2", REQUEST, LoadsCost.of([query("mean", 20)]))
     elsewhere = ledger.account(
-        state.identity("x", [b"other town"]), cap, unrelated=Unrelated.parse("not loads-1: another town")
+        state.identity("x", [b"other town"]), cap, unrelated=Unrelated.to(["loads-1"], "another town")
     )
     assert elsewhere.name == "loads-2"
     with pytest.raises(PrivacyError, match="belong to account loads-2"):
@@ -281,7 +282,8 @@ def test_a_new_version_of_the_data_does_not_start_with_a_full_budget(
     ledger.spend(elsewhere, "r2", REQUEST, LoadsCost.reserve(PrivacyBudget(1.0)))
     first, second = ledger.summary().accounts
     assert first.datasets == (dataset, longer)
-    assert second.changes[0].reason == "not loads-1: another town"
+    assert second.changes[0].reason == "another town"
+    assert second.changes[0].unrelated == ("loads-1",)
 
 
 def test_a_reason_does_not_speak_for_the_account_that_it_opened(state: PrivateState, ledger: Ledger) -> None:
@@ -289,25 +291,24 @@ def test_a_reason_does_not_speak_for_the_account_that_it_opened(state: PrivateSt
     first, second, corrected = (state.identity("network", [bytes([k])]) for k in range(3))
     cap = GdpCap(1.0, 1e-5, LINE)
     ledger.account(first, cap)
-    reason = Unrelated.parse("not network-gdp-1: feeder of another substation")
+    reason = Unrelated.to(["network-gdp-1"], "feeder of another substation")
     opened = ledger.account(second, cap, unrelated=reason)
     assert ledger.account(second, cap, unrelated=reason) == opened
-    with pytest.raises(
-        PrivacyError, match=r"has network-gdp-2 .* to 'not network-gdp-1, network-gdp-2: <why>'"
-    ):
+    line = 'unrelated_network = { accounts = ["network-gdp-1", "network-gdp-2"], reason = "<why>" }'
+    with pytest.raises(PrivacyError, match=f"has network-gdp-2 .* write {re.escape(line)}"):
         ledger.account(corrected, cap, unrelated=reason)
     assert ledger.account(corrected, cap, continues="network-gdp-2").name == "network-gdp-2"
 
 
 def test_a_reason_cannot_name_an_account_before_there_is_one(state: PrivateState, ledger: Ledger) -> None:
     cap = LoadsCap(1.0, 1e-5)
-    too_early = Unrelated.parse("not loads-1 to loads-9: another town")
+    too_early = Unrelated.to(["loads-1 to loads-9"], "another town")
     with pytest.raises(PrivacyError, match="names loads-1 to loads-9, and the ledger has no account"):
         ledger.account(state.identity("x", [b"1"]), cap, unrelated=too_early)
     ledger.account(state.identity("x", [b"1"]), cap)
     with pytest.raises(PrivacyError, match="names loads-2 to loads-9, and the ledger has loads-1 "):
         ledger.account(state.identity("x", [b"2"]), cap, unrelated=too_early)
-    other_kind = Unrelated.parse("not network-gdp-1: another town")
+    other_kind = Unrelated.to(["network-gdp-1"], "another town")
     with pytest.raises(PrivacyError, match="names network-gdp-1"):
         ledger.account(state.identity("x", [b"2"]), cap, unrelated=other_kind)
     assert len(ledger.summary().accounts) == 1
@@ -317,15 +318,15 @@ def test_accounts_of_one_fleet_need_no_names_and_all_others_do(state: PrivateSta
     cap = GdpCap(1.0, 1e-5, LINE)
     datasets = [state.identity("network", [bytes([k])]) for k in range(5)]
     ledger.account(datasets[0], cap)
-    north = Unrelated("another feeder of fleet 'north'", frozenset({"network-gdp-1"}), "north")
+    north = Unrelated(frozenset({"network-gdp-1"}), "another feeder of fleet 'north'", "north")
     for dataset in datasets[1:3]:
         ledger.account(dataset, cap, unrelated=north)
-    typed = Unrelated.parse("not network-gdp-1: another feeder of fleet 'north'")  # words alone do nothing
-    south = Unrelated("another feeder of fleet 'south'", frozenset({"network-gdp-1"}), "south")
+    typed = Unrelated.to(["network-gdp-1"], "another feeder of fleet 'north'")  # words alone do nothing
+    south = Unrelated(frozenset({"network-gdp-1"}), "another feeder of fleet 'south'", "south")
     for reason in (typed, south):
-        with pytest.raises(PrivacyError, match="'not network-gdp-1 to network-gdp-3: <why>'"):
+        with pytest.raises(PrivacyError, match=r'accounts = \["network-gdp-1 to network-gdp-3"\], reason'):
             ledger.account(datasets[3], cap, unrelated=reason)
-    ledger.account(datasets[3], cap, unrelated=Unrelated.parse("not network-gdp-1 to network-gdp-3: a mine"))
+    ledger.account(datasets[3], cap, unrelated=Unrelated.to(["network-gdp-1 to network-gdp-3"], "a mine"))
     with pytest.raises(PrivacyError, match="has network-gdp-4 of the same kind"):
         ledger.account(datasets[4], cap, unrelated=north)
     fleets = [account.fleet for account in ledger.summary().accounts]

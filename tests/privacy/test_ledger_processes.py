@@ -15,7 +15,7 @@ import pytest
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.unrelated import Unrelated
+from dp_powerflow.privacy.ledger.records import Unrelated
 from dp_powerflow.privacy.state import PrivateState
 
 LINE = "one line, admittance scaled by up to 1 %"
@@ -138,7 +138,7 @@ def test_readers_never_see_half_of_a_release(tmp_path: Path) -> None:
     ledger = Ledger.open(state)
     first = ledger.account(state.identity("network", [b"1"]), MANY)
     second = ledger.account(
-        state.identity("network", [b"2"]), MANY, unrelated=Unrelated.parse("not network-instance-1: test")
+        state.identity("network", [b"2"]), MANY, unrelated=Unrelated.to(["network-instance-1"], "test")
     )
     child = os.fork()
     if child == 0:

@@ -20,7 +20,7 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.ledger import store as ledger_store
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.records import Account
+from dp_powerflow.privacy.ledger.records import Account, Unrelated
 from dp_powerflow.privacy.state import PrivateState
 
 LINE = "one line, admittance scaled by up to 1 %"
@@ -157,6 +157,106 @@ def test_an_old_backup_put_back_is_noticed(state: PrivateState) -> None:
     Ledger.open(state).spend(account_of(state), "r3", REQUEST, COST)
     state.ledger_path.write_bytes(backup)
     assert_refused(state, "lacks entries it had before")
+
+
+@contextmanager
+def counted_hashes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Numbers of the entries whose keyed hash is computed meanwhile."""
+    numbers: list[int] = []
+    compute = ledger_store.Store._mac
+
+    def counting(store: ledger_store.Store, previous: str, entry: ledger_store.Entry) -> str:
+        numbers.append(entry.seq)
+        return compute(store, previous, entry)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger_store.Store, "_mac", counting)
+        yield numbers
+
+
+def test_an_open_ledger_checks_only_what_was_appended_since(
+    state: PrivateState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Ledger.open(state)
+    with counted_hashes(monkeypatch) as checked:
+        ledger = Ledger.open(state)
+        assert checked == [0, 1, 2, 3, 4]
+        account = ledger.account(state.identity("network", [b"1"]), CAP)
+        spend = ledger.spend(account, "r3", REQUEST, COST)
+        ledger.remaining(account, as_of=spend)
+        ledger.summary()
+        assert checked == [0, 1, 2, 3, 4, 5]  # the last was made, not checked
+        del checked[:]
+        assert len(other.spends()) == 4
+        assert checked == [5]
+
+
+@pytest.mark.parametrize(
+    ("edit", "match"),
+    [
+        ("UPDATE entry SET release_id = 'r9' WHERE seq = 4", "lacks entries it had before"),
+        ("DELETE FROM entry WHERE seq = 4", "lacks entries it had before"),
+        ("DELETE FROM entry", "lacks entries it had before"),
+        (
+            "INSERT INTO entry SELECT 5, at, event, account, 'r5', request_sha256, body, mac FROM entry "
+            "WHERE seq = 4",
+            "changed by hand at or before entry 5",
+        ),
+        (
+            "INSERT INTO entry SELECT 6, at, event, account, 'r5', request_sha256, body, mac FROM entry "
+            "WHERE seq = 4",
+            "changed by hand at or before entry 5",
+        ),
+    ],
+)
+def test_an_open_ledger_notices_edits_of_its_end(state: PrivateState, edit: str, match: str) -> None:
+    ledger = Ledger.open(state)
+    with by_hand(state) as connection:
+        connection.execute(edit)
+    for use in (ledger.summary, lambda: ledger.spend(account_of(state), "r9", REQUEST, COST)):
+        with pytest.raises(PrivacyError, match=match):
+            use()
+    assert_refused(state, "changed by hand|lacks entries|another key")
+
+
+def test_an_open_ledger_notices_an_old_backup(state: PrivateState) -> None:
+    ledger = Ledger.open(state)
+    backup = {path: path.read_bytes() for path in (state.ledger_path, state.anchor_path)}
+    ledger.spend(account_of(state), "r3", REQUEST, COST)
+    for path, content in backup.items():  # the anchor as well: only memory tells
+        path.write_bytes(content)
+    with pytest.raises(PrivacyError, match="lacks entries it had before"):
+        ledger.spend(account_of(state), "r4", REQUEST, COST)
+
+
+def test_an_edit_of_old_entries_does_not_mislead_an_open_ledger(state: PrivateState) -> None:
+    """It goes by what it checked; whoever opens the ledger afterwards notices the edit."""
+    ledger = Ledger.open(state)
+    left = ledger.remaining(account_of(state)).left["epsilon"]
+    with by_hand(state) as connection:
+        (body,) = connection.execute("SELECT body FROM entry WHERE seq = 3").fetchone()
+        connection.execute(
+            "UPDATE entry SET body = ? WHERE seq = 3", (body.replace('"epsilon":1.0', '"epsilon":0.1'),)
+        )
+    assert ledger.remaining(account_of(state)).left["epsilon"] == left
+    with pytest.raises(PrivacyError, match=r"needs epsilon 7\.5 .* which has epsilon 7 "):
+        ledger.spend(account_of(state), "r4", REQUEST, InstanceCost(7.5, 1e-7, LINE))
+    assert_refused(state, "changed by hand at or before entry 3")
+
+
+def test_what_was_not_committed_is_not_remembered(state: PrivateState) -> None:
+    """Two charges of one release, of which the second is refused: neither counts for the same ledger."""
+    ledger = Ledger.open(state)
+    full = ledger.account(
+        state.identity("network", [b"2"]), CAP, unrelated=Unrelated.to(["network-instance-1"], "test")
+    )
+    ledger.spend(full, "r0", REQUEST, InstanceCost(10.0, 0.0, LINE))
+    with pytest.raises(PrivacyError, match="nothing was spent"):
+        ledger.spend_all("r9", REQUEST, [(account_of(state), COST), (full, COST)])
+    assert ledger.summary() == Ledger.open(state).summary()
+    assert len(ledger.spends()) == 4
+    ledger.spend(account_of(state), "r9", REQUEST, COST)
+    assert ledger.summary() == Ledger.open(state).summary()
 
 
 def test_a_ledger_that_disappeared_is_not_started_anew(state: PrivateState) -> None:

@@ -1,6 +1,9 @@
-"""The form of a reason why data are unrelated to those of other accounts."""
+"""The table that says why data are unrelated to those of other accounts."""
 
 from __future__ import annotations
+
+import tomllib
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,23 +11,32 @@ from hypothesis import strategies as st
 
 from dp_powerflow.config import parse_config
 from dp_powerflow.errors import ConfigError, PrivacyError
-from dp_powerflow.privacy.ledger.unrelated import Unrelated, spelled
+from dp_powerflow.privacy.ledger.records import Unrelated, spelled, unrelated_line
 
 NAMES = st.builds(
     "{}-{}".format, st.sampled_from(["loads", "network-gdp", "network-instance"]), st.integers(1, 40)
 )
 
 
-def test_a_reason_names_accounts_and_ranges_of_them() -> None:
-    reason = Unrelated.parse("not loads-2, loads-4 to loads-6: two towns: A, and B\n")
-    assert reason.accounts == {"loads-2", "loads-4", "loads-5", "loads-6"}
-    assert reason.reason == "not loads-2, loads-4 to loads-6: two towns: A, and B"
-    assert reason.fleet is None
+def table(*accounts: object, reason: object = "another town") -> dict[str, object]:
+    return {"accounts": list(accounts), "reason": reason}
+
+
+def test_a_reason_names_accounts_and_rows_of_them() -> None:
+    said = Unrelated.from_table(table("loads-2", "loads-4 to loads-6", reason="two towns: A, and B"))
+    assert said.accounts == {"loads-2", "loads-4", "loads-5", "loads-6"}
+    assert said.reason == "two towns: A, and B"
+    assert said.fleet is None
 
 
 @given(st.sets(NAMES, min_size=1))
 def test_what_a_message_asks_for_is_what_is_read(names: set[str]) -> None:
-    assert Unrelated.parse(f"not {spelled(names)}: another town").accounts == names
+    """The line of a message is TOML that a config takes once its reason is filled in."""
+    line = unrelated_line("unrelated_loads", names)
+    asked = tomllib.loads(line)["unrelated_loads"]
+    with pytest.raises(PrivacyError, match="say why"):
+        Unrelated.from_table(asked)
+    assert Unrelated.from_table({**asked, "reason": "another town"}).accounts == names
 
 
 def test_names_are_in_the_order_of_their_numbers() -> None:
@@ -32,40 +44,54 @@ def test_names_are_in_the_order_of_their_numbers() -> None:
     assert spelled(["loads-10", "loads-9", "loads-11"]) == "loads-9 to loads-11"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "another town",
-        "a new version of loads-1",
-        "not loads-1",
-        "not loads-1:",
-        "not loads-1:  ",
-        "not loads: another town",
-        "not all: another town",
-        "not loads-1 and loads-2: another town",
-        "not loads-1 to network-gdp-2: another town",
-        "not loads-3 to loads-1: another town",
-        "not loads-1 to loads-99999999: another town",
-        "another feeder of fleet 'north'",
-    ],
-)
-def test_a_reason_without_accounts_or_without_a_reason_is_refused(text: str) -> None:
+UNUSABLE: list[object] = [
+    "",
+    "another town",
+    "not loads-1: another town",
+    3,
+    ["loads-1"],
+    {},
+    {"accounts": ["loads-1"]},
+    {"reason": "another town"},
+    {"reason": "another town", "fleet": "north"},
+    table(),
+    table("loads-1", reason=""),
+    table("loads-1", reason="  "),
+    table("loads-1", reason=1),
+    table("loads"),
+    table("all"),
+    table("a new version of loads-1"),
+    table("loads-1, loads-2"),
+    table("loads-1 and loads-2"),
+    table("loads-1 to network-gdp-2"),
+    table("loads-3 to loads-1"),
+    table("loads-1 to loads-99999999"),
+    table("loads-1 to "),
+    table(1),
+    {"accounts": "loads-1", "reason": "another town"},
+    {**table("loads-1"), "fleet": "north"},
+]
+
+
+@pytest.mark.parametrize("value", UNUSABLE)
+def test_a_reason_without_accounts_or_without_a_reason_is_refused(value: object) -> None:
     with pytest.raises(PrivacyError):
-        Unrelated.parse(text)
+        Unrelated.from_table(value)
 
 
 def test_a_reason_made_in_python_is_held_to_the_same() -> None:
     with pytest.raises(PrivacyError, match="say why"):
-        Unrelated("  ", frozenset({"loads-1"}))
+        Unrelated(frozenset({"loads-1"}), "  ")
     with pytest.raises(PrivacyError, match="such as loads-1"):
-        Unrelated("another town", frozenset({"*"}))
+        Unrelated(frozenset({"*"}), "another town")
 
 
 @pytest.mark.parametrize("key", ["unrelated_loads", "unrelated_network"])
-@pytest.mark.parametrize("value", ["another town", 3, {"reason": "x", "fleet": "north"}])
-def test_a_config_says_which_key_is_not_usable(key: str, value: object) -> None:
-    raw = {
+@pytest.mark.parametrize(
+    "value", ["another town", "not loads-1: another town", 3, {"reason": "x", "fleet": "n"}]
+)
+def test_a_config_says_which_key_is_not_usable_and_how_to_write_it(key: str, value: object) -> None:
+    raw: dict[str, Any] = {
         "feeder": {"source": "ieee13"},
         "loads": {"kind": "simulated"},
         "model": {"epsilon": 4.0, "bounds": [0.01, 2.0], "variance_floor": 0.01},
@@ -80,5 +106,7 @@ def test_a_config_says_which_key_is_not_usable(key: str, value: object) -> None:
     }
     assert parse_config(raw).release.unrelated_loads is None
     raw["release"] = {**raw["release"], key: value}
-    with pytest.raises(ConfigError, match=f"'release.{key}' is not usable: a reason why data are unrelated"):
+    with pytest.raises(ConfigError, match=rf"'release.{key}' is not usable: .* {{ accounts = \["):
         parse_config(raw)
+    raw["release"][key] = table("loads-1")
+    assert getattr(parse_config(raw).release, key).accounts == {"loads-1"}

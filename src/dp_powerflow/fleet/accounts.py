@@ -23,8 +23,7 @@ from dp_powerflow.fleet.feeders import (
 )
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.records import AccountSummary
-from dp_powerflow.privacy.ledger.unrelated import Unrelated, spelled
+from dp_powerflow.privacy.ledger.records import AccountSummary, Unrelated, spelled, unrelated_line
 from dp_powerflow.privacy.state import PrivateState
 
 
@@ -129,19 +128,19 @@ def _refuse_unexplained(
     # An account that this fleet opened and never charged has nothing to be used twice.
     others = {item.name for item in accounts if item.fleet != fleet.id or item.spends}
     outside = others - explained - former.keys()
-    wanted = f"'not {spelled(named | former.keys() | outside)}: <why>'"
+    wanted = unrelated_line("unrelated", named | former.keys() | outside)
     if former:
         account, key = min(former.items())
         raise PrivacyError(
             f"feeder '{key}' was charged to account {account} and is no longer listed, while '{new[0]}' is "
             f"new; list it again, set continues_network = '{account}' under overrides of its new version, "
-            f"or, if no feeder is a version of it, fleet.unrelated to {wanted}"
+            f"or, if no feeder is a version of it, write under [fleet] {wanted}"
         )
     if outside:
         raise PrivacyError(
             f"the ledger has accounts of networks not of fleet '{fleet.id}': {spelled(outside)}; set "
             "fleet.continues to the earlier fleet whose feeders these are, continues_network under overrides "
-            f"of a feeder, or, if no feeder is a version of those networks, fleet.unrelated to {wanted}"
+            f"of a feeder, or, if no feeder is a version of those networks, write under [fleet] {wanted}"
         )
 
 
@@ -151,8 +150,8 @@ def _unrelated(config: FleetConfig, keys: Collection[str], known: _Known) -> Unr
     reason = f"another feeder of fleet '{fleet.id}'"
     listed = frozenset(known.of(keys))
     if also is None:
-        return Unrelated(reason, listed, fleet.id)
-    return Unrelated(f"{reason}; {also.reason}", listed | also.accounts, fleet.id)
+        return Unrelated(listed, reason, fleet.id)
+    return Unrelated(listed | also.accounts, f"{reason}; {also.reason}", fleet.id)
 
 
 def _list_of(accounts: list[AccountSummary]) -> str:

@@ -47,7 +47,7 @@ class FleetSection(_Section):
         service map.
     continues : earlier fleet whose feeders these are: names and accounts go on.
     unrelated : why no feeder is a version of networks that were charged outside this fleet, or for feeders
-        that it no longer lists: 'not <accounts>: <why>', as in a release.
+        that it no longer lists: a table of accounts and reason, as in a release.
     continues_loads, unrelated_loads : the same for the customers, as in a release.
     """
 

@@ -21,7 +21,7 @@ from dp_powerflow.errors import ConfigError
 from dp_powerflow.fleet.config import FleetConfig, FleetTwin, Override, is_named, parse_feeder_config
 from dp_powerflow.grid.ieee import BUILT_IN
 from dp_powerflow.grid.sources import SIMBENCH
-from dp_powerflow.privacy.ledger.unrelated import Unrelated
+from dp_powerflow.privacy.ledger.records import Unrelated
 from dp_powerflow.privacy.state import PrivateState
 
 REGISTER_FILE = "feeders.json"

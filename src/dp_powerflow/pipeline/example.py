@@ -92,7 +92,8 @@ state = "private-state"       # keys, ledger, internal reports: never publish th
 # network_delta_cap = 0.5
 # continues_loads = "loads-1" # these meter data are a new version of that account's
 # continues_network = "network-instance-1"
-# unrelated_loads = "not loads-1: another town"   # these meter data share nobody with those accounts
-# unrelated_network = "not network-instance-1 to network-instance-3: another town"   # every account is named
+# These meter data share nobody with those accounts, this network no line; every account is named.
+# unrelated_loads = { accounts = ["loads-1"], reason = "another town" }
+# unrelated_network = { accounts = ["network-instance-1 to network-instance-3"], reason = "another town" }
 # insecure_seed = 0           # demos and tests only: the result says so and is not a release
 """

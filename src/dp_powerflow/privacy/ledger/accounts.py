@@ -14,11 +14,11 @@ neither the order of the spends nor rounding can stretch a cap.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.accounting import epsilon_to_rho, gdp_epsilon, gdp_mu, rho_to_epsilon, total_rho
@@ -38,6 +38,11 @@ class AccountKind(StrEnum):
     NETWORK_INSTANCE = "network, per-instance"
     NETWORK_GDP = "network, gdp"
 
+    @property
+    def stem(self) -> str:
+        """How names of accounts of this kind begin."""
+        return self.value.replace(", ", "-").replace("per-", "")
+
 
 @dataclass(frozen=True)
 class Statement:
@@ -53,6 +58,7 @@ class Statement:
 class LoadsCap:
     """The most that all releases from the same customers may spend: (ε, δ)-DP of one record."""
 
+    kind: ClassVar[AccountKind] = AccountKind.LOADS
     epsilon: float
     delta: float
     unit: PrivacyUnit = PrivacyUnit.LOAD_POINT
@@ -60,10 +66,6 @@ class LoadsCap:
     def __post_init__(self) -> None:
         PrivacyBudget(self.epsilon, self.delta, self.unit)  # the same ranges
         object.__setattr__(self, "unit", PrivacyUnit(self.unit))
-
-    @property
-    def kind(self) -> AccountKind:
-        return AccountKind.LOADS
 
     def limits(self) -> Amounts:
         return {"rho": Fraction(epsilon_to_rho(self.epsilon, self.delta))}
@@ -85,6 +87,7 @@ class InstanceCap:
         The neighbours in words, such as ``"one line, admittance scaled by up to 1 %"``.
     """
 
+    kind: ClassVar[AccountKind] = AccountKind.NETWORK_INSTANCE
     epsilon: float
     delta: float
     unit: str
@@ -95,10 +98,6 @@ class InstanceCap:
         if self.epsilon == 0 or self.delta >= 1:
             raise PrivacyError("the cap of a network needs a positive epsilon and a delta below 1")
         _check_unit(self.unit)
-
-    @property
-    def kind(self) -> AccountKind:
-        return AccountKind.NETWORK_INSTANCE
 
     def limits(self) -> Amounts:
         return {"epsilon": Fraction(self.epsilon), "delta": Fraction(self.delta)}
@@ -122,6 +121,7 @@ class GdpCap:
         The neighbours in words, such as ``"one line, length changed by a factor up to 1.05"``.
     """
 
+    kind: ClassVar[AccountKind] = AccountKind.NETWORK_GDP
     mu: float
     delta: float
     unit: str
@@ -135,10 +135,6 @@ class GdpCap:
     def from_epsilon(cls, epsilon: float, delta: float, unit: str) -> GdpCap:
         """The largest μ that is (ε, δ)-differentially private."""
         return cls(gdp_mu(epsilon, delta), delta, unit)
-
-    @property
-    def kind(self) -> AccountKind:
-        return AccountKind.NETWORK_GDP
 
     def limits(self) -> Amounts:
         return {"mu_squared": Fraction(self.mu) ** 2}
@@ -156,6 +152,7 @@ class LoadsCost:
     a fit within a budget may spend).
     """
 
+    kind: ClassVar[AccountKind] = AccountKind.LOADS
     rho: float
     unit: PrivacyUnit
     queries: tuple[QueryCost, ...] = ()
@@ -181,10 +178,6 @@ class LoadsCost:
         """Everything a fit within this budget may spend."""
         return cls(epsilon_to_rho(budget.epsilon, budget.delta), budget.unit)
 
-    @property
-    def kind(self) -> AccountKind:
-        return AccountKind.LOADS
-
     def amounts(self) -> Amounts:
         return {"rho": Fraction(self.rho)}
 
@@ -197,6 +190,7 @@ class InstanceCost:
     functions of the secret network.
     """
 
+    kind: ClassVar[AccountKind] = AccountKind.NETWORK_INSTANCE
     epsilon: float
     delta: float
     unit: str
@@ -206,10 +200,6 @@ class InstanceCost:
         _check_amount(self.delta, "delta")
         _check_unit(self.unit)
 
-    @property
-    def kind(self) -> AccountKind:
-        return AccountKind.NETWORK_INSTANCE
-
     def amounts(self) -> Amounts:
         return {"epsilon": Fraction(self.epsilon), "delta": Fraction(self.delta)}
 
@@ -218,16 +208,13 @@ class InstanceCost:
 class GdpCost:
     """What drawing one twin costs; everything computed from that twin is free."""
 
+    kind: ClassVar[AccountKind] = AccountKind.NETWORK_GDP
     mu: float
     unit: str
 
     def __post_init__(self) -> None:
         _check_amount(self.mu, "mu")
         _check_unit(self.unit)
-
-    @property
-    def kind(self) -> AccountKind:
-        return AccountKind.NETWORK_GDP
 
     def amounts(self) -> Amounts:
         return {"mu_squared": Fraction(self.mu) ** 2}
@@ -248,13 +235,8 @@ def to_plain(record: Cap | Cost) -> dict[str, Any]:
 
 def cap_from_plain(kind: AccountKind, fields: Mapping[str, Any]) -> Cap:
     """Inverse of `to_plain` for a cap."""
-    caps = {
-        AccountKind.LOADS: LoadsCap,
-        AccountKind.NETWORK_INSTANCE: InstanceCap,
-        AccountKind.NETWORK_GDP: GdpCap,
-    }
-    cap: Cap = caps[kind](**fields)
-    return cap
+    caps: dict[AccountKind, Callable[..., Cap]] = {cap.kind: cap for cap in (LoadsCap, InstanceCap, GdpCap)}
+    return caps[kind](**fields)
 
 
 def cost_from_plain(kind: AccountKind, fields: Mapping[str, Any]) -> Cost:

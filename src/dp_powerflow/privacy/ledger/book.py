@@ -1,8 +1,8 @@
 """The ledger: what every protected data set may spend in its lifetime, and what it has spent.
 
 An account belongs to data (a keyed hash of the meter data, or of the network) and to a kind of arithmetic
-(see `accounts`). A spend is checked against the cap and recorded in one transaction *before* the data
-are used. A crash afterwards loses budget, never privacy, and not even budget if the release is run again: the
+(see `accounts`). A spend is checked against the cap and recorded in one transaction *before* the data are
+used. A crash afterwards loses budget, never privacy, and not even budget if the release is run again: the
 same release with the same request on the same data returns the spend it made before, and since its noise
 comes from the key it gives the same bits.
 
@@ -25,32 +25,34 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.ledger.accounts import AccountKind, Cap, Cost, GdpCap, Statement, fits, to_plain
 from dp_powerflow.privacy.ledger.records import (
     Account,
+    Accounts,
     AccountSummary,
     Balance,
-    Book,
     LedgerSummary,
     Preview,
     Spend,
+    Unrelated,
     replay,
-    to_spend,
+    rows_of,
+    spelled,
+    unrelated_line,
 )
-from dp_powerflow.privacy.ledger.store import Store, Transaction
-from dp_powerflow.privacy.ledger.unrelated import Unrelated, spelled
+from dp_powerflow.privacy.ledger.store import Entry, Store, Transaction
 from dp_powerflow.privacy.state import PrivateState, check_release_id
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_NAMES = {
-    AccountKind.LOADS: "loads",
-    AccountKind.NETWORK_INSTANCE: "network-instance",
-    AccountKind.NETWORK_GDP: "network-gdp",
-}
 
 
 class Ledger:
-    """The ledger of one private state directory. Safe to use from any number of processes at once."""
+    """The ledger of one private state directory. Safe to use from any number of processes at once.
+
+    All of it is checked and replayed when it is opened; every use after that checks and replays what was
+    appended since, by this process or another one.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._replayed: tuple[int, Accounts] = (0, {})
 
     @classmethod
     def open(cls, state: PrivateState, *, create: bool = True) -> Ledger:
@@ -58,8 +60,9 @@ class Ledger:
         store = Store(state)
         if create:
             store.create()
-        store.read()
-        return cls(store)
+        ledger = cls(store)
+        ledger._accounts(store.read())
+        return ledger
 
     def account(
         self, dataset: str, cap: Cap, *, continues: str | None = None, unrelated: Unrelated | None = None
@@ -83,17 +86,20 @@ class Ledger:
         _check_sha256(dataset, "identity of a data set")
         if continues is not None and unrelated is not None:
             raise PrivacyError("data cannot both continue an account and be unrelated to it; say one of them")
-        known = _find(replay(self._store.read()), dataset, cap, continues)
+        known = _find(self._accounts(self._store.read()), dataset, cap, continues)
         if known is not None:
             return Account(known.name, dataset, known.cap)
         with self._store.transaction() as transaction:
-            books = replay(transaction.entries)
-            book = _find(books, dataset, cap, continues)  # another process may have been first
-            if book is not None:
-                return Account(book.name, dataset, book.cap)
-            if continues is not None:
-                return _attach(transaction, books, dataset, cap, continues)
-            return _open(transaction, books, dataset, cap, unrelated)
+            accounts = self._accounts(transaction.entries)
+            found = _find(accounts, dataset, cap, continues)  # another process may have been first
+            if found is not None:
+                return Account(found.name, dataset, found.cap)
+            if continues is None:
+                return _open(transaction, accounts, dataset, cap, unrelated)
+            continued = _named(accounts, continues, cap.kind)
+            _check_cap(continued, cap)
+            transaction.append("data", continued.name, {"dataset": dataset})
+            return Account(continued.name, dataset, continued.cap)
 
     def spend(self, account: Account, release_id: str, request_sha256: str, cost: Cost) -> Spend:
         """Check the cap and record a spend, before the data are used; see `spend_all`."""
@@ -120,9 +126,9 @@ class Ledger:
         if len({account.name for account, _ in charges}) < len(charges):
             raise PrivacyError("a release charges the same account twice; add up its costs and charge once")
         with self._store.transaction() as transaction:
-            books = replay(transaction.entries)
+            accounts = self._accounts(transaction.entries)
             return tuple(
-                _spend(transaction, _book_of(books, account), account, release_id, request_sha256, cost)
+                _spend(transaction, _summary_of(accounts, account), account, release_id, request_sha256, cost)
                 for account, cost in charges
             )
 
@@ -141,21 +147,20 @@ class Ledger:
         for want of `continues` or `unrelated` is asked there. A release that was charged costs nothing more.
         """
         _check_cost(cap, cost)
-        books = replay(self._store.read())
-        book = _find(books, dataset, cap, continues)
-        if book is None and continues is not None:
-            book = _named(books, continues, cap.kind)
-            _check_cap(book, cap)
-        name = None if book is None else book.name
-        book = Book("", cap, [dataset]) if book is None else book
-        charged = any(spend.release_id == release_id for spend in book.spends)
+        accounts = self._accounts(self._store.read())
+        found = _find(accounts, dataset, cap, continues)
+        if found is None and continues is not None:
+            found = _named(accounts, continues, cap.kind)
+            _check_cap(found, cap)
+        shown = AccountSummary("", cap, (dataset,)) if found is None else found
+        charged = any(spend.release_id == release_id for spend in shown.spends)
         extra = () if charged else (cost,)
         return Preview(
-            account=name,
-            before=book.balance(),
-            after=book.balance(extra),
+            account=None if found is None else found.name,
+            before=shown.balance,
+            after=shown.balance_with(extra),
             already_charged=charged,
-            affordable=charged or fits(book.spent(extra), book.cap.limits()),
+            affordable=charged or fits(shown.spent(extra), shown.cap.limits()),
         )
 
     def change_cap(self, name: str, cap: Cap, reason: str) -> None:
@@ -163,10 +168,10 @@ class Ledger:
         if not reason.strip():
             raise PrivacyError("changing a cap needs a reason; say who decided it and why")
         with self._store.transaction() as transaction:
-            book = _named(replay(transaction.entries), name, cap.kind)
-            if cap.unit != book.cap.unit:
+            account = _named(self._accounts(transaction.entries), name, cap.kind)
+            if cap.unit != account.cap.unit:
                 raise PrivacyError(
-                    f"account {name} is per '{book.cap.unit}', and what was spent cannot be restated in "
+                    f"account {name} is per '{account.cap.unit}', and what was spent cannot be restated in "
                     "another unit; change the figures of the cap only"
                 )
             transaction.append("cap", name, {"cap": to_plain(cap), "reason": reason})
@@ -177,69 +182,53 @@ class Ledger:
         A manifest states the balance as of its own spend: a release that is resumed after others were made
         then says what it would have said at once.
         """
-        entries = self._store.read()
-        if as_of is not None:
-            entries = entries[: as_of.entry + 1]
-        return _book_of(replay(entries), account).balance()
+        found = _summary_of(self._accounts(self._store.read()), account)
+        return found.balance if as_of is None else found.as_of(as_of.entry).balance
 
     def spends(self, account: Account | None = None) -> tuple[Spend, ...]:
         """All spends in the order they were made, of one account or of all."""
-        books = replay(self._store.read())
-        chosen = books.values() if account is None else [_book_of(books, account)]
-        found = [spend for book in chosen for spend in book.spends]
-        return tuple(sorted(found, key=lambda spend: spend.entry))
+        accounts = self._accounts(self._store.read())
+        chosen = accounts.values() if account is None else [_summary_of(accounts, account)]
+        return tuple(sorted((s for item in chosen for s in item.spends), key=lambda spend: spend.entry))
 
     def summary(self) -> LedgerSummary:
         """Everything, for showing."""
         entries = self._store.read()
-        accounts = tuple(
-            AccountSummary(
-                name=book.name,
-                kind=book.cap.kind,
-                datasets=tuple(book.datasets),
-                cap=book.cap,
-                balance=book.balance(),
-                spends=tuple(book.spends),
-                changes=tuple(book.changes),
-                fleet=book.fleet,
-            )
-            for book in replay(entries).values()
-        )
+        accounts = tuple(self._accounts(entries).values())
         return LedgerSummary(bool(entries[0].fields["insecure_seed"]), entries[0].at, len(entries), accounts)
 
+    def _accounts(self, entries: tuple[Entry, ...]) -> Accounts:
+        """The accounts after these checked entries."""
+        count, accounts = self._replayed
+        if len(entries) > count:
+            accounts = replay(accounts, entries[count:])
+            self._replayed = len(entries), accounts
+        return accounts
 
-def _find(books: dict[str, Book], dataset: str, cap: Cap, continues: str | None) -> Book | None:
+
+def _find(accounts: Accounts, dataset: str, cap: Cap, continues: str | None) -> AccountSummary | None:
     """The account these data belong to already, if its cap is the one expected."""
-    for book in books.values():
-        if book.cap.kind is cap.kind and dataset in book.datasets:
-            if continues not in (None, book.name):
+    for account in accounts.values():
+        if account.kind is cap.kind and dataset in account.datasets:
+            if continues not in (None, account.name):
                 raise PrivacyError(
-                    f"these data belong to account {book.name} and cannot continue another; "
-                    f"leave out continues or set it to {book.name}"
+                    f"these data belong to account {account.name} and cannot continue another; "
+                    f"leave out continues or set it to {account.name}"
                 )
-            _check_cap(book, cap)
-            return book
+            _check_cap(account, cap)
+            return account
     return None
 
 
-def _attach(
-    transaction: Transaction, books: dict[str, Book], dataset: str, cap: Cap, continues: str
-) -> Account:
-    book = _named(books, continues, cap.kind)
-    _check_cap(book, cap)
-    transaction.append("data", book.name, {"dataset": dataset})
-    return Account(book.name, dataset, book.cap)
-
-
 def _open(
-    transaction: Transaction, books: dict[str, Book], dataset: str, cap: Cap, unrelated: Unrelated | None
+    transaction: Transaction, accounts: Accounts, dataset: str, cap: Cap, unrelated: Unrelated | None
 ) -> Account:
-    others = {book.name: book.fleet for book in books.values() if book.cap.kind is cap.kind}
+    others = {item.name: item.fleet for item in accounts.values() if item.kind is cap.kind}
     _check_unrelated(cap.kind, others, unrelated)
-    name = f"{_NAMES[cap.kind]}-{len(others) + 1}"
+    name = f"{cap.kind.stem}-{len(others) + 1}"
     fields = {"kind": str(cap.kind), "dataset": dataset, "cap": to_plain(cap), "reason": ""}
     if unrelated is not None:
-        fields["reason"] = unrelated.reason
+        fields |= {"reason": unrelated.reason, "unrelated": rows_of(unrelated.accounts)}
         fields |= {} if unrelated.fleet is None else {"fleet": unrelated.fleet}
     transaction.append("open", name, fields)
     return Account(name, dataset, cap)
@@ -262,58 +251,63 @@ def _check_unrelated(
         raise PrivacyError(
             f"these data are new to the ledger, which has {spelled(silent)} of the same kind; set "
             f"continues_{what} to the account whose {whose} these are, or, if they are about none of them, "
-            f"unrelated_{what} to 'not {spelled(named | silent)}: <why>'"
+            f"write {unrelated_line(f'unrelated_{what}', named | silent)}"
         )
 
 
 def _spend(
-    transaction: Transaction, book: Book, account: Account, release_id: str, request_sha256: str, cost: Cost
+    transaction: Transaction,
+    found: AccountSummary,
+    account: Account,
+    release_id: str,
+    request_sha256: str,
+    cost: Cost,
 ) -> Spend:
-    _check_cap(book, account.cap)
-    for spend in book.spends:
+    _check_cap(found, account.cap)
+    for spend in found.spends:
         if spend.release_id == release_id:
             same = (spend.request_sha256, spend.dataset, spend.cost)
             if same != (request_sha256, account.dataset, cost):
                 raise PrivacyError(
-                    f"release '{release_id}' was already charged to account {book.name} for another request "
+                    f"release '{release_id}' was already charged to account {found.name} for another request "
                     "or other data; choose a new release id, or restore the configuration to resume that one"
                 )
             return spend
-    if not fits(book.spent([cost]), book.cap.limits()):
-        needed, left = book.cap.statement(cost.amounts()), book.balance().available
+    if not fits(found.spent([cost]), found.cap.limits()):
+        needed, left = found.cap.statement(cost.amounts()), found.balance.available
         raise PrivacyError(
-            f"release '{release_id}' needs {_words(needed)} of account {book.name}, which has "
+            f"release '{release_id}' needs {_words(needed)} of account {found.name}, which has "
             f"{_words(left)} left; ask for less, or raise the cap with a recorded reason; nothing was spent"
         )
     fields = {"dataset": account.dataset, "cost": to_plain(cost)}
     entry = transaction.append(
-        "spend", book.name, fields, release_id=release_id, request_sha256=request_sha256
+        "spend", found.name, fields, release_id=release_id, request_sha256=request_sha256
     )
-    return to_spend(entry, cost)
+    return Spend.of(entry, cost)
 
 
-def _book_of(books: dict[str, Book], account: Account) -> Book:
-    book = books.get(account.name)
-    if book is None or account.dataset not in book.datasets or book.cap.kind is not account.kind:
+def _summary_of(accounts: Accounts, account: Account) -> AccountSummary:
+    found = accounts.get(account.name)
+    if found is None or account.dataset not in found.datasets or found.kind is not account.kind:
         raise PrivacyError(f"account {account.name} is not of this ledger; get it from Ledger.account")
-    return book
+    return found
 
 
-def _named(books: dict[str, Book], name: str, kind: AccountKind) -> Book:
-    book = books.get(name)
-    if book is None or book.cap.kind is not kind:
-        known = [book.name for book in books.values() if book.cap.kind is kind]
+def _named(accounts: Accounts, name: str, kind: AccountKind) -> AccountSummary:
+    found = accounts.get(name)
+    if found is None or found.kind is not kind:
+        known = [item.name for item in accounts.values() if item.kind is kind]
         raise PrivacyError(
             f"the ledger has no account '{name}' of the kind '{kind}'; it has {', '.join(known) or 'none'}"
         )
-    return book
+    return found
 
 
-def _check_cap(book: Book, cap: Cap) -> None:
-    if book.cap != cap:
+def _check_cap(account: AccountSummary, cap: Cap) -> None:
+    if account.cap != cap:
         raise PrivacyError(
-            f"account {book.name} has a cap of {_cap_words(book.cap)}, not of {_cap_words(cap)}; use the "
-            "recorded cap, or change it with a reason"
+            f"account {account.name} has a cap of {_cap_words(account.cap)}, not of {_cap_words(cap)}; use "
+            "the recorded cap, or change it with a reason"
         )
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import itertools
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
+from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.ledger.accounts import (
     AccountKind,
     Amounts,
@@ -17,6 +21,95 @@ from dp_powerflow.privacy.ledger.accounts import (
     total,
 )
 from dp_powerflow.privacy.ledger.store import Entry
+
+_NAME = re.compile(r"[a-z]+(?:-[a-z]+)*-[0-9]{1,6}")
+_ROW = re.compile(rf"({_NAME.pattern}) to ({_NAME.pattern})")
+_PLACEHOLDER = "<why>"
+
+
+@dataclass(frozen=True)
+class Unrelated:
+    """That data share nothing with those of some accounts of their kind.
+
+    It names the accounts. A reason without names would go on speaking: left in a config, it would also speak
+    for the account of the very data it was given for, and the next correction of these would start with a
+    full budget.
+
+    Attributes
+    ----------
+    accounts : names of the accounts it speaks of; all must be in the ledger.
+    reason : why; the ledger records it.
+    fleet : id of a fleet whose list of feeders says that they are different networks: accounts that were
+        opened for feeders of this fleet need no name. A config file of one release cannot set it.
+    """
+
+    accounts: frozenset[str]
+    reason: str
+    fleet: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.reason.strip() in ("", _PLACEHOLDER):
+            raise PrivacyError("that data are unrelated needs a reason; say why, the ledger records it")
+        if not all(_NAME.fullmatch(name) for name in self.accounts):
+            raise PrivacyError("a reason why data are unrelated names accounts such as loads-1; correct it")
+
+    @classmethod
+    def to(cls, accounts: Iterable[str], reason: str) -> Unrelated:
+        """Unrelated to accounts given by name, or as a row of them: ``"loads-3 to loads-5"``."""
+        return cls(frozenset(name for item in accounts for name in _members(item)), reason)
+
+    @classmethod
+    def from_table(cls, table: object) -> Unrelated:
+        """Read the table of a config: ``{ accounts = ["loads-1"], reason = "another town" }``."""
+        if isinstance(table, dict) and table.keys() == {"accounts", "reason"}:
+            accounts, reason = table["accounts"], table["reason"]
+            if isinstance(accounts, list) and accounts and isinstance(reason, str):
+                return cls.to((str(item) for item in accounts), reason)
+        raise PrivacyError(
+            "a reason why data are unrelated is a table that names the accounts it speaks of: "
+            '{ accounts = ["loads-1", "loads-3 to loads-5"], reason = "another town" }'
+        )
+
+    def silent_on(self, accounts: Mapping[str, str | None]) -> set[str]:
+        """Of the accounts, given with the fleets that opened them, those it says nothing about."""
+        own = {name for name, fleet in accounts.items() if self.fleet is not None and fleet == self.fleet}
+        return accounts.keys() - self.accounts - own
+
+
+def rows_of(names: Iterable[str]) -> list[str]:
+    """Names of accounts as `Unrelated.to` reads them, in order, with 'to' for three or more in a row."""
+    parts: list[str] = []
+    ordered = sorted(_split(name) for name in names)
+    # Along a row of successive numbers, number and position grow alike.
+    for _, row in itertools.groupby(enumerate(ordered), key=lambda item: (item[1][0], item[1][1] - item[0])):
+        members = [f"{stem}-{number}" for _, (stem, number) in row]
+        parts += [f"{members[0]} to {members[-1]}"] if len(members) > 2 else members
+    return parts
+
+
+def spelled(names: Iterable[str]) -> str:
+    """Names of accounts in a sentence."""
+    return ", ".join(rows_of(names))
+
+
+def unrelated_line(key: str, names: Iterable[str]) -> str:
+    """The line of a config that says so of these accounts; the reason is left to whoever copies it."""
+    return f'{key} = {{ accounts = {json.dumps(rows_of(names))}, reason = "{_PLACEHOLDER}" }}'
+
+
+def _members(item: str) -> Iterable[str]:
+    row = _ROW.fullmatch(item)
+    if row is None:
+        return [item]  # checked with the names
+    (stem, start), (other, end) = _split(row[1]), _split(row[2])
+    if other != stem or end < start:
+        raise PrivacyError(f"'{item}' is no row of accounts; write it as 'loads-3 to loads-5'")
+    return (f"{stem}-{number}" for number in range(start, end + 1))
+
+
+def _split(name: str) -> tuple[str, int]:
+    stem, _, number = name.rpartition("-")
+    return stem, int(number)
 
 
 @dataclass(frozen=True)
@@ -44,15 +137,32 @@ class Spend:
     at: str
     entry: int
 
+    @classmethod
+    def of(cls, entry: Entry, cost: Cost) -> Spend:
+        """The charge that an entry of the ledger records."""
+        dataset = entry.fields["dataset"]
+        return cls(entry.account, entry.release_id, entry.request_sha256, dataset, cost, entry.at, entry.seq)
+
 
 @dataclass(frozen=True)
 class Change:
-    """Something else that happened to an account: ``"opened"``, ``"cap changed"`` or ``"data added"``."""
+    """Something else that happened to an account.
+
+    Attributes
+    ----------
+    what : ``"opened"``, ``"cap changed"`` or ``"data added"``.
+    reason : what the data owner gave.
+    at, entry : time (UTC) and number in the ledger.
+    cap : the cap of the account from then on.
+    unrelated : accounts that the reason speaks of, in rows; older entries have them in the reason itself.
+    """
 
     what: str
     reason: str
     at: str
     entry: int
+    cap: Cap
+    unrelated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,44 +201,37 @@ class Preview:
 
 @dataclass(frozen=True)
 class AccountSummary:
-    """Everything about one account. `fleet` is the fleet that opened it for one of its feeders."""
+    """Everything about one account, as the entries of the ledger say.
+
+    Attributes
+    ----------
+    datasets : the data it belongs to, oldest first.
+    cap : the most that may ever be spent, as it is now.
+    fleet : the fleet that opened it for one of its feeders.
+    """
 
     name: str
-    kind: AccountKind
+    cap: Cap
     datasets: tuple[str, ...]
-    cap: Cap
-    balance: Balance
-    spends: tuple[Spend, ...]
-    changes: tuple[Change, ...]
+    spends: tuple[Spend, ...] = ()
+    changes: tuple[Change, ...] = ()
     fleet: str | None = None
 
+    @property
+    def kind(self) -> AccountKind:
+        return self.cap.kind
 
-@dataclass(frozen=True)
-class LedgerSummary:
-    """Everything in the ledger; PRIVATE like the ledger."""
-
-    insecure_seed: bool
-    created: str
-    entries: int
-    accounts: tuple[AccountSummary, ...]
-
-
-@dataclass
-class Book:
-    """One account while the entries are replayed."""
-
-    name: str
-    cap: Cap
-    datasets: list[str]
-    spends: list[Spend] = field(default_factory=list)
-    changes: list[Change] = field(default_factory=list)
-    fleet: str | None = None
+    @property
+    def balance(self) -> Balance:
+        return self.balance_with()
 
     def spent(self, also: Iterable[Cost] = ()) -> Amounts:
+        """What has been spent, exactly, with further costs."""
         costs = [spend.cost for spend in self.spends] + list(also)
         return total([cost.amounts() for cost in costs], self.cap.limits())
 
-    def balance(self, also: Iterable[Cost] = ()) -> Balance:
+    def balance_with(self, also: Iterable[Cost] = ()) -> Balance:
+        """Where the account would stand with further costs."""
         also = tuple(also)
         limits, spent = self.cap.limits(), self.spent(also)
         left = left_of(spent, limits)
@@ -142,32 +245,53 @@ class Book:
             available=self.cap.statement(left),
         )
 
-
-def replay(entries: tuple[Entry, ...]) -> dict[str, Book]:
-    """Accounts by name, from the checked entries."""
-    books: dict[str, Book] = {}
-    for entry in entries[1:]:
-        fields = entry.fields
-        if entry.event == "open":
-            cap = cap_from_plain(AccountKind(fields["kind"]), fields["cap"])
-            books[entry.account] = Book(entry.account, cap, [fields["dataset"]], fleet=fields.get("fleet"))
-            books[entry.account].changes.append(Change("opened", fields["reason"], entry.at, entry.seq))
-        elif entry.event == "data":
-            books[entry.account].datasets.append(fields["dataset"])
-            books[entry.account].changes.append(Change("data added", "", entry.at, entry.seq))
-        elif entry.event == "cap":
-            book = books[entry.account]
-            book.cap = cap_from_plain(book.cap.kind, fields["cap"])
-            book.changes.append(Change("cap changed", fields["reason"], entry.at, entry.seq))
-        else:
-            book = books[entry.account]
-            book.spends.append(to_spend(entry, cost_from_plain(book.cap.kind, fields["cost"])))
-    return books
+    def as_of(self, entry: int) -> AccountSummary:
+        """The account as it was just after an entry of the ledger; it was open then."""
+        changes = tuple(change for change in self.changes if change.entry <= entry)
+        spends = tuple(spend for spend in self.spends if spend.entry <= entry)
+        return replace(self, cap=changes[-1].cap, spends=spends, changes=changes)
 
 
-def to_spend(entry: Entry, cost: Cost) -> Spend:
-    dataset = entry.fields["dataset"]
-    return Spend(entry.account, entry.release_id, entry.request_sha256, dataset, cost, entry.at, entry.seq)
+@dataclass(frozen=True)
+class LedgerSummary:
+    """Everything in the ledger; PRIVATE like the ledger."""
+
+    insecure_seed: bool
+    created: str
+    entries: int
+    accounts: tuple[AccountSummary, ...]
+
+
+Accounts = Mapping[str, AccountSummary]
+"""By name, in the order they were opened."""
+
+
+def replay(before: Accounts, entries: Iterable[Entry]) -> Accounts:
+    """The accounts after further checked entries; `before` stays as it is."""
+    accounts = dict(before)
+    for entry in entries:
+        if entry.event != "ledger":
+            accounts[entry.account] = _after(accounts.get(entry.account), entry)
+    return accounts
+
+
+def _after(account: AccountSummary | None, entry: Entry) -> AccountSummary:
+    fields = entry.fields
+    if account is None or entry.event == "open":
+        cap = cap_from_plain(AccountKind(fields["kind"]), fields["cap"])
+        named = tuple(fields.get("unrelated", ()))
+        opened = Change("opened", fields["reason"], entry.at, entry.seq, cap, named)
+        return AccountSummary(entry.account, cap, (fields["dataset"],), (), (opened,), fields.get("fleet"))
+    if entry.event == "spend":
+        spend = Spend.of(entry, cost_from_plain(account.kind, fields["cost"]))
+        return replace(account, spends=(*account.spends, spend))
+    if entry.event == "data":
+        change = Change("data added", "", entry.at, entry.seq, account.cap)
+        datasets = (*account.datasets, fields["dataset"])
+        return replace(account, datasets=datasets, changes=(*account.changes, change))
+    cap = cap_from_plain(account.kind, fields["cap"])
+    change = Change("cap changed", fields["reason"], entry.at, entry.seq, cap)
+    return replace(account, cap=cap, changes=(*account.changes, change))
 
 
 def _floats(amounts: Amounts) -> dict[str, float]:

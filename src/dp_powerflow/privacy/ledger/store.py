@@ -10,8 +10,12 @@ power, or the same budget could be used twice; EXTRA also flushes the directory 
 without which a committed spend could be rolled back. WAL would be faster, but needs shared memory and two
 more files beside the database; here one spend per release is written and speed does not matter.
 
-Each operation opens a connection of its own: nothing is shared between threads or across a fork. The file
-itself is never opened other than by SQLite, since closing such a descriptor would drop SQLite's locks.
+Each operation opens a connection of its own: no connection is shared between threads or across a fork. The
+file itself is never opened other than by SQLite, since closing such a descriptor would drop SQLite's locks.
+
+A `Store` checks the whole chain once and remembers it. Later it reads from its last entry on: that entry must
+be there unchanged, and what other processes appended must continue the chain. An edit of older entries in the
+meantime cannot mislead it, because it goes by what it remembers; whoever opens the ledger next notices it.
 """
 
 from __future__ import annotations
@@ -113,6 +117,7 @@ class Store:
         self._state = state
         self._path = state.ledger_path
         self._key = state.stream_key().bind("ledger", f"format {FORMAT}")
+        self._seen: tuple[Entry, ...] = ()  # checked; replaced as a whole, so that threads may share it
 
     def create(self) -> None:
         """Make an empty ledger unless there is one; of several processes that race, one does."""
@@ -147,7 +152,7 @@ class Store:
             self._move_anchor(connection)
 
     def read(self) -> tuple[Entry, ...]:
-        """All entries, checked."""
+        """All entries, checked: the first time all of them, then those that are new."""
         anchor = self._read_anchor()  # first: the database only ever moves on from there
         with self._translated(), self._connection() as connection:
             connection.execute("BEGIN")
@@ -168,6 +173,7 @@ class Store:
             finally:
                 _roll_back(connection)
             if transaction.appended:
+                self._seen = transaction.entries
                 self._move_anchor(connection)
 
     def _entry(
@@ -192,6 +198,7 @@ class Store:
         return self._key.keyed_hash(chunk.encode() for chunk in chunks)
 
     def _checked(self, connection: sqlite3.Connection, anchor: tuple[int, str] | None) -> tuple[Entry, ...]:
+        """The entries: `_seen`, and after it what the database has since."""
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if application != _APPLICATION_ID:
@@ -201,33 +208,42 @@ class Store:
                 f"has format {version}, and this version of dp-powerflow reads format {FORMAT}",
                 "use the version that wrote it; nothing was spent",
             )
-        found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
-        if found != set(_SCHEMA):
+        tables = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
+        if {sql for (sql,) in tables} != set(_SCHEMA):
             raise self._error("had its tables changed", "restore it from a backup; nothing was spent")
-        if connection.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
+        seen = self._seen
+        if not seen and connection.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
             raise self._error(*_FAILURES[sqlite3.SQLITE_CORRUPT])
-        rows = connection.execute(f"SELECT {_COLUMNS} FROM entry ORDER BY seq")
-        entries = tuple(Entry(*row) for row in rows)
-        self._check_chain(entries, anchor)
+        since = f"WHERE seq >= {seen[-1].seq}" if seen else ""
+        rows = connection.execute(f"SELECT {_COLUMNS} FROM entry {since} ORDER BY seq")
+        found = tuple(Entry(*row) for row in rows)
+        self._check_start(seen, found)
+        for before, entry in itertools.pairwise(found):
+            if entry.seq != before.seq + 1 or entry.mac != self._mac(before.mac, entry):
+                raise self._error(
+                    f"was changed by hand at or before entry {before.seq + 1}",
+                    "restore it from a backup; nothing was spent",
+                )
+        entries = (*seen[:-1], *found)
+        if anchor is not None and (anchor[0] >= len(entries) or entries[anchor[0]].mac != anchor[1]):
+            raise self._lacks_entries(anchor[0])
+        self._seen = entries
         return entries
 
-    def _check_chain(self, entries: tuple[Entry, ...], anchor: tuple[int, str] | None) -> None:
-        if not entries or entries[0].event != "ledger" or entries[0].mac != self._mac(_GENESIS, entries[0]):
+    def _check_start(self, seen: tuple[Entry, ...], found: tuple[Entry, ...]) -> None:
+        if seen:
+            if found[:1] != seen[-1:]:
+                raise self._lacks_entries(seen[-1].seq)
+        elif not found or found[0].event != "ledger" or found[0].mac != self._mac(_GENESIS, found[0]):
             raise self._error(
                 "was written with another key, or its first entry was changed",
                 "restore secret.key and the ledger from the same backup; nothing was spent",
             )
-        for number, (before, entry) in enumerate(itertools.pairwise(entries), start=1):
-            if entry.seq != number or entry.mac != self._mac(before.mac, entry):
-                raise self._error(
-                    f"was changed by hand at or before entry {number}",
-                    "restore it from a backup; nothing was spent",
-                )
-        if anchor is not None and (anchor[0] >= len(entries) or entries[anchor[0]].mac != anchor[1]):
-            raise self._error(
-                f"lacks entries it had before (up to {anchor[0]})",
-                "restore the newest backup; nothing was spent",
-            )
+
+    def _lacks_entries(self, number: int) -> PrivacyError:
+        return self._error(
+            f"lacks entries it had before (up to {number})", "restore the newest backup; nothing was spent"
+        )
 
     def _read_anchor(self) -> tuple[int, str] | None:
         content = read_private(self._state.anchor_path)
