@@ -1,8 +1,9 @@
-"""Runs the numbered tasks of one job: here, on a pool of processes, or on a Dask cluster.
+"""Other processes: a pool or a Dask cluster for the numbered tasks of one job, or a single server process.
 
-The only module that imports Dask. A job is private. It travels to every worker once, outside the task graph:
-keys, graph and dashboard hold numbers of tasks and the word PRIVATE. What a task returns comes back through
-the scheduler, so it is small and not secret; the data that a task makes it writes itself.
+The only module that makes processes or imports Dask. A job is private. It travels to every worker once,
+outside the task graph: keys, graph and dashboard hold numbers of tasks and the word PRIVATE. What a task
+returns comes back through the scheduler, so it is small and not secret; the data that a task makes it writes
+itself.
 """
 
 from __future__ import annotations
@@ -10,16 +11,18 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import signal
 import threading
 import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from dp_powerflow._extras import require
 from dp_powerflow.errors import ConfigError, DpPowerflowError
@@ -100,20 +103,8 @@ class Processes:
             work = job.start(None)
             for task in tasks:
                 on_result(work(task))
-            return
-        pool = ProcessPoolExecutor(self.workers, get_context("spawn"), _start, (Sealed(job),))
-        try:
-            with _one_thread_each():
-                futures = [pool.submit(_attempt_here, task) for task in tasks]
-            for finished in as_completed(futures):
-                on_result(_unwrapped(finished.result()))
-        except BrokenProcessPool:
-            raise DpPowerflowError(
-                "a worker process ended unexpectedly, perhaps for want of memory; run the same command again "
-                "to resume"
-            ) from None
-        finally:
-            pool.shutdown(cancel_futures=True)
+        else:
+            run_on_pool(self.workers, job, tasks, on_result)
 
 
 @dataclass(frozen=True)
@@ -172,13 +163,41 @@ class LocalDask:
             run_on(client, job, tasks, on_result)
 
 
+def run_on_pool(
+    workers: int, job: Job[Result], tasks: Sequence[int], on_result: Callable[[Result], None]
+) -> None:
+    """Do every task on so many new processes of this machine, each with one thread for linear algebra.
+
+    Raises
+    ------
+    DpPowerflowError : a task failed, or a process ended unexpectedly.
+    """
+    pool = ProcessPoolExecutor(min(workers, len(tasks)), get_context("spawn"), _start, (Sealed(job),))
+    try:
+        with _one_thread_each():
+            futures = [pool.submit(_attempt_here, task) for task in tasks]
+        for finished in as_completed(futures):
+            on_result(_unwrapped(finished.result()))
+    except BrokenProcessPool:
+        raise DpPowerflowError(
+            "a worker process ended unexpectedly, perhaps for want of memory; run the same command again "
+            "to resume"
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def engine_of(workers: int | None, scheduler: str | None) -> Engine:
     """The engine that the command line asks for: `scheduler` is an address, 'local' or None for no Dask."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if scheduler is None:
-        return Processes(workers or cores)
+        return Processes(workers or cores())
     if scheduler == "local":
-        return LocalDask(workers or cores)
+        return LocalDask(workers or cores())
     if workers is not None:
         raise ConfigError(
             "a cluster has workers of its own; leave out --workers, or start a cluster with --scheduler local"
@@ -329,3 +348,102 @@ def _one_thread_each() -> Iterator[None]:
     finally:
         for name in unset:
             os.environ.pop(name, None)
+
+
+DEFECTS = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
+"""What a defect of the program, or of a library, raises; a run of many things goes on with the next one."""
+
+Request = TypeVar("Request")
+Serve = Callable[[Request, Callable[[object], None]], Result]
+"""Answers a request, and may tell things meanwhile through the callback. It is pickled to the process."""
+
+
+class ServerDefectError(RuntimeError):
+    """PRIVATE. A defect in a server process; the message is its traceback."""
+
+
+class ServerProcess(Generic[Request, Result]):
+    """A process of its own that answers one request after the other.
+
+    It starts with the first request and is replaced after so many of them, and whenever it ends. It may have
+    worker processes itself, and it ends with this process, however that ends.
+
+    Parameters
+    ----------
+    serve : what answers the requests.
+    requests : how many of them one process answers.
+    lost : says why a process may have ended, and what to do.
+    """
+
+    def __init__(self, serve: Serve[Request, Result], requests: int, lost: str) -> None:
+        self._serve, self._requests, self._lost = serve, requests, lost
+        self._left = 0
+        self._process: Any = None
+        self._connection: Connection | None = None
+
+    def ask(self, request: Request, on_told: Callable[[Any], None]) -> Result:
+        """The answer to one request; `on_told` gets what is told meanwhile.
+
+        Raises
+        ------
+        DpPowerflowError : the request failed, or the process ended.
+        ServerDefectError : the request met a defect.
+        """
+        if self._left == 0 or self._process is None:
+            self._start()
+        self._left -= 1
+        connection = self._connection
+        assert connection is not None
+        try:
+            connection.send(request)
+            while (message := connection.recv())[0] == "told":
+                on_told(message[1])
+        except (EOFError, OSError):
+            self.stop()
+            raise DpPowerflowError(self._lost) from None
+        kind, content = message
+        if kind == "failed":
+            raise DpPowerflowError(content)
+        if kind == "defect":
+            raise ServerDefectError(content)
+        answer: Result = content
+        return answer
+
+    def stop(self) -> None:
+        """End the process, whatever it does."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.join()
+            self._process = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _start(self) -> None:
+        self.stop()
+        context = get_context("spawn")
+        own, other = context.Pipe()
+        # Not a daemon: it may have worker processes itself.
+        self._process = context.Process(target=_answer_all, args=(other,), daemon=False)
+        self._process.start()
+        other.close()
+        self._connection, self._left = own, self._requests
+        own.send(self._serve)
+
+
+def _answer_all(connection: Connection) -> None:
+    """Answer requests until the other side is gone, which also ends this process if the other was killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other side is interrupted, and ends this one
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        serve = connection.recv()
+        while True:
+            connection.send(_answer(serve, connection.recv(), connection))
+
+
+def _answer(serve: Serve[Any, Any], request: Any, connection: Connection) -> tuple[str, Any]:
+    try:
+        return "done", serve(request, lambda told: connection.send(("told", told)))
+    except (DpPowerflowError, OSError) as error:
+        return "failed", str(error)
+    except DEFECTS:
+        return "defect", traceback.format_exc()

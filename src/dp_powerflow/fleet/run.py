@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import ParamSpec
 
 from dp_powerflow._files import is_temporary, only_process, sync_directory, write_whole
-from dp_powerflow._parallel import Engine, engine_of
+from dp_powerflow._parallel import DEFECTS, Engine, engine_of
 from dp_powerflow.corpus.errors import writing
 from dp_powerflow.errors import ConfigError, DpPowerflowError
 from dp_powerflow.fleet.accounts import feeders_of
@@ -45,7 +45,7 @@ from dp_powerflow.fleet.manifest import (
     read_entries,
     release_at,
 )
-from dp_powerflow.fleet.process import DEFECTS, Maker, maker_of
+from dp_powerflow.fleet.process import Maker, maker_of
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.pipeline.assembly import history_of
 from dp_powerflow.pipeline.run import INTERNAL, Progress, Report
