@@ -301,7 +301,7 @@ def test_failures_of_a_task_arrive_as_one_sentence(kind: str, cluster: Any) -> N
 
 def test_the_text_of_an_unexpected_error_stays_on_the_worker(cluster: Any) -> None:
     with distributed.Client(cluster, set_as_default=False) as client:
-        with pytest.raises(DpPowerflowError, match=r"ValueError in jobs\.py, line \d+") as caught:
+        with pytest.raises(DpPowerflowError, match=r"ValueError in parallel_jobs\.py, line \d+") as caught:
             run_on(client, Failing("unexpected"), range(4), lambda _: None)
         logs = str(client.get_worker_logs()) + str(client.get_scheduler_logs())
     assert CANARY not in str(caught.value)
