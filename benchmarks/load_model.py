@@ -32,10 +32,10 @@ import numpy as np
 
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
-from dp_powerflow.model.estimators.choice import Estimator, Plain, Structured
+from dp_powerflow.model.estimators import Estimator, Plain, Structured
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
-from dp_powerflow.model.fit_options import FitOptions
 from dp_powerflow.model.law import LoadNodes
+from dp_powerflow.model.options import FitOptions
 from dp_powerflow.model.reactive import PublicSpread
 from dp_powerflow.model.sample import LoadSampler
 from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit

@@ -184,9 +184,9 @@ def write_days(feeder, solver, folder: Path) -> tuple[int, float, tuple[float, f
 def load_model():  # type: ignore[no-untyped-def]
     """A load model fitted on simulated customers, relative to the nominal load of a node."""
     from dp_powerflow.loads.simulate import simulate_load_history
-    from dp_powerflow.model.estimators.choice import Structured
+    from dp_powerflow.model.estimators import Structured
     from dp_powerflow.model.fit import fit
-    from dp_powerflow.model.fit_options import FitOptions
+    from dp_powerflow.model.options import FitOptions
     from dp_powerflow.model.reactive import FixedPowerFactor, PublicSpread
     from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit
     from dp_powerflow.privacy.random import StreamKey

@@ -9,7 +9,7 @@ import pytest
 
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.fit import fit
-from dp_powerflow.model.fit_options import FitOptions
+from dp_powerflow.model.options import FitOptions
 from dp_powerflow.privacy import contributions
 from dp_powerflow.privacy.accounting import rho_to_epsilon
 from dp_powerflow.privacy.budget import PrivacyBudget

@@ -10,8 +10,8 @@ import pytest
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.fit import fit
-from dp_powerflow.model.fit_options import FitOptions
 from dp_powerflow.model.fit_source import Source
+from dp_powerflow.model.options import FitOptions
 from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from dp_powerflow.model.estimators.estimate import GaussianEstimate
+from dp_powerflow.model.estimators.base import GaussianEstimate
 from dp_powerflow.model.estimators.plain import PlainPlan, estimate_plain
 from dp_powerflow.model.estimators.structured import estimate_structured
 from dp_powerflow.model.estimators.structured_plan import StructuredPlan

@@ -12,7 +12,7 @@ from dp_powerflow.model.basis import (
     synthesis_matrix,
     to_coefficients,
 )
-from dp_powerflow.model.estimators.estimate import (
+from dp_powerflow.model.estimators.base import (
     GaussianEstimate,
     positive_part,
     posterior_energy,

@@ -17,13 +17,13 @@ import numpy as np
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.model.estimators.choice import PublicFacts
-from dp_powerflow.model.estimators.estimate import GaussianEstimate, with_floor, within_bounds
-from dp_powerflow.model.fit_options import Bounds, FitOptions
+from dp_powerflow.model.estimators import PublicFacts
+from dp_powerflow.model.estimators.base import GaussianEstimate, with_floor, within_bounds
 from dp_powerflow.model.fit_source import Source, check_history
 from dp_powerflow.model.gaussian import ClassModel, LoadModel, ReactiveModel
 from dp_powerflow.model.law import GaussianComponent
 from dp_powerflow.model.mixture import fit_mixtures
+from dp_powerflow.model.options import Bounds, FitOptions
 from dp_powerflow.model.partition import PrivateClasses, assign_classes, private_counts, private_kmeans
 from dp_powerflow.model.reactive import FittedReactive, PublicSpread, fit_reactive
 from dp_powerflow.model.records import Records

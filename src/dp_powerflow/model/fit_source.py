@@ -9,7 +9,7 @@ import numpy as np
 
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.model.fit_options import Bounds, FitOptions
+from dp_powerflow.model.options import Bounds, FitOptions
 from dp_powerflow.model.reactive import FittedReactive
 from dp_powerflow.privacy.budget import PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey

@@ -23,7 +23,7 @@ import numpy as np
 from scipy.fft import dct
 from scipy.linalg import solve_triangular
 
-from dp_powerflow.model.estimators.estimate import GaussianEstimate, positive_part
+from dp_powerflow.model.estimators.base import GaussianEstimate, positive_part
 from dp_powerflow.model.law import GaussianComponent
 from dp_powerflow.model.records import Records, symmetric_to_vector, vector_to_symmetric
 from dp_powerflow.privacy.contributions import Region

@@ -15,7 +15,7 @@ import numpy as np
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.basis import synthesis_matrix
-from dp_powerflow.model.estimators.estimate import positive_part
+from dp_powerflow.model.estimators.base import positive_part
 from dp_powerflow.model.estimators.structured import (
     Frame,
     band_energy,

@@ -19,7 +19,7 @@ from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.opendss_shapes import read_opendss_shapes
 from dp_powerflow.loads.simbench import CUSTOMER_FAMILIES, read_simbench
 from dp_powerflow.loads.simulate import simulate_load_history
-from dp_powerflow.model.estimators.choice import Estimator, Plain, Structured
+from dp_powerflow.model.estimators import Estimator, Plain, Structured
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
 FIRST_DAY = dt.date(2019, 1, 1)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dp_powerflow.model.estimators.estimate import GaussianEstimate, with_floor
+from dp_powerflow.model.estimators.base import GaussianEstimate, PublicFacts, with_floor
 from dp_powerflow.model.records import Records, symmetric_to_vector, vector_to_symmetric
 from dp_powerflow.privacy.contributions import Region
 from dp_powerflow.privacy.session import QuerySession
@@ -129,3 +129,21 @@ def estimate_plain(
         covariance = moment - np.outer(mean, mean)
         estimates.append(with_floor(plan.centre + mean, covariance, MIN_VARIANCE + edge))
     return estimates
+
+
+@dataclass(frozen=True)
+class Plain:
+    """Noise on every entry of mean and covariance: the paper's, for reference and short horizons."""
+
+    name: str = "plain"
+
+    def _plan(self, facts: PublicFacts) -> PlainPlan:
+        return PlainPlan(facts.records, facts.n_steps, facts.rho, facts.log_low, facts.log_high)
+
+    def estimate(
+        self, groups: Sequence[Records], facts: PublicFacts, session: QuerySession
+    ) -> list[GaussianEstimate]:
+        return estimate_plain(groups, self._plan(facts), session)
+
+    def prior_would_do(self, facts: PublicFacts) -> bool:
+        return self._plan(facts).prior_would_do

@@ -32,7 +32,12 @@ from dp_powerflow.model.basis import (
     synthesis_matrix,
     to_coefficients,
 )
-from dp_powerflow.model.estimators.estimate import GaussianEstimate, positive_part, posterior_energy
+from dp_powerflow.model.estimators.base import (
+    GaussianEstimate,
+    PublicFacts,
+    positive_part,
+    posterior_energy,
+)
 from dp_powerflow.model.estimators.structured_plan import (
     PRIOR_LOG_ENERGY_STD,
     PRIOR_PROFILE_STD,
@@ -411,3 +416,24 @@ def _assemble(frame: Frame, shift: FloatArray, covariance: FloatArray) -> Gaussi
     synthesis = frame.scale[:, None] * synthesis_matrix(frame.mean.size) * frame.width
     full = synthesis @ covariance @ synthesis.T
     return GaussianEstimate(frame.mean + synthesis @ shift, (full + full.T) / 2)
+
+
+@dataclass(frozen=True)
+class Structured:
+    """Two rounds in a smooth basis (default); `block` overrides K."""
+
+    block: int | None = None
+    name: str = "structured"
+
+    def _plan(self, facts: PublicFacts) -> StructuredPlan:
+        return StructuredPlan(
+            facts.records, facts.n_steps, facts.rho, facts.log_low, facts.log_high, self.block
+        )
+
+    def estimate(
+        self, groups: Sequence[Records], facts: PublicFacts, session: QuerySession
+    ) -> list[GaussianEstimate]:
+        return estimate_structured(groups, self._plan(facts), session)
+
+    def prior_would_do(self, facts: PublicFacts) -> bool:
+        return self._plan(facts).prior_would_do

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.model.estimators.choice import Estimator, Structured
+from dp_powerflow.model.estimators import Estimator, Structured
 from dp_powerflow.model.partition import PrivateClasses, PublicLabels
 from dp_powerflow.model.reactive import FixedPowerFactor, ReactiveChoice
 from dp_powerflow.privacy.budget import PrivacyBudget

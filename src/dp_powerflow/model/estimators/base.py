@@ -1,11 +1,15 @@
-"""What an estimator returns, and the free post-processing all of them share."""
+"""What an estimator is given and returns, and the free post-processing all of them share."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
+from dp_powerflow.model.records import Records
+from dp_powerflow.privacy.session import QuerySession
 from dp_powerflow.units import FloatArray
 
 
@@ -23,6 +27,33 @@ class GaussianEstimate:
 
     mean: FloatArray
     covariance: FloatArray
+
+
+@dataclass(frozen=True)
+class PublicFacts:
+    """What an estimator may know before it asks: records per class, T, ρ and the bounds of log load."""
+
+    records: float
+    n_steps: int
+    rho: float
+    log_low: float
+    log_high: float
+
+
+class Estimator(Protocol):
+    """Fits one Gaussian per group of records within a budget."""
+
+    @property
+    def name(self) -> str:
+        """Stated in the model."""
+
+    def estimate(
+        self, groups: Sequence[Records], facts: PublicFacts, session: QuerySession
+    ) -> list[GaussianEstimate]:
+        """One Gaussian per group; spends at most `facts.rho` of the session."""
+
+    def prior_would_do(self, facts: PublicFacts) -> bool:
+        """Whether, by public figures alone, the budget is too small for the data to matter."""
 
 
 def positive_part(matrix: FloatArray, floor: float) -> FloatArray:
