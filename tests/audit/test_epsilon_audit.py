@@ -29,7 +29,7 @@ WORST_PAIRS = {
 
 
 def query(region: Region) -> Query:
-    return Query("audited", "1", PrivacyUnit.LOAD_POINT, None, 3, 1.0, region, RHO)
+    return Query("audited", 3, 1.0, region, RHO)
 
 
 def neighbours(region: Region) -> tuple[np.ndarray, np.ndarray]:
@@ -55,7 +55,7 @@ def audit(region: Region, sigma: int) -> float:
 
 @pytest.mark.parametrize("region", list(Region))
 def test_audit_stays_below_the_claim_and_is_not_blind(region: Region) -> None:
-    cost = query(region).cost()
+    cost = query(region).cost(PrivacyUnit.LOAD_POINT, None)
     claimed = rho_to_epsilon(cost.rho, DELTA)
     seen = audit(region, cost.sigma)
     assert seen <= claimed
@@ -65,7 +65,7 @@ def test_audit_stays_below_the_claim_and_is_not_blind(region: Region) -> None:
 @pytest.mark.parametrize("region", list(Region))
 def test_audit_catches_a_sensitivity_that_is_twice_too_small(region: Region) -> None:
     """The planted bug: noise for half of the true sensitivity, the claim unchanged."""
-    cost = query(region).cost()
+    cost = query(region).cost(PrivacyUnit.LOAD_POINT, None)
     claimed = rho_to_epsilon(cost.rho, DELTA)
     assert audit(region, cost.sigma // 2) > claimed
 

@@ -10,8 +10,8 @@ import pytest
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.fit import fit
-from dp_powerflow.model.fit_source import Source
 from dp_powerflow.model.options import FitOptions
+from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
 
@@ -32,10 +32,15 @@ def test_days_that_depend_on_each_other_are_no_records_of_their_own() -> None:
 
 def test_noise_is_bound_to_labels_too() -> None:
     """One relabelled load point, same readings: other noise, or the difference would show it."""
+    pooled = replace(OPTIONS, classes=PrivateClasses(2))  # sums that do not depend on the labels
     history = simulate_load_history(60, n_days=3, step_minutes=60)
     labels = list(history.class_label)
     labels[0] = "commercial" if labels[0] != "commercial" else "residential"
     other = replace(history, class_label=tuple(labels))
-    first, second = (Source(h, OPTIONS, PrivacyUnit.LOAD_POINT).keyed_hash(KEY) for h in (history, other))
-    assert first != second
+    first, second = (
+        fit(h, budget=PrivacyBudget(50.0), options=pooled, key=KEY).origin for h in (history, other)
+    )
+    assert first is not None
+    assert second is not None
+    assert not np.array_equal(first.integers[0], second.integers[0])
     assert np.array_equal(history.load_kw, other.load_kw)

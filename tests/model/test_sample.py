@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.model.gaussian import ClassModel, LoadModel, ReactiveModel
+from dp_powerflow.model.classes import ClassModel, ReactiveModel
+from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import GaussianComponent, LoadNodes
 from dp_powerflow.model.sample import LoadSampler, concatenate_days, draw_node_classes
 from dp_powerflow.privacy.budget import PrivacyUnit

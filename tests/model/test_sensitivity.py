@@ -48,7 +48,7 @@ def partition(days: np.ndarray, seed: int = 0) -> WatchedSession:
     session = WatchedSession(seed=seed)
     centroids = private_kmeans(records(days), 3, LOW, HIGH, 0.5, session)
     labels = assign_classes(records(days), centroids)
-    private_counts(labels, np.arange(len(days)) % 2, 3, 0.4, session)
+    private_counts(labels, np.arange(len(days)) % 2, (2, 3), 0.4, session)
     return session
 
 

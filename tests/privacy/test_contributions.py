@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.privacy.budget import PrivacyUnit
+from dp_powerflow.privacy.budget import PrivacyUnit, QueryCost
 from dp_powerflow.privacy.contributions import (
     GRID_RADIUS,
     MAX_DIMENSION,
@@ -23,7 +23,11 @@ from dp_powerflow.privacy.session import QuerySession
 
 
 def query(region: Region, dimension: int, radius: float = 1.0, rho: float = 0.5) -> Query:
-    return Query("test", "1", PrivacyUnit.LOAD_POINT, None, dimension, radius, region, rho)
+    return Query("test", dimension, radius, region, rho)
+
+
+def cost_of(asked: Query) -> QueryCost:
+    return asked.cost(PrivacyUnit.LOAD_POINT, None)
 
 
 def largest_change(grid: np.ndarray) -> int:
@@ -50,7 +54,7 @@ def test_no_input_whatever_exceeds_the_claimed_sensitivity(
     asked = query(region, values.shape[1], radius)
     grid = quantise(values, asked)
     assert all(sum(int(v) ** 2 for v in row) <= GRID_RADIUS**2 for row in grid)
-    assert largest_change(grid) <= asked.cost().sensitivity_squared
+    assert largest_change(grid) <= cost_of(asked).sensitivity_squared
 
 
 @settings(max_examples=100, deadline=None)
@@ -66,7 +70,7 @@ def test_second_moments_stay_within_the_psd_bound(vectors: np.ndarray, radius: f
     moment = np.einsum("ndk,ndl->nkl", vectors, vectors) / vectors.shape[1]
     flat = moment[:, rows, columns] * np.where(rows == columns, 1.0, np.sqrt(2.0))
     asked = query(Region.PSD, flat.shape[1], radius)
-    assert largest_change(quantise(flat, asked)) <= asked.cost().sensitivity_squared
+    assert largest_change(quantise(flat, asked)) <= cost_of(asked).sensitivity_squared
 
 
 @pytest.mark.parametrize(
@@ -80,7 +84,7 @@ def test_second_moments_stay_within_the_psd_bound(vectors: np.ndarray, radius: f
 def test_the_claim_is_attained_so_it_is_not_loose(region: Region, pair: list[list[float]]) -> None:
     asked = query(region, len(pair[0]))
     attained = largest_change(quantise(np.array(pair), asked))
-    claimed = asked.cost().sensitivity_squared
+    claimed = cost_of(asked).sensitivity_squared
     assert 0.999998 * claimed < attained <= claimed
 
 
@@ -121,7 +125,7 @@ def test_sums_do_not_depend_on_chunks() -> None:
 def test_cost_never_exceeds_the_budget() -> None:
     for rho in np.geomspace(1e-6, 5, 40):
         for region in Region:
-            cost = query(region, 10, rho=rho).cost()
+            cost = cost_of(query(region, 10, rho=rho))
             assert cost.rho <= rho
             assert cost.rho > 0.999 * rho
 
@@ -129,9 +133,10 @@ def test_cost_never_exceeds_the_budget() -> None:
 def test_released_sum_is_near_the_true_one() -> None:
     values = np.random.default_rng(2).uniform(-0.3, 0.3, (500, 4))
     asked = query(Region.BALL, 4, rho=2.0)
-    released = release_sum([values], asked, StreamKey.from_insecure_seed(0).stream("x"))
-    assert np.all(np.abs(released.total - values.sum(axis=0)) < 6 * released.cost.noise_std)
-    assert released.cost.noise_std == pytest.approx(2 / np.sqrt(2 * 2.0), rel=1e-3)
+    cost = cost_of(asked)
+    released = release_sum([values], asked, cost.sigma, StreamKey.from_insecure_seed(0).stream("x"))
+    assert np.all(np.abs(released * cost.grid_step - values.sum(axis=0)) < 6 * cost.noise_std)
+    assert cost.noise_std == pytest.approx(2 / np.sqrt(2 * 2.0), rel=1e-3)
 
 
 def test_queries_out_of_range_are_refused() -> None:
@@ -140,7 +145,7 @@ def test_queries_out_of_range_are_refused() -> None:
     with pytest.raises(PrivacyError, match="positive"):
         query(Region.BALL, 1, radius=0.0)
     with pytest.raises(PrivacyError, match="raise epsilon"):
-        query(Region.BALL, 1, rho=1e-20).cost()
+        cost_of(query(Region.BALL, 1, rho=1e-20))
 
 
 def test_psd_sensitivity_charges_the_rounding() -> None:
@@ -153,7 +158,7 @@ def session(rho: float = 1.0) -> QuerySession:
 
 def ask(to: QuerySession, name: str, rho: float, blocks: int = 1) -> list[np.ndarray]:
     data = [[np.full((10, 2), 0.1)]] * blocks
-    return to.ask(name, data, dimension=2, radius=1.0, region=Region.BALL, rho=rho, natural_unit="1")
+    return to.ask(Query(name, 2, 1.0, Region.BALL, rho), data)
 
 
 def test_session_records_what_it_spends() -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
 from dp_powerflow.privacy.budget import PrivacyUnit
-from dp_powerflow.privacy.contributions import Query, Region, quantise
+from dp_powerflow.privacy.contributions import Query, quantise
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.session import QuerySession
 
@@ -20,21 +19,11 @@ class WatchedSession(QuerySession):
         super().__init__(StreamKey.from_insecure_seed(seed), PrivacyUnit.LOAD_POINT, None, rho)
         self.integers: dict[str, np.ndarray] = {}
 
-    def ask(self, name: str, blocks: Sequence[Iterable[np.ndarray]], **options: Any) -> list[np.ndarray]:
+    def ask(self, query: Query, blocks: Sequence[Iterable[np.ndarray]]) -> list[np.ndarray]:
         chunks = [list(block) for block in blocks]
-        query = Query(
-            name,
-            options["natural_unit"],
-            PrivacyUnit.LOAD_POINT,
-            None,
-            options["dimension"],
-            options["radius"],
-            Region(options["region"]),
-            options["rho"],
-        )
         parts = [quantise(chunk, query) for block in chunks for chunk in block]
-        self.integers[name] = np.concatenate(parts)
-        return super().ask(name, chunks, **options)
+        self.integers[query.name] = np.concatenate(parts)
+        return super().ask(query, chunks)
 
     def worst_ratio(self) -> dict[str, float]:
         """Largest change of each query's sum over all replacements, over the claimed sensitivity.

@@ -1,14 +1,15 @@
 """The released load model: frozen, serialisable, publishable.
 
 Nothing in it was computed from the meter data without being paid for: every number is a public constant or
-post-processing of noisy sums whose costs are listed beside it.
+post-processing of noisy integers, which are published with their costs. Reading a model derives its
+parameters again from them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,75 +17,38 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.model.law import ClassLaw, GaussianComponent, LoadLaw, LoadNodes
+from dp_powerflow.model.classes import ClassModel, ReactiveModel
+from dp_powerflow.model.derive import replay
+from dp_powerflow.model.law import GaussianComponent, LoadLaw, LoadNodes
+from dp_powerflow.model.options import FitOptions, HistoryFacts
 from dp_powerflow.privacy.accounting import rho_to_epsilon, total_rho
-from dp_powerflow.privacy.budget import ADJACENCY, PrivacyUnit, QueryCost
-from dp_powerflow.units import FloatArray
+from dp_powerflow.privacy.budget import ADJACENCY, PrivacyBudget, PrivacyUnit, QueryCost
+from dp_powerflow.privacy.session import Answer
+from dp_powerflow.units import IntArray
 
-FORMAT = "dp-powerflow load model, version 1"
-
-
-@dataclass(frozen=True, eq=False)
-class ReactiveModel:
-    """Reactive load of a class: q = p·tan θ + c·p̄·ξ, ξ ~ N(0, Σ_ξ) over the day.
-
-    Parameters
-    ----------
-    tan_theta
-        tan θ of the class, public or fitted under differential privacy.
-    spread
-        c; 0 keeps the power factor fixed (the paper's mode).
-    reference
-        p̄ [kW, or per public scale], the released mean load of the class.
-    covariance
-        Σ_ξ (step, step), or None if the power factor is fixed.
-    """
-
-    tan_theta: float
-    spread: float = 0.0
-    reference: float = 0.0
-    covariance: FloatArray | None = None
+FORMAT = "dp-powerflow load model, version 2"
+FORMAT_1 = "dp-powerflow load model, version 1"
+"""Without integers: parameters are taken as stated."""
+_TOLERANCE = 1e-9  # between stated and derived parameters, relative to the largest of them
 
 
 @dataclass(frozen=True, eq=False)
-class ClassModel:
-    """The loads of one class, on days of one type.
+class Origin:
+    """What the parameters of a model are derived from; anybody can do it again.
 
     Parameters
     ----------
-    name
-        Class: a public label, or "class 1", … if the partition was private.
-    day_type
-        Public type of day, or None if all days are alike.
-    weight
-        Share of the load points: public, or released under differential privacy.
-    components
-        The mixture; one Gaussian by default.
-    bounds
-        Declared public (p_min, p_max) [kW, or per public scale].
-    reactive
-        Law of the reactive load.
+    facts
+        Public size of the history.
+    options
+        Public choices of the fit.
+    integers
+        Noisy sums (block, dimension) of every query [grid units], in the order of the model's costs.
     """
 
-    name: str
-    day_type: str | None
-    weight: float
-    components: tuple[GaussianComponent, ...]
-    bounds: tuple[float, float]
-    reactive: ReactiveModel
-
-    @cached_property
-    def law(self) -> ClassLaw:
-        """Law of the class's loads over a day, whatever node draws from it."""
-        return ClassLaw(self.name, self.components, self.bounds, self.reactive.covariance, self.day_type)
-
-    @property
-    def mean_load(self) -> FloatArray:
-        """Expected load (step,) [kW, or per public scale]."""
-        load = np.zeros_like(self.components[0].mean)
-        for part in self.components:
-            load += part.weight * part.mean_load
-        return load
+    facts: HistoryFacts
+    options: FitOptions
+    integers: tuple[IntArray, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +81,8 @@ class LoadModel:
         True if no meter ever read the loads.
     notes
         Public remarks, such as a budget too small to be useful.
+    origin
+        What the classes are derived from; None for a model of format version 1 or made by hand.
     """
 
     classes: tuple[ClassModel, ...]
@@ -133,6 +99,7 @@ class LoadModel:
     insecure_seed: bool
     simulated: bool
     notes: tuple[str, ...] = ()
+    origin: Origin | None = None
 
     @property
     def n_steps(self) -> int:
@@ -216,14 +183,20 @@ class LoadModel:
 
     @classmethod
     def from_json(cls, text: str) -> LoadModel:
-        """Inverse of `to_json`."""
+        """Inverse of `to_json`; derives the parameters again from the published integers.
+
+        Raises
+        ------
+        PrivacyError
+            If the text is no load model, or its parameters are not those that its integers give.
+        """
         try:
-            fields = json.loads(text)
-            return _from_plain(fields)
+            stated = _from_plain(json.loads(text))
         except (KeyError, TypeError, ValueError) as error:
             raise PrivacyError(
-                "this is not a load model of dp-powerflow version 1; use the model.json of a release"
+                "this is not a load model of dp-powerflow; use the model.json of a release"
             ) from error
+        return stated if stated.origin is None else _derived_again(stated, stated.origin)
 
     def save(self, path: Path) -> None:
         """Write the canonical JSON."""
@@ -235,17 +208,60 @@ class LoadModel:
         return cls.from_json(path.read_text(encoding="utf-8"))
 
 
+def _derived_again(stated: LoadModel, origin: Origin) -> LoadModel:
+    budget = PrivacyBudget(stated.epsilon, stated.delta, stated.unit)
+    answers = tuple(Answer(*pair) for pair in zip(stated.costs, origin.integers, strict=True))
+    derived = replay(origin.facts, origin.options, budget, answers)
+    if not _close(
+        [_class_to_plain(part) for part in stated.classes],
+        [_class_to_plain(part) for part in derived.classes],
+    ):
+        raise PrivacyError(
+            "the parameters of this load model are not those that its published integers give; "
+            "the file was changed, get it again"
+        )
+    return replace(stated, classes=derived.classes)
+
+
+def _close(stated: Any, derived: Any) -> bool:
+    """Equal structures, numbers up to the tolerance."""
+    if isinstance(stated, dict) and isinstance(derived, dict):
+        return stated.keys() == derived.keys() and all(_close(stated[k], derived[k]) for k in stated)
+    if isinstance(stated, float) or (isinstance(stated, list) and stated and not isinstance(stated[0], dict)):
+        first, second = np.asarray(stated, dtype=np.float64), np.asarray(derived, dtype=np.float64)
+        return first.shape == second.shape and bool(
+            np.abs(first - second).max() <= _TOLERANCE * np.abs(second).max()
+        )
+    if isinstance(stated, list) and isinstance(derived, list):
+        return len(stated) == len(derived) and all(map(_close, stated, derived))
+    return bool(stated == derived)
+
+
 def _to_plain(model: LoadModel) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "adjacency": ADJACENCY,
-        "classes": [_class_to_plain(part) for part in model.classes],
-        "costs": [cost.to_dict() for cost in model.costs],
-        "unit": str(model.unit),
-        "rho": model.rho,
-        "spent_epsilon": model.spent_epsilon,
-        "notes": list(model.notes),
-    } | {name: getattr(model, name) for name in _SIMPLE_FIELDS}
+    costs = [cost.to_dict() for cost in model.costs]
+    asked: dict[str, Any] = {"format": FORMAT_1, "costs": costs}
+    if model.origin is not None:
+        asked = {
+            "format": FORMAT,
+            "facts": model.origin.facts.to_dict(),
+            "options": model.origin.options.to_dict(),
+            "queries": [
+                cost | {"integers": integers.tolist()}
+                for cost, integers in zip(costs, model.origin.integers, strict=True)
+            ],
+        }
+    return (
+        asked
+        | {
+            "adjacency": ADJACENCY,
+            "classes": [_class_to_plain(part) for part in model.classes],
+            "unit": str(model.unit),
+            "rho": model.rho,
+            "spent_epsilon": model.spent_epsilon,
+            "notes": list(model.notes),
+        }
+        | {name: getattr(model, name) for name in _SIMPLE_FIELDS}
+    )
 
 
 _SIMPLE_FIELDS = (
@@ -283,11 +299,20 @@ def _class_to_plain(part: ClassModel) -> dict[str, Any]:
 
 
 def _from_plain(fields: dict[str, Any]) -> LoadModel:
-    if fields["format"] != FORMAT:
+    if fields["format"] not in (FORMAT, FORMAT_1):
         raise ValueError("unknown format")
+    origin = None
+    costs = fields["costs"] if fields["format"] == FORMAT_1 else fields["queries"]
+    if fields["format"] == FORMAT:
+        origin = Origin(
+            HistoryFacts.from_dict(fields["facts"]),
+            FitOptions.from_dict(fields["options"]),
+            tuple(np.array(query["integers"], dtype=np.int64) for query in costs),
+        )
     return LoadModel(
+        origin=origin,
         classes=tuple(_class_from_plain(part) for part in fields["classes"]),
-        costs=tuple(QueryCost.from_dict(cost) for cost in fields["costs"]),
+        costs=tuple(QueryCost.from_dict(cost) for cost in costs),
         unit=PrivacyUnit(fields["unit"]),
         notes=tuple(fields["notes"]),
         **{name: fields[name] for name in _SIMPLE_FIELDS},

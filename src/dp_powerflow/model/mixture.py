@@ -26,8 +26,8 @@ from scipy.linalg import solve_triangular
 from dp_powerflow.model.estimators.base import GaussianEstimate, positive_part
 from dp_powerflow.model.law import GaussianComponent
 from dp_powerflow.model.records import Records, symmetric_to_vector, vector_to_symmetric
-from dp_powerflow.privacy.contributions import Region
-from dp_powerflow.privacy.session import QuerySession
+from dp_powerflow.privacy.contributions import Query, Region
+from dp_powerflow.privacy.session import Session
 from dp_powerflow.units import FloatArray
 
 LOW_FREQUENCIES = 3
@@ -90,7 +90,7 @@ def fit_mixtures(
     bases: Sequence[GaussianEstimate],
     n_components: int,
     rho: float,
-    session: QuerySession,
+    session: Session,
 ) -> list[tuple[GaussianComponent, ...]]:
     """Components of each class, in lockstep; spends ρ."""
     lows = [_low(base) for base in bases]
@@ -144,7 +144,7 @@ def _em_step(
     lows: Sequence[_Low],
     mixtures: Sequence[_Mixture],
     rho: float,
-    session: QuerySession,
+    session: Session,
 ) -> list[_Mixture]:
     n_components, size = mixtures[0].means.shape
     pairs = size * (size + 1) // 2
@@ -157,13 +157,8 @@ def _em_step(
     answers: dict[str, list[FloatArray]] = {}
     for index, (name, dimension, radius, region) in enumerate(kinds):
         answers[name] = session.ask(
-            f"EM {name}, iteration {step}",
+            Query(f"EM {name}, iteration {step}", dimension, radius, region, rho * _SHARES[name], "whitened"),
             [group.contributions(of[index]) for group, of in zip(groups, functions, strict=True)],
-            dimension=dimension,
-            radius=radius,
-            region=region,
-            rho=rho * _SHARES[name],
-            natural_unit="whitened",
         )
     return [
         _updated(

@@ -19,8 +19,8 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.basis import to_coefficients
 from dp_powerflow.model.estimators.structured_plan import prior_mean_std
 from dp_powerflow.model.records import Records
-from dp_powerflow.privacy.contributions import Region
-from dp_powerflow.privacy.session import QuerySession
+from dp_powerflow.privacy.contributions import Query, Region
+from dp_powerflow.privacy.session import Session
 from dp_powerflow.units import FloatArray, IntArray
 
 TERMS = 6
@@ -98,7 +98,7 @@ def feature_sums(features: FloatArray, labels: IntArray, n_classes: int) -> Floa
 
 
 def private_kmeans(
-    records: Records, n_classes: int, log_low: float, log_high: float, rho: float, session: QuerySession
+    records: Records, n_classes: int, log_low: float, log_high: float, rho: float, session: Session
 ) -> Centroids:
     """Noisy Lloyd iterations from a public start; spends ρ.
 
@@ -109,22 +109,26 @@ def private_kmeans(
     terms = centroids.scale.size
     for step in range(1, ITERATIONS + 1):
         counts = session.ask(
-            f"K-means counts, iteration {step}",
+            Query(
+                f"K-means counts, iteration {step}",
+                n_classes,
+                1.0,
+                Region.ORTHANT,
+                rho / ITERATIONS * _COUNT_SHARE,
+                "records",
+            ),
             [_counts(records, centroids, n_classes)],
-            dimension=n_classes,
-            radius=1.0,
-            region=Region.ORTHANT,
-            rho=rho / ITERATIONS * _COUNT_SHARE,
-            natural_unit="records",
         )[0]
         sums = session.ask(
-            f"K-means sums, iteration {step}",
+            Query(
+                f"K-means sums, iteration {step}",
+                n_classes * terms,
+                RADIUS,
+                Region.BALL,
+                rho / ITERATIONS * (1 - _COUNT_SHARE),
+                "prior standard deviations",
+            ),
             [_sums(records, centroids, n_classes)],
-            dimension=n_classes * terms,
-            radius=RADIUS,
-            region=Region.BALL,
-            rho=rho / ITERATIONS * (1 - _COUNT_SHARE),
-            natural_unit="prior standard deviations",
         )[0].reshape(n_classes, terms)
         noise = session.costs[-1].noise_std
         # A class with fewer records than the noise of its sum keeps its place.
@@ -139,7 +143,7 @@ def private_kmeans(
 
 
 def private_counts(
-    labels: IntArray, slots: IntArray, n_classes: int, rho: float, session: QuerySession
+    labels: IntArray, slots: IntArray, shape: tuple[int, int], rho: float, session: Session
 ) -> FloatArray:
     """Released number of records (slot, class), at least 1; spends ρ.
 
@@ -150,25 +154,23 @@ def private_counts(
     slots
         Public slot of every record (record,): its day type. A record is one in one place, so ORTHANT with
         radius 1 however many slots there are.
+    shape
+        Public number of slots and of classes.
     """
-    n_slots = int(slots.max()) + 1
-    places = slots * n_classes + labels
+    size = shape[0] * shape[1]
+    places = slots * shape[1] + labels
     counts = session.ask(
-        "class weights",
-        [(one_hot(part, n_slots * n_classes) for part in np.array_split(places, 1 + len(places) // 2**16))],
-        dimension=n_slots * n_classes,
-        radius=1.0,
-        region=Region.ORTHANT,
-        rho=rho,
-        natural_unit="records",
+        Query("class weights", size, 1.0, Region.ORTHANT, rho, "records"),
+        [(one_hot(part, size) for part in np.array_split(places, 1 + len(places) // 2**16))],
     )[0]
-    return np.maximum(counts, 1.0).reshape(n_slots, n_classes)
+    return np.maximum(counts, 1.0).reshape(shape)
 
 
 def assign_classes(records: Records, centroids: Centroids) -> IntArray:
     """PRIVATE. Class of every record (record,)."""
     chunks = records.contributions(centroids.features)
-    return np.concatenate([centroids.assign(features) for features in chunks])
+    labels = [centroids.assign(features) for features in chunks]
+    return np.concatenate([np.empty(0, dtype=np.int64), *labels])
 
 
 def _counts(records: Records, centroids: Centroids, n_classes: int) -> Iterator[FloatArray]:

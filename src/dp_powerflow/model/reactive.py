@@ -15,6 +15,7 @@ import numpy as np
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.basis import synthesis_matrix
+from dp_powerflow.model.classes import ReactiveModel
 from dp_powerflow.model.estimators.base import positive_part
 from dp_powerflow.model.estimators.structured import (
     Frame,
@@ -24,10 +25,9 @@ from dp_powerflow.model.estimators.structured import (
     whitening_widths,
 )
 from dp_powerflow.model.estimators.structured_plan import PRIOR_LOG_ENERGY_STD, StructuredPlan
-from dp_powerflow.model.gaussian import ReactiveModel
 from dp_powerflow.model.records import Records
-from dp_powerflow.privacy.contributions import Region
-from dp_powerflow.privacy.session import QuerySession
+from dp_powerflow.privacy.contributions import Query, Region
+from dp_powerflow.privacy.session import Session
 from dp_powerflow.units import FloatArray
 
 DEFAULT_TAN_THETA = math.tan(math.acos(0.95))
@@ -130,7 +130,7 @@ def fit_reactive(
     bound: float,
     records: float,
     rho: float,
-    session: QuerySession,
+    session: Session,
 ) -> list[ReactiveModel]:
     """tan θ and Σ_ξ of each class, in lockstep; spends ρ.
 
@@ -148,13 +148,8 @@ def fit_reactive(
     """
     n_steps = pairs[0].n_steps // 2
     angles = session.ask(
-        "power-factor angle",
+        Query("power-factor angle", 1, MAX_ANGLE, Region.BALL, rho * _SHARES["angle"], "rad"),
         [pair.contributions(angle_contribution(n_steps, bound)) for pair in pairs],
-        dimension=1,
-        radius=MAX_ANGLE,
-        region=Region.BALL,
-        rho=rho * _SHARES["angle"],
-        natural_unit="rad",
     )
     tangents = [
         math.tan(float(np.clip(angle[0] / pair.count, -MAX_ANGLE, MAX_ANGLE)))
@@ -182,22 +177,24 @@ def _spectra(
     pairs: Sequence[Records],
     residuals: Sequence[Callable[[FloatArray], FloatArray]],
     plan: StructuredPlan,
-    session: QuerySession,
+    session: Session,
 ) -> list[FloatArray]:
     """Σ_ξ of each class from band energies: first their logs, then their means in the frame of those."""
     flat, zero = np.ones(plan.n_steps), np.zeros(plan.n_steps)
     bands = len(plan.edges) - 1
     logs = session.ask(
-        "reactive log band energies",
+        Query(
+            "reactive log band energies",
+            bands,
+            plan.radius_energy,
+            Region.BALL,
+            plan.rho * _SHARES["log energy"],
+            "log",
+        ),
         [
             pair.contributions(_after(residual, log_energy_contribution(plan, zero)))
             for pair, residual in zip(pairs, residuals, strict=True)
         ],
-        dimension=bands,
-        radius=plan.radius_energy,
-        region=Region.BALL,
-        rho=plan.rho * _SHARES["log energy"],
-        natural_unit="log",
     )
     variances = [(session.costs[-1].noise_std / pair.count) ** 2 for pair in pairs]
     prior = PRIOR_LOG_ENERGY_STD**2
@@ -212,16 +209,18 @@ def _spectra(
         for log, pair, variance in zip(logs, pairs, variances, strict=True)
     ]
     energies = session.ask(
-        "reactive band energies",
+        Query(
+            "reactive band energies",
+            bands,
+            plan.radius_bands(TAIL),
+            Region.ORTHANT,
+            plan.rho * _SHARES["energy"],
+            "whitened",
+        ),
         [
             pair.contributions(_after(residual, bands_contribution(plan, frame)))
             for pair, residual, frame in zip(pairs, residuals, frames, strict=True)
         ],
-        dimension=bands,
-        radius=plan.radius_bands(TAIL),
-        region=Region.ORTHANT,
-        rho=plan.rho * _SHARES["energy"],
-        natural_unit="whitened",
     )
     std = session.costs[-1].noise_std
     covariances = []

@@ -21,7 +21,7 @@ from dp_powerflow.loads.ingest import read_long, read_wide
 from dp_powerflow.loads.opendss_shapes import read_opendss_shapes
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.estimators import Plain, Structured
-from dp_powerflow.model.fit_source import ONE_CLASS
+from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import LoadLaw, LoadNodes
 from dp_powerflow.model.options import FitOptions

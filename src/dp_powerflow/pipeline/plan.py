@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,7 +13,8 @@ from dp_powerflow import __version__
 from dp_powerflow.config import Config, TwinNetwork
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.model.fit import WeakBudgetWarning, fit
+from dp_powerflow.model.derive import PlannedFit, planned_queries
+from dp_powerflow.model.fit import history_facts
 from dp_powerflow.pipeline.assembly import budget_of, fit_options_of
 from dp_powerflow.pipeline.solar import Solar
 from dp_powerflow.pipeline.twin import neighbours_of, twin_cap, twin_cost, twin_request, twin_section
@@ -28,8 +28,6 @@ from dp_powerflow.privacy.ledger.accounts import (
     LoadsCap,
     LoadsCost,
 )
-from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.units import FloatArray
 
 _NOT_PART_OF_THE_REQUEST = {
     "release": {"output", "state", "epsilon_cap", "network_epsilon_cap", "network_delta_cap"},
@@ -84,23 +82,23 @@ class Plan:
 def plan_release(config: Config, history: LoadHistory, inputs: str) -> Plan:
     """Plan from the public facts of the history: its size, labels and scales; no reading is looked at.
 
-    The queries are read off a fit of a placeholder of the same public size. Which queries are asked and what
-    they cost in ρ is public; the natural scale of second-round queries follows the released answers of the
-    first round, so those scales are typical ones. The ledger is charged all that the budget allows.
+    Which queries are asked and what they cost in ρ is public; the natural scale of second-round queries
+    follows the released answers of the first round, so those scales are typical ones. The ledger is charged
+    all that the budget allows.
 
     Parameters
     ----------
     inputs : keyed hash of everything private or in other files that decides the outcome (`input_chunks`).
     """
     reused = config.model.reuse is not None  # a model that is paid for: nothing is asked of the customers
-    queries, notes = ((), ()) if reused else _planned_queries(config, history)
-    rho = total_rho(queries)
+    asked = PlannedFit((), ()) if reused else _planned_fit(config, history)
+    rho = total_rho(asked.queries)
     request = _request(config, inputs)
     loads_cap = LoadsCap(
         config.release.epsilon_cap or config.model.epsilon, config.model.delta, budget_of(config).unit
     )
     return Plan(
-        queries=queries,
+        queries=asked.queries,
         rho=rho,
         epsilon=rho_to_epsilon(rho, config.model.delta),
         delta=config.model.delta,
@@ -108,7 +106,7 @@ def plan_release(config: Config, history: LoadHistory, inputs: str) -> Plan:
         loads_cap=loads_cap,
         network=network_charge(config, request),
         request_sha256=request,
-        notes=notes,
+        notes=asked.notes,
     )
 
 
@@ -168,24 +166,9 @@ def loads_chunks(history: LoadHistory) -> Iterator[bytes]:
         yield np.ascontiguousarray(row).tobytes()
 
 
-def _planned_queries(config: Config, history: LoadHistory) -> tuple[tuple[QueryCost, ...], tuple[str, ...]]:
-    options = fit_options_of(config)
-    low, high = config.model.bounds
-    middle = np.sqrt(low * high)
-    scale: FloatArray = np.ones(history.n_load_points)
-    if config.model.use_scale and history.scale_kw is not None:
-        scale = history.scale_kw
-    shape = (history.n_load_points, history.n_days, history.n_steps)
-    blank = replace(
-        history,
-        load_kw=np.broadcast_to(middle * scale[:, None, None], shape).copy(),
-        load_kvar=None if history.load_kvar is None else np.zeros(shape),
-    )
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", WeakBudgetWarning)
-        model = fit(blank, budget=budget_of(config), options=options, key=StreamKey.from_insecure_seed(0))
-    notes = tuple(str(w.message) for w in caught if issubclass(w.category, WeakBudgetWarning))
-    return model.costs, notes
+def _planned_fit(config: Config, history: LoadHistory) -> PlannedFit:
+    options, budget = fit_options_of(config), budget_of(config)
+    return planned_queries(history_facts(history, options, budget.unit), options, budget)
 
 
 def _request(config: Config, inputs: str) -> str:

@@ -50,30 +50,26 @@ class Query:
 
     Parameters
     ----------
-    name, natural_unit
+    name
         For the cost record.
-    unit
-        What one record is.
-    cohort
-        Public class of the records, or None.
     dimension
-        Length of one record's contribution (all class blocks together).
+        Length of one record's contribution.
     radius
         Public L2 clip radius of a contribution, in the natural unit.
     region
         Where contributions lie.
     rho
         Budget for this query.
+    natural_unit
+        Unit of the contribution, for the cost record.
     """
 
     name: str
-    natural_unit: str
-    unit: PrivacyUnit
-    cohort: str | None
     dimension: int
     radius: float
     region: Region
     rho: float
+    natural_unit: str = "1"
 
     def __post_init__(self) -> None:
         if not 1 <= self.dimension <= MAX_DIMENSION:
@@ -89,8 +85,8 @@ class Query:
         """One grid unit in the natural unit."""
         return self.radius / GRID_RADIUS
 
-    def cost(self) -> QueryCost:
-        """The record of what the query will spend; never more than its budget."""
+    def cost(self, unit: PrivacyUnit, cohort: str | None) -> QueryCost:
+        """The record of what the query will spend on records of a public cohort; at most its budget."""
         squared = sensitivity_squared(self.region, self.dimension)
         sigma = math.ceil(math.sqrt(squared / (2 * self.rho)))
         while squared > 2 * self.rho * sigma**2:
@@ -99,8 +95,8 @@ class Query:
             raise PrivacyError(f"the budget of the query '{self.name}' is too small; raise epsilon")
         return QueryCost(
             query=self.name,
-            unit=self.unit,
-            cohort=self.cohort,
+            unit=unit,
+            cohort=cohort,
             dimension=self.dimension,
             region=str(self.region),
             sensitivity_squared=squared,
@@ -108,14 +104,6 @@ class Query:
             natural_unit=self.natural_unit,
             sigma=sigma,
         )
-
-
-@dataclass(frozen=True)
-class NoisySum:
-    """The released sum over records (dimension,) in the natural unit, and its cost."""
-
-    total: FloatArray
-    cost: QueryCost
 
 
 def sensitivity_squared(region: Region, dimension: int, radius: int = GRID_RADIUS) -> int:
@@ -170,14 +158,23 @@ def add_noise(total: IntArray, sigma: int, stream: Stream) -> IntArray:
     return total + discrete_gaussian(stream, sigma, total.size)
 
 
-def release_sum(chunks: Iterable[FloatArray], query: Query, stream: Stream) -> NoisySum:
+def release_sum(chunks: Iterable[FloatArray], query: Query, sigma: int, stream: Stream) -> IntArray:
     """Clip, quantise, sum exactly and add noise: the only way data reach a released number.
 
     Parameters
     ----------
     chunks
         Contributions (record, dimension) in the natural unit, in pieces that fit in memory.
+    query
+        What is asked.
+    sigma
+        Noise scale in grid units, from the cost that was recorded.
+    stream
+        Noise.
+
+    Returns
+    -------
+    array (dimension,) of int64
+        In grid units.
     """
-    cost = query.cost()
-    noisy = add_noise(exact_sum(chunks, query), cost.sigma, stream)
-    return NoisySum(noisy.astype(np.float64) * cost.grid_step, cost)
+    return add_noise(exact_sum(chunks, query), sigma, stream)

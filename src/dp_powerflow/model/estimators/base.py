@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from dp_powerflow.model.records import Records
-from dp_powerflow.privacy.session import QuerySession
+from dp_powerflow.privacy.session import Session
 from dp_powerflow.units import FloatArray
 
 
@@ -48,7 +48,7 @@ class Estimator(Protocol):
         """Stated in the model."""
 
     def estimate(
-        self, groups: Sequence[Records], facts: PublicFacts, session: QuerySession
+        self, groups: Sequence[Records], facts: PublicFacts, session: Session
     ) -> list[GaussianEstimate]:
         """One Gaussian per group; spends at most `facts.rho` of the session."""
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from dp_powerflow.model.estimators.base import GaussianEstimate, PublicFacts, with_floor
 from dp_powerflow.model.records import Records, symmetric_to_vector, vector_to_symmetric
-from dp_powerflow.privacy.contributions import Region
-from dp_powerflow.privacy.session import QuerySession
+from dp_powerflow.privacy.contributions import Query, Region
+from dp_powerflow.privacy.session import Session
 from dp_powerflow.units import FloatArray
 
 CLIP_SHARE = 0.5  # of the largest possible ‖ξ − centre‖; a day is rarely at its bound all day
@@ -95,28 +95,23 @@ def moment_contribution(plan: PlainPlan) -> Callable[[FloatArray], FloatArray]:
     return contribution
 
 
-def estimate_plain(
-    groups: Sequence[Records], plan: PlainPlan, session: QuerySession
-) -> list[GaussianEstimate]:
+def estimate_plain(groups: Sequence[Records], plan: PlainPlan, session: Session) -> list[GaussianEstimate]:
     """Fit one Gaussian to each group of records; parameters as in `estimate_structured`."""
     rho_mean, rho_moment = plan.split()
     means = session.ask(
-        "mean",
+        Query("mean", plan.n_steps, plan.radius, Region.BALL, rho_mean, "log kW"),
         [group.contributions(mean_contribution(plan)) for group in groups],
-        dimension=plan.n_steps,
-        radius=plan.radius,
-        region=Region.BALL,
-        rho=rho_mean,
-        natural_unit="log kW",
     )
     moments = session.ask(
-        "second moment",
+        Query(
+            "second moment",
+            plan.n_steps * (plan.n_steps + 1) // 2,
+            plan.radius**2,
+            Region.PSD,
+            rho_moment,
+            "(log kW)²",
+        ),
         [group.contributions(moment_contribution(plan), values_per_step=plan.n_steps) for group in groups],
-        dimension=plan.n_steps * (plan.n_steps + 1) // 2,
-        radius=plan.radius**2,
-        region=Region.PSD,
-        rho=rho_moment,
-        natural_unit="(log kW)²",
     )
     noise_std = session.costs[-1].noise_std
     estimates = []
@@ -141,7 +136,7 @@ class Plain:
         return PlainPlan(facts.records, facts.n_steps, facts.rho, facts.log_low, facts.log_high)
 
     def estimate(
-        self, groups: Sequence[Records], facts: PublicFacts, session: QuerySession
+        self, groups: Sequence[Records], facts: PublicFacts, session: Session
     ) -> list[GaussianEstimate]:
         return estimate_plain(groups, self._plan(facts), session)
 

@@ -55,8 +55,8 @@ from dp_powerflow.model.estimators.structured_plan import (
     prior_mean_std,
 )
 from dp_powerflow.model.records import Records, symmetric_to_vector, vector_to_symmetric
-from dp_powerflow.privacy.contributions import Region
-from dp_powerflow.privacy.session import QuerySession
+from dp_powerflow.privacy.contributions import Query, Region
+from dp_powerflow.privacy.session import Session
 from dp_powerflow.units import FloatArray
 
 PROFILE_RANGE = (0.1, 10.0)  # a released profile of variance ratios is cut to this range
@@ -84,7 +84,7 @@ class Frame:
 
 
 def estimate_structured(
-    groups: Sequence[Records], plan: StructuredPlan, session: QuerySession
+    groups: Sequence[Records], plan: StructuredPlan, session: Session
 ) -> list[GaussianEstimate]:
     """Fit one Gaussian to each group of records; each record is in exactly one group.
 
@@ -113,27 +113,13 @@ def _signal_share(energy: float, noise_energy: float) -> float:
 
 
 def _ask(
-    name: str,
+    session: Session,
+    query: Query,
     groups: Sequence[Records],
     of: Sequence[Callable[[FloatArray], FloatArray]],
-    session: QuerySession,
-    *,
-    dimension: int,
-    radius: float,
-    region: Region,
-    rho: float,
-    natural_unit: str = "1",
 ) -> tuple[list[FloatArray], list[float]]:
     """Averages over records, one per group, and the variance of their noise."""
-    sums = session.ask(
-        name,
-        [group.contributions(f) for group, f in zip(groups, of, strict=True)],
-        dimension=dimension,
-        radius=radius,
-        region=region,
-        rho=rho,
-        natural_unit=natural_unit,
-    )
+    sums = session.ask(query, [group.contributions(f) for group, f in zip(groups, of, strict=True)])
     std = session.costs[-1].noise_std
     averages = [total / group.count for total, group in zip(sums, groups, strict=True)]
     return averages, [(std / group.count) ** 2 for group in groups]
@@ -183,18 +169,13 @@ def log_energy_contribution(plan: StructuredPlan, mean: FloatArray) -> Callable[
     return contribution
 
 
-def _round_1(groups: Sequence[Records], plan: StructuredPlan, session: QuerySession) -> list[Frame]:
+def _round_1(groups: Sequence[Records], plan: StructuredPlan, session: Session) -> list[Frame]:
     budget = {name: plan.rho * ROUND_1 * share for name, share in ROUND_1_SHARES.items()}
     averages, noise = _ask(
-        "mean, round 1",
+        session,
+        Query("mean, round 1", plan.coarse_mean, plan.half_range, Region.BALL, budget["mean"], "log kW"),
         groups,
         [coarse_mean_contribution(plan)] * len(groups),
-        session,
-        dimension=plan.coarse_mean,
-        radius=plan.half_range,
-        region=Region.BALL,
-        rho=budget["mean"],
-        natural_unit="log kW",
     )
     prior = prior_mean_std(plan.half_range, plan.coarse_mean) ** 2
     means = [
@@ -204,15 +185,17 @@ def _round_1(groups: Sequence[Records], plan: StructuredPlan, session: QuerySess
     mean_variances = [prior * variance / (prior + variance) for variance in noise]
 
     averages, noise = _ask(
-        "log band energies, round 1",
+        session,
+        Query(
+            "log band energies, round 1",
+            len(plan.edges) - 1,
+            plan.radius_energy,
+            Region.BALL,
+            budget["energy"],
+            "log",
+        ),
         groups,
         [log_energy_contribution(plan, mean) for mean in means],
-        session,
-        dimension=len(plan.edges) - 1,
-        radius=plan.radius_energy,
-        region=Region.BALL,
-        rho=budget["energy"],
-        natural_unit="log",
     )
     widths = [
         whitening_widths(average, variance, plan) for average, variance in zip(averages, noise, strict=True)
@@ -220,14 +203,12 @@ def _round_1(groups: Sequence[Records], plan: StructuredPlan, session: QuerySess
     errors = [PRIOR_LOG_ENERGY_STD**2 * v / (PRIOR_LOG_ENERGY_STD**2 + v) for v in noise]
 
     averages, noise = _ask(
-        "spread profile, round 1",
+        session,
+        Query(
+            "spread profile, round 1", plan.profile_terms + 1, PROFILE_RADIUS, Region.BALL, budget["profile"]
+        ),
         groups,
         [profile_contribution(plan, width) for width in widths],
-        session,
-        dimension=plan.profile_terms + 1,
-        radius=PROFILE_RADIUS,
-        region=Region.BALL,
-        rho=budget["profile"],
     )
     scales = [
         _profile(average, variance, plan.n_steps) for average, variance in zip(averages, noise, strict=True)
@@ -249,19 +230,21 @@ def tail_contribution(plan: StructuredPlan, frame: Frame) -> Callable[[FloatArra
 
 
 def _tail(
-    groups: Sequence[Records], frames: Sequence[Frame], plan: StructuredPlan, session: QuerySession
+    groups: Sequence[Records], frames: Sequence[Frame], plan: StructuredPlan, session: Session
 ) -> float:
     """How many times the expected energy a record may have before it is clipped."""
     averages, noise = _ask(
-        "tail of the energy, round 1",
+        session,
+        Query(
+            "tail of the energy, round 1",
+            len(TAIL_THRESHOLDS),
+            1.0,
+            Region.ORTHANT,
+            plan.rho * ROUND_1 * ROUND_1_SHARES["tail"],
+            "records",
+        ),
         groups,
         [tail_contribution(plan, frame) for frame in frames],
-        session,
-        dimension=len(TAIL_THRESHOLDS),
-        radius=1.0,
-        region=Region.ORTHANT,
-        rho=plan.rho * ROUND_1 * ROUND_1_SHARES["tail"],
-        natural_unit="records",
     )
     prior = -np.diff(PRIOR_TAIL, append=0.0)
     above = [
@@ -325,42 +308,42 @@ def _round_2(
     frames: Sequence[Frame],
     tail: float,
     plan: StructuredPlan,
-    session: QuerySession,
+    session: Session,
 ) -> list[GaussianEstimate]:
     budget = {name: plan.rho * share for name, share in plan.round_2_shares(tail).items()}
     block = plan.block_size
     fine, fine_noise = _ask(
-        "mean, round 2",
+        session,
+        Query("mean, round 2", plan.fine_mean, plan.radius_mean, Region.BALL, budget["mean"]),
         groups,
         [fine_mean_contribution(plan, frame) for frame in frames],
-        session,
-        dimension=plan.fine_mean,
-        radius=plan.radius_mean,
-        region=Region.BALL,
-        rho=budget["mean"],
     )
     bands, bands_noise = _ask(
-        "band energies, round 2",
+        session,
+        Query(
+            "band energies, round 2",
+            len(plan.edges) - 1,
+            plan.radius_bands(tail),
+            Region.ORTHANT,
+            budget["bands"],
+        ),
         groups,
         [bands_contribution(plan, frame) for frame in frames],
-        session,
-        dimension=len(plan.edges) - 1,
-        radius=plan.radius_bands(tail),
-        region=Region.ORTHANT,
-        rho=budget["bands"],
     )
     blocks: list[FloatArray] = [np.empty(0)] * len(groups)
     block_noise = [0.0] * len(groups)
     if block >= 2:
         blocks, block_noise = _ask(
-            "low-frequency second moment, round 2",
+            session,
+            Query(
+                "low-frequency second moment, round 2",
+                block * (block + 1) // 2,
+                plan.radius_block(block, tail),
+                Region.PSD,
+                budget["block"],
+            ),
             groups,
             [block_contribution(block, frame) for frame in frames],
-            session,
-            dimension=block * (block + 1) // 2,
-            radius=plan.radius_block(block, tail),
-            region=Region.PSD,
-            rho=budget["block"],
         )
     estimates = []
     for index, frame in enumerate(frames):
@@ -431,7 +414,7 @@ class Structured:
         )
 
     def estimate(
-        self, groups: Sequence[Records], facts: PublicFacts, session: QuerySession
+        self, groups: Sequence[Records], facts: PublicFacts, session: Session
     ) -> list[GaussianEstimate]:
         return estimate_structured(groups, self._plan(facts), session)
 

@@ -17,8 +17,7 @@ from dp_powerflow.evidence.collect import network_facts
 from dp_powerflow.evidence.law import NodeLaw
 from dp_powerflow.evidence.margins import draw_days, with_margins
 from dp_powerflow.evidence.theorem import NetworkFacts, OperatingSet
-from dp_powerflow.model.fit import WeakBudgetWarning, fit
-from dp_powerflow.model.fit_source import ONE_CLASS
+from dp_powerflow.model.fit import ONE_CLASS, WeakBudgetWarning, fit
 from dp_powerflow.model.options import FitOptions
 from dp_powerflow.model.reactive import PublicSpread
 from dp_powerflow.paper.datasets import Dataset

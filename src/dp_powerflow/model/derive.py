@@ -1,0 +1,341 @@
+"""From answered queries to the classes of a load model: one code for the fit, its plan and its recomputation.
+
+A `Source` gives the records of the classes and sessions that answer queries about them. Meter data under a
+budget are one (`model.fit`); published integers and a plan are others: they have no records, and their
+sessions never look at any. Everything after a query is post-processing of its noisy integers.
+
+With public labels every class is a cohort: its label is public and fixed, a neighbour replaces a record
+within it, and classes compose in parallel. With private classes all classes are asked together, for one
+charge. Public day types split a class: with unit `load-point` a record has days of every type, so the types
+share the budget; with `load-point-day` a record's type is public and the types are cohorts too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.model.classes import ClassModel, ReactiveModel
+from dp_powerflow.model.estimators import GaussianEstimate, PublicFacts
+from dp_powerflow.model.estimators.base import with_floor, within_bounds
+from dp_powerflow.model.law import GaussianComponent
+from dp_powerflow.model.mixture import fit_mixtures
+from dp_powerflow.model.options import Bounds, FitOptions, HistoryFacts
+from dp_powerflow.model.partition import PrivateClasses, assign_classes, private_counts, private_kmeans
+from dp_powerflow.model.reactive import FittedReactive, PublicSpread, fit_reactive
+from dp_powerflow.model.records import Records
+from dp_powerflow.privacy.accounting import epsilon_to_rho
+from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit, QueryCost
+from dp_powerflow.privacy.session import Answer, PlanSession, ReplaySession, Session
+from dp_powerflow.units import FloatArray, IntArray
+
+MIXTURE_SHARE = 0.4  # of a class's budget, if it holds more than one component
+COUNT_SHARE = 0.2  # of the partition's budget
+
+
+class Source(Protocol):
+    """Records of the classes, and sessions that answer queries about them."""
+
+    @property
+    def facts(self) -> HistoryFacts:
+        """Public size of the history."""
+
+    def session(self, stage: tuple[str, str], cohort: str | None, rho: float) -> Session:
+        """A session for one stage of the fit."""
+
+    def log_load(self, name: str | None, day_type: str | None, bounds: Bounds) -> FloatArray:
+        """Log loads (record, day, step) of a class, None for all, on days of a type, None for all."""
+
+    def pairs(self, name: str | None, day_type: str | None) -> FloatArray:
+        """p and q side by side (record, day, 2·step)."""
+
+    def slots(self) -> IntArray:
+        """Public day type (index) of every record, all load points and days; 0 if a record has many days."""
+
+
+@dataclass(frozen=True, eq=False)
+class NoRecords:
+    """Public facts, and sessions that need no records.
+
+    Parameters
+    ----------
+    facts
+        Public size of the history.
+    make_session
+        (cohort, ρ) → a session.
+    """
+
+    facts: HistoryFacts
+    make_session: Callable[[str | None, float], Session]
+
+    def session(self, stage: tuple[str, str], cohort: str | None, rho: float) -> Session:
+        return self.make_session(cohort, rho)
+
+    def log_load(self, name: str | None, day_type: str | None, bounds: Bounds) -> FloatArray:
+        return np.empty((0, 1, self.facts.n_steps))
+
+    def pairs(self, name: str | None, day_type: str | None) -> FloatArray:
+        return np.empty((0, 1, 2 * self.facts.n_steps))
+
+    def slots(self) -> IntArray:
+        return np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Derived:
+    """The outcome of a fit.
+
+    Parameters
+    ----------
+    classes
+        One entry per class, or per class and day type.
+    answers
+        Every query in the order it was asked.
+    notes
+        Public remarks, such as a budget too small to be useful.
+    """
+
+    classes: tuple[ClassModel, ...]
+    answers: tuple[Answer, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PlannedFit:
+    """What a fit would ask; see `planned_queries`."""
+
+    queries: tuple[QueryCost, ...]
+    notes: tuple[str, ...]
+
+
+def planned_queries(facts: HistoryFacts, options: FitOptions, budget: PrivacyBudget) -> PlannedFit:
+    """Every query a fit would ask, from public facts: names, sensitivities, noise scales and costs.
+
+    The natural scale of a second-round query follows the released answers of the first round; here it is the
+    one that the public prior gives.
+
+    Parameters
+    ----------
+    facts
+        Public size of the history.
+    options
+        Public choices.
+    budget
+        (ε, δ) and the unit of privacy.
+    """
+    derived = derive(NoRecords(facts, lambda *of: PlanSession(budget.unit, *of)), options, budget)
+    return PlannedFit(tuple(answer.cost for answer in derived.answers), derived.notes)
+
+
+def replay(
+    facts: HistoryFacts, options: FitOptions, budget: PrivacyBudget, answers: tuple[Answer, ...]
+) -> Derived:
+    """The classes again, from published integers alone.
+
+    Parameters
+    ----------
+    facts, options, budget
+        As in the fit.
+    answers
+        As published, in the order they were asked.
+
+    Raises
+    ------
+    PrivacyError
+        If the answers are not those of this fit.
+    """
+    left = iter(answers)
+    derived = derive(NoRecords(facts, lambda *of: ReplaySession(left, budget.unit, *of)), options, budget)
+    if next(left, None) is not None:
+        raise PrivacyError("more answers are published than the fit asks queries; the file was changed")
+    return derived
+
+
+def derive(source: Source, options: FitOptions, budget: PrivacyBudget) -> Derived:
+    """Ask and post-process."""
+    job = _Job(source, options, budget)
+    if isinstance(options.classes, PrivateClasses):
+        job.private_classes(options.classes)
+    else:
+        job.public_classes()
+    return Derived(tuple(job.classes), tuple(job.answers), tuple(job.notes))
+
+
+@dataclass(frozen=True, eq=False)
+class _Cell:
+    """Classes fitted in lockstep on days of one type, and the session that pays for them."""
+
+    names: tuple[str, ...]
+    day_type: str | None
+    weights: tuple[float, ...]
+    bounds: Bounds
+    groups: list[Records]
+    pairs: list[Records]
+    records: float
+    rho: float
+    session: Session
+
+
+class _Job:
+    """One fit: builds the cells, fits them, collects classes, answers and notes."""
+
+    def __init__(self, source: Source, options: FitOptions, budget: PrivacyBudget) -> None:
+        self.source = source
+        self.facts = source.facts
+        self.options = options
+        self.unit = budget.unit
+        self.rho = epsilon_to_rho(budget.epsilon, budget.delta)
+        self.classes: list[ClassModel] = []
+        self.answers: list[Answer] = []
+        self.notes: list[str] = []
+
+    def public_classes(self) -> None:
+        """One cohort per public label."""
+        for name, n_points in self.facts.load_points_of_class:
+            bounds = self.options.bounds_of(name)
+            for day_type, n_days in self.facts.days_of_type:
+                records = self._records(n_points, n_days)
+                cell = _Cell(
+                    names=(name,),
+                    day_type=day_type,
+                    weights=(n_points / self.facts.n_load_points,),
+                    bounds=bounds,
+                    groups=[Records(self.source.log_load(name, day_type, bounds), records)],
+                    pairs=[Records(self.source.pairs(name, day_type), records)]
+                    if self._fits_reactive
+                    else [],
+                    records=records,
+                    rho=self._day_type_rho(self.rho),
+                    session=self._session(name, day_type, self.rho),
+                )
+                self._fit_cell(cell)
+
+    def private_classes(self, choice: PrivateClasses) -> None:
+        """Private K-means, then all classes in lockstep."""
+        if isinstance(self.options.bounds, Mapping):
+            raise PrivacyError("private classes need one pair of load bounds for all; declare a single pair")
+        names = tuple(f"class {k}" for k in range(1, choice.n_classes + 1))
+        bounds = self.options.bounds_of(names[0])
+        everyone = Records(self.source.log_load(None, None, bounds), 0.0)
+        spent = self.rho * choice.share
+        session = self.source.session(("stage", "partition"), None, spent)
+        logs = _logs(bounds)
+        centroids = private_kmeans(everyone, choice.n_classes, *logs, spent * (1 - COUNT_SHARE), session)
+        labels = assign_classes(everyone, centroids)
+        per_day = self.unit is PrivacyUnit.LOAD_POINT_DAY
+        shape = (len(self.facts.days_of_type) if per_day else 1, choice.n_classes)
+        counts = private_counts(labels, self.source.slots(), shape, session.rho_left, session)
+        self.answers += session.answers
+        for index, (day_type, n_days) in enumerate(self.facts.days_of_type):
+            log_load = self.source.log_load(None, day_type, bounds)
+            of_record = assign_classes(Records(log_load, 0.0), centroids) if per_day else labels
+            of_class = counts[index if per_day else 0]
+            rho = self.rho * (1 - choice.share)
+            cell = _Cell(
+                names=names,
+                day_type=day_type,
+                weights=tuple((of_class / of_class.sum()).tolist()),
+                bounds=bounds,
+                groups=_split(log_load, of_record, of_class),
+                pairs=_split(self.source.pairs(None, day_type), of_record, of_class)
+                if self._fits_reactive
+                else [],
+                records=self._records(self.facts.n_load_points, n_days) / len(names),
+                rho=self._day_type_rho(rho),
+                session=self._session(None, day_type, rho),
+            )
+            self._fit_cell(cell)
+
+    @property
+    def _fits_reactive(self) -> bool:
+        return isinstance(self.options.reactive, FittedReactive)
+
+    def _records(self, n_points: int, n_days: int) -> float:
+        """Public number of records."""
+        return float(n_points * n_days if self.unit is PrivacyUnit.LOAD_POINT_DAY else n_points)
+
+    def _day_type_rho(self, rho: float) -> float:
+        """Budget of one day type: types are cohorts only if a record has one day."""
+        if self.unit is PrivacyUnit.LOAD_POINT_DAY:
+            return rho
+        return rho / len(self.facts.days_of_type)
+
+    def _session(self, name: str | None, day_type: str | None, rho: float) -> Session:
+        cohort = name
+        if self.unit is PrivacyUnit.LOAD_POINT_DAY and day_type is not None:
+            cohort = day_type if name is None else f"{name} / {day_type}"
+        return self.source.session(("day type", day_type or ""), cohort, self._day_type_rho(rho))
+
+    def _fit_cell(self, cell: _Cell) -> None:
+        choice, n_components = self.options.reactive, self.options.n_components
+        rho_reactive = cell.rho * choice.share if isinstance(choice, FittedReactive) else 0.0
+        rho_mixture = (cell.rho - rho_reactive) * (MIXTURE_SHARE if n_components > 1 else 0.0)
+        rest = cell.rho - rho_reactive - rho_mixture
+        facts = PublicFacts(cell.records, self.facts.n_steps, rest, *_logs(cell.bounds))
+        self._note_weak_budget(cell, facts)
+        bases = self.options.estimator.estimate(cell.groups, facts, cell.session)
+        floored = [self._finished(base, facts) for base in bases]
+        if n_components > 1:
+            mixtures = fit_mixtures(cell.groups, floored, n_components, rho_mixture, cell.session)
+            components = [tuple(self._finished_part(part, facts) for part in parts) for parts in mixtures]
+        else:
+            components = [(GaussianComponent(1.0, base.mean, base.covariance),) for base in floored]
+        references = [_reference(parts) for parts in components]
+        reactive = self._reactive(cell, references, rho_reactive)
+        self.classes += [
+            ClassModel(name, cell.day_type, weight, parts, cell.bounds, law)
+            for name, weight, parts, law in zip(cell.names, cell.weights, components, reactive, strict=True)
+        ]
+        self.answers += cell.session.answers
+
+    def _finished(self, estimate: GaussianEstimate, facts: PublicFacts) -> GaussianEstimate:
+        """Free post-processing from public values: the declared bounds and the floor."""
+        bounded = within_bounds(estimate, facts.log_low, facts.log_high)
+        return with_floor(bounded.mean, bounded.covariance, self.options.variance_floor)
+
+    def _finished_part(self, part: GaussianComponent, facts: PublicFacts) -> GaussianComponent:
+        estimate = self._finished(GaussianEstimate(part.mean, part.covariance), facts)
+        return GaussianComponent(part.weight, estimate.mean, estimate.covariance)
+
+    def _reactive(self, cell: _Cell, references: list[float], rho: float) -> list[ReactiveModel]:
+        choice = self.options.reactive
+        if isinstance(choice, FittedReactive):
+            return fit_reactive(cell.pairs, references, cell.bounds[1], cell.records, rho, cell.session)
+        if isinstance(choice, PublicSpread):
+            covariance = choice.covariance(self.facts.n_steps, self.facts.step_minutes)
+            return [
+                ReactiveModel(choice.power_factor.tan_theta(name), choice.spread, reference, covariance)
+                for name, reference in zip(cell.names, references, strict=True)
+            ]
+        return [
+            ReactiveModel(choice.tan_theta(name), 0.0, reference)
+            for name, reference in zip(cell.names, references, strict=True)
+        ]
+
+    def _note_weak_budget(self, cell: _Cell, facts: PublicFacts) -> None:
+        if self.options.estimator.prior_would_do(facts):
+            names = ", ".join(cell.names)
+            of_days = "" if cell.day_type is None else f" on days of type '{cell.day_type}'"
+            self.notes.append(
+                f"{facts.records:.0f} records of {names}{of_days} are too few for this epsilon: the noise "
+                "outweighs the data and the public prior would do as well; raise epsilon or pool classes"
+            )
+
+
+def _logs(bounds: Bounds) -> tuple[float, float]:
+    return math.log(bounds[0]), math.log(bounds[1])
+
+
+def _split(values: FloatArray, labels: IntArray, counts: FloatArray) -> list[Records]:
+    """PRIVATE. The records of each class, with the released counts in place of the true ones."""
+    return [Records(values[labels == k], float(count)) for k, count in enumerate(counts)]
+
+
+def _reference(parts: tuple[GaussianComponent, ...]) -> float:
+    """p̄: released mean load over the day [kW, or per public scale]."""
+    return float(sum(part.weight * part.mean_load.mean() for part in parts))

@@ -1,0 +1,162 @@
+"""A model is its published integers: anybody derives it again, a changed file is refused, a plan lists it."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.loads.simulate import simulate_load_history
+from dp_powerflow.model.derive import planned_queries, replay
+from dp_powerflow.model.estimators import Plain, Structured
+from dp_powerflow.model.fit import WeakBudgetWarning, fit, history_facts
+from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.model.options import FitOptions
+from dp_powerflow.model.partition import PrivateClasses
+from dp_powerflow.model.reactive import FittedReactive, FixedPowerFactor, PublicSpread
+from dp_powerflow.privacy.accounting import total_rho
+from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit
+from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.privacy.session import Answer
+
+N_DAYS = 4
+TYPES = ("weekday", "weekend") * 2
+BOUNDS = (0.005, 3.0)
+POINT, DAY = PrivacyUnit.LOAD_POINT, PrivacyUnit.LOAD_POINT_DAY
+CASES: dict[str, tuple[FitOptions, PrivacyUnit]] = {
+    "structured": (FitOptions(BOUNDS, use_scale=True), POINT),
+    "block": (FitOptions(BOUNDS, Structured(block=4), use_scale=True), POINT),
+    "plain": (FitOptions(BOUNDS, Plain(), use_scale=True, reactive=PublicSpread(spread=0.2)), POINT),
+    "mixture": (FitOptions(BOUNDS, use_scale=True, n_components=2), DAY),
+    "private classes": (FitOptions(BOUNDS, classes=PrivateClasses(2), use_scale=True), POINT),
+    "private classes per day": (
+        FitOptions(BOUNDS, classes=PrivateClasses(2), day_types=TYPES, use_scale=True),
+        DAY,
+    ),
+    "day types": (FitOptions(BOUNDS, day_types=TYPES, use_scale=True), POINT),
+    "reactive": (FitOptions(BOUNDS, use_scale=True, reactive=FittedReactive()), POINT),
+    "bounds per class": (
+        FitOptions(
+            dict.fromkeys(("residential", "commercial", "industrial"), (0.1, 500.0)),
+            reactive=FixedPowerFactor({"residential": 0.2}),
+            variance_floor=2e-3,
+        ),
+        POINT,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def history() -> LoadHistory:
+    return simulate_load_history(80, n_days=N_DAYS, step_minutes=60, seed=4, reactive=True)
+
+
+def fitted(history: LoadHistory, case: str) -> LoadModel:
+    options, unit = CASES[case]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", WeakBudgetWarning)
+        return fit(
+            history,
+            budget=PrivacyBudget(20.0, unit=unit),
+            options=options,
+            key=StreamKey.from_insecure_seed(1),
+        )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_model_is_derived_again_from_its_file(history: LoadHistory, case: str) -> None:
+    model = fitted(history, case)
+    text = model.to_json()
+    again = LoadModel.from_json(text)
+    assert again.to_json() == text
+    assert again.sha256 == model.sha256
+    assert again.origin is not None
+    for integers, cost in zip(again.origin.integers, again.costs, strict=True):
+        assert integers.dtype == np.int64
+        assert integers.shape[1] == cost.dimension
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_plan_lists_what_a_fit_asks(history: LoadHistory, case: str) -> None:
+    options, unit = CASES[case]
+    budget = PrivacyBudget(20.0, unit=unit)
+    planned = planned_queries(history_facts(history, options, unit), options, budget)
+    asked = fitted(history, case)
+    assert planned.notes == asked.notes
+    assert [
+        (c.query, c.cohort, c.unit, c.dimension, c.region, c.natural_unit, c.sensitivity_squared)
+        for c in planned.queries
+    ] == [
+        (c.query, c.cohort, c.unit, c.dimension, c.region, c.natural_unit, c.sensitivity_squared)
+        for c in asked.costs
+    ]
+    for plan, cost in zip(planned.queries, asked.costs, strict=True):
+        if "round 2" not in plan.query:  # their split follows the released tail
+            assert plan.rho == cost.rho
+    assert total_rho(planned.queries) == pytest.approx(total_rho(asked.costs), rel=1e-6)
+
+
+def test_derivation_never_touches_a_record(history: LoadHistory, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = fitted(history, "structured")
+    assert model.origin is not None
+
+    def touched(*_: object) -> None:
+        raise AssertionError("a contribution was evaluated")
+
+    monkeypatch.setattr("dp_powerflow.privacy.contributions.quantise", touched)
+    monkeypatch.setattr(
+        "dp_powerflow.model.records.Records.contributions", lambda *_, **__: map(touched, [0])
+    )
+    answers = tuple(Answer(*pair) for pair in zip(model.costs, model.origin.integers, strict=True))
+    budget = PrivacyBudget(model.epsilon, model.delta, model.unit)
+    derived = replay(model.origin.facts, model.origin.options, budget, answers)
+    np.testing.assert_array_equal(
+        derived.classes[0].components[0].covariance, model.classes[0].components[0].covariance
+    )
+
+
+def changed(fields: dict[str, Any], what: str) -> dict[str, Any]:
+    first = fields["queries"][0]
+    if what == "parameter":
+        fields["classes"][0]["components"][0]["mean"][3] += 1e-6
+    elif what == "integer":
+        first["integers"][0][0] += 10**7
+    elif what == "noise scale":
+        first["sigma"] *= 2
+    elif what == "order":
+        fields["queries"].reverse()
+    elif what == "left out":
+        del fields["queries"][-1]
+    elif what == "added":
+        fields["queries"].append(first | {"query": "one more"})
+    elif what == "size":
+        first["integers"][0].append(1)
+    else:
+        fields["options"]["variance_floor"] = 0.5
+    return fields
+
+
+@pytest.mark.parametrize(
+    "what", ["parameter", "integer", "noise scale", "order", "left out", "added", "size", "option"]
+)
+def test_a_changed_file_is_refused(history: LoadHistory, what: str) -> None:
+    fields = json.loads(fitted(history, "structured").to_json())
+    with pytest.raises(PrivacyError):
+        LoadModel.from_json(json.dumps(changed(fields, what)))
+
+
+def test_a_model_of_version_1_is_read_as_stated(history: LoadHistory) -> None:
+    old = replace(fitted(history, "structured"), origin=None)
+    fields = json.loads(old.to_json())
+    assert fields["format"] == "dp-powerflow load model, version 1"
+    assert "queries" not in fields
+    read = LoadModel.from_json(old.to_json())
+    assert read.origin is None
+    assert read.costs == old.costs
+    assert read.sha256 == old.sha256
