@@ -40,7 +40,6 @@ from support.small import small_config, tree_hash
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install dask distributed")
 
-TESTS = Path(__file__).parents[1]
 DAYS = 1200
 TWIN: dict[str, Any] = {
     "network": {
@@ -258,8 +257,7 @@ def test_the_cluster_forgets_the_job_of_a_client_that_was_killed(cluster: Any) -
         return len(cluster.scheduler.tasks), sum(on_workers)
 
     command = [sys.executable, "-c", CLIENT, cluster.scheduler_address]
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as client:
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as client:
         assert client.stdout is not None
         assert client.stdout.readline() == b"sent\n"
         assert held() == (1, 2)

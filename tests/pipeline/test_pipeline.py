@@ -95,7 +95,7 @@ def test_running_a_finished_release_again_changes_and_costs_nothing(released: Pa
 
 def test_kill_at_any_moment_resumes_to_the_same_bits_with_one_spend(tmp_path: Path) -> None:
     command = [sys.executable, str(TESTS / "support" / "kill_driver.py"), str(tmp_path), str(KILLS)]
-    environment = {**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     outcome = json.loads(done.stdout)
