@@ -21,6 +21,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from scipy.interpolate import CubicSpline
@@ -253,13 +254,16 @@ def _shapes(own: CustomerClass, n_steps: int, rng: np.random.Generator) -> Float
     phase = 2 * np.pi * np.outer(hours, order) / _HOURS_PER_DAY
     cosine, sine = own.shape_std * rng.standard_normal((2, _BENDS)) / np.sqrt(order)
     bend = np.cos(phase) @ cosine + np.sin(phase) @ sine
+    at = np.mod(hours - shift, _HOURS_PER_DAY)
+    return np.array([stretch * _course(hourly)(at) + bend for hourly in (own.working_day, own.weekend)])
+
+
+@cache
+def _course(hourly: tuple[float, ...]) -> CubicSpline:
+    """Log of a class's shape as a periodic function of the hour."""
+    log_hourly = np.log(np.array(hourly))
     at = np.arange(_HOURS_PER_DAY + 1)
-    shapes = []
-    for hourly in (own.working_day, own.weekend):
-        log_hourly = np.log(np.array(hourly))
-        course = CubicSpline(at, np.append(log_hourly, log_hourly[0]), bc_type="periodic")
-        shapes.append(stretch * course(np.mod(hours - shift, _HOURS_PER_DAY)) + bend)
-    return np.array(shapes)
+    return CubicSpline(at, np.append(log_hourly, log_hourly[0]), bc_type="periodic")
 
 
 def _absent(share: float, n_days: int, rng: np.random.Generator) -> FloatArray:
