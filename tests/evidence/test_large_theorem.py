@@ -173,9 +173,9 @@ def main():
     config = parse_config(
         {
             "feeder": {"source": str(folder / "feeder.dss"), "taps": "taps.csv"},
-            "loads": {"kind": "simulated", "load_points": 80, "days": 6, "step_minutes": 240},
+            "loads": {"kind": "simulated", "load_points": 400, "days": 6, "step_minutes": 240},
             "model": {"epsilon": 4.0, "bounds": [0.01, 2.0], "variance_floor": 0.01},
-            "nodes": {"load_class": "residential"},
+            "nodes": {"load_class": "residential", "scale_factor": 0.5},
             "network": {
                 "mode": "true-network", "bound": "full-support", "radius": 1e-13, "epsilon": 1e6,
                 "delta": 0.999, "calibration_days": 20,

@@ -205,7 +205,7 @@ def test_overrides_taps_and_declared_names_reach_the_release_of_their_feeder(tmp
     assert found[KEYS[0]].config.feeder.taps == tmp_path / "own.csv"
     assert found[KEYS[1]].config.feeder.taps == tmp_path / "taps" / f"{KEYS[1]}.csv"
     assert found[KEYS[3]].config.feeder.taps is None
-    assert found[KEYS[3]].config.nodes.scale_factor == 1.0
+    assert found[KEYS[3]].config.nodes.scale_factor == 0.05
     assert found[KEYS[2]].release_id == "north_rural-1"
     assert found[KEYS[2]].config.model.reuse == "north"
 

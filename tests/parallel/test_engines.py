@@ -54,7 +54,7 @@ QUIET = {"scheduler_kwargs": WEB, "memory_limit": 0, "silence_logs": 50}
 
 def config_of(folder: Path, network: str) -> Config:
     twin = TWIN if network == "twin" else {}
-    return small_config(folder, release={"days": DAYS}, nodes={"scale_factor": 0.6}, **twin)
+    return small_config(folder, release={"days": DAYS}, **twin)
 
 
 @pytest.fixture(scope="module")
