@@ -172,6 +172,8 @@ def run_on_pool(
     ------
     DpPowerflowError : a task failed, or a process ended unexpectedly.
     """
+    if not tasks:
+        return
     pool = ProcessPoolExecutor(min(workers, len(tasks)), get_context("spawn"), _start, (Sealed(job),))
     try:
         with _one_thread_each():

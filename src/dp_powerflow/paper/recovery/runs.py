@@ -12,17 +12,15 @@ import math
 import os
 import re
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dp_powerflow._extras import require
-from dp_powerflow.errors import ConfigError, DpPowerflowError
+from dp_powerflow._parallel import run_on_pool
+from dp_powerflow.errors import ConfigError
 from dp_powerflow.paper.recovery.training import Curves, Privacy, Schedule, train_adam, train_dp_sgd
 from dp_powerflow.paper.recovery.windows import Samples
 from dp_powerflow.units import FloatArray
@@ -90,55 +88,52 @@ def run_all(
     done = len(runs) - len(missing)
     progress(done, len(runs))
 
-    def keep(job: Sequence[int], curves: Sequence[Curves]) -> None:
+    def keep(result: tuple[Sequence[int], list[Curves]]) -> None:
         nonlocal done
-        for index, found_now in zip(job, curves, strict=True):
+        group, curves = result
+        for index, found_now in zip(group, curves, strict=True):
             _write(_path(folder, runs[index]), marks[index], found_now)
             found[index] = found_now
-        done += len(job)
+        done += len(group)
         progress(done, len(runs))
 
-    jobs = _jobs(runs, missing)
-    if workers == 1 or len(jobs) < 2:
-        for job in jobs:
-            keep(job, execute([runs[index] for index in job], shared))
+    job = _Job(_groups(runs, missing), runs, shared)
+    tasks = range(len(job.groups))
+    if workers == 1 or len(tasks) < 2:
+        for task in tasks:
+            keep(job.train(task))
     else:
-        _in_processes(jobs, runs, shared, workers, keep)
+        run_on_pool(workers, job, tasks, keep)
     return [curves for curves in found if curves is not None]
 
 
-def _jobs(runs: Sequence[Run], missing: Sequence[int]) -> list[list[int]]:
+def _groups(runs: Sequence[Run], missing: Sequence[int]) -> list[list[int]]:
     """Indices of runs to train together: neighbours of one method with Adam, others by themselves."""
-    jobs: list[list[int]] = []
+    groups: list[list[int]] = []
     for index in missing:
-        run, before = runs[index], runs[jobs[-1][0]] if jobs else None
+        run, before = runs[index], runs[groups[-1][0]] if groups else None
         alike = before is not None and (before.method, before.privacy) == (run.method, None)
-        if alike and run.privacy is None and len(jobs[-1]) < TOGETHER:
-            jobs[-1].append(index)
+        if alike and run.privacy is None and len(groups[-1]) < TOGETHER:
+            groups[-1].append(index)
         else:
-            jobs.append([index])
-    return jobs
+            groups.append([index])
+    return groups
 
 
-def _in_processes(
-    jobs: Sequence[Sequence[int]],
-    runs: Sequence[Run],
-    shared: Shared,
-    workers: int,
-    keep: Callable[[Sequence[int], Sequence[Curves]], None],
-) -> None:
-    pool = ProcessPoolExecutor(workers, get_context("spawn"))
-    try:
-        futures = {pool.submit(execute, [runs[index] for index in job], shared): job for job in jobs}
-        for future in as_completed(futures):
-            keep(futures[future], future.result())
-    except BrokenProcessPool:
-        raise DpPowerflowError(
-            "a worker of the recovery experiment died, perhaps for lack of memory; run the same command "
-            "again, it goes on where it stopped"
-        ) from None
-    finally:
-        pool.shutdown(cancel_futures=True)
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """Trainings in other processes; a task is the number of a group of runs."""
+
+    groups: Sequence[Sequence[int]]
+    runs: Sequence[Run]
+    shared: Shared
+
+    def start(self, threads: int | None) -> Callable[[int], tuple[Sequence[int], list[Curves]]]:
+        return self.train
+
+    def train(self, task: int) -> tuple[Sequence[int], list[Curves]]:
+        group = self.groups[task]
+        return group, execute([self.runs[index] for index in group], self.shared)
 
 
 def default_workers() -> int:

@@ -6,30 +6,20 @@ may not do: there every fit is paid for and no score against the true data is fr
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
-from dataclasses import replace
-from functools import cache, partial
-from multiprocessing import get_context
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+from dp_powerflow._parallel import cores, run_on_pool
 from dp_powerflow.paper.datasets import ExperimentOptions, open_dataset, silent
 from dp_powerflow.paper.mechanisms.gaussian import NoiseFree
 from dp_powerflow.paper.wasserstein.lab import Lab, Scale
 from dp_powerflow.paper.wasserstein.report import write_results
 from dp_powerflow.paper.wasserstein.search import Configuration, configurations, distance, evaluate, new_lab
 
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-
 Work = Callable[[Lab], int]
 """Does some of the work and says how many of the counted items it was."""
-
-
-def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run_missing(options: ExperimentOptions, lab: Lab, plan: Sequence[Configuration], workers: int) -> None:
@@ -41,42 +31,24 @@ def run_missing(options: ExperimentOptions, lab: Lab, plan: Sequence[Configurati
     fits = [fit for fit in every if lab.store.get(lab.fit_name(*fit)) is None]
     total, done = len(fits) + len(missing), 0
     options.progress(done, total)
+
+    def count(counted: int) -> None:
+        nonlocal done
+        done += counted
+        options.progress(done, total)
+
+    def share_out(work: Iterable[Work]) -> None:
+        if workers == 1:
+            for one in work:
+                count(one(lab))
+        else:
+            job = _Job(replace(options, progress=silent), lab.scale, tuple(work))
+            run_on_pool(workers, job, range(len(job.work)), count)
+
     # Fits come first, then the calibration, so that no two processes do the same one.
-    for counted in _shared_out(
-        options, lab, [partial(_fit, load=load, run=run) for load, run in fits], workers
-    ):
-        done += counted
-        options.progress(done, total)
+    share_out(partial(_fit, load=load, run=run) for load, run in fits)
     _ = lab.operating
-    groups = [partial(_evaluate, configs=configs) for configs in _together(missing)]
-    for counted in _shared_out(options, lab, groups, workers):
-        done += counted
-        options.progress(done, total)
-
-
-def _shared_out(options: ExperimentOptions, lab: Lab, work: Sequence[Work], workers: int) -> Iterator[int]:
-    if workers == 1:
-        for one in work:
-            yield one(lab)
-        return
-    quiet = replace(options, progress=silent)
-    with _one_thread_each(), ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        futures = [pool.submit(_in_child, quiet, lab.scale, one) for one in work]
-        for future in as_completed(futures):
-            yield future.result()
-
-
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Children that start meanwhile run linear algebra on one thread: two processes with two each take twice
-    the time. What the user has set stays."""
-    added = [name for name in _THREADS if name not in os.environ]
-    os.environ.update(dict.fromkeys(added, "1"))
-    try:
-        yield
-    finally:
-        for name in added:
-            del os.environ[name]
+    share_out(partial(_evaluate, configs=configs) for configs in _together(missing))
 
 
 def _together(configs: Sequence[Configuration]) -> list[tuple[Configuration, ...]]:
@@ -100,14 +72,17 @@ def _evaluate(lab: Lab, configs: tuple[Configuration, ...]) -> int:
     return len(configs)
 
 
-def _in_child(options: ExperimentOptions, scale: Scale, work: Work) -> int:
-    return work(_lab_of_child(options, scale))
+@dataclass(frozen=True)
+class _Job:
+    """Pieces of work in other processes, each with a lab of its own; the store is what they share."""
 
+    options: ExperimentOptions
+    scale: Scale
+    work: tuple[Work, ...]
 
-@cache
-def _lab_of_child(options: ExperimentOptions, scale: Scale) -> Lab:
-    """The lab of this process; the data set is opened once."""
-    return new_lab(options, scale, open_dataset(options))
+    def start(self, threads: int | None) -> Callable[[int], int]:
+        lab = new_lab(self.options, self.scale, open_dataset(self.options))
+        return lambda task: self.work[task](lab)
 
 
 EPSILONS = (25.0, 30.0, 50.0, 100.0, 200.0)
