@@ -288,13 +288,15 @@ def ledger(
 
     Example: `dp-powerflow ledger private-state`
     """
-    from dp_powerflow.report.ledger_table import change_cap, show_ledger
+    from dp_powerflow.privacy.ledger.book import Ledger
+    from dp_powerflow.report.ledger import ledger_page
 
     if account is None and (epsilon is not None or delta is not None or reason):
         raise ConfigError("name the account whose cap is to be changed with --account")
+    opened = Ledger.inspect(state)
     if account is not None:
-        change_cap(state, account, epsilon, delta, reason)
-    shown = show_ledger(state)
+        opened.change_figures(account, epsilon, delta, reason)
+    shown = ledger_page(opened.summary())
     if as_json:
         out.print_json(shown.json_text)
         return

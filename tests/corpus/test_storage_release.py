@@ -22,7 +22,6 @@ from dp_powerflow.errors import ConfigError, PowerFlowError
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.pipeline.verify.run import verify_release
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.state import PrivateState
 from support.small import RAW, small_config, tree_hash
 from support.stores import s3_server
 
@@ -36,7 +35,7 @@ def server() -> Iterator[str]:
 
 
 def spends(folder: Path) -> int:
-    return len(Ledger.open(PrivateState.inspect(folder / "state"), create=False).spends())
+    return len(Ledger.inspect(folder / "state").spends())
 
 
 def test_a_release_to_s3_killed_in_the_middle_resumes_to_the_bytes_of_a_local_one(

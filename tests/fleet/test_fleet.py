@@ -19,7 +19,7 @@ from dp_powerflow.fleet import process as fleet_process
 from dp_powerflow.fleet import run as fleet
 from dp_powerflow.fleet.accounts import feeders_of
 from dp_powerflow.fleet.feeders import read_register
-from dp_powerflow.fleet.reader import open_fleet
+from dp_powerflow.fleet.manifest import open_fleet
 from dp_powerflow.fleet.run import FleetResult, Outcome, run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
 from dp_powerflow.pipeline.verify.run import verify_release
@@ -44,7 +44,7 @@ def copied(made: tuple[Path, FleetResult], tmp_path: Path) -> Path:
 
 
 def accounts(folder: Path, kind: AccountKind) -> list[AccountSummary]:
-    ledger = Ledger.open(PrivateState.inspect(folder / "state"), create=False)
+    ledger = Ledger.inspect(folder / "state")
     return [account for account in ledger.summary().accounts if account.kind is kind]
 
 

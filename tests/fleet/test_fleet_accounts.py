@@ -61,7 +61,7 @@ def renamed(made: Path, tmp_path: Path) -> Path:
 
 def charged(folder: Path) -> dict[str, list[str]]:
     """Account of a network → what it was charged for."""
-    ledger = Ledger.open(PrivateState.inspect(folder / "state"), create=False)
+    ledger = Ledger.inspect(folder / "state")
     accounts = [account for account in ledger.summary().accounts if account.kind is not AccountKind.LOADS]
     return {account.name: [spend.release_id for spend in account.spends] for account in accounts}
 
@@ -121,7 +121,7 @@ def test_a_reason_that_names_the_account_lets_a_new_feeder_in_and_no_later_one(r
     reason = table(account)
     assert not run_fleet(twins(renamed, unrelated=reason), workers=1).failed
     assert list(charged(renamed)) == ["network-gdp-1", "network-gdp-2", "network-gdp-3"]
-    ledger = Ledger.open(PrivateState.inspect(renamed / "state"), create=False)
+    ledger = Ledger.inspect(renamed / "state")
     opened = ledger.summary().accounts[-1]
     assert opened.changes[0].reason == "another feeder of fleet 'north'; that line was taken down"
     assert opened.changes[0].unrelated == ("network-gdp-1", "network-gdp-2")

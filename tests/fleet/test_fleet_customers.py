@@ -17,7 +17,6 @@ from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Spend
-from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import (
     KEYS,
     circuit,
@@ -52,7 +51,7 @@ def copied(made: tuple[Path, dict[str, Any]], tmp_path: Path) -> tuple[Path, dic
 
 
 def spends(folder: Path, kind: AccountKind) -> list[Spend]:
-    ledger = Ledger.open(PrivateState.inspect(folder / "state"), create=False)
+    ledger = Ledger.inspect(folder / "state")
     return [spend for spend in ledger.spends() if spend.cost.kind is kind]
 
 

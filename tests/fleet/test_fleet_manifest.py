@@ -16,8 +16,7 @@ from dp_powerflow.fleet import verify as fleet_verify
 from dp_powerflow.fleet.accounts import feeders_of
 from dp_powerflow.fleet.config import parse_fleet_config
 from dp_powerflow.fleet.feeders import FleetFeeder, find_sources
-from dp_powerflow.fleet.manifest import FLEET_DIGEST, fleet_bytes, fleet_digest
-from dp_powerflow.fleet.reader import open_fleet
+from dp_powerflow.fleet.manifest import FLEET_DIGEST, fleet_bytes, fleet_digest, open_fleet
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
 from dp_powerflow.pipeline.manifest.entries import ReleaseError

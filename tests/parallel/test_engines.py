@@ -101,7 +101,7 @@ class Connected:
 
 
 def spends(folder: Path) -> Counter[str]:
-    ledger = Ledger.open(PrivateState.inspect(folder / "state"), create=False)
+    ledger = Ledger.inspect(folder / "state")
     return Counter(spend.cost.kind.name for spend in ledger.spends())
 
 

@@ -280,7 +280,7 @@ def test_a_reason_speaks_for_its_own_kind_and_for_the_accounts_it_names(
         run_release(config, workers=1)
 
     def charged() -> list[tuple[str, list[str]]]:
-        ledger = Ledger.open(PrivateState.inspect(tmp_path / "state"), create=False)
+        ledger = Ledger.inspect(tmp_path / "state")
         accounts = ledger.summary().accounts
         return [(account.name, [spend.release_id for spend in account.spends]) for account in accounts]
 
@@ -321,7 +321,7 @@ def test_a_later_release_can_reuse_the_model_for_free(tmp_path: Path) -> None:
         run_release(small_config(tmp_path, nodes=heavy, network=network, release=cap), workers=1)
     again = small_config(tmp_path, network=network, model={"reuse": "small"}, release={**cap, "id": "second"})
     result = run_release(again, workers=1)
-    spends = Ledger.open(PrivateState.inspect(tmp_path / "state"), create=False).spends()
+    spends = Ledger.inspect(tmp_path / "state").spends()
     charged = sorted(spend.account for spend in spends)
     assert charged == ["loads-1", "network-instance-1"]  # the failed attempt cost the network nothing
     assert verify_private(tmp_path / "out", tmp_path / "state").intact

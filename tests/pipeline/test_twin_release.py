@@ -24,7 +24,6 @@ from dp_powerflow.pipeline.verify.private import verify_private
 from dp_powerflow.pipeline.verify.run import verify_release
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report.plan_table import plan_config
 from dp_powerflow.twin.guarantee import twin_guarantee
 from dp_powerflow.twin.spread import Spread
@@ -57,7 +56,7 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def charges(folder: Path) -> list[tuple[AccountKind, str]]:
-    ledger = Ledger.open(PrivateState.inspect(folder / "state"), create=False)
+    ledger = Ledger.inspect(folder / "state")
     return [(spend.cost.kind, spend.release_id) for spend in ledger.spends()]
 
 

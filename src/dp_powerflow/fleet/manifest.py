@@ -1,21 +1,27 @@
-"""`fleet.json`: the certificate of a fleet, a pure function of the manifests of the feeders that are there.
+"""`fleet.json`, the certificate of a fleet, and the reader of its corpus.
 
-It adds to the feeders' own manifests what only the whole can say: what all of it costs one customer, and that
-the networks are secrets of their own. Feeders that were not released are not mentioned. Form and wording
-belong to `FORMAT`; `fleet_verify` makes the file again and compares.
+The manifest is a pure function of the manifests of the feeders that are there. It adds what only the whole
+can say: what all of it costs one customer, and that the networks are secrets of their own. Feeders that were
+not released are not mentioned. Form and wording belong to `FORMAT`; `verify` makes the file again and
+compares, so any change of a sentence is another version of the format.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.dataset as pd
+
+from dp_powerflow.corpus.errors import CorpusError, reading
+from dp_powerflow.corpus.reader import Corpus, open_corpus
+from dp_powerflow.corpus.schema import DATA, part_name
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.fleet.feeders import partition, release_id_of
-from dp_powerflow.fleet.text import CUSTOMERS, NAMES, NETWORKS, ONE_MODEL, PER_FEEDER, UNPROTECTED
 from dp_powerflow.pipeline.manifest.build import (
     CERTIFICATE_FILE,
     MANIFEST_FILE,
@@ -23,11 +29,48 @@ from dp_powerflow.pipeline.manifest.build import (
     manifest_bytes,
 )
 from dp_powerflow.pipeline.manifest.entries import ReleaseError, find
-from dp_powerflow.pipeline.verify.files import manifest_content, parse_manifest, read_manifest
+from dp_powerflow.pipeline.verify.files import MALFORMED, manifest_content, parse_manifest, read_manifest
 
 FORMAT = "dp-powerflow fleet manifest, version 1"
 FLEET_FILE = "fleet.json"
 FLEET_DIGEST = "fleet_sha256"
+
+ONE_MODEL, PER_FEEDER = "one", "per-feeder"
+
+CUSTOMERS = {
+    ONE_MODEL: (
+        "One load model was fitted from all customers and paid for once; every feeder's corpus is drawn from "
+        "it, so all feeders together cost a load point what the one model costs. No customer needs to be on "
+        "one feeder only for this. That it is one model can be checked: its file has one SHA-256."
+    ),
+    PER_FEEDER: (
+        "Every feeder has a load model of its own, fitted from the load points that a public map puts on "
+        "this feeder. No load point is on two feeders, so what one load point does changes one model only, "
+        "and all feeders together cost it what the dearest model costs (parallel composition). The program "
+        "refuses a map with a load point on two feeders; that the map does not depend on the readings is "
+        "attested by the data owner. A person behind load points on several feeders is several records."
+    ),
+}
+"""What all feeders together cost one load point, by the models that the fleet has."""
+
+NETWORKS = (
+    "Every feeder's network is a secret of its own with an account of its own, and its own manifest says "
+    "what is promised of it. For an element that is modelled in one feeder the figures of that feeder count; "
+    "those of different feeders do not add up. For an element that is modelled in several feeders, such as a "
+    "transformer of their substation, the figures of these feeders have to be added up."
+)
+
+UNPROTECTED = (
+    "Which feeders are here. A feeder is absent if nobody asked for it or if it could not be released, and "
+    "the latter may depend on its network: neither presence nor absence, nor a gap in the numbers of the "
+    "feeders, is protected.",
+    "How many feeders, and how many nodes of each, are released.",
+)
+
+NAMES = (
+    "The public names of the feeders are numbers in an order drawn from the data owner's secret key, or "
+    "names that the data owner declared public."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,3 +235,67 @@ def _feeder(entry: FeederEntry) -> dict[str, Any]:
         "network": {name: network[name] for name in ("mode", "kind", "neighbours", "epsilon", "delta")},
         "network_with_earlier_releases": manifest["composition"]["network"]["promise"],
     }
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """The corpus of a fleet on disk; `open_fleet` makes it.
+
+    Attributes
+    ----------
+    path : its directory.
+    manifest : `fleet.json`, unchecked.
+    names : public names of the feeders.
+    """
+
+    path: Path
+    manifest: dict[str, Any]
+    names: tuple[str, ...]
+
+    def feeder(self, name: str) -> Corpus:
+        """The corpus of one feeder."""
+        if name not in self.names:
+            raise CorpusError(f"the fleet has no feeder {name!r}; its feeders are listed in {FLEET_FILE}")
+        return open_corpus(self.path / partition(name))
+
+    def files(self) -> list[str]:
+        """Paths of all files with voltages, feeder by feeder."""
+        found = []
+        for name in self.names:
+            corpus = self.feeder(name)
+            found += [
+                str(self.path / partition(name) / DATA / part_name(part))
+                for part in range(corpus.layout.n_parts)
+            ]
+        return found
+
+    def dataset(self) -> pd.Dataset:
+        """The rows of all feeders as they are stored, with a column `feeder` from the directories.
+
+        A filter on the feeder reads the files of that feeder only.
+        """
+        partitioning = pd.HivePartitioning.discover(infer_dictionary=True)
+        with reading(self.path):
+            return pd.dataset(self.files(), format="parquet", partitioning=partitioning)
+
+
+def open_fleet(path: str | os.PathLike[str]) -> Fleet:
+    """Open the corpus of a fleet.
+
+    Raises
+    ------
+    CorpusError : the directory is not the corpus of a fleet, or one of another version.
+    """
+    directory = Path(path)
+    try:
+        manifest = parse_manifest((directory / FLEET_FILE).read_bytes())
+        names = tuple(str(item["name"]) for item in manifest["feeders"])
+    except (OSError, RecursionError, *MALFORMED) as error:
+        raise CorpusError(
+            f"{directory} has no {FLEET_FILE} that can be read; give the directory of a finished fleet"
+        ) from error
+    if manifest.get("format") != FORMAT:
+        raise CorpusError(
+            f"{directory / FLEET_FILE} has another format than '{FORMAT}'; use the program that made it"
+        )
+    return Fleet(directory, manifest, names)

@@ -13,6 +13,8 @@ from dp_powerflow.fleet.manifest import (
     FLEET_DIGEST,
     FLEET_FILE,
     FORMAT,
+    NETWORKS,
+    PER_FEEDER,
     FeederEntry,
     contradictions,
     fleet_bytes,
@@ -20,7 +22,6 @@ from dp_powerflow.fleet.manifest import (
     fleet_manifest,
     read_entries,
 )
-from dp_powerflow.fleet.text import NETWORKS, PER_FEEDER
 from dp_powerflow.pipeline.manifest.entries import ReleaseError, differences, entry
 from dp_powerflow.pipeline.manifest.words import at_most, in_digits
 from dp_powerflow.pipeline.verify.files import MALFORMED, parse_manifest

@@ -12,8 +12,8 @@ from dp_powerflow.fleet.accounts import feeders_of
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.customers import Customers, plan_customers
 from dp_powerflow.fleet.feeders import FleetFeeder
+from dp_powerflow.fleet.manifest import CUSTOMERS
 from dp_powerflow.fleet.process import maker_of
-from dp_powerflow.fleet.text import CUSTOMERS
 from dp_powerflow.pipeline.assembly import history_of
 from dp_powerflow.pipeline.plan import loads_chunks, network_charge
 from dp_powerflow.privacy.ledger.book import Ledger

@@ -20,6 +20,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.ledger.accounts import AccountKind, Cap, Cost, GdpCap, Statement, fits, to_plain
@@ -63,6 +65,11 @@ class Ledger:
         ledger = cls(store)
         ledger._accounts(store.read())
         return ledger
+
+    @classmethod
+    def inspect(cls, path: Path | str) -> Ledger:
+        """Open the ledger of an existing private state directory to look at it, and check all of it."""
+        return cls.open(PrivateState.inspect(path), create=False)
 
     def account(
         self, dataset: str, cap: Cap, *, continues: str | None = None, unrelated: Unrelated | None = None
@@ -175,6 +182,19 @@ class Ledger:
                     "another unit; change the figures of the cap only"
                 )
             transaction.append("cap", name, {"cap": to_plain(cap), "reason": reason})
+
+    def change_figures(self, name: str, epsilon: float | None, delta: float | None, reason: str) -> None:
+        """Replace ε or δ of the cap of an account, with a reason; see `change_cap`."""
+        account = self._accounts(self._store.read()).get(name)
+        if account is None:
+            raise PrivacyError(f"the ledger has no account '{name}'; list them with 'dp-powerflow ledger'")
+        cap = account.cap
+        if isinstance(cap, GdpCap):
+            raise PrivacyError(
+                "the cap of a twin is a mu of Gaussian differential privacy; it cannot be changed here"
+            )
+        epsilon, delta = cap.epsilon if epsilon is None else epsilon, cap.delta if delta is None else delta
+        self.change_cap(name, replace(cap, epsilon=epsilon, delta=delta), reason)
 
     def remaining(self, account: Account, *, as_of: Spend | None = None) -> Balance:
         """Where the account stands, now or just after an earlier spend.

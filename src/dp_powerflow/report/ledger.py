@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from pathlib import Path
 
-from dp_powerflow.errors import PrivacyError
-from dp_powerflow.privacy.ledger.accounts import GdpCap, to_plain
-from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.records import AccountSummary
-from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.privacy.ledger.accounts import to_plain
+from dp_powerflow.privacy.ledger.records import AccountSummary, LedgerSummary
 from dp_powerflow.report import Rendered
 
 
-def show_ledger(state: Path) -> Rendered:
-    """All accounts with their spends, after checking the whole ledger."""
-    summary = Ledger.open(PrivateState.inspect(state), create=False).summary()
+def ledger_page(summary: LedgerSummary) -> Rendered:
+    """All accounts with their spends."""
     lines = [
         "The ledger was made with an insecure seed: a demo or a test." if summary.insecure_seed else "",
         "",
@@ -41,23 +35,6 @@ def show_ledger(state: Path) -> Rendered:
         ],
     }
     return Rendered(lines, json.dumps(content))
-
-
-def change_cap(state: Path, name: str, epsilon: float | None, delta: float | None, reason: str) -> None:
-    """Replace ε or δ of an account's cap, with a reason."""
-    ledger = Ledger.open(PrivateState.inspect(state), create=False)
-    found = [account for account in ledger.summary().accounts if account.name == name]
-    if not found:
-        raise PrivacyError(
-            f"the ledger has no account '{name}'; list them with 'dp-powerflow ledger {state}'"
-        )
-    cap = found[0].cap
-    if isinstance(cap, GdpCap):
-        raise PrivacyError(
-            "the cap of a twin is a mu of Gaussian differential privacy; it cannot be changed here"
-        )
-    epsilon, delta = epsilon or cap.epsilon, delta or cap.delta
-    ledger.change_cap(name, replace(cap, epsilon=epsilon, delta=delta), reason)
 
 
 def _lines(account: AccountSummary) -> list[str]:
