@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint schema bench clean
 
 demo: $(VENV)/.runtime
 	rm -rf demo-output
@@ -12,6 +12,10 @@ demo: $(VENV)/.runtime
 
 test: $(VENV)/.test lint
 	$(BIN)/pytest -n auto --dist worksteal
+
+schema: $(VENV)/.runtime
+	$(BIN)/python -c "import json; from dp_powerflow.pipeline.manifest.policy import manifest_schema; \
+	print(json.dumps(manifest_schema(), indent=2))" > docs/manifest.schema.json
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -198,7 +198,7 @@ def verify(
     from dp_powerflow.corpus.storage import local_copy, location
     from dp_powerflow.fleet.manifest import FLEET_FILE
     from dp_powerflow.fleet.verify import is_fleet
-    from dp_powerflow.pipeline.manifest.build import MANIFEST_FILE
+    from dp_powerflow.pipeline.manifest.model import MANIFEST_FILE
     from dp_powerflow.report.fleet_verification import verify_fleet_directory
     from dp_powerflow.report.verification import verify_directory
 

@@ -19,7 +19,7 @@ from dp_powerflow.fleet.feeders import FleetFeeder, find_sources
 from dp_powerflow.fleet.manifest import FLEET_DIGEST, fleet_bytes, fleet_digest, open_fleet
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
-from dp_powerflow.pipeline.manifest.entries import ReleaseError
+from dp_powerflow.pipeline.manifest.model import ReleaseError
 from dp_powerflow.pipeline.verify.report import Check, VerifyReport
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState

@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dp_powerflow.pipeline.manifest.build import build_manifest
-from dp_powerflow.pipeline.manifest.entries import ReleaseError
+from dp_powerflow.pipeline.manifest.facts import make_statement
+from dp_powerflow.pipeline.manifest.model import REQUIRED, ReleaseError, Statement, seal
 from dp_powerflow.pipeline.manifest.page import certificate_html
+from dp_powerflow.pipeline.manifest.policy import parse_manifest
 from support.manifest_releases import config, load_model, make_inputs, twin_config
 
+HASHES = dict.fromkeys(REQUIRED, "0" * 64)
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 
 
@@ -41,23 +44,23 @@ class Page(HTMLParser):
 
 
 @pytest.fixture
-def plain(tmp_path: Path) -> dict[str, object]:
-    return build_manifest(make_inputs(tmp_path / "plain", config(), load_model())[0], {})
+def plain(tmp_path: Path) -> Statement[Any]:
+    return make_statement(make_inputs(tmp_path / "plain", config(), load_model())[0])
 
 
 @pytest.fixture
-def demonstration(tmp_path: Path) -> dict[str, object]:
+def demonstration(tmp_path: Path) -> Statement[Any]:
     model = load_model("paper", simulated=True, insecure_seed=True)
-    return build_manifest(make_inputs(tmp_path / "seed", config("paper"), model, seed=5)[0], {})
+    return make_statement(make_inputs(tmp_path / "seed", config("paper"), model, seed=5)[0])
 
 
 @pytest.fixture
-def twin(tmp_path: Path) -> dict[str, object]:
+def twin(tmp_path: Path) -> Statement[Any]:
     chosen = twin_config(network={"publish": "network and loads"})
-    return build_manifest(make_inputs(tmp_path / "twin", chosen, load_model())[0], {})
+    return make_statement(make_inputs(tmp_path / "twin", chosen, load_model())[0])
 
 
-def test_the_page_asks_the_network_for_nothing(plain: dict[str, object]) -> None:
+def test_the_page_asks_the_network_for_nothing(plain: Statement[Any]) -> None:
     content = certificate_html(plain)
     page = Page(content)
     assert page.stack == []
@@ -72,7 +75,7 @@ def test_the_page_asks_the_network_for_nothing(plain: dict[str, object]) -> None
 
 
 def test_a_plain_release_has_no_banner_and_a_demonstration_has(
-    plain: dict[str, object], demonstration: dict[str, object]
+    plain: Statement[Any], demonstration: Statement[Any]
 ) -> None:
     assert b'class="banner"' not in certificate_html(plain)
     content = certificate_html(demonstration)
@@ -82,9 +85,9 @@ def test_a_plain_release_has_no_banner_and_a_demonstration_has(
     assert "Not covered: any change of a line" in Page(content).text
 
 
-def test_the_page_says_what_the_manifest_says(plain: dict[str, object]) -> None:
+def test_the_page_says_what_the_manifest_says(plain: Statement[Any]) -> None:
     text = " ".join(Page(certificate_html(plain)).text.split())
-    manifest: dict = plain  # type: ignore[type-arg]
+    manifest = plain.model_dump()
     for sentence in (
         *manifest["not_claimed"],
         *manifest["unprotected"],
@@ -101,7 +104,7 @@ def test_the_page_says_what_the_manifest_says(plain: dict[str, object]) -> None:
 
 
 def test_the_card_of_a_twin_is_that_of_differential_privacy(
-    plain: dict[str, object], twin: dict[str, object]
+    plain: Statement[Any], twin: Statement[Any]
 ) -> None:
     assert b'<div class="card evidence">' in certificate_html(plain)
     content = certificate_html(twin)
@@ -113,9 +116,9 @@ def test_the_card_of_a_twin_is_that_of_differential_privacy(
     assert "not differential privacy" not in text.lower()
 
 
-def test_the_page_of_a_twin_says_what_the_manifest_says(twin: dict[str, object]) -> None:
+def test_the_page_of_a_twin_says_what_the_manifest_says(twin: Statement[Any]) -> None:
     text = " ".join(Page(certificate_html(twin)).text.split())
-    manifest: dict = twin  # type: ignore[type-arg]
+    manifest = twin.model_dump()
     network = manifest["guarantee"]["network"]
     for sentence in (
         *manifest["not_claimed"],
@@ -123,7 +126,7 @@ def test_the_page_of_a_twin_says_what_the_manifest_says(twin: dict[str, object])
         *manifest["declared_public"]["network"],
         *manifest["processing"]["after_noise"],
         manifest["composition"]["statement"],
-        manifest["data"]["twin_tables"]["order"],
+        manifest["data"]["network_tables"]["order"],
         *(network[name] for name in ("neighbours", "change_in_words", "scope", "group_in_words")),
         *(network[name] for name in ("accounting", "attestation", "twin")),
     ):
@@ -133,26 +136,24 @@ def test_the_page_of_a_twin_says_what_the_manifest_says(twin: dict[str, object])
 
 
 def test_a_manifest_that_lacks_what_the_page_shows_is_refused_in_one_sentence(
-    twin: dict[str, object],
+    twin: Statement[Any],
 ) -> None:
-    manifest: dict = twin  # type: ignore[type-arg]
-    manifest["data"]["twin_tables"] = "somewhere"
-    with pytest.raises(ReleaseError, match="lacks an entry"):
-        certificate_html(manifest)
+    manifest = seal(twin, HASHES).model_dump()
+    assert certificate_html(parse_manifest(manifest)) == certificate_html(twin)
+    manifest["data"]["network_tables"] = "somewhere"
+    with pytest.raises(ReleaseError, match=r"data\.network_tables is not usable"):
+        parse_manifest(manifest)
 
 
-def test_hashes_and_the_commitment_do_not_enter_the_page(plain: dict[str, object]) -> None:
-    other = plain | {
-        "files": {"data/part-00000.parquet": "1" * 64},
-        "manifest_sha256": "2" * 64,
-        "internal_report": {"commitment": "", "sha256": "3" * 64},
-    }
-    assert certificate_html(other) == certificate_html(plain)
+def test_hashes_and_the_commitment_do_not_enter_the_page(plain: Statement[Any]) -> None:
+    sealed = seal(plain, HASHES | {"data/part-00000.parquet": "1" * 64})
+    other = sealed.internal_report.model_copy(update={"commitment": "none", "sha256": "3" * 64})
+    changed = sealed.model_copy(update={"internal_report": other, "manifest_sha256": "2" * 64})
+    assert certificate_html(changed) == certificate_html(plain)
 
 
-def test_what_the_manifest_holds_is_escaped(plain: dict[str, object]) -> None:
-    manifest: dict = plain  # type: ignore[type-arg]
-    manifest["release"]["id"] = "<script>alert(1)</script>"
-    content = certificate_html(manifest)
+def test_what_the_manifest_holds_is_escaped(plain: Statement[Any]) -> None:
+    release = plain.release.model_copy(update={"id": "<script>alert(1)</script>"})
+    content = certificate_html(plain.model_copy(update={"release": release}))
     assert b"<script>" not in content
     assert b"&lt;script&gt;" in content

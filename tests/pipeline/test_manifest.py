@@ -14,20 +14,25 @@ import pytest
 import yaml
 
 from dp_powerflow.evidence.theorem import SCOPE
-from dp_powerflow.pipeline.manifest.build import (
-    ManifestInputs,
-    build_manifest,
-    manifest_bytes,
-    manifest_digest,
-)
 from dp_powerflow.pipeline.manifest.croissant import CONFORMS_TO, croissant_bytes
-from dp_powerflow.pipeline.manifest.entries import ReleaseError
+from dp_powerflow.pipeline.manifest.facts import ManifestInputs, make_statement
+from dp_powerflow.pipeline.manifest.model import ReleaseError, canonical_json, digest_of
+from dp_powerflow.pipeline.manifest.policy import manifest_schema
 from dp_powerflow.pipeline.manifest.registry import registry_bytes
 from dp_powerflow.pipeline.manifest.words import at_most, in_digits
 from dp_powerflow.pipeline.verify.run import verify_release
-from support.manifest_releases import CANARY, LAYOUT, config, load_model, make_inputs, make_release
+from support.manifest_releases import (
+    CANARY,
+    LAYOUT,
+    build_manifest,
+    config,
+    load_model,
+    make_inputs,
+    make_release,
+)
 
-SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "manifest.schema.json").read_text())
+SCHEMA_FILE = Path(__file__).parents[2] / "docs" / "manifest.schema.json"
+SCHEMA = json.loads(SCHEMA_FILE.read_text())
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 FILES = (
     "data/part-00000.parquet",
@@ -66,8 +71,13 @@ def variants(tmp_path: Path) -> Iterator[tuple[str, ManifestInputs]]:
 def test_every_kind_of_release_fits_the_schema(tmp_path: Path) -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     for name, inputs in variants(tmp_path):
-        manifest = json.loads(manifest_bytes(build_manifest(inputs, HASHES)))
+        manifest = build_manifest(inputs, HASHES)
         assert not list(VALIDATOR.iter_errors(manifest)), name
+
+
+def test_the_schema_is_the_one_of_the_models() -> None:
+    """Otherwise write it again: make schema."""
+    assert manifest_schema() == SCHEMA
 
 
 def objects(schema: Any) -> Iterator[dict[str, Any]]:
@@ -90,7 +100,7 @@ def test_the_schema_is_strict_everywhere() -> None:
 
 
 def test_the_schema_refuses_what_is_missing_added_or_of_another_type(inputs: ManifestInputs) -> None:
-    text = manifest_bytes(build_manifest(inputs, HASHES))
+    text = canonical_json(build_manifest(inputs, HASHES))
     for section in json.loads(text):
         without = json.loads(text)
         del without[section]
@@ -108,8 +118,8 @@ def test_the_schema_refuses_what_is_missing_added_or_of_another_type(inputs: Man
 def test_the_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
     first = make_release(tmp_path / "a")
     again = build_manifest(first.inputs, json.loads((first.path / "manifest.json").read_text())["files"])
-    assert manifest_bytes(again) == (first.path / "manifest.json").read_bytes()
-    assert registry_bytes(first.inputs) == (first.path / "registry.yaml").read_bytes()
+    assert canonical_json(again) == (first.path / "manifest.json").read_bytes()
+    assert registry_bytes(make_statement(first.inputs)) == (first.path / "registry.yaml").read_bytes()
 
 
 def test_no_path_or_private_name_of_the_config_is_released(tmp_path: Path) -> None:
@@ -171,8 +181,8 @@ def test_the_manifest_never_lists_itself(inputs: ManifestInputs) -> None:
 
 def test_the_digest_covers_everything_but_itself(inputs: ManifestInputs) -> None:
     manifest = build_manifest(inputs, HASHES)
-    assert manifest["manifest_sha256"] == manifest_digest(manifest)
-    assert manifest_digest(manifest | {"format": "x"}) != manifest["manifest_sha256"]
+    assert manifest["manifest_sha256"] == digest_of(manifest)
+    assert digest_of(manifest | {"format": "x"}) != manifest["manifest_sha256"]
 
 
 @pytest.mark.parametrize("what", ["seed", "account", "network account", "days", "steps", "power factor"])
@@ -199,7 +209,7 @@ def test_figures_are_never_rounded_to_a_better_one() -> None:
 
 def test_the_registry_record_is_yaml_in_the_layout_of_the_registry(tmp_path: Path) -> None:
     for name, inputs in variants(tmp_path):
-        record = yaml.safe_load(registry_bytes(inputs))
+        record = yaml.safe_load(registry_bytes(make_statement(inputs)))
         deployment = record["deployment"]
         assert list(record) == ["url_slug", "deployment"]
         assert list(deployment) == [
@@ -221,7 +231,7 @@ def test_the_registry_record_is_yaml_in_the_layout_of_the_registry(tmp_path: Pat
 
 
 def test_the_croissant_describes_every_column_and_links_resolve(inputs: ManifestInputs) -> None:
-    dataset = json.loads(croissant_bytes(inputs, HASHES))
+    dataset = json.loads(croissant_bytes(make_statement(inputs), HASHES))
     assert dataset["conformsTo"] == CONFORMS_TO
     ids = {item["@id"] for item in dataset["distribution"]}
     fields = [field for records in dataset["recordSet"] for field in records["field"]]

@@ -14,14 +14,22 @@ import pytest
 import yaml
 
 from dp_powerflow.grid.parameters import Quantity
-from dp_powerflow.pipeline.manifest.build import ManifestInputs, build_manifest, manifest_bytes
 from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
-from dp_powerflow.pipeline.manifest.entries import ReleaseError
+from dp_powerflow.pipeline.manifest.facts import ManifestInputs, make_statement
+from dp_powerflow.pipeline.manifest.model import ReleaseError
 from dp_powerflow.pipeline.manifest.registry import registry_bytes
 from dp_powerflow.pipeline.twin import guarantee_of, spread_of
 from dp_powerflow.privacy.accounting import gdp_epsilon
 from dp_powerflow.twin.guarantee import neighbours_in_words, twin_guarantee
-from support.manifest_releases import CANARY, config, load_model, make_inputs, make_release, twin_config
+from support.manifest_releases import (
+    CANARY,
+    build_manifest,
+    config,
+    load_model,
+    make_inputs,
+    make_release,
+    twin_config,
+)
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "manifest.schema.json").read_text())
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
@@ -58,15 +66,13 @@ def variants(tmp_path: Path) -> Iterator[tuple[str, ManifestInputs]]:
 
 def test_every_kind_of_twin_fits_the_schema(tmp_path: Path) -> None:
     for name, inputs in variants(tmp_path):
-        manifest = json.loads(manifest_bytes(build_manifest(inputs, HASHES)))
+        manifest = build_manifest(inputs, HASHES)
         assert not [error.message for error in VALIDATOR.iter_errors(manifest)], name
 
 
 def test_the_schema_keeps_the_two_modes_apart(tmp_path: Path, inputs: ManifestInputs) -> None:
-    twin = json.loads(manifest_bytes(build_manifest(inputs, HASHES)))
-    true = json.loads(
-        manifest_bytes(build_manifest(make_inputs(tmp_path / "true", config(), load_model())[0], {}))
-    )
+    twin = build_manifest(inputs, HASHES)
+    true = build_manifest(make_inputs(tmp_path / "true", config(), load_model())[0], HASHES)
     twin["guarantee"]["network"]["mode"] = "true-network"
     assert list(VALIDATOR.iter_errors(twin))
     true["guarantee"]["network"]["mu"] = 0.5
@@ -153,10 +159,11 @@ def test_figures_of_a_code_that_is_drawn_are_public_only_relative_to_it(tmp_path
 
 
 def test_a_true_network_declares_nothing_of_a_twin(tmp_path: Path) -> None:
-    manifest = build_manifest(make_inputs(tmp_path, config(), load_model())[0], {})
+    without_tables = {name: digest for name, digest in HASHES.items() if name != TABLE}
+    manifest = build_manifest(make_inputs(tmp_path, config(), load_model())[0], without_tables)
     assert manifest["declared_public"]["network"] == []
-    assert manifest["data"]["twin_tables"] is None
-    assert "twin" not in json.dumps(manifest).replace("twin_tables", "")
+    assert manifest["data"]["network_tables"] is None
+    assert "twin" not in json.dumps(manifest)
 
 
 def test_what_is_published_is_what_is_said(tmp_path: Path) -> None:
@@ -178,20 +185,19 @@ def test_what_is_published_is_what_is_said(tmp_path: Path) -> None:
 
 def test_the_tables_of_a_published_twin_are_described(tmp_path: Path) -> None:
     kinds = dict(variants(tmp_path))
-    assert build_manifest(kinds["plain"], HASHES)["data"]["twin_tables"] is None
-    alone = build_manifest(kinds["network"], HASHES)["data"]["twin_tables"]
+    assert build_manifest(kinds["plain"], HASHES)["data"]["network_tables"] is None
+    alone = build_manifest(kinds["network"], HASHES)["data"]["network_tables"]
     assert (alone["days"], alone["scenarios"]) == (0, 1)
-    loads = build_manifest(kinds["network and loads"], HASHES)["data"]["twin_tables"]
+    loads = build_manifest(kinds["network and loads"], HASHES)["data"]["network_tables"]
     assert (loads["days"], loads["scenarios"]) == (2, 48)
-    sets = {
-        item["@id"]: item for item in json.loads(croissant_bytes(kinds["network"], HASHES))["distribution"]
-    }
+    sets = file_sets(kinds["network"])
     assert sets["twin-y_bus_data"]["includes"] == "twin/y_bus_data.parquet/*/*.parquet"
-    assert not any(name.startswith("twin") for name in ids(kinds["plain"]))
+    assert not any(name.startswith("twin") for name in file_sets(kinds["plain"]))
 
 
-def ids(inputs: ManifestInputs) -> list[str]:
-    return [item["@id"] for item in json.loads(croissant_bytes(inputs, HASHES))["distribution"]]
+def file_sets(inputs: ManifestInputs) -> dict[str, dict[str, Any]]:
+    dataset = json.loads(croissant_bytes(make_statement(inputs), HASHES))
+    return {item["@id"]: item for item in dataset["distribution"]}
 
 
 def test_the_words_promise_no_more_than_the_twin_holds(inputs: ManifestInputs) -> None:
@@ -254,12 +260,12 @@ def test_a_true_network_cannot_be_paid_from_the_account_of_twins(
 
 def test_the_registry_and_the_hub_are_told_of_the_second_guarantee(tmp_path: Path) -> None:
     for name, inputs in variants(tmp_path):
-        deployment = yaml.safe_load(registry_bytes(inputs))["deployment"]
+        deployment = yaml.safe_load(registry_bytes(make_statement(inputs)))["deployment"]
         told = deployment["implementation"]["additional_information"]
         assert "second guarantee" in told, name
         assert network_of(inputs)["neighbours"] in told
         assert "not covered by differential privacy" not in told
-        description = json.loads(croissant_bytes(inputs, HASHES))["description"]
+        description = json.loads(croissant_bytes(make_statement(inputs), HASHES))["description"]
         assert "twin of the network" in description
 
 

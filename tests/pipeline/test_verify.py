@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from dp_powerflow.corpus.encode import NodeTable, encode_nodes
-from dp_powerflow.pipeline.manifest.build import assemble
-from dp_powerflow.pipeline.manifest.entries import ReleaseError
+from dp_powerflow.pipeline.manifest.facts import assemble, read_facts
+from dp_powerflow.pipeline.manifest.model import ReleaseError, seal
+from dp_powerflow.pipeline.manifest.policy import parse_manifest
 from dp_powerflow.pipeline.verify.report import SEED
 from dp_powerflow.pipeline.verify.run import verify_release
 from support.manifest_releases import Made, config, load_model, make_release
@@ -221,8 +222,6 @@ def test_a_directory_that_is_no_release_is_refused_in_one_sentence(tmp_path: Pat
 
 
 def test_assembled_manifests_hold_nothing_but_facts(made: Made) -> None:
-    from dp_powerflow.pipeline.manifest.facts import facts_from_manifest
-
     manifest = manifest_of(made.path)
-    facts = facts_from_manifest(manifest, made.inputs.model, made.inputs.layout)
-    assert assemble(facts, manifest["files"]) == manifest
+    facts = read_facts(parse_manifest(manifest), made.inputs.model, made.inputs.layout)
+    assert seal(assemble(facts), manifest["files"]).model_dump() == manifest

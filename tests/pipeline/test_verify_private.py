@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.pipeline.manifest.build import manifest_bytes, manifest_digest
+from dp_powerflow.pipeline.manifest.model import canonical_json, digest_of
 from dp_powerflow.pipeline.verify.private import verify_private
 from dp_powerflow.privacy.state import PrivateState
 from support.manifest_releases import REPORT, Made, make_release
@@ -30,8 +30,8 @@ def change(made: Made, section: str, name: str, value: object) -> None:
     for key in section.split("."):
         holder = holder[key]
     holder[name] = value
-    manifest["manifest_sha256"] = manifest_digest(manifest)
-    (made.path / "manifest.json").write_bytes(manifest_bytes(manifest))
+    manifest["manifest_sha256"] = digest_of(manifest)
+    (made.path / "manifest.json").write_bytes(canonical_json(manifest))
 
 
 def test_an_auditor_opens_the_commitment_and_recomputes_the_evidence(made: Made) -> None:

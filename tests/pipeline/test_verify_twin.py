@@ -17,7 +17,7 @@ import pytest
 
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.gridfm.schema import COUNT_FILE
-from dp_powerflow.pipeline.manifest.build import build_manifest
+from dp_powerflow.pipeline.manifest.model import REQUIRED
 from dp_powerflow.pipeline.manifest.policy import policy_of
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.pipeline.verify.private import verify_private
@@ -25,7 +25,7 @@ from dp_powerflow.pipeline.verify.report import SEED
 from dp_powerflow.pipeline.verify.run import verify_release
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report.verification import verify_directory
-from support.manifest_releases import TWIN, Made, load_model, make_release, twin_config
+from support.manifest_releases import TWIN, Made, build_manifest, load_model, make_release, twin_config
 from support.small import small_config
 from support.tampering import failed, leaves, manifest_of, rewrite, with_leaf
 
@@ -115,7 +115,7 @@ def test_values_of_any_kind_in_any_entry_raise_nothing(copied: Path, value: Any)
         assert verify_release(copied).verdict == "not intact", path
 
 
-KINDS = {("guarantee", "network"), ("composition", "network"), ("data", "twin_tables")}
+KINDS = {("guarantee", "network"), ("composition", "network"), ("data", "network_tables")}
 
 
 def test_a_mode_that_is_exchanged_is_found(copied: Path) -> None:
@@ -316,5 +316,5 @@ def test_a_twin_that_the_ledger_does_not_know_is_found(made: Made, tmp_path: Pat
     report = verify_private(other.path, made.state)
     assert "ledger" in {check.name for check in report.failures}
     assert verify_private(other.path, other.state).ok
-    manifest = build_manifest(made.inputs, {})
+    manifest = build_manifest(made.inputs, dict.fromkeys(REQUIRED, "0" * 64))
     assert np.isclose(manifest["composition"]["network"]["promise"]["epsilon"], 2.8626, atol=1e-3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from dataclasses import dataclass, replace
 from functools import cache
@@ -11,17 +12,15 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow.config import Config, TwinNetwork, parse_config
-from dp_powerflow.corpus.encode import NodeTable
 from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.assembly import budget_of, fit_options_of
-from dp_powerflow.pipeline.manifest.build import ManifestInputs, build_manifest, manifest_bytes
-from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
-from dp_powerflow.pipeline.manifest.page import certificate_html
-from dp_powerflow.pipeline.manifest.registry import registry_bytes
+from dp_powerflow.pipeline.manifest.facts import ManifestInputs, make_statement
+from dp_powerflow.pipeline.manifest.model import seal
+from dp_powerflow.pipeline.publish import write_documents
 from dp_powerflow.pipeline.twin import twin_cap, twin_cost
 from dp_powerflow.privacy.ledger.accounts import (
     GdpCap,
@@ -163,7 +162,6 @@ def make_inputs(
     )
     state.write_internal(release.id, "report.json", REPORT)
     inputs = ManifestInputs(
-        release_id=release.id,
         config=chosen,
         model=model,
         layout=LAYOUT,
@@ -177,21 +175,21 @@ def make_inputs(
 
 def write_release(target: Path, inputs: ManifestInputs) -> Path:
     """The release directory, in the order of calls of the pipeline."""
-    writer = CorpusWriter(target, inputs.layout, inputs.release_id)
+    writer = CorpusWriter(target, inputs.layout, inputs.config.release.id)
     writer.prepare()
     rng = np.random.default_rng(0)
     for part in range(inputs.layout.n_parts):
         shape = (len(inputs.layout.days_of(part)), inputs.layout.steps, inputs.layout.nodes)
         angle = np.deg2rad(rng.choice([0.0, -120.0, 120.0], shape[-1]) + rng.normal(0, 1, shape))
         writer.write_part(part, rng.normal(1.0, 0.01, shape) * np.exp(1j * angle))
-    writer.write_nodes(NodeTable.opaque(inputs.layout.nodes))
-    writer.add_file("model.json", inputs.model.to_json().encode())
-    writer.add_file("registry.yaml", registry_bytes(inputs))
-    writer.add_file("croissant.json", croissant_bytes(inputs, writer.hashes()))
-    page = certificate_html(build_manifest(inputs, writer.hashes()))
-    writer.add_file("certificate.html", page)
-    writer.add_file("manifest.json", manifest_bytes(build_manifest(inputs, writer.hashes())))
+    write_documents(writer, inputs)
     return writer.finish()
+
+
+def build_manifest(inputs: ManifestInputs, hashes: dict[str, str]) -> dict[str, Any]:
+    """The manifest as plain JSON values."""
+    found: dict[str, Any] = json.loads(seal(make_statement(inputs), hashes).to_bytes())
+    return found
 
 
 def make_release(

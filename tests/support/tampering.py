@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dp_powerflow.pipeline.manifest.build import manifest_bytes, manifest_digest
+from dp_powerflow.pipeline.manifest.model import canonical_json, digest_of
 from dp_powerflow.pipeline.verify.run import verify_release
 
 
@@ -26,8 +26,8 @@ def manifest_of(path: Path) -> dict[str, Any]:
 def rewrite(path: Path, manifest: dict[str, Any], *, sealed: bool) -> None:
     """Store a manifest, with its digest made to fit if it is to be sealed."""
     if sealed:
-        manifest["manifest_sha256"] = manifest_digest(manifest)
-    (path / "manifest.json").write_bytes(manifest_bytes(manifest))
+        manifest["manifest_sha256"] = digest_of(manifest)
+    (path / "manifest.json").write_bytes(canonical_json(manifest))
 
 
 def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:

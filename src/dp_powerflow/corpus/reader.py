@@ -221,10 +221,12 @@ def _refuse_unfinished(place: RemotePath) -> None:
         raise CorpusError(f"{place} has no {MANIFEST_FILE}; give the URL of a finished release")
 
 
-def read_nodes(directory: Location) -> tuple[CorpusLayout, str, NodeTable]:
-    """Layout, release id and node table from `nodes.parquet`."""
+def read_nodes(
+    directory: Location, content: Location | pa.BufferReader | None = None
+) -> tuple[CorpusLayout, str, NodeTable]:
+    """Layout, release id and node table from `nodes.parquet`, or from its bytes that were read already."""
     path = directory / NODES_FILE
-    with loading(path), open_parquet(path, page_checksum_verification=True) as file:
+    with loading(path), open_parquet(content or path, page_checksum_verification=True) as file:
         table = file.read(use_threads=False)
         layout, release_id = read_metadata(table.schema.metadata)
         public = [name for name in PUBLIC_COLUMNS if name in table.column_names]

@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dp_powerflow._extras import require
@@ -234,9 +235,9 @@ def loading(place: Location) -> Iterator[None]:
 
 
 @contextmanager
-def open_parquet(place: Location, **options: Any) -> Iterator[pq.ParquetFile]:
-    """A Parquet file of a corpus."""
-    if isinstance(place, Path):
+def open_parquet(place: Location | pa.BufferReader, **options: Any) -> Iterator[pq.ParquetFile]:
+    """A Parquet file of a corpus, or its bytes that were read already."""
+    if isinstance(place, Path | pa.BufferReader):
         with pq.ParquetFile(place, **options) as file:
             yield file
         return

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from dp_powerflow.corpus.encode import NodeTable
 from dp_powerflow.corpus.errors import CorpusError
 from dp_powerflow.corpus.phasors import VM_PER_PU, Phasors, on_grid, vm_counts
 from dp_powerflow.corpus.reader import list_values, read_nodes, rows_in_order
@@ -33,6 +35,8 @@ class CorpusReport:
     release_id : name of the release, None if that cannot be read.
     n_phasors : phasors that were read and checked.
     vm_range_pu : smallest and largest magnitude [p.u.] on the grid, None if there are none.
+    nodes : the node table, None if that cannot be read.
+    hashes : SHA-256 of the files that were read, by relative path; none of a corpus at a URL.
     """
 
     problems: tuple[str, ...]
@@ -40,6 +44,8 @@ class CorpusReport:
     release_id: str | None
     n_phasors: int
     vm_range_pu: tuple[float, float] | None
+    nodes: NodeTable | None
+    hashes: Mapping[str, str]
 
     @property
     def ok(self) -> bool:
@@ -60,13 +66,14 @@ def validate_corpus(
         whether they are there is not checked.
     vm_range_pu : declared range of magnitudes [p.u.], None for the range of the grid.
     """
-    directory = location(path)
+    directory, seen = location(path), _Seen()
     try:
-        layout, release_id, _ = read_nodes(directory)
+        with loading(directory / NODES_FILE):
+            source = seen.source(directory, NODES_FILE)
+        layout, release_id, nodes = read_nodes(directory, source)
         parts, problems = _listing(directory, layout, frozenset(other_files))
     except CorpusError as error:
-        return CorpusReport((str(error),), None, None, 0, None)
-    seen = _Seen()
+        return CorpusReport((str(error),), None, None, 0, None, None, seen.hashes)
     for part in parts:
         name = f"{DATA}/{part_name(part)}"
         try:
@@ -83,16 +90,25 @@ def validate_corpus(
                 f"magnitudes span {span[0]:.6f} to {span[1]:.6f} p.u., "
                 f"beyond the declared {low:g} to {high:g} p.u."
             )
-    return CorpusReport(tuple(problems), layout, release_id, seen.n, span)
+    return CorpusReport(tuple(problems), layout, release_id, seen.n, span, nodes, seen.hashes)
 
 
 @dataclass
 class _Seen:
-    """Running count and range while the parts are read."""
+    """Running count, range and hashes while the parts are read."""
 
     n: int = 0
     low: float = float("inf")
     high: float = float("-inf")
+    hashes: dict[str, str] = field(default_factory=dict)
+
+    def source(self, directory: Location, name: str) -> Location | pa.BufferReader:
+        """What a file is parsed from: its bytes, which are hashed on the way; at a URL the place itself."""
+        if isinstance(directory, RemotePath):
+            return directory / name
+        content = (directory / name).read_bytes()
+        self.hashes[name] = hashlib.sha256(content).hexdigest()
+        return pa.BufferReader(content)
 
 
 def _listing(
@@ -143,7 +159,8 @@ def _check_part(
     directory: Location, layout: CorpusLayout, release_id: str, part: int, seen: _Seen
 ) -> Iterator[str]:
     groups = layout.groups_of(part)
-    with open_parquet(directory / DATA / part_name(part), page_checksum_verification=True) as file:
+    source = seen.source(directory, f"{DATA}/{part_name(part)}")
+    with open_parquet(source, page_checksum_verification=True) as file:
         if not file.schema_arrow.equals(part_schema(layout, release_id, part), check_metadata=True):
             yield "columns, types or metadata are not those of this part of this corpus."
             return

@@ -12,6 +12,7 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,16 @@ from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.schema import DATA, part_name
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.fleet.feeders import partition, release_id_of
-from dp_powerflow.pipeline.manifest.build import (
+from dp_powerflow.pipeline.manifest.model import (
     CERTIFICATE_FILE,
     MANIFEST_FILE,
     MODEL_FILE,
-    manifest_bytes,
+    Manifest,
+    ReleaseError,
+    canonical_json,
+    json_object,
 )
-from dp_powerflow.pipeline.manifest.entries import ReleaseError, find
-from dp_powerflow.pipeline.verify.files import MALFORMED, manifest_content, parse_manifest, read_manifest
+from dp_powerflow.pipeline.verify.run import MALFORMED, read_manifest
 
 FORMAT = "dp-powerflow fleet manifest, version 1"
 FLEET_FILE = "fleet.json"
@@ -78,7 +81,7 @@ class FeederEntry:
     """A feeder that is there: its public name, its manifest, and the SHA-256 of that file."""
 
     name: str
-    manifest: Mapping[str, Any]
+    manifest: Manifest[Any]
     sha256: str
 
 
@@ -99,18 +102,13 @@ def read_entries(directory: Path) -> list[FeederEntry]:
 
 def read_entry(directory: Path, name: str) -> FeederEntry:
     """The entry of one feeder's release."""
-    content = manifest_content(directory)
-    try:
-        manifest = parse_manifest(content)
-    except (ValueError, RecursionError):
-        raise ReleaseError(f"{directory / MANIFEST_FILE} is not JSON; this is not a release") from None
-    return FeederEntry(name, manifest, hashlib.sha256(content).hexdigest())
+    return FeederEntry(name, *read_manifest(directory))
 
 
 def release_at(directory: Path) -> str | None:
     """Id of the release in a directory, None if there is none."""
     try:
-        return str(find(read_manifest(directory), "release.id"))
+        return str(read_manifest(directory)[0].release.id)
     except DpPowerflowError:
         return None
 
@@ -134,11 +132,11 @@ def fleet_manifest(fleet_id: str, models: str, entries: Sequence[FeederEntry]) -
         "fleet": {
             "id": fleet_id,
             "feeders": len(entries),
-            "feeder_days": sum(entry.manifest["data"]["days"] for entry in entries),
-            "phasors": sum(entry.manifest["data"]["phasors"] for entry in entries),
-            "insecure_seed": any(entry.manifest["release"]["insecure_seed"] for entry in entries),
-            "simulated_loads": any(entry.manifest["release"]["simulated_loads"] for entry in entries),
-            "warnings": sorted({text for entry in entries for text in entry.manifest["release"]["warnings"]}),
+            "feeder_days": sum(entry.manifest.data.days for entry in entries),
+            "phasors": sum(entry.manifest.data.phasors for entry in entries),
+            "insecure_seed": any(entry.manifest.release.insecure_seed for entry in entries),
+            "simulated_loads": any(entry.manifest.release.simulated_loads for entry in entries),
+            "warnings": sorted({text for entry in entries for text in entry.manifest.release.warnings}),
         },
         "customers": _customers(models, entries),
         "networks": {"statement": NETWORKS},
@@ -151,7 +149,7 @@ def fleet_manifest(fleet_id: str, models: str, entries: Sequence[FeederEntry]) -
 
 def fleet_bytes(manifest: Mapping[str, Any]) -> bytes:
     """Canonical JSON, as that of a manifest."""
-    return manifest_bytes(manifest)
+    return canonical_json(manifest)
 
 
 def fleet_digest(manifest: Mapping[str, Any]) -> str:
@@ -169,7 +167,7 @@ def contradictions(fleet_id: str, models: str, entries: Sequence[FeederEntry]) -
     problems = [
         f"The release in {partition(entry.name)} is not the one of this feeder."
         for entry in entries
-        if find(entry.manifest, "release.id") != release_id_of(fleet_id, entry.name)
+        if entry.manifest.release.id != release_id_of(fleet_id, entry.name)
     ]
     # One charge paid for all models, so all manifests state the same account as of that charge.
     shared = [
@@ -180,60 +178,48 @@ def contradictions(fleet_id: str, models: str, entries: Sequence[FeederEntry]) -
     ]
     if models == ONE_MODEL:
         shared += ["guarantee.loads", "load_queries"]
-        if len({_model_sha256(entry) for entry in entries}) > 1:
+        if len({entry.manifest.files.get(MODEL_FILE) for entry in entries}) > 1:
             problems.append(f"The feeders do not have the same {MODEL_FILE}.")
     problems += [
         f"The feeders do not agree on {path}."
         for path in shared
-        if any(find(entry.manifest, path) != find(entries[0].manifest, path) for entry in entries)
+        if len({repr(attrgetter(path)(entry.manifest)) for entry in entries}) > 1
     ]
     return problems
 
 
-def _model_sha256(entry: FeederEntry) -> str:
-    files = find(entry.manifest, "files")
-    return str(files.get(MODEL_FILE)) if isinstance(files, dict) else ""
-
-
 def _customers(models: str, entries: Sequence[FeederEntry]) -> dict[str, Any]:
-    dearest = max((entry.manifest["guarantee"]["loads"] for entry in entries), key=lambda loads: loads["rho"])
-    points = [entry.manifest["declared_public"]["load_points"] for entry in entries]
-    return {
-        "definition": dearest["definition"],
-        "unit": dearest["unit"],
-        "unit_in_words": dearest["unit_in_words"],
-        "adjacency": dearest["adjacency"],
-        "epsilon": dearest["epsilon"],
-        "delta": dearest["delta"],
-        "rho": dearest["rho"],
+    dearest = max((entry.manifest.guarantee.loads for entry in entries), key=lambda loads: loads.rho)
+    points = [entry.manifest.declared_public.load_points for entry in entries]
+    return dearest.model_dump(exclude={"epsilon_granted", "accounting"}) | {
         "models": models,
         "composition": CUSTOMERS[models],
         "load_points": sum(points) if models == PER_FEEDER else points[0],
-        "with_earlier_releases": dict(entries[0].manifest["composition"]["loads"]),
+        "with_earlier_releases": entries[0].manifest.composition.loads.model_dump(),
     }
 
 
 def _feeder(entry: FeederEntry) -> dict[str, Any]:
     manifest, directory = entry.manifest, partition(entry.name)
-    loads, network = manifest["guarantee"]["loads"], manifest["guarantee"]["network"]
+    loads, network = manifest.guarantee.loads, manifest.guarantee.network
     return {
         "name": entry.name,
         "directory": directory,
-        "release": manifest["release"]["id"],
+        "release": manifest.release.id,
         "manifest": f"{directory}/{MANIFEST_FILE}",
         "manifest_file_sha256": entry.sha256,
         "certificate": f"{directory}/{CERTIFICATE_FILE}",
-        "days": manifest["data"]["days"],
-        "steps_per_day": manifest["data"]["steps_per_day"],
-        "nodes": manifest["data"]["nodes"],
+        "days": manifest.data.days,
+        "steps_per_day": manifest.data.steps_per_day,
+        "nodes": manifest.data.nodes,
         "customers": {
-            "epsilon": loads["epsilon"],
-            "delta": loads["delta"],
-            "rho": loads["rho"],
-            "load_points": manifest["declared_public"]["load_points"],
+            "epsilon": loads.epsilon,
+            "delta": loads.delta,
+            "rho": loads.rho,
+            "load_points": manifest.declared_public.load_points,
         },
-        "network": {name: network[name] for name in ("mode", "kind", "neighbours", "epsilon", "delta")},
-        "network_with_earlier_releases": manifest["composition"]["network"]["promise"],
+        "network": network.model_dump(include={"mode", "kind", "neighbours", "epsilon", "delta"}),
+        "network_with_earlier_releases": manifest.composition.network.promise.model_dump(),
     }
 
 
@@ -288,7 +274,7 @@ def open_fleet(path: str | os.PathLike[str]) -> Fleet:
     """
     directory = Path(path)
     try:
-        manifest = parse_manifest((directory / FLEET_FILE).read_bytes())
+        manifest = json_object((directory / FLEET_FILE).read_bytes())
         names = tuple(str(item["name"]) for item in manifest["feeders"])
     except (OSError, RecursionError, *MALFORMED) as error:
         raise CorpusError(

@@ -22,12 +22,11 @@ from dp_powerflow.fleet.manifest import (
     fleet_manifest,
     read_entries,
 )
-from dp_powerflow.pipeline.manifest.entries import ReleaseError, differences, entry
+from dp_powerflow.pipeline.manifest.model import ReleaseError, differences, json_object
 from dp_powerflow.pipeline.manifest.words import at_most, in_digits
-from dp_powerflow.pipeline.verify.files import MALFORMED, parse_manifest
 from dp_powerflow.pipeline.verify.private import verify_private
 from dp_powerflow.pipeline.verify.report import SEED, Check, VerifyReport, check
-from dp_powerflow.pipeline.verify.run import verify_release
+from dp_powerflow.pipeline.verify.run import MALFORMED, verify_release
 
 
 def is_fleet(path: str | os.PathLike[str]) -> bool:
@@ -59,7 +58,7 @@ def verify_fleet(
         ) from error
     digest = hashlib.sha256(content).hexdigest()
     try:
-        manifest = parse_manifest(content)
+        manifest = json_object(content)
     except (ValueError, RecursionError):
         return VerifyReport(None, digest, (Check("fleet", False, f"{FLEET_FILE} is not JSON."),), ())
     try:
@@ -133,8 +132,7 @@ def _check_statement(manifest: dict[str, Any], entries: list[FeederEntry]) -> Ch
     """The whole file against the one that the feeders' manifests determine."""
     name = "statement"
     try:
-        fleet_id = entry(manifest, "fleet.id", str)
-        models = entry(manifest, "customers.models", str)
+        fleet_id, models = manifest["fleet"]["id"], manifest["customers"]["models"]
         problems = contradictions(fleet_id, models, entries)
         if not problems:
             expected = fleet_manifest(fleet_id, models, entries)
@@ -156,16 +154,16 @@ def _check_customers(manifest: dict[str, Any], entries: list[FeederEntry]) -> Ch
     """What the feeders together cost one load point, from their verified manifests."""
     name = "customers"
     try:
-        models = entry(manifest, "customers.models", str)
-        stated = entry(manifest, "customers.rho", float)
-        epsilon, delta = (entry(manifest, f"customers.{key}", float) for key in ("epsilon", "delta"))
-        dearest = max(entry(item.manifest, "guarantee.loads.rho", float) for item in entries)
+        customers = manifest["customers"]
+        dearest = max(item.manifest.guarantee.loads.rho for item in entries)
+        figures = f"epsilon at most {at_most(customers['epsilon'])} at delta {in_digits(customers['delta'])}"
+        if customers["rho"] != dearest:
+            return Check(name, False, "The stated rho of the customers is not that of the dearest model.")
+        how = {PER_FEEDER: "the dearest of the feeders' models"}.get(
+            customers["models"], "one model for all feeders"
+        )
     except MALFORMED:
         return Check(name, False, "What the customers are promised cannot be read.")
-    if stated != dearest:
-        return Check(name, False, "The stated rho of the customers is not that of the dearest model.")
-    how = "the dearest of the feeders' models" if models == PER_FEEDER else "one model for all feeders"
-    figures = f"epsilon at most {at_most(epsilon)} at delta {in_digits(delta)}"
     return Check(name, True, f"All feeders together cost a load point {figures}, that of {how}.")
 
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.encode import NodeTable
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.pipeline.manifest.build import ManifestInputs, build_manifest, manifest_bytes
 from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
+from dp_powerflow.pipeline.manifest.facts import ManifestInputs, make_statement
+from dp_powerflow.pipeline.manifest.model import (
+    CERTIFICATE_FILE,
+    CROISSANT_FILE,
+    MANIFEST_FILE,
+    MODEL_FILE,
+    REGISTRY_FILE,
+    seal,
+)
 from dp_powerflow.pipeline.manifest.page import certificate_html
 from dp_powerflow.pipeline.manifest.registry import registry_bytes
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -29,7 +39,6 @@ def publish(
 ) -> None:
     """Write node table, model, manifest and certificate, then give the release its name."""
     inputs = ManifestInputs(
-        release_id=config.release.id,
         config=config,
         model=model,
         layout=writer.layout,
@@ -38,17 +47,19 @@ def publish(
         commitment_sha256=state.commit(config.release.id, COMMITMENT, report).sha256,
         insecure_seed=state.insecure_seed,
     )
-    writer.write_nodes(NodeTable.opaque(writer.layout.nodes))
-    writer.add_file("model.json", model.to_json().encode())
-    writer.add_file("registry.yaml", registry_bytes(inputs))
-    writer.add_file("croissant.json", croissant_bytes(inputs, _hashes(writer)))
-    manifest = build_manifest(inputs, _hashes(writer))
-    writer.add_file("certificate.html", certificate_html(manifest))
-    manifest = build_manifest(inputs, _hashes(writer))
-    writer.add_file("manifest.json", manifest_bytes(manifest))
+    write_documents(writer, inputs)
     writer.finish()
 
 
-def _hashes(writer: CorpusWriter) -> dict[str, str]:
-    """Of all files but the manifest itself, which a killed run may have left."""
-    return {name: digest for name, digest in writer.hashes().items() if name != "manifest.json"}
+def write_documents(writer: CorpusWriter, inputs: ManifestInputs) -> None:
+    """Everything beside the voltages; the manifest, which lists all other files, comes last."""
+    statement = make_statement(inputs)
+    writer.write_nodes(NodeTable.opaque(writer.layout.nodes))
+    writer.add_file(MODEL_FILE, inputs.model.to_json().encode())
+    writer.add_file(REGISTRY_FILE, registry_bytes(statement))
+    writer.add_file(CERTIFICATE_FILE, certificate_html(statement))
+    hashes = writer.hashes()
+    croissant = croissant_bytes(statement, hashes)
+    writer.add_file(CROISSANT_FILE, croissant)
+    hashes[CROISSANT_FILE] = hashlib.sha256(croissant).hexdigest()
+    writer.add_file(MANIFEST_FILE, seal(statement, hashes).to_bytes())

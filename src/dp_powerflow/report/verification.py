@@ -13,7 +13,7 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.assembly import feeder_of
 from dp_powerflow.pipeline.charge import network_identity
-from dp_powerflow.pipeline.manifest.build import MODEL_FILE
+from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.network import evidence_of, lines_of, true_section
 from dp_powerflow.pipeline.run import internal_report, nodes_of, report_bytes
 from dp_powerflow.pipeline.twin import spread_of, stored_twin, twin_key

@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from dp_powerflow.corpus.gridfm.schema import table_directory
-from dp_powerflow.corpus.schema import DATA, NODES_FILE
-from dp_powerflow.pipeline.manifest.build import MODEL_FILE, ManifestInputs, build_manifest
-from dp_powerflow.pipeline.manifest.policy import TWIN_NETWORK
+from dp_powerflow.corpus.schema import NODES_FILE
+from dp_powerflow.pipeline.manifest.model import MODEL_FILE, PARTS, Column, Statement
 from dp_powerflow.pipeline.manifest.words import at_most, in_digits
 
 CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
-_PARTS, _NODES, _MODEL, _TWIN = "parts", "nodes-file", "load-model", "twin"
+_PARTS, _NODES, _MODEL = "parts", "nodes-file", "load-model"
 _PARQUET, _JSON = "application/x-parquet", "application/json"
 _TERMS = (
     "citeAs column equivalentProperty extract field fileObject fileProperty fileSet format includes "
@@ -34,93 +33,81 @@ _CONTEXT: dict[str, Any] = {
 } | {term: f"cr:{term}" for term in _TERMS.split()}
 
 
-def croissant_bytes(inputs: ManifestInputs, hashes: Mapping[str, str]) -> bytes:
+def croissant_bytes(statement: Statement[Any], hashes: Mapping[str, str]) -> bytes:
     """The metadata of a release.
 
     Parameters
     ----------
-    hashes : SHA-256 by relative path; those of `nodes.parquet` and `model.json` are needed.
+    hashes : SHA-256 by relative path; those of `nodes.parquet` and `model.json` are needed, and of the parts
+        the manifest tells.
     """
-    return render_croissant(build_manifest(inputs, hashes))
-
-
-def render_croissant(manifest: Mapping[str, Any]) -> bytes:
-    """The metadata that a manifest determines; hashes of the parts are in the manifest only."""
-    files = manifest["files"]
+    voltages = [column for column in statement.data.columns if column.file == PARTS]
+    nodes = [column for column in statement.data.columns if column.file == NODES_FILE]
     dataset = {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
-        "name": f"dp-powerflow-{manifest['release']['id']}",
+        "name": f"dp-powerflow-{statement.release.id}",
         "conformsTo": CONFORMS_TO,
-        "description": _description(manifest),
+        "description": _description(statement),
         "keywords": ["power flow", "distribution grid", "voltage phasors", "synthetic data"],
         "version": "1.0.0",
         "isLiveDataset": False,
         "distribution": [
-            {
-                "@type": "cr:FileSet",
-                "@id": _PARTS,
-                "name": _PARTS,
-                "description": f"{manifest['data']['parts']} files of voltages",
-                "encodingFormat": _PARQUET,
-                "includes": f"{DATA}/part-*.parquet",
-            },
-            _file(_NODES, NODES_FILE, _PARQUET, "the released nodes", files),
-            _file(_MODEL, MODEL_FILE, _JSON, "the differentially private load model", files),
-            *_twin_tables(manifest),
+            _file_set(_PARTS, f"{statement.data.parts} files of voltages", PARTS),
+            _file(_NODES, NODES_FILE, _PARQUET, "the released nodes", hashes),
+            _file(_MODEL, MODEL_FILE, _JSON, "the differentially private load model", hashes),
+            *_tables(statement),
         ],
         "recordSet": [
-            _records("voltages", "One row per day and node.", {"fileSet": {"@id": _PARTS}}, manifest),
-            _records("nodes", "One row per node.", {"fileObject": {"@id": _NODES}}, manifest),
+            _records("voltages", "One row per day and node.", {"fileSet": {"@id": _PARTS}}, voltages),
+            _records("nodes", "One row per node.", {"fileObject": {"@id": _NODES}}, nodes),
         ],
     }
     return (json.dumps(dataset, sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def _description(manifest: Mapping[str, Any]) -> str:
-    data, loads = manifest["data"], manifest["guarantee"]["loads"]
-    network = manifest["guarantee"]["network"]
+def _description(statement: Statement[Any]) -> str:
+    data, loads = statement.data, statement.guarantee.loads
     return " ".join(
         [
-            *manifest["release"]["warnings"],
-            f"{data['days']} synthetic days of voltage phasors at {data['nodes']} nodes of a distribution "
-            f"feeder, every {data['step_minutes']} minutes, that obey AC power flow.",
-            f"The loads behind them come from a model with epsilon at most {at_most(loads['epsilon'])} at "
-            f"delta {in_digits(loads['delta'])} of differential privacy per {loads['unit']}.",
-            _network(network),
+            *statement.release.warnings,
+            f"{data.days} synthetic days of voltage phasors at {data.nodes} nodes of a distribution "
+            f"feeder, every {data.step_minutes} minutes, that obey AC power flow.",
+            f"The loads behind them come from a model with epsilon at most {at_most(loads.epsilon)} at "
+            f"delta {in_digits(loads.delta)} of differential privacy per {loads.unit}.",
+            statement.guarantee.network.in_one_sentence(),
             "Read manifest.json and certificate.html before use.",
         ]
     )
 
 
-def _network(network: Mapping[str, Any]) -> str:
-    if network["mode"] != TWIN_NETWORK:
-        return f"The network is covered by {network['kind']}."
-    return (
-        f"They were solved on a twin of the network, with epsilon at most {at_most(network['epsilon'])} at "
-        f"delta {in_digits(network['delta'])} of differential privacy for {network['neighbours']}."
-    )
-
-
-def _twin_tables(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The published twin, if there is one."""
-    tables = manifest["data"]["twin_tables"]
+def _tables(statement: Statement[Any]) -> list[dict[str, Any]]:
+    """The published network, if there is one."""
+    tables = statement.data.network_tables
     if tables is None:
         return []
     return [
-        {
-            "@type": "cr:FileSet",
-            "@id": f"{_TWIN}-{table}",
-            "name": f"{_TWIN}-{table}",
-            "description": f"{table} of the twin ({tables['holds']}), {tables['layout']}",
-            "encodingFormat": _PARQUET,
-            "includes": f"{tables['directory']}/{table_directory(table)}/*/*.parquet",
-        }
-        for table in tables["tables"]
+        _file_set(
+            f"{tables.directory}-{table}",
+            f"{table} of the {tables.directory} ({tables.holds}), {tables.layout}",
+            f"{tables.directory}/{table_directory(table)}/*/*.parquet",
+        )
+        for table in tables.tables
     ]
 
 
-def _file(node: str, path: str, encoding: str, means: str, files: Mapping[str, str]) -> dict[str, Any]:
+def _file_set(node: str, means: str, includes: str) -> dict[str, Any]:
+    return {
+        "@type": "cr:FileSet",
+        "@id": node,
+        "name": node,
+        "description": means,
+        "encodingFormat": _PARQUET,
+        "includes": includes,
+    }
+
+
+def _file(node: str, path: str, encoding: str, means: str, hashes: Mapping[str, str]) -> dict[str, Any]:
     return {
         "@type": "cr:FileObject",
         "@id": node,
@@ -128,15 +115,11 @@ def _file(node: str, path: str, encoding: str, means: str, files: Mapping[str, s
         "description": means,
         "contentUrl": path,
         "encodingFormat": encoding,
-        "sha256": files[path],
+        "sha256": hashes[path],
     }
 
 
-def _records(
-    name: str, description: str, source: dict[str, Any], manifest: Mapping[str, Any]
-) -> dict[str, Any]:
-    of_nodes = name == "nodes"
-    columns = [c for c in manifest["data"]["columns"] if (c["file"] == NODES_FILE) == of_nodes]
+def _records(name: str, description: str, source: dict[str, Any], columns: list[Column]) -> dict[str, Any]:
     return {
         "@type": "cr:RecordSet",
         "@id": name,
@@ -146,15 +129,15 @@ def _records(
     }
 
 
-def _field(records: str, column: Mapping[str, Any], source: dict[str, Any]) -> dict[str, Any]:
-    kind = column["type"]
-    unit = "" if column["unit"] is None else f" [{column['unit']}]"
+def _field(records: str, column: Column, source: dict[str, Any]) -> dict[str, Any]:
+    kind = {"string": "sc:Text", "int32": "sc:Integer"}.get(column.type, "sc:Float")
+    unit = "" if column.unit is None else f" [{column.unit}]"
     field = {
         "@type": "cr:Field",
-        "@id": f"{records}/{column['name']}",
-        "name": column["name"],
-        "description": f"{column['means']}{unit}",
-        "dataType": "sc:Text" if kind == "string" else "sc:Integer" if kind == "int32" else "sc:Float",
-        "source": source | {"extract": {"column": column["name"]}},
+        "@id": f"{records}/{column.name}",
+        "name": column.name,
+        "description": f"{column.means}{unit}",
+        "dataType": kind,
+        "source": source | {"extract": {"column": column.name}},
     }
-    return field | ({"repeated": True} if kind.startswith("list") else {})
+    return field | ({"repeated": True} if column.type.startswith("list") else {})

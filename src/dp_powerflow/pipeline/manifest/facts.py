@@ -1,4 +1,4 @@
-"""The public facts that a manifest is made of.
+"""The public facts that a manifest is made of: from a release, and from its manifest.
 
 A manifest is a pure function of these facts and of the hashes of the files. `verify` reads the facts back
 from a release, makes the manifest again and compares: whatever it says beyond them is caught.
@@ -6,36 +6,38 @@ from a release, makes the manifest again and compares: whatever it says beyond t
 
 from __future__ import annotations
 
+import math
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib import metadata
 from typing import Any
 
 from dp_powerflow.config import Config
-from dp_powerflow.corpus.schema import CorpusLayout
+from dp_powerflow.corpus.phasors import VM_MAX_PU
+from dp_powerflow.corpus.schema import NODES_FILE, VA_GRID, VM_GRID, CorpusLayout
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.pipeline.manifest.entries import entry, find, optional
-from dp_powerflow.pipeline.manifest.policy import NetworkPolicy, TwinPolicy, policy_from_manifest
-from dp_powerflow.privacy.accounting import gdp_epsilon
-from dp_powerflow.privacy.budget import PrivacyUnit
-from dp_powerflow.privacy.ledger.accounts import Cap, GdpCap, InstanceCap, LoadsCap, Statement
-from dp_powerflow.privacy.ledger.records import Balance
-
-PACKAGES = (
-    "dp-powerflow",
-    "dp-accounting",
-    "dss-python",
-    "jinja2",
-    "numba",
-    "numpy",
-    "pyarrow",
-    "pydantic",
-    "randomgen",
-    "scipy",
+from dp_powerflow.pipeline.manifest import words as text
+from dp_powerflow.pipeline.manifest.model import (
+    FORMAT,
+    PACKAGES,
+    PARTS,
+    RELATIVE,
+    AccountSection,
+    GdpAccount,
+    InstanceAccount,
+    LoadsAccount,
+    ReleaseError,
+    Statement,
+    in_mode,
 )
-"""Whose versions the manifest names: what computed, drew, wrote or stated anything of the release."""
+from dp_powerflow.pipeline.manifest.policy import NetworkPolicy, NetworkWords, policy_of, registered
+from dp_powerflow.privacy.accounting import gdp_epsilon
+from dp_powerflow.privacy.budget import ADJACENCY, PrivacyUnit
+from dp_powerflow.privacy.ledger.accounts import Cap, GdpCap, InstanceCap, LoadsCap, fits
+from dp_powerflow.privacy.ledger.accounts import Statement as Promised
+from dp_powerflow.privacy.ledger.records import Balance
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,18 @@ class Declared:
     reactive_correlation_minutes: float | None
     volt_var: str | None
 
+    @classmethod
+    def of(cls, config: Config, policy: NetworkPolicy) -> Declared:
+        """No path, no name of a load, a file or a customer is among them."""
+        model = config.model
+        return cls(
+            power_factor=model.power_factor,
+            scale_factor=config.nodes.scale_factor,
+            variance_floor=model.variance_floor,
+            reactive_correlation_minutes=model.reactive_correlation_minutes if policy.full_support else None,
+            volt_var=None if config.pv is None else config.pv.volt_var,
+        )
+
 
 @dataclass(frozen=True)
 class AccountFacts:
@@ -77,17 +91,38 @@ class AccountFacts:
     def of(cls, balance: Balance) -> AccountFacts:
         return cls(balance.cap, balance.n_spends, balance.spent)
 
+    @classmethod
+    def read(cls, section: AccountSection) -> AccountFacts:
+        """The account that a manifest states; what it promises is not read."""
+        cap: Cap
+        if isinstance(section, GdpAccount):
+            cap = GdpCap(section.cap.mu, section.cap.delta, section.unit)
+        elif isinstance(section, InstanceAccount):
+            cap = InstanceCap(section.cap.epsilon, section.cap.delta, section.unit)
+        else:
+            assert isinstance(section, LoadsAccount)
+            cap = LoadsCap(section.cap.epsilon, section.cap.delta, PrivacyUnit(section.unit))
+        return cls(cap, section.charges, section.model_dump()["spent"])
+
     @property
-    def promise(self) -> Statement:
+    def promise(self) -> Promised:
         """What all spends together promise, computed from what was spent."""
         return self.cap.statement({name: Fraction(value) for name, value in self.spent.items()})
 
-    def to_plain(self) -> dict[str, Any]:
-        promise = self.promise
+    def holds(self, name: str, own: float) -> bool:
+        """Whether the account holds at least this release, and no more if it was charged once."""
+        spent, alone = self.spent[name], self.charges == 1
+        return spent >= own * (1 - RELATIVE) and (not alone or math.isclose(spent, own, rel_tol=RELATIVE))
+
+    def entries(self) -> dict[str, Any]:
+        """The section of the manifest."""
+        cap, promise = self.cap, self.promise
         return {
             "charges": self.charges,
-            "unit": str(self.cap.unit),
-            "cap": _cap_to_plain(self.cap),
+            "unit": str(cap.unit),
+            "cap": {"mu": cap.mu, "epsilon": gdp_epsilon(cap.mu, cap.delta), "delta": cap.delta}
+            if isinstance(cap, GdpCap)
+            else {"epsilon": cap.epsilon, "delta": cap.delta},
             "spent": dict(self.spent),
             "promise": {
                 "epsilon": promise.epsilon,
@@ -112,92 +147,229 @@ class Facts:
     versions: Mapping[str, str]
     commitment_sha256: str
 
-    @property
-    def full_support(self) -> bool:
-        """Whether reactive load is drawn at random."""
-        return self.policy.full_support
+
+@dataclass(frozen=True, eq=False)
+class ManifestInputs:
+    """What a release gives to its manifest.
+
+    Attributes
+    ----------
+    config : the config; its paths and the names in it are private and never copied.
+    model : the released load model.
+    layout : shape of the corpus.
+    loads, network : balance of both accounts of the ledger just after the spend of this release.
+    commitment_sha256 : salted commitment to the internal report.
+    insecure_seed : whether noise and draws came from a seed.
+    """
+
+    config: Config
+    model: LoadModel
+    layout: CorpusLayout
+    loads: Balance
+    network: Balance
+    commitment_sha256: str
+    insecure_seed: bool
 
 
-def declared_of(config: Config) -> Declared:
-    """Declared-public inputs; no path, no name of a load, a file or a customer is among them."""
-    spread = config.network.random_reactive
-    return Declared(
-        power_factor=config.model.power_factor,
-        scale_factor=config.nodes.scale_factor,
-        variance_floor=config.model.variance_floor,
-        reactive_correlation_minutes=config.model.reactive_correlation_minutes if spread else None,
-        volt_var=None if config.pv is None else config.pv.volt_var,
+def make_statement(inputs: ManifestInputs) -> Statement[Any]:
+    """What a release says; `model.seal` adds the hashes of its files.
+
+    Raises
+    ------
+    ReleaseError : inputs contradict each other, for instance an account that holds less than this release.
+    """
+    policy = policy_of(inputs.config)
+    facts = Facts(
+        release_id=inputs.config.release.id,
+        insecure_seed=inputs.insecure_seed,
+        model=inputs.model,
+        layout=inputs.layout,
+        policy=policy,
+        declared=Declared.of(inputs.config, policy),
+        loads=AccountFacts.of(inputs.loads),
+        network=AccountFacts.of(inputs.network),
+        versions={"python": platform.python_version()} | {name: metadata.version(name) for name in PACKAGES},
+        commitment_sha256=inputs.commitment_sha256,
     )
+    problems = contradictions(facts)
+    if inputs.layout.days != inputs.config.release.days:
+        problems.append("The corpus has another number of days than the config.")
+    if problems:
+        raise ReleaseError(f"the manifest would contradict itself, so nothing is published: {problems[0]}")
+    return assemble(facts)
 
 
-def installed_versions() -> dict[str, str]:
-    """Versions of Python and of the packages named in `PACKAGES`."""
-    return {"python": platform.python_version()} | {name: metadata.version(name) for name in PACKAGES}
-
-
-def facts_from_manifest(manifest: Any, model: LoadModel, layout: CorpusLayout) -> Facts:
+def read_facts(statement: Statement[Any], model: LoadModel, layout: CorpusLayout) -> Facts:
     """The facts of a release: shape and load model from its files, declared constants from its manifest."""
-    declared = "declared_public"
-    generation = find(manifest, f"{declared}.generation")
-    policy = policy_from_manifest(manifest)
-    network = _twin_account if isinstance(policy, TwinPolicy) else _instance_account
+    declared = statement.declared_public
     return Facts(
-        release_id=entry(manifest, "release.id", str),
-        insecure_seed=entry(manifest, "release.insecure_seed", bool),
+        release_id=statement.release.id,
+        insecure_seed=statement.release.insecure_seed,
         model=model,
         layout=layout,
-        policy=policy,
+        policy=registered(statement.guarantee.network.mode).read(statement),
         declared=Declared(
-            power_factor=entry(manifest, f"{declared}.power_factor", float),
-            scale_factor=entry(manifest, f"{declared}.node_scales.factor", float),
-            variance_floor=entry(manifest, f"{declared}.variance_floor", float),
-            reactive_correlation_minutes=optional(
-                manifest, f"{declared}.reactive.correlation_minutes", float
-            ),
-            volt_var=None if generation is None else entry(manifest, f"{declared}.generation.volt_var", str),
+            power_factor=declared.power_factor,
+            scale_factor=declared.node_scales.factor,
+            variance_floor=declared.variance_floor,
+            reactive_correlation_minutes=declared.reactive.correlation_minutes,
+            volt_var=None if declared.generation is None else declared.generation.volt_var,
         ),
-        loads=_loads_account(manifest),
-        network=network(manifest),
-        versions={name: entry(manifest["software"], name, str) for name in ("python", *PACKAGES)},
-        commitment_sha256=entry(manifest, "internal_report.sha256", str),
+        loads=AccountFacts.read(statement.composition.loads),
+        network=AccountFacts.read(statement.composition.network),
+        versions=statement.software,
+        commitment_sha256=statement.internal_report.sha256,
     )
 
 
-def _loads_account(manifest: Any) -> AccountFacts:
-    at = "composition.loads"
-    cap = LoadsCap(
-        entry(manifest, f"{at}.cap.epsilon", float),
-        entry(manifest, f"{at}.cap.delta", float),
-        PrivacyUnit(entry(manifest, f"{at}.unit", str)),
+def assemble(facts: Facts) -> Statement[Any]:
+    """The statement that these facts determine, whether or not they agree."""
+    words = facts.policy.words(facts)
+    return in_mode(Statement, facts.policy.section).model_validate(
+        {
+            "format": FORMAT,
+            "release": {
+                "id": facts.release_id,
+                "software": "dp-powerflow",
+                "insecure_seed": facts.insecure_seed,
+                "simulated_loads": facts.model.simulated,
+                "warnings": words.warnings,
+            },
+            "guarantee": {"loads": _loads_guarantee(facts.model), "network": words.section},
+            "composition": {
+                "statement": words.composition,
+                "loads": facts.loads.entries(),
+                "network": facts.network.entries(),
+            },
+            "load_queries": [cost.to_dict() for cost in facts.model.costs],
+            "declared_public": _declared(facts, words),
+            "processing": {"before_noise": text.before_noise(facts), "after_noise": words.after_noise},
+            "random_source": text.random_source(facts, words),
+            "unprotected": words.unprotected,
+            "not_claimed": words.not_claimed,
+            "data": _data(facts),
+            "software": dict(facts.versions),
+            "internal_report": {"commitment": words.commitment, "sha256": facts.commitment_sha256},
+        }
     )
-    spent = {"rho": entry(manifest, f"{at}.spent.rho", float)}
-    return AccountFacts(cap, entry(manifest, f"{at}.charges", int), spent)
 
 
-def _instance_account(manifest: Any) -> AccountFacts:
-    at = "composition.network"
-    cap = InstanceCap(
-        entry(manifest, f"{at}.cap.epsilon", float),
-        entry(manifest, f"{at}.cap.delta", float),
-        entry(manifest, f"{at}.unit", str),
+def _loads_guarantee(model: LoadModel) -> dict[str, Any]:
+    return {
+        "definition": text.DEFINITION,
+        "unit": str(model.unit),
+        "unit_in_words": text.unit_in_words(model.unit),
+        "adjacency": ADJACENCY,
+        "epsilon": model.spent_epsilon,
+        "delta": model.delta,
+        "rho": model.rho,
+        "epsilon_granted": model.epsilon,
+        "accounting": text.LOADS_ACCOUNTING,
+    }
+
+
+def _declared(facts: Facts, words: NetworkWords) -> dict[str, Any]:
+    model, declared = facts.model, facts.declared
+    return {
+        "load_points": model.n_load_points,
+        "days": model.n_days,
+        "step_minutes": model.step_minutes,
+        "power_factor": declared.power_factor,
+        "reactive": {
+            "spread": model.classes[0].reactive.spread,
+            "correlation_minutes": declared.reactive_correlation_minutes,
+        },
+        "load_scales": "public scale of every load point" if model.scaled else "none, loads are in kW",
+        "node_scales": {"rule": "nominal load of the node's loads", "factor": declared.scale_factor},
+        "node_classes": "declared" if model.public_labels else "drawn from the released weights",
+        "classes": [
+            {
+                "name": part.name,
+                "day_type": part.day_type,
+                "bounds": list(part.bounds),
+                "bounds_unit": "per public scale" if model.scaled else "kW",
+            }
+            for part in model.classes
+        ],
+        "variance_floor": declared.variance_floor,
+        "estimator": model.estimator,
+        "generation": None
+        if declared.volt_var is None
+        else {"irradiance": "declared public", "volt_var": declared.volt_var},
+        "regulator_taps": "frozen: an input, the same for every network compared",
+        "network": words.declared,
+    }
+
+
+def _data(facts: Facts) -> dict[str, Any]:
+    layout = facts.layout
+    series = f"list of {layout.steps} float32"
+    columns = (
+        (PARTS, "day", "int32", None, "number of the day, from 0"),
+        (PARTS, "node", "int32", None, f"row of {NODES_FILE}"),
+        (PARTS, "vm_pu", series, "p.u.", "voltage magnitude at every step of the day"),
+        (PARTS, "va_deg", series, "degree", "voltage angle at every step of the day"),
+        (NODES_FILE, "node", "int32", None, "number of the node, from 0"),
+        (NODES_FILE, "id", "string", None, "opaque name of the node"),
     )
-    spent = {name: entry(manifest, f"{at}.spent.{name}", float) for name in ("epsilon", "delta")}
-    return AccountFacts(cap, entry(manifest, f"{at}.charges", int), spent)
+    return {
+        "days": layout.days,
+        "steps_per_day": layout.steps,
+        "step_minutes": facts.model.step_minutes,
+        "nodes": layout.nodes,
+        "phasors": layout.n_phasors,
+        "days_per_part": layout.days_per_part,
+        "parts": layout.n_parts,
+        "rows": "one row per (day, node); days are independent draws and carry no date",
+        "columns": [
+            dict(zip(("file", "name", "type", "unit", "means"), column, strict=True)) for column in columns
+        ],
+        "grid": {"vm_pu": VM_GRID, "va_deg": VA_GRID},
+        "ranges": {"vm_pu": [0.0, VM_MAX_PU], "va_deg": [-180.0, 180.0]},
+        "network_tables": facts.policy.tables(facts),
+    }
 
 
-def _twin_account(manifest: Any) -> AccountFacts:
-    at = "composition.network"
-    cap = GdpCap(
-        entry(manifest, f"{at}.cap.mu", float),
-        entry(manifest, f"{at}.cap.delta", float),
-        entry(manifest, f"{at}.unit", str),
-    )
-    spent = {"mu_squared": entry(manifest, f"{at}.spent.mu_squared", float)}
-    return AccountFacts(cap, entry(manifest, f"{at}.charges", int), spent)
+def contradictions(facts: Facts) -> list[str]:
+    """What cannot be true of a release, one sentence each; empty if the facts agree."""
+    return [
+        *_model_contradictions(facts),
+        *_account_contradictions(facts),
+        *facts.policy.contradictions(facts),
+    ]
 
 
-def _cap_to_plain(cap: Cap) -> dict[str, float]:
-    """The cap as (ε, δ); of twins also the μ that is the cap."""
-    if isinstance(cap, GdpCap):
-        return {"mu": cap.mu, "epsilon": gdp_epsilon(cap.mu, cap.delta), "delta": cap.delta}
-    return {"epsilon": cap.epsilon, "delta": cap.delta}
+def _model_contradictions(facts: Facts) -> Iterator[str]:
+    model, declared, full_support = facts.model, facts.declared, facts.policy.full_support
+    if model.insecure_seed != facts.insecure_seed:
+        yield "The load model and the release disagree on whether the noise came from a seed."
+    if model.n_steps != facts.layout.steps or model.n_steps * model.step_minutes != 24 * 60:
+        yield "The steps of the corpus are not those of the load model's day."
+    if model.spent_epsilon > model.epsilon * (1 + RELATIVE):
+        yield "The queries cost more than the budget that was granted."
+    tan_theta = math.tan(math.acos(declared.power_factor))
+    if not all(
+        math.isclose(part.reactive.tan_theta, tan_theta, rel_tol=RELATIVE, abs_tol=RELATIVE)
+        for part in model.classes
+    ):
+        yield "The load model's power factor is not the declared one."
+    spreads = {part.reactive.spread for part in model.classes}
+    if len(spreads) != 1 or (min(spreads) > 0) != full_support:
+        yield "The load model's reactive spread does not go with the bound of the network policy."
+    if (declared.reactive_correlation_minutes is not None) != full_support:
+        yield "The declared reactive correlation does not go with the bound of the network policy."
+
+
+def _account_contradictions(facts: Facts) -> Iterator[str]:
+    model, loads, network = facts.model, facts.loads, facts.network
+    if not isinstance(loads.cap, LoadsCap) or loads.cap.unit is not model.unit:
+        yield "The account of the loads is about another unit than the load model."
+    if loads.charges < 1 or network.charges < 1:
+        yield "An account of the composition does not count this release."
+    if loads.spent["rho"] < model.rho * (1 - RELATIVE):
+        yield "The account of the loads holds less than the queries of this release cost."
+    for account, what in ((loads, "loads"), (network, "network")):
+        amounts = {name: Fraction(value) for name, value in account.spent.items()}
+        limits = {name: value * (1 + Fraction(RELATIVE)) for name, value in account.cap.limits().items()}
+        if not fits(amounts, limits):
+            yield f"The account of the {what} has passed its cap."

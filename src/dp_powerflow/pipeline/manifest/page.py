@@ -10,57 +10,37 @@ import math
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template, UndefinedError
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from dp_powerflow.grid.parameters import Quantity
-from dp_powerflow.pipeline.manifest.entries import ReleaseError
-from dp_powerflow.pipeline.manifest.policy import TWIN_NETWORK
+from dp_powerflow.pipeline.manifest.model import Statement
+from dp_powerflow.pipeline.manifest.policy import registered
 from dp_powerflow.pipeline.manifest.words import at_most, in_digits
-from dp_powerflow.privacy.budget import PrivacyUnit
-
-TEMPLATE = "certificate.html"
-FIGURES = {
-    Quantity.LENGTH: "length of a line",
-    Quantity.RESISTANCE: "resistance of a line per length",
-    Quantity.REACTANCE: "reactance of a line per length",
-    Quantity.TRANSFORMER: "impedance of a transformer",
-    Quantity.CAPACITOR: "size of a capacitor",
-    Quantity.PV: "capacity of a PV system",
-}
-"""What the figures of a twin are called on the page."""
 
 
-def certificate_html(manifest: dict[str, Any]) -> bytes:
-    """The page of a manifest; its file hashes, its digest and the commitment do not enter."""
-    loads, network = manifest["guarantee"]["loads"], manifest["guarantee"]["network"]
-    twin = network["mode"] == TWIN_NETWORK
+def certificate_html(statement: Statement[Any]) -> bytes:
+    """The page of a statement; the commitment does not enter."""
+    loads, network = statement.guarantee.loads, statement.guarantee.network
     shown = {
-        "release": manifest["release"],
+        "release": statement.release,
         "loads": loads,
         "network": network,
-        "twin": twin,
-        "spreads": [(words, network["spread"][name]) for name, words in FIGURES.items()] if twin else [],
-        "network_odds": _odds(network["epsilon"]),
-        "composition": manifest["composition"],
-        "queries": _queries(manifest),
-        "declared": manifest["declared_public"],
-        "processing": manifest["processing"],
-        "random": manifest["random_source"],
-        "unprotected": manifest["unprotected"],
-        "not_claimed": manifest["not_claimed"],
-        "data": manifest["data"],
-        "software": manifest["software"],
-        "odds": _odds(loads["epsilon"]),
-        "per_day": loads["unit"] == PrivacyUnit.LOAD_POINT_DAY,
+        "composition": statement.composition,
+        "account": statement.composition.network,
+        "queries": [(query, query.rho / loads.rho) for query in statement.load_queries],
+        "declared": statement.declared_public,
+        "processing": statement.processing,
+        "random": statement.random_source,
+        "unprotected": statement.unprotected,
+        "not_claimed": statement.not_claimed,
+        "data": statement.data,
+        "software": statement.software,
+        "per_day": loads.unit == "load-point-day",
     }
-    try:
-        return _template().render(shown).encode()
-    except UndefinedError as error:
-        raise ReleaseError("the manifest lacks an entry that the certificate shows") from error
+    return _environment().get_template(registered(network.mode).template).render(shown).encode()
 
 
 @cache
-def _template() -> Template:
+def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("dp_powerflow.pipeline.manifest"),
         autoescape=True,
@@ -72,22 +52,17 @@ def _template() -> Template:
     environment.filters |= {
         "at_most": at_most,
         "number": _number,
+        "odds": _odds,
         "percent": _percent,
         "rounded": _rounded,
         "sentence": _sentence,
     }
-    return environment.get_template(TEMPLATE)
+    return environment
 
 
 def _odds(epsilon: float) -> str:
     """exp(ε), rounded up; in words where the figure would say nothing."""
     return at_most(math.exp(epsilon)) if epsilon < 10 else "more than 20,000"
-
-
-def _queries(manifest: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every query with its share of the release's ρ."""
-    rho = manifest["guarantee"]["loads"]["rho"]
-    return [query | {"share": query["rho"] / rho if rho else 0.0} for query in manifest["load_queries"]]
 
 
 def _number(value: float) -> str:

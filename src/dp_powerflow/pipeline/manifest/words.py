@@ -1,21 +1,23 @@
 """The sentences of the manifest: what is promised and what is not, in words, from public facts alone.
 
 The wording belongs to the format of the manifest: `verify` makes it again and compares. Change a sentence and
-the format's version changes with it (`manifest.FORMAT`). What is said of the network depends on the mode and
-is in `manifest_text_true` and `manifest_text_twin`.
+the format's version changes with it (`model.FORMAT`). What is said of the network depends on the mode and is
+with its policy.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from decimal import ROUND_UP, Context
-from typing import Any
+from typing import TYPE_CHECKING
 
-from dp_powerflow.pipeline.manifest.facts import Facts
 from dp_powerflow.privacy.budget import PrivacyUnit
 
-LOADS_DEFINITION = "(epsilon, delta)-differential privacy"
+if TYPE_CHECKING:
+    from dp_powerflow.pipeline.manifest.facts import Facts
+    from dp_powerflow.pipeline.manifest.policy import NetworkWords
+
+DEFINITION = "(epsilon, delta)-differential privacy"
 LOADS_ACCOUNTING = (
     "exact discrete Gaussian noise on integer sums, rho = sensitivity^2 / (2 sigma^2) of zero-concentrated "
     "differential privacy; queries on every record add up, of queries on public classes the dearest class "
@@ -41,33 +43,6 @@ ABOUT_QUALITY = (
     "from private data and stay internal."
 )
 ABOUT_OTHERS = "Releases made without the data owner's ledger are not counted."
-
-
-@dataclass(frozen=True)
-class NetworkWords:
-    """All that a manifest says of the network, in one mode.
-
-    Attributes
-    ----------
-    guarantee : the section `guarantee.network`.
-    composition : statement about this and earlier releases.
-    declared : what of the network is declared public.
-    after_noise, unprotected, not_claimed, warnings : sentences of the sections of these names.
-    bound_to : what the streams of noise and draws are bound to.
-    commitment : what the commitment is to.
-    attested : what a third party cannot check, for `verify`.
-    """
-
-    guarantee: dict[str, Any]
-    composition: str
-    declared: list[str]
-    after_noise: list[str]
-    unprotected: list[str]
-    not_claimed: list[str]
-    warnings: list[str]
-    bound_to: str
-    commitment: str
-    attested: tuple[str, ...]
 
 
 def at_most(value: float) -> str:

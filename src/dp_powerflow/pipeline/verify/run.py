@@ -5,22 +5,29 @@ its own digest and, entry by entry, against the manifest that the files and the 
 the certificate and the two metadata files against what the manifest determines. A forger who makes all of it
 anew makes another release. That it is the data owner's is known from the digest of the manifest, given by
 another way, or from an auditor (`verify_private`).
+
+Each file is read and hashed once. Somebody may have changed it: whatever is in it, no exception escapes.
 """
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dp_powerflow.corpus.phasors import VM_MAX_PU
-from dp_powerflow.corpus.reader import read_nodes
-from dp_powerflow.corpus.validate import validate_corpus
-from dp_powerflow.pipeline.manifest.agreement import contradictions
-from dp_powerflow.pipeline.manifest.build import (
+from dp_powerflow.corpus.schema import DATA
+from dp_powerflow.corpus.validate import CorpusReport, validate_corpus
+from dp_powerflow.errors import DpPowerflowError
+from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
+from dp_powerflow.pipeline.manifest.facts import Facts, assemble, contradictions, read_facts
+from dp_powerflow.pipeline.manifest.model import (
     CERTIFICATE_FILE,
     CROISSANT_FILE,
     DIGEST,
@@ -28,30 +35,61 @@ from dp_powerflow.pipeline.manifest.build import (
     MANIFEST_FILE,
     MODEL_FILE,
     REGISTRY_FILE,
-    assemble,
-    manifest_bytes,
-    manifest_digest,
-    network_words,
+    RELATIVE,
+    Manifest,
+    ReleaseError,
+    canonical_json,
+    differences,
+    digest_of,
+    json_object,
 )
-from dp_powerflow.pipeline.manifest.croissant import render_croissant
-from dp_powerflow.pipeline.manifest.entries import RELATIVE, ReleaseError, differences, entry, find
-from dp_powerflow.pipeline.manifest.facts import Facts, facts_from_manifest
 from dp_powerflow.pipeline.manifest.page import certificate_html
-from dp_powerflow.pipeline.manifest.registry import render_registry
+from dp_powerflow.pipeline.manifest.policy import parse_manifest
+from dp_powerflow.pipeline.manifest.registry import registry_bytes
 from dp_powerflow.pipeline.manifest.words import at_most, in_digits
-from dp_powerflow.pipeline.verify.files import (
-    MALFORMED,
-    Opened,
-    hash_files,
-    manifest_content,
-    parse_manifest,
-    read_layout,
-    read_model,
-)
-from dp_powerflow.pipeline.verify.network import network_checks
 from dp_powerflow.pipeline.verify.report import SEED, Check, VerifyReport, check
 from dp_powerflow.privacy.accounting import rho_to_epsilon, total_rho
 from dp_powerflow.privacy.budget import QueryCost
+from dp_powerflow.privacy.contributions import Region, sensitivity_squared
+
+MALFORMED = (DpPowerflowError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
+"""What reading an entry of a file that somebody changed may raise."""
+UNREADABLE = "The entries of the manifest cannot be read together with the files."
+VERSION_2 = "dp-powerflow manifest, version 2"
+ONLY_FIGURES = (
+    "This is a manifest of version 2. Files, voltages and every figure were checked; its sentences, "
+    "certificate.html, croissant.json and registry.yaml only against their SHA-256. dp-powerflow 0.1 makes "
+    "these again and compares."
+)
+_PAGES = (CERTIFICATE_FILE, CROISSANT_FILE, REGISTRY_FILE)
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A release that was read from disk.
+
+    Attributes
+    ----------
+    content, raw : the file `manifest.json`, and the object in it.
+    stated : the same in the form of the current version.
+    manifest : the same as a model; None if an entry is missing, unknown, of another type or out of range.
+    problem : why there is no manifest.
+    hashes : SHA-256 of every file; what is no plain file gets a name instead.
+    small : content of the files that are made again.
+    facts : what the release says without sentences; None if manifest or files do not tell.
+    """
+
+    directory: Path
+    content: bytes
+    raw: dict[str, Any]
+    stated: dict[str, Any]
+    manifest: Manifest[Any] | None
+    problem: str
+    corpus: CorpusReport
+    hashes: dict[str, str]
+    small: dict[str, bytes]
+    model: LoadModel | None
+    facts: Facts | None
 
 
 def verify_release(path: str | os.PathLike[str]) -> VerifyReport:
@@ -61,62 +99,166 @@ def verify_release(path: str | os.PathLike[str]) -> VerifyReport:
     ------
     ReleaseError : there is no directory, or no `manifest.json` in it.
     """
-    directory = Path(path)
-    content = manifest_content(directory)
-    digest = hashlib.sha256(content).hexdigest()
+    content = manifest_content(Path(path))
     try:
-        manifest = parse_manifest(content)
+        return check_release(open_release(Path(path), content))
     except (ValueError, RecursionError):
         broken = Check("manifest", False, f"{MANIFEST_FILE} is not JSON.")
-        return VerifyReport(None, digest, (broken,), ())
-    opened = Opened(
-        directory, content, manifest, hash_files(directory), read_model(directory), read_layout(directory)
-    )
-    facts = _facts(opened)
-    checks = (
-        _check_manifest(opened),
-        _check_files(opened),
-        _check_corpus(opened),
-        _check_queries(opened),
-        *network_checks(opened, facts),
-        _check_statement(opened, facts),
-        _check_companions(opened, facts),
-        _check_seed(opened),
-    )
-    release_id = None if facts is None else facts.release_id
-    return VerifyReport(release_id, digest, checks, () if facts is None else network_words(facts).attested)
+        return VerifyReport(None, hashlib.sha256(content).hexdigest(), (broken,), ())
 
 
-def _facts(opened: Opened) -> Facts | None:
-    """The facts of the release, None if the manifest or a file does not tell them or no sum can be stated."""
-    if opened.model is None or opened.layout is None or opened.manifest.get("format") != FORMAT:
-        return None
+def manifest_content(directory: Path) -> bytes:
+    """Bytes of `manifest.json`; ReleaseError if there is none."""
+    if not directory.is_dir():
+        raise ReleaseError(f"{directory} is not a directory; give the directory of a release")
     try:
-        facts = facts_from_manifest(opened.manifest, opened.model, opened.layout)
-        network_words(facts)  # raises if its constants promise nothing that can be stated
-        return facts if facts.loads.promise and facts.network.promise else None
-    except MALFORMED:
+        return (directory / MANIFEST_FILE).read_bytes()
+    except FileNotFoundError as error:
+        raise ReleaseError(
+            f"{directory} has no {MANIFEST_FILE}; give the directory of a finished release"
+        ) from error
+    except OSError as error:
+        raise ReleaseError(f"{directory / MANIFEST_FILE} cannot be read: {error.strerror}") from error
+
+
+def open_release(directory: Path, content: bytes) -> Opened:
+    """Read a release, given its `manifest.json`; ValueError or RecursionError if that is no JSON."""
+    raw = json_object(content)
+    stated = _in_this_version(raw)
+    listed = raw.get("files")
+    corpus = validate_corpus(
+        directory,
+        other_files={
+            name
+            for name in (*(listed if isinstance(listed, dict) else ()), MANIFEST_FILE)
+            if not name.startswith(f"{DATA}/")
+        },
+        vm_range_pu=(0.0, VM_MAX_PU),
+    )
+    hashes, small = _read_files(directory, dict(corpus.hashes) | {MANIFEST_FILE: _sha256(content)})
+    model = _read_model(small.get(MODEL_FILE, b""))
+    manifest, problem, facts = None, "", None
+    try:
+        manifest = parse_manifest(stated)
+        if model is not None and corpus.layout is not None:
+            facts = read_facts(manifest, model, corpus.layout)
+            assemble(facts)  # raises if its constants promise nothing that can be stated
+    except MALFORMED as error:
+        problem, facts = str(error) if manifest is None else "", None
+    return Opened(directory, content, raw, stated, manifest, problem, corpus, hashes, small, model, facts)
+
+
+def check_release(opened: Opened) -> VerifyReport:
+    """All checks that need nothing private."""
+    checks = [_check_manifest(opened), _check_files(opened), _check_corpus(opened)]
+    facts = opened.facts
+    attested: tuple[str, ...] = ()
+    if opened.manifest is None or facts is None:
+        names = ("load privacy", "network privacy", "statement", "pages")
+        checks += [Check(name, False, UNREADABLE) for name in names]
+    else:
+        checks.append(_check_queries(opened, opened.manifest))
+        checks += facts.policy.checks(opened.manifest, facts, opened.directory, opened.hashes)
+        checks.append(_check_statement(opened, facts))
+        attested = facts.policy.words(facts).attested
+        if opened.stated is opened.raw:
+            checks.append(_check_pages(opened, opened.manifest))
+        else:
+            attested = (*attested, ONLY_FIGURES)
+    checks.append(_check_seed(opened))
+    release_id = None if facts is None else facts.release_id
+    return VerifyReport(release_id, _sha256(opened.content), tuple(checks), attested)
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _read_files(directory: Path, known: dict[str, str]) -> tuple[dict[str, str], dict[str, bytes]]:
+    """SHA-256 of everything below the directory, and the content of what is made again."""
+    hashes, small = {}, {}
+    for path in sorted(directory.rglob("*")):
+        name = path.relative_to(directory).as_posix()
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            hashes[name] = "not a plain file"
+        elif name in known:
+            hashes[name] = known[name]
+        elif path.is_file():
+            try:
+                if name in (MODEL_FILE, *_PAGES):
+                    small[name] = path.read_bytes()
+                    hashes[name] = _sha256(small[name])
+                else:
+                    with path.open("rb") as file:
+                        hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
+            except OSError:
+                hashes[name] = "unreadable"
+    return hashes, small
+
+
+def _read_model(content: bytes) -> LoadModel | None:
+    """The load model, None if `model.json` holds none whose cost can be stated."""
+    try:
+        model = LoadModel.from_json(content.decode("utf-8"))
+        return model if model.n_steps and math.isfinite(model.spent_epsilon) else None
+    except (RecursionError, *MALFORMED):
         return None
+
+
+def read_manifest(directory: Path) -> tuple[Manifest[Any], str]:
+    """The manifest of a release, compared with nothing, and the SHA-256 of its file; ReleaseError if none."""
+    content = manifest_content(directory)
+    try:
+        return parse_manifest(_in_this_version(json_object(content))), _sha256(content)
+    except (ValueError, RecursionError):
+        raise ReleaseError(f"{directory / MANIFEST_FILE} is not JSON; this is not a release") from None
+
+
+def _in_this_version(raw: dict[str, Any]) -> dict[str, Any]:
+    """A manifest of version 2 in the form of this version, any other as it is."""
+    if raw.get("format") != VERSION_2:
+        return raw
+    stated = copy.deepcopy(raw) | {"format": FORMAT}
+    data, software = stated.get("data"), stated.get("software")
+    if isinstance(data, dict) and "twin_tables" in data:
+        data["network_tables"] = data.pop("twin_tables")
+    if isinstance(software, dict):
+        software.setdefault("pyyaml", "0")  # version 2 wrote its YAML itself
+    return stated
+
+
+def _figures(content: Any) -> Any:
+    """All but the sentences of a manifest, whose wording belongs to its version."""
+    if isinstance(content, dict):
+        return {name: _figures(value) for name, value in content.items()}
+    if isinstance(content, list) and not all(isinstance(item, str) for item in content):
+        return [_figures(item) for item in content]
+    return "" if isinstance(content, list) or (isinstance(content, str) and " " in content) else content
 
 
 def _check_manifest(opened: Opened) -> Check:
     def problems() -> Iterator[str]:
-        stated = opened.manifest.get("format")
-        if stated != FORMAT:
+        if opened.stated.get("format") != FORMAT:
             yield f"{MANIFEST_FILE} has another format than '{FORMAT}'; use the program that made it."
-        if manifest_bytes(opened.manifest) != opened.content:
+        elif opened.problem:
+            yield f"{opened.problem[:1].upper()}{opened.problem[1:]}."
+        if canonical_json(opened.raw) != opened.content:
             yield f"{MANIFEST_FILE} is not in its canonical form, so it was changed after the release."
-        if opened.manifest.get(DIGEST) != manifest_digest(opened.manifest):
+        if opened.raw.get(DIGEST) != digest_of(opened.raw):
             yield f"{MANIFEST_FILE} does not match its own SHA-256, so it was changed after the release."
 
     return check("manifest", problems(), f"{MANIFEST_FILE} is in canonical form and matches its own SHA-256.")
 
 
 def _check_files(opened: Opened) -> Check:
-    stated = opened.manifest.get("files")
+    stated = opened.raw.get("files")
     if not isinstance(stated, dict):
         return Check("files", False, "The manifest does not list the files of the release.")
     found = {name: digest for name, digest in opened.hashes.items() if name != MANIFEST_FILE}
+    described = None
+    if opened.manifest is not None:
+        tables = opened.manifest.data.network_tables
+        described = {DATA} if tables is None else {DATA, tables.directory}
 
     def problems() -> Iterator[str]:
         for name in sorted(stated.keys() | found.keys()):
@@ -126,22 +268,24 @@ def _check_files(opened: Opened) -> Check:
                 yield f"{name} is not listed in the manifest."
             elif found[name] != stated[name]:
                 yield f"{name} was changed: its SHA-256 is not the one in the manifest."
+            elif described is not None and "/" in name and name.split("/")[0] not in described:
+                yield f"{name} is in a directory that the manifest does not describe."
 
     return check("files", problems(), f"All {len(found)} files are there, no other, with the stated SHA-256.")
 
 
 def _check_corpus(opened: Opened) -> Check:
-    stated = opened.manifest.get("files")
-    listed = stated if isinstance(stated, dict) else {}
-    report = validate_corpus(
-        opened.directory, other_files={*listed, MANIFEST_FILE}, vm_range_pu=(0.0, VM_MAX_PU)
-    )
+    report, manifest = opened.corpus, opened.manifest
 
     def problems() -> Iterator[str]:
         yield from report.problems
-        if report.release_id is not None and report.release_id != _value(opened, "release.id"):
+        if (
+            report.release_id is not None
+            and manifest is not None
+            and report.release_id != manifest.release.id
+        ):
             yield "The voltages belong to another release than the manifest."
-        if report.layout is not None and read_nodes(opened.directory)[2].public_columns():
+        if report.nodes is not None and report.nodes.public_columns():
             yield "The node table says more of the nodes than the manifest declares public."
 
     span = report.vm_range_pu
@@ -151,94 +295,70 @@ def _check_corpus(opened: Opened) -> Check:
     )
 
 
-def _value(opened: Opened, path: str) -> Any:
-    """An entry of the manifest, None if it is not there."""
+def _check_queries(opened: Opened, manifest: Manifest[Any]) -> Check:
+    """Every sensitivity, ρ and ε of the loads, from regions, dimensions and noise scales."""
+    costs = tuple(QueryCost.from_dict(query.model_dump()) for query in manifest.load_queries)
+    loads = manifest.guarantee.loads
     try:
-        return find(opened.manifest, path)
-    except ReleaseError:
-        return None
-
-
-def _check_queries(opened: Opened) -> Check:
-    """Every ρ and ε of the loads, from the recorded sensitivities and scales."""
-    try:
-        stated = opened.manifest["load_queries"]
-        costs = tuple(QueryCost.from_dict(query) for query in stated)
         rho = total_rho(costs)
-        delta = entry(opened.manifest, "guarantee.loads.delta", float)
-        epsilon = rho_to_epsilon(rho, delta)
-        problems = list(_query_problems(opened, stated, costs, rho, epsilon))
+        epsilon = rho_to_epsilon(rho, loads.delta)
     except MALFORMED:
-        return Check("load privacy", False, "The costs of the load queries cannot be read.")
-    good = (
-        f"{len(costs)} queries cost rho = {at_most(rho)} together, epsilon at most {at_most(epsilon)} at "
-        f"delta {in_digits(delta)}, recomputed from sensitivities and noise scales; the load model "
-        "carries the same."
-    )
-    return check("load privacy", problems, good)
-
-
-def _query_problems(
-    opened: Opened, stated: list[Any], costs: tuple[QueryCost, ...], rho: float, epsilon: float
-) -> Iterator[str]:
-    if not costs:
-        yield "No load query is recorded."
-    for number, (query, cost) in enumerate(zip(stated, costs, strict=True), start=1):
-        if any(differences(query, cost.to_dict())):
-            yield f"The stated cost of query {number} does not follow from its sensitivity and noise scale."
-    for name, value in (("rho", rho), ("epsilon", epsilon)):
-        if not math.isclose(
-            entry(opened.manifest, f"guarantee.loads.{name}", float), value, rel_tol=RELATIVE
-        ):
-            yield f"The stated {name} of the loads is not what the queries cost."
-    if opened.model is None:
-        yield f"{MODEL_FILE} is not a load model."
-    elif opened.model.costs != costs:
-        yield f"{MODEL_FILE} carries other costs than the manifest."
-
-
-def _check_statement(opened: Opened, facts: Facts | None) -> Check:
-    """The manifest against the one that files and declared constants determine, entry by entry."""
-    name = "statement"
-    if facts is None:
-        return Check(name, False, "The entries of the manifest cannot be read together with the files.")
-    try:
-        expected = assemble(facts, opened.hashes)
-        del expected[DIGEST]
-        stated = {key: value for key, value in opened.manifest.items() if key != DIGEST}
-        problems = [f"The manifest's {where} is wrong." for where in differences(stated, expected)]
-        problems += contradictions(facts)
-    except MALFORMED:
-        return Check(name, False, "The constants of the manifest are out of range.")
-    good = (
-        "Every entry of the manifest follows from the files and the declared constants, and what was spent "
-        "on this and earlier releases adds up within the caps."
-    )
-    return check(name, problems, good)
-
-
-def _check_companions(opened: Opened, facts: Facts | None) -> Check:
-    """Certificate, registry record and hub metadata, made again from the manifest."""
-    makers: dict[str, Callable[[dict[str, Any]], bytes]] = {
-        CERTIFICATE_FILE: certificate_html,
-        CROISSANT_FILE: render_croissant,
-        REGISTRY_FILE: render_registry,
-    }
+        return Check("load privacy", False, "The costs of the load queries do not add up to anything.")
 
     def problems() -> Iterator[str]:
-        for name, make in makers.items():
-            try:
-                same = facts is not None and (opened.directory / name).read_bytes() == make(opened.manifest)
-            except (OSError, *MALFORMED):
-                same = False
-            if not same:
-                yield f"{name} does not say what the manifest says."
+        for number, (query, cost) in enumerate(
+            zip(opened.stated["load_queries"], costs, strict=True), start=1
+        ):
+            if cost.sensitivity_squared != sensitivity_squared(Region(cost.region), cost.dimension):
+                yield f"The sensitivity of query {number} does not follow from its region and dimension."
+            if any(differences(query, cost.to_dict())):
+                yield f"The stated cost of query {number} does not follow from sensitivity and noise scale."
+        for name, stated, value in (("rho", loads.rho, rho), ("epsilon", loads.epsilon, epsilon)):
+            if not math.isclose(stated, value, rel_tol=RELATIVE):
+                yield f"The stated {name} of the loads is not what the queries cost."
+        if opened.model is None or opened.model.costs != costs:
+            yield f"{MODEL_FILE} carries other costs than the manifest."
 
-    return check("pages", problems(), f"{', '.join(makers)} say what the manifest says.")
+    good = (
+        f"{len(costs)} queries cost rho = {at_most(rho)} together, epsilon at most {at_most(epsilon)} at "
+        f"delta {in_digits(loads.delta)}, recomputed from sensitivities and noise scales; the load model "
+        "carries the same."
+    )
+    return check("load privacy", problems(), good)
+
+
+def _check_statement(opened: Opened, facts: Facts) -> Check:
+    """The manifest against the one that files and declared constants determine, entry by entry."""
+    expected = assemble(facts).model_dump()
+    stated = {key: value for key, value in opened.stated.items() if key not in (DIGEST, "files")}
+    if opened.stated is not opened.raw:
+        stated, expected = _figures(stated), _figures(expected)
+    problems = [f"The manifest's {where} is wrong." for where in differences(stated, expected)]
+    what = "entry" if opened.stated is opened.raw else "figure"
+    good = (
+        f"Every {what} of the manifest follows from the files and the declared constants, and what was spent "
+        "on this and earlier releases adds up within the caps."
+    )
+    return check("statement", problems + contradictions(facts), good)
+
+
+def _check_pages(opened: Opened, manifest: Manifest[Any]) -> Check:
+    """Certificate, registry record and hub metadata, made again from the manifest."""
+    try:
+        made = {
+            CERTIFICATE_FILE: certificate_html(manifest),
+            CROISSANT_FILE: croissant_bytes(manifest, manifest.files),
+            REGISTRY_FILE: registry_bytes(manifest),
+        }
+    except MALFORMED:
+        return Check("pages", False, UNREADABLE)
+    wrong = [name for name in _PAGES if opened.small.get(name) != made[name]]
+    problems = [f"{name} does not say what the manifest says." for name in wrong]
+    return check("pages", problems, f"{', '.join(_PAGES)} say what the manifest says.")
 
 
 def _check_seed(opened: Opened) -> Check:
-    if _value(opened, "release.insecure_seed") is False:
+    if opened.manifest is not None and not opened.manifest.release.insecure_seed:
         return Check(SEED, True, "The noise is stated to come from a secret key of the operating system.")
     sentence = "The noise came from an insecure seed: this is a demonstration, not a release."
     return Check(SEED, False, sentence)

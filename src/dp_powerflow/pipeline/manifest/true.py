@@ -1,62 +1,140 @@
-"""What a manifest says of the network if the voltages were solved on the true one: evidence, not privacy."""
+"""Mode 'true-network': voltages solved on the true network. Evidence about it, not differential privacy."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
 
+from dp_powerflow.config import Config, TrueNetwork
 from dp_powerflow.evidence.calibration import CONFIDENCE
 from dp_powerflow.evidence.theorem import SCOPE
 from dp_powerflow.pipeline.manifest import words as text
 from dp_powerflow.pipeline.manifest.facts import Facts
-from dp_powerflow.pipeline.manifest.policy import TRUE_NETWORK, TruePolicy
-from dp_powerflow.pipeline.manifest.words import NetworkWords, at_most, in_digits
+from dp_powerflow.pipeline.manifest.model import (
+    Count,
+    NetworkSection,
+    Positive,
+    Sentence,
+    Statement,
+)
+from dp_powerflow.pipeline.manifest.policy import NetworkPolicy, NetworkWords
+from dp_powerflow.pipeline.manifest.words import at_most, in_digits
+from dp_powerflow.privacy.ledger.accounts import AccountKind, InstanceCap
 
 REFERENCE_LINE_PU = 200.0
 """Frobenius norm of a line's admittance matrix [p.u., 1 MVA per phase], median of the public IEEE 123."""
-
-PER_INSTANCE = "per-instance evidence, not differential privacy"
 COMMITMENT = (
     "SHA-256 of a secret salt and the internal report, which holds the evidence about the network; the data "
     "owner can open it to an auditor (dp-powerflow verify --private)"
 )
 
 
-def true_words(facts: Facts, policy: TruePolicy) -> NetworkWords:
-    """The words of mode 'true-network'."""
-    warnings = [*text.warnings(facts), *_no_evidence(policy)]
-    return NetworkWords(
-        guarantee=_guarantee(facts, policy),
-        composition=text.COMPOSITION,
-        declared=[],
-        after_noise=_after_noise(policy),
-        unprotected=_unprotected(facts, policy),
-        not_claimed=warnings + _not_claimed(policy),
-        warnings=warnings,
-        bound_to="release id, load model, and keyed hashes of the meter data and of the network",
-        commitment=COMMITMENT,
-        attested=_attested(facts, policy),
+class TrueSection(NetworkSection):
+    """`guarantee.network` of a release on the true network."""
+
+    mode: Literal["true-network"]
+    bound: Literal["paper", "full-support"]
+    kind: Literal["per-instance evidence, not differential privacy"]
+    radius: Positive
+    radius_in_words: Sentence
+    days: Count
+    epsilon: Positive
+    line_changes_covered: bool
+    evidence_required: bool
+
+    def in_full(self) -> str:
+        return (
+            f"The network is not covered by differential privacy. Policy ({self.kind}): neighbours are "
+            f"{self.neighbours}; epsilon {in_digits(self.epsilon)} and delta {in_digits(self.delta)} for "
+            f"{self.days} days. {self.scope}"
+        )
+
+
+@dataclass(frozen=True)
+class TruePolicy(NetworkPolicy):
+    """The policy of a release on the true network.
+
+    Attributes
+    ----------
+    bound : `paper` or `full-support`.
+    radius : r [p.u.], largest Frobenius norm of the change of the full admittance matrix.
+    epsilon, delta : ε*, δ* for all days of the release together.
+    evidence_required : whether the release would have been refused without supporting evidence.
+    """
+
+    mode: ClassVar[str] = "true-network"
+    section: ClassVar[type[NetworkSection]] = TrueSection
+    account_kind: ClassVar[AccountKind] = AccountKind.NETWORK_INSTANCE
+    template: ClassVar[str] = "true.html"
+
+    bound: str
+    radius: float
+    epsilon: float
+    delta: float
+    evidence_required: bool
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        network = config.network
+        assert isinstance(network, TrueNetwork)
+        return cls(network.bound, network.radius, network.epsilon, network.delta, network.require_evidence)
+
+    @classmethod
+    def read(cls, statement: Statement[Any]) -> Self:
+        stated = statement.guarantee.network
+        return cls(stated.bound, stated.radius, stated.epsilon, stated.delta, stated.evidence_required)
+
+    @property
+    def full_support(self) -> bool:
+        """Whether reactive load is drawn at random, so that a change of a line can be covered."""
+        return self.bound == "full-support"
+
+    def words(self, facts: Facts) -> NetworkWords:
+        warnings = [*text.warnings(facts), *_no_evidence(self)]
+        return NetworkWords(
+            section=_section(facts, self),
+            composition=text.COMPOSITION,
+            declared=[],
+            after_noise=_after_noise(self),
+            unprotected=_unprotected(facts, self),
+            not_claimed=warnings + _not_claimed(self),
+            warnings=warnings,
+            bound_to="release id, load model, and keyed hashes of the meter data and of the network",
+            commitment=COMMITMENT,
+            attested=_attested(facts, self),
+        )
+
+    def contradictions(self, facts: Facts) -> Iterator[str]:
+        if not isinstance(facts.network.cap, InstanceCap):
+            yield "The account of the network is not that of releases on the true network."
+            return
+        for name, own in (("epsilon", self.epsilon), ("delta", self.delta)):
+            if not facts.network.holds(name, own):
+                yield f"The account of the network does not hold this release's {name}."
+
+
+def _section(facts: Facts, policy: TruePolicy) -> TrueSection:
+    return TrueSection.model_validate(
+        {
+            "mode": policy.mode,
+            "bound": policy.bound,
+            "kind": "per-instance evidence, not differential privacy",
+            "neighbours": _neighbours(policy.radius),
+            "radius": policy.radius,
+            "radius_in_words": _radius_in_words(policy.radius),
+            "days": facts.layout.days,
+            "epsilon": policy.epsilon,
+            "delta": policy.delta,
+            "scope": SCOPE["full-support" if policy.full_support else "paper"],
+            "line_changes_covered": policy.full_support,
+            "evidence_required": policy.evidence_required,
+            "attestation": _attestation(policy),
+        }
     )
 
 
-def _guarantee(facts: Facts, policy: TruePolicy) -> dict[str, Any]:
-    return {
-        "mode": TRUE_NETWORK,
-        "bound": policy.bound,
-        "kind": PER_INSTANCE,
-        "neighbours": neighbours(policy.radius),
-        "radius": policy.radius,
-        "radius_in_words": radius_in_words(policy.radius),
-        "days": facts.layout.days,
-        "epsilon": policy.epsilon,
-        "delta": policy.delta,
-        "scope": SCOPE["full-support" if policy.full_support else "paper"],
-        "line_changes_covered": policy.full_support,
-        "evidence_required": policy.evidence_required,
-        "attestation": attestation(policy),
-    }
-
-
-def neighbours(radius: float) -> str:
+def _neighbours(radius: float) -> str:
     """Whom the network is compared with."""
     return (
         "networks that differ from the true one on existing lines only, by a change of the full admittance "
@@ -64,7 +142,7 @@ def neighbours(radius: float) -> str:
     )
 
 
-def radius_in_words(radius: float) -> str:
+def _radius_in_words(radius: float) -> str:
     """The radius against a public yardstick; the true network is not looked at."""
     return (
         f"The median line of the public IEEE 123 test feeder has an admittance of {REFERENCE_LINE_PU:g} "
@@ -72,7 +150,7 @@ def radius_in_words(radius: float) -> str:
     )
 
 
-def attestation(policy: TruePolicy) -> str:
+def _attestation(policy: TruePolicy) -> str:
     """What the data owner says of the network evidence; nobody else can check it without the network."""
     if policy.evidence_required:
         return (

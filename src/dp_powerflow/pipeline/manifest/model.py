@@ -1,0 +1,490 @@
+"""`manifest.json` as a model: the machine-readable certificate of a release, format 3.
+
+It holds policy constants, declared-public inputs, the costs of the load queries and, of a twin, the guarantee
+that follows from its public noise; nothing that was computed from the network or from the meter data without
+being paid for. It names no path, host, user or time, so that a release that was interrupted comes out bit by
+bit as it would have.
+
+Parsing is strict: no value is converted, no unknown key is accepted. What is said of the network depends on
+the mode: the section of each mode is a model of its own, which its policy registers (`policy.NetworkPolicy`).
+docs/manifest.md describes every entry; docs/manifest.schema.json is generated from the models.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Generic, Literal, TypeVar, cast
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from dp_powerflow.corpus.schema import DATA, NODES_FILE
+from dp_powerflow.errors import DpPowerflowError
+
+FORMAT: Literal["dp-powerflow manifest, version 3"] = "dp-powerflow manifest, version 3"
+"""Fixes form and wording: any change of either is another version."""
+MANIFEST_FILE = "manifest.json"
+MODEL_FILE = "model.json"
+CERTIFICATE_FILE = "certificate.html"
+CROISSANT_FILE = "croissant.json"
+REGISTRY_FILE = "registry.yaml"
+REQUIRED = {NODES_FILE, MODEL_FILE, CERTIFICATE_FILE, CROISSANT_FILE, REGISTRY_FILE}
+"""Files beside the manifest and the voltages."""
+DIGEST = "manifest_sha256"
+RELATIVE = 1e-9
+"""Figures that are computed again may differ by this share: other versions of scipy, other last digits."""
+PACKAGES = (
+    "dp-powerflow",
+    "dp-accounting",
+    "dss-python",
+    "jinja2",
+    "numba",
+    "numpy",
+    "pyarrow",
+    "pydantic",
+    "pyyaml",
+    "randomgen",
+    "scipy",
+)
+"""Whose versions the manifest names: what computed, drew, wrote or stated anything of the release."""
+
+
+class ReleaseError(DpPowerflowError):
+    """A release cannot be described, or a directory is not a release."""
+
+
+def _all_packages(versions: dict[str, str]) -> dict[str, str]:
+    if versions.keys() != {"python", *PACKAGES}:
+        raise ValueError("names other packages than those that make a release")
+    return versions
+
+
+def _all_files(hashes: dict[str, str]) -> dict[str, str]:
+    if not hashes.keys() >= REQUIRED:
+        raise ValueError("does not list all files of a release")
+    return hashes
+
+
+Positive = Annotated[float, Field(gt=0.0)]
+NotNegative = Annotated[float, Field(ge=0.0)]
+Probability = Annotated[float, Field(gt=0.0, lt=1.0)]
+Count = Annotated[int, Field(ge=1)]
+Sentence = Annotated[str, Field(min_length=1)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+ReleaseId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+Version = Annotated[str, Field(pattern=r"^[0-9][A-Za-z0-9.+!-]*$")]
+Software = Annotated[
+    dict[str, Version],
+    AfterValidator(_all_packages),
+    Field(json_schema_extra={"required": ["python", *PACKAGES]}),
+]
+FilePath = Annotated[
+    str,
+    Field(
+        pattern=r"^(nodes\.parquet|model\.json|croissant\.json|registry\.yaml|certificate\.html"
+        r"|[A-Za-z0-9_-]+(/[A-Za-z0-9_=-][A-Za-z0-9_.=-]*)+)$"
+    ),
+]
+Files = Annotated[
+    dict[FilePath, Sha256],
+    AfterValidator(_all_files),
+    Field(json_schema_extra={"required": sorted(REQUIRED)}),
+]
+Unit = Literal["load-point", "load-point-day"]
+
+
+class Section(BaseModel):
+    """A part of the manifest: every key is required, no other is allowed, no value is converted."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class Release(Section):
+    """Whose statement this is, and why it may not be a release at all."""
+
+    id: ReleaseId
+    software: Literal["dp-powerflow"]
+    insecure_seed: bool
+    simulated_loads: bool
+    warnings: list[Sentence]
+
+
+class LoadsGuarantee(Section):
+    """Differential privacy of the customers."""
+
+    definition: Literal["(epsilon, delta)-differential privacy"]
+    unit: Unit
+    unit_in_words: Sentence
+    adjacency: Literal["replace-one, public number of load points"]
+    epsilon: Positive
+    delta: Probability
+    rho: Positive
+    epsilon_granted: Positive
+    accounting: Sentence
+
+
+class NetworkSection(Section):
+    """What a release says of its network in any mode; each mode adds its own entries.
+
+    Attributes
+    ----------
+    kind : differential privacy, or what else it is.
+    days : of the release, or `any number` if the statement does not depend on them.
+    """
+
+    mode: Sentence
+    kind: Sentence
+    neighbours: Sentence
+    epsilon: NotNegative
+    delta: Probability
+    days: Count | Literal["any number"]
+    scope: Sentence
+    attestation: Sentence
+
+    def in_one_sentence(self) -> str:
+        """For dataset hubs."""
+        return f"The network is covered by {self.kind}."
+
+    def in_full(self) -> str:
+        """For the registry of deployments."""
+        return (
+            f"The network: {self.kind}. Neighbours: {self.neighbours}. Epsilon {self.epsilon:.12g} at delta "
+            f"{self.delta:.12g}. {self.scope}"
+        )
+
+
+Network = TypeVar("Network", bound=NetworkSection)
+
+
+class Guarantee(Section, Generic[Network]):
+    """Both statements of privacy."""
+
+    loads: LoadsGuarantee
+    network: Network
+
+
+class EpsilonDelta(Section):
+    """A pair of sums, or of caps."""
+
+    epsilon: Positive
+    delta: Probability
+
+
+class Rho(Section):
+    """What adds up on the customers' account."""
+
+    rho: Positive
+
+
+class MuSquared(Section):
+    """What adds up on an account of twins."""
+
+    mu_squared: Positive
+
+
+class MuCap(Section):
+    """The cap of an account of twins: a μ, also stated as (ε, δ)."""
+
+    mu: Positive
+    epsilon: Positive
+    delta: Probability
+
+
+class Promise(Section):
+    """What all spends of an account promise together."""
+
+    epsilon: NotNegative
+    delta: Probability
+    definition: Sentence
+
+
+class AccountSection(Section):
+    """An account of the ledger just after the charge that paid for this release."""
+
+    charges: Count
+    unit: Sentence
+    promise: Promise
+
+
+class LoadsAccount(AccountSection):
+    """The customers' account."""
+
+    unit: Unit
+    cap: EpsilonDelta
+    spent: Rho
+
+
+class InstanceAccount(AccountSection):
+    """A network's account of per-instance evidence."""
+
+    cap: EpsilonDelta
+    spent: EpsilonDelta
+
+
+class GdpAccount(AccountSection):
+    """A network's account in Gaussian differential privacy."""
+
+    cap: MuCap
+    spent: MuSquared
+
+
+class Composition(Section):
+    """This and earlier releases together."""
+
+    statement: Sentence
+    loads: LoadsAccount
+    network: InstanceAccount | GdpAccount
+
+
+class LoadQuery(Section):
+    """One noisy answer from the meter data, and what it cost (`privacy.budget.QueryCost`)."""
+
+    query: Sentence
+    unit: Unit
+    cohort: str | None
+    dimension: Count
+    region: Literal["ball", "orthant", "psd"]
+    sensitivity_squared: Count
+    grid_step: Positive
+    natural_unit: str
+    sigma: Count
+    sensitivity_grid: Positive
+    sensitivity: Positive
+    noise_std: Positive
+    rho: Positive
+
+
+class Reactive(Section):
+    """Randomness of reactive load."""
+
+    spread: NotNegative
+    correlation_minutes: Positive | None
+
+
+class NodeScales(Section):
+    """How the load of a node is scaled."""
+
+    rule: Literal["nominal load of the node's loads"]
+    factor: Positive
+
+
+class LoadClass(Section):
+    """A class of customers."""
+
+    name: Sentence
+    day_type: str | None
+    bounds: Annotated[list[Positive], Field(min_length=2, max_length=2)]
+    bounds_unit: Literal["per public scale", "kW"]
+
+
+class Generation(Section):
+    """Generators on public irradiance."""
+
+    irradiance: Literal["declared public"]
+    volt_var: Literal["none", "category A", "category B"]
+
+
+class DeclaredPublic(Section):
+    """What the data owner declared public."""
+
+    load_points: Count
+    days: Count
+    step_minutes: Count
+    power_factor: Annotated[float, Field(gt=0.0, le=1.0)]
+    reactive: Reactive
+    load_scales: Literal["public scale of every load point", "none, loads are in kW"]
+    node_scales: NodeScales
+    node_classes: Literal["declared", "drawn from the released weights"]
+    classes: Annotated[list[LoadClass], Field(min_length=1)]
+    variance_floor: Positive
+    estimator: Sentence
+    generation: Generation | None
+    regulator_taps: Literal["frozen: an input, the same for every network compared"]
+    network: list[Sentence]
+
+
+class Processing(Section):
+    """What happens before the noise and after it."""
+
+    before_noise: list[Sentence]
+    after_noise: list[Sentence]
+
+
+class RandomSource(Section):
+    """Where noise and draws come from."""
+
+    generator: Sentence
+    key: Sentence
+    noise: Sentence
+    bound_to: Sentence
+
+
+class Column(Section):
+    """A column of the released tables."""
+
+    file: Literal["data/part-*.parquet", "nodes.parquet"]
+    name: Sentence
+    type: Sentence
+    unit: str | None
+    means: Sentence
+
+
+class Grid(Section):
+    """Public grid that voltages are rounded to."""
+
+    vm_pu: Sentence
+    va_deg: Sentence
+
+
+class Ranges(Section):
+    """Where voltages lie."""
+
+    vm_pu: Annotated[list[float], Field(min_length=2, max_length=2)]
+    va_deg: Annotated[list[float], Field(min_length=2, max_length=2)]
+
+
+class Tables(Section):
+    """Tables for graph models that are published beside the voltages."""
+
+    directory: Sentence
+    layout: Sentence
+    tables: list[Sentence]
+    holds: Sentence
+    days: Annotated[int, Field(ge=0)]
+    scenarios: Count
+    order: Sentence
+
+
+class Data(Section):
+    """Shape, columns and units of the corpus."""
+
+    days: Count
+    steps_per_day: Count
+    step_minutes: Count
+    nodes: Count
+    phasors: Count
+    days_per_part: Count
+    parts: Count
+    rows: Sentence
+    columns: list[Column]
+    grid: Grid
+    ranges: Ranges
+    network_tables: Tables | None
+
+
+class InternalReport(Section):
+    """Salted commitment to the report that stays with the data owner."""
+
+    commitment: Sentence
+    sha256: Sha256
+
+
+class Statement(Section, Generic[Network]):
+    """All that a release says but for the hashes of its files; certificate and metadata are made from it."""
+
+    format: Literal["dp-powerflow manifest, version 3"]
+    release: Release
+    guarantee: Guarantee[Network]
+    composition: Composition
+    load_queries: Annotated[list[LoadQuery], Field(min_length=1)]
+    declared_public: DeclaredPublic
+    processing: Processing
+    random_source: RandomSource
+    unprotected: list[Sentence]
+    not_claimed: list[Sentence]
+    data: Data
+    software: Software
+    internal_report: InternalReport
+
+
+class Manifest(Statement[Network], Generic[Network]):
+    """`manifest.json`: the statement, the SHA-256 of every other file, and that of all of this."""
+
+    files: Files
+    manifest_sha256: Sha256
+
+    def to_bytes(self) -> bytes:
+        """The file `manifest.json`."""
+        return canonical_json(self.model_dump())
+
+
+Whole = TypeVar("Whole", bound=Statement[Any])
+
+
+def in_mode(model: type[Whole], section: type[NetworkSection]) -> type[Whole]:
+    """Statement or manifest whose section on the network is that of one mode."""
+    return cast("type[Whole]", model.__class_getitem__(section))
+
+
+def seal(statement: Statement[Any], hashes: Mapping[str, str]) -> Manifest[Any]:
+    """The manifest of a release.
+
+    Parameters
+    ----------
+    hashes : SHA-256 of every released file by relative path; that of the manifest itself is left out.
+    """
+    files = {name: digest for name, digest in sorted(hashes.items()) if name != MANIFEST_FILE}
+    content = statement.model_dump() | {"files": files}
+    model = in_mode(Manifest, type(statement.guarantee.network))
+    return model.model_validate(content | {DIGEST: digest_of(content)})
+
+
+def canonical_json(content: Mapping[str, Any]) -> bytes:
+    """Canonical JSON: equal content, equal bytes."""
+    return (
+        json.dumps(content, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    ).encode()
+
+
+def digest_of(content: Mapping[str, Any]) -> str:
+    """SHA-256 of the canonical JSON of a manifest without the entry that holds it.
+
+    It finds accidents and careless edits. It is no signature: who wants to be sure of the author compares the
+    digest with one the data owner gave him by another way.
+    """
+    rest = {name: value for name, value in content.items() if name != DIGEST}
+    return hashlib.sha256(canonical_json(rest)).hexdigest()
+
+
+def json_object(content: bytes) -> dict[str, Any]:
+    """The object in JSON bytes, unchecked.
+
+    Raises
+    ------
+    ValueError, RecursionError : there is none, or a number is none.
+    """
+
+    def refuse(constant: str) -> float:
+        raise ValueError(f"{constant} is not a number of JSON")
+
+    parsed = json.loads(content.decode("utf-8"), parse_constant=refuse)
+    if not isinstance(parsed, dict):
+        raise ValueError("not an object")
+    return parsed
+
+
+def differences(stated: Any, expected: Any, where: str = "") -> Iterator[str]:
+    """Paths of the entries that differ; recomputed numbers may differ in the last digits."""
+    if isinstance(stated, dict) and isinstance(expected, dict):
+        for key in sorted(stated.keys() | expected.keys()):
+            path = f"{where}.{key}" if where else key
+            if key not in stated or key not in expected:
+                yield path
+            else:
+                yield from differences(stated[key], expected[key], path)
+    elif isinstance(stated, list) and isinstance(expected, list):
+        if len(stated) != len(expected):
+            yield where
+        for k, (one, other) in enumerate(zip(stated, expected, strict=False)):
+            yield from differences(one, other, f"{where}[{k}]")
+    elif type(stated) is float and type(expected) is float:
+        if not math.isclose(stated, expected, rel_tol=RELATIVE):
+            yield where
+    elif type(stated) is not type(expected) or stated != expected:
+        yield where
+
+
+PARTS = f"{DATA}/part-*.parquet"
+"""The files with voltages, in the columns of the manifest."""
