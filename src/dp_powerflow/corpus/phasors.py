@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_powerflow._bits.phasors import degrees, modulus, unit
 from dp_powerflow.corpus.errors import CorpusError
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
@@ -53,11 +54,7 @@ class Phasors:
     def complex(self) -> ComplexArray:
         """Complex voltages [p.u.] of the grid points."""
         vm, va = self.exact()
-        angle = np.deg2rad(va)
-        v = np.empty(vm.shape, dtype=np.complex128)
-        v.real = vm * np.cos(angle)
-        v.imag = vm * np.sin(angle)
-        return v
+        return np.asarray(vm * unit(va))
 
 
 def round_to_grid(v: ComplexArray) -> Phasors:
@@ -70,7 +67,7 @@ def round_to_grid(v: ComplexArray) -> Phasors:
     ------
     CorpusError : a voltage is not finite or above `VM_MAX_PU`.
     """
-    steps = np.rint(np.abs(v) * VM_PER_PU)
+    steps = np.rint(modulus(v) * VM_PER_PU)
     # A NaN fails the comparison too.
     if not np.all(steps <= VM_MAX_PU * VM_PER_PU):
         raise CorpusError(
@@ -78,7 +75,7 @@ def round_to_grid(v: ComplexArray) -> Phasors:
             "check that every power flow converged and that the base voltages are right"
         )
     vm = steps.astype(np.int64)
-    va = _nearest_counts(np.angle(v, deg=True))
+    va = _nearest_counts(degrees(v))
     va = np.where(va == -_HALF_TURN, _HALF_TURN, va)
     va = np.where(vm == 0, 0, va)
     return Phasors(_to_float32(vm, VM_PER_PU), _to_float32(va, VA_PER_DEG))

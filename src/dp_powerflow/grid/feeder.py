@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
+from dp_powerflow._bits.phasors import unit
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray, kw_to_pu
 
 TAPS_SOLVED = "solved once at nominal load, then frozen"
@@ -167,7 +168,7 @@ class Feeder:
         return np.setdiff1d(self.energised, self.retained)
 
     def _shares(self, branches: tuple[tuple[tuple[int, int], ...], ...]) -> sp.csc_array:
-        phasor = np.exp(1j * np.deg2rad(self.nominal_angle_deg))
+        phasor = unit(self.nominal_angle_deg)
         rows: list[int] = []
         columns: list[int] = []
         values: list[complex] = []
@@ -192,5 +193,6 @@ def wye_equivalent(branch: tuple[int, int], phasor: ComplexArray) -> tuple[tuple
         return ((i, 1.0 + 0.0j),)
     if i == GROUND:
         return ((j, 1.0 + 0.0j),)
-    across = phasor[i] - phasor[j]
-    return ((i, complex(phasor[i] / across)), (j, complex(-phasor[j] / across)))
+    first, second = complex(phasor[i]), complex(phasor[j])
+    across = first - second
+    return ((i, first / across), (j, -second / across))

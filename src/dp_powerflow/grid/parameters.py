@@ -81,7 +81,7 @@ class NetworkParameters:
 
 def level_of(values: FloatArray) -> float:
     """Frobenius norm: the level of an array of figures that change together; 0 if all are."""
-    return float(np.linalg.norm(values))
+    return float(np.sqrt(np.sum(values * values)))
 
 
 def shape_of(values: FloatArray) -> FloatArray:

@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from dp_powerflow._bits.phasors import modulus, multiply
 from dp_powerflow._parallel import Engine
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.schema import CorpusLayout
@@ -100,7 +101,8 @@ def _write_graph(job: PartJob, made: SolvedDays) -> None:
     v = with_slack(job.feeder, made.solution.v[:count])
     injected = None if made.generation is None else made.generation[:count]
     if injected is not None and job.solar.voltvar is not None:
-        injected = injected * job.solar.voltvar.rotation(np.abs(v[:, job.feeder.retained]))
+        rotation = job.solar.voltvar.rotation(modulus(v[:, job.feeder.retained]))
+        injected = multiply(injected, rotation)
     job.graph.write_block(first, made.load[:count], injected, v)
 
 

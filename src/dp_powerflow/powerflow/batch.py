@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from dp_powerflow._bits.phasors import modulus
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.powerflow._kernels.newton import newton_range
@@ -101,7 +102,7 @@ class BatchSolver:
         """
         load, generation = checked_pair(self._feeder, load, generation)
         if self._voltvar is not None and len(generation):
-            self._voltvar.check(abs(generation).max(axis=0))
+            self._voltvar.check(modulus(generation).max(axis=0))
         n = len(load)
         targets, check = self._targets(nodes)
         v = checked_output((n, len(targets)), out)

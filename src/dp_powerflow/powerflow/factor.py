@@ -8,7 +8,8 @@ number eliminated is chosen by counting operations.
 
 Elimination on the diagonal is stable where the real part of Y is positive semidefinite, as for any passive
 network; it is checked against the original Y, and a matrix that fails the check is factorised again with
-partial pivoting.
+partial pivoting. Orders are chosen by pattern and count, and all arithmetic is in a fixed sequence of
+operations that every processor rounds alike.
 """
 
 from __future__ import annotations
@@ -16,15 +17,27 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numba import njit
 from scipy.sparse.csgraph import connected_components
-from scipy.sparse.linalg import splu
 
+from dp_powerflow._bits.phasors import joined, modulus
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.powerflow.elimination import (
+    BlockPlan,
+    Entries,
+    block_plan,
+    entries_of,
+    factor_blocks,
+    graph_of,
+    minimum_degree,
+    pivoted_order,
+    size,
+    solve_blocks,
+)
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
 EPS = float(np.finfo(np.float64).eps)
@@ -34,6 +47,9 @@ _DEGREES = (2, 3, 4, 5, 6, 8, 10, 12, 16)
 _PIVOT_RATIO = 1e-3
 _LARGEST_BACKWARD_ERROR = 1e4 * EPS
 """Residual of a solve against |Y|·|x|, row by row; 1e-15 is usual."""
+_REFINEMENTS = 6
+_Order = tuple[IntArray, IntArray]
+"""Unknowns in the order of elimination, and the row that is the pivot of each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +91,7 @@ class Factors:
     equation : (core,) position of the node whose balance is used p-th (p itself unless pivoted).
     recover : rows that give an eliminated node's deviation from no load, from those before it (negated).
     core, full : rows of Y_core and of the original Y, both in position order.
+    blocks : pattern of the core's factors, with the entries of Y_core.
     w : complex (position,) no-load voltage [p.u.].
     core_floor, full_floor : (row,) smallest power mismatch that complex128 can certify [p.u.].
     """
@@ -85,6 +102,7 @@ class Factors:
     recover: Rows
     core: Rows
     full: Rows
+    blocks: BlockPlan
     w: ComplexArray
     core_floor: FloatArray
     full_floor: FloatArray
@@ -97,10 +115,12 @@ def factorise(feeder: Feeder) -> Factors:
     y = sp.csc_array(feeder.y)[:, energised][energised]
     w = no_load_voltage(feeder)
     loaded = np.isin(energised, feeder.retained)
-    for order in (_statically_ordered, _pivoted):
-        found = order(y, loaded)
-        if found is not None and _backward_error(y, *found) < _LARGEST_BACKWARD_ERROR:
-            return _assemble(y, w, *found)
+    for find in (_statically_ordered, _pivoted):
+        found = find(y, loaded)
+        if found is not None:
+            factors = _assemble(y, w, loaded, *found)
+            if _backward_error(factors) < _LARGEST_BACKWARD_ERROR:
+                return factors
     raise PowerFlowError(
         "the admittance matrix is singular to working precision; look for a part of the feeder that floats "
         "without any shunt, or for impedances of zero"
@@ -116,19 +136,42 @@ def no_load_voltage(feeder: Feeder) -> ComplexArray:
     energised = feeder.energised
     rows = sp.csr_array(feeder.y)[energised]
     y = sp.csc_array(rows[:, energised])
-    y_exact = sp.csr_array(y).astype(np.clongdouble)
     source = rows[:, feeder.slack].astype(np.clongdouble) @ feeder.v_slack.astype(np.clongdouble)
-    try:
-        lu = splu(y)
-    except RuntimeError:
-        raise PowerFlowError(
-            "the admittance matrix is singular; look for a part of the feeder that floats without any shunt"
-        ) from None
-    w = np.zeros(len(energised), dtype=np.clongdouble)
-    for _ in range(6):
-        residual = -source - y_exact @ w
-        w = w + lu.solve(residual.astype(np.complex128))
-    return np.asarray(w.astype(np.complex128))
+    order, _ = minimum_degree(graph_of(y))
+    found: _Order | None = (order, order)
+    for _ in range(2):
+        w = None if found is None else _refined_solution(y, -source, *found)
+        if w is not None:
+            return w
+        found = pivoted_order(y)
+    raise PowerFlowError(
+        "the admittance matrix is singular; look for a part of the feeder that floats without any shunt"
+    )
+
+
+def _refined_solution(
+    y: sp.csc_array, right: ComplexArray, order: IntArray, pivots: IntArray
+) -> ComplexArray | None:
+    """y⁻¹·right with residuals in extended precision; None where these pivots do not give it."""
+    position = np.empty(len(order), dtype=np.int64)
+    position[order] = np.arange(len(order))
+    plan = block_plan(sp.csr_array(y)[order][:, order], position[pivots], np.empty(0, dtype=np.int64))
+    factors = np.empty((len(plan.col), 4))
+    if factor_blocks(plan, np.empty((0, 4)), factors) == 0:
+        return None
+    exact = sp.csr_array(y).astype(np.clongdouble)
+    x = np.zeros(len(order), dtype=np.clongdouble)
+    for _ in range(_REFINEMENTS):
+        step = (right - exact @ x).astype(np.complex128)[pivots]
+        solve_blocks(plan, factors, step)
+        if not np.isfinite(step).all():
+            return None
+        x[order] += step
+    solution = np.asarray(x.astype(np.complex128))
+    residual = modulus((right - exact @ x).astype(np.complex128))
+    scale = _absolute(sp.csr_array(y)) @ modulus(solution) + modulus(right.astype(np.complex128))
+    accurate = bool((residual <= _LARGEST_BACKWARD_ERROR * scale).all())
+    return solution if accurate else None
 
 
 def _refuse_unconnected(feeder: Feeder) -> None:
@@ -143,34 +186,25 @@ def _refuse_unconnected(feeder: Feeder) -> None:
         )
 
 
-def _statically_ordered(y: sp.csc_array, loaded: BoolArray) -> tuple[_Core, Any] | None:
+def _statically_ordered(y: sp.csc_array, loaded: BoolArray) -> tuple[_Core, _Order] | None:
     """Partial Kron reduction, then diagonal pivots in minimum-degree order."""
-    best: tuple[int, _Core, Any] | None = None
+    best: tuple[int, _Core, _Order] | None = None
     for core in _partial_reductions(y, ~loaded):
-        try:
-            lu = splu(
-                core.matrix,
-                permc_spec="MMD_AT_PLUS_A",
-                diag_pivot_thresh=0.0,
-                options={"SymmetricMode": True},
-            )
-        except RuntimeError:
-            continue
+        order, later = minimum_degree(graph_of(core.matrix))
+        fill = 2 * (len(order) + sum(len(neighbours) for neighbours in later))
         # One application of the factors per iteration, and one of Y_core per snapshot to check it.
-        operations = 6 * (lu.L.nnz + lu.U.nnz) + core.matrix.nnz
+        operations = 6 * fill + core.matrix.nnz
         if best is None or operations < best[0]:
-            best = operations, core, lu
+            best = operations, core, (order, order)
     return None if best is None else best[1:]
 
 
-def _pivoted(y: sp.csc_array, loaded: BoolArray) -> tuple[_Core, Any] | None:
+def _pivoted(y: sp.csc_array, loaded: BoolArray) -> tuple[_Core, _Order] | None:
     """The whole matrix with partial pivoting, for feeders that static pivots do not suit."""
     none = np.empty(0, dtype=np.int64)
     core = _Core(np.arange(len(loaded)), y, none, sp.csr_array(y.shape, dtype=np.complex128))
-    try:
-        return core, splu(y)
-    except RuntimeError:
-        return None
+    order = pivoted_order(y)
+    return None if order is None else (core, order)
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +220,7 @@ class _Core:
 def _partial_reductions(y: sp.csc_array, removable: BoolArray) -> Iterator[_Core]:
     """Schur complements with more and more of the removable nodes eliminated, lowest degree first."""
     n = y.shape[0]
-    rows = _symmetric_pattern(y)
+    rows = entries_of(y)
     alive = np.ones(n, dtype=bool)
     order: list[int] = []
     coefficients: list[tuple[int, int, complex]] = []
@@ -203,7 +237,8 @@ def _partial_reductions(y: sp.csc_array, removable: BoolArray) -> Iterator[_Core
                 continue
             neighbours = [j for j in rows[k] if j != k]
             pivot = rows[k][k]
-            if not abs(pivot) > _PIVOT_RATIO * max((abs(rows[i][k]) for i in neighbours), default=0.0):
+            largest = max((size(rows[i][k]) for i in neighbours), default=np.longdouble(0.0))
+            if not size(pivot) > _PIVOT_RATIO**2 * largest:
                 continue
             coefficients.extend((k, j, complex(-rows[k][j] / pivot)) for j in neighbours)
             _eliminate(rows, k, neighbours)
@@ -216,18 +251,7 @@ def _partial_reductions(y: sp.csc_array, removable: BoolArray) -> Iterator[_Core
             yield _snapshot(rows, alive, order, coefficients)
 
 
-def _symmetric_pattern(y: sp.csc_array) -> list[dict[int, np.clongdouble]]:
-    """Rows of y as dictionaries in extended precision, the diagonal and (i, j) whenever (j, i) is present."""
-    entries = sp.coo_array(y)
-    rows: list[dict[int, np.clongdouble]] = [{k: np.clongdouble(0.0)} for k in range(y.shape[0])]
-    row, col = entries.coords
-    for i, j, value in zip(row.tolist(), col.tolist(), entries.data.astype(np.clongdouble), strict=True):
-        rows[i][j] = value
-        rows[j].setdefault(i, np.clongdouble(0.0))
-    return rows
-
-
-def _eliminate(rows: list[dict[int, np.clongdouble]], k: int, neighbours: list[int]) -> None:
+def _eliminate(rows: Entries, k: int, neighbours: list[int]) -> None:
     """Schur complement on node k, in place."""
     pivot = rows[k][k]
     zero = np.clongdouble(0.0)
@@ -240,7 +264,7 @@ def _eliminate(rows: list[dict[int, np.clongdouble]], k: int, neighbours: list[i
 
 
 def _snapshot(
-    rows: list[dict[int, np.clongdouble]],
+    rows: Entries,
     alive: BoolArray,
     order: list[int],
     coefficients: list[tuple[int, int, complex]],
@@ -259,49 +283,76 @@ def _snapshot(
     return _Core(kept, matrix, np.array(order, dtype=np.int64), recover)
 
 
-def _assemble(y: sp.csc_array, w: ComplexArray, core: _Core, lu: Any) -> Factors:
+def _assemble(y: sp.csc_array, w: ComplexArray, loaded: BoolArray, core: _Core, order: _Order) -> Factors:
     """Bring everything into the order of the factors."""
     n, n_core = y.shape[0], len(core.kept)
+    unknowns, pivots = order
+    place = np.empty(n_core, dtype=np.int64)
+    place[unknowns] = np.arange(n_core)
     position = np.empty(n, dtype=np.int64)
-    # SuperLU: row perm_r[i] of L·U is equation i, column perm_c[i] is unknown i.
-    position[core.kept] = lu.perm_c
+    position[core.kept] = place
     # An eliminated node depends on nodes eliminated after it.
     position[core.eliminated[::-1]] = np.arange(n_core, n)
-    equation = np.empty(n_core, dtype=np.int64)
-    equation[lu.perm_r] = lu.perm_c
-    node, kept = np.argsort(position), np.argsort(lu.perm_c)
+    node = np.argsort(position)
     w_ordered = w[node]
-    core_matrix = sp.csr_array(core.matrix)[kept][:, kept]
+    core_matrix = sp.csr_array(core.matrix)[unknowns][:, unknowns]
     full_matrix = sp.csr_array(y)[node][:, node]
     return Factors(
         n_core=n_core,
         position=position,
-        equation=equation,
+        equation=place[pivots],
         recover=Rows.of(-core.rows[node][:, node]),
         core=Rows.of(core_matrix),
         full=Rows.of(full_matrix),
+        blocks=block_plan(core_matrix, place[pivots], np.sort(position[loaded])),
         w=w_ordered,
         core_floor=_floor(core_matrix, w_ordered[:n_core]),
         full_floor=_floor(full_matrix, w_ordered),
     )
 
 
+def _absolute(matrix: sp.csr_array) -> sp.csr_array:
+    """|matrix|, entry by entry."""
+    return sp.csr_array((modulus(matrix.data), matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
 def _floor(matrix: sp.csr_array, w: ComplexArray) -> FloatArray:
-    return np.asarray(FLOOR_FACTOR * EPS * (abs(matrix) @ abs(w)) * abs(w), dtype=np.float64)
+    size_of_w = modulus(w)
+    return np.asarray(FLOOR_FACTOR * EPS * (_absolute(matrix) @ size_of_w) * size_of_w, dtype=np.float64)
 
 
-def _backward_error(y: sp.csc_array, core: _Core, lu: Any) -> float:
+def _backward_error(factors: Factors) -> float:
     """Residual of a solve for currents at the core, against the original Y and relative to |Y|·|x|."""
-    angle = 2j * np.pi * np.random.default_rng(0).random(len(core.kept))
-    current = np.zeros(y.shape[0], dtype=np.complex128)
-    current[core.kept] = np.exp(angle)
-    x = np.zeros_like(current)
-    x[core.kept] = lu.solve(current[core.kept])
-    for k in core.eliminated[::-1]:
-        entries = slice(core.rows.indptr[k], core.rows.indptr[k + 1])
-        x[k] = core.rows.data[entries] @ x[core.rows.indices[entries]]
+    n, n_core, full = len(factors.w), factors.n_core, factors.full
+    # Points of the unit circle, without a sine.
+    t = 2.0 * np.random.default_rng(0).random(n_core) - 1.0
+    current = np.zeros(n, dtype=np.complex128)
+    current[:n_core] = joined((1.0 - t * t) / (1.0 + t * t), 2.0 * t / (1.0 + t * t))
+    values = np.empty((len(factors.blocks.col), 4))
+    loads = np.zeros((len(factors.blocks.slot), 4))
+    if factor_blocks(factors.blocks, loads, values) == 0:
+        return np.inf
+    x, inner = np.zeros(n, dtype=np.complex128), current[factors.equation]
+    solve_blocks(factors.blocks, values, inner)
+    x[:n_core] = inner
+    _recover(factors.recover.ptr, factors.recover.col, _joined(factors.recover), n_core, x)
     if not np.isfinite(x).all():
         return np.inf
+    y = sp.csr_array((_joined(full), full.col, full.ptr), shape=(n, n))
     # Nodes that only the source connects to the loads are not reached by any current.
-    scale = np.maximum(abs(y) @ abs(x) + abs(current), np.finfo(np.float64).tiny)
-    return float(np.max(abs(y @ x - current) / scale))
+    scale = np.maximum(_absolute(y) @ modulus(x) + modulus(current), np.finfo(np.float64).tiny)
+    return float(np.max(modulus(y @ x - current) / scale))
+
+
+def _joined(rows: Rows) -> ComplexArray:
+    return joined(rows.re, rows.im)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _recover(ptr: IntArray, col: IntArray, value: ComplexArray, n_core: int, x: ComplexArray) -> None:
+    """Deviation of the eliminated nodes from those before them, in place."""
+    for row in range(n_core, x.size):
+        total = 0.0j
+        for p in range(ptr[row], ptr[row + 1]):
+            total -= value[p] * x[col[p]]
+        x[row] = total

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
 
+from dp_powerflow._bits.phasors import divide, modulus, multiply, square
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.powerflow._kernels.newton import BlockPlan, factor_blocks, solve_blocks
 from dp_powerflow.powerflow._kernels.solve import Check, Plan
+from dp_powerflow.powerflow.elimination import BlockPlan, factor_blocks, solve_blocks
 from dp_powerflow.powerflow.factor import Factors, Rows, factorise
 from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
@@ -46,12 +46,12 @@ def prepare(feeder: Feeder, voltvar: VoltVar | None, tolerance: float) -> Plans:
     row_of[order] = np.arange(n_retained)
     load_at = np.full(len(factors.w), -1, dtype=np.int64)
     load_at[at] = np.arange(n_retained)
-    blocks = _block_plan(factors, at)
+    blocks = factors.blocks
     nominal = feeder.nominal_injection[feeder.retained][order]
     start = _nominal_deviation(factors, blocks, at, nominal)
     slope, values = _linearised(factors, blocks, at, nominal, start)
     lower, upper = _split(blocks, values)
-    weight = nominal / max(float(np.vdot(nominal, nominal).real), np.finfo(np.float64).tiny)
+    size = max(float(np.sum(square(nominal))), np.finfo(np.float64).tiny)
     recover = _complex_blocks(factors.recover)
     begin = factors.recover.ptr[n]
     knots, base, slopes = curve_arrays(voltvar)
@@ -73,8 +73,8 @@ def prepare(feeder: Feeder, voltvar: VoltVar | None, tolerance: float) -> Plans:
         at=at,
         row_of=row_of,
         start=start,
-        weight_re=weight.real.copy(),
-        weight_im=weight.imag.copy(),
+        weight_re=nominal.real / size,
+        weight_im=nominal.imag / size,
         strict=wye_only(feeder)[order].astype(np.float64),
         curve_of=np.full(n_retained, -1, dtype=np.int64) if voltvar is None else voltvar.curve_of[order],
         knots=knots,
@@ -104,13 +104,14 @@ def _nominal_deviation(
     values = np.empty((len(blocks.col), 4))
     factor_blocks(blocks, np.zeros((len(at), 4)), values)
     w, x = factors.w[at], np.zeros_like(nominal)
+    limit = 0.16 * square(w)
     for _ in range(30):
         current = np.zeros(factors.n_core, dtype=np.complex128)
-        current[at] = np.conj(nominal / (w + x))
+        current[at] = np.conj(divide(nominal, w + x))
         deviation = current[factors.equation]
         solve_blocks(blocks, values, deviation)
-        moved, x = abs(deviation[at] - x), deviation[at]
-        if not bool((abs(x) < 0.4 * abs(w)).all()):
+        moved, x = modulus(deviation[at] - x), deviation[at]
+        if not bool((square(x) < limit).all()):
             return np.zeros_like(nominal)
         if float(moved.max(initial=0.0)) < 1e-6:
             return x
@@ -126,7 +127,8 @@ def _linearised(
     the distance from the typical load instead of the load itself; the factors cost the same to apply.
     """
     s = TYPICAL_LOAD * nominal if start.any() else np.zeros_like(nominal)
-    d = np.conj(s / (factors.w[at] + TYPICAL_LOAD * start) ** 2)
+    v = factors.w[at] + TYPICAL_LOAD * start
+    d = np.conj(divide(s, multiply(v, v)))
     slope = np.stack([d.real, d.imag, d.imag, -d.real], axis=1)
     values = np.empty((len(blocks.col), 4))
     if factor_blocks(blocks, slope, values) <= 0:
@@ -152,10 +154,6 @@ def _complex_blocks(rows: Rows) -> FloatArray:
     return np.stack([rows.re, -rows.im, rows.im, rows.re], axis=1)
 
 
-def _matrix(rows: Rows, n: int) -> sp.csr_array:
-    return sp.csr_array((rows.re + 1j * rows.im, rows.col, rows.ptr), shape=(n, n))
-
-
 def curve_arrays(voltvar: VoltVar | None) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Knots, value left of the first knot, and slopes; short curves padded with flat segments."""
     curves = () if voltvar is None else voltvar.curves
@@ -169,36 +167,6 @@ def curve_arrays(voltvar: VoltVar | None) -> tuple[FloatArray, FloatArray, Float
         base[k] = curve.reactive[0]
         slopes[k, : points - 1] = np.diff(curve.reactive) / np.diff(curve.voltage)
     return knots, base, slopes
-
-
-def _block_plan(factors: Factors, at: IntArray) -> BlockPlan:
-    """Pattern of the Jacobian's factors: that of Y_core in the order of the factors, with its fill."""
-    n = factors.n_core
-    core = _matrix(factors.core, n)[factors.equation]
-    core.sort_indices()
-    pattern: list[set[int]] = []
-    for row in range(n):
-        # The derivative of a load's current meets its own voltage even where Y has a zero.
-        columns = set(core.indices[core.indptr[row] : core.indptr[row + 1]].tolist())
-        columns |= {row, int(factors.equation[row])}
-        pending = sorted(k for k in columns if k < row)
-        while pending:
-            k = pending.pop(0)
-            fresh = {j for j in pattern[k] if j > k} - columns
-            columns |= fresh
-            pending = sorted(set(pending) | {j for j in fresh if j < row})
-        pattern.append(columns)
-    col = np.concatenate([np.sort(np.fromiter(columns, dtype=np.int64)) for columns in pattern])
-    ptr = np.concatenate([[0], np.cumsum([len(columns) for columns in pattern])]).astype(np.int64)
-    row_of = np.repeat(np.arange(n), np.diff(ptr))
-    key = row_of * n + col
-    entry = np.zeros(len(col), dtype=np.complex128)
-    core_row = np.repeat(np.arange(n), np.diff(core.indptr))
-    entry[np.searchsorted(key, core_row * n + core.indices)] = core.data
-    equation_of = np.empty(n, dtype=np.int64)
-    equation_of[factors.equation] = np.arange(n)
-    diagonal = np.searchsorted(key, np.arange(n) * n + np.arange(n))
-    return BlockPlan(ptr, col, diagonal, entry, np.searchsorted(key, equation_of[at] * n + at))
 
 
 def wye_only(feeder: Feeder) -> BoolArray:

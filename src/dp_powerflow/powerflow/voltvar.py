@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from dp_powerflow._bits.phasors import joined
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray, kw_to_pu
@@ -104,7 +105,8 @@ class VoltVar:
 
     def rotation(self, u: FloatArray) -> ComplexArray:
         """exp(jφ_k(u_k)) for u (..., retained) [p.u.]; 1 without volt-var."""
-        return np.asarray(np.exp(1j * self._by_node(u, "angle")))
+        q = self._by_node(u, "share")
+        return joined(np.sqrt(1.0 - q * q), q)
 
     def slope(self, u: FloatArray) -> FloatArray:
         """φ′_k(u_k) for u (..., retained) [rad per p.u.]; 0 without volt-var."""

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from dp_powerflow._bits.elementary import exp1, log
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.parameters import CodedLine, Levels, NetworkParameters, ParameterKey, Quantity
@@ -45,7 +46,7 @@ class Twin:
     def levels(self) -> Levels:
         """Levels of the twin; the shift by η²/2 keeps their mean at the true level."""
         return {
-            key: math.exp(position * LOG_GRID - 0.5 * (self.spread.of(key.quantity) or 0.0) ** 2)
+            key: exp1(position * LOG_GRID - 0.5 * (self.spread.of(key.quantity) or 0.0) ** 2)
             for key, position in self.positions.items()
         }
 
@@ -109,7 +110,7 @@ def draw_twin(parameters: NetworkParameters, spread: Spread, key: StreamKey) -> 
     positions: dict[ParameterKey, int] = {}
     for quantity, _ in spread.protected():
         keys = sorted(item for item in parameters.levels if item.quantity is quantity)
-        logs = np.log(np.array([parameters.levels[item] for item in keys], dtype=np.float64))
+        logs = log(np.array([parameters.levels[item] for item in keys], dtype=np.float64))
         true: IntArray = np.round(logs / LOG_GRID).astype(np.int64)
         sigma = spread.sigma(quantity)
         assert sigma is not None
@@ -125,7 +126,7 @@ def draw_twin(parameters: NetworkParameters, spread: Spread, key: StreamKey) -> 
 def respond(stream: Stream, line: CodedLine, epsilon: float) -> str:
     """Randomised response over the candidates of one line: the true code e^ε times as likely as another."""
     others = [code for code in line.candidates if code != line.code]
-    odds = math.exp(-epsilon) * len(others)
+    odds = exp1(-epsilon) * len(others)
     # A few units lower than rounding could have made it: the code is never kept too often.
     threshold = math.floor(2.0**_RESPONSE_BITS / (1.0 + odds)) - _RESPONSE_SLACK
     keeps = int(uniform_below(stream, 2**_RESPONSE_BITS, 1)[0]) < threshold

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
+from dp_powerflow._bits.phasors import degrees, divide, joined, modulus, multiply, unit
 from dp_powerflow.corpus.errors import CorpusError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
@@ -135,24 +136,25 @@ def tables_of(
 
 def _branches(y: sp.csr_array) -> GridfmBranches:
     i, j, forward, backward = _pairs(y)
-    larger = np.maximum(abs(forward), abs(backward))
-    one = abs(abs(forward) - abs(backward)) <= _SAME * larger
+    there_and_back = modulus(forward), modulus(backward)
+    larger = np.maximum(*there_and_back)
+    one = np.abs(there_and_back[0] - there_and_back[1]) <= _SAME * larger
     # Two-ports with |Yft| ≠ |Ytf| have no r, x, tap and shift. Such a pair is written as two parallel
     # branches: the mean of both directions (no shift), and half their difference, whose sign the direction
     # turns (a shift of 90°).
     two = ~one
-    mean, half = (forward[two] + backward[two]) / 2, (forward[two] - backward[two]) / 2
+    mean, half = 0.5 * (forward[two] + backward[two]), 0.5 * (forward[two] - backward[two])
     from_bus, to_bus = np.concatenate([i[one], i[two], i[two]]), np.concatenate([j[one], j[two], j[two]])
     yft = np.concatenate([forward[one], mean, half])
     ytf = np.concatenate([backward[one], mean, -half])
-    there = abs(yft) > _SAME * np.concatenate([larger[one], larger[two], larger[two]])
+    there = modulus(yft) > _SAME * np.concatenate([larger[one], larger[two], larger[two]])
     sequence = np.lexsort((to_bus, from_bus))
     sequence = sequence[there[sequence]]
     from_bus, to_bus, yft, ytf = from_bus[sequence], to_bus[sequence], yft[sequence], ytf[sequence]
     shift = _shift_deg(yft, ytf)
-    series = -yft * np.exp(-1j * np.deg2rad(shift))
+    series = multiply(-yft, unit(-shift))
     tap = _taps(y, from_bus, to_bus, series)
-    impedance = 1.0 / (tap * series)
+    impedance = divide(np.ones_like(series), tap * series)
     return GridfmBranches(
         from_bus=from_bus,
         to_bus=to_bus,
@@ -160,7 +162,7 @@ def _branches(y: sp.csr_array) -> GridfmBranches:
         x=impedance.imag.copy(),
         tap=tap,
         shift_deg=shift,
-        yff=np.asarray(series / tap, dtype=np.complex128),
+        yff=joined(series.real / tap, series.imag / tap),
         yft=yft,
         ytf=ytf,
         ytt=np.asarray(series * tap, dtype=np.complex128),
@@ -182,11 +184,11 @@ def _pairs(y: sp.csr_array) -> tuple[IntArray, IntArray, ComplexArray, ComplexAr
 
 def _shift_deg(yft: ComplexArray, ytf: ComplexArray) -> FloatArray:
     """Phase shift of branches with |Yft| = |Ytf|; half a turn more makes x positive, as in a transformer."""
-    half = np.angle(yft / ytf) / 2
-    symmetric = abs(yft - ytf) <= _SAME * abs(yft)
-    reactance_is_positive = (-yft * np.exp(-1j * half)).imag < 0.0
-    turned = np.where(reactance_is_positive, half, half - np.copysign(np.pi, half))
-    return np.asarray(np.where(symmetric, 0.0, np.rad2deg(turned)))
+    half = 0.5 * degrees(divide(yft, ytf))
+    symmetric = modulus(yft - ytf) <= _SAME * modulus(yft)
+    reactance_is_positive = multiply(-yft, unit(-half)).imag < 0.0
+    turned = np.where(reactance_is_positive, half, half - np.copysign(180.0, half))
+    return np.asarray(np.where(symmetric, 0.0, turned))
 
 
 def _taps(y: sp.csr_array, from_bus: IntArray, to_bus: IntArray, series: ComplexArray) -> FloatArray:
@@ -198,11 +200,11 @@ def _taps(y: sp.csr_array, from_bus: IntArray, to_bus: IntArray, series: Complex
     """
     ones = np.ones(len(series))
     shunt = y.diagonal() - _at_buses(y.shape[0], from_bus, to_bus, series, series)
-    at_from, at_to = ones + shunt[from_bus] / series, ones + shunt[to_bus] / series
+    at_from, at_to = (1.0 + divide(shunt[bus], series) for bus in (from_bus, to_bus))
     positive = (at_from.real > 0.0) & (at_to.real > 0.0)
     ratio = np.sqrt(np.where(positive, at_to.real, 1.0) / np.where(positive, at_from.real, 1.0))
-    deviation = abs(ratio - 1.0)
-    agree = abs(at_from * at_to - 1.0) <= _TAP_AGREES * deviation
+    deviation = np.abs(ratio - 1.0)
+    agree = modulus(multiply(at_from, at_to) - 1.0) <= _TAP_AGREES * deviation
     return np.asarray(np.where(positive & agree & (deviation > _TAP_DEVIATES), ratio, ones))
 
 

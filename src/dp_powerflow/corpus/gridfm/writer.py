@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dp_powerflow._bits.phasors import degrees, modulus, multiply, unit
 from dp_powerflow.corpus.errors import CorpusError
 from dp_powerflow.corpus.gridfm.network import SN_MVA, GridfmTables, tables_of
 from dp_powerflow.corpus.gridfm.schema import (
@@ -163,22 +164,22 @@ class _Flows:
 
 def _flows(tables: GridfmTables, demand: ComplexArray, vm: FloatArray, va_deg: FloatArray) -> _Flows:
     # From magnitudes and angles, not from v: a consumer who computes them again gets the same.
-    v = vm * np.exp(1j * np.deg2rad(va_deg))
+    v = vm * unit(va_deg)
     branches = tables.branches
     v_from, v_to = v[:, branches.from_bus], v[:, branches.to_bus]
-    at_from = v_from * np.conj(branches.yff * v_from + branches.yft * v_to) * tables.sn_mva
-    at_to = v_to * np.conj(branches.ytf * v_from + branches.ytt * v_to) * tables.sn_mva
-    injected = v[:, tables.reference] * np.conj((tables.y[tables.reference, :] @ v.T).T) * tables.sn_mva
-    source = injected + demand[:, tables.reference]
-    return _Flows(*(np.asarray(s, dtype=np.complex128) for s in (at_from, at_to, source)))
+    i_from = multiply(branches.yff, v_from) + multiply(branches.yft, v_to)
+    i_to = multiply(branches.ytf, v_from) + multiply(branches.ytt, v_to)
+    i_source = np.asarray((tables.y[tables.reference, :] @ v.T).T)
+    pairs = ((v_from, i_from), (v_to, i_to), (v[:, tables.reference], i_source))
+    at_from, at_to, injected = (tables.sn_mva * multiply(u, np.conj(i)) for u, i in pairs)
+    return _Flows(at_from, at_to, injected + demand[:, tables.reference])
 
 
 def _encoded(
     tables: GridfmTables, piece: range, demand: ComplexArray, static: ComplexArray, v: ComplexArray
 ) -> list[tuple[str, bytes]]:
     """Name and bytes of the four tables for the scenarios of one piece; arrays (scenario, bus)."""
-    vm, va = np.abs(v), np.rad2deg(np.angle(v))
-    va[va == -180.0] = 180.0
+    vm, va = modulus(v), degrees(v)
     flows = _flows(tables, demand, vm, va)
     generated = np.zeros_like(demand)
     generated[:, tables.reference] = flows.source

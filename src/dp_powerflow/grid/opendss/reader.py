@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
+from dp_powerflow._bits.phasors import degrees, joined, modulus
+from dp_powerflow._bits.phasors import solve as small_solve
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import GROUND, NO_REGULATORS, TAPS_SOLVED, Feeder, Line, Load, PVSystem, Tap
 from dp_powerflow.grid.opendss.engine import (
@@ -68,17 +70,17 @@ def read_dss(
     bus_nodes = [node.lower() for node in circuit.YNodeOrder]
     index = {node: k for k, node in enumerate(bus_nodes)}
     volts = np.asarray(engine.YMatrix.getV()).view(np.complex128)[1:]
-    base_kv = _base_kv(engine, bus_nodes, np.abs(volts), notes)
+    base_kv = _base_kv(engine, bus_nodes, modulus(volts), notes)
     y_siemens = _system_admittance(engine, len(bus_nodes))
     y_siemens, emf_nodes, emf_volts = _with_emf_nodes(engine, y_siemens, bus_nodes, index)
 
     source_kv = base_kv[[index[node] for node in emf_nodes]]
     all_kv = np.concatenate([base_kv, source_kv])
-    phasor: ComplexArray = (
-        np.concatenate([volts / base_kv, emf_volts / source_kv], dtype=np.complex128) / 1000.0
-    )
-    neutral = _neutral_nodes(bus_nodes, np.abs(phasor[: len(bus_nodes)]))
-    _note_wrong_bases(bus_nodes, np.abs(phasor[: len(bus_nodes)]), neutral, notes)
+    all_volts = np.concatenate([volts, emf_volts])
+    phasor = joined(all_volts.real / all_kv / 1000.0, all_volts.imag / all_kv / 1000.0)
+    magnitude = modulus(phasor[: len(bus_nodes)])
+    neutral = _neutral_nodes(bus_nodes, magnitude)
+    _note_wrong_bases(bus_nodes, magnitude, neutral, notes)
     scale = sp.diags_array(1.0 / np.sqrt(admittance_base_siemens(all_kv, base_mva)))
     return Feeder(
         name=name,
@@ -91,7 +93,7 @@ def read_dss(
         y=sp.csc_array(scale @ y_siemens @ scale),
         slack=np.arange(len(bus_nodes), len(bus_nodes) + len(emf_nodes)),
         v_slack=phasor[len(bus_nodes) :],
-        nominal_angle_deg=_ANGLE_STEP_DEG * np.round(np.rad2deg(np.angle(phasor)) / _ANGLE_STEP_DEG),
+        nominal_angle_deg=_ANGLE_STEP_DEG * np.round(degrees(phasor) / _ANGLE_STEP_DEG),
         loads=tuple(_to_load(load, index, neutral) for load in named_loads),
         pv=tuple(_to_pv(pv, index, neutral) for pv in named_pv),
         lines=_lines(engine, index, all_kv, base_mva),
@@ -284,7 +286,7 @@ def _with_emf_nodes(
     coupling = source.tocsc()[:, rows]
     inner = coupling[rows, :]
     currents = np.asarray(engine.YMatrix.getI()).view(np.complex128)[1:]
-    emf = np.linalg.solve(inner.toarray(), currents[rows])
+    emf = small_solve(inner.toarray(), currents[rows])
     extended = sp.block_array([[y, -coupling], [-coupling.T, inner]], format="csc")
     return sp.csc_array(extended), [nodes[k] for k in rows], emf
 

@@ -12,14 +12,18 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
+from dp_powerflow._bits.phasors import degrees, divide, joined, multiply, unit
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import Line, Tap
 from dp_powerflow.grid.pandapower.engine import ZERO_IMPEDANCE, Names, in_service
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
 # Columns and bus types of the MATPOWER case format, which pandapower fills.
-_BUS_TYPE, _VM, _VA, _BASE_KV = 1, 7, 8, 9
+_BUS_TYPE, _GS, _BS, _VM, _VA, _BASE_KV = 1, 4, 5, 7, 8, 9
 _FROM, _TO, _TAP, _SHIFT, _STATUS = 0, 1, 8, 9, 10
+_R, _X, _B, _G, _R_ASYM, _X_ASYM, _G_ASYM, _B_ASYM = (
+    "BR_R", "BR_X", "BR_B", "BR_G", "BR_R_ASYM", "BR_X_ASYM", "BR_G_ASYM", "BR_B_ASYM",
+)  # fmt: skip
 _SLACK = 3
 
 
@@ -35,13 +39,22 @@ class Circuit:
     base_kv : (node,) line-to-line base voltage [kV].
     v_slack : complex (slack,) voltages of the sources.
     node_of_bus : index of a bus in service in the net → its node.
+
+    Parameters
+    ----------
+    trafo_model : "t" or "pi", the equivalent circuit of a transformer.
+
+    Admittances have the same bits on every processor but for tap changers with a phase angle, whose sine is
+    NumPy's, inside pandapower.
     """
 
-    def __init__(self, net: Any, names: Names) -> None:
+    def __init__(self, net: Any, names: Names, *, trafo_model: str) -> None:
         self.net = net
         self._names = names
         self._bus: FloatArray = np.asarray(net._ppc["bus"]).real
         self._branch: FloatArray = np.asarray(net._ppc["branch"]).real
+        if trafo_model == "t":
+            self._to_pi()
         row_of_bus = np.asarray(net._pd2ppc_lookups["bus"], dtype=np.int64)
         buses = net.bus.index[net.bus.in_service.astype(bool)]
         alive = row_of_bus[buses]
@@ -51,7 +64,7 @@ class Circuit:
         self.is_slack: BoolArray = np.sort(slack)
         self.base_kv: FloatArray = self._bus[kept, _BASE_KV]
         vm, va = self._bus[kept[self.is_slack]][:, [_VM, _VA]].T
-        self.v_slack: ComplexArray = vm * np.exp(1j * np.deg2rad(va))
+        self.v_slack: ComplexArray = vm * unit(va)
         self._kept = kept
         self._node_of_row = {int(row): node for node, row in enumerate(kept)}
         self.node_of_bus = {
@@ -69,13 +82,74 @@ class Circuit:
 
     def admittance(self) -> sp.csr_matrix:
         """Y: complex (node, node)."""
+        tt, ff, ft, tf = self._two_ports()
+        ends = np.array([self._ends(row) for row in self._active], dtype=np.int64).reshape(-1, 2)
+        first, second, n = ends[:, 0], ends[:, 1], len(self.nodes)
+        shunt = self._bus[self._kept][:, [_GS, _BS]] / float(self.net.sn_mva)
+        values = np.concatenate([ff, ft, tf, tt, joined(shunt[:, 0], shunt[:, 1])])
+        rows = np.concatenate([first, first, second, second, np.arange(n)])
+        columns = np.concatenate([first, second, first, second, np.arange(n)])
+        y = sp.csr_matrix((values, (rows, columns)), shape=(n, n))
+        y.sum_duplicates()
+        y.eliminate_zeros()
+        return y
+
+    def _two_ports(self) -> tuple[ComplexArray, ComplexArray, ComplexArray, ComplexArray]:
+        """Ytt, Yff, Yft and Ytf of every active branch, as `pandapower.pypower.makeYbus` defines them."""
         branch = self._branch[self._active]
-        for column in (_FROM, _TO):
-            branch[:, column] = [self._node_of_row[int(row)] for row in branch[:, column]]
-        try:
-            return _pypower().makeYbus(float(self.net.sn_mva), self._bus[self._kept], branch)[0]
-        except ArithmeticError:
-            raise FeederError(ZERO_IMPEDANCE) from None
+
+        def column(name: str) -> FloatArray:
+            return np.asarray(branch[:, _column(name)])
+
+        if np.any((column(_R) == 0.0) & (column(_X) == 0.0)):
+            raise FeederError(ZERO_IMPEDANCE)
+        one = np.ones(len(branch), dtype=np.complex128)
+        from_side = divide(one, joined(column(_R), column(_X)))
+        to_side = divide(one, joined(column(_R) + column(_R_ASYM), column(_X) + column(_X_ASYM)))
+        charging = joined(column(_G) / 2, column(_B) / 2)
+        far_charging = joined((column(_G) + column(_G_ASYM)) / 2, (column(_B) + column(_B_ASYM)) / 2)
+        ratio = np.where(branch[:, _TAP] == 0.0, 1.0, branch[:, _TAP])
+        tap = ratio * unit(branch[:, _SHIFT])
+        near = from_side + charging
+        return (
+            to_side + far_charging,
+            joined(near.real / (ratio * ratio), near.imag / (ratio * ratio)),
+            -divide(from_side, np.conj(tap)),
+            -divide(to_side, tap),
+        )
+
+    def _to_pi(self) -> None:
+        """The T of every transformer with a shunt branch → a π, in the table of branches."""
+        for kind in ("trafo", "trafo3w"):
+            first, end = (int(k) for k in self.net._pd2ppc_lookups["branch"].get(kind, (0, 0)))
+            table, rows = self.net[kind], self._branch[first:end]
+            r, x, g, b = (rows[:, _column(name)].copy() for name in (_R, _X, _G, _B))
+            shunted = (g != 0.0) | (b != 0.0)
+            if not shunted.any():
+                continue
+            ratios = [
+                np.resize(np.asarray(table[name], dtype=np.float64), len(rows))
+                if kind == "trafo" and name in table
+                else np.full(len(rows), 0.5)
+                for name in ("leakage_resistance_ratio_hv", "leakage_reactance_ratio_hv")
+            ]
+            high = joined(r * ratios[0], x * ratios[1])[shunted]
+            low = joined(r * (1 - ratios[0]), x * (1 - ratios[1]))[shunted]
+            across = joined(g, b)[shunted]
+            # With z = z_h + z_l + z_h·z_l·y: series z, shunts z_l·y/z and z_h·y/z.
+            series = high + low + multiply(multiply(high, low), across)
+            near = divide(multiply(low, across), series)
+            far = divide(multiply(high, across), series)
+            for name, values in (
+                (_R, series.real),
+                (_X, series.imag),
+                # makeYbus halves charging.
+                (_G, 2 * near.real),
+                (_B, 2 * near.imag),
+                (_G_ASYM, 2 * far.real - 2 * near.real),
+                (_B_ASYM, 2 * far.imag - 2 * near.imag),
+            ):
+                rows[shunted, _column(name)] = values
 
     def angle_deg(self) -> FloatArray:
         """(node,) angle of the sources plus the vector groups on the way from them [°]; 0 on islands."""
@@ -85,11 +159,7 @@ class Circuit:
             shift = float(self._branch[row, _SHIFT])
             across.setdefault(first, []).append((second, -shift))
             across.setdefault(second, []).append((first, shift))
-        angle = dict(
-            zip(
-                np.flatnonzero(self.is_slack).tolist(), np.angle(self.v_slack, deg=True).tolist(), strict=True
-            )
-        )
+        angle = dict(zip(np.flatnonzero(self.is_slack).tolist(), degrees(self.v_slack).tolist(), strict=True))
         queue = deque(angle)
         while queue:
             node = queue.popleft()
@@ -106,8 +176,7 @@ class Circuit:
         ----------
         scale : factor from admittances on the net's base to those on the feeder's.
         """
-        vectors = _pypower().branch_vectors(self._branch[self._active], len(self._active))
-        tt, ff, ft, tf = (np.asarray(part) * scale for part in vectors)
+        tt, ff, ft, tf = (part * scale for part in self._two_ports())
         position = {row: k for k, row in enumerate(self._active)}
         lines: list[Line] = []
         for kind in ("line", "switch"):
@@ -210,5 +279,6 @@ def _connected(bus: FloatArray, branch: FloatArray, alive: IntArray, declared: I
     return np.array(list(dict.fromkeys([*alive.tolist(), *hanging.tolist()])), dtype=np.int64)
 
 
-def _pypower() -> Any:
-    return importlib.import_module("pandapower.pypower.makeYbus")
+def _column(name: str) -> int:
+    """Number of a column of pandapower's table of branches."""
+    return int(getattr(importlib.import_module("pandapower.pypower.idx_brch"), name))

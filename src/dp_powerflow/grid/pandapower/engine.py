@@ -142,7 +142,11 @@ def _check_ends(names: Names, kind: str, index: Any, buses: Any, known: set[int]
 
 
 def with_branch_model(net: Any) -> Any:
-    """Copy of the net with sources, branches and shunts alone, its branch model in `_ppc`."""
+    """Copy of the net with sources, branches and shunts alone, its branch model in `_ppc`.
+
+    Transformers are left as pandapower's Γ of series and shunt figures, before they become a π: `Circuit`
+    does that.
+    """
     pandapower = require("pandapower")
     passive = _passive(net)
     try:
@@ -176,5 +180,6 @@ def _passive(net: Any) -> Any:
         for row in in_service(net, "xward"):
             require("pandapower").create_ward(passive, row.bus, 0.0, 0.0, row.pz_mw, row.qz_mvar)
     options = passive.get("user_pf_options") or {}
-    passive["user_pf_options"] = {key: options[key] for key in _MODEL_OPTIONS if key in options}
+    kept = {key: options[key] for key in _MODEL_OPTIONS if key in options}
+    passive["user_pf_options"] = kept | {"trafo_model": "pi"}
     return passive

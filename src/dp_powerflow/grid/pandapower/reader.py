@@ -96,7 +96,8 @@ def read_pandapower(net: Any, *, name: str, base_mva: float = 1.0) -> Feeder:
     check_net(net)
     stored = copy.deepcopy(net)
     stored.pop("profiles", None)
-    circuit = Circuit(with_branch_model(stored), Names(stored))
+    model = (stored.get("user_pf_options") or {}).get("trafo_model", "t")
+    circuit = Circuit(with_branch_model(stored), Names(stored), trafo_model=model)
     notes = [
         "balanced single-phase equivalent: a node is a bus with its three phases, powers are their total"
     ]

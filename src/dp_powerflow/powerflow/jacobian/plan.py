@@ -16,12 +16,11 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import splu
 
 from dp_powerflow.errors import PowerFlowError
+from dp_powerflow.powerflow.elimination import Graph, eliminate_node, graph_of, minimum_degree
 from dp_powerflow.units import ComplexArray, IntArray
 
 _COLUMNS_AT_A_TIME = 256
 _GIVE_UP_FACTOR = 1.2
-
-_Graph = list[set[int]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +57,7 @@ class BlockPlan:
 
 def make_plan(y: sp.csc_array, retained: IntArray) -> BlockPlan:
     """Plan for the energised network `y` (node, node) [p.u.] with the given retained nodes."""
-    graph = _graph(y)
+    graph = graph_of(y)
     eliminated = _cheap_eliminations(graph, set(range(y.shape[0])) - set(retained.tolist()))
     kept = np.setdiff1d(np.arange(y.shape[0]), eliminated)
     schur = _schur_complement(y, kept, np.asarray(eliminated, dtype=np.int64))
@@ -67,7 +66,7 @@ def make_plan(y: sp.csc_array, retained: IntArray) -> BlockPlan:
     constant = _log_abs_det_outside(schur, retained_in_kept)
 
     compact = [{position[j] for j in graph[int(node)]} for node in kept]
-    order, later = _minimum_degree(compact)
+    order, later = minimum_degree(compact)
     pivot_of = np.empty(len(order), dtype=np.int64)
     pivot_of[order] = np.arange(len(order))
     structure = [sorted(int(pivot_of[j]) for j in later[node]) for node in order]
@@ -89,33 +88,14 @@ def make_plan(y: sp.csc_array, retained: IntArray) -> BlockPlan:
     )
 
 
-def _graph(y: sp.csc_array) -> _Graph:
-    graph: _Graph = [set() for _ in range(y.shape[0])]
-    rows, columns = y.nonzero()
-    for i, j in zip(rows.tolist(), columns.tolist(), strict=True):
-        if i != j:
-            graph[i].add(j)
-            graph[j].add(i)
-    return graph
-
-
-def _fill(graph: _Graph, node: int) -> int:
+def _fill(graph: Graph, node: int) -> int:
     """Edges that the elimination of a node would add."""
     around = graph[node]
     missing = sum(len(around) - 1 - len(graph[j] & around) for j in around)
     return missing // 2
 
 
-def _eliminate(graph: _Graph, node: int) -> set[int]:
-    around = graph[node]
-    for j in around:
-        graph[j] |= around
-        graph[j] -= {j, node}
-    graph[node] = set()
-    return around
-
-
-def _cheap_eliminations(graph: _Graph, candidates: set[int]) -> list[int]:
+def _cheap_eliminations(graph: Graph, candidates: set[int]) -> list[int]:
     """Nodes to eliminate once, chosen greedily so that the fewest blocks remain; updates `graph`."""
     trial = [set(around) for around in graph]
     edges = sum(len(around) for around in trial) // 2
@@ -130,7 +110,7 @@ def _cheap_eliminations(graph: _Graph, candidates: set[int]) -> list[int]:
         if node not in left or growth != _fill(trial, node) - len(trial[node]):
             continue
         left.remove(node)
-        around = _eliminate(trial, node)
+        around = eliminate_node(trial, node)
         sequence.append(node)
         blocks += 2 * growth - 1
         if blocks < best:
@@ -139,28 +119,8 @@ def _cheap_eliminations(graph: _Graph, candidates: set[int]) -> list[int]:
         for k in touched:
             heapq.heappush(heap, (_fill(trial, k) - len(trial[k]), k))
     for node in sequence[:best_length]:
-        _eliminate(graph, node)
+        eliminate_node(graph, node)
     return sequence[:best_length]
-
-
-def _minimum_degree(graph: _Graph) -> tuple[IntArray, _Graph]:
-    """Elimination order of least degree, and for every node its neighbours later in that order."""
-    graph = [set(around) for around in graph]
-    later: _Graph = [set() for _ in graph]
-    heap = [(len(around), k) for k, around in enumerate(graph)]
-    heapq.heapify(heap)
-    done = [False] * len(graph)
-    order: list[int] = []
-    while heap:
-        degree, node = heapq.heappop(heap)
-        if done[node] or degree != len(graph[node]):
-            continue
-        done[node] = True
-        order.append(node)
-        later[node] = _eliminate(graph, node)
-        for j in later[node]:
-            heapq.heappush(heap, (len(graph[j]), j))
-    return np.array(order, dtype=np.int64), later
 
 
 def _schedule(structure: list[list[int]], pointers: IntArray) -> tuple[IntArray, IntArray]:
