@@ -126,7 +126,7 @@ def test_the_prediction_grows_with_the_spread() -> None:
 def test_a_spread_that_meets_no_element_is_refused() -> None:
     feeder = two_lines(more="Disable Capacitor.bank")
     spread = Spread(capacitor=0.1)
-    with pytest.raises(PrivacyError, match=r"twin\.capacitor"):
+    with pytest.raises(PrivacyError, match=r"network\.capacitor"):
         parameters_of(rebuilder_of(feeder, spread), spread)
 
 

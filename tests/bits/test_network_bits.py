@@ -1,0 +1,107 @@
+"""Network → twin → power flow → phasors: the same bits on every processor, in any order, on any threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from dp_powerflow._bits import phasors
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.powerflow import batch
+from dp_powerflow.powerflow.batch import BatchSolver, Solution
+from support.network_bits import NOSE, digest, loads_of
+from support.processors import PROCESSORS, WITHOUT_FMA, output_of
+
+CHILD = "support.network_bits"
+OTHERS = {name: environment for name, environment in PROCESSORS.items() if name != "native"}
+OTHERS["no fused multiply-add"] = WITHOUT_FMA
+
+
+@pytest.fixture(scope="module")
+def native() -> dict[str, str]:
+    found: dict[str, str] = output_of(CHILD, PROCESSORS["native"])
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processor", OTHERS)
+def test_networks_twins_and_voltages_have_the_same_bits_on_every_processor(
+    processor: str, native: dict[str, str]
+) -> None:
+    found = output_of(CHILD, OTHERS[processor])
+    assert {key for key in native if found[key] != native[key]} == set()
+    assert len(native) > 50
+
+
+@pytest.mark.slow
+def test_a_pandapower_net_has_the_same_bits_on_every_processor() -> None:
+    pytest.importorskip("pandapower")
+    first, *others = (
+        output_of(CHILD, environment, "--pandapower") for environment in (*PROCESSORS.values(), WITHOUT_FMA)
+    )
+    assert all(other == first for other in others)
+
+
+@pytest.mark.slow
+def test_voltages_do_not_depend_on_the_number_of_threads(native: dict[str, str]) -> None:
+    assert output_of(CHILD, PROCESSORS["native"], "--threads", "3") == native
+
+
+def solved(feeder: Feeder, load: np.ndarray, threads: int = 1) -> Solution:
+    return BatchSolver(feeder, tolerance=1e-11, threads=threads).solve(load, nodes="all")
+
+
+def test_voltages_do_not_depend_on_the_order_of_snapshots_nor_on_the_size_of_tasks(
+    ieee123: Feeder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = np.concatenate([loads_of(ieee123, 0.7), loads_of(ieee123, NOSE["ieee123"])])
+    together = solved(ieee123, load)
+    assert 0 < together.n_failed < len(load)
+    order = np.random.default_rng(1).permutation(len(load))
+    shuffled = solved(ieee123, load[order])
+    assert digest(shuffled.v.view(np.int64)) == digest(together.v[order].view(np.int64))
+    monkeypatch.setattr(batch, "_TASK", batch.LANES)
+    monkeypatch.setattr(batch, "LANES", 1)
+    small = solved(ieee123, load, threads=2)
+    assert digest(small.v.view(np.int64)) == digest(together.v.view(np.int64))
+    alone = np.concatenate([solved(ieee123, load[k : k + 1]).v for k in range(0, len(load), 17)])
+    assert digest(alone.view(np.int64)) == digest(together.v[::17].view(np.int64))
+
+
+RNG = np.random.default_rng(0)
+VALUES = RNG.standard_normal(2000) + 1j * RNG.standard_normal(2000)
+OTHER = RNG.standard_normal(2000) + 1j * RNG.standard_normal(2000)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (lambda: phasors.multiply(VALUES, OTHER), lambda: VALUES * OTHER),
+        (lambda: phasors.divide(VALUES, OTHER), lambda: VALUES / OTHER),
+        (lambda: phasors.modulus(VALUES), lambda: np.abs(VALUES)),
+        (lambda: phasors.degrees(VALUES), lambda: np.angle(VALUES, deg=True)),
+        (lambda: phasors.unit(200.0 * VALUES.real), lambda: np.exp(1j * np.deg2rad(200.0 * VALUES.real))),
+    ],
+)
+def test_complex_helpers_agree_with_numpy(
+    found: Callable[[], np.ndarray], expected: Callable[[], np.ndarray]
+) -> None:
+    np.testing.assert_allclose(found(), expected(), rtol=2e-15, atol=2e-15)
+
+
+def test_angles_are_exact_where_they_can_be() -> None:
+    at = np.array([1, 1j, -1, -1j, 1 + 1j, -1 - 1j, complex(-1.0, -0.0), complex(-1.0, -1e-300), 0.0])
+    assert phasors.degrees(at).tolist() == [0.0, 90.0, 180.0, -90.0, 45.0, -135.0, 180.0, 180.0, 0.0]
+    assert phasors.unit(np.array([0.0, 90.0, 180.0, -90.0, 720.0])).tolist() == [1, 1j, -1, -1j, 1]
+    assert np.isnan(phasors.degrees(np.array([complex(np.nan, 1.0)]))).all()
+
+
+def test_the_small_solver_agrees_with_lapack_and_refuses_a_singular_matrix() -> None:
+    matrix = (VALUES[:36] + 3.0 * np.eye(6).ravel()).reshape(6, 6)
+    np.testing.assert_allclose(
+        phasors.solve(matrix, OTHER[:6]), np.linalg.solve(matrix, OTHER[:6]), rtol=1e-13
+    )
+    with pytest.raises(np.linalg.LinAlgError):
+        phasors.solve(np.ones((2, 2), dtype=np.complex128), OTHER[:2])

@@ -1,0 +1,146 @@
+"""Prints hashes of what a network becomes: Y, twin levels, factors, voltages, rounded phasors.
+
+Run as `python -m support.network_bits [--pandapower] [--threads N]` by the tests of equal bits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dp_powerflow.corpus.gridfm.network import tables_of
+from dp_powerflow.corpus.phasors import round_to_grid
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.powerflow.plan import prepare
+from dp_powerflow.powerflow.voltvar import CATEGORY_B, VoltVar
+from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.twin.draw import draw_twin, parameters_of, rebuilder_of
+from dp_powerflow.twin.spread import Spread
+from dp_powerflow.units import ComplexArray
+from support.synthetic import write_synthetic
+
+SNAPSHOTS = 60
+NOSE = {"ieee13": 2.0, "ieee123": 2.9}
+"""Multiples of the nominal load near which the feeder collapses."""
+
+
+def digest(*arrays: Any) -> str:
+    total = hashlib.sha256()
+    for array in arrays:
+        values = np.asarray(array)
+        # One zero: its sign is no value.
+        total.update(np.ascontiguousarray(values + values.dtype.type(0)).tobytes())
+    return total.hexdigest()[:16]
+
+
+def loads_of(feeder: Feeder, scale: float, seed: int = 0) -> ComplexArray:
+    """Complex (snapshot, retained) loads around a multiple of the nominal one [p.u.]."""
+    rng = np.random.default_rng(seed)
+    nominal = -feeder.nominal_injection[feeder.retained]
+    spread = rng.uniform(0.7, 1.3, (SNAPSHOTS, len(nominal)))
+    load = np.empty(spread.shape, dtype=np.complex128)
+    load.real, load.imag = scale * spread * nominal.real, scale * spread * nominal.imag
+    return load
+
+
+def network_bits(feeder: Feeder) -> dict[str, str]:
+    """Y and what is made of it before any load."""
+    plans = prepare(feeder, None, 1e-10)
+    tables = tables_of(feeder)
+    branches = tables.branches
+    return {
+        "y": digest(feeder.y.data, feeder.y.indices, feeder.y.indptr),
+        "slack": digest(feeder.v_slack, feeder.nominal_angle_deg, feeder.base_kv),
+        "shares": digest(feeder.load_shares.data, feeder.nominal_injection),
+        "lines": digest(*(line.primitive for line in feeder.lines)),
+        "no load": digest(plans.factors.w, plans.factors.position),
+        "factors": digest(*(np.asarray(part) for part in plans.plan)),
+        "branches": digest(branches.r, branches.x, branches.tap, branches.shift_deg, tables.shunt),
+    }
+
+
+def voltage_bits(feeder: Feeder, nose: float, threads: int) -> dict[str, str]:
+    """Voltages far from the nose and near it, with and without volt-var."""
+    bits: dict[str, str] = {}
+    n = len(feeder.retained)
+    voltvar = VoltVar((CATEGORY_B,), np.where(np.arange(n) % 3 == 0, 0, -1).astype(np.int64))
+    for place, scale in (("far", 0.7), ("near", nose)):
+        load = loads_of(feeder, scale)
+        generation = np.zeros_like(load)
+        generation.real[:, ::2] = np.minimum(0.3 * np.abs(load.real[:, ::2]), 0.08)
+        for name, control, fed in (("plain", None, None), ("volt-var", voltvar, generation)):
+            solver = BatchSolver(feeder, tolerance=1e-11, threads=threads, voltvar=control)
+            solution = solver.solve(load, fed, nodes="all")
+            phasors = round_to_grid(solution.v[solution.converged])
+            key = f"{place}, {name}"
+            bits[key] = digest(np.nan_to_num(solution.v), solution.iterations, solution.converged)
+            bits[f"{key}, phasors"] = digest(phasors.vm_pu, phasors.va_deg)
+    return bits
+
+
+def twin_bits(feeder: Feeder) -> dict[str, str]:
+    """Levels of a twin, and the network that they make."""
+    spread = Spread.uniform(0.1)
+    source = rebuilder_of(feeder, spread)
+    twin = draw_twin(parameters_of(source, spread), spread, StreamKey.from_insecure_seed(7))
+    rebuilt = twin.feeder(source)
+    return {
+        "twin": hashlib.sha256(twin.to_json().encode()).hexdigest()[:16],
+        "twin levels": digest([twin.levels[key] for key in sorted(twin.levels)]),
+        "twin y": digest(rebuilt.y.data, rebuilt.y.indices),
+    }
+
+
+def pandapower_net() -> Any:
+    import pandapower
+    import pandapower.networks
+
+    net = pandapower.networks.create_cigre_network_mv(with_der="pv_wind")
+    net.trafo["pfe_kw"], net.trafo["i0_percent"] = 20.0, 0.3
+    pandapower.create_shunt(net, 5, q_mvar=-0.2, p_mw=0.01)
+    return net
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--pandapower", action="store_true")
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    bits: dict[str, str] = {}
+
+    def add(name: str, found: dict[str, str]) -> None:
+        bits.update({f"{name}: {key}": value for key, value in found.items()})
+
+    if options.pandapower:
+        from dp_powerflow.grid.pandapower.reader import read_pandapower
+
+        feeder = read_pandapower(pandapower_net(), name="cigre")
+        add(
+            "pandapower",
+            network_bits(feeder) | twin_bits(feeder) | voltage_bits(feeder, 2.0, options.threads),
+        )
+    else:
+        for name in ("ieee13", "ieee123"):
+            feeder = open_feeder(name)
+            add(name, network_bits(feeder) | voltage_bits(feeder, NOSE[name], options.threads))
+        add("ieee13", twin_bits(open_feeder("ieee13")))
+        with tempfile.TemporaryDirectory() as folder:
+            feeder = open_feeder(write_synthetic(Path(folder) / "feeder.dss", 200))
+            add(
+                "opendss",
+                network_bits(feeder) | twin_bits(feeder) | voltage_bits(feeder, 1.2, options.threads),
+            )
+    sys.stdout.write(json.dumps(bits) + "\n")
+
+
+if __name__ == "__main__":
+    main()
