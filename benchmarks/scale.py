@@ -116,28 +116,26 @@ def measure(size: int, evidence: bool, lines: int) -> dict[str, float]:
 
 def line_losses(feeder, count: int) -> float:  # type: ignore[no-untyped-def]
     """Processor seconds of the losses of some lines, both directions, x = 1 %, two days of 24 steps."""
-    from dp_powerflow.evidence.law import NodeLaw
     from dp_powerflow.evidence.lines.losses import LineLoss
-    from dp_powerflow.evidence.lines.neighbours import scaled
+    from dp_powerflow.evidence.lines.networks import scaled
+    from dp_powerflow.model.law import ClassLaw, nominal_law
+    from dp_powerflow.privacy.random import StreamKey
 
     steps = 24
     nominal = -feeder.nominal_injection[feeder.retained]
     lag = np.abs(np.subtract.outer(np.arange(steps), np.arange(steps)))
-    law = NodeLaw(
-        class_of=np.zeros(len(nominal), dtype=np.int64),
-        mean=np.full((1, steps), np.log(0.5)),
-        covariance=(0.09 * np.exp(-lag / 2.0) + 0.01 * np.eye(steps))[None],
-        scale=nominal.real,
-        tan_theta=nominal.imag / nominal.real,
-        q_sigma=0.15 * nominal.real,
+    of_class = ClassLaw.gaussian(
+        np.full(steps, np.log(0.5)),
+        0.09 * np.exp(-lag / 2.0) + 0.01 * np.eye(steps),
         q_covariance=0.8 * np.exp(-lag / 2.0) + 0.2 * np.eye(steps),
     )
-    rng = np.random.default_rng(0)
+    law = nominal_law(nominal, of_class, 0.15)
     lines = [line for line in feeder.lines if not line.is_switch]
     chosen = [lines[k] for k in np.linspace(0, len(lines) - 1, count).astype(int)]
     began = time.process_time()
     loss = LineLoss(feeder, law, threads=1)
-    found = loss.losses([scaled(line, 0.01) for line in chosen], lambda days: law.draw(days, rng), 2)
+    days = loss.draws(StreamKey.from_insecure_seed(0), 2)
+    found = loss.losses([scaled(line, 0.01) for line in chosen], days)
     print("mean losses:", found.by_direction.mean(axis=2).tolist(), file=sys.stderr)
     return time.process_time() - began
 
@@ -205,28 +203,25 @@ def load_model():  # type: ignore[no-untyped-def]
 
 def theorem(feeder, days: int) -> float:  # type: ignore[no-untyped-def]
     """Processor seconds of Theorem 1 in every mode; both load laws are calibrated on so many days."""
-    from dp_powerflow.evidence.collect import Policy, collect_evidence
-    from dp_powerflow.evidence.law import NodeLaw
+    from dp_powerflow.evidence.collect import Instance, Policy, collect_evidence
     from dp_powerflow.grid.reduction import Network
+    from dp_powerflow.model.law import ClassLaw, nominal_law
+    from dp_powerflow.privacy.random import StreamKey
 
     nominal = -feeder.nominal_injection[feeder.retained]
     lag = np.abs(np.subtract.outer(np.arange(STEPS), np.arange(STEPS)))
-    law = NodeLaw(
-        class_of=np.zeros(len(nominal), dtype=np.int64),
-        mean=np.full((1, STEPS), -0.05),
-        covariance=(0.09 * 0.95**lag + 0.01 * np.eye(STEPS))[None],
-        scale=nominal.real,
-        tan_theta=nominal.imag / nominal.real,
-        q_sigma=0.15 * nominal.real,
+    of_class = ClassLaw.gaussian(
+        np.full(STEPS, -0.05),
+        0.09 * 0.95**lag + 0.01 * np.eye(STEPS),
+        margins=(0.2, 5.0),
         q_covariance=0.95**lag + 0.01 * np.eye(STEPS),
     )
+    law = nominal_law(nominal, of_class, 0.15)
     began = time.process_time()
     collect_evidence(
-        Network(feeder),
-        law,
-        (np.array([0.2]), np.array([5.0])),
+        Instance(Network(feeder), law),
         Policy(1e-10, 50.0, 0.9, 1, days),
-        np.random.default_rng(0),
+        StreamKey.from_insecure_seed(0),
         curves=False,
     )
     return time.process_time() - began

@@ -17,10 +17,10 @@ from scipy import stats
 
 from dp_powerflow.evidence.calibration import load_box_set
 from dp_powerflow.evidence.collect import network_facts
-from dp_powerflow.evidence.law import NodeLaw
 from dp_powerflow.evidence.theorem import OperatingSet
 from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Load
 from dp_powerflow.grid.reduction import Network
+from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
 from dp_powerflow.paper.mechanisms.dp_powerflow import DpPowerflow, full_support_variant, paper_variant
 from dp_powerflow.paper.mechanisms.gaussian import (
     GmmVoltageNoise,
@@ -171,15 +171,15 @@ def test_audit_of_joint_noise_is_not_blind(secret: str) -> None:
     assert Pair(weak[0], weak[1], weak[0].cost().network).audited() > 3.0
 
 
-def narrow_law(setting: Setting) -> NodeLaw:
+def one_node(mean: float, variance: float) -> LoadLaw:
+    """One step of the load at the one node."""
+    nominal = np.array([NOMINAL.real * (1.0 + 1j * TANGENT)])
+    return nominal_law(nominal, ClassLaw.gaussian(np.array([mean]), np.array([[variance]])))
+
+
+def narrow_law(setting: Setting) -> LoadLaw:
     """Loads that hardly vary: what is left to hide the network is the noise."""
-    return NodeLaw(
-        class_of=np.zeros(1, dtype=np.int64),
-        mean=np.log([[HIGH / NOMINAL.real - 0.1]]),
-        covariance=np.array([[[1e-6]]]),
-        scale=np.array([NOMINAL.real]),
-        tan_theta=np.array([TANGENT]),
-    )
+    return one_node(float(np.log(HIGH / NOMINAL.real - 0.1)), 1e-6)
 
 
 def gmm(setting: Setting, sensitivities: Sensitivities) -> GmmVoltageNoise:
@@ -251,14 +251,8 @@ def test_admittance_noise_keeps_its_claim_and_the_audit_is_not_blind(weaker: flo
     assert (seen <= claim.epsilon) is kept
 
 
-def wide_law() -> NodeLaw:
-    return NodeLaw(
-        class_of=np.zeros(1, dtype=np.int64),
-        mean=np.array([[-0.05]]),
-        covariance=np.array([[[0.01]]]),
-        scale=np.array([NOMINAL.real]),
-        tan_theta=np.array([TANGENT]),
-    )
+def wide_law() -> LoadLaw:
+    return one_node(-0.05, 0.01)
 
 
 def implied_power(v: np.ndarray, stretch: float) -> np.ndarray:

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.calibration import monte_carlo
+from dp_powerflow.evidence.calibration import DaySolver, monte_carlo
 from dp_powerflow.evidence.collect import network_facts
-from dp_powerflow.evidence.law import NodeLaw
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
+from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
 from dp_powerflow.paper.mechanisms.dp_powerflow import full_support_variant, paper_variant
 from dp_powerflow.paper.mechanisms.gaussian import (
     GmmVoltageNoise,
@@ -27,6 +27,7 @@ from dp_powerflow.paper.mechanisms.interface import ONE_CUSTOMER_DAY, Guarantee,
 from dp_powerflow.paper.mechanisms.networks import AdmittanceNoise, TwinNetwork
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.twin.spread import Spread
+from support.laws import draw, sampler
 
 DAYS, STEPS = 3, 6
 RADIUS, EPSILON, DELTA = 1e-5, 40.0, 1e-3
@@ -35,28 +36,22 @@ LOADS = Guarantee(2.0, 1e-5, "any number of days", ONE_CUSTOMER_DAY, True, "zCDP
 
 
 @pytest.fixture(scope="module")
-def law(ieee13: Feeder) -> NodeLaw:
+def law(ieee13: Feeder) -> LoadLaw:
     nominal = -ieee13.nominal_injection[ieee13.retained]
     lag = np.abs(np.subtract.outer(np.arange(STEPS), np.arange(STEPS)))
-    return NodeLaw(
-        class_of=np.zeros(len(nominal), dtype=np.int64),
-        mean=np.full((1, STEPS), math.log(0.8)),
-        covariance=(0.02 * 0.7**lag)[None],
-        scale=nominal.real,
-        tan_theta=nominal.imag / nominal.real,
-    )
+    return nominal_law(nominal, ClassLaw.gaussian(np.full(STEPS, math.log(0.8)), 0.02 * 0.7**lag))
 
 
 @pytest.fixture(scope="module")
-def setting(ieee13: Feeder, law: NodeLaw) -> Setting:
+def setting(ieee13: Feeder, law: LoadLaw) -> Setting:
     network = Network(ieee13)
     rng = np.random.default_rng(1)
-    found = monte_carlo(network, lambda days: law.draw(days, rng), 40)
+    found = monte_carlo(DaySolver(network), sampler(law, 40, 1))
     low, high = MARGINS[0] * law.scale.min(), MARGINS[1] * law.scale.max()
     return Setting(
         network,
         BatchSolver(ieee13),
-        law.draw(DAYS, rng),
+        draw(law, DAYS, rng),
         float(high - low),
         network.n,
         RADIUS,
@@ -64,48 +59,48 @@ def setting(ieee13: Feeder, law: NodeLaw) -> Setting:
     )
 
 
-def _noise_free(setting: Setting, law: NodeLaw) -> Mechanism:
+def _noise_free(setting: Setting, law: LoadLaw) -> Mechanism:
     return NoiseFree(setting)
 
 
-def _joint(setting: Setting, law: NodeLaw) -> Mechanism:
+def _joint(setting: Setting, law: LoadLaw) -> Mechanism:
     return JointVoltageNoise(setting, printed_sensitivities(setting), EPSILON, 100.0, DELTA)
 
 
-def _gmm(setting: Setting, law: NodeLaw) -> Mechanism:
+def _gmm(setting: Setting, law: LoadLaw) -> Mechanism:
     return GmmVoltageNoise(setting, law, LOADS, printed_sensitivities(setting), EPSILON, DELTA)
 
 
-def _noisy_loads(setting: Setting, law: NodeLaw) -> Mechanism:
+def _noisy_loads(setting: Setting, law: LoadLaw) -> Mechanism:
     sensitivities = printed_sensitivities(setting)
     low = float(MARGINS[0] * law.scale.min())
     return NoisyLoads(setting, sensitivities, low, EPSILON, 5.0, DELTA, 1e-5)
 
 
-def _y_noise(setting: Setting, law: NodeLaw) -> Mechanism:
+def _y_noise(setting: Setting, law: LoadLaw) -> Mechanism:
     return AdmittanceNoise(setting, EPSILON, DELTA)
 
 
-def _paper(setting: Setting, law: NodeLaw) -> Mechanism:
+def _paper(setting: Setting, law: LoadLaw) -> Mechanism:
     facts = network_facts(setting.network)
     rng = np.random.default_rng(2)
     return paper_variant(setting, facts, law, MARGINS, EPSILON, DELTA, LOADS, rng)
 
 
-def _full_support(setting: Setting, law: NodeLaw) -> Mechanism:
+def _full_support(setting: Setting, law: LoadLaw) -> Mechanism:
     facts = network_facts(setting.network)
     return full_support_variant(setting, facts, law, MARGINS[0], EPSILON, DELTA, LOADS, np.eye(STEPS))
 
 
-def _twin(setting: Setting, law: NodeLaw) -> Mechanism:
+def _twin(setting: Setting, law: LoadLaw) -> Mechanism:
     return TwinNetwork(setting, Spread.uniform(0.1), 0.05, 1e-5, law, LOADS)
 
 
-def _twin_true_loads(setting: Setting, law: NodeLaw) -> Mechanism:
+def _twin_true_loads(setting: Setting, law: LoadLaw) -> Mechanism:
     return TwinNetwork(setting, Spread(length=0.1), 0.05, 1e-5)
 
 
-MECHANISMS: dict[str, Callable[[Setting, NodeLaw], Mechanism]] = {
+MECHANISMS: dict[str, Callable[[Setting, LoadLaw], Mechanism]] = {
     "noise-free": _noise_free,
     "joint": _joint,
     "gmm": _gmm,
@@ -125,7 +120,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def mechanism(kind: str, setting: Setting, law: NodeLaw) -> Mechanism:
+def mechanism(kind: str, setting: Setting, law: LoadLaw) -> Mechanism:
     return MECHANISMS[kind](setting, law)
 
 

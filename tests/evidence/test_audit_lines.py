@@ -8,35 +8,30 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.law import NodeLaw
-from dp_powerflow.evidence.lines.attack import mean_load, regress_line
-from dp_powerflow.evidence.lines.audit import audit_lines, release_days
+from dp_powerflow.evidence.lines.audit import AuditRequest, audit_lines, fresh_days, regress_line
 from dp_powerflow.evidence.lines.evidence import judge
 from dp_powerflow.evidence.lines.losses import LineLoss
-from dp_powerflow.evidence.lines.neighbours import Neighbour, scaled, scaled_both_ways
+from dp_powerflow.evidence.lines.networks import Neighbour, scaled, scaled_both_ways
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
+from dp_powerflow.model.days import solve_days
+from dp_powerflow.model.law import LoadLaw
+from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.privacy.random import StreamKey
+from support.laws import sampler, with_spread
 from support.line_feeders import chain, law_of
 
 
 def bracket(
-    feeder: Feeder, law: NodeLaw, neighbours: list[Neighbour], *, truth: NodeLaw | None = None
+    feeder: Feeder, law: LoadLaw, neighbours: list[Neighbour], *, truth: LoadLaw | None = None
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Lower bounds, upper bounds (neighbour, direction) and δ; `truth` is what the mechanism really draws."""
-    rng = np.random.default_rng(1)
-    losses = LineLoss(feeder, law, threads=1).losses(neighbours, lambda k: law.draw(k, rng), 3000)
+    engine = LineLoss(feeder, law, threads=1)
+    losses = engine.losses(neighbours, engine.draws(StreamKey.from_insecure_seed(1), 3000))
     evidence = judge(losses, 0.01, law.steps, 0.01)
     upper = np.array([[row.forward or np.inf, row.reverse or np.inf] for row in evidence.rows])
-    drawn = truth or law
-    audit = audit_lines(
-        feeder,
-        law,
-        neighbours,
-        release_days(lambda k: drawn.draw(k, rng)),
-        2000,
-        evidence.delta,
-        threads=1,
-    )
+    release = fresh_days(truth or law, StreamKey.from_insecure_seed(2), 2000)
+    audit = audit_lines(engine, neighbours, release, AuditRequest(2000, evidence.delta))
     return audit.lower, upper, evidence.delta
 
 
@@ -49,20 +44,18 @@ def test_lower_bounds_stay_below_upper_bounds_and_are_not_idle() -> None:
 
 def test_a_mechanism_that_draws_too_little_spread_is_caught() -> None:
     feeder, law = chain(2), law_of(2, 4)
-    quiet = replace(law, covariance=law.covariance / 50.0, q_covariance=law.q_covariance / 50.0)
+    quiet = with_spread(law, 1.0 / 50.0)
     lower, upper, _ = bracket(feeder, law, [scaled(feeder.lines[1], 0.03)], truth=quiet)
     assert np.any(lower > upper)
 
 
-def one_sided() -> tuple[Feeder, NodeLaw, Neighbour]:
+def one_sided() -> tuple[Feeder, LoadLaw, Neighbour]:
     """A small load between the source and a large one: under the true network, days of the neighbour would
     need a negative load there; the other way round they need a somewhat larger one."""
-    law = replace(
-        law_of(2),
-        scale=np.array([0.02, 0.5]),
-        covariance=np.array([[[1.5]], [[0.04]]]),
-        q_sigma=np.array([0.15, 0.15]),
-    )
+    scale = np.array([0.02, 0.5])
+    wide = law_of(2)
+    wide = wide.with_gaussians(wide.mean, np.array([[[1.5]], [[0.04]]]))
+    law = replace(wide, scale_kw=scale, q_size=0.15 / scale)
     feeder = chain(2)
     return feeder, law, scaled(feeder.lines[1], -0.05)
 
@@ -78,42 +71,29 @@ def test_one_direction_only_is_caught() -> None:
 def test_nothing_is_shown_where_nothing_changes() -> None:
     feeder, law = chain(2), law_of(2, 2)
     neighbours = list(scaled_both_ways(feeder.lines, 1e-7))
-    rng = np.random.default_rng(3)
-    audit = audit_lines(
-        feeder, law, neighbours, release_days(lambda k: law.draw(k, rng)), 200, 0.01, threads=1
-    )
+    engine, key = LineLoss(feeder, law, threads=1), StreamKey.from_insecure_seed(3)
+    audit = audit_lines(engine, neighbours, fresh_days(law, key, 200), AuditRequest(200, 0.01))
     assert np.all(audit.lower == 0.0)
     assert audit.by_line(neighbours) == {"l1": 0.0, "l2": 0.0}
     with pytest.raises(PrivacyError, match="at least 20 days"):
-        audit_lines(feeder, law, neighbours, release_days(lambda k: law.draw(k, rng)), 10, 0.01)
+        audit_lines(engine, neighbours, fresh_days(law, key, 10), AuditRequest(10, 0.01))
 
 
 def test_hidden_pv_nodes_are_audited_too() -> None:
-    feeder, law = chain(3, pv_only=(1,)), law_of(2, 2)
+    feeder, law = chain(3, pv_only=(1,)), replace(law_of(2, 2), positions=np.array([0, 2]))
     generation = np.zeros((2, 3), dtype=complex)
     generation[:, 1] = 0.1
-    released = np.array([0, 2])
-    rng = np.random.default_rng(3)
-    release = release_days(lambda k: law.draw(k, rng), released=released, generation=generation)
-    audit = audit_lines(
-        feeder,
-        law,
-        [scaled(feeder.lines[0], 0.3)],
-        release,
-        1000,
-        0.01,
-        released=released,
-        generation=generation,
-        threads=1,
-    )
+    engine = LineLoss(feeder, law, generation=generation, threads=1)
+    release = fresh_days(law, StreamKey.from_insecure_seed(3), 1000, generation)
+    audit = audit_lines(engine, [scaled(feeder.lines[0], 0.3)], release, AuditRequest(1000, 0.01))
     assert audit.lower.max() > 1.0
 
 
 def test_the_regression_finds_a_wrong_line_and_needs_the_days_it_says() -> None:
     """The attacker's belief of the line is 20 % off: he estimates that, within his error on the truth."""
     feeder, law = chain(2), law_of(2, 4, spread=0.1, q=0.05)
-    load = law.draw(200, np.random.default_rng(5))
-    v = release_days(lambda k: load)(feeder, 200)
+    made = solve_days(BatchSolver(feeder, tolerance=1e-11), sampler(law, 200, 5))
+    load, v = made.drawn, made.v
     network = Network(feeder)
     line = feeder.lines[1]
     honest = regress_line(network, law, line, v, load, 20)
@@ -128,6 +108,6 @@ def test_the_regression_finds_a_wrong_line_and_needs_the_days_it_says() -> None:
         wrong, law, replace(line, primitive=0.8 * line.primitive), v, load, 20
     ).with_loads
     assert np.allclose(with_loads, 0.25, atol=1e-6)  # 1/0.8 − 1: paired loads give the line away
-    assert np.allclose(load.mean(axis=0), mean_load(law), rtol=0.1, atol=0.002)
+    assert np.allclose(load.mean(axis=0), law.mean_load, rtol=0.1, atol=0.002)
     with pytest.raises(PrivacyError, match="as many released days"):
         regress_line(network, law, line, v, load, 500)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,18 +13,17 @@ from dp_powerflow.errors import PowerFlowError, PrivacyError
 from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.assumptions import check_assumptions, implied_load_range
 from dp_powerflow.evidence.calibration import (
-    Draw,
+    DaySolver,
+    MonteCarlo,
     exceedance,
     load_box_set,
     monte_carlo,
     printed_closed_form,
     volt_var_constant,
 )
-from dp_powerflow.evidence.collect import Policy, collect_evidence
+from dp_powerflow.evidence.collect import Instance, Policy, collect_evidence
 from dp_powerflow.evidence.exact import Admittance, implied_load
-from dp_powerflow.evidence.law import NodeLaw
-from dp_powerflow.evidence.levers import largest_radius, over_days, per_step, radius_in_lines
-from dp_powerflow.evidence.margins import with_margins
+from dp_powerflow.evidence.levers import Case, over_days, radius_in_lines
 from dp_powerflow.evidence.theorem import (
     NetworkFacts,
     OperatingSet,
@@ -34,8 +33,11 @@ from dp_powerflow.evidence.theorem import (
 from dp_powerflow.grid.feeder import GROUND, Feeder, Load
 from dp_powerflow.grid.norms import kron_amplification
 from dp_powerflow.grid.reduction import Network
+from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
 from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, injection, real_form
 from dp_powerflow.powerflow.voltvar import CATEGORY_B, VoltVar
+from dp_powerflow.privacy.random import StreamKey
+from support.laws import sampler
 from support.random_networks import solve
 
 
@@ -57,23 +59,21 @@ def stiff_feeder() -> Feeder:
     )
 
 
-def law_of(feeder: Feeder, spread: float, steps: int = 4) -> NodeLaw:
+def law_of(feeder: Feeder, spread: float, steps: int = 4) -> LoadLaw:
     nominal = -feeder.nominal_injection[feeder.retained]
     lag = np.abs(np.subtract.outer(np.arange(steps), np.arange(steps)))
-    return NodeLaw(
-        class_of=np.zeros(len(nominal), dtype=np.int64),
-        mean=np.full((1, steps), -(spread**2) / 2),
-        covariance=(spread**2 * 0.8**lag)[None],
-        scale=nominal.real,
-        tan_theta=nominal.imag / nominal.real,
-        q_sigma=0.15 * nominal.real,
+    of_class = ClassLaw.gaussian(
+        np.full(steps, -(spread**2) / 2),
+        spread**2 * 0.8**lag,
+        margins=(0.2, 4.0),
         q_covariance=0.8**lag,
     )
+    return nominal_law(nominal, of_class, 0.15)
 
 
-def drawing(law: NodeLaw, seed: int) -> Draw:
-    rng = np.random.default_rng(seed)
-    return lambda days: law.draw(days, rng)
+def calibrated(network: Network, law: LoadLaw, days: int, seed: int, **public: Any) -> MonteCarlo:
+    """A calibration without a release's key; `public` is generation and volt-var."""
+    return monte_carlo(DaySolver(network, **public), sampler(law, days, seed))
 
 
 def inverse_norms(network: Network, v: np.ndarray) -> np.ndarray:
@@ -139,9 +139,9 @@ def test_no_bound_is_claimed_beyond_the_nose(ieee13: Feeder) -> None:
 def test_monte_carlo_set_holds_new_days_but_for_its_delta(ieee13: Feeder) -> None:
     network = Network(ieee13)
     law = law_of(ieee13, 0.1)
-    found = monte_carlo(network, drawing(law, 1), 400)
+    found = calibrated(network, law, 400, 1)
     assert found.operating.delta == pytest.approx(1 - 0.05 ** (1 / 360))
-    fresh = monte_carlo(network, drawing(law, 2), 2000)
+    fresh = calibrated(network, law, 2000, 2)
     beyond = np.mean(fresh.worst_mu > found.operating.mu)
     assert beyond <= 3 * found.operating.delta
     assert np.all(found.worst_mu <= found.operating.mu)
@@ -157,12 +157,12 @@ def test_exceedance_is_an_upper_confidence_bound() -> None:
 
 def test_days_that_do_not_solve_are_refused_in_words(ieee13: Feeder) -> None:
     with pytest.raises(PowerFlowError, match="no solution for a day"):
-        monte_carlo(Network(ieee13), drawing(law_of(ieee13, 3.0), 0), 40)
+        calibrated(Network(ieee13), law_of(ieee13, 3.0), 40, 0)
 
 
 def test_too_few_days_are_refused(ieee13: Feeder) -> None:
     with pytest.raises(PrivacyError, match="at least 20 days"):
-        monte_carlo(Network(ieee13), drawing(law_of(ieee13, 0.1), 0), 5)
+        calibrated(Network(ieee13), law_of(ieee13, 0.1), 5, 0)
 
 
 def test_volt_var_enters_the_calibration(ieee13: Feeder) -> None:
@@ -171,8 +171,8 @@ def test_volt_var_enters_the_calibration(ieee13: Feeder) -> None:
     generation = np.full((steps, network.n), 0.02 + 0.0j)
     voltvar = VoltVar((CATEGORY_B,), np.zeros(network.n, dtype=np.int64))
     law = law_of(ieee13, 0.1, steps)
-    plain = monte_carlo(network, drawing(law, 3), 40, generation=generation)
-    controlled = monte_carlo(network, drawing(law, 3), 40, generation=generation, voltvar=voltvar)
+    plain = calibrated(network, law, 40, 3, generation=generation)
+    controlled = calibrated(network, law, 40, 3, generation=generation, voltvar=voltvar)
     assert controlled.operating.mu != plain.operating.mu
     expected = 0.02 * CATEGORY_B.steepest / 0.9
     assert volt_var_constant(voltvar, generation, 0.9) == pytest.approx(expected)
@@ -201,7 +201,7 @@ def test_implied_loads_over_s0_are_attained(ieee13: Feeder) -> None:
 def test_assumptions_fail_on_ieee123_and_say_by_how_much(ieee123: Feeder) -> None:
     network = Network(ieee123)
     law = law_of(ieee123, 0.3, 2)
-    box = replace(law, p_min=np.array([0.3]), p_max=np.array([3.0]), log_accept=np.array([-0.01]))
+    box = law.within((0.3, 3.0))
     singular, no_set, loads, voltvar = check_assumptions(network, box, None)
     assert not singular.holds
     assert "changes sign" in singular.finding
@@ -234,15 +234,16 @@ def test_largest_radius_is_where_the_bound_meets_the_target(ieee13: Feeder) -> N
     network = Network(ieee13)
     law = law_of(ieee13, 0.2)
     facts = NetworkFacts(network.n, math.sqrt(3.0), network.n, kron_amplification(network))
-    operating = monte_carlo(network, drawing(law, 0), 40).operating
-    radius = largest_radius(full_support_bound, facts, law, operating, 5.0, 1e-5)
+    operating = calibrated(network, law, 40, 0).operating
+    case = Case(full_support_bound, facts, law, operating)
+    radius = case.largest_radius(5.0, 1e-5)
     assert radius is not None
-    at, beyond = (full_support_bound(facts, law, operating, radius * f, 1e-5).epsilon for f in (1.0, 1.01))
+    at, beyond = (case.bound(radius * f, 1e-5).epsilon for f in (1.0, 1.01))
     assert at == pytest.approx(5.0, rel=1e-6)
     assert beyond is not None
     assert beyond > 5.0
-    assert largest_radius(full_support_bound, facts, law, operating, 1e-12, 1e-5) is None
-    step = per_step(full_support_bound, facts, law, operating, radius, 1e-5)
+    assert case.largest_radius(1e-12, 1e-5) is None
+    step = case.per_step(radius, 1e-5)
     assert step.steps == 1
     assert step.epsilon is not None
     assert step.epsilon < 5.0
@@ -276,18 +277,10 @@ def test_no_number_is_given_where_volt_var_breaks_the_lemma(ieee13: Feeder) -> N
     generation = np.full((4, network.n), 0.01 + 0.0j)
     voltvar = VoltVar((CATEGORY_B,), np.zeros(network.n, dtype=np.int64))
     policy = Policy(radius=1e-12, epsilon=1.0, delta=0.9, days=1, calibration_days=20)
-    margins = (np.array([0.2]), np.array([4.0]))
     law = law_of(ieee13, 0.2)
     for control, expected in ((None, False), (voltvar, True)):
         evidence = collect_evidence(
-            network,
-            law,
-            margins,
-            policy,
-            np.random.default_rng(0),
-            generation=generation,
-            voltvar=control,
-            curves=False,
+            Instance(network, law, generation, control), policy, StreamKey.from_insecure_seed(0), curves=False
         )
         for row in evidence.rows[1:]:
             assert any("volt-var" in text for text in row.day.violations) is expected
@@ -298,9 +291,8 @@ def test_paper_mode_gives_no_number_where_its_assumptions_fail() -> None:
     feeder = stiff_feeder()
     network = Network(feeder)
     policy = Policy(radius=1e-12, epsilon=1.0, delta=0.9, days=1, calibration_days=20)
-    margins = (np.array([0.2]), np.array([4.0]))
     law = law_of(feeder, 0.2)
-    evidence = collect_evidence(network, law, margins, policy, np.random.default_rng(0), curves=False)
+    evidence = collect_evidence(Instance(network, law), policy, StreamKey.from_insecure_seed(0), curves=False)
     assert evidence.rows[0].mode == "paper"
     assert any("Assumption 1 fails" in text for text in evidence.rows[0].day.violations)
     assert evidence.rows[0].day.epsilon is None
@@ -308,20 +300,21 @@ def test_paper_mode_gives_no_number_where_its_assumptions_fail() -> None:
 
 def test_a_step_of_a_truncated_day_is_given_the_bound_of_the_day(ieee13: Feeder) -> None:
     network = Network(ieee13)
-    law = with_margins(law_of(ieee13, 0.2), np.array([0.3]), np.array([3.0]), np.random.default_rng(0))
+    law = law_of(ieee13, 0.2).within((0.3, 3.0))
     facts = NetworkFacts(network.n, math.sqrt(3.0), network.n, kron_amplification(network))
     operating = OperatingSet(0.9, 1.1, 1.0, 3.0, 1e-3, "given")
     day = corrected_bound(facts, law, operating, 1e-10, 1e-5)
-    assert per_step(corrected_bound, facts, law, operating, 1e-10, 1e-5).terms == day.terms
+    assert Case(corrected_bound, facts, law, operating).per_step(1e-10, 1e-5).terms == day.terms
 
 
 def test_largest_radius_respects_the_whole_delta(ieee13: Feeder) -> None:
     network = Network(ieee13)
-    law = with_margins(law_of(ieee13, 0.2), np.array([0.3]), np.array([3.0]), np.random.default_rng(0))
+    law = law_of(ieee13, 0.2).within((0.3, 3.0))
     facts = NetworkFacts(network.n, math.sqrt(3.0), network.n, kron_amplification(network))
     operating = OperatingSet(0.9, 1.1, 1.0, 3.0, 1e-3, "given")
-    loose = largest_radius(corrected_bound, facts, law, operating, 1e3, 1e-5)
-    strict = largest_radius(corrected_bound, facts, law, operating, 1e3, 1e-5, 2e-3)
+    case = Case(corrected_bound, facts, law, operating)
+    loose = case.largest_radius(1e3, 1e-5)
+    strict = case.largest_radius(1e3, 1e-5, 2e-3)
     assert loose is not None
     assert strict is not None
     assert strict < loose

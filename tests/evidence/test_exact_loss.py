@@ -17,28 +17,22 @@ from dp_powerflow.evidence.exact import (
     log_density_of_reactive,
     manifold_loss,
 )
-from dp_powerflow.evidence.law import NodeLaw
+from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
 from dp_powerflow.powerflow.jacobian.matrices import dg, log_volume
+from support.laws import draw
 from support.random_networks import random_network, small_law, solve
 
 ONE_NODE = Admittance(np.array([[4.0 - 9.0j]]), np.array([-4.0 + 9.0j]))
 
 
-def one_node_law(*, random_q: bool) -> NodeLaw:
-    return NodeLaw(
-        class_of=np.array([0]),
-        mean=np.array([[-0.3]]),
-        covariance=np.array([[[0.09]]]),
-        scale=np.array([0.4]),
-        tan_theta=np.array([0.4]),
-        q_sigma=np.array([0.05]) if random_q else None,
-        q_covariance=np.array([[1.0]]) if random_q else None,
-    )
+def one_node_law(*, random_q: bool) -> LoadLaw:
+    of_class = ClassLaw.gaussian(np.array([-0.3]), np.array([[0.09]]), q_covariance=np.eye(1))
+    return nominal_law(np.array([0.4 + 0.16j]), of_class, 0.05 / 0.4 if random_q else None)
 
 
 def test_full_support_density_of_one_node_integrates_to_one() -> None:
     law = one_node_law(random_q=True)
-    draws = solve(ONE_NODE, law.draw(4000, np.random.default_rng(1)))[:, 0, 0]
+    draws = solve(ONE_NODE, draw(law, 4000, np.random.default_rng(1)))[:, 0, 0]
     real = np.linspace(draws.real.min() - 0.05, draws.real.max() + 0.05, 900)
     imag = np.linspace(draws.imag.min() - 0.05, draws.imag.max() + 0.05, 900)
     v = (real[:, None] + 1j * imag[None, :]).reshape(-1, 1, 1)
@@ -71,7 +65,7 @@ def test_mean_of_exp_minus_loss_is_one(n: int, rng: np.random.Generator) -> None
     network, _ = random_network(n, rng)
     law = small_law(n, 2, rng, random_q=True)
     other = Admittance(network.y * 1.01, network.b * 1.01)
-    v = solve(network, law.draw(40_000, rng))
+    v = solve(network, draw(law, 40_000, rng))
     loss = full_support_loss(law, network, other, v)
     assert np.var(loss.total) < 0.5
     ratio = np.exp(-loss.total)
@@ -82,7 +76,7 @@ def test_loss_is_antisymmetric_and_zero_for_the_same_network(rng: np.random.Gene
     network, _ = random_network(3, rng)
     law = small_law(3, 2, rng, random_q=True)
     other = Admittance(network.y * 1.02, network.b * 1.02)
-    v = solve(network, law.draw(20, rng))
+    v = solve(network, draw(law, 20, rng))
     forth, back = full_support_loss(law, network, other, v), full_support_loss(law, other, network, v)
     assert np.allclose(forth.total, -back.total)
     assert np.allclose(full_support_loss(law, network, network, v).total, 0.0)
@@ -94,7 +88,7 @@ def test_row_scaling_keeps_the_manifold_and_its_loss_satisfies_the_identity(rng:
     law = small_law(2, 2, rng, random_q=False)
     factors = np.array([1.02, 0.99])
     other = Admittance(factors[:, None] * network.y, factors * network.b)
-    v = solve(network, law.draw(40_000, rng))
+    v = solve(network, draw(law, 40_000, rng))
     loss: Loss = manifold_loss(law, network, other, v)
     ratio = np.exp(-loss.total)
     assert ratio.mean() == pytest.approx(1.0, abs=5 * ratio.std() / np.sqrt(len(ratio)))
@@ -102,12 +96,8 @@ def test_row_scaling_keeps_the_manifold_and_its_loss_satisfies_the_identity(rng:
 
 def test_an_impossible_load_under_the_other_network_is_an_infinite_loss(rng: np.random.Generator) -> None:
     network, _ = random_network(2, rng)
-    law = replace(
-        small_law(2, 1, rng, random_q=True),
-        p_min=np.array([0.5, 0.5]),
-        p_max=np.array([1.5, 1.5]),
-        log_accept=np.array([-0.1, -0.1]),
-    )
+    wide = small_law(2, 1, rng, random_q=True)
+    law = replace(wide.within((0.5, 1.5)), q_size=wide.q_size)
     load = (law.scale * 0.51 * (1 + 1j * law.tan_theta))[None, None, :]
     v = solve(network, load)
     other = Admittance(network.y * 0.9, network.b * 0.9)

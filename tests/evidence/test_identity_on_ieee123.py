@@ -14,41 +14,35 @@ from dp_powerflow.evidence.exact import (
     log_density_of_active,
     log_density_of_reactive,
 )
-from dp_powerflow.evidence.law import NodeLaw
 from dp_powerflow.grid.feeder import Feeder, Line
 from dp_powerflow.grid.reduction import Network
+from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
 from dp_powerflow.powerflow.jacobian.matrices import injection
+from support.laws import draw
 
 DRAWS = 8000
 STANDARD_ERRORS = 4.0
 
 
 @pytest.fixture(scope="module")
-def law(ieee123: Feeder) -> NodeLaw:
+def law(ieee123: Feeder) -> LoadLaw:
     """Spread 0.3 on log p and 0.15·p̄ on q, one snapshot."""
     nominal = -ieee123.nominal_injection[ieee123.retained]
-    return NodeLaw(
-        class_of=np.zeros(len(nominal), dtype=np.int64),
-        mean=np.array([[-0.045]]),
-        covariance=np.array([[[0.09]]]),
-        scale=nominal.real,
-        tan_theta=nominal.imag / nominal.real,
-        q_sigma=0.15 * nominal.real,
-        q_covariance=np.eye(1),
-    )
+    of_class = ClassLaw.gaussian(np.array([-0.045]), np.array([[0.09]]), q_covariance=np.eye(1))
+    return nominal_law(nominal, of_class, 0.15)
 
 
 @pytest.fixture(scope="module")
-def voltages(ieee123: Feeder, law: NodeLaw) -> np.ndarray:
-    load = law.draw(DRAWS, np.random.default_rng(11))[:, 0]
+def voltages(ieee123: Feeder, law: LoadLaw) -> np.ndarray:
+    load = draw(law, DRAWS, np.random.default_rng(11))[:, 0]
     solution = BatchSolver(ieee123, tolerance=1e-11).solve(load)
     assert solution.converged.all()
     return solution.v[:, None, :]
 
 
-def log_density(law: NodeLaw, network: Admittance, v: np.ndarray) -> np.ndarray:
+def log_density(law: LoadLaw, network: Admittance, v: np.ndarray) -> np.ndarray:
     load = implied_load(network, v)
     return log_density_of_active(law, load.real) + log_density_of_reactive(law, load.real, load.imag)
 
@@ -65,7 +59,7 @@ def log_det(feeder: Feeder, network: Admittance, v: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("name", ["l64", "l49", "l63", "l20", "l95"])
 def test_identity_holds_and_breaks_without_the_determinant(
-    name: str, ieee123: Feeder, law: NodeLaw, voltages: np.ndarray
+    name: str, ieee123: Feeder, law: LoadLaw, voltages: np.ndarray
 ) -> None:
     x = 0.05
     line = next(line for line in ieee123.lines if line.name == name)

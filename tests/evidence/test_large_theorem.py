@@ -8,6 +8,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,32 +22,31 @@ from dp_powerflow.evidence.calibration import (
     monte_carlo,
     printed_closed_form,
 )
-from dp_powerflow.evidence.collect import Evidence, Policy, collect_evidence, network_facts
-from dp_powerflow.evidence.law import NodeLaw
-from dp_powerflow.evidence.margins import day_drawer, draw_days, with_margins
+from dp_powerflow.evidence.collect import Evidence, Instance, Policy, collect_evidence, network_facts
 from dp_powerflow.evidence.theorem import OperatingSet
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.model.days import SolvedDays, solve_days
+from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
+from dp_powerflow.model.sample import LoadSampler
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
+from dp_powerflow.privacy.random import StreamKey
 from support.synthetic import write_synthetic
 
-MARGINS = (np.array([0.2]), np.array([5.0]))
 FOUR_GIB = 4.0
 
 
-def law_of(feeder: Feeder, steps: int) -> NodeLaw:
+def law_of(feeder: Feeder, steps: int) -> LoadLaw:
     nominal = -feeder.nominal_injection[feeder.retained]
     lag = np.abs(np.subtract.outer(np.arange(steps), np.arange(steps)))
-    return NodeLaw(
-        class_of=np.zeros(len(nominal), dtype=np.int64),
-        mean=np.full((1, steps), -0.05),
-        covariance=(0.09 * 0.8**lag + 0.01 * np.eye(steps))[None],
-        scale=nominal.real,
-        tan_theta=nominal.imag / nominal.real,
-        q_sigma=0.15 * nominal.real,
+    of_class = ClassLaw.gaussian(
+        np.full(steps, -0.05),
+        0.09 * 0.8**lag + 0.01 * np.eye(steps),
+        margins=(0.2, 5.0),
         q_covariance=0.8**lag + 0.01 * np.eye(steps),
     )
+    return nominal_law(nominal, of_class, 0.15)
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +55,9 @@ def medium(tmp_path_factory: pytest.TempPathFactory) -> Feeder:
     return open_feeder(write_synthetic(tmp_path_factory.mktemp("feeder") / "medium.dss", 560))
 
 
-def evidence_of(network: Network, law: NodeLaw) -> Evidence:
+def evidence_of(network: Network, law: LoadLaw) -> Evidence:
     policy = Policy(radius=1e-10, epsilon=50.0, delta=0.9, days=1, calibration_days=24)
-    return collect_evidence(network, law, MARGINS, policy, np.random.default_rng(0), curves=False)
+    return collect_evidence(Instance(network, law), policy, StreamKey.from_insecure_seed(0), curves=False)
 
 
 def test_evidence_of_the_sparse_path_is_that_of_the_dense_one(
@@ -131,27 +131,34 @@ def test_closed_form_and_implied_loads_need_no_dense_network(ieee123: Feeder) ->
     assert "changes sign" in check_assumptions(dense, law_of(ieee123, 2), None)[0].finding
 
 
-def test_days_come_in_batches_that_fit_memory(medium: Feeder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_days_come_in_blocks_that_fit_memory(medium: Feeder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The calibration takes the sampler's blocks one by one, so its memory is that of a block."""
     network, law = Network(medium), law_of(medium, 2)
-    rng = np.random.default_rng(1)
     asked: list[int] = []
 
-    def draw(days: int) -> np.ndarray:
-        asked.append(days)
-        return law.draw(days, rng)
+    def counting(*args: Any, **public: Any) -> SolvedDays:
+        made = solve_days(*args, **public)
+        asked.append(made.days)
+        return made
 
-    monkeypatch.setattr(calibration, "_ENTRIES_AT_A_TIME", 7 * 2 * network.n)
-    found = monte_carlo(network, draw, 20, solver=DaySolver(network))
-    assert asked == [1, 7, 7, 5]
+    monkeypatch.setattr(calibration, "solve_days", counting)
+    key = StreamKey.from_insecure_seed(1)
+    found = monte_carlo(DaySolver(network), LoadSampler(law, key, 20, block_days=7))
+    assert asked == [7, 7, 6]
     assert np.isfinite(found.worst_mu).all()
+    blocks = LoadSampler(law, key, 20)
+    assert blocks.days_per_block * law.n <= 2048
 
 
-def test_prepared_draws_are_the_draws(medium: Feeder) -> None:
-    law = with_margins(law_of(medium, 3), *MARGINS, np.random.default_rng(0))
-    drawer = day_drawer(law, np.random.default_rng(5))
-    rng = np.random.default_rng(5)
-    for days in (2, 3):
-        assert np.array_equal(drawer(days), draw_days(law, days, rng))
+def test_draws_of_a_law_do_not_depend_on_what_was_prepared_before(medium: Feeder) -> None:
+    """Truncations are prepared once per law and shared by its samplers."""
+    law = law_of(medium, 3).within()
+    key = StreamKey.from_insecure_seed(5)
+    first = LoadSampler(law, key, 5, block_days=3)
+    used = [first.block(index).load_kw for index in range(2)]
+    fresh = LoadSampler(law_of(medium, 3).within(), key, 5, block_days=3)
+    for index in (1, 0):
+        assert np.array_equal(fresh.block(index).load_kw, used[index])
 
 
 CHILD = """

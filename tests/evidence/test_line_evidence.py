@@ -10,17 +10,33 @@ import pytest
 from scipy.stats import binom, norm
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.lines.collect import LineReport, LineRequest, collect_lines, contradicted
-from dp_powerflow.evidence.lines.confidence import lower_share, smallest_share, upper_mean, upper_share
-from dp_powerflow.evidence.lines.evidence import GRID, delta_bounds, judge, least_epsilon
+from dp_powerflow.evidence.collect import plain
+from dp_powerflow.evidence.lines.collect import (
+    LineReport,
+    LineRequest,
+    Target,
+    collect_lines,
+    contradicted,
+    protected_sizes,
+)
+from dp_powerflow.evidence.lines.evidence import (
+    GRID,
+    delta_bounds,
+    judge,
+    least_epsilon,
+    lower_share,
+    smallest_share,
+    upper_mean,
+    upper_share,
+)
 from dp_powerflow.evidence.lines.losses import LineLoss, LineLosses
-from dp_powerflow.evidence.lines.neighbours import scaled_both_ways
-from dp_powerflow.evidence.lines.protected import protected_sizes
-from dp_powerflow.evidence.plain import plain
+from dp_powerflow.evidence.lines.networks import scaled_both_ways
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.paper.lines import run_lines, to_json, to_markdown
+from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.report.evidence import line_lines
 from dp_powerflow.report.figures import line_figures, positions
+from support.laws import GivenDays, draw
 from support.line_feeders import chain, law_of
 
 
@@ -129,8 +145,7 @@ def test_least_epsilon_reads_the_grid() -> None:
     assert least_epsilon(bound, 0.0001) == np.inf
 
 
-def streams(purpose: str) -> np.random.Generator:
-    return np.random.default_rng(list(purpose.encode()))
+KEY = StreamKey.from_insecure_seed(11)
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +153,7 @@ def report() -> LineReport:
     request = LineRequest(
         x=0.02, draws=400, protected_draws=200, audit_days=100, attack_days=60, regressed_days=30
     )
-    return collect_lines(chain(4, empty=(1,)), law_of(3, 3), request, streams, threads=1)
+    return collect_lines(LineLoss(chain(4, empty=(1,)), law_of(3, 3), threads=1), request, KEY)
 
 
 def test_report_brackets_every_line(report: LineReport) -> None:
@@ -157,14 +172,12 @@ def test_report_brackets_every_line(report: LineReport) -> None:
 
 def test_protected_x_is_protected_on_fresh_draws(report: LineReport) -> None:
     feeder, law = chain(4, empty=(1,)), law_of(3, 3)
-    rng = np.random.default_rng(99)
     engine = LineLoss(feeder, law, threads=1)
     assert report.protected_delta is not None
     for line, row in zip(feeder.lines, report.evidence.rows, strict=True):
         assert row.protected is not None
-        fresh = engine.losses(
-            scaled_both_ways([line], row.protected), lambda k: law.draw(k, rng), 1000
-        ).by_direction
+        days = engine.draws(StreamKey.from_insecure_seed(99).bind("line", line.name), 1000)
+        fresh = engine.losses(scaled_both_ways([line], row.protected), days).by_direction
         excess = -np.expm1(np.minimum(report.request.epsilon - fresh, 0.0))
         assert excess.mean(axis=-1).max() <= report.protected_delta
     # The line at the source carries everything and is protected least.
@@ -176,12 +189,16 @@ def test_no_protected_x_is_claimed_where_all_days_are_impossible() -> None:
     feeder, law = chain(2), law_of(2, 2)
     engine = LineLoss(feeder, law, threads=1)
     pilot = LineLosses(scaled_both_ways(feeder.lines, 0.01), np.full((4, 5), np.inf), np.full((4, 5), np.inf))
-    impossible = law.draw(50, np.random.default_rng(0)) * 100.0
-    found, delta = protected_sizes(engine, pilot, lambda k: impossible[:k], 50, 1.0, 0.01)
+    impossible = draw(law, 50, np.random.default_rng(0)) * 100.0
+
+    def given(attempt: int, days: int) -> GivenDays:
+        return GivenDays(law, impossible[:days])
+
+    found, delta = protected_sizes(engine, pilot, given, Target(50, 1.0, 0.01))
     assert found == {"l1": None, "l2": None}
     assert delta > 0.01
     with pytest.raises(PrivacyError, match="as many drawn days"):
-        protected_sizes(engine, pilot, lambda k: impossible[:k], 5, 1.0, 0.01, horizon=6)
+        protected_sizes(engine, pilot, given, Target(5, 1.0, 0.01, horizon=6))
 
 
 def test_tables_say_what_is_supported_and_pictures_are_drawn(report: LineReport) -> None:
@@ -208,7 +225,7 @@ def test_buses_without_coordinates_are_placed_by_steps_from_the_source() -> None
 def test_a_feeder_without_lines_is_refused() -> None:
     feeder = replace(chain(2), lines=())
     with pytest.raises(PrivacyError, match="no line records"):
-        collect_lines(feeder, law_of(2), LineRequest(), streams)
+        collect_lines(LineLoss(feeder, law_of(2)), LineRequest(), KEY)
 
 
 def test_the_experiment_brackets_every_line_of_a_public_feeder(ieee13: Feeder) -> None:

@@ -10,11 +10,11 @@ import pytest
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.exact import Admittance, full_support_loss
-from dp_powerflow.evidence.law import NodeLaw
 from dp_powerflow.evidence.lines import losses as lines_module
 from dp_powerflow.evidence.lines.losses import LineLoss, LineLosses
-from dp_powerflow.evidence.lines.neighbours import (
+from dp_powerflow.evidence.lines.networks import (
     Neighbour,
+    Side,
     closed,
     opened,
     recoded,
@@ -23,11 +23,13 @@ from dp_powerflow.evidence.lines.neighbours import (
     turned,
     with_change,
 )
-from dp_powerflow.evidence.lines.side import Side
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.norms import DENSE_UP_TO
 from dp_powerflow.grid.reduction import Network
+from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, injection, jacobian_real
+from dp_powerflow.privacy.random import StreamKey
+from support.laws import GivenDays, draw, sampler, with_spread
 from support.line_feeders import chain, law_of
 from support.random_networks import solve
 
@@ -39,16 +41,15 @@ def admittance(feeder: Feeder) -> Admittance:
     return Admittance(network.y, network.b)
 
 
-def losses_of(feeder: Feeder, law: NodeLaw, neighbours: list[Neighbour], days: int, seed: int) -> LineLosses:
-    rng = np.random.default_rng(seed)
-    return LineLoss(feeder, law, threads=1).losses(neighbours, lambda count: law.draw(count, rng), days)
+def losses_of(feeder: Feeder, law: LoadLaw, neighbours: list[Neighbour], days: int, seed: int) -> LineLosses:
+    return LineLoss(feeder, law, threads=1).losses(neighbours, sampler(law, days, seed))
 
 
 def hockey_stick(losses: np.ndarray, epsilon: float) -> np.ndarray:
     return np.maximum(0.0, -np.expm1(epsilon - losses))
 
 
-def quadrature(law: NodeLaw, own: Admittance, other: Admittance, points: int, levels: tuple[float, ...]):
+def quadrature(law: LoadLaw, own: Admittance, other: Admittance, points: int, levels: tuple[float, ...]):
     """δ(ε) of one step: trapezoids over the whitened loads, dense solver, dense loss."""
     n = law.n
     axis = np.linspace(-5.0, 5.0, points)
@@ -103,9 +104,8 @@ def test_planted_bugs_are_caught_by_quadrature(bug: str, monkeypatch: pytest.Mon
     if bug == "determinant dropped":
         monkeypatch.setattr(Side, "log_volume", lambda self, seen: np.zeros(len(seen.v)))
     if bug == "variance halved":
-        used = replace(law, covariance=law.covariance / 2.0)
-    rng = np.random.default_rng(3)
-    found = LineLoss(feeder, used, threads=1).losses([neighbour], lambda k: law.draw(k, rng), 20_000)
+        used = law.with_gaussians(law.mean, law.covariance / 2.0)
+    found = LineLoss(feeder, used, threads=1).losses([neighbour], sampler(law, 20_000, 3))
     sample = hockey_stick(found.forward[0], 0.3)
     off = abs(sample.mean() - exact) / (sample.std() / np.sqrt(len(sample)))
     assert bool(off > STANDARD_ERRORS) is (bug != "none")
@@ -117,15 +117,15 @@ def test_bulk_losses_are_the_dense_ones_in_both_directions(ieee123: Feeder, dens
     steps = 3
     law = replace(
         law_of(len(nominal), steps),
-        scale=nominal.real,
+        scale_kw=nominal.real,
         tan_theta=nominal.imag / nominal.real,
-        q_sigma=0.15 * nominal.real,
+        q_size=np.full(len(nominal), 0.15),
     )
     picked = [line for line in ieee123.lines if line.name in {"l115", "l20", "l49", "l104", "sw2"}]
     neighbours = scaled_both_ways(picked, 0.02)
-    load = law.draw(3, np.random.default_rng(0))
+    load = draw(law, 3, np.random.default_rng(0))
     bulk = LineLoss(ieee123, law, threads=1, dense_up_to=dense_up_to)
-    found = bulk.losses(neighbours, lambda count: load[:count], 3)
+    found = bulk.losses(neighbours, GivenDays(law, load))
     true = admittance(ieee123)
     on_true = solve(true, load)
     for k, neighbour in enumerate(neighbours):
@@ -140,9 +140,9 @@ def test_identity_holds_in_both_directions_on_quiet_lines_of_ieee123(ieee123: Fe
     nominal = -ieee123.nominal_injection[ieee123.retained]
     law = replace(
         law_of(len(nominal), 1),
-        scale=nominal.real,
+        scale_kw=nominal.real,
         tan_theta=nominal.imag / nominal.real,
-        q_sigma=0.15 * nominal.real,
+        q_size=np.full(len(nominal), 0.15),
     )
     days = 3000
     neighbours = [scaled(line, 0.03) for line in ieee123.lines[::8]]
@@ -171,10 +171,9 @@ def test_identity_holds_on_every_quiet_line(dropped: bool, monkeypatch: pytest.M
 
 def test_halving_the_variance_of_the_loss_breaks_the_identity() -> None:
     feeder, law = chain(3), law_of(3, 2)
-    used = replace(law, covariance=law.covariance / 2.0, q_covariance=law.q_covariance / 2.0)
-    rng = np.random.default_rng(1)
+    used = with_spread(law, 0.5)
     neighbours = scaled_both_ways(feeder.lines, 0.02)
-    found = LineLoss(feeder, used, threads=1).losses(neighbours, lambda k: law.draw(k, rng), 8000)
+    found = LineLoss(feeder, used, threads=1).losses(neighbours, sampler(law, 8000, 1))
     ratio = np.exp(-found.by_direction)
     off = np.abs(ratio.mean(axis=-1) - 1.0) / (ratio.std(axis=-1) / np.sqrt(8000))
     assert np.all(off.max(axis=1) > STANDARD_ERRORS)
@@ -183,13 +182,14 @@ def test_halving_the_variance_of_the_loss_breaks_the_identity() -> None:
 def test_hidden_pv_nodes_are_explained_by_each_network_itself() -> None:
     """Paper correction 12: the identity with a PV-only node, and the volume against finite differences."""
     feeder = chain(4, pv_only=(1,))
-    law, released = law_of(3, 2), np.array([0, 2, 3])
+    released = np.array([0, 2, 3])
+    law = replace(law_of(3, 2), positions=released)
     generation = np.zeros((2, 4), dtype=complex)
     generation[:, 1] = 0.2 + 0.05j
     generation[:, 0] = 0.02
     rng = np.random.default_rng(4)
-    engine = LineLoss(feeder, law, released=released, generation=generation, threads=1)
-    found = engine.losses(scaled_both_ways(feeder.lines, 0.03), lambda k: law.draw(k, rng), 8000).by_direction
+    engine = LineLoss(feeder, law, generation=generation, threads=1)
+    found = engine.losses(scaled_both_ways(feeder.lines, 0.03), sampler(law, 8000, 4)).by_direction
     quiet = found.var(axis=-1) <= 0.5
     assert quiet.sum() >= 12
     ratio = np.exp(-found)
@@ -198,7 +198,7 @@ def test_hidden_pv_nodes_are_explained_by_each_network_itself() -> None:
 
     side = engine.true
     load = np.zeros((1, 4), dtype=complex)
-    load[:, released] = law.draw(1, rng)[0, :1]
+    load[:, released] = draw(law, 1, rng)[0, :1]
     seen = side.solve(load, generation[:1])
 
     def loads_of(v: np.ndarray) -> np.ndarray:
@@ -219,7 +219,7 @@ def test_an_impossible_load_is_an_infinite_loss() -> None:
     load = np.array([[[1e-4 + 0.0j, 0.3 + 0.1j]]])  # node 1 has hardly a load, node 2 beyond it a large one
     found = (
         LineLoss(feeder, law, threads=1)
-        .losses(list(scaled_both_ways(feeder.lines[1:], 0.5)), lambda k: load, 1)
+        .losses(scaled_both_ways(feeder.lines[1:], 0.5), GivenDays(law, load))
         .by_direction[:, :, 0]
     )
     # A stronger line beyond node 1 would carry more than arrives there.
@@ -265,32 +265,29 @@ def test_the_branch_is_certified_by_the_solver_where_the_proof_does_not_reach() 
 
 def test_days_that_do_not_solve_are_infinite_losses_not_errors() -> None:
     feeder, law = chain(2), law_of(2, 2)
-    load = law.draw(3, np.random.default_rng(0))
+    load = draw(law, 3, np.random.default_rng(0))
     load[1] *= 100.0
-    found = LineLoss(feeder, law, threads=1).losses([scaled(feeder.lines[0], 0.01)], lambda k: load, 3)
+    found = LineLoss(feeder, law, threads=1).losses([scaled(feeder.lines[0], 0.01)], GivenDays(law, load))
     assert np.array_equal(np.isinf(found.forward[0]), [False, True, False])
     assert np.array_equal(np.isinf(found.reverse[0]), [False, True, False])
 
 
 def test_blocks_and_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     feeder, law = chain(3), law_of(3, 2)
-    load = law.draw(30, np.random.default_rng(0))
+    load = draw(law, 30, np.random.default_rng(0))
 
-    def run(threads: int) -> np.ndarray:
-        taken = 0
-
-        def draw(count: int) -> np.ndarray:
-            nonlocal taken
-            taken += count
-            return load[taken - count : taken]
-
+    def run(threads: int, block_days: int) -> np.ndarray:
         engine = LineLoss(feeder, law, threads=threads)
-        return engine.losses(scaled_both_ways(feeder.lines, 0.01), draw, 30).by_direction
+        return engine.losses(
+            scaled_both_ways(feeder.lines, 0.01), GivenDays(law, load, block_days)
+        ).by_direction
 
-    whole = run(1)
+    whole = run(1, 30)
     monkeypatch.setattr(lines_module, "_VALUES_IN_MEMORY", 7 * 2 * 3)
     monkeypatch.setattr(lines_module, "_SNAPSHOTS_AT_A_TIME", 4)
-    assert np.allclose(run(2), whole, rtol=0.0, atol=1e-9)
+    at_once = LineLoss(feeder, law).draws(StreamKey.from_insecure_seed(0), 30).days_per_block
+    assert at_once == 7
+    assert np.allclose(run(2, at_once), whole, rtol=0.0, atol=1e-9)
 
 
 def test_other_changes_of_a_line_are_the_networks_they_name() -> None:
@@ -304,8 +301,8 @@ def test_other_changes_of_a_line_are_the_networks_they_name() -> None:
     assert swapped.primitive[0, 0] + swapped.primitive[0, 1] == pytest.approx(0.01j)
     law = law_of(3, 2)
     changes = [turned(line, 0.02), recoded(feeder, line, donor), opened(feeder, feeder.lines[3])]
-    load = law.draw(4, np.random.default_rng(2))
-    found = LineLoss(feeder, law, threads=1).losses(changes, lambda k: load, 4)
+    load = draw(law, 4, np.random.default_rng(2))
+    found = LineLoss(feeder, law, threads=1).losses(changes, GivenDays(law, load))
     true = admittance(feeder)
     for k, change in enumerate(changes):
         other = admittance(with_change(feeder, change))
@@ -322,9 +319,9 @@ def test_closing_a_switch_is_the_reverse_of_opening_it() -> None:
     again = with_change(without, closed(tie))
     assert np.allclose(again.y.toarray(), feeder.y.toarray())
     law = law_of(3, 2)
-    load = law.draw(5, np.random.default_rng(2))
-    opening = LineLoss(feeder, law, threads=1).losses([opened(feeder, tie)], lambda k: load, 5)
-    closing = LineLoss(without, law, threads=1).losses([closed(tie)], lambda k: load, 5)
+    load = draw(law, 5, np.random.default_rng(2))
+    opening = LineLoss(feeder, law, threads=1).losses([opened(feeder, tie)], GivenDays(law, load))
+    closing = LineLoss(without, law, threads=1).losses([closed(tie)], GivenDays(law, load))
     assert np.allclose(opening.forward, closing.reverse, atol=1e-6)
     assert np.allclose(opening.reverse, closing.forward, atol=1e-6)
 
@@ -338,11 +335,11 @@ def test_opening_the_only_line_to_a_node_is_refused() -> None:
 def test_fixed_power_factors_and_margins_are_refused_in_words() -> None:
     feeder, law = chain(2), law_of(2)
     with pytest.raises(PrivacyError, match="fixed power factor"):
-        LineLoss(feeder, replace(law, q_sigma=None, q_covariance=None))
-    margins = replace(law, p_min=np.ones(2), p_max=2 * np.ones(2), log_accept=np.zeros(2))
+        LineLoss(feeder, replace(law, q_size=None))
+    margins = replace(law.within((1.0, 2.0)), q_size=law.q_size)
     with pytest.raises(PrivacyError, match="untruncated"):
         LineLoss(feeder, margins)
     with pytest.raises(PrivacyError, match="singular"):
-        LineLoss(feeder, replace(law, covariance=np.zeros((2, 1, 1))))
+        LineLoss(feeder, law.with_gaussians(law.mean, np.zeros((2, 1, 1))))
     with pytest.raises(PrivacyError, match="hidden"):
-        LineLoss(feeder, law, released=np.array([0]))
+        LineLoss(feeder, law_of(1))

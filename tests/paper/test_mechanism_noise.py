@@ -12,10 +12,9 @@ from scipy import stats
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.calibration import load_box_set
-from dp_powerflow.evidence.law import NodeLaw
-from dp_powerflow.evidence.margins import draw_days
 from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Load
 from dp_powerflow.grid.reduction import Network
+from dp_powerflow.model.law import ClassLaw, nominal_law
 from dp_powerflow.paper.mechanisms.gaussian import (
     GmmVoltageNoise,
     JointVoltageNoise,
@@ -100,16 +99,11 @@ def test_joint_noise_is_calibrated_to_the_larger_sensitivity_and_the_smaller_bud
 
 
 def test_gmm_noise_adds_the_networks_noise_to_synthetic_voltages(setting: Setting) -> None:
-    law = NodeLaw(
-        class_of=np.zeros(NODES, dtype=np.int64),
-        mean=np.full((1, STEPS), -0.1),
-        covariance=0.01 * np.eye(STEPS)[None],
-        scale=np.full(NODES, 0.03),
-        tan_theta=np.full(NODES, 1.0 / 3.0),
-    )
+    of_class = ClassLaw.gaussian(np.full(STEPS, -0.1), 0.01 * np.eye(STEPS))
+    law = nominal_law(np.full(NODES, 0.03 + 0.01j), of_class)
     mechanism = GmmVoltageNoise(setting, law, LOADS, GIVEN, 30.0, 1e-3, covered=STEPS)
     assert mechanism.noise.sensitivity == pytest.approx(math.sqrt(STEPS) * 0.01)
-    clean = setting.solve(draw_days(law, DAYS, np.random.default_rng(2)))
+    clean = setting.solve_law(law, DAYS, np.random.default_rng(2))
     check_noise(mechanism.release(np.random.default_rng(2), DAYS) - clean, mechanism.noise.sigma)
     assert mechanism.cost().loads is LOADS
 

@@ -9,11 +9,10 @@ import pytest
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.collect import network_facts
-from dp_powerflow.evidence.law import NodeLaw
-from dp_powerflow.evidence.margins import draw_days, with_margins
 from dp_powerflow.evidence.theorem import NetworkFacts, OperatingSet, paper_bound
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
+from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.paper.mechanisms.dp_powerflow import (
     full_support_variant,
     paper_variant,
@@ -24,6 +23,7 @@ from dp_powerflow.paper.mechanisms.dp_powerflow import (
 from dp_powerflow.paper.mechanisms.gaussian import with_exact_kappa
 from dp_powerflow.paper.mechanisms.interface import ONE_CUSTOMER_DAY, Guarantee, Setting
 from dp_powerflow.powerflow.batch import BatchSolver
+from support.laws import draw, gaussian_classes
 
 STEPS, MARGINS, DELTA, RADIUS = 8, (0.5, 1.5), 1e-5, 1e-4
 LOADS = Guarantee(2.0, 1e-5, "any number of days", ONE_CUSTOMER_DAY, True)
@@ -35,32 +35,31 @@ def facts(ieee123: Feeder) -> NetworkFacts:
 
 
 @pytest.fixture(scope="module")
-def law(ieee123: Feeder) -> NodeLaw:
+def law(ieee123: Feeder) -> LoadLaw:
     """Two classes, variances that differ by step."""
     nominal = -ieee123.nominal_injection[ieee123.retained]
     lag = np.abs(np.subtract.outer(np.arange(STEPS), np.arange(STEPS)))
     size = np.linspace(0.05, 0.12, STEPS)
     one = np.outer(size, size) * 0.8**lag
-    return NodeLaw(
+    means = np.log([np.linspace(0.6, 0.95, STEPS), np.full(STEPS, 0.8)])
+    return LoadLaw(
+        classes=gaussian_classes(list(means), [one, 2.0 * one[::-1, ::-1]]),
         class_of=np.arange(len(nominal)) % 2,
-        mean=np.log([np.linspace(0.6, 0.95, STEPS), np.full(STEPS, 0.8)]),
-        covariance=np.array([one, 2.0 * one[::-1, ::-1]]),
-        scale=nominal.real,
+        scale_kw=nominal.real,
         tan_theta=nominal.imag / nominal.real,
     )
 
 
 @pytest.fixture(scope="module")
-def setting(ieee123: Feeder, law: NodeLaw) -> Setting:
+def setting(ieee123: Feeder, law: LoadLaw) -> Setting:
     operating = OperatingSet(0.95, 1.08, 0.12, 5.4, 0.003, "test")
-    load = law.draw(1, np.random.default_rng(0))
+    load = draw(law, 1, np.random.default_rng(0))
     return Setting(Network(ieee123), BatchSolver(ieee123), load, 0.1, law.n, RADIUS, operating)
 
 
-def worst_printed(setting: Setting, facts: NetworkFacts, law: NodeLaw) -> float:
+def worst_printed(setting: Setting, facts: NetworkFacts, law: LoadLaw) -> float:
     """The certificate's own evaluation, step by step."""
-    low, high = np.full(2, MARGINS[0]), np.full(2, MARGINS[1])
-    cut = replace(law, p_min=low, p_max=high, log_accept=np.zeros(2), q_sigma=None, q_covariance=None)
+    cut = law.within(MARGINS)
     exact = with_exact_kappa(facts)
     return max(
         paper_bound(exact, cut.at_step(t), setting.operating, RADIUS, DELTA).terms.formula
@@ -69,7 +68,7 @@ def worst_printed(setting: Setting, facts: NetworkFacts, law: NodeLaw) -> float:
 
 
 def test_formula_is_that_of_the_certificate_at_the_worst_step(
-    setting: Setting, facts: NetworkFacts, law: NodeLaw
+    setting: Setting, facts: NetworkFacts, law: LoadLaw
 ) -> None:
     formula = step_formula(setting, facts, law, MARGINS[0], DELTA)
     for floor in (0.0, 0.03, 0.5):
@@ -80,7 +79,7 @@ def test_formula_is_that_of_the_certificate_at_the_worst_step(
 
 @pytest.mark.parametrize("epsilon", [60.0, 100.0, 200.0])
 def test_floor_is_the_smallest_that_meets_the_target(
-    setting: Setting, facts: NetworkFacts, law: NodeLaw, epsilon: float
+    setting: Setting, facts: NetworkFacts, law: LoadLaw, epsilon: float
 ) -> None:
     formula = step_formula(setting, facts, law, MARGINS[0], DELTA)
     floor = smallest_floor(formula, law.std**2, formula.psi_at(epsilon))
@@ -88,13 +87,13 @@ def test_floor_is_the_smallest_that_meets_the_target(
     assert worst_printed(setting, facts, law.with_floor(0.99 * floor)) > epsilon
 
 
-def test_no_floor_is_added_where_none_is_needed(setting: Setting, facts: NetworkFacts, law: NodeLaw) -> None:
+def test_no_floor_is_added_where_none_is_needed(setting: Setting, facts: NetworkFacts, law: LoadLaw) -> None:
     formula = step_formula(setting, facts, law, MARGINS[0], DELTA)
     assert smallest_floor(formula, law.std**2, formula.psi_at(1e6)) == 0.0
 
 
 def test_target_below_what_no_spread_can_cross_is_refused(
-    setting: Setting, facts: NetworkFacts, law: NodeLaw
+    setting: Setting, facts: NetworkFacts, law: LoadLaw
 ) -> None:
     formula = step_formula(setting, facts, law, MARGINS[0], DELTA)
     with pytest.raises(PrivacyError, match="at least"):
@@ -102,39 +101,37 @@ def test_target_below_what_no_spread_can_cross_is_refused(
 
 
 def test_radius_beyond_the_jacobian_term_is_refused(
-    setting: Setting, facts: NetworkFacts, law: NodeLaw
+    setting: Setting, facts: NetworkFacts, law: LoadLaw
 ) -> None:
     with pytest.raises(PrivacyError, match="α"):
         step_formula(replace(setting, radius=1e-2), facts, law, MARGINS[0], DELTA)
 
 
-def test_mean_load_survives_floor_and_truncation_where_it_may(law: NodeLaw) -> None:
+def test_mean_load_survives_floor_and_truncation_where_it_may(law: LoadLaw) -> None:
     """Margins that cut a wide law on one side; without the shift its mean load falls."""
     rng = np.random.default_rng(5)
     margins = (0.4, 1.1)
-    low, high = np.full(2, margins[0]), np.full(2, margins[1])
     target = np.exp(law.mean + law.std**2 / 2)
     off = []
     for wide in (law.with_floor(0.05), with_restored_mean(law, 0.05, margins, rng)):
-        drawn = draw_days(with_margins(wide, low, high, rng), 60, rng).real / law.scale
+        drawn = draw(wide.within(margins), 60, rng).real / law.scale
         mean = np.array([drawn[:, :, law.class_of == ell].mean(axis=(0, 2)) for ell in range(2)])
         off.append(float(np.abs(mean - target).mean()))
     assert off[0] > 0.04
     assert off[1] < 0.35 * off[0]
 
 
-def test_whitened_draws_stay_no_longer_than_standard_normal_ones(law: NodeLaw) -> None:
+def test_whitened_draws_stay_no_longer_than_standard_normal_ones(law: LoadLaw) -> None:
     """The tail term takes ‖z‖ to be that of a normal vector, so the mean may not be moved past it."""
     rng = np.random.default_rng(6)
     restored = with_restored_mean(law, 0.7, MARGINS, rng)
-    low, high = np.full(2, MARGINS[0]), np.full(2, MARGINS[1])
-    drawn = np.log(draw_days(with_margins(restored, low, high, rng), 40, rng).real / law.scale)
+    drawn = np.log(draw(restored.within(MARGINS), 40, rng).real / law.scale)
     z = (drawn - restored.mean[law.class_of].T) / restored.std[law.class_of].T
     assert np.mean(z**2, axis=(0, 2)).max() < 1.05
 
 
 def test_variants_claim_the_target_and_not_a_proof(
-    setting: Setting, facts: NetworkFacts, law: NodeLaw
+    setting: Setting, facts: NetworkFacts, law: LoadLaw
 ) -> None:
     rng = np.random.default_rng(7)
     paper = paper_variant(setting, facts, law, MARGINS, 100.0, DELTA, LOADS, rng)
@@ -147,12 +144,12 @@ def test_variants_claim_the_target_and_not_a_proof(
         assert not claim.proved
         assert "not a proved bound" in claim.remark
     assert full.law.q_sigma is not None
-    assert full.law.log_accept is None
-    assert paper.law.log_accept is not None
+    assert not full.law.truncated
+    assert paper.law.truncated
 
 
 def test_full_support_weights_add_up_to_the_target(
-    setting: Setting, facts: NetworkFacts, law: NodeLaw
+    setting: Setting, facts: NetworkFacts, law: LoadLaw
 ) -> None:
     """Recomputed from the law alone: d²/σ² of p and of q, printed style, at the worst step."""
     full = full_support_variant(setting, facts, law, MARGINS[0], 100.0, DELTA, LOADS, np.eye(STEPS))
@@ -172,8 +169,8 @@ def test_full_support_weights_add_up_to_the_target(
 
 
 def test_random_q_is_refused_by_the_papers_variant(
-    setting: Setting, facts: NetworkFacts, law: NodeLaw
+    setting: Setting, facts: NetworkFacts, law: LoadLaw
 ) -> None:
-    loud = replace(law, q_sigma=np.full(law.n, 0.01), q_covariance=np.eye(STEPS))
+    loud = law.with_random_q(np.full(law.n, 0.1), np.eye(STEPS))
     with pytest.raises(PrivacyError, match="fixed power factor"):
         paper_variant(setting, facts, loud, MARGINS, 100.0, DELTA, LOADS, np.random.default_rng(8))

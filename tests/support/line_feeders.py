@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from dp_powerflow.evidence.law import NodeLaw
 from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Load, PVSystem
+from dp_powerflow.model.law import LoadLaw
+from support.laws import gaussian_classes
 
 SERIES = (4.0 - 9.0j, 6.0 - 8.0j, 5.0 - 12.0j, 7.0 - 7.0j, 9.0 - 11.0j)
 
@@ -44,17 +45,19 @@ def chain(
     )
 
 
-def law_of(n: int, steps: int = 1, *, spread: float = 0.3, q: float = 0.15, size: float = 0.3) -> NodeLaw:
+def law_of(n: int, steps: int = 1, *, spread: float = 0.3, q: float = 0.15, size: float = 0.3) -> LoadLaw:
     """Total load `size` p.u. shared by n nodes in two classes."""
     lag = np.abs(np.subtract.outer(np.arange(steps), np.arange(steps)))
     correlation = 0.7**lag
     scale = np.linspace(0.8, 1.2, n) * size / n
-    return NodeLaw(
+    return LoadLaw(
+        classes=gaussian_classes(
+            [np.full(steps, -0.05), np.linspace(-0.1, 0.1, steps)],
+            [spread**2 * correlation, spread**2 * (0.5 * correlation + 0.5 * np.eye(steps))],
+            correlation,
+        ),
         class_of=np.arange(n) % 2,
-        mean=np.array([np.full(steps, -0.05), np.linspace(-0.1, 0.1, steps)]),
-        covariance=np.array([spread**2 * correlation, spread**2 * (0.5 * correlation + 0.5 * np.eye(steps))]),
-        scale=scale,
+        scale_kw=scale,
         tan_theta=np.linspace(0.3, 0.5, n),
-        q_sigma=q * scale,
-        q_covariance=correlation,
+        q_size=np.full(n, q),
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from dp_powerflow.evidence.exact import Admittance
-from dp_powerflow.evidence.law import NodeLaw
+from dp_powerflow.model.law import LoadLaw
+from support.laws import gaussian_classes
 
 
 def random_network(n: int, rng: np.random.Generator) -> tuple[Admittance, np.ndarray]:
@@ -31,15 +32,18 @@ def solve(network: Admittance, load: np.ndarray) -> np.ndarray:
     return v
 
 
-def small_law(n: int, steps: int, rng: np.random.Generator, *, random_q: bool) -> NodeLaw:
+def small_law(n: int, steps: int, rng: np.random.Generator, *, random_q: bool) -> LoadLaw:
     """Two classes, correlated steps."""
     lag = np.abs(np.subtract.outer(np.arange(steps), np.arange(steps)))
-    return NodeLaw(
+    scale = rng.uniform(0.02, 0.06, n)
+    return LoadLaw(
+        classes=gaussian_classes(
+            [np.full(steps, -0.1), np.linspace(-0.2, 0.1, steps)],
+            [0.04 * 0.6**lag, 0.09 * 0.3**lag + 0.01 * np.eye(steps)],
+            0.7**lag if random_q else None,
+        ),
         class_of=np.arange(n) % 2,
-        mean=np.array([np.full(steps, -0.1), np.linspace(-0.2, 0.1, steps)]),
-        covariance=np.array([0.04 * 0.6**lag, 0.09 * 0.3**lag + 0.01 * np.eye(steps)]),
-        scale=rng.uniform(0.02, 0.06, n),
+        scale_kw=scale,
         tan_theta=rng.uniform(0.1, 0.6, n),
-        q_sigma=rng.uniform(0.003, 0.01, n) if random_q else None,
-        q_covariance=0.7**lag if random_q else None,
+        q_size=rng.uniform(0.003, 0.01, n) / scale if random_q else None,
     )

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dp_powerflow.evidence.calibration import ANSI_RANGE
-from dp_powerflow.evidence.law import NodeLaw
 from dp_powerflow.evidence.theorem import OperatingSet
 from dp_powerflow.grid.reduction import Network
+from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.powerflow.jacobian.matrices import Elimination, SparseJacobian, diagonal_terms, real_form
 from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.units import ComplexArray, FloatArray
@@ -28,7 +28,7 @@ class Assumption:
 
 def check_assumptions(
     network: Network,
-    law: NodeLaw,
+    law: LoadLaw,
     operating: OperatingSet | None,
     *,
     box: tuple[float, float] = ANSI_RANGE,
@@ -117,14 +117,14 @@ def _nonsingular_on_operating_set(operating: OperatingSet | None) -> Assumption:
 
 
 def _loads_within_margins(
-    network: Network, law: NodeLaw, box: tuple[float, float], generation: ComplexArray | None
+    network: Network, law: LoadLaw, box: tuple[float, float], generation: ComplexArray | None
 ) -> Assumption:
     name = "(ii) voltages of S_0 imply loads within the margins"
     least, most = implied_load_range(network, box)
     if generation is not None:
         most = most + np.abs(generation).max(axis=0)
     span = f"they span {least.min():.3g} … {most.max():.3g} p.u."
-    if law.p_min is None or law.p_max is None:
+    if not law.truncated:
         return Assumption(name, False, f"{span}; the loads have no margins (untruncated)")
     low, high = law.scale * law.p_min[law.class_of], law.scale * law.p_max[law.class_of]
     holds = bool(np.all(least >= low) and np.all(most <= high))

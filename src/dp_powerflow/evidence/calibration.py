@@ -17,6 +17,8 @@ from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.theorem import OperatingSet
 from dp_powerflow.grid.norms import NORM_FAILURE, weighted_impedance_norm
 from dp_powerflow.grid.reduction import Network
+from dp_powerflow.model.days import SolvedDays, solve_days
+from dp_powerflow.model.sample import LoadSource
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
 from dp_powerflow.powerflow.jacobian.sigma_bound import Reference
@@ -24,17 +26,14 @@ from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.units import ComplexArray, FloatArray
 
 Progress = Callable[[int, int], None]
-Draw = Callable[[int], ComplexArray]
 
 ANSI_RANGE = (0.95, 1.05)
 CONFIDENCE = 0.95
 """Of a calibration, unless another is asked for."""
 _PROOF_GAP = 1e-2
 """Relative gap between the proved bound on the smallest σ_min of a batch and its estimate."""
-_DAYS_AT_A_TIME = 40
-_ENTRIES_AT_A_TIME = 4_000_000
-"""Snapshots times nodes of a batch of days at most, unless one day has more: 64 MB per array."""
 _PILOT_SHARE = 0.1
+_FEWEST_DAYS = 20
 
 
 @dataclass(frozen=True)
@@ -159,15 +158,7 @@ class MonteCarlo:
 
 
 def monte_carlo(
-    network: Network,
-    draw: Draw,
-    days: int,
-    *,
-    confidence: float = CONFIDENCE,
-    generation: ComplexArray | None = None,
-    voltvar: VoltVar | None = None,
-    progress: Progress | None = None,
-    solver: DaySolver | None = None,
+    solver: DaySolver, days: LoadSource, *, confidence: float = CONFIDENCE, progress: Progress | None = None
 ) -> MonteCarlo:
     """Remark mc_calibration: N_cal days, and the set that holds all of them.
 
@@ -177,31 +168,31 @@ def monte_carlo(
 
     Parameters
     ----------
-    draw : gives the loads of the next days, complex (day, step, node) [p.u.]; never with a release's key.
-    generation : complex (step, node) [p.u.], public, before volt-var.
-    solver : of the same network, generation and curves, for whoever calibrates more than once.
+    days : draws of the load law; never with a release's key.
     """
-    if days < 20 or not 0.0 < confidence < 1.0:
-        raise PrivacyError("a calibration needs at least 20 days and a confidence between 0 and 1")
-    solver = DaySolver(network, generation, voltvar) if solver is None else solver
-    extremes, outside = solver.extremes(draw, days, progress)
-    pilot = max(10, int(_PILOT_SHARE * days))
+    count = days.n_days
+    if count < _FEWEST_DAYS or not 0.0 < confidence < 1.0:
+        raise PrivacyError(
+            f"a calibration needs at least {_FEWEST_DAYS} days and a confidence between 0 and 1"
+        )
+    extremes, outside = solver.extremes(days, progress)
+    pilot = max(10, int(_PILOT_SHARE * count))
     centre = np.median(extremes[:pilot], axis=0)
     spread = np.maximum(extremes[:pilot].max(axis=0) - centre, 1e-9)
     score = float(((extremes[pilot:] - centre) / spread).max())
     limit = centre + score * spread
-    remaining = days - pilot
+    remaining = count - pilot
     operating = OperatingSet(
         v_min=-float(limit[0]),
         v_max=float(limit[1]),
         s_max=float(limit[2]),
         mu=float(limit[3]),
         delta=1.0 - (1.0 - confidence) ** (1.0 / remaining) + solver.failure,
-        source=f"Monte Carlo, {days} days, confidence {confidence:g}",
+        source=f"Monte Carlo, {count} days, confidence {confidence:g}",
     )
     if operating.v_min <= 0.0:
         raise PrivacyError("the calibration's voltage range reaches zero; draw more days")
-    return MonteCarlo(operating, extremes[:, 3], days, confidence, outside)
+    return MonteCarlo(operating, extremes[:, 3], count, confidence, outside)
 
 
 def exceedance(worst_mu: FloatArray, mu_0: float, c_star: float, kappa_r: float, confidence: float) -> float:
@@ -234,31 +225,22 @@ class DaySolver:
         """Probability that a norm behind the bounds on ‖M̃⁻¹‖ so far is too small."""
         return self._jacobian.failure(len(self._references or ()))
 
-    def extremes(self, draw: Draw, days: int, progress: Progress | None) -> tuple[FloatArray, float]:
+    def extremes(self, days: LoadSource, progress: Progress | None) -> tuple[FloatArray, float]:
         """(day, 4): −min|v|, max|v|, max|s|, max‖M̃⁻¹‖ of every day; and the share outside ANSI's range."""
-        extremes = np.empty((days, 4))
-        outside = []
-        start = 0
-        at_a_time = 1 if self._jacobian.large else _DAYS_AT_A_TIME
-        while start < days:
-            stop = min(days, start + at_a_time)
-            drawn = draw(stop - start)
-            at_a_time = max(1, min(_DAYS_AT_A_TIME, _ENTRIES_AT_A_TIME // drawn[0].size))
-            per_step = self._of_steps(drawn.reshape(-1, drawn.shape[-1]))
-            extremes[start:stop] = per_step.reshape(*drawn.shape[:2], 4).max(axis=1)
-            low, high = ANSI_RANGE
+        extremes, outside = [], []
+        low, high = ANSI_RANGE
+        for block in range(days.n_blocks):
+            made = solve_days(self._solver, days, block, generation=self._generation)
+            per_step = self._of_steps(made)
+            extremes.append(per_step.reshape(made.days, made.steps, 4).max(axis=1))
             outside.append((per_step[:, 0] > -low) | (per_step[:, 1] > high))
-            start = stop
             if progress is not None:
-                progress(stop, days)
-        return extremes, float(np.mean(np.concatenate(outside)))
+                progress(made.first_day + made.days, days.n_days)
+        return np.concatenate(extremes), float(np.mean(np.concatenate(outside)))
 
-    def _of_steps(self, load: ComplexArray) -> FloatArray:
-        """(snapshot, 4) for loads (snapshot, node)."""
-        injected = None
-        if self._generation is not None:
-            injected = np.tile(self._generation, (len(load) // len(self._generation), 1))
-        solution = self._solver.solve(load, injected)
+    def _of_steps(self, made: SolvedDays) -> FloatArray:
+        """(snapshot, 4) of solved days."""
+        solution, injected = made.solution, made.generation
         if solution.n_failed:
             raise PowerFlowError(
                 "power flow finds no solution for a day drawn from the load model; lower nodes.scale_factor "
@@ -266,7 +248,7 @@ class DaySolver:
             )
         v = solution.v
         magnitude = np.abs(v)
-        s, slope = -load, None
+        s, slope = -made.load, None
         if injected is not None:
             voltvar = self._voltvar
             produced = injected if voltvar is None else injected * voltvar.rotation(magnitude)

@@ -5,9 +5,11 @@ INTERNAL: per-instance evidence computed from the secret network (paper correcti
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -24,17 +26,14 @@ from dp_powerflow.evidence.calibration import (
     printed_closed_form,
     volt_var_constant,
 )
-from dp_powerflow.evidence.law import NodeLaw
 from dp_powerflow.evidence.levers import (
+    Case,
     Composed,
     Evaluate,
     RadiusInLines,
-    largest_radius,
     over_days,
-    per_step,
     radius_in_lines,
 )
-from dp_powerflow.evidence.margins import day_drawer, with_margins
 from dp_powerflow.evidence.theorem import (
     Bound,
     Mode,
@@ -46,12 +45,16 @@ from dp_powerflow.evidence.theorem import (
 )
 from dp_powerflow.grid.norms import Amplification, kron_amplification
 from dp_powerflow.grid.reduction import Network
+from dp_powerflow.model.law import LoadLaw
+from dp_powerflow.model.sample import LoadSampler
 from dp_powerflow.powerflow.voltvar import VoltVar
-from dp_powerflow.units import ComplexArray, FloatArray
+from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.units import ComplexArray
 
 FLOORS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
 CURVE_RADII = tuple(float(r) for r in np.logspace(-14, -4, 31))
 _CURVE_DAYS = 200
+_DERIVED = ("epsilon", "delta", "formula", "bias", "floor", "mu", "denominator", "scope", "largest_radius")
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,33 @@ class Policy:
     delta: float
     days: int
     calibration_days: int = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """The network and the loads that the evidence is about; PRIVATE, it holds the network.
+
+    Attributes
+    ----------
+    law : untruncated law of the loads of every retained node, with margins for the modes whose loads are
+        truncated; with random q the full-support mode is evaluated too.
+    generation : complex (step, node) [p.u.], public, before volt-var.
+    """
+
+    network: Network
+    law: LoadLaw
+    generation: ComplexArray | None = None
+    voltvar: VoltVar | None = None
+
+    def __post_init__(self) -> None:
+        if self.law.n != self.network.n:
+            raise PrivacyError(
+                f"{self.network.n - self.law.n} nodes carry generation but no random load of their own; "
+                "Theorem 1 does not cover them"
+            )
+
+    def __repr__(self) -> str:
+        return "Instance(PRIVATE)"
 
 
 @dataclass(frozen=True)
@@ -132,14 +162,10 @@ def network_facts(network: Network, *, volt_var: bool = False) -> NetworkFacts:
 
 
 def collect_evidence(
-    network: Network,
-    law: NodeLaw,
-    margins: tuple[FloatArray, FloatArray],
+    instance: Instance,
     policy: Policy,
-    generator: np.random.Generator,
+    key: StreamKey,
     *,
-    generation: ComplexArray | None = None,
-    voltvar: VoltVar | None = None,
     progress: Progress | None = None,
     curves: bool = True,
 ) -> Evidence:
@@ -147,41 +173,41 @@ def collect_evidence(
 
     Parameters
     ----------
-    law : untruncated law of the loads; with random q the full-support mode is evaluated too.
-    margins : p_min, p_max (class,) of p/scale for the modes with truncated loads.
-    generator : draws of the calibration, from a key that no release uses.
-    generation : complex (step, node) [p.u.], public.
+    key : streams of the calibration, which no release uses.
     """
-    if law.n != network.n:
-        raise PrivacyError(
-            f"{network.n - law.n} nodes carry generation but no random load of their own; Theorem 1 does not "
-            "cover them"
-        )
+    network, law, generation, voltvar = (
+        instance.network,
+        instance.law,
+        instance.generation,
+        instance.voltvar,
+    )
     facts = network_facts(network, volt_var=voltvar is not None)
-    truncated = with_margins(law, *margins, generator)
-
+    truncated = law.within()
     solver = DaySolver(network, generation, voltvar)
 
-    def calibrate(of: NodeLaw, days: int, report: Progress | None = None) -> MonteCarlo:
-        return monte_carlo(
-            network,
-            day_drawer(of, generator),
-            days,
-            progress=report,
-            solver=solver,
-        )
+    def calibrate(of: LoadLaw, days: int, purpose: str, report: Progress | None = None) -> MonteCarlo:
+        return monte_carlo(solver, LoadSampler(of, key.bind("law", purpose), days), progress=report)
 
-    found = calibrate(law, policy.calibration_days, progress)
-    cut = calibrate(truncated, policy.calibration_days, progress)
-    high = law.scale * margins[1][law.class_of] * np.sqrt(1.0 + law.tan_theta**2)
+    found = calibrate(law, policy.calibration_days, "untruncated", progress)
+    cut = calibrate(truncated, policy.calibration_days, "truncated", progress)
+    high = law.scale * law.p_max[law.class_of] * np.sqrt(1.0 + law.tan_theta**2)
     if generation is not None:
         high = high + np.abs(generation).max(axis=0)
     kappa_r = facts.amplification.paper * policy.radius
     c_vv = volt_var_constant(voltvar, generation, ANSI_RANGE[0])
     printed = printed_closed_form(network, *ANSI_RANGE, kappa_r, c_vv)
     assumptions = check_assumptions(network, truncated, cut.operating, voltvar=voltvar, generation=generation)
+    failed = tuple(f"Assumption 1 fails: {item.name}" for item in assumptions if not item.holds)
     failure = facts.amplification.failure
-    modes = _modes(law, truncated, _charged(found, failure), _charged(cut, failure), printed, assumptions)
+    # The paper's mode takes its set S_0 and every assumption that fails.
+    box = OperatingSet(*ANSI_RANGE, found.operating.s_max, printed.mu, 0.0, "closed form of the paper")
+    rows = [
+        _row("paper", Case(partial(paper_bound, failed=failed), facts, truncated, box), policy),
+        _row("corrected", Case(corrected_bound, facts, truncated, _charged(cut, failure)), policy),
+    ]
+    if law.q_sigma is not None:
+        case = Case(full_support_bound, facts, law, _charged(found, failure))
+        rows.append(_row("full-support", case, policy))
     return Evidence(
         policy=policy,
         n=network.n,
@@ -194,8 +220,8 @@ def collect_evidence(
         monte_carlo_truncated=cut,
         assumptions=assumptions,
         lines=radius_in_lines(network.feeder, policy.radius),
-        rows=tuple(_row(*mode, facts, policy) for mode in modes),
-        curves=_curves(law, margins, facts, policy, generator, calibrate) if curves else (),
+        rows=tuple(rows),
+        curves=_curves(facts, law, policy, calibrate) if curves else (),
     )
 
 
@@ -204,45 +230,15 @@ def _charged(calibration: MonteCarlo, failure: float) -> OperatingSet:
     return replace(calibration.operating, delta=calibration.operating.delta + failure)
 
 
-def _modes(
-    law: NodeLaw,
-    truncated: NodeLaw,
-    operating: OperatingSet,
-    operating_truncated: OperatingSet,
-    printed: PrintedClosedForm,
-    assumptions: tuple[Assumption, ...],
-) -> list[tuple[Mode, Evaluate, NodeLaw, OperatingSet]]:
-    """What each mode is evaluated with; the paper's takes its set S_0 and every assumption that fails."""
-    failed = tuple(f"Assumption 1 fails: {item.name}" for item in assumptions if not item.holds)
-    box = OperatingSet(*ANSI_RANGE, operating.s_max, printed.mu, 0.0, "closed form of the paper")
-    modes: list[tuple[Mode, Evaluate, NodeLaw, OperatingSet]] = [
-        ("paper", partial(paper_bound, failed=failed), truncated, box),
-        ("corrected", corrected_bound, truncated, operating_truncated),
-    ]
-    if law.q_sigma is not None:
-        modes.append(("full-support", full_support_bound, law, operating))
-    return modes
-
-
-def _row(
-    mode: Mode, evaluate: Evaluate, law: NodeLaw, operating: OperatingSet, facts: NetworkFacts, policy: Policy
-) -> Row:
-    delta = _tail_share(policy, operating)
-    day = evaluate(facts, law, operating, policy.radius, delta)
+def _row(mode: Mode, case: Case, policy: Policy) -> Row:
+    delta = _tail_share(policy, case.operating)
+    day = case.bound(policy.radius, delta)
     return Row(
         mode=mode,
-        step=per_step(evaluate, facts, law, operating, policy.radius, delta),
+        step=case.per_step(policy.radius, delta),
         day=day,
         corpus=over_days(day, policy.days),
-        largest_r=largest_radius(
-            evaluate,
-            facts,
-            law,
-            operating,
-            policy.epsilon / policy.days,
-            delta,
-            policy.delta / policy.days,
-        ),
+        largest_r=case.largest_radius(policy.epsilon / policy.days, delta, policy.delta / policy.days),
     )
 
 
@@ -257,26 +253,39 @@ def _tail_share(policy: Policy, operating: OperatingSet) -> float:
 
 
 def _curves(
-    law: NodeLaw,
-    margins: tuple[FloatArray, FloatArray],
-    facts: NetworkFacts,
-    policy: Policy,
-    generator: np.random.Generator,
-    calibrate: Callable[[NodeLaw, int], MonteCarlo],
+    facts: NetworkFacts, law: LoadLaw, policy: Policy, calibrate: Callable[[LoadLaw, int, str], MonteCarlo]
 ) -> tuple[Curve, ...]:
     delta = policy.delta / policy.days
     days = min(policy.calibration_days, _CURVE_DAYS)
     found = []
     for floor in FLOORS:
         wide = law.with_floor(floor)
-        modes: list[tuple[Mode, Evaluate, NodeLaw]] = [
-            ("corrected", corrected_bound, with_margins(wide, *margins, generator))
-        ]
+        modes: list[tuple[Mode, Evaluate, LoadLaw]] = [("corrected", corrected_bound, wide.within())]
         if law.q_sigma is not None:
             modes.append(("full-support", full_support_bound, wide))
         for mode, evaluate, chosen in modes:
-            operating = _charged(calibrate(chosen, days), facts.amplification.failure)
-            bounds = [evaluate(facts, chosen, operating, r, delta) for r in CURVE_RADII]
+            calibrated = calibrate(chosen, days, f"{mode}, floor {floor:g}")
+            case = Case(evaluate, facts, chosen, _charged(calibrated, facts.amplification.failure))
+            bounds = [case.bound(r, delta) for r in CURVE_RADII]
             values = tuple(bound.epsilon for bound in bounds)
             found.append(Curve(mode, floor, CURVE_RADII, values, tuple(bound.delta for bound in bounds)))
     return tuple(found)
+
+
+def plain(value: Any) -> Any:
+    """A frozen result, with the figures derived from it, for JSON; what is not finite becomes None."""
+    if is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in fields(value)]
+        derived = [name for name in _DERIVED if name not in names and hasattr(type(value), name)]
+        return {name: plain(getattr(value, name)) for name in (*names, *derived)}
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, (float, np.floating)):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, (np.integer, np.bool_)):
+        return value.item()
+    return value

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.law import NodeLaw
+from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.powerflow.jacobian.matrices import dg, diagonal_terms, injection, log_volume, real_form
 from dp_powerflow.units import ComplexArray, FloatArray
 
@@ -42,10 +42,10 @@ def implied_load(network: Admittance, v: ComplexArray) -> ComplexArray:
     return -injection(network.y, network.b, v)
 
 
-def log_density_of_active(law: NodeLaw, p: FloatArray) -> FloatArray:
+def log_density_of_active(law: LoadLaw, p: FloatArray) -> FloatArray:
     """log f_p up to a constant: (day,) for p (day, step, node); −∞ outside the support."""
     possible = np.all(p > 0.0, axis=(1, 2))
-    if law.p_min is not None and law.p_max is not None:
+    if law.truncated:
         low, high = law.scale * law.p_min[law.class_of], law.scale * law.p_max[law.class_of]
         possible &= np.all((p >= low) & (p <= high), axis=(1, 2))
     xi = np.log(np.where(p > 0.0, p, 1.0) / law.scale)
@@ -55,14 +55,14 @@ def log_density_of_active(law: NodeLaw, p: FloatArray) -> FloatArray:
     return np.where(possible, value, -np.inf)
 
 
-def log_density_of_reactive(law: NodeLaw, p: FloatArray, q: FloatArray) -> FloatArray:
+def log_density_of_reactive(law: LoadLaw, p: FloatArray, q: FloatArray) -> FloatArray:
     """log f(q|p) up to a constant: (day,)."""
     if law.q_sigma is None or law.q_covariance is None:
         raise PrivacyError("the reactive load of this law is not random; it has no density")
     return -0.5 * _quadratic((q - law.tan_theta * p) / law.q_sigma, law.q_covariance)
 
 
-def full_support_loss(law: NodeLaw, true: Admittance, other: Admittance, v: ComplexArray) -> Loss:
+def full_support_loss(law: LoadLaw, true: Admittance, other: Admittance, v: ComplexArray) -> Loss:
     """Λ of days of voltages, complex (day, step, node), when p and q are both random."""
     parts = []
     for network in (true, other):
@@ -74,7 +74,7 @@ def full_support_loss(law: NodeLaw, true: Admittance, other: Admittance, v: Comp
     return Loss(term_i, log_abs_det(true, v).sum(axis=1) - log_abs_det(other, v).sum(axis=1))
 
 
-def manifold_loss(law: NodeLaw, true: Admittance, other: Admittance, v: ComplexArray) -> Loss:
+def manifold_loss(law: LoadLaw, true: Admittance, other: Admittance, v: ComplexArray) -> Loss:
     """Λ when q = tanθ·p exactly; both networks must have the same manifold of voltages.
 
     The density on the manifold carries 1/√det(DGᵀDG) (paper correction 7).

@@ -7,71 +7,74 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.law import NodeLaw
 from dp_powerflow.evidence.theorem import Bound, NetworkFacts, OperatingSet
 from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.model.law import LoadLaw
 
-Evaluate = Callable[[NetworkFacts, NodeLaw, OperatingSet, float, float], Bound]
+Evaluate = Callable[[NetworkFacts, LoadLaw, OperatingSet, float, float], Bound]
 
 _SMALLEST_RADIUS = 1e-15
 _BISECTIONS = 60
 
 
-def largest_radius(
-    evaluate: Evaluate,
-    facts: NetworkFacts,
-    law: NodeLaw,
-    operating: OperatingSet,
-    epsilon: float,
-    delta: float,
-    total_delta: float = 1.0,
-) -> float | None:
-    """Largest r with a bound of at most ε, None if not even the smallest has one; ε and δ grow with r.
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One mode's bound on one network under one load law, as a function of r and δ.
 
-    Parameters
+    Attributes
     ----------
-    delta : share of the tail, as in the bound.
-    total_delta : the most that all parts of δ may add up to.
+    evaluate : the mode's bound, such as `full_support_bound`.
     """
 
-    def within(radius: float) -> bool:
-        bound = evaluate(facts, law, operating, radius, delta)
-        return bound.epsilon is not None and bound.epsilon <= epsilon and bound.delta <= total_delta
+    evaluate: Evaluate
+    facts: NetworkFacts
+    law: LoadLaw
+    operating: OperatingSet
 
-    if not epsilon > 0.0:
-        raise PrivacyError("a target ε must be positive")
-    low, high = math.log(_SMALLEST_RADIUS), math.log(min(1.0, facts.amplification.largest_radius))
-    if not within(math.exp(low)):
-        return None
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2.0
-        low, high = (middle, high) if within(math.exp(middle)) else (low, middle)
-    return math.exp(low)
+    def bound(self, radius: float, delta: float) -> Bound:
+        """Of one day at r; δ is the share of the tail."""
+        return self.evaluate(self.facts, self.law, self.operating, radius, delta)
 
+    def largest_radius(self, epsilon: float, delta: float, total_delta: float = 1.0) -> float | None:
+        """Largest r with a bound of at most ε, None if not even the smallest has one; ε and δ grow with r.
 
-def per_step(
-    evaluate: Evaluate,
-    facts: NetworkFacts,
-    law: NodeLaw,
-    operating: OperatingSet,
-    radius: float,
-    delta: float,
-) -> Bound:
-    """The bound for one released step by itself, of the worst step of the day.
+        Parameters
+        ----------
+        delta : share of the tail, as in the bound.
+        total_delta : the most that all parts of δ may add up to.
+        """
 
-    Loads that are truncated as whole days have no truncated Gaussian at a single step; there the bound of the
-    day is given, which covers a step as post-processing of the day.
-    """
-    if law.log_accept is not None:
-        return evaluate(facts, law, operating, radius, delta)
-    bounds = [evaluate(facts, law.at_step(t), operating, radius, delta) for t in range(law.steps)]
-    refused = [bound for bound in bounds if bound.epsilon is None]
-    return refused[0] if refused else max(bounds, key=lambda bound: bound.terms.formula)
+        def within(radius: float) -> bool:
+            bound = self.bound(radius, delta)
+            return bound.epsilon is not None and bound.epsilon <= epsilon and bound.delta <= total_delta
+
+        if not epsilon > 0.0:
+            raise PrivacyError("a target ε must be positive")
+        low, high = math.log(_SMALLEST_RADIUS), math.log(min(1.0, self.facts.amplification.largest_radius))
+        if not within(math.exp(low)):
+            return None
+        for _ in range(_BISECTIONS):
+            middle = (low + high) / 2.0
+            low, high = (middle, high) if within(math.exp(middle)) else (low, middle)
+        return math.exp(low)
+
+    def per_step(self, radius: float, delta: float) -> Bound:
+        """The bound for one released step by itself, of the worst step of the day.
+
+        Loads that are truncated as whole days have no truncated Gaussian at a single step; there the bound
+        of the day is given, which covers a step as post-processing of the day.
+        """
+        if self.law.truncated:
+            return self.bound(radius, delta)
+        steps = range(self.law.steps)
+        bounds = [replace(self, law=self.law.at_step(t)).bound(radius, delta) for t in steps]
+        refused = [bound for bound in bounds if bound.epsilon is None]
+        return refused[0] if refused else max(bounds, key=lambda bound: bound.terms.formula)
 
 
 @dataclass(frozen=True)

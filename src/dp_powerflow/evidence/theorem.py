@@ -19,8 +19,8 @@ import numpy as np
 
 from dp_powerflow.errors import FeederError, PrivacyError
 from dp_powerflow.evidence import symbols
-from dp_powerflow.evidence.law import NodeLaw
 from dp_powerflow.grid.norms import Amplification
+from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.units import FloatArray
 
 Mode = Literal["paper", "corrected", "full-support"]
@@ -151,7 +151,7 @@ class Bound:
 
 def paper_bound(
     facts: NetworkFacts,
-    law: NodeLaw,
+    law: LoadLaw,
     operating: OperatingSet,
     radius: float,
     delta: float,
@@ -162,7 +162,7 @@ def paper_bound(
     `failed` names the conditions of Assumption 1 that do not hold on this feeder.
     """
     _check(radius, delta)
-    p_min, _ = _box(law)
+    p_min = _box(law)[0]
     kappa_r = facts.amplification.paper * radius
     classes = np.unique(law.class_of)
     smallest = np.array([law.scale[law.class_of == ell].min() for ell in classes])
@@ -188,34 +188,30 @@ def paper_bound(
         jacobian=symbols.lambda_ii(law.steps, facts.n, a),
     )
     parts = {"tail": delta, "operating set": operating.delta}
-    return _bound("paper", radius, law, terms, parts, 0.25, failed)
+    return Bound("paper", radius, law.steps, terms, parts, _violations(terms, parts, 0.25, failed))
 
 
 def corrected_bound(
-    facts: NetworkFacts, law: NodeLaw, operating: OperatingSet, radius: float, delta: float
+    facts: NetworkFacts, law: LoadLaw, operating: OperatingSet, radius: float, delta: float
 ) -> Bound:
     """Theorem 1 repaired, for truncated loads and fixed power factors."""
     _check(radius, delta)
-    p_min, _ = _box(law)
-    kappa, failed = _kappa(facts, radius)
-    kappa_r = kappa * radius
-    reached = over_neighbours(facts, operating, kappa_r)
-    v_kept = facts.v_kept(reached.v_max)
-    d = symbols.d_rows(reached.v_max, v_kept, law.scale * p_min[law.class_of])
+    p_min = _box(law)[0]
+    reach = _Reach.of(facts, operating, radius)
+    d = reach.rows(law.scale * p_min[law.class_of])
     weights = d**2 * _gammas(law)[law.class_of]
-    assert law.log_accept is not None
     log_inverse = math.log(1.0 / delta) - float(law.log_accept[law.class_of].sum())
     parts = {
         "tail": delta,
-        "support exit": exit_probability(law, reached.v_max * v_kept * kappa_r),
+        "support exit": exit_probability(law, reach.shift),
         "operating set": operating.delta,
     }
-    terms = _repaired_terms(facts, law, reached, kappa, kappa_r, weights, float(d.max()), log_inverse)
-    return _bound("corrected", radius, law, terms, parts, 0.25, failed)
+    terms = reach.terms(law, weights, float(d.max()), log_inverse)
+    return Bound("corrected", radius, law.steps, terms, parts, _violations(terms, parts, 0.25, reach.failed))
 
 
 def full_support_bound(
-    facts: NetworkFacts, law: NodeLaw, operating: OperatingSet, radius: float, delta: float
+    facts: NetworkFacts, law: LoadLaw, operating: OperatingSet, radius: float, delta: float
 ) -> Bound:
     """The 2n-dimensional analogue for random reactive load and untruncated active load (docs/guarantee.md).
 
@@ -224,29 +220,83 @@ def full_support_bound(
     _check(radius, delta)
     if law.q_sigma is None or law.q_covariance is None:
         raise PrivacyError("full support needs random reactive load; give the load law a spread of q")
-    kappa, failed = _kappa(facts, radius)
-    kappa_r = kappa * radius
-    reached = over_neighbours(facts, operating, kappa_r)
-    v_kept = facts.v_kept(reached.v_max)
-    shift = reached.v_max * v_kept * kappa_r
+    reach = _Reach.of(facts, operating, radius)
+    failed = reach.failed
     smallest = law.lowest_load(delta / 2.0)
-    room = smallest - shift
+    room = smallest - reach.shift
     if not np.all(room > 0.0):
         failed = (
             *failed,
-            f"r can move a load by {shift:.3g} p.u., which must stay below the day's smallest load, "
+            f"r can move a load by {reach.shift:.3g} p.u., which must stay below the day's smallest load, "
             f"{float(smallest.min()):.3g} p.u.",
         )
         room = np.full(law.n, math.nan)
-    d_p = symbols.d_rows(reached.v_max, v_kept, room)
+    d_p = reach.rows(room)
     cosine = 1.0 / np.sqrt(1.0 + law.tan_theta**2)
-    d_q = symbols.d_rows(reached.v_max, v_kept, cosine * law.q_sigma)
+    d_q = reach.rows(cosine * law.q_sigma)
     weights = d_p**2 * _gammas(law)[law.class_of] + d_q**2 * symbols.gamma(law.q_covariance)
     parts = {"tail": delta / 2.0, "small loads": delta / 2.0, "operating set": operating.delta}
-    terms = _repaired_terms(
-        facts, law, reached, kappa, kappa_r, weights, float(np.max(d_p)), math.log(2.0 / delta)
-    )
-    return _bound("full-support", radius, law, terms, parts, 1.0, failed)
+    terms = reach.terms(law, weights, float(np.max(d_p)), math.log(2.0 / delta))
+    return Bound("full-support", radius, law.steps, terms, parts, _violations(terms, parts, 1.0, failed))
+
+
+@dataclass(frozen=True)
+class _Reach:
+    """How far r reaches on one network: κ, and the operating set of every neighbour.
+
+    Attributes
+    ----------
+    inside : the operating set over all neighbours.
+    failed : conditions on the network that fail.
+    """
+
+    facts: NetworkFacts
+    inside: OperatingSet
+    kappa: float
+    kappa_r: float
+    failed: tuple[str, ...]
+
+    @classmethod
+    def of(cls, facts: NetworkFacts, operating: OperatingSet, radius: float) -> _Reach:
+        kappa, failed = _kappa(facts, radius)
+        return cls(facts, over_neighbours(facts, operating, kappa * radius), kappa, kappa * radius, failed)
+
+    @property
+    def v_kept(self) -> float:
+        """Bound on ‖(v_R, v_slack)‖₂ under any neighbour."""
+        return self.facts.v_kept(self.inside.v_max)
+
+    @property
+    def shift(self) -> float:
+        """By how much r can move the implied loads [p.u.]."""
+        return self.inside.v_max * self.v_kept * self.kappa_r
+
+    def rows(self, floor: FloatArray) -> FloatArray:
+        """d of every node whose load is at least `floor` [1/p.u.]."""
+        return symbols.d_rows(self.inside.v_max, self.v_kept, floor)
+
+    def terms(self, law: LoadLaw, weights: FloatArray, d: float, log_inverse_delta: float) -> Terms:
+        """Every term of the repaired theorem; with random q in 2n dimensions."""
+        full = law.q_sigma is not None
+        c = symbols.c_star(self.v_kept, self.inside.v_min)
+        psi = symbols.psi_bar(self.kappa_r, weights)
+        t = symbols.tau((2 if full else 1) * law.n * law.steps, log_inverse_delta)
+        a = symbols.alpha(self.inside.mu, c, self.kappa_r)
+        jacobian = symbols.lambda_ii_full if full else symbols.lambda_ii
+        return Terms(
+            kappa=self.kappa,
+            d=d,
+            gamma=float(_gammas(law)[np.unique(law.class_of)].max()),
+            psi_bar=psi,
+            tau=t,
+            c_star=c,
+            mu_star=self.inside.mu,
+            alpha=a,
+            tail=psi * t,
+            quadratic=psi**2 / 2.0,
+            mean=symbols.mean_term(psi, _sums(law)[law.class_of]),
+            jacobian=jacobian(law.steps, self.facts.n, a),
+        )
 
 
 def over_neighbours(facts: NetworkFacts, operating: OperatingSet, kappa_r: float) -> OperatingSet:
@@ -271,7 +321,7 @@ def over_neighbours(facts: NetworkFacts, operating: OperatingSet, kappa_r: float
     return replace(operating, mu=math.inf)
 
 
-def exit_probability(law: NodeLaw, shift: float) -> float:
+def exit_probability(law: LoadLaw, shift: float) -> float:
     """Bound on the probability that an implied load under Y′ leaves the box, at most 1 (paper correction 9).
 
     A load moves by at most s_k = shift·‖row_k‖/(κr), Σ_k s_k² ≤ shift². The probability of lying within s
@@ -279,7 +329,6 @@ def exit_probability(law: NodeLaw, shift: float) -> float:
     at most shift·√(Σ_k density_k²).
     """
     p_min, p_max = _box(law)
-    assert law.log_accept is not None
     low, high = law.scale * p_min[law.class_of], law.scale * p_max[law.class_of]
     at_low = _largest_density(law, low, np.minimum(low + shift, high))
     at_high = _largest_density(law, np.maximum(high - shift, low), high)
@@ -287,7 +336,7 @@ def exit_probability(law: NodeLaw, shift: float) -> float:
     return min(1.0, shift * float(np.linalg.norm(density)))
 
 
-def _largest_density(law: NodeLaw, low: FloatArray, high: FloatArray) -> FloatArray:
+def _largest_density(law: LoadLaw, low: FloatArray, high: FloatArray) -> FloatArray:
     """(node,) Σ_t max over [low_k, high_k] of the log-normal density of the node's load [1/p.u.]."""
     mean = law.mean[law.class_of] + np.log(law.scale)[:, None]
     std = law.std[law.class_of]
@@ -297,47 +346,10 @@ def _largest_density(law: NodeLaw, low: FloatArray, high: FloatArray) -> FloatAr
     return np.asarray(np.sum(np.exp(-0.5 * z**2) / (math.sqrt(2.0 * math.pi) * at * std), axis=1))
 
 
-def _repaired_terms(
-    facts: NetworkFacts,
-    law: NodeLaw,
-    reached: OperatingSet,
-    kappa: float,
-    kappa_r: float,
-    weights: FloatArray,
-    d: float,
-    log_inverse_delta: float,
-) -> Terms:
-    full = law.q_sigma is not None
-    c = symbols.c_star(facts.v_kept(reached.v_max), reached.v_min)
-    psi = symbols.psi_bar(kappa_r, weights)
-    t = symbols.tau((2 if full else 1) * law.n * law.steps, log_inverse_delta)
-    a = symbols.alpha(reached.mu, c, kappa_r)
-    jacobian = symbols.lambda_ii_full if full else symbols.lambda_ii
-    return Terms(
-        kappa=kappa,
-        d=d,
-        gamma=float(_gammas(law)[np.unique(law.class_of)].max()),
-        psi_bar=psi,
-        tau=t,
-        c_star=c,
-        mu_star=reached.mu,
-        alpha=a,
-        tail=psi * t,
-        quadratic=psi**2 / 2.0,
-        mean=symbols.mean_term(psi, _sums(law)[law.class_of]),
-        jacobian=jacobian(law.steps, facts.n, a),
-    )
-
-
-def _bound(
-    mode: Mode,
-    radius: float,
-    law: NodeLaw,
-    terms: Terms,
-    parts: dict[str, float],
-    largest_alpha: float,
-    failed: tuple[str, ...] = (),
-) -> Bound:
+def _violations(
+    terms: Terms, parts: dict[str, float], largest_alpha: float, failed: tuple[str, ...]
+) -> tuple[str, ...]:
+    """The conditions that fail, those known beforehand first."""
     violations = list(failed)
     if not terms.alpha < largest_alpha:
         violations.append(f"α = {terms.alpha:.3g} must stay below {largest_alpha:g}")
@@ -349,7 +361,7 @@ def _bound(
         violations.append("the covariance of the loads is singular, so γ is infinite; give it a floor")
     if not violations and not math.isfinite(terms.formula):
         violations.append("a term of the bound is not finite")
-    return Bound(mode, radius, law.steps, terms, parts, tuple(violations))
+    return tuple(violations)
 
 
 def _kappa(facts: NetworkFacts, radius: float) -> tuple[float, tuple[str, ...]]:
@@ -369,17 +381,17 @@ def _check(radius: float, delta: float) -> None:
         raise PrivacyError("δ must lie between 0 and 1")
 
 
-def _box(law: NodeLaw) -> tuple[FloatArray, FloatArray]:
-    if law.p_min is None or law.p_max is None:
+def _box(law: LoadLaw) -> tuple[FloatArray, FloatArray]:
+    if not law.truncated:
         raise PrivacyError(
             "this mode is for loads truncated to [p_min, p_max]; state the margins of every class"
         )
     return law.p_min, law.p_max
 
 
-def _gammas(law: NodeLaw) -> FloatArray:
+def _gammas(law: LoadLaw) -> FloatArray:
     return np.array([symbols.gamma(covariance) for covariance in law.covariance])
 
 
-def _sums(law: NodeLaw) -> FloatArray:
+def _sums(law: LoadLaw) -> FloatArray:
     return np.array([symbols.sum_of_covariance(covariance) for covariance in law.covariance])

@@ -3,7 +3,7 @@
 Active load of node k in class ℓ: p_k = scale_k·exp(ξ_k), ξ_k a mixture of Gaussians N(μ⁽ˡ⁾, Σ⁽ˡ⁾) over the
 steps of a day, independent over nodes and days.  # Eq. loadclasses
 Reactive load: q_k = tanθ_k·p_k at a fixed power factor (the paper, Eq. powerfactor), or with randomness of
-its own, q_k = tanθ_k·p_k + scale_k·c_k·ζ_k, ζ_k ~ N(0, Σ_ζ) (full support, PAPER_NOTES 4).
+its own, q_k = tanθ_k·p_k + scale_k·c_k·ζ_k, ζ_k ~ N(0, Σ_ζ) (full support, paper correction 4).
 
 A law is public: the load model is released. Nothing here sees meter data.
 """
@@ -328,7 +328,7 @@ class LoadLaw:
         return replace(self, classes=tuple(alone(part) for part in self.classes))
 
     def with_floor(self, floor: float) -> LoadLaw:
-        """Σ + floor·I, with the log mean lowered by floor/2 so that the mean load stays (PAPER_NOTES 14)."""
+        """Σ + floor·I, the log mean lowered by floor/2 so that the mean load stays (paper correction 14)."""
         if floor < 0.0:
             raise PrivacyError("a covariance floor cannot be negative")
         wide = self.covariance + floor * np.eye(self.steps)
@@ -341,6 +341,11 @@ class LoadLaw:
             for part, m, c in zip(self.classes, mean, covariance, strict=True)
         )
         return replace(self, classes=classes, truncated=False)
+
+    def with_random_q(self, q_size: FloatArray, q_covariance: FloatArray) -> LoadLaw:
+        """Reactive load with randomness of its own: size (node,) per public scale, Σ_ζ (step, step)."""
+        classes = tuple(replace(part, q_covariance=q_covariance) for part in self.classes)
+        return replace(self, classes=classes, q_size=q_size)
 
     def within(self, margins: tuple[float, float] | None = None) -> LoadLaw:
         """The law truncated to its classes' margins, or to these [p/scale], at a fixed power factor."""

@@ -51,6 +51,11 @@ class LoadSource(Protocol):
         ...
 
     @property
+    def n_days(self) -> int:
+        """Days of all blocks."""
+        ...
+
+    @property
     def n_blocks(self) -> int:
         """Number of blocks."""
         ...

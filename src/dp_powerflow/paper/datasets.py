@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from dp_powerflow.errors import ConfigError, LoadDataError
-from dp_powerflow.evidence.law import NodeLaw
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import open_feeder
@@ -20,6 +19,7 @@ from dp_powerflow.loads.opendss_shapes import read_opendss_shapes
 from dp_powerflow.loads.simbench import CUSTOMER_FAMILIES, read_simbench
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.estimators import Estimator, Plain, Structured
+from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
 FIRST_DAY = dt.date(2019, 1, 1)
@@ -43,22 +43,18 @@ def relative_log_load(history: LoadHistory) -> FloatArray:
 
 def one_class_law(
     log_load: FloatArray, feeder: Feeder, *, q_spread: float, q_covariance: FloatArray
-) -> NodeLaw:
+) -> LoadLaw:
     """The empirical Gaussian of all load points, scaled to the nominal load of every node.
 
     Its covariance is singular; add a floor before anything inverts it (paper correction 15).
     """
     nominal = -feeder.nominal_injection[feeder.retained]
     mean_load = float(np.exp(log_load).mean())
-    return NodeLaw(
-        class_of=np.zeros(len(nominal), dtype=np.int64),
-        mean=log_load.mean(axis=0)[None],
-        covariance=np.cov(log_load.T)[None],
-        scale=nominal.real,
-        tan_theta=nominal.imag / nominal.real,
-        q_sigma=q_spread * mean_load * nominal.real,
-        q_covariance=q_covariance,
+    margins = (float(np.exp(log_load.min())), float(np.exp(log_load.max())))
+    of_class = ClassLaw.gaussian(
+        log_load.mean(axis=0), np.cov(log_load.T), margins=margins, q_covariance=q_covariance
     )
+    return nominal_law(nominal, of_class, q_spread * mean_load)
 
 
 DATASETS = ("oedi", "simbench", "simulated")

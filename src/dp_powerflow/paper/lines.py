@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow.evidence.law import NodeLaw
+from dp_powerflow.evidence.collect import plain
 from dp_powerflow.evidence.lines.collect import LineReport, LineRequest, collect_lines
-from dp_powerflow.evidence.plain import plain
+from dp_powerflow.evidence.lines.losses import LineLoss
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
 from dp_powerflow.model.reactive import PublicSpread
 from dp_powerflow.paper.datasets import ExperimentOptions, Progress
 from dp_powerflow.privacy.random import StreamKey
@@ -40,19 +41,13 @@ class Result:
     processor: float
 
 
-def flat_law(feeder: Feeder, steps: int) -> NodeLaw:
+def flat_law(feeder: Feeder, steps: int) -> LoadLaw:
     """Nominal load at every step in the mean; both spreads with the program's public correlation."""
     nominal = -feeder.nominal_injection[feeder.retained]
     correlation = PublicSpread().covariance(steps, 24 * 60 // steps)
-    return NodeLaw(
-        class_of=np.zeros(len(nominal), dtype=np.int64),
-        mean=np.full((1, steps), -(SPREAD_P**2) / 2.0),
-        covariance=(SPREAD_P**2 * correlation)[None],
-        scale=nominal.real,
-        tan_theta=nominal.imag / nominal.real,
-        q_sigma=SPREAD_Q * nominal.real,
-        q_covariance=correlation,
-    )
+    mean = np.full(steps, -(SPREAD_P**2) / 2.0)
+    of_class = ClassLaw.gaussian(mean, SPREAD_P**2 * correlation, q_covariance=correlation)
+    return nominal_law(nominal, of_class, SPREAD_Q)
 
 
 def run_lines(
@@ -66,13 +61,7 @@ def run_lines(
     """Evaluate every line of a public feeder."""
     key = StreamKey.from_insecure_seed(seed)
     wall, processor = time.perf_counter(), time.process_time()
-    report = collect_lines(
-        feeder,
-        flat_law(feeder, steps),
-        request,
-        lambda purpose: key.stream(purpose).generator,
-        progress=progress,
-    )
+    report = collect_lines(LineLoss(feeder, flat_law(feeder, steps)), request, key, progress)
     return Result(report, time.perf_counter() - wall, time.process_time() - processor)
 
 

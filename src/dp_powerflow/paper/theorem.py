@@ -6,17 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dp_powerflow.evidence.calibration import Progress
-from dp_powerflow.evidence.collect import Evidence, Policy, collect_evidence, network_facts
-from dp_powerflow.evidence.margins import with_margins
-from dp_powerflow.evidence.plain import plain
+from dp_powerflow.evidence.collect import Evidence, Instance, Policy, collect_evidence, network_facts, plain
 from dp_powerflow.evidence.theorem import Bound, paper_bound
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.model.reactive import PublicSpread
 from dp_powerflow.paper.datasets import oedi_history, one_class_law, relative_log_load
+from dp_powerflow.privacy.random import StreamKey
 
 FLOORS = (1e-4, 1e-3, 1e-2, 1e-1)
 RADIUS = 1e-4
@@ -47,18 +44,20 @@ def run_theorem(
     spread = PublicSpread()
     covariance = spread.covariance(log_load.shape[1], 24 * 60 // log_load.shape[1])
     law = one_class_law(log_load, feeder, q_spread=spread.spread, q_covariance=covariance)
-    margins = (np.exp([log_load.min()]), np.exp([log_load.max()]))
     policy = Policy(radius=RADIUS, epsilon=50.0, delta=TOTAL_DELTA, days=1, calibration_days=calibration_days)
     facts = network_facts(network)
     exact = replace(facts, amplification=replace(facts.amplification, paper=facts.amplification.exact))
     rows = []
     for floor in FLOORS:
-        generator = np.random.default_rng(SEED)
         wide = law.with_floor(floor)
         evidence = collect_evidence(
-            network, wide, margins, policy, generator, progress=progress, curves=False
+            Instance(network, wide),
+            policy,
+            StreamKey.from_insecure_seed(SEED),
+            progress=progress,
+            curves=False,
         )
-        cut = with_margins(wide, *margins, generator)
+        cut = wide.within()
         operating = evidence.monte_carlo_truncated.operating
         steps = [paper_bound(exact, cut.at_step(t), operating, RADIUS, DELTA) for t in range(cut.steps)]
         steps.sort(key=lambda bound: bound.terms.formula)

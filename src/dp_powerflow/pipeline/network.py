@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from dp_powerflow.config import Config, TrueNetwork
 from dp_powerflow.errors import ConfigError, PrivacyError
 from dp_powerflow.evidence.calibration import Progress
-from dp_powerflow.evidence.collect import Evidence, Policy, collect_evidence
-from dp_powerflow.evidence.from_model import node_law
+from dp_powerflow.evidence.collect import Evidence, Instance, Policy, collect_evidence
 from dp_powerflow.evidence.lines.collect import LineReport, LineRequest, collect_lines
+from dp_powerflow.evidence.lines.losses import LineLoss
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.gaussian import LoadModel
@@ -58,20 +56,12 @@ def evidence_of(
             f"{len(feeder.retained) - len(nodes.nodes)} nodes carry generation but no load of their own; the "
             "closed-form certificate does not cover them"
         )
-    scale = nodes.scale_kw if model.scaled else None
-    law = node_law(model, nodes.classes, scale, feeder.base_mva, day_type=model.classes[0].day_type)
-    bounds = [model.find(name, model.classes[0].day_type).bounds for name in model.class_names]
-    margins = (np.array([low for low, _ in bounds]), np.array([high for _, high in bounds]))
-    generator = key.bind("release", config.release.id).stream(CALIBRATION).generator
     solar = solar_of(config, feeder, model.n_steps)
+    law = nodes.law(model, feeder)
     return collect_evidence(
-        Network(feeder),
-        law,
-        margins,
+        Instance(Network(feeder), law, solar.generation, solar.voltvar),
         policy_of(config),
-        generator,
-        generation=solar.generation,
-        voltvar=solar.voltvar,
+        key.bind("release", config.release.id).bind("purpose", CALIBRATION),
         progress=progress,
         curves=curves,
     )
@@ -105,17 +95,8 @@ def lines_of(
         return "none: losses per line are not evaluated under volt-var control"
     bound_key = key.bind("release", config.release.id)
     try:
-        scale = nodes.scale_kw if model.scaled else None
-        law = node_law(model, nodes.classes, scale, feeder.base_mva, day_type=model.classes[0].day_type)
-        return collect_lines(
-            feeder,
-            law,
-            line_request(config, count, whole=whole),
-            lambda purpose: bound_key.stream(purpose).generator,
-            released=nodes.nodes,
-            generation=solar.generation,
-            progress=progress,
-        )
+        engine = LineLoss(feeder, nodes.law(model, feeder), generation=solar.generation)
+        return collect_lines(engine, line_request(config, count, whole=whole), bound_key, progress)
     except PrivacyError as error:
         return f"none: {error}"
 

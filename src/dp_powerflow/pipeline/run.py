@@ -23,9 +23,8 @@ from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.storage import Location, location
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ConfigError, PowerFlowError, PrivacyError
-from dp_powerflow.evidence.collect import Evidence
+from dp_powerflow.evidence.collect import Evidence, plain
 from dp_powerflow.evidence.lines.collect import LineReport
-from dp_powerflow.evidence.plain import plain
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.fit import WeakBudgetWarning, fit

@@ -9,8 +9,8 @@ from pathlib import Path
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.evidence.calibration import Progress
+from dp_powerflow.evidence.collect import plain
 from dp_powerflow.evidence.lines.collect import LineReport
-from dp_powerflow.evidence.plain import plain
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.assembly import feeder_of
 from dp_powerflow.pipeline.network import evidence_of, lines_of

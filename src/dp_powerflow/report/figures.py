@@ -14,8 +14,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from dp_powerflow.evidence.collect import Evidence
-from dp_powerflow.evidence.lines.collect import LineReport
-from dp_powerflow.evidence.lines.protected import SIZES
+from dp_powerflow.evidence.lines.collect import SIZES, LineReport
 from dp_powerflow.grid.feeder import Feeder, Line
 
 _STYLES = {"corrected": "--", "full-support": "-", "paper": ":"}

@@ -3,37 +3,44 @@
 If days on Y and on Y′ are (ε, δ)-indistinguishable then P_Y(A) ≤ e^ε·P_Y′(A) + δ for every event A, so error
 rates of *any* test bound ε from below. The score here is no part of the loss of `lines.py`: dense networks
 reduced one by one, a few nodes, no determinant. A poor score only makes the bound weaker. INTERNAL.
+
+Beside it a practical attack that knows less than the guarantee allows for: regression of one line's
+admittance. The attacker has the released voltages, the published load model's mean loads and every line but
+one, whose admittance he believes to be off by a factor 1 + x. Loads implied by the voltages are linear in x
+to first order, so he fits x by weighted least squares against the mean loads: no density, no covariance over
+time, no determinant.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.law import NodeLaw
-from dp_powerflow.evidence.lines.confidence import lower_share, upper_share
-from dp_powerflow.evidence.lines.neighbours import Neighbour, with_change
-from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.evidence.lines.evidence import CONFIDENCE, lower_share, upper_share
+from dp_powerflow.evidence.lines.losses import LineLoss
+from dp_powerflow.evidence.lines.networks import SOLVER_TOLERANCE, Neighbour, with_change
+from dp_powerflow.grid.feeder import Feeder, Line
 from dp_powerflow.grid.reduction import Network
+from dp_powerflow.model.days import solve_days
+from dp_powerflow.model.law import LoadLaw
+from dp_powerflow.model.sample import LoadSampler
 from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
-Draw = Callable[[int], ComplexArray]
 Release = Callable[[Feeder, int], ComplexArray]
-"""Voltages of so many fresh days on a feeder: complex (day, step, node)."""
+"""Voltages of fresh days on a feeder, which has a number: complex (day, step, node)."""
 Progress = Callable[[int, int], None]
 
-CONFIDENCE = 0.95
 _PILOT_SHARE = 0.3
 _MOST_NODES = 24
 _THRESHOLDS = 41
 _FLOOR_OF_LOAD = 1e-9
+_PROBE = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,76 +67,69 @@ class Audit:
         return found
 
 
-def release_days(
-    draw: Draw, *, released: IntArray | None = None, generation: ComplexArray | None = None
-) -> Release:
-    """The mechanism: draw loads of the released nodes, solve, give away their voltages.
+def fresh_days(law: LoadLaw, key: StreamKey, days: int, generation: ComplexArray | None = None) -> Release:
+    """The mechanism: draw days of a law anew for every network, solve, give away the voltages of its nodes.
 
     Parameters
     ----------
-    released : positions among the retained nodes, None for all of them.
+    key : which neither a release nor the losses use.
     generation : complex (step, retained) [p.u.].
     """
 
-    def release(feeder: Feeder, days: int) -> ComplexArray:
-        drawn = draw(days)
-        steps = drawn.shape[1]
-        at = np.arange(drawn.shape[2]) if released is None else released
-        load = np.zeros((days * steps, len(feeder.retained)), dtype=np.complex128)
-        load[:, at] = drawn.reshape(days * steps, -1)
-        injected = None if generation is None else np.tile(generation, (days, 1))
-        v = BatchSolver(feeder, tolerance=1e-11).solve(load, injected).v
-        return np.asarray(v[:, at].reshape(drawn.shape))
+    def release(feeder: Feeder, number: int) -> ComplexArray:
+        sampler = LoadSampler(law, key.bind("network", str(number)), days, block_days=days)
+        made = solve_days(BatchSolver(feeder, tolerance=SOLVER_TOLERANCE), sampler, generation=generation)
+        return np.asarray(made.v[..., made.positions])
 
     return release
 
 
+@dataclass(frozen=True)
+class AuditRequest:
+    """Size of an audit: days under each network, δ of the claim, confidence of all bounds together."""
+
+    days: int
+    delta: float
+    confidence: float = CONFIDENCE
+
+
 def audit_lines(
-    feeder: Feeder,
-    law: NodeLaw,
+    engine: LineLoss,
     neighbours: Sequence[Neighbour],
     release: Release,
-    days: int,
-    delta: float,
-    *,
-    released: IntArray | None = None,
-    generation: ComplexArray | None = None,
-    confidence: float = CONFIDENCE,
-    threads: int | None = None,
+    request: AuditRequest,
     progress: Progress | None = None,
 ) -> Audit:
     """Test Y against every neighbour on days drawn anew under both.
 
     Parameters
     ----------
-    law : what the published load model says.
-    release : the mechanism under audit, from a key that neither a release nor the losses use; it is called
-        in the order of the neighbours, once for the true network first.
+    engine : network, published load law and generation; its losses are not used.
+    release : the mechanism under audit; number 0 is the true network, k + 1 neighbour k.
     """
+    days, delta, law = request.days, request.delta, engine.law
     pilot = int(_PILOT_SHARE * days)
     if pilot < 5:
         raise PrivacyError("an audit needs at least 20 days under each network")
-    view = partial(_Rough.of, released=released, generation=generation, steps=law.steps)
-    true, on_true = view(feeder), release(feeder, days)
-    each = (1.0 - confidence) / (len(neighbours) * 4)
+    true, on_true = _Rough.of(engine.feeder, engine), release(engine.feeder, 0)
+    each = (1.0 - request.confidence) / (len(neighbours) * 4)
 
     def score_both(item: tuple[_Rough, ComplexArray]) -> FloatArray:
         other, on_other = item
         score = _Score(law, true, other)
         return np.stack([_bound(*scores, pilot, delta, each) for scores in score.pairs(on_true, on_other)])
 
-    workers = threads or len(os.sched_getaffinity(0))
     lower = np.empty((len(neighbours), 2))
-    for start in range(0, len(neighbours), workers):
+    for start in range(0, len(neighbours), engine.threads):
         batch = []
-        for item in neighbours[start : start + workers]:
-            changed = with_change(feeder, item)
-            batch.append((view(changed), release(changed, days)))
-        with ThreadPoolExecutor(workers) as pool:
+        for number in range(start, min(start + engine.threads, len(neighbours))):
+            changed = with_change(engine.feeder, neighbours[number])
+            batch.append((_Rough.of(changed, engine), release(changed, number + 1)))
+        with ThreadPoolExecutor(engine.threads) as pool:
             lower[start : start + len(batch)] = list(pool.map(score_both, batch))
         if progress is not None:
             progress(start + len(batch), len(neighbours))
-    return Audit(lower, delta, days, days - pilot, confidence)
+    return Audit(lower, delta, days, days - pilot, request.confidence)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,14 +147,10 @@ class _Rough:
     generation: ComplexArray
 
     @classmethod
-    def of(
-        cls, feeder: Feeder, released: IntArray | None, generation: ComplexArray | None, steps: int
-    ) -> _Rough:
+    def of(cls, feeder: Feeder, engine: LineLoss) -> _Rough:
         network = Network(feeder)
-        n = network.n
-        keep = np.arange(n) if released is None else released
-        out = np.setdiff1d(np.arange(n), keep)
-        injected = np.zeros((steps, n), dtype=np.complex128) if generation is None else generation
+        keep, injected = engine.released, engine.generation
+        out = np.setdiff1d(np.arange(network.n), keep)
         idle = np.linalg.solve(network.y, -network.b)
         back = np.linalg.solve(network.y[np.ix_(out, out)].T, network.y[np.ix_(keep, out)].T).T
         current = network.b[out] - np.conj(injected[:, out] / idle[out])
@@ -168,7 +164,7 @@ class _Rough:
 class _Score:
     """Likelihood ratio of the implied loads at the nodes that the change moves most."""
 
-    def __init__(self, law: NodeLaw, true: _Rough, other: _Rough) -> None:
+    def __init__(self, law: LoadLaw, true: _Rough, other: _Rough) -> None:
         if law.q_sigma is None or law.q_covariance is None:
             raise PrivacyError("the audit needs random reactive load (network.bound = 'full-support')")
         moved = np.linalg.norm(other.y - true.y, axis=1) + np.abs(other.b - true.b).max(axis=0)
@@ -220,3 +216,65 @@ def _ratio(own: FloatArray, other: FloatArray, threshold: float, delta: float, a
     hit = lower_share(np.count_nonzero(own > threshold), len(own), alpha)
     false = upper_share(np.count_nonzero(other > threshold), len(other), alpha)
     return float(np.log(max(float(hit) - delta, 1e-300) / float(false)))
+
+
+@dataclass(frozen=True, eq=False)
+class Attack:
+    """Estimates of x of one line, which is 0 in truth.
+
+    Attributes
+    ----------
+    estimates : (trial,) from `days` released days each.
+    with_loads : the same when the loads behind the voltages are published: (trial,).
+    """
+
+    days: int
+    estimates: FloatArray
+    with_loads: FloatArray
+
+    @property
+    def error(self) -> float:
+        """Root mean square error of x."""
+        return float(np.sqrt(np.mean(self.estimates**2)))
+
+    @property
+    def error_with_loads(self) -> float:
+        """The same when paired loads are published."""
+        return float(np.sqrt(np.mean(self.with_loads**2)))
+
+
+def regress_line(
+    network: Network, law: LoadLaw, line: Line, v: ComplexArray, load: ComplexArray, days: int
+) -> Attack:
+    """Attack one line with voltages, complex (day, step, node), in groups of so many days.
+
+    Parameters
+    ----------
+    load : the loads behind the voltages, used only for the variant where they are published.
+    """
+    if law.q_sigma is None:
+        raise PrivacyError("the attack's weights need random reactive load")
+    trials = len(v) // days
+    if trials < 1:
+        raise PrivacyError("the attack needs at least as many released days as it regresses on")
+    change = network.line_change(line, _PROBE * line.primitive)
+    through = v @ change.right[:, : network.n].T + change.right[:, network.n :] @ network.feeder.v_slack
+    current = through @ (change.left @ change.core).T / _PROBE
+    slope = v * np.conj(current)  # implied load falls by x·slope
+    implied = -v * np.conj(v @ network.y.T + network.b)
+    expected = law.mean_load
+    variance = np.diagonal(law.covariance, axis1=1, axis2=2)
+    weight_p = 1.0 / (expected.real**2 * np.expm1(variance)[law.class_of].T)
+    weight_q = np.broadcast_to(1.0 / law.q_sigma**2, weight_p.shape)
+
+    def fit(target: ComplexArray) -> FloatArray:
+        away = implied - target
+        top = (weight_p * slope.real * away.real + weight_q * slope.imag * away.imag).sum(axis=(1, 2))
+        bottom = (weight_p * slope.real**2 + weight_q * slope.imag**2).sum(axis=(1, 2))
+        groups = trials * days
+        numerator = top[:groups].reshape(trials, days).sum(axis=1)
+        denominator = bottom[:groups].reshape(trials, days).sum(axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(denominator > 0.0, numerator / denominator, np.inf)
+
+    return Attack(days, fit(expected), fit(load))

@@ -1,29 +1,51 @@
-"""Everything about the lines of one network: losses, evidence, protected x, audit and attack. INTERNAL."""
+"""Everything about the lines of one network: losses, evidence, protected x, audit and attack. INTERNAL.
+
+The protected x is the inverse question: per line, the largest x that the policy protects. A pilot (losses at
+one x, on draws of their own) guesses a candidate per line; fresh draws then test it. The guess needs no
+proof, the test is a confidence bound, and a line that fails is tested at smaller x again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.stats import norm
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.law import NodeLaw
-from dp_powerflow.evidence.lines.attack import regress_line
-from dp_powerflow.evidence.lines.audit import Audit, audit_lines, release_days
-from dp_powerflow.evidence.lines.evidence import CONFIDENCE, HORIZONS, LineEvidence, LineRow, judge
+from dp_powerflow.evidence.lines.audit import AuditRequest, audit_lines, fresh_days, regress_line
+from dp_powerflow.evidence.lines.evidence import (
+    CONFIDENCE,
+    HORIZONS,
+    LineEvidence,
+    LineRow,
+    judge,
+    smallest_share,
+    upper_mean,
+)
 from dp_powerflow.evidence.lines.losses import LineLoss, LineLosses, Progress
-from dp_powerflow.evidence.lines.neighbours import scaled_both_ways
-from dp_powerflow.evidence.lines.protected import protected_sizes, supported_delta
-from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.evidence.lines.networks import SOLVER_TOLERANCE, scaled_both_ways
+from dp_powerflow.grid.feeder import Line
 from dp_powerflow.grid.reduction import Network
-from dp_powerflow.units import ComplexArray, IntArray
-
-Streams = Callable[[str], np.random.Generator]
-"""Purpose → generator, from a key that no release uses; different purposes are independent."""
+from dp_powerflow.model.days import solve_days
+from dp_powerflow.model.sample import LoadSampler, LoadSource
+from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.units import FloatArray
 
 _TYPICAL = (0.1, 0.25, 0.5, 0.75, 0.9)
 """Quantiles of the lines' mean loss that the picture over days shows."""
+SIZES = tuple(float(f"{m}e{k}") for k in range(-6, 0) for m in (1, 2, 5))
+"""x that may be tested."""
+_STEPS_DOWN = (0, 1, 3)
+"""How far below its candidate a line is tested, attempt by attempt."""
+_SLACK = 1.3
+"""δ tested over the smallest supported one: leaves room for a few losses just above ε."""
+_SAFETY = 0.5
+"""Expected number of exceedances in all draws that a candidate may have where none is allowed for."""
+Draw = Callable[[int, int], LoadSource]
+"""Fresh days of the law: attempt and number of days → source."""
 
 
 @dataclass(frozen=True)
@@ -81,34 +103,30 @@ class LineReport:
 
 
 def collect_lines(
-    feeder: Feeder,
-    law: NodeLaw,
-    request: LineRequest,
-    streams: Streams,
-    *,
-    released: IntArray | None = None,
-    generation: ComplexArray | None = None,
-    progress: Progress | None = None,
-    threads: int | None = None,
+    engine: LineLoss, request: LineRequest, key: StreamKey, progress: Progress | None = None
 ) -> LineReport:
     """All lines of a feeder, each scaled both ways, both directions.
 
     Parameters
     ----------
-    released : positions of the nodes with a load law among the retained ones, None for all.
-    generation : complex (step, retained) [p.u.], public.
+    engine : the network, the load law of the released nodes and the public generation.
+    key : which no release uses; every part of the report has streams of its own.
     """
-    if not feeder.lines:
+    if not engine.feeder.lines:
         raise PrivacyError("the feeder has no line records, so there is nothing to say line by line")
-    engine = LineLoss(feeder, law, released=released, generation=generation, threads=threads)
-    neighbours = scaled_both_ways(feeder.lines, request.x)
-    generator = streams("losses of lines")
-    losses = engine.losses(neighbours, lambda days: law.draw(days, generator), request.draws, progress)
-    evidence = judge(losses, request.x, law.steps, request.delta, confidence=request.confidence)
-    protected, over_days, protected_delta = _protected(engine, losses, request, evidence, streams, progress)
-    audit = _audit(engine, request, losses, evidence.delta, streams, progress)
+    neighbours = scaled_both_ways(engine.feeder.lines, request.x)
+    days = engine.draws(key.bind("purpose", "losses of lines"), request.draws)
+    losses = engine.losses(neighbours, days, progress)
+    evidence = judge(losses, request.x, engine.law.steps, request.delta, confidence=request.confidence)
+    protected, over_days, protected_delta = _protected(engine, losses, request, evidence, key, progress)
+    audit = None
+    if request.audit_days:
+        asked = AuditRequest(request.audit_days, evidence.delta, request.confidence)
+        audit_key = key.bind("purpose", "audit of lines")
+        release = fresh_days(engine.law, audit_key, request.audit_days, engine.generation)
+        audit = audit_lines(engine, neighbours, release, asked, progress)
     lower = {} if audit is None else audit.by_line(neighbours)
-    errors = _attack(engine, request, streams)
+    errors = _attack(engine, request, key)
     rows = tuple(
         replace(
             row,
@@ -140,27 +158,26 @@ def _protected(
     losses: LineLosses,
     request: LineRequest,
     evidence: LineEvidence,
-    streams: Streams,
+    key: StreamKey,
     progress: Progress | None,
 ) -> tuple[dict[str, float | None], tuple[OverDays, ...], float | None]:
     if request.protected_draws == 0:
         return {}, (), None
-    generator = streams("protected size of lines")
 
-    def test(pilot: LineLosses, horizon: int, delta: float) -> tuple[dict[str, float | None], float]:
+    def test(name: str, pilot: LineLosses, horizon: int, delta: float) -> Protected:
+        own = key.bind("purpose", f"protected size of lines, {name}, {horizon}")
+        target = Target(
+            max(request.protected_draws, horizon), request.epsilon, delta, horizon, request.confidence
+        )
         return protected_sizes(
             engine,
             pilot,
-            lambda days: engine.law.draw(days, generator),
-            max(request.protected_draws, horizon),
-            request.epsilon,
-            delta,
-            horizon=horizon,
-            confidence=request.confidence,
-            progress=progress,
+            lambda attempt, days: engine.draws(own.bind("attempt", str(attempt)), days),
+            target,
+            progress,
         )
 
-    every, delta = test(losses, 1, request.delta)
+    every, delta = test("all lines", losses, 1, request.delta)
     few = _some(losses, _typical_lines(evidence))
     longest = max(HORIZONS)
     # One δ for all days, so that the days can be compared.
@@ -170,7 +187,7 @@ def _protected(
     )
     over = []
     for horizon in (1, *HORIZONS):
-        found, used = test(few, horizon, common)
+        found, used = test("typical lines", few, horizon, common)
         over.append(OverDays(horizon, used, found))
     return every, tuple(over), delta
 
@@ -190,45 +207,117 @@ def _names(losses: LineLosses) -> list[str]:
     return list(dict.fromkeys(item.line.name for item in losses.neighbours))
 
 
-def _audit(
-    engine: LineLoss,
-    request: LineRequest,
-    losses: LineLosses,
-    delta: float,
-    streams: Streams,
-    progress: Progress | None,
-) -> Audit | None:
-    if request.audit_days == 0:
-        return None
-    generator = streams("audit of lines")
-    release = release_days(
-        lambda days: engine.law.draw(days, generator),
-        released=engine.released,
-        generation=engine.generation,
-    )
-    return audit_lines(
-        engine.feeder,
-        engine.law,
-        losses.neighbours,
-        release,
-        request.audit_days,
-        delta,
-        released=engine.released,
-        generation=engine.generation,
-        confidence=request.confidence,
-        progress=progress,
-    )
-
-
-def _attack(engine: LineLoss, request: LineRequest, streams: Streams) -> dict[str, tuple[float, float]]:
+def _attack(engine: LineLoss, request: LineRequest, key: StreamKey) -> dict[str, tuple[float, float]]:
     """Line → error of the regression, and with paired loads; only where every retained node is released."""
-    if request.attack_days == 0 or len(engine.true.hidden) or engine.generation.any():
+    days = request.attack_days
+    if days == 0 or len(engine.true.hidden) or engine.generation.any():
         return {}
-    load = engine.law.draw(request.attack_days, streams("attack on lines"))
-    v = release_days(lambda _: load)(engine.feeder, len(load))
+    sampler = LoadSampler(engine.law, key.bind("purpose", "attack on lines"), days, block_days=days)
+    made = solve_days(BatchSolver(engine.feeder, tolerance=SOLVER_TOLERANCE), sampler)
     network = Network(engine.feeder)
     found = {}
     for line in engine.feeder.lines:
-        attack = regress_line(network, engine.law, line, v, load, request.regressed_days)
+        attack = regress_line(network, engine.law, line, made.v, made.drawn, request.regressed_days)
         found[line.name] = (attack.error, attack.error_with_loads)
     return found
+
+
+Protected = tuple[dict[str, float | None], float]
+"""Per line the largest x tested that is protected, and the δ used."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a protected x must meet.
+
+    Attributes
+    ----------
+    days : drawn per attempt.
+    epsilon, delta : for the released days together.
+    horizon : released days that ε and δ are for; losses add up over disjoint groups of the drawn days.
+    """
+
+    days: int
+    epsilon: float
+    delta: float
+    horizon: int = 1
+    confidence: float = CONFIDENCE
+
+
+def protected_sizes(
+    engine: LineLoss, pilot: LineLosses, draw: Draw, target: Target, progress: Progress | None = None
+) -> Protected:
+    """Per line of the pilot the largest x tested that is (ε, δ)-indistinguishable, and the δ used.
+
+    Parameters
+    ----------
+    pilot : losses of lines scaled both ways, on draws that `draw` does not repeat.
+    """
+    horizon, epsilon = target.horizon, target.epsilon
+    groups = target.days // horizon
+    if groups < 1:
+        raise PrivacyError("the protected x needs at least as many drawn days as are released")
+    lines = tuple({item.line.name: item.line for item in pilot.neighbours}.values())
+    each = (1.0 - target.confidence) / (4 * len(lines) * len(_STEPS_DOWN))
+    supported = supported_delta(len(lines), target.days, horizon, target.confidence)
+    used = max(target.delta, supported)
+    candidate = _candidates(
+        pilot, lines, epsilon, _SAFETY / groups / 4.0 if used == supported else used / 4.0, horizon
+    )
+    found: dict[str, float | None] = dict.fromkeys(candidate)
+    open_lines: Sequence[Line] = lines
+    for attempt, down in enumerate(_STEPS_DOWN):
+        position = [max(0, candidate[line.name] - down) for line in open_lines]
+        neighbours = [
+            item
+            for line, at in zip(open_lines, position, strict=True)
+            for item in scaled_both_ways([line], SIZES[at])
+        ]
+        losses = engine.losses(neighbours, draw(attempt, groups * horizon), progress).by_direction
+        sums = losses.reshape(*losses.shape[:2], groups, horizon).sum(axis=-1)
+        excess = -np.expm1(np.minimum(epsilon - sums, 0.0)).mean(axis=-1)
+        worst = upper_mean(excess, groups, each).reshape(len(open_lines), 4).max(axis=1)
+        failed = []
+        for line, at, bound in zip(open_lines, position, worst, strict=True):
+            if bound <= used * (1.0 + 1e-12):
+                found[line.name] = SIZES[at]
+            elif at > 0:
+                failed.append(line)
+        open_lines = failed
+        if not open_lines:
+            break
+    return found, used
+
+
+def supported_delta(lines: int, days: int, horizon: int, confidence: float = CONFIDENCE) -> float:
+    """Smallest δ at which a protected x can be tested with so many days."""
+    each = (1.0 - confidence) / (4 * lines * len(_STEPS_DOWN))
+    return min(1.0, _SLACK * smallest_share(max(1, days // horizon), each))
+
+
+def _candidates(
+    pilot: LineLosses, lines: Sequence[Line], epsilon: float, tail: float, horizon: int
+) -> dict[str, int]:
+    """Index into SIZES per line: Λ of a day taken as N(s²/2, s²) with s in proportion to x."""
+    z = float(norm.isf(tail))
+    wanted = (-z + np.sqrt(z**2 + 2.0 * epsilon)) / np.sqrt(horizon)
+    spread = _spread(pilot.by_direction)
+    chosen = {}
+    for line in lines:
+        own = [k for k, item in enumerate(pilot.neighbours) if item.line.name == line.name]
+        size = max(abs(pilot.neighbours[k].size or 0.0) for k in own)
+        x = size * wanted / max(float(spread[own].max()), 1e-12)
+        chosen[line.name] = max(0, int(np.searchsorted(SIZES, x, side="right")) - 1)
+    return chosen
+
+
+def _spread(losses: FloatArray) -> FloatArray:
+    """(neighbour,) s such that the finite losses look like N(s²/2, s²), the larger of two ways to say it."""
+    finite = np.isfinite(losses)
+    values, count = np.where(finite, losses, 0.0), np.maximum(1, finite.sum(axis=-1))
+    mean = values.sum(axis=-1) / count
+    deviation = np.where(finite, values - mean[..., None], 0.0)
+    by_std = np.sqrt((deviation**2).sum(axis=-1) / count)
+    spread = np.fmax(by_std, np.sqrt(2.0 * np.clip(mean, 0.0, None))).max(axis=1)
+    # A line whose day is impossible under the neighbour needs a far smaller change.
+    return np.asarray(np.where(finite.all(axis=(1, 2)), spread, 10.0 * np.fmax(spread, 1.0)))

@@ -11,20 +11,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.law import NodeLaw
-from dp_powerflow.evidence.lines.neighbours import Neighbour, with_change
-from dp_powerflow.evidence.lines.side import Seen, Side
+from dp_powerflow.evidence.lines.networks import Neighbour, Seen, Side, with_change
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.norms import DENSE_UP_TO
 from dp_powerflow.grid.reduction import Network
+from dp_powerflow.model.days import SolvedDays, solve_days
+from dp_powerflow.model.law import LoadLaw
+from dp_powerflow.model.sample import LoadSampler, LoadSource
+from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
-Draw = Callable[[int], ComplexArray]
 Progress = Callable[[int, int], None]
 
 DIRECTIONS = ("true network", "neighbour")
@@ -39,13 +40,13 @@ _VALUES_IN_MEMORY = 2**23
 class LoadDensity:
     """log f_pq node by node, up to constants: log p ~ N(μ, Σ) and q given p, over the steps of a day."""
 
-    def __init__(self, law: NodeLaw) -> None:
+    def __init__(self, law: LoadLaw) -> None:
         if law.q_sigma is None or law.q_covariance is None:
             raise PrivacyError(
                 "with a fixed power factor one snapshot tells every change of a line, almost surely; losses "
                 "per line exist for random reactive load only (network.bound = 'full-support')"
             )
-        if law.p_min is not None:
+        if law.truncated:
             raise PrivacyError("losses per line are for untruncated loads; take the law without margins")
         self._law, self._q_sigma = law, law.q_sigma
         self._white_p = [_whitening(covariance) for covariance in law.covariance]
@@ -90,7 +91,7 @@ class LineLosses:
 
 @dataclass(frozen=True, eq=False)
 class _Days:
-    """A block of days on the true network, shared by all neighbours."""
+    """Days solved on one network."""
 
     load: ComplexArray  # (day, step, released)
     density: FloatArray  # (day, released)
@@ -98,14 +99,17 @@ class _Days:
     solved: BoolArray  # (day,)
     volume: FloatArray  # (day,)
 
+    def some(self, rows: slice) -> _Days:
+        """Part of the days."""
+        return _Days(self.load[rows], self.density[rows], self.v[rows], self.solved[rows], self.volume[rows])
+
 
 class LineLoss:
     """Losses against neighbours of one feeder.
 
     Parameters
     ----------
-    law : law of the loads of the released nodes, in their order.
-    released : positions of these among the retained nodes; None for all of them.
+    law : law of the loads of the released nodes.
     generation : complex (step, retained) [p.u.], public and constant over days.
     threads : None for one per core.
     dense_up_to : retained nodes up to which matrices of the network may be dense.
@@ -114,9 +118,8 @@ class LineLoss:
     def __init__(
         self,
         feeder: Feeder,
-        law: NodeLaw,
+        law: LoadLaw,
         *,
-        released: IntArray | None = None,
         generation: ComplexArray | None = None,
         threads: int | None = None,
         dense_up_to: int = DENSE_UP_TO,
@@ -124,58 +127,62 @@ class LineLoss:
         n = len(feeder.retained)
         self._dense_up_to = dense_up_to
         self.feeder, self.law = feeder, law
-        self.released: IntArray = np.arange(n) if released is None else released
-        if law.n != len(self.released):
+        self.released: IntArray = np.arange(law.n) if law.positions is None else law.positions
+        if law.positions is None and law.n != n:
             raise PrivacyError(
-                f"the load law is of {law.n} nodes, but {len(self.released)} are released; give every node "
-                "that carries generation but no load a place among the hidden ones"
+                f"the load law is of {law.n} nodes, but {n} are retained; give every node that carries "
+                "generation but no load a place among the hidden ones"
             )
         self.density = LoadDensity(law)
         self.generation = np.zeros((law.steps, n), dtype=np.complex128) if generation is None else generation
         self.true = Side(feeder, self.released, dense_up_to=dense_up_to)
         self._network = Network(feeder)
-        self._threads = threads or len(os.sched_getaffinity(0))
+        self.threads = threads or len(os.sched_getaffinity(0))
+
+    def draws(self, key: StreamKey, days: int) -> LoadSampler:
+        """Days of the law in blocks that fit memory; `key` is one that no release uses."""
+        at_once = max(1, _VALUES_IN_MEMORY // (self.law.steps * len(self.feeder.retained)))
+        return LoadSampler(self.law, key, days, block_days=min(days, at_once))
 
     def losses(
-        self, neighbours: Sequence[Neighbour], draw: Draw, days: int, progress: Progress | None = None
+        self, neighbours: Sequence[Neighbour], days: LoadSource, progress: Progress | None = None
     ) -> LineLosses:
-        """Both directions on so many days.
+        """Both directions on all days of a source, which `draws` makes.
 
-        Parameters
-        ----------
-        draw : gives the loads of the next days, complex (day, step, released) [p.u.], from a key that no
-            release uses. All neighbours see the same loads; days are independent of each other.
+        All neighbours see the same loads; days are independent of each other.
         """
-        if days < 1 or not neighbours:
-            raise PrivacyError("losses need at least one neighbour and one day")
-        found = np.empty((len(neighbours), 2, days))
-        per_block = max(1, _VALUES_IN_MEMORY // (self.law.steps * len(self.feeder.retained)))
+        if not neighbours:
+            raise PrivacyError("losses need at least one neighbour")
+        found = np.empty((len(neighbours), 2, days.n_days))
         done = 0
-        for start in range(0, days, per_block):
-            stop = min(days, start + per_block)
-            block = self._on_true_network(draw(stop - start))
-            with ThreadPoolExecutor(self._threads) as pool:
-                rows = pool.map(lambda item, block=block: self._both(item, block), neighbours)
-                for index, row in enumerate(rows):
-                    found[index, :, start:stop] = row
-                    done += stop - start
+        for number in range(days.n_blocks):
+            made = solve_days(self.true.solver, days, number, generation=self._injected)
+            block = self._on_true_network(made)
+            rows = slice(made.first_day, made.first_day + made.days)
+            with ThreadPoolExecutor(self.threads) as pool:
+                both = pool.map(lambda item, block=block: self._both(item, block), neighbours)
+                for index, row in enumerate(both):
+                    found[index, :, rows] = row
+                    done += made.days
                     if progress is not None:
-                        progress(done, days * len(neighbours))
+                        progress(done, days.n_days * len(neighbours))
         return LineLosses(tuple(neighbours), found[:, 0], found[:, 1])
 
-    def _on_true_network(self, load: ComplexArray) -> _Days:
-        days, steps, _ = load.shape
+    @property
+    def _injected(self) -> ComplexArray | None:
+        return self.generation if self.generation.any() else None
+
+    def _on_true_network(self, made: SolvedDays) -> _Days:
+        load, steps = made.drawn, made.steps
         every = np.arange(self.law.n)
-        v = np.empty((days, steps, len(self.feeder.retained)), dtype=np.complex128)
-        density, volume = np.empty((days, self.law.n)), np.empty(days)
-        solved = np.empty(days, dtype=np.bool_)
-        for rows in self._pieces(days):
-            seen = self.true.solve(*self._injections(load[rows]))
-            v[rows] = seen.v.reshape(v[rows].shape)
-            solved[rows] = _all_steps(seen.on_branch, steps)
+        density, volume = np.empty((made.days, self.law.n)), np.empty(made.days)
+        s = -made.load if made.generation is None else made.generation - made.load
+        for rows in self._pieces(made.days):
+            at = slice(rows.start * steps, rows.stop * steps)
+            seen = Seen(made.solution.v[at], s[at], made.solution.converged[at])
             volume[rows] = self.true.log_volume(seen).reshape(-1, steps).sum(axis=1)
             density[rows] = self.density(load[rows], every)
-        return _Days(load, density, v, solved, volume)
+        return _Days(load, density, made.v, _all_steps(made.solution.converged, steps), volume)
 
     def _both(self, neighbour: Neighbour, block: _Days) -> FloatArray:
         """(direction, day)."""
@@ -183,34 +190,29 @@ class LineLoss:
         other = Side(changed, self.released, dense_up_to=self._dense_up_to)
         moved = _Moved.of(self._network, neighbour, self.released)
         out = np.empty((2, len(block.load)))
-        steps, n = self.law.steps, len(self.feeder.retained)
         for rows in self._pieces(len(block.load)):
-            load, density = block.load[rows], block.density[rows]
-            out[0, rows] = self._loss(
-                *(load, density, block.v[rows].reshape(-1, n), block.volume[rows], block.solved[rows]),
-                *(other, moved, -1.0),
-            )
-            seen = other.solve(*self._injections(load))
-            volume = other.log_volume(seen).reshape(-1, steps).sum(axis=1)
-            solved = _all_steps(seen.on_branch, steps)
-            out[1, rows] = self._loss(load, density, seen.v, volume, solved, self.true, moved, 1.0)
+            days = block.some(rows)
+            out[0, rows] = self._loss(days, other, moved, -1.0)
+            out[1, rows] = self._loss(self._solved_again(days, other), self.true, moved, 1.0)
         return out
 
-    def _loss(
-        self,
-        load: ComplexArray,
-        density: FloatArray,
-        v: ComplexArray,
-        volume: FloatArray,
-        solved: BoolArray,
-        against: Side,
-        moved: _Moved,
-        sign: float,
-    ) -> FloatArray:
+    def _solved_again(self, days: _Days, other: Side) -> _Days:
+        """The same loads on the other network."""
+        count, steps, _ = days.load.shape
+        everywhere = np.zeros((count * steps, len(self.feeder.retained)), dtype=np.complex128)
+        everywhere[:, self.released] = days.load.reshape(count * steps, -1)
+        seen = other.solve(everywhere, np.tile(self.generation, (count, 1)))
+        volume = other.log_volume(seen).reshape(-1, steps).sum(axis=1)
+        return replace(
+            days, v=seen.v.reshape(days.v.shape), solved=_all_steps(seen.on_branch, steps), volume=volume
+        )
+
+    def _loss(self, own: _Days, against: Side, moved: _Moved, sign: float) -> FloatArray:
         """Λ (day,) of days solved on one network against the other; `sign` is −1 from Y to Y′."""
-        days, steps, _ = load.shape
-        if not solved.all():
-            v = np.where(np.repeat(solved, steps)[:, None], v, 1.0)  # any voltage: the day's loss is +∞
+        days, steps, _ = own.load.shape
+        v = own.v.reshape(days * steps, -1)
+        if not own.solved.all():
+            v = np.where(np.repeat(own.solved, steps)[:, None], v, 1.0)  # any voltage: the loss is +∞
         generation = np.tile(self.generation, (days, 1))
         if len(against.hidden):
             nodes = np.arange(self.law.n)
@@ -219,23 +221,16 @@ class LineLoss:
         else:
             nodes = moved.nodes
             flow = moved.power(v, against.v_slack)
-            implied = load[:, :, nodes] + sign * flow.reshape(days, steps, -1)
+            implied = own.load[:, :, nodes] + sign * flow.reshape(days, steps, -1)
             s = generation.copy()
-            s[:, self.released] -= load.reshape(days * steps, -1)
+            s[:, self.released] -= own.load.reshape(days * steps, -1)
             s[:, self.released[nodes]] -= sign * flow
             seen = Seen(v, s, against.on_branch(v, s, generation))
-        term_i = (density[:, nodes] - self.density(implied, nodes)).sum(axis=1)
+        term_i = (own.density[:, nodes] - self.density(implied, nodes)).sum(axis=1)
         other_volume = against.log_volume(seen).reshape(days, steps).sum(axis=1)
-        total = term_i + volume - other_volume
-        certified = solved & _all_steps(seen.on_branch, steps) & ~np.isnan(total)
+        total = term_i + own.volume - other_volume
+        certified = own.solved & _all_steps(seen.on_branch, steps) & ~np.isnan(total)
         return np.where(certified, total, np.inf)
-
-    def _injections(self, load: ComplexArray) -> tuple[ComplexArray, ComplexArray]:
-        """Load and generation of every retained node: complex (snapshot, retained) each."""
-        days, steps, _ = load.shape
-        everywhere = np.zeros((days * steps, len(self.feeder.retained)), dtype=np.complex128)
-        everywhere[:, self.released] = load.reshape(days * steps, -1)
-        return everywhere, np.tile(self.generation, (days, 1))
 
     def _pieces(self, days: int) -> list[slice]:
         each = max(1, _SNAPSHOTS_AT_A_TIME // self.law.steps)

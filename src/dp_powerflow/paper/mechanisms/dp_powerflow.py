@@ -15,15 +15,14 @@ no longer than a standard normal. So the log mean of a step is moved only while 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence import symbols
-from dp_powerflow.evidence.law import NodeLaw
-from dp_powerflow.evidence.margins import draw_days, with_margins
 from dp_powerflow.evidence.theorem import NetworkFacts
+from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.model.truncated import truncate
 from dp_powerflow.paper.mechanisms.interface import ON_LINES, SAME_MANIFOLD, Cost, Guarantee, Setting
 from dp_powerflow.units import ComplexArray, FloatArray
@@ -81,7 +80,7 @@ class StepFormula:
 
 
 def step_formula(
-    setting: Setting, facts: NetworkFacts, law: NodeLaw, p_min: float, delta: float, *, random_q: bool = False
+    setting: Setting, facts: NetworkFacts, law: LoadLaw, p_min: float, delta: float, *, random_q: bool = False
 ) -> StepFormula:
     """The formula for the classes of a law.
 
@@ -138,15 +137,15 @@ _SMALLEST_VARIANCE = 1e-12
 
 
 def with_restored_mean(
-    law: NodeLaw, floor: float, margins: tuple[float, float], generator: np.random.Generator
-) -> NodeLaw:
+    law: LoadLaw, floor: float, margins: tuple[float, float], generator: np.random.Generator
+) -> LoadLaw:
     """The law with Σ + floor·I and log means moved so that truncation to the margins keeps the mean load."""
     wide = law.with_floor(floor)
     means = np.empty_like(wide.mean)
     for ell, (mean, covariance) in enumerate(zip(wide.mean, wide.covariance, strict=True)):
         target = np.exp(law.mean[ell] + law.std[ell] ** 2 / 2.0)
         means[ell] = _moved(mean, covariance, np.clip(target, *margins), margins, generator)
-    return replace(wide, mean=means)
+    return wide.with_gaussians(means, wide.covariance)
 
 
 def _moved(
@@ -187,7 +186,7 @@ class DpPowerflow:
     """
 
     setting: Setting
-    law: NodeLaw
+    law: LoadLaw
     network: Guarantee
     loads: Guarantee
     floor: float
@@ -200,13 +199,13 @@ class DpPowerflow:
 
     def release(self, generator: np.random.Generator, days: int) -> ComplexArray:
         """Voltages of synthetic days."""
-        return self.setting.solve(draw_days(self.law, days, generator))
+        return self.setting.solve_law(self.law, days, generator)
 
 
 def paper_variant(
     setting: Setting,
     facts: NetworkFacts,
-    law: NodeLaw,
+    law: LoadLaw,
     margins: tuple[float, float],
     epsilon: float,
     delta: float,
@@ -230,10 +229,9 @@ def paper_variant(
     floor = smallest_floor(formula, variance, formula.psi_at(epsilon))
     reached = formula.epsilon(1.0 / (variance + floor))
     wide = with_restored_mean(law, floor, margins, generator)
-    bounds = (np.full(len(law.mean), margins[0]), np.full(len(law.mean), margins[1]))
     return DpPowerflow(
         setting,
-        with_margins(wide, *bounds, generator),
+        wide.within(margins),
         Guarantee(reached, delta + setting.operating.delta, "step", SAME_MANIFOLD, False, NOT_PROVED),
         loads,
         floor,
@@ -243,7 +241,7 @@ def paper_variant(
 def full_support_variant(
     setting: Setting,
     facts: NetworkFacts,
-    law: NodeLaw,
+    law: LoadLaw,
     p_min: float,
     epsilon: float,
     delta: float,
@@ -267,16 +265,15 @@ def full_support_variant(
     # e_ℓ/d_ℓ = scale_min·p_min/min(ς·cosθ), so in every class ς = spread·scale with the same weight.
     weight = (1.0 - SHARE_OF_P) * psi_squared / (formula.kappa_r**2 * float(np.sum(formula.d**2)))
     cosine = 1.0 / np.sqrt(1.0 + law.tan_theta**2)
-    q_sigma = np.empty(law.n)
+    q_size = np.empty(law.n)
     for ell in classes:
         nodes = law.class_of == ell
         least = float((law.scale[nodes] * cosine[nodes]).min())
-        spread = law.scale[nodes].min() * p_min / (np.sqrt(weight) * least)
-        q_sigma[nodes] = spread * law.scale[nodes]
+        q_size[nodes] = law.scale[nodes].min() * p_min / (np.sqrt(weight) * least)
     reached = formula.epsilon(1.0 / (variance + floor) + weight)
     return DpPowerflow(
         setting,
-        replace(law.with_floor(floor), q_sigma=q_sigma, q_covariance=q_covariance),
+        law.with_floor(floor).with_random_q(q_size, q_covariance),
         Guarantee(
             reached,
             delta + setting.operating.delta,

@@ -16,9 +16,8 @@ import numpy as np
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.collect import network_facts
-from dp_powerflow.evidence.law import NodeLaw
-from dp_powerflow.evidence.margins import draw_days
 from dp_powerflow.evidence.theorem import NetworkFacts, over_neighbours
+from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.paper.mechanisms.interface import BY_RADIUS, Cost, Guarantee, Setting
 from dp_powerflow.privacy.accounting import gdp_delta, gdp_mu
 from dp_powerflow.units import ComplexArray, FloatArray
@@ -238,7 +237,7 @@ class GmmVoltageNoise:
     """
 
     setting: Setting
-    law: NodeLaw
+    law: LoadLaw
     loads: Guarantee
     sensitivities: Sensitivities
     epsilon: float
@@ -269,7 +268,7 @@ class GmmVoltageNoise:
 
     def release(self, generator: np.random.Generator, days: int) -> ComplexArray:
         """Noisy voltages of synthetic days."""
-        clean = self.setting.solve(draw_days(self.law, days, generator))
+        clean = self.setting.solve_law(self.law, days, generator)
         return self.noise.on_complex(clean, generator)
 
 

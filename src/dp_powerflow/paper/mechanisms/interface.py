@@ -14,9 +14,14 @@ import numpy as np
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.theorem import OperatingSet
 from dp_powerflow.grid.reduction import Network
+from dp_powerflow.model.days import solve_days
+from dp_powerflow.model.law import LoadLaw
+from dp_powerflow.model.sample import LoadSampler
 from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import ComplexArray
 
+SEED_BITS = 63
 BY_RADIUS = "networks that differ by at most r in Frobenius norm of Y_full"
 ON_LINES = "networks that differ on existing lines by at most r in Frobenius norm of Y_full"
 SAME_MANIFOLD = (
@@ -106,6 +111,16 @@ class Setting:
         """Complex (day, step, node) voltages on the true network [p.u.]; NaN where power flow fails."""
         flat = np.ascontiguousarray(load.reshape(-1, load.shape[-1]))
         return np.asarray(self.solver.solve(flat).v.reshape(load.shape))
+
+    def solve_law(self, law: LoadLaw, days: int, generator: np.random.Generator) -> ComplexArray:
+        """Complex (day, step, node) voltages of days drawn from a law [p.u.]; NaN where power flow fails."""
+        return solve_drawn(self.solver, law, days, generator)
+
+
+def solve_drawn(solver: BatchSolver, law: LoadLaw, days: int, generator: np.random.Generator) -> ComplexArray:
+    """The same on any feeder. The key of the draws comes from the generator: experiments have no secret."""
+    key = StreamKey.from_insecure_seed(int(generator.integers(2**SEED_BITS)))
+    return solve_days(solver, LoadSampler(law, key, days, block_days=days)).v
 
 
 class Mechanism(Protocol):

@@ -13,11 +13,17 @@ import numpy as np
 import scipy.sparse as sp
 
 from dp_powerflow.errors import FeederError, PowerFlowError
-from dp_powerflow.evidence.law import NodeLaw
-from dp_powerflow.evidence.margins import draw_days
 from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.paper.mechanisms.gaussian import Calibration, GaussianNoise
-from dp_powerflow.paper.mechanisms.interface import BY_RADIUS, Cost, Guarantee, Setting
+from dp_powerflow.paper.mechanisms.interface import (
+    BY_RADIUS,
+    SEED_BITS,
+    Cost,
+    Guarantee,
+    Setting,
+    solve_drawn,
+)
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.reference import ReferenceSolver
 from dp_powerflow.privacy.random import StreamKey
@@ -71,9 +77,6 @@ class AdmittanceNoise:
         return replace(feeder, y=sp.csc_array(noisy), origin=None)
 
 
-_SEED_BITS = 63
-
-
 @dataclass(frozen=True, eq=False)
 class TwinNetwork:
     """Loads of a released model, or the true ones, on a twin.
@@ -90,7 +93,7 @@ class TwinNetwork:
     spread: Spread
     change: float
     delta: float
-    law: NodeLaw | None = None
+    law: LoadLaw | None = None
     loads: Guarantee | None = None
     name: str = "twin network"
 
@@ -109,9 +112,12 @@ class TwinNetwork:
     def release(self, generator: np.random.Generator, days: int) -> ComplexArray:
         """Voltages on one freshly drawn twin; NaN where power flow fails."""
         setting = self.setting
-        load = setting.first_days(days) if self.law is None else draw_days(self.law, days, generator)
         source = rebuilder_of(setting.network.feeder, self.spread)
-        key = StreamKey.from_insecure_seed(int(generator.integers(2**_SEED_BITS)))
+        key = StreamKey.from_insecure_seed(int(generator.integers(2**SEED_BITS)))
         twin = draw_twin(parameters_of(source, self.spread), self.spread, key).feeder(source)
+        solver = BatchSolver(twin)
+        if self.law is not None:
+            return solve_drawn(solver, self.law, days, generator)
+        load = setting.first_days(days)
         flat = np.ascontiguousarray(load.reshape(-1, load.shape[-1]))
-        return np.asarray(BatchSolver(twin).solve(flat).v.reshape(load.shape))
+        return np.asarray(solver.solve(flat).v.reshape(load.shape))

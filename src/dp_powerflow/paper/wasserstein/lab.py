@@ -12,14 +12,14 @@ from zlib import crc32
 import numpy as np
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.calibration import load_box_set, monte_carlo
+from dp_powerflow.evidence.calibration import DaySolver, load_box_set, monte_carlo
 from dp_powerflow.evidence.collect import network_facts
-from dp_powerflow.evidence.law import NodeLaw
-from dp_powerflow.evidence.margins import draw_days, with_margins
 from dp_powerflow.evidence.theorem import NetworkFacts, OperatingSet
 from dp_powerflow.model.fit import ONE_CLASS, WeakBudgetWarning, fit
+from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
 from dp_powerflow.model.options import FitOptions
 from dp_powerflow.model.reactive import PublicSpread
+from dp_powerflow.model.sample import LoadSampler
 from dp_powerflow.paper.datasets import Dataset
 from dp_powerflow.paper.mechanisms.dp_powerflow import with_restored_mean
 from dp_powerflow.paper.mechanisms.gaussian import (
@@ -63,8 +63,8 @@ class Lab:
     scale: Scale
     seed: int
     store: Store
-    _fits: dict[tuple[float, int], NodeLaw] = field(default_factory=dict)
-    _restored: dict[tuple[float, float, int], NodeLaw] = field(default_factory=dict)
+    _fits: dict[tuple[float, int], LoadLaw] = field(default_factory=dict)
+    _restored: dict[tuple[float, float, int], LoadLaw] = field(default_factory=dict)
 
     @cached_property
     def facts(self) -> NetworkFacts:
@@ -90,15 +90,11 @@ class Lab:
         """Remark mc_calibration on a law wider than all that are drawn from; no draw of theirs is used."""
         stored = self.store.get("calibration")
         if stored is None:
-            generator = self.generator("calibration", 0)
+            key = StreamKey.from_insecure_seed(int(self.generator("calibration", 0).integers(2**31)))
             law = self.law(max(self.scale.epsilons_load), 0).with_floor(self.data.calibration_floor)
             low, high = self.margins(max(self.scale.p_max_factors))
-            cut = with_margins(law, np.array([low]), np.array([high]), generator)
-            found = monte_carlo(
-                self.data.network,
-                lambda count: draw_days(cut, count, generator),
-                self.scale.calibration_days,
-            )
+            days = LoadSampler(law.within((low, high)), key, self.scale.calibration_days)
+            found = monte_carlo(DaySolver(self.data.network), days)
             stored = asdict(found.operating)
             self.store.put("calibration", stored)
         return OperatingSet(**stored)
@@ -155,7 +151,7 @@ class Lab:
         """Of the fit's file."""
         return f"fit-{epsilon_load:g}-{run}"
 
-    def law(self, epsilon_load: float, run: int) -> NodeLaw:
+    def law(self, epsilon_load: float, run: int) -> LoadLaw:
         """The law fitted at ε_load in one run, untruncated, with the nodes' own power factors."""
         key = (epsilon_load, run)
         if key not in self._fits:
@@ -169,14 +165,14 @@ class Lab:
             )
         return self._fits[key]
 
-    def restored_law(self, epsilon_load: float, p_max_factor: float, run: int) -> NodeLaw:
+    def restored_law(self, epsilon_load: float, p_max_factor: float, run: int) -> LoadLaw:
         """The fitted law truncated to the margins, its mean load kept as far as it may."""
         key = (epsilon_load, p_max_factor, run)
         if key not in self._restored:
             generator = self.generator(f"restored {epsilon_load:g} {p_max_factor:g}", run)
             low, high = self.margins(p_max_factor)
             law = with_restored_mean(self.law(epsilon_load, run), 0.0, (low, high), generator)
-            self._restored[key] = with_margins(law, np.array([low]), np.array([high]), generator)
+            self._restored[key] = law.within((low, high))
         return self._restored[key]
 
     def _fit(self, epsilon_load: float, run: int) -> dict[str, Any]:
@@ -198,15 +194,8 @@ class Lab:
         # A string keeps the file at one line per fit rather than ten thousand.
         return {"mean": part.mean.tolist(), "covariance": json.dumps(part.covariance.tolist())}
 
-    def _law_of(self, mean: FloatArray, covariance: FloatArray) -> NodeLaw:
-        nominal = self.data.nominal
-        return NodeLaw(
-            class_of=np.zeros(len(nominal), dtype=np.int64),
-            mean=mean[None],
-            covariance=covariance[None],
-            scale=nominal.real,
-            tan_theta=nominal.imag / nominal.real,
-        )
+    def _law_of(self, mean: FloatArray, covariance: FloatArray) -> LoadLaw:
+        return nominal_law(self.data.nominal, ClassLaw.gaussian(mean, covariance))
 
 
 def with_radius(setting: Setting, radius: float | None) -> Setting:

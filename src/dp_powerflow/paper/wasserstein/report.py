@@ -16,8 +16,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.evidence.collect import plain
 from dp_powerflow.evidence.levers import radius_in_lines
-from dp_powerflow.evidence.plain import plain
 from dp_powerflow.evidence.theorem import paper_bound
 from dp_powerflow.paper.datasets import ExperimentOptions
 from dp_powerflow.paper.mechanisms.gaussian import GaussianNoise, with_exact_kappa

@@ -13,7 +13,7 @@ from scipy.stats import wasserstein_distance
 
 from dp_powerflow import __version__
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.plain import plain
+from dp_powerflow.evidence.collect import plain
 from dp_powerflow.paper.datasets import Dataset, ExperimentOptions
 from dp_powerflow.paper.mechanisms.dp_powerflow import DpPowerflow, full_support_variant, paper_variant
 from dp_powerflow.paper.mechanisms.gaussian import (
