@@ -4,14 +4,33 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint schema bench clean
+PYTEST := $(BIN)/pytest -n auto --dist worksteal
+
+.PHONY: demo check test test-all bits test-processors lint schema bench hooks clean
 
 demo: $(VENV)/.runtime
 	rm -rf demo-output
 	$(BIN)/dp-powerflow demo --out demo-output
 
+# While working: about two minutes.
+check: $(VENV)/.test lint
+	$(PYTEST) -m "not slow and not campaign"
+
+# What guards a landing, and what CI runs: at most 15 minutes on two cores.
 test: $(VENV)/.test lint
-	$(BIN)/pytest -n auto --dist worksteal
+	$(PYTEST) -m "not campaign"
+
+# Long campaigns and tests against heavy peers too; CONTRIBUTING.md says what they need.
+test-all: $(VENV)/.test lint
+	$(PYTEST)
+
+# The same bits on every processor: the tests start a process for each kind.
+bits: $(VENV)/.test
+	$(BIN)/pytest -n 0 tests/bits
+
+# The tests of `make test` themselves, as on three processors.
+test-processors: $(VENV)/.test
+	.ci/processors $(BIN)/python $(PYTEST) -m "not campaign"
 
 schema: $(VENV)/.runtime
 	$(BIN)/python -c "import json; from dp_powerflow.pipeline.manifest.policy import manifest_schema; \
@@ -22,6 +41,10 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+hooks: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check pre-commit
+	$(BIN)/pre-commit install
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -437,6 +437,7 @@ def validate() -> Callable[[Path], tuple[int, str]]:
     return run
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", CASES)
 def test_gridfm_datakit_accepts_the_tables(name, written, validate):
     code, output = validate(written(name))
@@ -445,6 +446,7 @@ def test_gridfm_datakit_accepts_the_tables(name, written, validate):
     assert f"validated 0 PV, {N * len(case(name).feeder.energised)} PQ" in output
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("table", "column", "change", "message"),
     [
