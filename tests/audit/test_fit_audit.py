@@ -51,6 +51,7 @@ def scores(last_kw: float) -> np.ndarray:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::dp_powerflow.model.fit.WeakBudgetWarning")
 def test_whole_fits_leak_less_than_they_claim() -> None:
     model = fit(history(1.0), budget=BUDGET, options=OPTIONS, key=StreamKey.from_insecure_seed(0))

@@ -279,6 +279,7 @@ def variants(stretch: float, epsilon: float) -> dict[str, list[DpPowerflow]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["paper", "full support"])
 def test_dp_powerflow_keeps_its_claim_where_it_is_one(variant: str) -> None:
     """On two nodes a change of the line scales one row and keeps the manifold: it is covered."""

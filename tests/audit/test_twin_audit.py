@@ -97,6 +97,7 @@ CASES: list[tuple[Spread, dict[str, str], Estimate]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("spread", "changed", "estimate"), CASES, ids=["voltages", "published twin"])
 def test_what_the_best_attack_finds_is_within_the_claim_and_close_to_it(
     spread: Spread, changed: dict[str, str], estimate: Estimate
@@ -113,6 +114,7 @@ def test_what_the_best_attack_finds_is_within_the_claim_and_close_to_it(
     assert standardised == pytest.approx(claimed, abs=4 * math.sqrt(2 / TWINS) * (1 + claimed / 2))
 
 
+@pytest.mark.slow
 def test_noise_of_half_the_claimed_size_is_caught() -> None:
     """Planted bug: the twin is drawn with η/2 and claims η."""
     spread, changed, estimate = CASES[0]

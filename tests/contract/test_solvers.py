@@ -102,6 +102,7 @@ def test_refuses_the_wrong_shape(ieee123: Feeder, solver: Solver) -> None:
         solver.solve(load, load[:2])
 
 
+@pytest.mark.slow
 def test_opendss_agrees_on_every_hour_of_a_random_year(ieee123: Feeder) -> None:
     load = year_of_loads(ieee123)
     theirs = OpenDssSolver(ieee123).solve(load)

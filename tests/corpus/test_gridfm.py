@@ -120,6 +120,7 @@ def both(table: dict[str, np.ndarray], real: str, imaginary: str) -> np.ndarray:
     return table[real] + 1j * table[imaginary]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_branches_and_shunts_add_up_to_the_admittances_of_the_feeder(name, written):
     bus, branch, y_bus = (columns(written(name), t) for t in ("bus_data", "branch_data", "y_bus_data"))

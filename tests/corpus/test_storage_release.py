@@ -38,6 +38,7 @@ def spends(folder: Path) -> int:
     return len(Ledger.inspect(folder / "state").spends())
 
 
+@pytest.mark.slow
 def test_a_release_to_s3_killed_in_the_middle_resumes_to_the_bytes_of_a_local_one(
     server: str, tmp_path: Path
 ) -> None:

@@ -35,6 +35,7 @@ def test_release_keeps_the_lines_in_its_internal_report_only(config: Config) -> 
             assert "650632" not in path.read_text()
 
 
+@pytest.mark.slow
 def test_certify_says_more_and_draws_pictures(config: Config) -> None:
     shown = certify_config(config, None, line_draws=30)
     text = "\n".join(shown.lines)

@@ -226,6 +226,7 @@ def test_a_defect_of_the_program_on_one_feeder_stops_nothing_and_prints_no_value
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_feeder_that_crashes_its_process_is_one_failed_feeder(
     made: tuple[Path, FleetResult], copied: Path
 ) -> None:

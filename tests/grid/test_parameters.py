@@ -143,6 +143,7 @@ def test_codes_are_relative_and_replaceable() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_rebuilt_feeder_of_pandapower_follows_its_levels() -> None:
     pytest.importorskip("pandapower")
     feeder = open_feeder("simbench:1-LV-rural1--0-sw")
@@ -258,6 +259,7 @@ def test_names_with_odd_characters_are_rebuilt_like_others(name: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_net_whose_figures_come_from_a_table_is_refused() -> None:
     pytest.importorskip("pandapower")
     feeder = open_feeder("simbench:1-LV-rural1--0-sw")

@@ -71,6 +71,7 @@ def test_reduction_equals_the_dense_schur_complement(ieee13: Feeder) -> None:
     assert np.allclose(network.y_reduced, schur[: network.n], rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.01, -0.5, 3.0])
 def test_changing_any_line_by_low_rank_equals_reducing_again(feeder: Feeder, scale: float) -> None:
     network = Network(feeder)

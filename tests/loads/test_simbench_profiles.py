@@ -69,6 +69,7 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
         read_simbench()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("simbench") is None, reason="simbench is not installed")
 def test_the_installed_package_has_96_profiles_with_a_median_correlation_of_014() -> None:
     result = read_simbench()

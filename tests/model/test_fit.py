@@ -85,6 +85,7 @@ def test_every_variant_spends_its_budget_and_no_more(history, unit, options) -> 
     assert LoadModel.from_json(model.to_json()).to_json() == model.to_json()
 
 
+@pytest.mark.slow
 def test_structured_is_a_hundred_times_better_than_plain_at_user_level(residential) -> None:
     """n = 1000, ε = 1, T = 96: the target of the estimator."""
     population = simulate_load_history(3000, n_days=7, seed=99, classes=DEMO_CLASSES[:1])

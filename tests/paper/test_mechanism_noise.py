@@ -87,6 +87,7 @@ def check_noise(difference: np.ndarray, sigma: float) -> None:
         assert not agrees(part, 0.95 * sigma)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("covered", [1, STEPS])
 def test_joint_noise_is_calibrated_to_the_larger_sensitivity_and_the_smaller_budget(
     setting: Setting, covered: int

@@ -191,6 +191,7 @@ def test_a_run_is_not_trained_twice_and_a_changed_one_is(
     assert NOISE_FREE not in {name for name, _ in trained}
 
 
+@pytest.mark.slow
 def test_processes_find_what_one_process_finds(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
 

@@ -21,6 +21,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     return open_bench(options, QUICK, (200.0,))
 
 
+@pytest.mark.slow
 def test_nothing_is_fitted_to_days_held_out(bench: Bench) -> None:
     held_out = np.concatenate([bench.split.evaluation, bench.split.test])
     all_days = bench.data.history.days
@@ -41,6 +42,7 @@ def test_true_voltages_are_those_of_every_day_of_the_history(bench: Bench) -> No
     np.testing.assert_allclose(bench.true[day], again[0], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_every_run_of_a_mechanism_has_a_fit_of_its_own_and_no_claim_is_called_proved(bench: Bench) -> None:
     source, chosen = source_at(bench, 200.0)
     assert "DP-Powerflow" in source.releases

@@ -12,6 +12,7 @@ from dp_powerflow.paper.run import run_experiment
 from dp_powerflow.paper.theorem import FLOORS, run_theorem, to_json, to_markdown
 
 
+@pytest.mark.slow
 def test_per_step_figure_falls_with_the_floor_through_the_papers_range(oedi: Path) -> None:
     rows = run_theorem(oedi, calibration_days=40)
     sums = [row.median_step.terms.formula for row in rows]

@@ -116,6 +116,7 @@ def once(action: Callable[[], None]) -> Callable[[int, int], None]:
     return progress
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", ["true", "twin"])
 def test_two_processes_threads_of_dask_and_processes_of_dask_make_the_same_release(
     network: str, expected: Callable[[str], dict[str, str]], cluster: Any, tmp_path: Path
@@ -136,6 +137,7 @@ def test_two_processes_threads_of_dask_and_processes_of_dask_make_the_same_relea
             assert sorted(path.name for path in folder.iterdir()) == ["out", "state"]
 
 
+@pytest.mark.slow
 def test_a_release_outlives_a_worker_without_a_nanny(
     expected: Callable[[str], dict[str, str]], tmp_path: Path
 ) -> None:
@@ -162,6 +164,7 @@ def test_a_release_outlives_a_worker_without_a_nanny(
     assert set(spends(tmp_path).values()) == {1}
 
 
+@pytest.mark.slow
 def test_a_release_outlives_the_only_worker_with_the_private_data(
     expected: Callable[[str], dict[str, str]], tmp_path: Path
 ) -> None:

@@ -93,6 +93,7 @@ def test_running_a_finished_release_again_changes_and_costs_nothing(released: Pa
     assert len(Ledger.open(state, create=False).spends()) == 2  # one for the loads, one for the network
 
 
+@pytest.mark.slow
 def test_kill_at_any_moment_resumes_to_the_same_bits_with_one_spend(tmp_path: Path) -> None:
     command = [sys.executable, str(TESTS / "support" / "kill_driver.py"), str(tmp_path), str(KILLS)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -100,6 +100,7 @@ def test_no_line_of_the_true_network_is_in_the_published_one(released: Path) -> 
         assert np.min(np.abs(magnitudes / value - 1.0)) > 1e-6
 
 
+@pytest.mark.slow
 def test_two_processes_write_the_same_bytes_as_one(released: Path, tmp_path: Path) -> None:
     sections = {"release": {"days": 700}, "network": {"graph_days": 2}}
     (tmp_path / "one").mkdir()
@@ -234,6 +235,7 @@ def test_what_is_not_to_be_published_is_not(tmp_path: Path, publish: str) -> Non
     assert {c.name for c in verify_release(tmp_path / "out").checks if not c.ok} == {"random source"}
 
 
+@pytest.mark.slow
 def test_the_plan_of_a_twin_states_cost_and_prediction_from_public_figures(tmp_path: Path) -> None:
     shown = "\n".join(plan_config(twin_config(tmp_path)).lines)
     assert "ε = 3.606 at δ = 1e-05 of differential privacy" in shown

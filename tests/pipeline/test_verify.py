@@ -100,6 +100,7 @@ def test_a_link_in_place_of_a_file_is_found(copied: Path) -> None:
     assert "files" in failed(copied)
 
 
+@pytest.mark.slow
 def test_a_change_of_any_entry_of_the_manifest_is_found(copied: Path) -> None:
     manifest = manifest_of(copied)
     paths = list(leaves(manifest))
@@ -109,6 +110,7 @@ def test_a_change_of_any_entry_of_the_manifest_is_found(copied: Path) -> None:
         assert "manifest" in failed(copied), path
 
 
+@pytest.mark.slow
 def test_a_change_of_any_entry_is_found_though_the_digest_was_made_to_fit(copied: Path) -> None:
     """Only the commitment, which is checked with the private state, can be changed by itself."""
     manifest = manifest_of(copied)

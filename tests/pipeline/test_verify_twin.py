@@ -54,6 +54,7 @@ def test_the_epsilon_of_the_network_is_recomputed_and_not_attested(made: Made) -
     assert "not differential privacy" not in " ".join(report.attested)
 
 
+@pytest.mark.slow
 def test_a_change_of_any_entry_is_found_though_the_digest_was_made_to_fit(copied: Path) -> None:
     """Only the commitment, which is checked with the private state, can be changed by itself."""
     manifest = manifest_of(copied)
@@ -291,6 +292,7 @@ insecure_seed = 7
 """
 
 
+@pytest.mark.slow
 def test_an_auditor_draws_the_twin_again(solved: Path, tmp_path: Path) -> None:
     found = audit(solved, tmp_path, solved / "state")
     assert found.pop(SEED) is False

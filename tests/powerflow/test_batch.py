@@ -64,6 +64,7 @@ def test_retained_voltages_are_those_of_all_nodes(ieee123: Feeder, solver: Batch
     np.testing.assert_array_equal(solver.solve(load).v, every)
 
 
+@pytest.mark.slow
 def test_release_tolerance_is_reached_on_ieee123(ieee123: Feeder) -> None:
     solver = BatchSolver(ieee123, tolerance=1e-12)
     load = random_loads(ieee123, 200)
@@ -164,6 +165,7 @@ def test_overloads_of_ieee123_end_and_the_rest_of_the_batch_is_solved(
     assert solution.iterations.max() < 500
 
 
+@pytest.mark.slow
 def test_failed_snapshots_are_failed_in_the_dense_newton_sense(ieee123: Feeder, solver: BatchSolver) -> None:
     """Raise the load until it fails; the last solved state is nearly singular, so it was the nose."""
     load = random_loads(ieee123, 1)

@@ -58,6 +58,7 @@ def test_arbitrary_voltages_injections_and_slopes_agree_with_dense_svd(network, 
     assert np.allclose(found.log_abs_det[safe], log_det[safe], rtol=0, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ieee13", "ieee123"])
 def test_built_in_feeders_agree_with_dense_svd(name, request):
     feeder = request.getfixturevalue(name)

@@ -95,6 +95,7 @@ def ieee123_snapshots(feeder, count):
     return v, s
 
 
+@pytest.mark.slow
 def test_bound_is_tight_on_ieee123(ieee123):
     v, s = ieee123_snapshots(ieee123, 400)
     batch = JacobianBatch.from_feeder(ieee123)

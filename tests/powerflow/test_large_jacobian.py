@@ -32,6 +32,7 @@ def true_sigma(batch: JacobianBatch, v: np.ndarray, s: np.ndarray, slope: np.nda
     return np.linalg.svd(real_form(batch.y_reduced, *diagonal_terms(v, s, slope)), compute_uv=False)[..., -1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_slope", [False, True])
 def test_sparse_bound_holds_on_ieee123_and_is_near(ieee123: Feeder, with_slope: bool) -> None:
     v, s = solved(ieee123, 60, 0.4)

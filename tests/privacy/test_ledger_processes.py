@@ -52,6 +52,7 @@ def run_race(context: Any, root: Path, jobs: list[tuple[float, str]]) -> dict[st
     return said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", *["fork"] * 5])
 def test_of_eight_processes_that_race_for_the_last_of_the_budget_exactly_three_win(
     tmp_path: Path, method: str
@@ -89,6 +90,7 @@ def spend_for_ever(state: PrivateState, run: int, told: int) -> None:
         number += 1
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_leaves_a_whole_spend_or_none(tmp_path: Path) -> None:
     """Every answered spend is kept, at most the one under way besides, and the ledger goes on working."""
     state = PrivateState.open(tmp_path / "state")

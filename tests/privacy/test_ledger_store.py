@@ -447,6 +447,7 @@ def in_child(prepare: Callable[[], None], state: PrivateState) -> list[str]:
     return lines
 
 
+@pytest.mark.slow
 def test_a_write_that_fails_half_way_leaves_the_ledger_whole(state: PrivateState) -> None:
     """A limit on the size of files lets the writes of the journal or of the database fail, at any point."""
     directory = {path.name: path.read_bytes() for path in state.root.iterdir()}

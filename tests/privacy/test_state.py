@@ -238,6 +238,7 @@ def _open_and_tell(path: Path, barrier: object, queue: object) -> None:
     queue.put(state.identity("x", [b""]))  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_processes_that_race_to_create_the_state_end_with_one_key_and_one_ledger(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     for attempt in range(5):

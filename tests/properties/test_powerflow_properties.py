@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -112,6 +113,7 @@ def test_solved_snapshots_satisfy_the_equations(
     )
 
 
+@pytest.mark.slow
 @MANY
 @given(
     seed=st.integers(0, 2**32 - 1),

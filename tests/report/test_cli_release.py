@@ -76,6 +76,7 @@ def test_verify_sees_an_internal_report_that_was_changed(folder: Path) -> None:
         report.write_bytes(original)
 
 
+@pytest.mark.slow
 def test_certify_writes_internal_files_and_says_what_is_covered(folder: Path) -> None:
     result = run("certify", folder / "release.toml")
     assert result.exit_code == 0

@@ -25,6 +25,7 @@ def run(*arguments: str) -> str:
     return result.stdout
 
 
+@pytest.mark.slow
 def test_json_of_ieee123_has_the_promised_keys_and_figures() -> None:
     summary = json.loads(run("ieee123", "--json"))
     assert set(summary) >= PROMISED
@@ -44,6 +45,7 @@ def test_every_figure_has_a_label_and_the_table_is_marked_internal() -> None:
         assert label in result.stdout
 
 
+@pytest.mark.slow
 def test_wye_equivalent_error_is_measured_against_the_declared_connections(ieee123: Feeder) -> None:
     summary = inspect_feeder(ieee123)
     assert summary.wye_error_pu == pytest.approx(5.2e-4, rel=0.05)
@@ -57,6 +59,7 @@ def test_another_base_scales_admittances_and_leaves_voltages_alone() -> None:
     assert ten["vm_min_pu"] == pytest.approx(one["vm_min_pu"], abs=1e-7)
 
 
+@pytest.mark.slow
 def test_saved_taps_can_be_given_back(tmp_path: Path) -> None:
     file = tmp_path / "taps.csv"
     first = json.loads(run("ieee123", "--json", "--save-taps", str(file)))

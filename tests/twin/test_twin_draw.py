@@ -84,6 +84,7 @@ def test_randomised_response_keeps_the_code_as_often_as_it_says() -> None:
     assert respond(stream, CodedLine("l", "only", ("only",)), epsilon) == "only"
 
 
+@pytest.mark.slow
 def test_a_twin_with_codes_drawn_solves() -> None:
     feeder = two_lines()
     spread = Spread(length=0.1, resistance=0.1, reactance=0.1, code_epsilon=0.5)
@@ -96,6 +97,7 @@ def test_a_twin_with_codes_drawn_solves() -> None:
     assert codes == {"thin", "thick"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ieee13", "ieee123"])
 def test_power_flow_solves_on_twins_with_a_spread_of_a_fifth(name: str) -> None:
     """`dp-powerflow experiment twin` does it a thousand times."""
