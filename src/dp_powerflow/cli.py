@@ -357,14 +357,14 @@ def experiment(
 
     Example: `dp-powerflow experiment wasserstein --oedi oedi-ieee123 --out results`
     """
+    from dp_powerflow.paper.datasets import ExperimentOptions
     from dp_powerflow.paper.run import run_experiment
 
     with _progress(name) as (advance, _):
-        text, written = run_experiment(
-            name, oedi, output, calibration_days, advance, data=data, quick=quick, seed=seed
-        )
-    out.print(text, markup=False, highlight=False, soft_wrap=True)
-    for path in written:
+        options = ExperimentOptions(output, oedi, data, quick, calibration_days, seed, advance)
+        written = run_experiment(name, options)
+    out.print(written.text, markup=False, highlight=False, soft_wrap=True)
+    for path in written.files:
         _say(f"written: {path}")
 
 

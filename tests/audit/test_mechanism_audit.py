@@ -29,7 +29,14 @@ from dp_powerflow.paper.mechanisms.gaussian import (
     Sensitivities,
     proved_sensitivities,
 )
-from dp_powerflow.paper.mechanisms.interface import ONE_CUSTOMER_DAY, Guarantee, Mechanism, Setting
+from dp_powerflow.paper.mechanisms.interface import (
+    ONE_CUSTOMER_DAY,
+    FittedLoads,
+    Guarantee,
+    Mechanism,
+    Setting,
+    Target,
+)
 from dp_powerflow.paper.mechanisms.networks import AdmittanceNoise
 from dp_powerflow.powerflow.batch import BatchSolver
 
@@ -269,12 +276,10 @@ def variants(stretch: float, epsilon: float) -> dict[str, list[DpPowerflow]]:
         inside = OperatingSet(0.95, 1.0, 0.2, setting.operating.mu, 0.0, "known")
         setting = replace(setting, operating=inside)
         facts = network_facts(setting.network)
-        rng = np.random.default_rng(3)
-        found["paper"].append(
-            paper_variant(setting, facts, wide_law(), (0.6, 1.5), epsilon, DELTA, LOADS, rng)
-        )
+        rng, loads = np.random.default_rng(3), FittedLoads(wide_law(), LOADS)
+        found["paper"].append(paper_variant(setting, facts, loads, (0.6, 1.5), Target(epsilon, DELTA), rng))
         found["full support"].append(
-            full_support_variant(setting, facts, wide_law(), 0.6, epsilon, DELTA, LOADS, np.eye(1))
+            full_support_variant(setting, facts, loads, 0.6, Target(epsilon, DELTA), np.eye(1))
         )
     return found
 

@@ -23,7 +23,14 @@ from dp_powerflow.paper.mechanisms.gaussian import (
     NoisyLoads,
     printed_sensitivities,
 )
-from dp_powerflow.paper.mechanisms.interface import ONE_CUSTOMER_DAY, Guarantee, Mechanism, Setting
+from dp_powerflow.paper.mechanisms.interface import (
+    ONE_CUSTOMER_DAY,
+    FittedLoads,
+    Guarantee,
+    Mechanism,
+    Setting,
+    Target,
+)
 from dp_powerflow.paper.mechanisms.networks import AdmittanceNoise, TwinNetwork
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.twin.spread import Spread
@@ -84,12 +91,13 @@ def _y_noise(setting: Setting, law: LoadLaw) -> Mechanism:
 def _paper(setting: Setting, law: LoadLaw) -> Mechanism:
     facts = network_facts(setting.network)
     rng = np.random.default_rng(2)
-    return paper_variant(setting, facts, law, MARGINS, EPSILON, DELTA, LOADS, rng)
+    return paper_variant(setting, facts, FittedLoads(law, LOADS), MARGINS, Target(EPSILON, DELTA), rng)
 
 
 def _full_support(setting: Setting, law: LoadLaw) -> Mechanism:
     facts = network_facts(setting.network)
-    return full_support_variant(setting, facts, law, MARGINS[0], EPSILON, DELTA, LOADS, np.eye(STEPS))
+    loads, target = FittedLoads(law, LOADS), Target(EPSILON, DELTA)
+    return full_support_variant(setting, facts, loads, MARGINS[0], target, np.eye(STEPS))
 
 
 def _twin(setting: Setting, law: LoadLaw) -> Mechanism:
@@ -186,3 +194,8 @@ def test_only_the_noise_free_release_equals_the_true_voltages(
     true = setting.solve(setting.true_load[:1])
     released = mechanism.release(np.random.default_rng(7), 1)
     assert np.array_equal(released, true) == (kind == "noise-free")
+
+
+def test_noise_that_is_added_is_reported(mechanism: Mechanism, kind: str) -> None:
+    assert (mechanism.noise_std == {}) == (kind in ("noise-free", "paper", "full support"))
+    assert all(value > 0.0 for value in mechanism.noise_std.values())

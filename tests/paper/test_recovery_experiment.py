@@ -119,7 +119,8 @@ def test_mean_and_standard_error_are_over_runs() -> None:
 
 
 def test_tables_and_figures_say_what_was_found(found: Recovery, tmp_path: Path) -> None:
-    text, paths = write_all("made up", [Part(50.0, found, CLAIMS)], tmp_path / "new")
+    written = write_all("made up", [Part(50.0, found, CLAIMS)], tmp_path / "new")
+    text, paths = written.text, written.files
     assert [path.suffix for path in paths] == [".md", ".csv", ".json", ".png", ".svg"]
     assert paths[3].read_bytes().startswith(b"\x89PNG")
     assert b"<svg" in paths[4].read_bytes()

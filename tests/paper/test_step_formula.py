@@ -21,7 +21,7 @@ from dp_powerflow.paper.mechanisms.dp_powerflow import (
     with_restored_mean,
 )
 from dp_powerflow.paper.mechanisms.gaussian import with_exact_kappa
-from dp_powerflow.paper.mechanisms.interface import ONE_CUSTOMER_DAY, Guarantee, Setting
+from dp_powerflow.paper.mechanisms.interface import ONE_CUSTOMER_DAY, FittedLoads, Guarantee, Setting, Target
 from dp_powerflow.powerflow.batch import BatchSolver
 from support.laws import draw, gaussian_classes
 
@@ -134,8 +134,9 @@ def test_variants_claim_the_target_and_not_a_proof(
     setting: Setting, facts: NetworkFacts, law: LoadLaw
 ) -> None:
     rng = np.random.default_rng(7)
-    paper = paper_variant(setting, facts, law, MARGINS, 100.0, DELTA, LOADS, rng)
-    full = full_support_variant(setting, facts, law, MARGINS[0], 100.0, DELTA, LOADS, np.eye(STEPS))
+    loads, target = FittedLoads(law, LOADS), Target(100.0, DELTA)
+    paper = paper_variant(setting, facts, loads, MARGINS, target, rng)
+    full = full_support_variant(setting, facts, loads, MARGINS[0], target, np.eye(STEPS))
     for mechanism in (paper, full):
         claim = mechanism.cost().network
         assert claim is not None
@@ -152,7 +153,8 @@ def test_full_support_weights_add_up_to_the_target(
     setting: Setting, facts: NetworkFacts, law: LoadLaw
 ) -> None:
     """Recomputed from the law alone: d²/σ² of p and of q, printed style, at the worst step."""
-    full = full_support_variant(setting, facts, law, MARGINS[0], 100.0, DELTA, LOADS, np.eye(STEPS))
+    loads, target = FittedLoads(law, LOADS), Target(100.0, DELTA)
+    full = full_support_variant(setting, facts, loads, MARGINS[0], target, np.eye(STEPS))
     formula = step_formula(setting, facts, law, MARGINS[0], DELTA, random_q=True)
     assert full.law.q_sigma is not None
     reach = setting.operating.v_max**2 * np.sqrt(facts.d_max)
@@ -173,4 +175,6 @@ def test_random_q_is_refused_by_the_papers_variant(
 ) -> None:
     loud = law.with_random_q(np.full(law.n, 0.1), np.eye(STEPS))
     with pytest.raises(PrivacyError, match="fixed power factor"):
-        paper_variant(setting, facts, loud, MARGINS, 100.0, DELTA, LOADS, np.random.default_rng(8))
+        paper_variant(
+            setting, facts, FittedLoads(loud, LOADS), MARGINS, Target(100.0, DELTA), np.random.default_rng(8)
+        )

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dp_powerflow.errors import ConfigError, LoadDataError
+from dp_powerflow.paper.datasets import ExperimentOptions
 from dp_powerflow.paper.run import run_experiment
 from dp_powerflow.paper.theorem import FLOORS, run_theorem, to_json, to_markdown
 
@@ -36,8 +37,8 @@ def test_per_step_figure_falls_with_the_floor_through_the_papers_range(oedi: Pat
 
 def test_wrong_names_and_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no experiment 'nope'"):
-        run_experiment("nope", None, tmp_path, 20, lambda done, total: None)
+        run_experiment("nope", ExperimentOptions(tmp_path, calibration_days=20))
     with pytest.raises(ConfigError, match="--oedi"):
-        run_experiment("theorem", None, tmp_path, 20, lambda done, total: None)
+        run_experiment("theorem", ExperimentOptions(tmp_path, calibration_days=20))
     with pytest.raises(LoadDataError, match="not the OEDI folder"):
-        run_experiment("theorem", tmp_path, tmp_path, 20, lambda done, total: None)
+        run_experiment("theorem", ExperimentOptions(tmp_path, oedi=tmp_path, calibration_days=20))

@@ -16,11 +16,11 @@ from scipy.stats import norm, wasserstein_distance
 
 from dp_powerflow.errors import ConfigError, LoadDataError
 from dp_powerflow.paper.datasets import Dataset, ExperimentOptions, open_dataset
-from dp_powerflow.paper.resume import Store, fingerprint_of
-from dp_powerflow.paper.wasserstein import search as wasserstein_evaluate
+from dp_powerflow.paper.results import Store, fingerprint_of
+from dp_powerflow.paper.wasserstein import search as wasserstein_search
 from dp_powerflow.paper.wasserstein.experiment import references, run_missing, scale_of
 from dp_powerflow.paper.wasserstein.lab import Lab, Scale
-from dp_powerflow.paper.wasserstein.report import best, to_csv, write_results
+from dp_powerflow.paper.wasserstein.report import best, to_csv, write_all
 from dp_powerflow.paper.wasserstein.search import (
     STEP,
     TABLE,
@@ -188,7 +188,7 @@ def test_a_second_run_computes_nothing_again(
     def refuse(*_: object) -> dict[str, Any]:
         raise AssertionError("computed again")
 
-    monkeypatch.setattr(wasserstein_evaluate, "_compute", refuse)
+    monkeypatch.setattr(wasserstein_search, "_compute", refuse)
     again = new_lab(options, TINY, data)
     run_missing(options, again, configurations(TINY), workers=1)
     found = tuple(evaluate(again, config) for config in configurations(TINY))
@@ -232,7 +232,8 @@ def test_results_say_that_the_papers_number_is_not_proved(
         if row["mechanism"].startswith("DP-Powerflow") and not row["refused"]:
             assert row["claim_is_proved"] == "False"
             assert "not a proved bound" in row["remark"]
-    text, paths = write_results(options, lab, references(lab), outcomes)
+    written = write_all(options, lab, references(lab), outcomes)
+    text, paths = written.text, written.files
     assert "NOT a proved bound" in text
     assert "true δ of the classical" in text
     assert {path.suffix for path in paths} == {".csv", ".json", ".md", ".png", ".svg"}

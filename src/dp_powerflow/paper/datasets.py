@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -57,7 +58,6 @@ def one_class_law(
     return nominal_law(nominal, of_class, q_spread * mean_load)
 
 
-DATASETS = ("oedi", "simbench", "simulated")
 Progress = Callable[[int, int], None]
 
 
@@ -171,60 +171,80 @@ _LOWEST_SHARE = 0.01
 """Quantile of diverse loads taken as p_min: their smallest load would ask for an r next to nothing."""
 
 
+@dataclass(frozen=True)
+class Profiles:
+    """A public source of load profiles, and what the comparison on them uses.
+
+    Attributes
+    ----------
+    read : history of the options' profiles for a feeder.
+    words : one sentence for the results; `{n}` is the number of load points.
+    factor : on every load.
+    lowest : quantile of the loads taken as p_min.
+    radius, estimator, calibration_floor : as of `Dataset`; the defaults are for diverse loads.
+    """
+
+    read: Callable[[ExperimentOptions, Feeder], LoadHistory]
+    words: str
+    factor: float = 1.0
+    lowest: float = _LOWEST_SHARE
+    radius: float = 1e-6
+    estimator: Estimator = field(default_factory=Structured)
+    calibration_floor: float = 0.1
+
+    def on(self, feeder: Feeder, options: ExperimentOptions) -> Dataset:
+        """Relative loads in the order of the feeder's loads: by name where the names agree, else in turn."""
+        history = self.read(options, feeder)
+        if history.scale_kw is None:
+            raise LoadDataError("the profiles of an experiment need a public scale to be relative to")
+        of_point = self.factor * history.load_kw / history.scale_kw[:, None, None]
+        position = {point.lower(): row for row, point in enumerate(history.load_points)}
+        rows = [position.get(load.name, k % len(of_point)) for k, load in enumerate(feeder.loads)]
+        unlabelled = replace(
+            history,
+            load_kw=of_point,
+            load_kvar=None,
+            scale_kw=np.ones(len(of_point)),
+            class_label=(None,) * len(of_point),
+        )
+        return Dataset(
+            name=options.dataset,
+            feeder=feeder,
+            network=Network(feeder),
+            history=unlabelled,
+            relative=of_point[rows],
+            margins=(float(np.quantile(of_point, self.lowest)), float(of_point.max())),
+            radius=self.radius,
+            estimator=self.estimator,
+            calibration_floor=self.calibration_floor,
+            words=self.words.format(n=history.n_load_points),
+        )
+
+
+DATASETS: Mapping[str, Profiles] = MappingProxyType(
+    {
+        "oedi": Profiles(
+            lambda options, feeder: oedi_history(options.oedi_folder, feeder),
+            "OEDI profiles (91 load points, one year, 15 minutes) on IEEE 123 without PV",
+            lowest=0.0,
+            radius=1e-4,
+            # On 91 nearly equal profiles the structured estimator's variances are ten times too wide.
+            estimator=Plain(),
+            calibration_floor=1.0,
+        ),
+        "simbench": Profiles(
+            lambda options, feeder: read_simbench(families=CUSTOMER_FAMILIES).history,
+            "{n} SimBench customer profiles, in turn, on IEEE 123",
+        ),
+        "simulated": Profiles(
+            lambda options, feeder: simulate_load_history(len(feeder.loads), n_days=365, seed=options.seed),
+            "{n} simulated customers on IEEE 123",
+            factor=SIMULATED_LOAD_FACTOR,
+        ),
+    }
+)
+
+
 def open_dataset(options: ExperimentOptions) -> Dataset:
     """The data set of the options, on IEEE 123."""
-    feeder = open_feeder("ieee123")
-    if options.dataset == "oedi":
-        history = oedi_history(options.oedi_folder, feeder)
-        words = "OEDI profiles (91 load points, one year, 15 minutes) on IEEE 123 without PV"
-        # On 91 nearly equal profiles the structured estimator's variances are ten times too wide.
-        return _dataset("oedi", feeder, history, 1.0, 0.0, 1e-4, Plain(), 1.0, words)
-    if options.dataset == "simbench":
-        history = read_simbench(families=CUSTOMER_FAMILIES).history
-        words = f"{history.n_load_points} SimBench customer profiles, in turn, on IEEE 123"
-        return _dataset("simbench", feeder, history, 1.0, _LOWEST_SHARE, 1e-6, Structured(), 0.1, words)
-    history = simulate_load_history(len(feeder.loads), n_days=365, seed=options.seed)
-    words = f"{history.n_load_points} simulated customers on IEEE 123"
-    return _dataset(
-        "simulated", feeder, history, SIMULATED_LOAD_FACTOR, _LOWEST_SHARE, 1e-6, Structured(), 0.1, words
-    )
-
-
-def _dataset(
-    name: str,
-    feeder: Feeder,
-    history: LoadHistory,
-    factor: float,
-    lowest: float,
-    radius: float,
-    estimator: Estimator,
-    calibration_floor: float,
-    words: str,
-) -> Dataset:
-    """Relative loads in the order of the feeder's loads: by name where the names agree, else in turn."""
-    if history.scale_kw is None:
-        raise LoadDataError("the profiles of an experiment need a public scale to be relative to")
-    of_point = factor * history.load_kw / history.scale_kw[:, None, None]
-    position = {point.lower(): row for row, point in enumerate(history.load_points)}
-    rows = [position.get(load.name, k % len(of_point)) for k, load in enumerate(feeder.loads)]
-    relative = of_point[rows]
-    margins = (float(np.quantile(of_point, lowest)), float(of_point.max()))
-    unlabelled = replace(
-        history,
-        load_kw=of_point,
-        load_kvar=None,
-        scale_kw=np.ones(len(of_point)),
-        class_label=(None,) * len(of_point),
-    )
-    return Dataset(
-        name,
-        feeder,
-        Network(feeder),
-        unlabelled,
-        relative,
-        margins,
-        radius,
-        estimator,
-        calibration_floor,
-        words,
-    )
+    return DATASETS[options.dataset].on(open_feeder("ieee123"), options)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
 from dp_powerflow.model.reactive import PublicSpread
 from dp_powerflow.paper.datasets import ExperimentOptions, Progress
+from dp_powerflow.paper.results import Written, write_results
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.report.evidence import line_lines
 from dp_powerflow.report.figures import line_figures
@@ -82,17 +82,10 @@ def to_json(result: Result) -> dict[str, Any]:
     }
 
 
-def run(options: ExperimentOptions) -> tuple[str, list[Path]]:
+def run(options: ExperimentOptions) -> Written:
     """The experiment of the command line: tables and pictures."""
     feeder = open_feeder("ieee123")
     result = run_lines(feeder, QUICK if options.quick else FULL, seed=options.seed, progress=options.progress)
     text = to_markdown(result)
-    options.out.mkdir(parents=True, exist_ok=True)
-    table, values = options.out / "lines.md", options.out / "lines.json"
-    table.write_text(text, encoding="utf-8")
-    values.write_text(json.dumps(to_json(result), indent=1), encoding="utf-8")
-    written = [table, values]
-    for name, figure in line_figures(feeder, result.report, None).items():
-        (options.out / name).write_bytes(figure)
-        written.append(options.out / name)
-    return text, written
+    tables = {"lines.md": text, "lines.json": json.dumps(to_json(result), indent=1)}
+    return write_results(options.out, text, {**tables, **line_figures(feeder, result.report, None)})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from dp_powerflow.evidence.theorem import Bound, paper_bound
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.model.reactive import PublicSpread
-from dp_powerflow.paper.datasets import oedi_history, one_class_law, relative_log_load
+from dp_powerflow.paper.datasets import ExperimentOptions, oedi_history, one_class_law, relative_log_load
+from dp_powerflow.paper.mechanisms.gaussian import with_exact_kappa
+from dp_powerflow.paper.results import Written, write_results
 from dp_powerflow.privacy.random import StreamKey
 
 FLOORS = (1e-4, 1e-3, 1e-2, 1e-1)
@@ -46,7 +49,7 @@ def run_theorem(
     law = one_class_law(log_load, feeder, q_spread=spread.spread, q_covariance=covariance)
     policy = Policy(radius=RADIUS, epsilon=50.0, delta=TOTAL_DELTA, days=1, calibration_days=calibration_days)
     facts = network_facts(network)
-    exact = replace(facts, amplification=replace(facts.amplification, paper=facts.amplification.exact))
+    exact = with_exact_kappa(facts)
     rows = []
     for floor in FLOORS:
         wide = law.with_floor(floor)
@@ -63,6 +66,17 @@ def run_theorem(
         steps.sort(key=lambda bound: bound.terms.formula)
         rows.append(FloorRow(floor, steps[len(steps) // 2], steps[-1], evidence))
     return tuple(rows)
+
+
+def run(options: ExperimentOptions) -> Written:
+    """The experiment of the command line: tables."""
+    rows = run_theorem(
+        options.oedi_folder, calibration_days=options.calibration_days, progress=options.progress
+    )
+    text = to_markdown(rows)
+    return write_results(
+        options.out, text, {"theorem.md": text, "theorem.json": json.dumps(to_json(rows), indent=1)}
+    )
 
 
 def to_markdown(rows: tuple[FloorRow, ...]) -> str:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import numpy as np
 
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.paper.datasets import Dataset, ExperimentOptions, Progress, open_dataset
+from dp_powerflow.paper.results import Written, csv_text, write_results
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.twin.draw import draw_twin, parameters_of, rebuilder_of
@@ -73,7 +71,7 @@ class _Size:
 _FULL, _QUICK = _Size(twins=20, solved=1000, days=28, predicted=20), _Size(4, 20, 4, 4)
 
 
-def run_twin(options: ExperimentOptions) -> tuple[str, list[Path]]:
+def run(options: ExperimentOptions) -> Written:
     """All tables; public data, so that they may be shown."""
     size = _QUICK if options.quick else _FULL
     data = open_dataset(options)
@@ -85,13 +83,9 @@ def run_twin(options: ExperimentOptions) -> tuple[str, list[Path]]:
     ]
     solved = [row for name in SURROGATES for row in _solved_rows(name, size.solved, options.seed, work)]
     text = _markdown(data, rows, solved, size)
-    options.out.mkdir(parents=True, exist_ok=True)
-    files = [options.out / name for name in ("twin.md", "twin.csv", "twin.json")]
-    files[0].write_text(text, encoding="utf-8")
-    files[1].write_text(_csv(rows), encoding="utf-8")
     content = {"data": data.name, "spreads": [asdict(r) for r in rows], "solved": [asdict(r) for r in solved]}
-    files[2].write_text(json.dumps(content, indent=1), encoding="utf-8")
-    return text, files
+    contents = {"twin.md": text, "twin.csv": _csv(rows), "twin.json": json.dumps(content, indent=1)}
+    return write_results(options.out, text, contents)
 
 
 class _Counter:
@@ -175,7 +169,7 @@ def _markdown(data: Dataset, rows: list[SpreadRow], solved: list[SolvedRow], siz
     ]
     lines += [
         f"| {row.protects} | {row.eta:g} | {' / '.join(f'{e:.3g}' for e in row.epsilons)} | "
-        f"{_shown(row, 'pooled')} | {_shown(row, 'worst_node')} |"
+        f"{_cell(row, 'pooled')} | {_cell(row, 'worst_node')} |"
         for row in rows
     ]
     lines += ["", "Power flow on twins with noise on everything:", ""]
@@ -195,34 +189,18 @@ def _markdown(data: Dataset, rows: list[SpreadRow], solved: list[SolvedRow], siz
     return "\n".join(lines) + "\n"
 
 
-def _shown(row: SpreadRow, which: str) -> str:
+def _cell(row: SpreadRow, which: str) -> str:
     parts = (row.mean, row.standard_error, row.median, row.largest)
     mean, error, median, largest = (getattr(part, which) for part in parts)
     return f"{mean:.2g} ± {error:.1g} ({median:.2g}, {largest:.2g})"
 
 
 def _csv(rows: list[SpreadRow]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(
-        [
-            "noise on",
-            "eta",
-            *(f"epsilon at x={x:g}" for x in CHANGES),
-            "W1 pooled",
-            "standard error",
-            "largest",
-        ]
+    epsilons = [f"epsilon at x={x:g}" for x in CHANGES]
+    return csv_text(
+        ["noise on", "eta", *epsilons, "W1 pooled", "standard error", "largest"],
+        (
+            [r.protects, r.eta, *r.epsilons, r.mean.pooled, r.standard_error.pooled, r.largest.pooled]
+            for r in rows
+        ),
     )
-    for row in rows:
-        writer.writerow(
-            [
-                row.protects,
-                row.eta,
-                *row.epsilons,
-                row.mean.pooled,
-                row.standard_error.pooled,
-                row.largest.pooled,
-            ]
-        )
-    return text.getvalue()

@@ -9,7 +9,9 @@ import io
 from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
@@ -22,8 +24,7 @@ _STYLES = {"corrected": "--", "full-support": "-", "paper": ":"}
 
 def draw_epsilon_against_radius(evidence: Evidence, marking: str | None, form: str = "svg") -> bytes:
     """ε of one day against r, one curve per mode and public floor, as the bytes of an SVG or PNG file."""
-    figure = Figure(figsize=(7.5, 5.0), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure((7.5, 5.0), marking)
     axes: Any = figure.add_subplot()
     floors = sorted({curve.floor for curve in evidence.curves})
     drawn = False
@@ -49,11 +50,7 @@ def draw_epsilon_against_radius(evidence: Evidence, marking: str | None, form: s
     axes.set_title("Theorem 1 on this network" + ("" if drawn else ": no bound at any r shown"), fontsize=11)
     axes.grid(True, which="major", color="0.92")
     axes.legend(fontsize=7, frameon=False)
-    if marking:
-        figure.suptitle(marking, color="firebrick", fontsize=8, x=0.01, ha="left")
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=form, metadata={"Date": None} if form == "svg" else None)
-    return buffer.getvalue()
+    return figure_bytes(figure, form)
 
 
 _NONE_COLOUR = "firebrick"
@@ -73,12 +70,13 @@ def line_figures(feeder: Feeder, report: LineReport, marking: str | None) -> dic
 
 def draw_map(feeder: Feeder, report: LineReport, marking: str | None) -> bytes:
     """The feeder with every line coloured by its protected x."""
-    figure, axes = _figure(marking, (8.5, 6.0))
+    figure = new_figure((8.5, 6.0), marking)
+    axes: Any = figure.add_subplot()
     at = positions(feeder)
     protected = {row.line: row.protected for row in report.evidence.rows}
     found = [size for size in protected.values() if size is not None]
     norm = LogNorm(min(found, default=SIZES[0]) / 1.5, max(found, default=SIZES[-1]) * 1.5)
-    colours: Any = _colours()
+    colours: Any = colormaps["viridis"]
     for line in feeder.lines:
         first, second = ends(feeder, line)
         if first not in at or second not in at:
@@ -89,19 +87,20 @@ def draw_map(feeder: Feeder, report: LineReport, marking: str | None) -> bytes:
             colour = _SWITCH_COLOUR
         axes.plot(*zip(at[first], at[second], strict=True), color=colour, linewidth=2.2)
     figure.colorbar(
-        _scale(norm, colours),
+        ScalarMappable(norm, colours),
         ax=axes,
         label=f"protected x at ε = {report.request.epsilon:g}, δ = {report.protected_delta:.2g}, one day",
     )
     axes.set_title("red: no x tested is protected; grey: switches", fontsize=9)
     axes.set_aspect("equal" if feeder.coordinates else "auto")
     axes.set_axis_off()
-    return _svg(figure)
+    return figure_bytes(figure)
 
 
 def draw_histogram(report: LineReport, marking: str | None) -> bytes:
     """Lines by protected x."""
-    figure, axes = _figure(marking, (7.0, 4.0))
+    figure = new_figure((7.0, 4.0), marking)
+    axes: Any = figure.add_subplot()
     rows = [row for row in report.evidence.rows if not row.is_switch]
     counts = [sum(row.protected is None for row in rows)]
     counts += [sum(row.protected == size for row in rows) for size in SIZES]
@@ -114,12 +113,13 @@ def draw_histogram(report: LineReport, marking: str | None) -> bytes:
     axes.set_xlabel("largest x tested that is protected")
     axes.set_ylabel("lines")
     axes.set_title(f"ε = {report.request.epsilon:g}, δ = {report.protected_delta:.2g}, one day", fontsize=10)
-    return _svg(figure)
+    return figure_bytes(figure)
 
 
 def draw_over_days(report: LineReport, marking: str | None) -> bytes:
     """Protected x of a few typical lines against days."""
-    figure, axes = _figure(marking, (7.0, 4.5))
+    figure = new_figure((7.0, 4.5), marking)
+    axes: Any = figure.add_subplot()
     means = {row.line: row.mean for row in report.evidence.rows}
     names = sorted(report.over_days[0].protected, key=lambda name: means[name]) if report.over_days else []
     for name in names:
@@ -138,7 +138,7 @@ def draw_over_days(report: LineReport, marking: str | None) -> bytes:
     axes.set_title(f"ε = {report.request.epsilon:g}, δ = {delta:.2g} for all days together", fontsize=10)
     if names:
         axes.legend(fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return _svg(figure)
+    return figure_bytes(figure)
 
 
 def ends(feeder: Feeder, line: Line) -> tuple[str, str]:
@@ -178,27 +178,17 @@ def _bus(node: str) -> str:
     return name.removeprefix("emf(").removesuffix(")")
 
 
-def _figure(marking: str | None, size: tuple[float, float]) -> tuple[Figure, Any]:
+def new_figure(size: tuple[float, float], marking: str | None = None) -> Figure:
+    """An empty figure of a size [inches], with its marking if it has one; no window is opened."""
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     if marking:
         figure.suptitle(marking, color="firebrick", fontsize=8, x=0.01, ha="left")
-    return figure, figure.add_subplot()
+    return figure
 
 
-def _colours() -> Any:
-    from matplotlib import colormaps
-
-    return colormaps["viridis"]
-
-
-def _scale(norm: LogNorm, colours: Any) -> Any:
-    from matplotlib.cm import ScalarMappable
-
-    return ScalarMappable(norm, colours)
-
-
-def _svg(figure: Figure) -> bytes:
+def figure_bytes(figure: Figure, form: str = "svg") -> bytes:
+    """The bytes of an SVG or PNG file, without its date."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    figure.savefig(buffer, format=form, dpi=150, metadata={"Date": None} if form == "svg" else None)
     return buffer.getvalue()

@@ -1,1 +1,1 @@
-"""Release mechanisms, one file each, behind one small interface (`interface.Mechanism`)."""
+"""Release mechanisms by kind, behind one small interface (`interface.Mechanism`)."""

@@ -24,7 +24,15 @@ from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.theorem import NetworkFacts
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.model.truncated import truncate
-from dp_powerflow.paper.mechanisms.interface import ON_LINES, SAME_MANIFOLD, Cost, Guarantee, Setting
+from dp_powerflow.paper.mechanisms.interface import (
+    ON_LINES,
+    SAME_MANIFOLD,
+    Cost,
+    FittedLoads,
+    Guarantee,
+    Setting,
+    Target,
+)
 from dp_powerflow.units import ComplexArray, FloatArray
 
 NOT_PROVED = (
@@ -193,6 +201,11 @@ class DpPowerflow:
     name: str = "DP-Powerflow"
     protects: str = "network and loads"
 
+    @property
+    def noise_std(self) -> dict[str, float]:
+        """Nothing is added."""
+        return {}
+
     def cost(self) -> Cost:
         """The claims it was built with."""
         return Cost(network=self.network, loads=self.loads)
@@ -205,35 +218,34 @@ class DpPowerflow:
 def paper_variant(
     setting: Setting,
     facts: NetworkFacts,
-    law: LoadLaw,
+    loads: FittedLoads,
     margins: tuple[float, float],
-    epsilon: float,
-    delta: float,
-    loads: Guarantee,
+    target: Target,
     generator: np.random.Generator,
 ) -> DpPowerflow:
     """The paper's mechanism with the smallest floor at which its formula for one step meets ε.
 
     Parameters
     ----------
-    law : fitted under differential privacy, untruncated, fixed power factor.
+    loads : of an untruncated law with a fixed power factor.
     margins : p_min, p_max of p over the scale of its node.
-    delta : of the tail; the calibration's δ is added to the claim.
+    target : ε of one step and δ of the tail; the calibration's δ is added to the claim.
     generator : for what the floor does to the mean, found by simulation from the law alone.
     """
+    law = loads.law
     if law.q_sigma is not None:
         raise PrivacyError("the paper's variant is for a fixed power factor; give a law without random q")
-    formula = step_formula(setting, facts, law, margins[0], delta)
+    formula = step_formula(setting, facts, law, margins[0], target.delta)
     classes = np.unique(law.class_of)
     variance = law.std[classes] ** 2
-    floor = smallest_floor(formula, variance, formula.psi_at(epsilon))
+    floor = smallest_floor(formula, variance, formula.psi_at(target.epsilon))
     reached = formula.epsilon(1.0 / (variance + floor))
     wide = with_restored_mean(law, floor, margins, generator)
     return DpPowerflow(
         setting,
         wide.within(margins),
-        Guarantee(reached, delta + setting.operating.delta, "step", SAME_MANIFOLD, False, NOT_PROVED),
-        loads,
+        Guarantee(reached, target.delta + setting.operating.delta, "step", SAME_MANIFOLD, False, NOT_PROVED),
+        loads.claim,
         floor,
     )
 
@@ -241,11 +253,9 @@ def paper_variant(
 def full_support_variant(
     setting: Setting,
     facts: NetworkFacts,
-    law: LoadLaw,
+    loads: FittedLoads,
     p_min: float,
-    epsilon: float,
-    delta: float,
-    loads: Guarantee,
+    target: Target,
     q_covariance: FloatArray,
 ) -> DpPowerflow:
     """The full-support mechanism at the paper's formula carried over to 2n dimensions.
@@ -257,8 +267,9 @@ def full_support_variant(
     ----------
     q_covariance : (step, step) of ζ with unit variance at every step.
     """
-    formula = step_formula(setting, facts, law, p_min, delta, random_q=True)
-    psi_squared = formula.psi_at(epsilon) ** 2
+    law = loads.law
+    formula = step_formula(setting, facts, law, p_min, target.delta, random_q=True)
+    psi_squared = formula.psi_at(target.epsilon) ** 2
     classes = np.unique(law.class_of)
     variance = law.std[classes] ** 2
     floor = smallest_floor(formula, variance, np.sqrt(SHARE_OF_P * psi_squared))
@@ -276,13 +287,13 @@ def full_support_variant(
         law.with_floor(floor).with_random_q(q_size, q_covariance),
         Guarantee(
             reached,
-            delta + setting.operating.delta,
+            target.delta + setting.operating.delta,
             "step",
             ON_LINES,
             False,
             f"carried over to random reactive load: {NOT_PROVED}",
         ),
-        loads,
+        loads.claim,
         floor,
         name="DP-Powerflow, full support",
     )

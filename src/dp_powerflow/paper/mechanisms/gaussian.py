@@ -164,6 +164,11 @@ class NoiseFree:
     name: str = "noise-free"
     protects: str = "nothing"
 
+    @property
+    def noise_std(self) -> dict[str, float]:
+        """Nothing is added."""
+        return {}
+
     def cost(self) -> Cost:
         """Nothing is claimed."""
         return Cost(network=None, loads=None)
@@ -171,6 +176,18 @@ class NoiseFree:
     def release(self, generator: np.random.Generator, days: int) -> ComplexArray:
         """The true voltages; the generator is not asked."""
         return self.setting.solve(self.setting.first_days(days))
+
+
+def _voltage_claim(noise: GaussianNoise, sensitivities: Sensitivities, covered: int) -> Guarantee:
+    """What noise on the voltages of `covered` steps together claims for the network."""
+    return Guarantee(
+        noise.epsilon,
+        noise.delta,
+        "step" if covered == 1 else f"{covered} steps",
+        BY_RADIUS,
+        sensitivities.proved and noise.holds,
+        f"{noise.remark}; sensitivity: {sensitivities.source}",
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,29 +217,21 @@ class JointVoltageNoise:
         budget = min(self.epsilon, self.epsilon_load)
         return GaussianNoise(math.sqrt(self.covered) * larger, budget, self.delta, self.calibration)
 
+    @property
+    def noise_std(self) -> dict[str, float]:
+        """Of every voltage [p.u.]."""
+        return {"noise": self.noise.sigma}
+
     def cost(self) -> Cost:
         """The same claim for both secrets; they change one at a time."""
-        noise = self.noise
-        proved = self.sensitivities.proved and noise.holds
-        remark = f"{noise.remark}; sensitivity: {self.sensitivities.source}"
-
-        def claim(adjacency: str) -> Guarantee:
-            return Guarantee(
-                noise.epsilon, noise.delta, covered_unit(self.covered), adjacency, proved, remark
-            )
-
         span = "at one step" if self.covered == 1 else f"at {self.covered} steps"
         loads = f"histories in which one node has another load within its range {span}"
-        return Cost(network=claim(BY_RADIUS), loads=claim(loads))
+        network = _voltage_claim(self.noise, self.sensitivities, self.covered)
+        return Cost(network=network, loads=replace(network, adjacency=loads))
 
     def release(self, generator: np.random.Generator, days: int) -> ComplexArray:
         """Noisy true voltages."""
         return self.noise.on_complex(self.setting.solve(self.setting.first_days(days)), generator)
-
-
-def covered_unit(covered: int) -> str:
-    """Words for the steps that a claim covers."""
-    return "step" if covered == 1 else f"{covered} steps"
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,17 +262,14 @@ class GmmVoltageNoise:
         reach = math.sqrt(self.covered) * self.sensitivities.network
         return GaussianNoise(reach, self.epsilon, self.delta, self.calibration)
 
+    @property
+    def noise_std(self) -> dict[str, float]:
+        """Of every voltage [p.u.]."""
+        return {"noise": self.noise.sigma}
+
     def cost(self) -> Cost:
         """Noise for the network; the loads are post-processing of the fit."""
-        noise = self.noise
-        network = Guarantee(
-            noise.epsilon,
-            noise.delta,
-            covered_unit(self.covered),
-            BY_RADIUS,
-            self.sensitivities.proved and noise.holds,
-            f"{noise.remark}; sensitivity: {self.sensitivities.source}",
-        )
+        network = _voltage_claim(self.noise, self.sensitivities, self.covered)
         return Cost(network=network, loads=self.loads)
 
     def release(self, generator: np.random.Generator, days: int) -> ComplexArray:
@@ -314,17 +320,15 @@ class NoisyLoads:
         reach = math.sqrt(self.covered) * self.sensitivities.network
         return GaussianNoise(reach, self.epsilon, self.delta, self.calibration)
 
+    @property
+    def noise_std(self) -> dict[str, float]:
+        """Of every active load and of every voltage [p.u.]."""
+        return {"load_noise": self.load_noise.sigma, "voltage_noise": self.voltage_noise.sigma}
+
     def cost(self) -> Cost:
         """Noise for each secret; the loads' is proved by the range they are clipped to."""
-        on_loads, on_voltages = self.load_noise, self.voltage_noise
-        network = Guarantee(
-            on_voltages.epsilon,
-            on_voltages.delta,
-            covered_unit(self.covered),
-            BY_RADIUS,
-            self.sensitivities.proved and on_voltages.holds,
-            f"{on_voltages.remark}; sensitivity: {self.sensitivities.source}",
-        )
+        on_loads = self.load_noise
+        network = _voltage_claim(self.voltage_noise, self.sensitivities, self.covered)
         adjacency = WHOLE_DAY if self.all_loads else ONE_NODE_DAY
         loads = Guarantee(
             on_loads.epsilon, on_loads.delta, "any number of days", adjacency, on_loads.holds, on_loads.remark

@@ -60,6 +60,22 @@ class Cost:
     loads: Guarantee | None
 
 
+@dataclass(frozen=True)
+class Target:
+    """(ε, δ) that a mechanism is built for."""
+
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True, eq=False)
+class FittedLoads:
+    """A load law fitted under differential privacy, and what the fit claims for the customers."""
+
+    law: LoadLaw
+    claim: Guarantee
+
+
 @dataclass(frozen=True, eq=False)
 class Setting:
     """The network and the history that mechanisms are compared on.
@@ -134,6 +150,11 @@ class Mechanism(Protocol):
     @property
     def protects(self) -> str:
         """ "nothing", "network", "loads" or "network and loads"."""
+        ...
+
+    @property
+    def noise_std(self) -> dict[str, float]:
+        """Standard deviation of every Gaussian noise it adds, by what it is on; empty if it adds none."""
         ...
 
     def cost(self) -> Cost:

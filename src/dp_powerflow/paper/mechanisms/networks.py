@@ -52,6 +52,11 @@ class AdmittanceNoise:
         """What is added to every entry of Y_full [p.u.]; its sensitivity is r by definition."""
         return GaussianNoise(self.setting.radius, self.epsilon, self.delta, self.calibration)
 
+    @property
+    def noise_std(self) -> dict[str, float]:
+        """Of every entry of Y_full [p.u.]."""
+        return {"noise": self.noise.sigma}
+
     def cost(self) -> Cost:
         """One noisy matrix, any number of days; the loads are not protected."""
         noise = self.noise
@@ -101,6 +106,11 @@ class TwinNetwork:
     def protects(self) -> str:
         """The network, and the loads where they come from a model."""
         return "network" if self.law is None else "network and loads"
+
+    @property
+    def noise_std(self) -> dict[str, float]:
+        """η of a line's length, if lengths are noisy."""
+        return {} if self.spread.length is None else {"log_length": self.spread.length}
 
     def cost(self) -> Cost:
         """Differential privacy of one element of the network, in closed form."""

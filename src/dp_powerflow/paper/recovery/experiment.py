@@ -16,15 +16,15 @@ import numpy as np
 
 from dp_powerflow import __version__
 from dp_powerflow._extras import require
+from dp_powerflow._parallel import cores
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.paper.datasets import Dataset, ExperimentOptions, open_dataset
 from dp_powerflow.paper.mechanisms.interface import Guarantee, Mechanism
 from dp_powerflow.paper.recovery.methods import QUICK, Plan, Release, Source, Split, run_recovery, split_days
 from dp_powerflow.paper.recovery.report import Part, write_all
-from dp_powerflow.paper.recovery.runs import default_workers
-from dp_powerflow.paper.resume import Store, fingerprint_of
+from dp_powerflow.paper.results import Store, Written, fingerprint_of
 from dp_powerflow.paper.wasserstein.lab import Lab, Scale
-from dp_powerflow.paper.wasserstein.search import MECHANISMS, Configuration, distance
+from dp_powerflow.paper.wasserstein.search import VARIANTS, Configuration, distance
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.units import FloatArray
 
@@ -89,7 +89,7 @@ def source_at(bench: Bench, epsilon: float) -> tuple[Source, dict[str, Chosen]]:
 
 def choose(lab: Lab, mechanism: str, epsilon: float) -> Chosen | None:
     """The point of the search with the smallest pooled W1 to true training days; None if none reaches ε."""
-    p_max = lab.scale.p_max_factors if mechanism != "full-support" else (None,)
+    p_max = lab.scale.p_max_factors if VARIANTS[mechanism].has_margins else (None,)
     points = [
         Configuration(mechanism, epsilon, load, factor)
         for load in lab.scale.epsilons_load
@@ -99,7 +99,7 @@ def choose(lab: Lab, mechanism: str, epsilon: float) -> Chosen | None:
     if not scored:
         return None
     best, point = min(scored, key=lambda pair: pair[0])
-    made = MECHANISMS[mechanism](lab, point, 0)
+    made = point.variant.build(lab, point, 0)
     claim = made.cost().network
     assert claim is not None
     return Chosen(made.name, point, best, claim)
@@ -140,7 +140,7 @@ def _score(lab: Lab, point: Configuration) -> float | None:
     stored = lab.store.get(f"w1-{point.name}")
     if stored is None:
         try:
-            made = [MECHANISMS[point.mechanism](lab, point, run) for run in range(_runs(lab))]
+            made = [point.variant.build(lab, point, run) for run in range(_runs(lab))]
         except PrivacyError:
             return None
         stored = {"w1": [_w1(lab, mechanism, point, run) for run, mechanism in enumerate(made)]}
@@ -159,7 +159,7 @@ def _w1(lab: Lab, mechanism: Mechanism, point: Configuration, run: int) -> float
 
 def _release(lab: Lab, point: Configuration) -> Release:
     def release(run: int, generator: np.random.Generator, days: int) -> FloatArray:
-        return np.asarray(np.abs(MECHANISMS[point.mechanism](lab, point, run).release(generator, days)))
+        return np.asarray(np.abs(point.variant.build(lab, point, run).release(generator, days)))
 
     return release
 
@@ -168,7 +168,7 @@ EPSILONS = (50.0, 200.0)
 """Per step, the middle and the top of the paper's grid; it does not say where its figure was made."""
 
 
-def run_recovery_experiment(options: ExperimentOptions) -> tuple[str, list[Path]]:
+def run(options: ExperimentOptions) -> Written:
     """Train what is not stored yet, then write tables and figures."""
     for package in ("torch", "opacus"):
         require(package, "ml")  # before an hour of work, not after it
@@ -177,7 +177,7 @@ def run_recovery_experiment(options: ExperimentOptions) -> tuple[str, list[Path]
     bench = open_bench(options, plan, epsilons)
     folder = folder_of(options)
     # A worker spends longer importing torch than on its share of a quick run.
-    workers = 1 if options.quick else default_workers()
+    workers = 1 if options.quick else min(2, cores())
     parts = []
     for number, epsilon in enumerate(epsilons):
         source, chosen = source_at(bench, epsilon)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Sequence
@@ -12,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
+from dp_powerflow.evidence.collect import plain
 from dp_powerflow.paper.recovery.methods import DP_SGD, NOISE_FREE, Recovery
-from dp_powerflow.paper.recovery.runs import to_plain
 from dp_powerflow.paper.recovery.training import Curves
+from dp_powerflow.paper.results import Written, csv_text, write_results
+from dp_powerflow.report.figures import figure_bytes, new_figure
 from dp_powerflow.units import FloatArray
 
 COLOURS = {NOISE_FREE: "0.25", DP_SGD: "C3"}
@@ -52,21 +50,18 @@ class Part:
     claims: dict[str, Any]
 
 
-def write_all(dataset: str, parts: Sequence[Part], folder: Path) -> tuple[str, list[Path]]:
-    """The text, and the files it and the rest were written to."""
+def write_all(dataset: str, parts: Sequence[Part], folder: Path) -> Written:
+    """Write tables and figures."""
     text = to_markdown(dataset, parts)
-    contents = {
-        "recovery.md": text.encode(),
-        "recovery.csv": to_csv(parts).encode(),
-        "recovery.json": json.dumps(to_json(dataset, parts), indent=1, allow_nan=False).encode(),
+    contents: dict[str, str | bytes] = {
+        "recovery.md": text,
+        "recovery.csv": to_csv(parts),
+        "recovery.json": json.dumps(to_json(dataset, parts), indent=1, allow_nan=False),
     }
     for part in parts:
         for form in ("png", "svg"):
             contents[f"recovery-e{part.epsilon_step:g}.{form}"] = draw(dataset, part, form)
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in contents.items():
-        (folder / name).write_bytes(content)
-    return text, [folder / name for name in contents]
+    return write_results(folder, text, contents)
 
 
 def to_markdown(dataset: str, parts: Sequence[Part]) -> str:
@@ -130,20 +125,18 @@ def _dp_sgd_lines(found: Recovery) -> list[str]:
 
 def to_csv(parts: Sequence[Part]) -> str:
     """One row per ε, method and epoch."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
     sets = ("train", "evaluation", "test")
     columns = [f"{which}_mse_{what}" for which in sets for what in ("mean", "standard_error")]
-    writer.writerow(["epsilon_step", "claim_proved", "method", "epoch", "runs", *columns])
+    rows: list[list[object]] = []
     for part in parts:
         for name, runs in part.found.curves.items():
             proved = part.claims[name]["proved"] if name in part.claims else ""
             curves = [mean_curve(runs, which) for which in sets]
             values = np.stack([line for curve in curves for line in (curve.mean, curve.error)], axis=1)
             for epoch, row in enumerate(values, start=1):
-                shown = [f"{value:.9g}" for value in row]
-                writer.writerow([f"{part.epsilon_step:g}", proved, name, epoch, len(runs), *shown])
-    return buffer.getvalue()
+                cells = [f"{value:.9g}" for value in row]
+                rows.append([f"{part.epsilon_step:g}", proved, name, epoch, len(runs), *cells])
+    return csv_text(["epsilon_step", "claim_proved", "method", "epoch", "runs", *columns], rows)
 
 
 def to_json(dataset: str, parts: Sequence[Part]) -> dict[str, Any]:
@@ -162,8 +155,8 @@ def _part_json(part: Part) -> dict[str, Any]:
     found = part.found
     methods = {
         name: {
-            "test_mse": to_plain(np.array([run.test[run.best] for run in runs])),
-            "train_mse": to_plain(np.array([run.train[run.best] for run in runs])),
+            "test_mse": plain([run.test[run.best] for run in runs]),
+            "train_mse": plain([run.train[run.best] for run in runs]),
             "best_epoch": [run.best + 1 for run in runs],
             "last_epoch": [run.stopped + 1 for run in runs],
         }
@@ -190,8 +183,7 @@ def _part_json(part: Part) -> dict[str, Any]:
 def draw(dataset: str, part: Part, form: str) -> bytes:
     """Training and test error against the epoch, as the bytes of an SVG or PNG file."""
     found = part.found
-    figure = Figure(figsize=(10.0, 4.4), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure((10.0, 4.4))
     panels: Any = figure.subplots(1, 2, sharey=True)
     for axes, which, title in zip(panels, ("train", "test"), ("Training set", "True test set"), strict=True):
         for number, (name, runs) in enumerate(found.curves.items()):
@@ -215,9 +207,7 @@ def draw(dataset: str, part: Part, form: str) -> bytes:
         f"{found.plan.runs} runs ± standard error\n{dataset}",
         fontsize=10,
     )
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=form, dpi=150, metadata={"Date": None} if form == "svg" else None)
-    return buffer.getvalue()
+    return figure_bytes(figure, form)
 
 
 def _standard_error(values: FloatArray) -> FloatArray:

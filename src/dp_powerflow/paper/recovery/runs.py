@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from dp_powerflow._extras import require
 from dp_powerflow._parallel import run_on_pool
 from dp_powerflow.errors import ConfigError
+from dp_powerflow.evidence.collect import plain
 from dp_powerflow.paper.recovery.training import Curves, Privacy, Schedule, train_adam, train_dp_sgd
 from dp_powerflow.paper.recovery.windows import Samples
-from dp_powerflow.units import FloatArray
+from dp_powerflow.paper.results import Store
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,68 +80,63 @@ def run_all(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"{folder} cannot be made ({error.strerror}); name another folder") from None
-    marks = [_hash(run, shared) for run in runs]
-    found = [_read(_path(folder, run), mark) for run, mark in zip(runs, marks, strict=True)]
+    stores = [Store(folder, _hash(run, shared)) for run in runs]
+    found = [_stored(store, run) for store, run in zip(stores, runs, strict=True)]
     missing = [index for index, curves in enumerate(found) if curves is None]
     done = len(runs) - len(missing)
     progress(done, len(runs))
+    jobs = _jobs(runs, missing)
 
-    def keep(result: tuple[Sequence[int], list[Curves]]) -> None:
+    def keep(trained: tuple[int, list[Curves]]) -> None:
         nonlocal done
-        group, curves = result
-        for index, found_now in zip(group, curves, strict=True):
-            _write(_path(folder, runs[index]), marks[index], found_now)
-            found[index] = found_now
-        done += len(group)
+        job = jobs[trained[0]]
+        for index, curves in zip(job, trained[1], strict=True):
+            stores[index].put(_name(runs[index]), {"unit": "p.u.^2", **plain(curves)})
+            found[index] = curves
+        done += len(job)
         progress(done, len(runs))
 
-    job = _Job(_groups(runs, missing), runs, shared)
-    tasks = range(len(job.groups))
-    if workers == 1 or len(tasks) < 2:
-        for task in tasks:
-            keep(job.train(task))
+    training = _Training(tuple(tuple(runs[index] for index in job) for job in jobs), shared)
+    if workers == 1 or len(jobs) < 2:
+        for task in range(len(jobs)):
+            keep(training.train(task))
     else:
-        run_on_pool(workers, job, tasks, keep)
+        run_on_pool(workers, training, range(len(jobs)), keep)
     return [curves for curves in found if curves is not None]
 
 
-def _groups(runs: Sequence[Run], missing: Sequence[int]) -> list[list[int]]:
-    """Indices of runs to train together: neighbours of one method with Adam, others by themselves."""
-    groups: list[list[int]] = []
-    for index in missing:
-        run, before = runs[index], runs[groups[-1][0]] if groups else None
-        alike = before is not None and (before.method, before.privacy) == (run.method, None)
-        if alike and run.privacy is None and len(groups[-1]) < TOGETHER:
-            groups[-1].append(index)
-        else:
-            groups.append([index])
-    return groups
-
-
 @dataclass(frozen=True, eq=False)
-class _Job:
-    """Trainings in other processes; a task is the number of a group of runs."""
+class _Training:
+    """Groups of runs that are trained together, for this process or others."""
 
-    groups: Sequence[Sequence[int]]
-    runs: Sequence[Run]
+    groups: tuple[tuple[Run, ...], ...]
     shared: Shared
 
-    def start(self, threads: int | None) -> Callable[[int], tuple[Sequence[int], list[Curves]]]:
+    def start(self, threads: int | None) -> Callable[[int], tuple[int, list[Curves]]]:
         return self.train
 
-    def train(self, task: int) -> tuple[Sequence[int], list[Curves]]:
-        group = self.groups[task]
-        return group, execute([self.runs[index] for index in group], self.shared)
+    def train(self, task: int) -> tuple[int, list[Curves]]:
+        """Number of a group, and its curves."""
+        return task, execute(self.groups[task], self.shared)
 
 
-def default_workers() -> int:
-    """Two at the most: a run uses one core and lasts seconds."""
-    return min(2, os.cpu_count() or 1)
+def _jobs(runs: Sequence[Run], missing: Sequence[int]) -> list[list[int]]:
+    """Indices of runs to train together: neighbours of one method with Adam, others by themselves."""
+    jobs: list[list[int]] = []
+    for index in missing:
+        run, before = runs[index], runs[jobs[-1][0]] if jobs else None
+        alike = before is not None and (before.method, before.privacy) == (run.method, None)
+        if alike and run.privacy is None and len(jobs[-1]) < TOGETHER:
+            jobs[-1].append(index)
+        else:
+            jobs.append([index])
+    return jobs
 
 
-def _path(folder: Path, run: Run) -> Path:
-    name = "-".join(re.findall(r"[\w.]+", run.method.lower()))
-    return folder / f"{name}-{run.seed}.json"
+def _name(run: Run) -> str:
+    """Of its file."""
+    words = re.findall(r"[\w.]+", run.method.lower())
+    return "-".join([*words, str(run.seed)])
 
 
 def _hash(run: Run, shared: Shared) -> str:
@@ -162,37 +155,14 @@ def _hash(run: Run, shared: Shared) -> str:
     return digest.hexdigest()
 
 
-def _read(path: Path, mark: str) -> Curves | None:
+def _stored(store: Store, run: Run) -> Curves | None:
     """Curves of a file of this very run; None if there is none."""
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        if stored["inputs"] != mark:
-            return None
-        train, evaluation, test = (_from_plain(stored[name]) for name in ("train", "evaluation", "test"))
-        return Curves(train, evaluation, test, best=int(stored["best"]), stopped=int(stored["stopped"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # not there, or not whole: a run is quickly made again
-
-
-def _write(path: Path, mark: str, curves: Curves) -> None:
-    content: dict[str, Any] = {
-        "inputs": mark,
-        "unit": "p.u.^2",
-        "best": curves.best,
-        "stopped": curves.stopped,
-        "train": to_plain(curves.train),
-        "evaluation": to_plain(curves.evaluation),
-        "test": to_plain(curves.test),
-    }
-    unfinished = path.with_suffix(".part")
-    unfinished.write_text(json.dumps(content), encoding="utf-8")
-    unfinished.replace(path)  # whole or not at all
-
-
-def to_plain(values: FloatArray) -> list[float | None]:
-    """For JSON, which has no NaN: a run that diverged shows as null."""
-    return [float(value) if math.isfinite(value) else None for value in values]
-
-
-def _from_plain(values: list[float | None]) -> FloatArray:
-    return np.array([math.nan if value is None else value for value in values])
+        stored = store.get(_name(run))
+    except ConfigError:
+        return None  # not whole: a run is quickly made again
+    if stored is None:
+        return None
+    # JSON has no NaN: a run that diverged is stored as null.
+    train, evaluation, test = (np.array(stored[name], np.float64) for name in ("train", "evaluation", "test"))
+    return Curves(train, evaluation, test, best=stored["best"], stopped=stored["stopped"])

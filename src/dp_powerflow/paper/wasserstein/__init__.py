@@ -1,1 +1,1 @@
-"""wasserstein."""
+"""The Wasserstein experiment: how far released voltages are from true ones."""

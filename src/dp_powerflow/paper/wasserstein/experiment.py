@@ -6,20 +6,33 @@ may not do: there every fit is paid for and no score against the true data is fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from dp_powerflow._parallel import cores, run_on_pool
 from dp_powerflow.paper.datasets import ExperimentOptions, open_dataset, silent
 from dp_powerflow.paper.mechanisms.gaussian import NoiseFree
+from dp_powerflow.paper.results import Written
 from dp_powerflow.paper.wasserstein.lab import Lab, Scale
-from dp_powerflow.paper.wasserstein.report import write_results
+from dp_powerflow.paper.wasserstein.report import write_all
 from dp_powerflow.paper.wasserstein.search import Configuration, configurations, distance, evaluate, new_lab
 
 Work = Callable[[Lab], int]
 """Does some of the work and says how many of the counted items it was."""
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Work for other processes, each with a lab of its own; the store is what they share."""
+
+    options: ExperimentOptions
+    scale: Scale
+    work: tuple[Work, ...]
+
+    def start(self, threads: int | None) -> Callable[[int], int]:
+        lab = new_lab(self.options, self.scale, open_dataset(self.options))
+        return lambda task: self.work[task](lab)
 
 
 def run_missing(options: ExperimentOptions, lab: Lab, plan: Sequence[Configuration], workers: int) -> None:
@@ -32,31 +45,31 @@ def run_missing(options: ExperimentOptions, lab: Lab, plan: Sequence[Configurati
     total, done = len(fits) + len(missing), 0
     options.progress(done, total)
 
-    def count(counted: int) -> None:
+    def advance(counted: int) -> None:
         nonlocal done
         done += counted
         options.progress(done, total)
 
-    def share_out(work: Iterable[Work]) -> None:
+    def share_out(work: tuple[Work, ...]) -> None:
         if workers == 1:
             for one in work:
-                count(one(lab))
-        else:
-            job = _Job(replace(options, progress=silent), lab.scale, tuple(work))
-            run_on_pool(workers, job, range(len(job.work)), count)
+                advance(one(lab))
+        elif work:
+            job = _Job(replace(options, progress=silent), lab.scale, work)
+            run_on_pool(workers, job, range(len(work)), advance)
 
     # Fits come first, then the calibration, so that no two processes do the same one.
-    share_out(partial(_fit, load=load, run=run) for load, run in fits)
+    share_out(tuple(partial(_fit, load=load, run=run) for load, run in fits))
     _ = lab.operating
-    share_out(partial(_evaluate, configs=configs) for configs in _together(missing))
+    share_out(tuple(partial(_evaluate, configs=configs) for configs in _together(missing)))
 
 
 def _together(configs: Sequence[Configuration]) -> list[tuple[Configuration, ...]]:
+    """Configurations that one process should do, because they draw from one law."""
     groups: dict[tuple[object, ...], list[Configuration]] = {}
     for config in configs:
-        # Only DP-GMM + noise reuses a law; everything else is shared out one by one.
         shared = (config.mechanism, config.epsilon_load, config.p_max)
-        key = shared if config.mechanism == "gmm-noise" else (*shared, config.name)
+        key = shared if config.variant.shares_law else (*shared, config.name)
         groups.setdefault(key, []).append(config)
     return [tuple(group) for group in groups.values()]
 
@@ -70,19 +83,6 @@ def _evaluate(lab: Lab, configs: tuple[Configuration, ...]) -> int:
     for config in configs:
         evaluate(lab, config)
     return len(configs)
-
-
-@dataclass(frozen=True)
-class _Job:
-    """Pieces of work in other processes, each with a lab of its own; the store is what they share."""
-
-    options: ExperimentOptions
-    scale: Scale
-    work: tuple[Work, ...]
-
-    def start(self, threads: int | None) -> Callable[[int], int]:
-        lab = new_lab(self.options, self.scale, open_dataset(self.options))
-        return lambda task: self.work[task](lab)
 
 
 EPSILONS = (25.0, 30.0, 50.0, 100.0, 200.0)
@@ -104,7 +104,7 @@ def scale_of(options: ExperimentOptions) -> Scale:
     )
 
 
-def run_wasserstein(options: ExperimentOptions, workers: int | None = None) -> tuple[str, list[Path]]:
+def run(options: ExperimentOptions, workers: int | None = None) -> Written:
     """Run what is not stored yet, then write tables and figures.
 
     Parameters
@@ -116,7 +116,7 @@ def run_wasserstein(options: ExperimentOptions, workers: int | None = None) -> t
     plan = configurations(scale)
     run_missing(options, lab, plan, workers or cores())
     outcomes = tuple(evaluate(lab, config) for config in plan)
-    return write_results(options, lab, references(lab), outcomes)
+    return write_all(options, lab, references(lab), outcomes)
 
 
 def references(lab: Lab) -> dict[str, float]:

@@ -27,8 +27,8 @@ from dp_powerflow.paper.mechanisms.gaussian import (
     printed_sensitivities,
     proved_sensitivities,
 )
-from dp_powerflow.paper.mechanisms.interface import ONE_CUSTOMER_DAY, Guarantee, Setting
-from dp_powerflow.paper.resume import Store
+from dp_powerflow.paper.mechanisms.interface import ONE_CUSTOMER_DAY, FittedLoads, Guarantee, Setting
+from dp_powerflow.paper.results import Store
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
@@ -135,17 +135,13 @@ class Lab:
     def _solver(self) -> BatchSolver:
         return BatchSolver(self.data.feeder)
 
-    def margins(self, p_max_factor: float) -> tuple[float, float]:
-        """p_min, p_max of the relative loads, with p_max widened."""
-        return self.data.margins[0], self.data.margins[1] * p_max_factor
+    def margins(self, p_max: float | None) -> tuple[float, float]:
+        """p_min, p_max of the relative loads, with p_max widened by a factor."""
+        return self.data.margins[0], self.data.margins[1] * needed(p_max)
 
     def generator(self, name: str, run: int) -> np.random.Generator:
         """A stream of its own for every configuration and run."""
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(crc32(name.encode()), run)))
-
-    def load_claim(self, epsilon_load: float) -> Guarantee:
-        """What a fit promises the customers."""
-        return Guarantee(epsilon_load, DELTA_LOAD, "any number of days", ONE_CUSTOMER_DAY, True, "zCDP")
 
     def fit_name(self, epsilon_load: float, run: int) -> str:
         """Of the fit's file."""
@@ -165,15 +161,20 @@ class Lab:
             )
         return self._fits[key]
 
-    def restored_law(self, epsilon_load: float, p_max_factor: float, run: int) -> LoadLaw:
-        """The fitted law truncated to the margins, its mean load kept as far as it may."""
-        key = (epsilon_load, p_max_factor, run)
+    def loads(self, epsilon_load: float | None, run: int) -> FittedLoads:
+        """The law fitted in one run, and what the fit promises the customers."""
+        epsilon = needed(epsilon_load)
+        return FittedLoads(self.law(epsilon, run), _claim(epsilon))
+
+    def restored_loads(self, epsilon_load: float | None, p_max: float | None, run: int) -> FittedLoads:
+        """The same with the law truncated to the margins, its mean load kept as far as it may."""
+        epsilon, margins = needed(epsilon_load), self.margins(p_max)
+        key = (epsilon, margins[1], run)
         if key not in self._restored:
-            generator = self.generator(f"restored {epsilon_load:g} {p_max_factor:g}", run)
-            low, high = self.margins(p_max_factor)
-            law = with_restored_mean(self.law(epsilon_load, run), 0.0, (low, high), generator)
-            self._restored[key] = law.within((low, high))
-        return self._restored[key]
+            generator = self.generator(f"restored {epsilon:g} {p_max:g}", run)
+            law = with_restored_mean(self.law(epsilon, run), 0.0, margins, generator)
+            self._restored[key] = law.within(margins)
+        return FittedLoads(self._restored[key], _claim(epsilon))
 
     def _fit(self, epsilon_load: float, run: int) -> dict[str, Any]:
         budget = PrivacyBudget(epsilon_load, DELTA_LOAD, PrivacyUnit.LOAD_POINT_DAY)
@@ -198,6 +199,11 @@ class Lab:
         return nominal_law(self.data.nominal, ClassLaw.gaussian(mean, covariance))
 
 
-def with_radius(setting: Setting, radius: float | None) -> Setting:
-    """The same setting at another r."""
-    return setting if radius is None else replace(setting, radius=radius)
+def needed(value: float | None) -> float:
+    """A figure that a configuration of this mechanism always has."""
+    assert value is not None
+    return value
+
+
+def _claim(epsilon_load: float) -> Guarantee:
+    return Guarantee(epsilon_load, DELTA_LOAD, "any number of days", ONE_CUSTOMER_DAY, True, "zCDP")

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from types import MappingProxyType
 from typing import Any
-
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.collect import plain
@@ -21,9 +14,11 @@ from dp_powerflow.evidence.levers import radius_in_lines
 from dp_powerflow.evidence.theorem import paper_bound
 from dp_powerflow.paper.datasets import ExperimentOptions
 from dp_powerflow.paper.mechanisms.gaussian import GaussianNoise, with_exact_kappa
+from dp_powerflow.paper.results import Written, csv_text, write_results
 from dp_powerflow.paper.wasserstein.lab import DELTA_LOAD, DELTA_TAIL, Lab
-from dp_powerflow.paper.wasserstein.search import STEP, TABLE, Outcome, paper_mechanism
+from dp_powerflow.paper.wasserstein.search import STEP, TABLE, VARIANTS, Outcome, paper_mechanism
 from dp_powerflow.privacy.accounting import gdp_epsilon, gdp_mu
+from dp_powerflow.report.figures import figure_bytes, new_figure
 
 Curves = Mapping[str, list[tuple[float, float, float]]]
 
@@ -36,8 +31,7 @@ _STYLES = ("o-", "s--", "^-", "v-", "D-", "x:", "+:")
 
 def draw_wasserstein(curves: Mapping[str, Curves], other_days: float, words: str, form: str) -> bytes:
     """W1 against ε, one panel per unit of the noise, as the bytes of an SVG or PNG file."""
-    figure = Figure(figsize=(11.0, 5.2), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure((11.0, 5.2))
     panels: Any = figure.subplots(1, len(curves), sharey=True)
     for axes, (unit, of_unit) in zip(panels, curves.items(), strict=True):
         for style, (label, points) in zip(_STYLES, of_unit.items(), strict=True):
@@ -61,22 +55,9 @@ def draw_wasserstein(curves: Mapping[str, Curves], other_days: float, words: str
         "neighbours differ by 5 % of a line, those of all others by r."
     )
     figure.supxlabel("\n".join(textwrap.wrap(note, 150)), fontsize=7, color="0.35")
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=form, dpi=150, metadata={"Date": None} if form == "svg" else None)
-    return buffer.getvalue()
+    return figure_bytes(figure, form)
 
 
-LABELS: Mapping[str, str] = MappingProxyType(
-    {
-        "dp-powerflow": "DP-Powerflow (paper)",
-        "full-support": "DP-Powerflow (full support)",
-        "gmm-noise": "DP-GMM + voltage noise",
-        "joint-noise": "joint voltage noise",
-        "noisy-loads": "noisy loads + voltage noise",
-        "y-noise": "noise on entries of Y (loads not protected)",
-        "twin-network": "twin network (one line by 5 %, any number of days)",
-    }
-)
 WARNING = (
     "ε of DP-Powerflow is the paper's formula for one step with the exact κ and a Monte Carlo calibration. "
     "It is NOT a proved bound on this feeder (docs/theorem.md). The paper's variant speaks only of networks "
@@ -101,12 +82,11 @@ def best(outcomes: Sequence[Outcome], mechanism: str, target: float, unit: str =
     return min(fitting, key=lambda outcome: outcome.pooled[0], default=None)
 
 
-def write_results(
+def write_all(
     options: ExperimentOptions, lab: Lab, references: dict[str, float], outcomes: tuple[Outcome, ...]
-) -> tuple[str, list[Path]]:
-    """Write CSV, JSON, Markdown, PNG and SVG; return the Markdown and the paths."""
-    options.out.mkdir(parents=True, exist_ok=True)
-    stem = options.out / f"wasserstein-{lab.data.name}{'-quick' if options.quick else ''}"
+) -> Written:
+    """Write CSV, JSON, Markdown, PNG and SVG."""
+    stem = f"wasserstein-{lab.data.name}{'-quick' if options.quick else ''}"
     text = to_markdown(lab, references, outcomes)
     facts = {
         "data": lab.data.words,
@@ -121,20 +101,17 @@ def write_results(
         "references": references,
         "outcomes": outcomes,
     }
-    contents: dict[str, bytes] = {
-        ".csv": to_csv(outcomes).encode(),
-        ".json": json.dumps(plain(facts), indent=1, allow_nan=False).encode(),
-        ".md": text.encode(),
+    contents: dict[str, str | bytes] = {
+        f"{stem}.csv": to_csv(outcomes),
+        f"{stem}.json": json.dumps(plain(facts), indent=1, allow_nan=False),
+        f"{stem}.md": text,
     }
     curves = {unit: curves_of(lab.scale.epsilons, outcomes, unit) for unit in (STEP, TABLE)}
     for form in ("png", "svg"):
-        contents[f".{form}"] = draw_wasserstein(curves, references["other true days"], lab.data.words, form)
-    paths = []
-    for suffix, content in contents.items():
-        path = stem.with_name(stem.name + suffix)
-        path.write_bytes(content)
-        paths.append(path)
-    return text, paths
+        contents[f"{stem}.{form}"] = draw_wasserstein(
+            curves, references["other true days"], lab.data.words, form
+        )
+    return write_results(options.out, text, contents)
 
 
 def curves_of(
@@ -142,10 +119,12 @@ def curves_of(
 ) -> dict[str, list[tuple[float, float, float]]]:
     """Label → (ε, mean, standard error) of the best; what has no unit `TABLE` is as in `STEP`."""
     curves = {}
-    for mechanism, label in LABELS.items():
-        own = unit if mechanism in ("gmm-noise", "joint-noise", "noisy-loads") else STEP
+    for mechanism, variant in VARIANTS.items():
+        own = unit if variant.by_unit else STEP
         found = [(epsilon, best(outcomes, mechanism, epsilon, own)) for epsilon in epsilons]
-        curves[label] = [(epsilon, *outcome.pooled) for epsilon, outcome in found if outcome is not None]
+        curves[variant.label] = [
+            (epsilon, *outcome.pooled) for epsilon, outcome in found if outcome is not None
+        ]
     return curves
 
 
@@ -157,7 +136,7 @@ def to_csv(outcomes: Sequence[Outcome]) -> str:
         network = (outcome.claim or {}).get("network") or {}
         rows.append(
             {
-                "mechanism": LABELS[config.mechanism],
+                "mechanism": config.variant.label,
                 "epsilon_target": config.epsilon,
                 "epsilon_load": config.epsilon_load,
                 "p_max_factor": config.p_max,
@@ -182,11 +161,7 @@ def to_csv(outcomes: Sequence[Outcome]) -> str:
                 "refused": outcome.refused,
             }
         )
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return buffer.getvalue()
+    return csv_text(list(rows[0]), (list(row.values()) for row in rows))
 
 
 def to_markdown(lab: Lab, references: dict[str, float], outcomes: Sequence[Outcome]) -> str:
@@ -244,10 +219,10 @@ def _days(lab: Lab, outcomes: Sequence[Outcome]) -> list[str]:
 def _table(epsilons: Sequence[float], outcomes: Sequence[Outcome], unit: str) -> list[str]:
     lines = ["| mechanism | " + " | ".join(f"ε = {e:g}" for e in epsilons) + " |"]
     lines.append("|---" * (len(epsilons) + 1) + "|")
-    for mechanism, label in LABELS.items():
-        own = unit if mechanism in ("gmm-noise", "joint-noise", "noisy-loads") else STEP
+    for mechanism, variant in VARIANTS.items():
+        own = unit if variant.by_unit else STEP
         cells = [_cell(best(outcomes, mechanism, epsilon, own)) for epsilon in epsilons]
-        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+        lines.append(f"| {variant.label} | " + " | ".join(cells) + " |")
     return lines
 
 
@@ -264,18 +239,18 @@ def _choices(epsilons: Sequence[float], outcomes: Sequence[Outcome]) -> list[str
         "| mechanism | target ε | made for ε | ε_load | p_max factor | floor | W1 per node | σ of voltages |",
         "|---" * 8 + "|",
     ]
-    for mechanism, label in LABELS.items():
+    for mechanism, variant in VARIANTS.items():
         for epsilon in epsilons:
             chosen = best(outcomes, mechanism, epsilon)
             if chosen is None:
                 continue
             config = chosen.configuration
             sigma = chosen.noise.get("voltage_noise", chosen.noise.get("noise"))
-            shown: list[Any] = [config.epsilon, config.epsilon_load, config.p_max, chosen.floor]
-            cells = ["—" if value is None else f"{value:.3g}" for value in shown]
+            values = (config.epsilon, config.epsilon_load, config.p_max, chosen.floor)
+            cells = ["—" if value is None else f"{value:.3g}" for value in values]
             cells.append(f"{1e3 * chosen.per_node[0]:.2f} ± {1e3 * chosen.per_node[1]:.2f}")
             cells.append("—" if sigma is None else f"{sigma:.3g}")
-            lines.append(f"| {label} | {epsilon:g} | " + " | ".join(cells) + " |")
+            lines.append(f"| {variant.label} | {epsilon:g} | " + " | ".join(cells) + " |")
     return lines
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -17,15 +17,14 @@ from dp_powerflow.evidence.collect import plain
 from dp_powerflow.paper.datasets import Dataset, ExperimentOptions
 from dp_powerflow.paper.mechanisms.dp_powerflow import DpPowerflow, full_support_variant, paper_variant
 from dp_powerflow.paper.mechanisms.gaussian import (
-    GaussianNoise,
     GmmVoltageNoise,
     JointVoltageNoise,
     NoisyLoads,
 )
-from dp_powerflow.paper.mechanisms.interface import Mechanism
+from dp_powerflow.paper.mechanisms.interface import Mechanism, Target
 from dp_powerflow.paper.mechanisms.networks import AdmittanceNoise, TwinNetwork
-from dp_powerflow.paper.resume import Store, fingerprint_of
-from dp_powerflow.paper.wasserstein.lab import DELTA_LOAD, DELTA_TAIL, Lab, Scale, with_radius
+from dp_powerflow.paper.results import Store, fingerprint_of
+from dp_powerflow.paper.wasserstein.lab import DELTA_LOAD, DELTA_TAIL, Lab, Scale, needed
 from dp_powerflow.twin.guarantee import spread_for
 from dp_powerflow.units import ComplexArray, FloatArray
 
@@ -40,7 +39,7 @@ class Configuration:
 
     Attributes
     ----------
-    mechanism : key of `MECHANISMS`.
+    mechanism : key of `VARIANTS`.
     epsilon : target for the network.
     epsilon_load : for the loads, None where they are not protected.
     p_max : factor on the public upper margin of the loads, None where it does not matter.
@@ -56,6 +55,11 @@ class Configuration:
     radius: float | None = None
 
     @property
+    def variant(self) -> Variant:
+        """Its mechanism."""
+        return VARIANTS[self.mechanism]
+
+    @property
     def name(self) -> str:
         """Of its file."""
         parts = [self.mechanism, f"e{self.epsilon:g}"]
@@ -65,47 +69,49 @@ class Configuration:
         return "-".join([*parts, self.unit])
 
 
-def _covered(lab: Lab, config: Configuration) -> int:
-    return 1 if config.unit == STEP else lab.setting.steps
+@dataclass(frozen=True)
+class Variant:
+    """A mechanism of the comparison.
+
+    Attributes
+    ----------
+    label : in tables and figures.
+    build : the mechanism at one configuration in one run.
+    by_unit : whether its noise depends on the unit; if not, it is the same for `STEP` and `TABLE`.
+    has_margins : whether the upper margin of the loads matters to it.
+    shares_law : whether configurations with the same loads draw from one law, found once per process.
+    """
+
+    label: str
+    build: Callable[[Lab, Configuration, int], Mechanism]
+    by_unit: bool = False
+    has_margins: bool = False
+    shares_law: bool = False
 
 
 def paper_mechanism(lab: Lab, config: Configuration, run: int) -> DpPowerflow:
     """DP-Powerflow, paper's variant."""
-    assert config.epsilon_load is not None
-    assert config.p_max is not None
     return paper_variant(
         lab.setting,
         lab.facts,
-        lab.law(config.epsilon_load, run),
+        lab.loads(config.epsilon_load, run),
         lab.margins(config.p_max),
-        config.epsilon,
-        DELTA_TAIL,
-        lab.load_claim(config.epsilon_load),
+        Target(config.epsilon, DELTA_TAIL),
         lab.generator(f"mean of {config.name}", run),
     )
 
 
 def _full_support(lab: Lab, config: Configuration, run: int) -> Mechanism:
-    assert config.epsilon_load is not None
-    return full_support_variant(
-        lab.setting,
-        lab.facts,
-        lab.law(config.epsilon_load, run),
-        lab.data.margins[0],
-        config.epsilon,
-        DELTA_TAIL,
-        lab.load_claim(config.epsilon_load),
-        lab.q_covariance,
-    )
+    loads, target = lab.loads(config.epsilon_load, run), Target(config.epsilon, DELTA_TAIL)
+    return full_support_variant(lab.setting, lab.facts, loads, lab.data.margins[0], target, lab.q_covariance)
 
 
 def _gmm_noise(lab: Lab, config: Configuration, run: int) -> Mechanism:
-    assert config.epsilon_load is not None
-    assert config.p_max is not None
+    loads = lab.restored_loads(config.epsilon_load, config.p_max, run)
     return GmmVoltageNoise(
         lab.setting,
-        lab.restored_law(config.epsilon_load, config.p_max, run),
-        lab.load_claim(config.epsilon_load),
+        loads.law,
+        loads.claim,
         lab.sensitivities,
         config.epsilon,
         lab.delta,
@@ -114,25 +120,23 @@ def _gmm_noise(lab: Lab, config: Configuration, run: int) -> Mechanism:
 
 
 def _joint_noise(lab: Lab, config: Configuration, run: int) -> Mechanism:
-    assert config.epsilon_load is not None
     return JointVoltageNoise(
         lab.setting,
         lab.sensitivities,
         config.epsilon,
-        config.epsilon_load,
+        needed(config.epsilon_load),
         lab.delta,
         covered=_covered(lab, config),
     )
 
 
 def _noisy_loads(lab: Lab, config: Configuration, run: int) -> Mechanism:
-    assert config.epsilon_load is not None
     return NoisyLoads(
         lab.setting,
         lab.sensitivities,
         lab.data.load_range[0],
         config.epsilon,
-        config.epsilon_load,
+        needed(config.epsilon_load),
         lab.delta,
         DELTA_LOAD,
         all_loads=config.unit == TABLE,
@@ -141,33 +145,36 @@ def _noisy_loads(lab: Lab, config: Configuration, run: int) -> Mechanism:
 
 
 def _admittance_noise(lab: Lab, config: Configuration, run: int) -> Mechanism:
-    return AdmittanceNoise(with_radius(lab.setting, config.radius), config.epsilon, lab.delta)
+    setting = lab.setting if config.radius is None else replace(lab.setting, radius=config.radius)
+    return AdmittanceNoise(setting, config.epsilon, lab.delta)
 
 
 def _twin_network(lab: Lab, config: Configuration, run: int) -> Mechanism:
-    assert config.epsilon_load is not None
-    assert config.p_max is not None
-    return TwinNetwork(
-        lab.setting,
-        spread_for(TWIN_CHANGE, config.epsilon, lab.delta),
-        TWIN_CHANGE,
-        lab.delta,
-        lab.restored_law(config.epsilon_load, config.p_max, run),
-        lab.load_claim(config.epsilon_load),
-    )
+    loads = lab.restored_loads(config.epsilon_load, config.p_max, run)
+    spread = spread_for(TWIN_CHANGE, config.epsilon, lab.delta)
+    return TwinNetwork(lab.setting, spread, TWIN_CHANGE, lab.delta, loads.law, loads.claim)
 
 
-MECHANISMS: Mapping[str, Callable[[Lab, Configuration, int], Mechanism]] = MappingProxyType(
+def _covered(lab: Lab, config: Configuration) -> int:
+    return 1 if config.unit == STEP else lab.setting.steps
+
+
+VARIANTS: Mapping[str, Variant] = MappingProxyType(
     {
-        "dp-powerflow": paper_mechanism,
-        "full-support": _full_support,
-        "gmm-noise": _gmm_noise,
-        "joint-noise": _joint_noise,
-        "noisy-loads": _noisy_loads,
-        "y-noise": _admittance_noise,
-        "twin-network": _twin_network,
+        "dp-powerflow": Variant("DP-Powerflow (paper)", paper_mechanism, has_margins=True),
+        "full-support": Variant("DP-Powerflow (full support)", _full_support),
+        "gmm-noise": Variant(
+            "DP-GMM + voltage noise", _gmm_noise, by_unit=True, has_margins=True, shares_law=True
+        ),
+        "joint-noise": Variant("joint voltage noise", _joint_noise, by_unit=True),
+        "noisy-loads": Variant("noisy loads + voltage noise", _noisy_loads, by_unit=True),
+        "y-noise": Variant("noise on entries of Y (loads not protected)", _admittance_noise),
+        "twin-network": Variant(
+            "twin network (one line by 5 %, any number of days)", _twin_network, has_margins=True
+        ),
     }
 )
+"""The mechanisms that are compared, in the order of the tables. To add one, add one entry."""
 TWIN_CHANGE = 0.05
 """x of the twin's neighbours: one line, its figures changed by factors up to 1 + x."""
 TWIN_EPSILONS = (1.0, 4.0)
@@ -320,13 +327,13 @@ def _compute(lab: Lab, config: Configuration) -> dict[str, Any]:
     floors: list[float] = []
     for run in range(lab.scale.runs):
         try:
-            mechanism = MECHANISMS[config.mechanism](lab, config, run)
+            mechanism = config.variant.build(lab, config, run)
             claim = claim or plain(mechanism.cost())
         except PrivacyError as error:
             refused = str(error)
             break
-        noise = noise or _noise_of(mechanism)
-        if hasattr(mechanism, "floor"):
+        noise = noise or mechanism.noise_std
+        if isinstance(mechanism, DpPowerflow):
             floors.append(mechanism.floor)
         released = mechanism.release(lab.generator(config.name, run), lab.scale.days)
         found = distance(released, lab.true_voltages)
@@ -335,12 +342,3 @@ def _compute(lab: Lab, config: Configuration) -> dict[str, Any]:
         runs["failed"].append(found.failed)
     floor = float(np.mean(floors)) if floors else None
     return {"runs": plain(runs), "claim": claim, "noise": noise, "floor": floor, "refused": refused}
-
-
-def _noise_of(mechanism: object) -> dict[str, float]:
-    """Standard deviation of every Gaussian noise that a mechanism adds; of a twin, η of a line's length."""
-    if isinstance(mechanism, TwinNetwork):
-        return {} if mechanism.spread.length is None else {"log_length": mechanism.spread.length}
-    names = ("noise", "load_noise", "voltage_noise")
-    found = {name: getattr(mechanism, name, None) for name in names}
-    return {name: noise.sigma for name, noise in found.items() if isinstance(noise, GaussianNoise)}

@@ -1,10 +1,13 @@
-"""One JSON file per configuration, so that an interrupted experiment goes on where it stopped."""
+"""What every experiment does with its results: keep them for the next run, write them for a reader."""
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
 import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ from dp_powerflow.errors import ConfigError
 
 @dataclass(frozen=True)
 class Store:
-    """Results of the configurations of one experiment.
+    """Results of one experiment, a JSON file each: an interrupted run goes on where it stopped.
 
     Attributes
     ----------
@@ -56,3 +59,36 @@ class Store:
 def fingerprint_of(facts: dict[str, Any]) -> str:
     """Hash of plain values."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Written:
+    """The result of an experiment.
+
+    Attributes
+    ----------
+    text : str
+        Markdown.
+    files : tuple of Path
+        Files it was written to.
+    """
+
+    text: str
+    files: tuple[Path, ...]
+
+
+def write_results(folder: Path, text: str, contents: Mapping[str, str | bytes]) -> Written:
+    """Write files by name into a folder, which is made if it is missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    return Written(text, tuple(folder / name for name in contents))
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A CSV file with a header."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return buffer.getvalue()
