@@ -76,22 +76,21 @@ def job_of(folder: Path, days: int) -> Any:
     from dp_powerflow.config import parse_config
     from dp_powerflow.corpus.writer import CorpusWriter
     from dp_powerflow.model.fit import fit
-    from dp_powerflow.pipeline import assembly
-    from dp_powerflow.pipeline import run as pipeline
+    from dp_powerflow.pipeline.inputs import budget_of, fit_options_of, loaded_nodes, read_inputs
+    from dp_powerflow.pipeline.modes.base import mode_of
     from dp_powerflow.pipeline.parts import layout_of
-    from dp_powerflow.privacy.random import StreamKey
+    from dp_powerflow.pipeline.run import draw_key, part_job
+    from dp_powerflow.privacy.state import PrivateState
 
     config = parse_config({**RAW, "release": {**RAW["release"], "days": days}}, base=folder)
-    feeder = assembly.feeder_of(config)
-    history = assembly.history_of(config, feeder)
-    key = StreamKey.from_insecure_seed(1)
-    model = fit(history, budget=assembly.budget_of(config), options=assembly.fit_options_of(config), key=key)
-    nodes = pipeline.nodes_of(config, feeder, model, key)
-    released = len(assembly.released_nodes(config, feeder))
-    layout = layout_of(days, history.n_steps, released, len(assembly.loaded_nodes(feeder)[0]))
-    return pipeline.part_job(
-        config, feeder, model, nodes, key, CorpusWriter(folder / "out", layout, config.release.id)
-    )
+    state = PrivateState.open(folder / "state", insecure_seed=1)
+    inputs, mode = read_inputs(config, state), mode_of(config)
+    feeder, history = inputs.feeder, inputs.history
+    model = fit(history, budget=budget_of(config), options=fit_options_of(config), key=inputs.key)
+    scene = mode.scene(inputs, mode.network_to_solve(inputs, mode.identity(inputs)), model)
+    layout = layout_of(days, history.n_steps, len(mode.released_nodes(feeder)), len(loaded_nodes(feeder)[0]))
+    writer = CorpusWriter(folder / "out", layout, config.release.id)
+    return part_job(mode, scene, draw_key(inputs, scene), writer)
 
 
 def seconds(client: Any, job: Any, folder: Path) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from dp_powerflow.config import Config, parse_config, read_config
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.pipeline.example import EXAMPLE
+from dp_powerflow.report.demo import EXAMPLE
 
 
 def example() -> dict[str, Any]:

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from dp_powerflow import __version__
 from dp_powerflow._parallel import Engine
-from dp_powerflow.config import Config, TwinNetwork
+from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError, DpPowerflowError
 
 app = typer.Typer(
@@ -133,7 +133,7 @@ def init(
 
     Example: `dp-powerflow init release.toml`
     """
-    from dp_powerflow.pipeline.example import EXAMPLE
+    from dp_powerflow.report.demo import EXAMPLE
 
     if path.exists():
         raise ConfigError(f"{path} exists already; name another file")
@@ -319,6 +319,7 @@ def demo(
 
 
 def _release(config: Config, engine: Engine | None, as_json: bool) -> None:
+    from dp_powerflow.pipeline.modes.base import mode_of
     from dp_powerflow.pipeline.run import run_release
 
     with _progress("release") as (advance, describe):
@@ -328,9 +329,7 @@ def _release(config: Config, engine: Engine | None, as_json: bool) -> None:
         return
     _say(f"released: {result.path}")
     mismatch = "" if result.worst_mismatch is None else f"{result.worst_mismatch:.1e} p.u."
-    found = f"network evidence {'supports' if result.evidence_met else 'does NOT support'} the policy"
-    if isinstance(config.network, TwinNetwork):
-        found = f"solved on twin '{config.network.id}', whose distance to the true network is in the report"
+    found = mode_of(config).outcome(result.evidence_met)
     _say(
         f"INTERNAL: largest power mismatch before rounding {mismatch or 'not measured again'}; {found}; "
         f"see {result.internal}"

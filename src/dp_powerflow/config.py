@@ -16,7 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationErr
 
 from dp_powerflow._ids import RELEASE_ID, TWIN_ID
 from dp_powerflow.errors import ConfigError, PrivacyError
+from dp_powerflow.grid.parameters import Quantity
 from dp_powerflow.privacy.ledger.records import Unrelated
+from dp_powerflow.twin.spread import Spread
 
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(gt=0.0, lt=1.0)]
@@ -178,6 +180,12 @@ class TwinNetwork(NetworkSection):
     publish: Literal["voltages", "network", "network and loads"] = "voltages"
     graph_days: Annotated[int, Field(ge=1)] | None = None
     released: Literal["loaded", "all"] = "loaded"
+
+    @property
+    def spread(self) -> Spread:
+        """The public noise of the twin."""
+        etas = {quantity.value: getattr(self, quantity.value) for quantity in Quantity}
+        return Spread(code_epsilon=self.code_epsilon, **etas)
 
 
 Network = Annotated[TrueNetwork | TwinNetwork, Field(discriminator="mode")]

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from dp_powerflow.config import Config
-from dp_powerflow.pipeline.network import line_request, lines_of
+from dp_powerflow.pipeline.inputs import read_network
+from dp_powerflow.pipeline.modes.base import mode_of
+from dp_powerflow.pipeline.modes.true import TrueMode
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.report.certification import certify_config
 from support.small import small_config, tree_hash
@@ -64,16 +66,17 @@ def test_nothing_of_the_release_depends_on_whether_lines_were_asked_for(
 
 def test_a_fixed_power_factor_is_answered_in_words(config: Config, tmp_path: Path) -> None:
     from dp_powerflow.model.gaussian import LoadModel
-    from dp_powerflow.pipeline.assembly import feeder_of
-    from dp_powerflow.pipeline.run import nodes_of
-    from dp_powerflow.privacy.random import StreamKey
+    from dp_powerflow.privacy.state import PrivateState
 
     paper = small_config(tmp_path, network={"bound": "paper", "line_draws": 20})
     model = LoadModel.load(config.release.output / "model.json")
-    feeder, key = feeder_of(paper), StreamKey.from_insecure_seed(0)
-    found = lines_of(paper, feeder, model, nodes_of(paper, feeder, model, key), key)
+    state = PrivateState.open(paper.release.state, insecure_seed=7)
+    mode, inputs = mode_of(paper), read_network(paper, state, model.n_steps)
+    assert isinstance(mode, TrueMode)
+    scene = mode.scene(inputs, mode.network_to_solve(inputs, mode.identity(inputs)), model)
+    found = mode.lines(inputs, scene)
     assert isinstance(found, str)
     assert "fixed power factors" in found
-    asked = line_request(config, 300, whole=True)
+    asked = TrueMode(config).line_request(300, whole=True)
     assert asked.delta == pytest.approx(config.network.delta / config.release.days)
     assert (asked.protected_draws, asked.audit_days) == (150, 100)

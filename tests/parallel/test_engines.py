@@ -31,7 +31,7 @@ from dp_powerflow._parallel import (
 )
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError, DpPowerflowError, MissingExtraError, PowerFlowError
-from dp_powerflow.pipeline import assembly
+from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
@@ -218,9 +218,9 @@ def test_the_scheduler_holds_nothing_private(cluster: Any, tmp_path: Path) -> No
     run_release(config, engine=DaskScheduler(cluster.scheduler_address), progress=look)
     (text,) = seen
     assert text.count(b"task-") > 4
-    feeder = assembly.feeder_of(config)
-    history = assembly.history_of(config, feeder)
-    secret = PrivateState.inspect(tmp_path / "state").stream_key().secret
+    state = PrivateState.inspect(tmp_path / "state")
+    inputs, secret = read_inputs(config, state), state.stream_key().secret
+    feeder, history = inputs.feeder, inputs.history
     canaries = [
         secret,
         secret.hex().encode(),

@@ -18,7 +18,6 @@ from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
 from dp_powerflow.pipeline.manifest.facts import ManifestInputs, make_statement
 from dp_powerflow.pipeline.manifest.model import ReleaseError
 from dp_powerflow.pipeline.manifest.registry import registry_bytes
-from dp_powerflow.pipeline.twin import guarantee_of, spread_of
 from dp_powerflow.privacy.accounting import gdp_epsilon
 from dp_powerflow.twin.guarantee import neighbours_in_words, twin_guarantee
 from support.manifest_releases import (
@@ -80,12 +79,12 @@ def test_the_schema_keeps_the_two_modes_apart(tmp_path: Path, inputs: ManifestIn
 
 
 def test_the_network_is_promised_what_the_twin_costs(inputs: ManifestInputs) -> None:
-    network, promised = network_of(inputs), guarantee_of(inputs.config)
+    network, promised = network_of(inputs), twin_guarantee(inputs.config.network.spread, 0.05, 1e-5)
     assert network["kind"] == "differential privacy"
     assert network["days"] == "any number"
     assert network["epsilon"] == promised.epsilon <= network["epsilon_granted"] == 4.0
     assert network["mu"] == promised.mu == max(network["mu_by_element"].values())
-    assert network["neighbours"] == neighbours_in_words(spread_of(inputs.config), 0.05)
+    assert network["neighbours"] == neighbours_in_words(inputs.config.network.spread, 0.05)
     assert network["spread"] == {
         "length": 0.2,
         "resistance": 0.2,
@@ -97,7 +96,7 @@ def test_the_network_is_promised_what_the_twin_costs(inputs: ManifestInputs) -> 
 
 
 def test_groups_and_the_largest_change_follow_from_the_noise(inputs: ManifestInputs) -> None:
-    network, spread = network_of(inputs), spread_of(inputs.config)
+    network, spread = network_of(inputs), inputs.config.network.spread
     for group in network["groups"]:
         assert math.isclose(group["mu"], network["mu"] * math.sqrt(group["elements"]))
         assert group["epsilon"] == gdp_epsilon(group["mu"], 1e-5)
@@ -139,7 +138,7 @@ def test_what_has_no_spread_is_declared_public(tmp_path: Path) -> None:
     }
     for name, inputs in kinds.items():
         declared = build_manifest(inputs, HASHES)["declared_public"]["network"]
-        spread = spread_of(inputs.config)
+        spread = inputs.config.network.spread
         for quantity, start in words.items():
             named = any(sentence.startswith(start) for sentence in declared)
             assert named == (spread.of(quantity) is None), (name, quantity)
@@ -220,7 +219,7 @@ def test_the_words_promise_no_more_than_the_twin_holds(inputs: ManifestInputs) -
 def test_the_composition_counts_twins(tmp_path: Path) -> None:
     inputs, _ = make_inputs(tmp_path, twin_config(), load_model(), earlier=2)
     account = build_manifest(inputs, HASHES)["composition"]["network"]
-    mu = guarantee_of(inputs.config).mu
+    mu = twin_guarantee(inputs.config.network.spread, 0.05, 1e-5).mu
     assert account["charges"] == 3
     assert math.isclose(account["spent"]["mu_squared"], 3 * mu**2)
     assert math.isclose(account["promise"]["epsilon"], gdp_epsilon(mu * math.sqrt(3), 1e-5))

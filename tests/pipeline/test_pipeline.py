@@ -20,9 +20,10 @@ from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ConfigError, DpPowerflowError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
-from dp_powerflow.pipeline import assembly
+from dp_powerflow.pipeline import inputs as assembly
 from dp_powerflow.pipeline import run as pipeline
-from dp_powerflow.pipeline.charge import inputs_of
+from dp_powerflow.pipeline.inputs import read_inputs
+from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.pipeline.verify.private import verify_private
 from dp_powerflow.pipeline.verify.run import verify_release
@@ -60,15 +61,13 @@ def test_released_voltages_are_those_of_the_power_flow(released: Path) -> None:
     """Draw the loads again from the key, solve, round: the same numbers must be on disk."""
     config = small_config(released)
     state = PrivateState.open(config.release.state, insecure_seed=7)
-    feeder = assembly.feeder_of(config)
-    key = state.stream_key().bind("release", "small")
+    inputs, mode = read_inputs(config, state), mode_of(config)
+    feeder = inputs.feeder
     model = pipeline.LoadModel.from_json((released / "out" / "model.json").read_text())
-    nodes = pipeline.nodes_of(config, feeder, model, key)
-    history = assembly.history_of(config, feeder)
-    inputs = inputs_of(config, state, feeder, history)
+    scene = mode.scene(inputs, mode.network_to_solve(inputs, mode.identity(inputs)), model)
     layout = open_corpus(released / "out").layout
     writer = CorpusWriter(released / "out", layout, "small")
-    job = pipeline.part_job(config, feeder, model, nodes, key.bind("inputs", inputs), writer)
+    job = pipeline.part_job(mode, scene, pipeline.draw_key(inputs, scene), writer)
     block = job.sampler.block(0)
     day, step = 3, 7
     load = np.zeros((1, len(feeder.retained)), dtype=complex)
@@ -118,7 +117,7 @@ def test_changing_a_line_changes_nothing_but_data_and_hashes(
     released: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = assembly.feeder_of
-    monkeypatch.setattr(pipeline, "feeder_of", lambda config: changed_line(original(config)))
+    monkeypatch.setattr(assembly, "feeder_of", lambda config: changed_line(original(config)))
     run_release(small_config(tmp_path), workers=1)
     before, after = tree_hash(released / "out"), tree_hash(tmp_path / "out")
     assert before.keys() == after.keys()
@@ -202,9 +201,10 @@ def test_recovery_of_phi_fails_on_a_release_and_works_with_zero_injection_nodes(
     network = Network(ieee13)
     in_order = np.empty_like(v)
     config = small_config(released)
-    state = PrivateState.inspect(released / "state")
-    inputs = inputs_of(config, state, ieee13, assembly.history_of(config, ieee13))
-    bound = state.stream_key().bind("release", "small").bind("inputs", inputs)
+    inputs, mode = read_inputs(config, PrivateState.inspect(released / "state")), mode_of(config)
+    model = pipeline.LoadModel.from_json((released / "out" / "model.json").read_text())
+    scene = mode.scene(inputs, mode.network_to_solve(inputs, mode.identity(inputs)), model)
+    bound = pipeline.draw_key(inputs, scene)
     in_order[:, pipeline.secret_order(bound, v.shape[1])] = v
     eliminated = network.recover(in_order)
     # Single precision on the public grid leaves 1e-6; an unreleased node is determined to that.
@@ -251,7 +251,7 @@ def test_an_input_that_changes_under_the_same_id_is_refused(
         first = replace(feeder.loads[0], kw=feeder.loads[0].kw * 1.1)
         return replace(feeder, loads=(first, *feeder.loads[1:]))
 
-    monkeypatch.setattr(pipeline, "feeder_of", heavier)
+    monkeypatch.setattr(assembly, "feeder_of", heavier)
     with pytest.raises(PrivacyError, match="already charged for another request or other data"):
         run_release(small_config(tmp_path, release={"days": 5, "output": "other"}), workers=1)
     assert not (tmp_path / "other").exists()
@@ -263,7 +263,7 @@ def test_another_network_under_the_same_id_is_refused_even_if_declared_unrelated
     run_release(small_config(tmp_path, release={"days": 5}), workers=1)
     section = {"days": 5, "unrelated_network": unrelated("network-instance-1")}
     original = assembly.feeder_of
-    monkeypatch.setattr(pipeline, "feeder_of", lambda config: changed_line(original(config)))
+    monkeypatch.setattr(assembly, "feeder_of", lambda config: changed_line(original(config)))
     with pytest.raises(PrivacyError, match="already charged for another request or other data"):
         run_release(small_config(tmp_path, release={**section, "output": "other"}), workers=1)
 
@@ -287,7 +287,7 @@ def test_a_reason_speaks_for_its_own_kind_and_for_the_accounts_it_names(
 
     release("first")
     original = assembly.feeder_of
-    monkeypatch.setattr(pipeline, "feeder_of", lambda config: changed_line(original(config)))
+    monkeypatch.setattr(assembly, "feeder_of", lambda config: changed_line(original(config)))
     other_feeder = {"unrelated_network": unrelated("network-instance-1")}
     with pytest.raises(PrivacyError, match="has loads-1 of the same kind; set continues_loads"):
         release("second", seed=1, **other_feeder)
@@ -296,7 +296,7 @@ def test_a_reason_speaks_for_its_own_kind_and_for_the_accounts_it_names(
     both = [("loads-1", ["first", "second"]), ("network-instance-1", ["first"])]
     assert charged() == [*both, ("network-instance-2", ["second"])]
 
-    monkeypatch.setattr(pipeline, "feeder_of", lambda config: changed_line(changed_line(original(config))))
+    monkeypatch.setattr(assembly, "feeder_of", lambda config: changed_line(changed_line(original(config))))
     with pytest.raises(PrivacyError, match="has network-instance-2 of the same kind; set continues_network"):
         release("third", **other_feeder)
     with pytest.raises(PrivacyError, match="nothing was spent"):

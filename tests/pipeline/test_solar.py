@@ -9,9 +9,9 @@ import pytest
 
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.pipeline.inputs import read_irradiance, read_network
 from dp_powerflow.pipeline.run import run_release
-from dp_powerflow.pipeline.solar import read_irradiance, solar_of
+from dp_powerflow.privacy.state import PrivateState
 from support.small import small_config
 
 STEPS = 24
@@ -37,12 +37,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_generation_follows_irradiance_rating_and_cut_in(folder: Path) -> None:
-    feeder = open_feeder(folder / "c.dss")
+    state = PrivateState.open(folder / "state", insecure_seed=7)
     config = small_config(folder, feeder={"source": "c.dss"})
-    assert solar_of(config, feeder, STEPS).generation is None
+    assert read_network(config, state, STEPS).solar.generation is None
     section = {"irradiance": "sun.csv", "volt_var": "category B"}
     config = small_config(folder, feeder={"source": "c.dss"}, pv=section)
-    solar = solar_of(config, feeder, STEPS)
+    inputs = read_network(config, state, STEPS)
+    feeder, solar = inputs.feeder, inputs.solar
     sun = read_irradiance(folder / "sun.csv", STEPS)
     node = list(feeder.retained).index(feeder.node_index["y.1"])
     assert solar.generation is not None
@@ -80,4 +81,4 @@ def test_bad_irradiance_is_refused(tmp_path: Path, content: str, says: str) -> N
 def test_a_pv_section_without_pv_systems_is_refused(tmp_path: Path) -> None:
     config = small_config(tmp_path, pv={"irradiance": "sun.csv"})
     with pytest.raises(ConfigError, match="no PV system"):
-        solar_of(config, open_feeder("ieee13"), STEPS)
+        read_network(config, PrivateState.open(tmp_path / "state", insecure_seed=7), STEPS)

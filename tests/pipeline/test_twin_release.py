@@ -17,8 +17,7 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.parameters import Quantity
 from dp_powerflow.grid.rebuild import network_parameters, rebuilt
 from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.pipeline import assembly
-from dp_powerflow.pipeline import run as pipeline
+from dp_powerflow.pipeline import inputs as assembly
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.pipeline.verify.private import verify_private
 from dp_powerflow.pipeline.verify.run import verify_release
@@ -171,7 +170,7 @@ def test_a_new_version_of_the_network_needs_a_new_twin_and_nothing_is_spent(
     run_release(twin_config(tmp_path, release={"output": "one"}), workers=1)
     before = charges(tmp_path)
     original = assembly.feeder_of
-    monkeypatch.setattr(pipeline, "feeder_of", lambda config: longer_line(original(config)))
+    monkeypatch.setattr(assembly, "feeder_of", lambda config: longer_line(original(config)))
     corrected = twin_config(
         tmp_path,
         release={"id": "r2", "output": "two", "continues_network": "network-gdp-1"},
@@ -192,7 +191,7 @@ def test_changing_one_line_changes_only_data_and_the_tables_of_the_twin(
     released: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = assembly.feeder_of
-    monkeypatch.setattr(pipeline, "feeder_of", lambda config: longer_line(original(config)))
+    monkeypatch.setattr(assembly, "feeder_of", lambda config: longer_line(original(config)))
     run_release(twin_config(tmp_path), workers=1)
     before, after = tree_hash(released / "out"), tree_hash(tmp_path / "out")
     assert before.keys() == after.keys()

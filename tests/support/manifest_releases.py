@@ -17,11 +17,11 @@ from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.pipeline.assembly import budget_of, fit_options_of
+from dp_powerflow.pipeline.inputs import budget_of, fit_options_of
 from dp_powerflow.pipeline.manifest.facts import ManifestInputs, make_statement
 from dp_powerflow.pipeline.manifest.model import seal
+from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.publish import write_documents
-from dp_powerflow.pipeline.twin import twin_cap, twin_cost
 from dp_powerflow.privacy.ledger.accounts import (
     GdpCap,
     GdpCost,
@@ -128,14 +128,14 @@ def network_cap(chosen: Config) -> InstanceCap | GdpCap:
     """The cap of the network's account in the mode of the config."""
     release = chosen.release
     if isinstance(chosen.network, TwinNetwork):
-        return twin_cap(chosen)
+        return mode_of(chosen).charge("").cap
     return InstanceCap(release.network_epsilon_cap or 20.0, release.network_delta_cap or 0.01, UNIT)
 
 
 def network_cost(chosen: Config) -> InstanceCost | GdpCost:
     """What the release costs the network in the mode of the config."""
     if isinstance(chosen.network, TwinNetwork):
-        return twin_cost(chosen)
+        return mode_of(chosen).charge("").cost
     return InstanceCost(chosen.network.epsilon, chosen.network.delta, UNIT)
 
 

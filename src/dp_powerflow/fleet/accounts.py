@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from dp_powerflow.config import TwinNetwork
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.feeders import (
@@ -21,7 +20,7 @@ from dp_powerflow.fleet.feeders import (
     public_names,
     read_register,
 )
-from dp_powerflow.privacy.ledger.accounts import AccountKind
+from dp_powerflow.pipeline.modes.base import mode_type
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import AccountSummary, Unrelated, spelled, unrelated_line
 from dp_powerflow.privacy.state import PrivateState
@@ -71,8 +70,7 @@ class _Known:
 
 
 def _network_accounts(config: FleetConfig, ledger: Ledger) -> list[AccountSummary]:
-    on_twin = isinstance(config.network, TwinNetwork)
-    kind = AccountKind.NETWORK_GDP if on_twin else AccountKind.NETWORK_INSTANCE
+    kind = mode_type(config.network).account_kind
     return [account for account in ledger.summary().accounts if account.kind is kind]
 
 

@@ -24,7 +24,8 @@ from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.feeders import FleetFeeder, release_id_of
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.pipeline.charge import REQUEST_FILE, refuse_another_request
-from dp_powerflow.pipeline.plan import Plan, loads_chunks, plan_release
+from dp_powerflow.pipeline.inputs import loads_chunks
+from dp_powerflow.pipeline.plan import Plan, plan_release
 from dp_powerflow.pipeline.run import MODEL_FILE, fitted_model
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState

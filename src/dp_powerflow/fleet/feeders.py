@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from dp_powerflow.config import Config, TwinNetwork
+from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.fleet.config import FleetConfig, FleetTwin, Override, is_named, parse_feeder_config
+from dp_powerflow.fleet.config import FleetConfig, Override, is_named, parse_feeder_config
 from dp_powerflow.grid.ieee import BUILT_IN
 from dp_powerflow.grid.sources import SIMBENCH
+from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.privacy.ledger.records import Unrelated
 from dp_powerflow.privacy.state import PrivateState
 
@@ -50,8 +51,7 @@ class FleetFeeder:
     @property
     def charged_under(self) -> str:
         """What the charge of its network is recorded under: its release, or its twin."""
-        network = self.config.network
-        return network.id if isinstance(network, TwinNetwork) else self.release_id
+        return mode_of(self.config).paid_by
 
     @property
     def directory(self) -> str:
@@ -203,8 +203,8 @@ def feeder_config(config: FleetConfig, key: str, source: str, name: str, network
     }
     if config.pv is not None or own.pv:
         sections["pv"] = ({} if config.pv is None else config.pv.model_dump()) | own.pv
-    if isinstance(config.network, FleetTwin):
-        sections["network"]["id"] = release_id_of(config.network.id or fleet.id, name)
+    if "id" in sections["network"]:  # what is paid for once per feeder, such as a twin
+        sections["network"]["id"] = release_id_of(sections["network"]["id"] or fleet.id, name)
     return parse_feeder_config(sections, key)
 
 

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 from dp_powerflow._parallel import Engine, ServerProcess
 from dp_powerflow.config import Config
 from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.pipeline.assembly import check_before_spending, feeder_of
-from dp_powerflow.pipeline.charge import network_identity
-from dp_powerflow.pipeline.run import Progress, Report, run_release
+from dp_powerflow.pipeline.inputs import read_inputs
+from dp_powerflow.pipeline.modes.base import Progress, mode_of
+from dp_powerflow.pipeline.run import Say, run_release
 from dp_powerflow.privacy.state import PrivateState
 
 _LOST = (
@@ -32,7 +32,7 @@ class Maker(Protocol):
     def examine(self, config: Config) -> str:
         """Identity of a feeder's network; refuses what can be known to be wrong before anything is spent."""
 
-    def release(self, config: Config, say: Report, progress: Progress | None) -> None:
+    def release(self, config: Config, say: Say, progress: Progress | None) -> None:
         """Make one release, or finish it."""
 
 
@@ -45,12 +45,12 @@ class HereMaker:
 
     def examine(self, config: Config) -> str:
         """Open the feeder and look at it."""
-        feeder = feeder_of(config)
-        check_before_spending(config, feeder, self.history)
         state = PrivateState.open(config.release.state, insecure_seed=config.release.insecure_seed)
-        return network_identity(config, state, feeder)
+        inputs, mode = read_inputs(config, state, history=self.history), mode_of(config)
+        mode.check(inputs)
+        return mode.identity(inputs)
 
-    def release(self, config: Config, say: Report, progress: Progress | None) -> None:
+    def release(self, config: Config, say: Say, progress: Progress | None) -> None:
         """Make one release."""
         run_release(config, engine=self.engine, history=self.history, say=say, progress=progress)
 
@@ -73,7 +73,7 @@ class ProcessMaker:
         """Open the feeder and look at it."""
         return self._process.ask(("examine", config), lambda _: None)
 
-    def release(self, config: Config, say: Report, progress: Progress | None) -> None:
+    def release(self, config: Config, say: Say, progress: Progress | None) -> None:
         """Make one release."""
 
         def on_told(told: Any) -> None:

@@ -47,8 +47,9 @@ from dp_powerflow.fleet.manifest import (
 )
 from dp_powerflow.fleet.process import Maker, maker_of
 from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.pipeline.assembly import history_of
-from dp_powerflow.pipeline.run import INTERNAL, Progress, Report
+from dp_powerflow.pipeline.inputs import history_of
+from dp_powerflow.pipeline.modes.base import INTERNAL, Progress
+from dp_powerflow.pipeline.run import Say
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 
@@ -109,7 +110,7 @@ def run_fleet(
     workers: int | None = None,
     engine: Engine | None = None,
     feeders_per_process: int | None = None,
-    say: Report = lambda _: None,
+    say: Say = lambda _: None,
     progress: Progress | None = None,
     on_outcome: OnOutcome = lambda _: None,
 ) -> FleetResult:
@@ -147,7 +148,7 @@ class _Run:
     ledger: Ledger
     engine: Engine
     feeders_per_process: int | None
-    say: Report
+    say: Say
     progress: Progress | None
     on_outcome: OnOutcome
 

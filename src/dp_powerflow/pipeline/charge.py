@@ -11,69 +11,46 @@ a run that fails afterwards has spent it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from dp_powerflow.config import Config, TwinNetwork
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.rebuild import network_parameters
-from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.pipeline.plan import Plan, input_chunks, loads_chunks, network_chunks, plan_release
-from dp_powerflow.pipeline.solar import solar_of
-from dp_powerflow.pipeline.twin import parameter_chunks, spread_of
+from dp_powerflow.pipeline.inputs import ReleaseInputs
+from dp_powerflow.pipeline.modes.base import NetworkMode
+from dp_powerflow.pipeline.plan import Plan, plan_release, preview_network
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Account, Spend
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.twin.draw import parameters_of, rebuilder_of
 
 REQUEST_FILE = "request.sha256"
 
 
 @dataclass(frozen=True, eq=False)
 class Charged:
-    """A release whose load model is paid for; `inputs` is the keyed hash of all it is made from."""
+    """A release whose load model is paid for, and whose network can be."""
 
     plan: Plan
-    inputs: str
     ledger: Ledger
     loads: tuple[Account, Spend]
     network: Account
 
 
-def inputs_of(config: Config, state: PrivateState, feeder: Feeder, history: LoadHistory) -> str:
-    """Keyed hash of everything beside the config that decides the release."""
-    solar = solar_of(config, feeder, history.n_steps)
-    return state.identity("inputs", input_chunks(feeder, history, solar))
-
-
-def network_identity(config: Config, state: PrivateState, feeder: Feeder) -> str:
-    """Keyed hash of the network that is protected."""
-    if isinstance(config.network, TwinNetwork):
-        spread = spread_of(config)
-        parameters_of(rebuilder_of(feeder, spread), spread)  # what cannot be protected is refused here
-        absolute = network_parameters(feeder)  # whatever the spread: another one is the same network
-        return state.identity("network", (*network_chunks(feeder), *parameter_chunks(absolute)))
-    return state.identity("network", network_chunks(feeder))
-
-
-def charge_loads(config: Config, state: PrivateState, feeder: Feeder, history: LoadHistory) -> Charged:
+def charge_loads(inputs: ReleaseInputs, mode: NetworkMode[Any]) -> Charged:
     """Plan, refuse what cannot be paid or was begun otherwise, and charge the customers."""
-    inputs = inputs_of(config, state, feeder, history)
-    plan = plan_release(config, history, inputs)
+    config, state = inputs.config, inputs.state
+    plan = plan_release(config, inputs.history, inputs.identity)
     ledger = Ledger.open(state)
     loads = ledger.account(
-        state.identity("loads", loads_chunks(history)),
+        inputs.loads_identity,
         plan.loads_cap,
         continues=config.release.continues_loads,
         unrelated=config.release.unrelated_loads,
     )
     reused = None if config.model.reuse is None else _spend_of(ledger, loads, config.model.reuse)
-    dataset = network_identity(config, state, feeder)
-    continues = config.release.continues_network
-    asked = plan.network
-    preview = ledger.preview(dataset, asked.cap, asked.cost, continues=continues, release_id=asked.paid_by)
+    dataset = mode.identity(inputs)
+    preview = preview_network(ledger, config, plan.network, dataset)
     refuse_another_request(config.release.id, plan.request_sha256, state, ledger)
-    _refuse_another_twin(ledger, plan, dataset, preview.account)
+    _refuse_another_charge(ledger, plan, dataset, preview.account, mode)
     if not preview.affordable:
         left = preview.before.available
         raise PrivacyError(
@@ -82,16 +59,19 @@ def charge_loads(config: Config, state: PrivateState, feeder: Feeder, history: L
             "spent"
         )
     network = ledger.account(
-        dataset, asked.cap, continues=continues, unrelated=config.release.unrelated_network
+        dataset,
+        plan.network.cap,
+        continues=config.release.continues_network,
+        unrelated=config.release.unrelated_network,
     )
     paid = reused or ledger.spend(loads, config.release.id, plan.request_sha256, plan.loads_cost)
     # A release that reuses a model is in the ledger only when it is published; this stands for it until then.
     state.write_internal(config.release.id, REQUEST_FILE, plan.request_sha256.encode())
-    return Charged(plan, inputs, ledger, (loads, paid), network)
+    return Charged(plan, ledger, (loads, paid), network)
 
 
 def charge_network(charged: Charged) -> tuple[Account, Spend]:
-    """Charge the network: its policy before anything is published, a twin before it is drawn."""
+    """Charge the network; when that is, the mode says."""
     asked = charged.plan.network
     spend = charged.ledger.spend(charged.network, asked.paid_by, asked.request_sha256, asked.cost)
     return charged.network, spend
@@ -118,11 +98,11 @@ def refuse_another_request(release_id: str, request_sha256: str, state: PrivateS
         )
 
 
-def _refuse_another_twin(ledger: Ledger, plan: Plan, dataset: str, account: str | None) -> None:
-    """One twin id, one twin: found out before the customers are charged."""
+def _refuse_another_charge(
+    ledger: Ledger, plan: Plan, dataset: str, account: str | None, mode: NetworkMode[Any]
+) -> None:
+    """One id, one thing that is paid for: found out before the customers are charged."""
     asked = plan.network
-    if asked.cost.kind is not AccountKind.NETWORK_GDP:
-        return
     spends = [
         spend
         for summary in ledger.summary().accounts
@@ -131,11 +111,7 @@ def _refuse_another_twin(ledger: Ledger, plan: Plan, dataset: str, account: str 
         if spend.release_id == asked.paid_by
     ]
     if any((spend.request_sha256, spend.dataset) != (asked.request_sha256, dataset) for spend in spends):
-        raise PrivacyError(
-            f"twin '{asked.paid_by}' of this network was drawn with other spreads, for another change or "
-            "from another version of the network; restore those, or choose a new twin id, which is paid for "
-            "anew; nothing was spent"
-        )
+        raise PrivacyError(mode.charged_otherwise())
 
 
 def _spend_of(ledger: Ledger, account: Account, release_id: str) -> Spend:

@@ -21,13 +21,39 @@ from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.days import SolvedDays, solve_days
 from dp_powerflow.model.sample import LoadSampler, days_per_block
-from dp_powerflow.pipeline.solar import Solar
+from dp_powerflow.pipeline.inputs import Solar
 from dp_powerflow.powerflow.batch import BatchSolver, Nodes
 from dp_powerflow.units import ComplexArray, IntArray
 
 SOLVER_TOLERANCE = 1e-12
 """Voltages are solved to this mismatch [p.u.], or to the rounding floor of their rows: a switch of 1e8 p.u.
 between two loaded nodes leaves 1e-8. A snapshot that does not get there aborts the release."""
+
+
+@dataclass(frozen=True, eq=False)
+class GraphTables:
+    """Tables of a published network, for graph models.
+
+    Attributes
+    ----------
+    folder : name of their folder in the release.
+    writer : writes them.
+    days : how many days of the corpus they hold, loads beside the voltages.
+    """
+
+    folder: str
+    writer: GridfmWriter
+    days: int
+
+    def finish(self, feeder: Feeder, steps: int) -> None:
+        """The rest of the tables; without loads, one scenario that has none."""
+        scenarios = self.days * steps
+        if not scenarios:
+            load = np.zeros((1, len(feeder.retained)), dtype=np.complex128)
+            solution = BatchSolver(feeder).solve(load, nodes="all")
+            solution.raise_if_failed()
+            self.writer.write_block(0, load, None, with_slack(feeder, solution.v))
+        self.writer.write_index(scenarios or 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +64,7 @@ class PartJob:
     ----------
     feeder : the network that is solved: the true one, or its twin.
     released : indices of the released nodes in `feeder.nodes`, in the secret random order of the release.
-    graph : writer of the tables of a published twin; None on the true network.
-    graph_days : how many days of the corpus the tables hold.
+    graph : tables of a published network; None publishes none.
     """
 
     feeder: Feeder
@@ -47,8 +72,7 @@ class PartJob:
     writer: CorpusWriter
     released: IntArray
     solar: Solar
-    graph: GridfmWriter | None = None
-    graph_days: int = 0
+    graph: GraphTables | None = None
 
     @property
     def solves_all(self) -> bool:
@@ -92,10 +116,10 @@ def make_part(job: PartJob, solver: BatchSolver, part: int) -> float:
 
 
 def _write_graph(job: PartJob, made: SolvedDays) -> None:
-    """The part's days of the tables of the twin, loads beside the voltages."""
+    """The part's days of the tables, loads beside the voltages."""
     assert job.graph is not None
     first = made.first_day * made.steps
-    count = min(len(made.load), job.graph_days * made.steps - first)
+    count = min(len(made.load), job.graph.days * made.steps - first)
     if count <= 0:
         return
     v = with_slack(job.feeder, made.solution.v[:count])
@@ -103,7 +127,7 @@ def _write_graph(job: PartJob, made: SolvedDays) -> None:
     if injected is not None and job.solar.voltvar is not None:
         rotation = job.solar.voltvar.rotation(modulus(v[:, job.feeder.retained]))
         injected = multiply(injected, rotation)
-    job.graph.write_block(first, made.load[:count], injected, v)
+    job.graph.writer.write_block(first, made.load[:count], injected, v)
 
 
 def with_slack(feeder: Feeder, v: ComplexArray) -> ComplexArray:

@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
-
-import numpy as np
+from typing import Any
 
 from dp_powerflow import __version__
-from dp_powerflow.config import Config, TwinNetwork
-from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.config import Config
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.derive import PlannedFit, planned_queries
 from dp_powerflow.model.fit import history_facts
-from dp_powerflow.pipeline.assembly import budget_of, fit_options_of
-from dp_powerflow.pipeline.solar import Solar
-from dp_powerflow.pipeline.twin import neighbours_of, twin_cap, twin_cost, twin_request, twin_section
+from dp_powerflow.pipeline.inputs import budget_of, fit_options_of, read_inputs
+from dp_powerflow.pipeline.modes.base import NetworkCharge, NetworkMode, mode_of
 from dp_powerflow.privacy.accounting import rho_to_epsilon, total_rho
 from dp_powerflow.privacy.budget import QueryCost
-from dp_powerflow.privacy.ledger.accounts import (
-    GdpCap,
-    GdpCost,
-    InstanceCap,
-    InstanceCost,
-    LoadsCap,
-    LoadsCost,
-)
+from dp_powerflow.privacy.ledger.accounts import LoadsCap, LoadsCost
+from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.ledger.records import Preview
+from dp_powerflow.privacy.state import PrivateState
 
 _NOT_PART_OF_THE_REQUEST = {
     "release": {"output", "state", "epsilon_cap", "network_epsilon_cap", "network_delta_cap"},
@@ -35,22 +27,6 @@ _NOT_PART_OF_THE_REQUEST = {
     "loads": {"path", "services"},
     "pv": {"irradiance"},
 }
-
-
-@dataclass(frozen=True)
-class NetworkCharge:
-    """What the ledger is asked of the network.
-
-    Attributes
-    ----------
-    paid_by : what the charge is recorded under: the release, or the twin that several releases share.
-    request_sha256 : hash of everything that decides what is paid for.
-    """
-
-    cost: InstanceCost | GdpCost
-    cap: InstanceCap | GdpCap
-    paid_by: str
-    request_sha256: str
 
 
 @dataclass(frozen=True)
@@ -79,6 +55,52 @@ class Plan:
     notes: tuple[str, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class PlannedRelease:
+    """What a release would cost and what it would leave.
+
+    Attributes
+    ----------
+    mode : how the network is treated.
+    loads, network : both accounts of the ledger, before and after.
+    """
+
+    mode: NetworkMode[Any]
+    plan: Plan
+    loads: Preview
+    network: Preview
+
+
+def plan(config: Config) -> PlannedRelease:
+    """Read and check all that a release is made from and look at the ledger; nothing is spent or recorded.
+
+    Raises
+    ------
+    DpPowerflowError : the release would be refused.
+    """
+    state = PrivateState.open(config.release.state, insecure_seed=config.release.insecure_seed)
+    inputs, mode = read_inputs(config, state), mode_of(config)
+    mode.check(inputs)
+    found = plan_release(config, inputs.history, inputs.identity)
+    ledger = Ledger.open(state)
+    loads = ledger.preview(
+        inputs.loads_identity,
+        found.loads_cap,
+        found.loads_cost,
+        continues=config.release.continues_loads,
+        release_id=config.model.reuse or config.release.id,
+    )
+    return PlannedRelease(
+        mode, found, loads, preview_network(ledger, config, found.network, mode.identity(inputs))
+    )
+
+
+def preview_network(ledger: Ledger, config: Config, asked: NetworkCharge, dataset: str) -> Preview:
+    """What the charge of the network would do to the account of a data set."""
+    continues = config.release.continues_network
+    return ledger.preview(dataset, asked.cap, asked.cost, continues=continues, release_id=asked.paid_by)
+
+
 def plan_release(config: Config, history: LoadHistory, inputs: str) -> Plan:
     """Plan from the public facts of the history: its size, labels and scales; no reading is looked at.
 
@@ -88,7 +110,7 @@ def plan_release(config: Config, history: LoadHistory, inputs: str) -> Plan:
 
     Parameters
     ----------
-    inputs : keyed hash of everything private or in other files that decides the outcome (`input_chunks`).
+    inputs : keyed hash of everything else that decides the outcome (`ReleaseInputs.identity`).
     """
     reused = config.model.reuse is not None  # a model that is paid for: nothing is asked of the customers
     asked = PlannedFit((), ()) if reused else _planned_fit(config, history)
@@ -104,66 +126,10 @@ def plan_release(config: Config, history: LoadHistory, inputs: str) -> Plan:
         delta=config.model.delta,
         loads_cost=LoadsCost.reserve(budget_of(config)),
         loads_cap=loads_cap,
-        network=network_charge(config, request),
+        network=mode_of(config).charge(request),
         request_sha256=request,
         notes=asked.notes,
     )
-
-
-def network_charge(config: Config, request_sha256: str) -> NetworkCharge:
-    """The policy of a release on the true network, or the cost of its twin."""
-    section = config.network
-    if isinstance(section, TwinNetwork):
-        return NetworkCharge(
-            twin_cost(config), twin_cap(config), twin_section(config).id, twin_request(config)
-        )
-    unit = neighbours_in_words(config)
-    cap = InstanceCap(
-        config.release.network_epsilon_cap or section.epsilon,
-        config.release.network_delta_cap or section.delta,
-        unit,
-    )
-    return NetworkCharge(
-        InstanceCost(section.epsilon, section.delta, unit), cap, config.release.id, request_sha256
-    )
-
-
-def neighbours_in_words(config: Config) -> str:
-    """The neighbours of the network policy; constants only."""
-    if isinstance(config.network, TwinNetwork):
-        return neighbours_of(config)
-    return f"changes of existing lines with Frobenius norm of at most r = {config.network.radius:g} p.u."
-
-
-def network_chunks(feeder: Feeder) -> Iterator[bytes]:
-    """The bytes that identify a network, for a keyed hash."""
-    yield repr((feeder.nodes, feeder.base_mva)).encode()
-    for array in (feeder.y.data, feeder.y.indices, feeder.y.indptr, feeder.v_slack):
-        yield np.ascontiguousarray(array).tobytes()
-
-
-def input_chunks(feeder: Feeder, history: LoadHistory, solar: Solar) -> Iterator[bytes]:
-    """Everything beside the config that decides a release, for a keyed hash.
-
-    The request of the ledger and the streams of the draws are bound to it: a file that changes under the same
-    release id is refused, and the same draws never meet two inputs.
-    """
-    yield from network_chunks(feeder)
-    yield repr((feeder.loads, feeder.pv, feeder.taps)).encode()
-    yield np.ascontiguousarray(feeder.nominal_angle_deg).tobytes()
-    yield b"" if solar.generation is None else np.ascontiguousarray(solar.generation).tobytes()
-    yield repr(history.node_of).encode()
-    yield from loads_chunks(history)
-
-
-def loads_chunks(history: LoadHistory) -> Iterator[bytes]:
-    """The bytes that identify meter data, for a keyed hash."""
-    yield repr((history.load_points, history.days, history.step_minutes, history.class_label)).encode()
-    yield b"" if history.scale_kw is None else np.ascontiguousarray(history.scale_kw).tobytes()
-    for row in history.load_kw:
-        yield np.ascontiguousarray(row).tobytes()
-    for row in history.load_kvar if history.load_kvar is not None else ():
-        yield np.ascontiguousarray(row).tobytes()
 
 
 def _planned_fit(config: Config, history: LoadHistory) -> PlannedFit:

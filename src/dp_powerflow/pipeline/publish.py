@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 
-from dp_powerflow.config import Config
 from dp_powerflow.corpus.encode import NodeTable
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.pipeline.charge import Charged
+from dp_powerflow.pipeline.inputs import ReleaseInputs
 from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
 from dp_powerflow.pipeline.manifest.facts import ManifestInputs, make_statement
 from dp_powerflow.pipeline.manifest.model import (
@@ -20,33 +21,34 @@ from dp_powerflow.pipeline.manifest.model import (
 )
 from dp_powerflow.pipeline.manifest.page import certificate_html
 from dp_powerflow.pipeline.manifest.registry import registry_bytes
-from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.pipeline.modes.base import InternalReport
 from dp_powerflow.privacy.ledger.records import Account, Spend
-from dp_powerflow.privacy.state import PrivateState
 
 COMMITMENT = "internal report"
 
 
-def publish(
-    config: Config,
-    state: PrivateState,
-    writer: CorpusWriter,
+def manifest_inputs(
+    inputs: ReleaseInputs,
     model: LoadModel,
-    ledger: Ledger,
-    loads: tuple[Account, Spend],
-    network: tuple[Account, Spend],
-    report: bytes,
-) -> None:
-    """Write node table, model, manifest and certificate, then give the release its name."""
-    inputs = ManifestInputs(
-        config=config,
+    writer: CorpusWriter,
+    report: InternalReport,
+    charges: tuple[Charged, tuple[Account, Spend]],
+) -> ManifestInputs:
+    """What the manifest is made of: balances just after the charges of this release, commitment, shape."""
+    charged, network = charges
+    return ManifestInputs(
+        config=inputs.config,
         model=model,
         layout=writer.layout,
-        loads=ledger.remaining(loads[0], as_of=loads[1]),
-        network=ledger.remaining(network[0], as_of=network[1]),
-        commitment_sha256=state.commit(config.release.id, COMMITMENT, report).sha256,
-        insecure_seed=state.insecure_seed,
+        loads=charged.ledger.remaining(charged.loads[0], as_of=charged.loads[1]),
+        network=charged.ledger.remaining(network[0], as_of=network[1]),
+        commitment_sha256=inputs.state.commit(inputs.config.release.id, COMMITMENT, report.content).sha256,
+        insecure_seed=inputs.state.insecure_seed,
     )
+
+
+def publish(writer: CorpusWriter, inputs: ManifestInputs) -> None:
+    """Write everything beside the voltages, then give the release its name."""
     write_documents(writer, inputs)
     writer.finish()
 

@@ -12,9 +12,8 @@ from dp_powerflow.evidence.calibration import Progress
 from dp_powerflow.evidence.collect import plain
 from dp_powerflow.evidence.lines.collect import LineReport
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.pipeline.assembly import feeder_of
-from dp_powerflow.pipeline.network import evidence_of, lines_of
-from dp_powerflow.pipeline.run import nodes_of
+from dp_powerflow.pipeline.inputs import read_network
+from dp_powerflow.pipeline.modes.base import Solvable, mode_of
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report.evidence import evidence_lines, line_lines
 from dp_powerflow.report.figures import draw_epsilon_against_radius, line_figures
@@ -54,12 +53,10 @@ def certify_config(
             f"there is no load model at {path}; run 'dp-powerflow release' first, or name one with --model"
         )
     model = LoadModel.load(path)
-    feeder = feeder_of(config)
-    nodes = nodes_of(config, feeder, model, state.stream_key().bind("release", config.release.id))
-    evidence = evidence_of(config, feeder, model, nodes, state.stream_key(), progress=progress)
-    of_lines = lines_of(
-        config, feeder, model, nodes, state.stream_key(), progress=progress, draws=line_draws, whole=True
-    )
+    inputs, mode = read_network(config, state, model.n_steps), mode_of(config)
+    feeder = inputs.feeder
+    scene = mode.scene(inputs, Solvable(feeder, inputs.solar, ""), model)
+    evidence, of_lines = mode.evidence(inputs, scene, line_draws, progress)
     lines = [*evidence_lines(evidence), *_about_lines(of_lines)]
     content = {"marking": INTERNAL, **plain(evidence)}
     if of_lines is not None:

@@ -1,4 +1,4 @@
-"""`demo`: the whole job on the built-in feeder and simulated customers."""
+"""`init` and `demo`: an example config, and the whole job on the built-in feeder and simulated customers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,106 @@ from pathlib import Path
 
 from dp_powerflow.config import Config, parse_config
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.pipeline.example import EXAMPLE
 
 SEED = 1
+EXAMPLE = """\
+# A release of dp-powerflow. Everything here is declared PUBLIC: never tune it on the private data.
+# Paths are relative to this file.
+
+[feeder]
+source = "ieee123"            # ieee13, ieee123, an OpenDSS .dss file, a pandapower .json file, simbench:CODE
+# taps = "taps.csv"           # regulator taps, declared public; without it solved once at nominal load
+base_mva = 1.0                # power base per phase
+drop_islanded = false         # leave out nodes that no source feeds
+
+[loads]
+kind = "simulated"            # simulated | long | wide | opendss-shapes
+# path = "meters.parquet"     # where the readings are (long, wide: CSV or Parquet)
+# services = "services.csv"   # public list of customers and the load points they are behind
+# unit = "kWh per interval"   # kW | W | kWh per interval | Wh per interval
+# interval_label = "start"    # start | end
+# time_zone = "Europe/Berlin" # IANA name; days are cut in it
+# first_day = 2024-01-01
+# last_day = 2024-12-31
+# customer_column = "customer"
+# time_column = "time"
+# active_column = "active"
+# reactive_column = "reactive"
+step_minutes = 15
+load_points = 1000            # of simulated loads
+days = 120                    # of simulated loads
+seed = 0                      # of simulated loads
+
+[model]
+epsilon = 1.0                 # budget of the customers
+delta = 1e-5
+unit = "load-point"           # load-point (all days of a service) | load-point-day (the paper's)
+estimator = "structured"      # structured | plain
+private_classes = 0           # 0: public labels; 2 or more: found by private K-means, paid from the budget
+components = 1                # Gaussians per class (the closed-form certificate needs 1)
+use_scale = true              # loads relative to the public scale of their load point
+bounds = [0.01, 2.0]          # declared p_min, p_max, relative to the scale (or kW without one)
+variance_floor = 1e-2
+power_factor = 0.95           # declared public
+reactive_spread = 0.15        # full support: random part of q, as a share of the mean load
+reactive_correlation_minutes = 120.0
+# reuse = "demo-0"            # take the load model of this earlier release: costs the customers nothing more
+
+[nodes]
+load_class = "residential"    # class of every node; without it the model's first
+scale = "nominal"             # a node's public scale is its nominal load
+scale_factor = 6.0            # public: how many times the model's relative load a node draws
+# [nodes.class_of_load]
+# s76a = "commercial"
+
+# [pv]
+# irradiance = "irradiance.csv"  # public, one share of peak per line, one day
+# volt_var = "category B"     # none | category A | category B (IEEE 1547-2018)
+
+[network]
+mode = "true-network"         # true-network, or twin-network with the keys at the end of this section
+bound = "full-support"        # full-support | paper
+# The figures below were chosen so that the demo passes (1e-9 was refused); they are no recommendation.
+radius = 1e-12                # neighbours: changes of existing lines up to this Frobenius norm [p.u.]
+epsilon = 100.0               # policy for the whole corpus
+delta = 0.2
+calibration_days = 1000
+line_change = 0.01            # exact losses per line: neighbours scale one line's admittance by 1 ± this
+line_draws = 0                # days drawn for them (INTERNAL); 0: none, 300 or more to say anything
+require_evidence = true       # refuse the release where the evidence does not support the policy
+
+# Mode twin-network instead: of the keys above keep epsilon and delta, which are then differential privacy
+# of the network, for any number of days. A quantity without a spread is declared public.
+# mode = "twin-network"
+# id = "twin-1"               # the same twin serves every release; a new id is a new twin and is paid for
+# change = 0.05               # neighbours: one element, its figures changed by factors up to 1.05
+# length = 0.1                # spread of the log of a line's length
+# resistance = 0.1            # of its series resistance per length
+# reactance = 0.1             # of its series reactance per length
+# transformer = 0.1           # of a transformer's impedance
+# capacitor = 0.1             # of a capacitor's size
+# pv = 0.1                    # of a PV system's capacity; without it capacities are declared public
+# code_epsilon = 2.0          # randomised response on conductor codes; without it codes are declared public
+# publish = "voltages"        # voltages | network | network and loads: tables for graph models in twin/
+# graph_days = 7              # days of the corpus in those tables; without it all
+# released = "loaded"         # loaded: nodes with a load of their own; all: every node of the twin
+
+[release]
+id = "demo-1"
+days = 28
+output = "release"
+state = "private-state"       # keys, ledger, internal reports: never publish this directory
+# epsilon_cap = 4.0           # over all releases from these customers; default: this release's epsilon
+# network_epsilon_cap = 400.0
+# network_delta_cap = 0.5
+# continues_loads = "loads-1" # these meter data are a new version of that account's
+# continues_network = "network-instance-1"
+# These meter data share nobody with those accounts, this network no line; every account is named.
+# unrelated_loads = { accounts = ["loads-1"], reason = "another town" }
+# unrelated_network = { accounts = ["network-instance-1 to network-instance-3"], reason = "another town" }
+# insecure_seed = 0           # demos and tests only: the result says so and is not a release
+"""
+"""The commented example that `dp-powerflow init` writes."""
 
 
 def demo_config(folder: Path) -> Config:

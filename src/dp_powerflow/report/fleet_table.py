@@ -14,8 +14,9 @@ from dp_powerflow.fleet.customers import Customers, plan_customers
 from dp_powerflow.fleet.feeders import FleetFeeder
 from dp_powerflow.fleet.manifest import CUSTOMERS
 from dp_powerflow.fleet.process import maker_of
-from dp_powerflow.pipeline.assembly import history_of
-from dp_powerflow.pipeline.plan import loads_chunks, network_charge
+from dp_powerflow.pipeline.inputs import history_of, loads_chunks
+from dp_powerflow.pipeline.modes.base import mode_of
+from dp_powerflow.pipeline.plan import preview_network
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.privacy.state import PrivateState
@@ -69,9 +70,7 @@ def plan_fleet(
 
 
 def _network(feeder: FleetFeeder, ledger: Ledger, dataset: str) -> Preview:
-    asked = network_charge(feeder.config, "")
-    continues = feeder.config.release.continues_network
-    return ledger.preview(dataset, asked.cap, asked.cost, continues=continues, release_id=asked.paid_by)
+    return preview_network(ledger, feeder.config, mode_of(feeder.config).charge(""), dataset)
 
 
 def _loads(config: FleetConfig, state: PrivateState, ledger: Ledger, customers: Customers) -> Preview:

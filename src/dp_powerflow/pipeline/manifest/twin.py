@@ -31,7 +31,6 @@ from dp_powerflow.pipeline.manifest.model import (
 )
 from dp_powerflow.pipeline.manifest.policy import NetworkPolicy, NetworkWords
 from dp_powerflow.pipeline.manifest.words import at_most, in_digits
-from dp_powerflow.pipeline.twin import spread_of
 from dp_powerflow.pipeline.verify.report import Check, check
 from dp_powerflow.privacy.accounting import gdp_epsilon
 from dp_powerflow.privacy.ledger.accounts import AccountKind, GdpCap
@@ -183,7 +182,7 @@ class TwinPolicy(NetworkPolicy):
         assert isinstance(twin, TwinNetwork)
         return cls(
             twin_id=twin.id,
-            spread=spread_of(config),
+            spread=twin.spread,
             change=twin.change,
             epsilon=twin.epsilon,
             delta=twin.delta,

@@ -1,15 +1,19 @@
-"""From a config to the objects it names: feeder, history, options of the fit, public facts of the nodes."""
+"""What a release is made from: read once, checked before anything is spent, kept in one frozen object.
+
+`NetworkInputs` is all that a network mode sees: no meter reading. `ReleaseInputs` adds the meter data.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from dp_powerflow.config import Config, TrueNetwork, TwinNetwork
+from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.grid.feeder import TAPS_SOLVED, Feeder
 from dp_powerflow.grid.ieee import BUILT_IN
@@ -27,11 +31,149 @@ from dp_powerflow.model.law import LoadLaw, LoadNodes
 from dp_powerflow.model.options import FitOptions
 from dp_powerflow.model.partition import PrivateClasses, PublicLabels
 from dp_powerflow.model.reactive import FixedPowerFactor, PublicSpread, ReactiveChoice
+from dp_powerflow.model.sample import draw_node_classes
+from dp_powerflow.powerflow.voltvar import CATEGORY_A, CATEGORY_B, VoltVar, pv_generation
 from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit
-from dp_powerflow.units import FloatArray, IntArray
+from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
+_CURVES = {"category A": CATEGORY_A, "category B": CATEGORY_B}
 KEEP_RECORDS = IngestRules(on_rejected="placeholder")
 """The number of records is public, so a load point with too many gaps is replaced, never dropped."""
+
+
+@dataclass(frozen=True, eq=False)
+class Solar:
+    """Generation of a day, the same every day.
+
+    Attributes
+    ----------
+    generation : complex (step, retained) [p.u.], before volt-var; None without PV.
+    voltvar : None without control.
+    """
+
+    generation: ComplexArray | None = None
+    voltvar: VoltVar | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NetworkInputs:
+    """PRIVATE. The network, its public sun, and the state that keeps what was paid for.
+
+    Attributes
+    ----------
+    config : public choices.
+    state : private state directory: key, ledger, what is kept.
+    feeder : the true network.
+    irradiance : (step,) public share of peak irradiance of a day; None without PV.
+    """
+
+    config: Config
+    state: PrivateState
+    feeder: Feeder
+    irradiance: FloatArray | None
+
+    @cached_property
+    def solar(self) -> Solar:
+        """Generation on the true network."""
+        return self.solar_on(self.feeder)
+
+    @property
+    def key(self) -> StreamKey:
+        """The secret, bound to the release."""
+        return self.state.stream_key().bind("release", self.config.release.id)
+
+    def solar_on(self, feeder: Feeder) -> Solar:
+        """What the config says of a feeder's PV systems; without a section they are idle."""
+        if self.irradiance is None or self.config.pv is None:
+            return Solar()
+        curve = _CURVES.get(self.config.pv.volt_var)
+        voltvar = None if curve is None else VoltVar.for_feeder(feeder, curve)
+        return Solar(pv_generation(feeder, self.irradiance), voltvar)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ReleaseInputs(NetworkInputs):
+    """PRIVATE. Everything that a release is made from.
+
+    Attributes
+    ----------
+    history : the meter data.
+    """
+
+    history: LoadHistory
+
+    @cached_property
+    def loads_identity(self) -> str:
+        """Keyed hash of the meter data: the account that the customers are charged to."""
+        return self.state.identity("loads", loads_chunks(self.history))
+
+    @cached_property
+    def identity(self) -> str:
+        """Keyed hash of everything beside the config that decides the release.
+
+        The request of the ledger holds it: a file that changes under the same release id is refused.
+        """
+        return self.state.identity("inputs", self._chunks())
+
+    def _chunks(self) -> Iterator[bytes]:
+        feeder, generation = self.feeder, self.solar.generation
+        yield from network_chunks(feeder)
+        yield repr((feeder.loads, feeder.pv, feeder.taps)).encode()
+        yield np.ascontiguousarray(feeder.nominal_angle_deg).tobytes()
+        yield b"" if generation is None else np.ascontiguousarray(generation).tobytes()
+        yield repr(self.history.node_of).encode()
+        yield from loads_chunks(self.history)
+
+
+def read_inputs(
+    config: Config,
+    state: PrivateState,
+    *,
+    history: LoadHistory | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> ReleaseInputs:
+    """Open the feeder, read meter data and irradiance, and refuse what can be known to be wrong.
+
+    Parameters
+    ----------
+    history : PRIVATE. The meter data of the config, if somebody has read them already.
+    say : told what takes long.
+
+    Raises
+    ------
+    DpPowerflowError : a file cannot be used, or the config contradicts it; nothing was spent.
+    """
+    feeder = feeder_of(config)
+    if history is None:
+        say("reading the meter data")
+        history = history_of(config, feeder)
+    _check(config, feeder, history)
+    return ReleaseInputs(config, state, feeder, _irradiance(config, feeder, history.n_steps), history)
+
+
+def read_network(config: Config, state: PrivateState, steps: int) -> NetworkInputs:
+    """The network side alone, for audits and certificates of a load model with so many steps per day."""
+    feeder = feeder_of(config)
+    return NetworkInputs(config, state, feeder, _irradiance(config, feeder, steps))
+
+
+def network_chunks(feeder: Feeder) -> Iterator[bytes]:
+    """The bytes that identify a network, for a keyed hash."""
+    yield repr((feeder.nodes, feeder.base_mva)).encode()
+    for array in (feeder.y.data, feeder.y.indices, feeder.y.indptr, feeder.v_slack):
+        yield np.ascontiguousarray(array).tobytes()
+
+
+def loads_chunks(history: LoadHistory) -> Iterator[bytes]:
+    """The bytes that identify meter data, for a keyed hash."""
+    yield repr((history.load_points, history.days, history.step_minutes, history.class_label)).encode()
+    yield b"" if history.scale_kw is None else np.ascontiguousarray(history.scale_kw).tobytes()
+    for row in history.load_kw:
+        yield np.ascontiguousarray(row).tobytes()
+    for row in history.load_kvar if history.load_kvar is not None else ():
+        yield np.ascontiguousarray(row).tobytes()
 
 
 def feeder_of(config: Config) -> Feeder:
@@ -53,16 +195,10 @@ def require_declared_taps(config: Config, feeder: Feeder) -> None:
         )
 
 
-def check_before_spending(config: Config, feeder: Feeder, history: LoadHistory) -> None:
-    """Everything in the config that can be known to be wrong before a budget is touched."""
+def _check(config: Config, feeder: Feeder, history: LoadHistory) -> None:
+    """Everything in the config that can be known to be wrong before a budget is touched, in any mode."""
     require_declared_taps(config, feeder)
     fit_options_of(config).bounds_of("")
-    network = config.network
-    if config.model.components > 1 and isinstance(network, TrueNetwork) and network.require_evidence:
-        raise ConfigError(
-            "the network evidence is for one Gaussian per class; set model.components = 1, or "
-            "network.require_evidence = false"
-        )
     count = config.model.private_classes
     labels = {label for label in history.class_label if label is not None}
     known = {f"class {k}" for k in range(1, count + 1)} if count else labels or {ONE_CLASS}
@@ -126,6 +262,29 @@ def history_of(config: Config, feeder: Feeder | None) -> LoadHistory:
     return read_long(path, declared, columns, services=services, days=days, rules=KEEP_RECORDS).history
 
 
+def _irradiance(config: Config, feeder: Feeder, steps: int) -> FloatArray | None:
+    if config.pv is None:
+        return None
+    if not feeder.pv:
+        raise ConfigError("the config has a [pv] section, but the feeder has no PV system; remove it")
+    return read_irradiance(config.pv.irradiance, steps)
+
+
+def read_irradiance(path: Path, steps: int) -> FloatArray:
+    """One value per line, a share of peak irradiance: one day of it."""
+    if not path.is_file():
+        raise ConfigError(f"irradiance file {path} does not exist")
+    try:
+        values = np.loadtxt(path, dtype=np.float64, ndmin=1)
+    except ValueError:
+        raise ConfigError(f"irradiance file {path} must hold one number per line") from None
+    if values.shape != (steps,):
+        raise ConfigError(f"irradiance file {path} must hold {steps} lines, one per step of a day")
+    if not (np.all(np.isfinite(values)) and np.all((values >= 0.0) & (values <= 1.5))):
+        raise ConfigError(f"irradiance file {path} must hold shares of peak irradiance between 0 and 1.5")
+    return values
+
+
 def budget_of(config: Config) -> PrivacyBudget:
     """What the fit may spend of the customers' privacy."""
     return PrivacyBudget(config.model.epsilon, config.model.delta, PrivacyUnit(config.model.unit))
@@ -177,29 +336,21 @@ def loaded_nodes(feeder: Feeder) -> tuple[IntArray, FloatArray]:
     return nodes, nominal_kw[nodes]
 
 
-def released_nodes(config: Config, feeder: Feeder) -> IntArray:
-    """Indices of the nodes whose voltages are released: those with a load, or all but the sources."""
-    if isinstance(config.network, TwinNetwork) and config.network.released == "all":
-        return np.asarray(feeder.energised, dtype=np.int64)
-    return np.asarray(feeder.retained[loaded_nodes(feeder)[0]], dtype=np.int64)
-
-
-def node_plan(
-    config: Config, feeder: Feeder, model: LoadModel, drawn: Sequence[str] | None = None
-) -> NodePlan:
-    """Class and scale of every loaded node.
+def node_plan(config: Config, feeder: Feeder, model: LoadModel, key: StreamKey) -> NodePlan:
+    """Class and scale of every loaded node; private classes are drawn from the released weights.
 
     Parameters
     ----------
-    drawn : classes drawn from the released weights, for a model whose classes are private; None uses what
-        the config declares.
+    key : the secret, bound to the release.
     """
-    section = config.nodes
     nodes, nominal_kw = loaded_nodes(feeder)
     if not len(nodes):
         raise ConfigError("no node of the feeder has a nominal active load; the release would be empty")
-    classes = tuple(drawn) if drawn is not None else _declared_classes(config, feeder, nodes, model)
-    return NodePlan(nodes, classes, nominal_kw * section.scale_factor)
+    if model.public_labels:
+        classes = _declared_classes(config, feeder, nodes, model)
+    else:
+        classes = draw_node_classes(model, len(nodes), key)
+    return NodePlan(nodes, classes, nominal_kw * config.nodes.scale_factor)
 
 
 def _declared_classes(config: Config, feeder: Feeder, nodes: IntArray, model: LoadModel) -> tuple[str, ...]:

@@ -1,0 +1,254 @@
+"""What a network mode decides. The pipeline asks the mode, and never asks which one it is.
+
+A mode is a class for one section of the config's union `Network`. Its file in this folder is all that a new
+mode needs beside that section: the class registers itself, and so does the policy that its manifest states.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+
+from dp_powerflow.config import Config, NetworkSection
+from dp_powerflow.corpus.storage import Location
+from dp_powerflow.errors import ConfigError
+from dp_powerflow.evidence.collect import Evidence
+from dp_powerflow.evidence.lines.collect import LineReport
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.pipeline.inputs import NetworkInputs, NodePlan, Solar, loaded_nodes, node_plan
+from dp_powerflow.pipeline.manifest.policy import NetworkPolicy, policy_of
+from dp_powerflow.pipeline.parts import GraphTables
+from dp_powerflow.privacy.ledger.accounts import AccountKind, GdpCap, GdpCost, InstanceCap, InstanceCost
+from dp_powerflow.privacy.ledger.records import Preview
+from dp_powerflow.units import IntArray
+
+INTERNAL = "INTERNAL: computed from private data; not for publication"
+POLICY_MET = "policy met"
+
+Section = TypeVar("Section", bound=NetworkSection)
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class NetworkCharge:
+    """What the ledger is asked of the network.
+
+    Attributes
+    ----------
+    cost, cap : of this release, and of all that were and will be charged to the account.
+    paid_by : what the charge is recorded under: the release, or a twin that several releases share.
+    request_sha256 : hash of everything that decides what is paid for.
+    """
+
+    cost: InstanceCost | GdpCost
+    cap: InstanceCap | GdpCap
+    paid_by: str
+    request_sha256: str
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Solvable:
+    """A network that voltages are solved on.
+
+    Attributes
+    ----------
+    feeder : the true network, or what stands in for it.
+    solar : generation on it.
+    identity : what the draws of the release are bound to: the same draws never meet two networks.
+    """
+
+    feeder: Feeder
+    solar: Solar
+    identity: str
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Scene:
+    """The network to solve, and the load model at its nodes."""
+
+    network: Solvable
+    model: LoadModel
+    nodes: NodePlan
+
+
+@dataclass(frozen=True)
+class InternalReport:
+    """INTERNAL. What the data owner learns; the manifest commits to its bytes.
+
+    Attributes
+    ----------
+    met : whether the evidence supports the policy.
+    content : canonical JSON.
+    """
+
+    met: bool
+    content: bytes
+
+    @classmethod
+    def make(cls, release_id: str, met: bool, evidence: object, lines: object = None) -> InternalReport:
+        """The report as canonical JSON; `lines` only where losses per line were asked for."""
+        content = {"marking": INTERNAL, "release": release_id, POLICY_MET: met, "evidence": evidence}
+        if lines is not None:
+            content["lines"] = lines
+        return cls(met, json.dumps(content, indent=1, sort_keys=True).encode() + b"\n")
+
+    @classmethod
+    def read(cls, content: bytes) -> InternalReport:
+        """A report that was kept."""
+        return cls(bool(json.loads(content)[POLICY_MET]), content)
+
+
+class NetworkMode(ABC, Generic[Section]):
+    """One way to treat the network; made from a config, it holds nothing private.
+
+    Attributes
+    ----------
+    section_type : section of the config that chooses this mode.
+    account_kind : kind of the ledger's account that the network is charged to.
+    charged_first : whether the network is charged before it is solved; otherwise before anything is
+        published.
+    """
+
+    section_type: ClassVar[type[NetworkSection]]
+    account_kind: ClassVar[AccountKind]
+    charged_first: ClassVar[bool] = False
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.section: Section = config.network  # type: ignore[assignment]
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        _MODES[cls.section_type] = cls
+
+    @property
+    def title(self) -> str:
+        """Name of the mode with its main choice."""
+        return self.section.mode
+
+    @property
+    def paid_by(self) -> str:
+        """What the charge of the network is recorded under."""
+        return self.config.release.id
+
+    @property
+    @abstractmethod
+    def neighbours(self) -> str:
+        """Whom the promise hides the difference of, in words of public constants."""
+
+    @abstractmethod
+    def charge(self, request_sha256: str) -> NetworkCharge:
+        """What the ledger is asked of the network, for a release of this request."""
+
+    def charged_otherwise(self) -> str:
+        """What to do if `paid_by` was charged for something else."""
+        return (
+            f"release '{self.paid_by}' was already charged for another request or other data; choose a new "
+            "release id, or restore the configuration and the files to resume that one"
+        )
+
+    def policy(self) -> NetworkPolicy:
+        """The promise, as the manifest states it."""
+        return policy_of(self.config)
+
+    def check(self, inputs: NetworkInputs) -> None:
+        """Refuse what can be known to be wrong before anything is spent."""
+
+    @abstractmethod
+    def identity_chunks(self, inputs: NetworkInputs) -> Iterator[bytes]:
+        """PRIVATE. The bytes that identify the protected network."""
+
+    def identity(self, inputs: NetworkInputs) -> str:
+        """Keyed hash of the protected network: the account that it is charged to."""
+        return inputs.state.identity("network", self.identity_chunks(inputs))
+
+    @abstractmethod
+    def network_to_solve(self, inputs: NetworkInputs, dataset: str) -> Solvable:
+        """The network that voltages are solved on; pay first where `charged_first`.
+
+        Parameters
+        ----------
+        dataset : `identity` of the network.
+        """
+
+    def network_again(self, inputs: NetworkInputs) -> Solvable:
+        """The same from the key and the true network alone, whatever is kept; for audits."""
+        return self.network_to_solve(inputs, self.identity(inputs))
+
+    def kept_is_the_one(self, inputs: NetworkInputs) -> bool | None:
+        """Whether the network kept in the private state is the one that key and true network give.
+
+        None if this mode keeps none.
+        """
+        return None
+
+    def scene(self, inputs: NetworkInputs, network: Solvable, model: LoadModel) -> Scene:
+        """A network with the load model at its nodes."""
+        return Scene(network, model, node_plan(inputs.config, network.feeder, model, inputs.key))
+
+    def released_nodes(self, feeder: Feeder) -> IntArray:
+        """Indices in `feeder.nodes` whose voltages are released: those with a load of their own."""
+        return np.asarray(feeder.retained[loaded_nodes(feeder)[0]], dtype=np.int64)
+
+    def tables(self, root: Location, feeder: Feeder, released: IntArray) -> GraphTables | None:
+        """Tables of the network that are published beside the voltages; None publishes none."""
+        return None
+
+    @abstractmethod
+    def report(self, inputs: NetworkInputs, scene: Scene, progress: Progress | None = None) -> InternalReport:
+        """What the data owner learns of the network. Releases keep it; `verify --private` makes it again."""
+
+    def report_again(self, inputs: NetworkInputs, model: LoadModel) -> InternalReport:
+        """The report from the private inputs and a released model alone, for `verify --private`."""
+        return self.report(inputs, self.scene(inputs, self.network_again(inputs), model))
+
+    def accept(self, report: InternalReport, kept: Path) -> None:
+        """Refuse a release whose report does not support its policy; `kept` is where the report lies."""
+
+    def evidence(
+        self, inputs: NetworkInputs, scene: Scene, line_draws: int | None, progress: Progress | None
+    ) -> tuple[Evidence, LineReport | str | None]:
+        """All the evidence about the true network, for `certify`; words where there is none on lines."""
+        raise ConfigError(
+            f"mode '{self.section.mode}' needs no network evidence: its guarantee holds for every network "
+            "('dp-powerflow plan')"
+        )
+
+    @abstractmethod
+    def plan_lines(self, preview: Preview) -> list[str]:
+        """What `plan` says of the network, in Markdown."""
+
+    @abstractmethod
+    def outcome(self, met: bool) -> str:
+        """What `release` says of the network when it is done (INTERNAL)."""
+
+
+_MODES: dict[type[NetworkSection], type[NetworkMode[Any]]] = {}
+
+
+def mode_type(section: NetworkSection) -> type[NetworkMode[Any]]:
+    """The mode of a section of the config, or of what it derives from."""
+    return next(_MODES[kind] for kind in type(section).__mro__ if kind in _MODES)
+
+
+def mode_of(config: Config) -> NetworkMode[Any]:
+    """The mode that a config chooses."""
+    return mode_type(config.network)(config)
+
+
+def left_afterwards(preview: Preview, what: str = "This release") -> str:
+    """What of an account is left, in words."""
+    if preview.already_charged:
+        return f"{what} was charged already; using it again costs nothing more."
+    left = preview.after.available
+    if not preview.affordable:
+        have = preview.before.available
+        return f"**Not affordable**: ε = {have.epsilon:.4g} is left."
+    return f"Left afterwards: ε = {left.epsilon:.4g} at δ = {left.delta:.3g}."

@@ -1,0 +1,203 @@
+"""Mode 'true-network', the paper's Algorithm 1: power flow on the true network, evidence for its owner.
+
+What is promised is a policy. Theorem 1 says, per instance, whether the true network and the released load
+model support it; what it finds is INTERNAL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from dp_powerflow.config import TrueNetwork
+from dp_powerflow.errors import ConfigError, PrivacyError
+from dp_powerflow.evidence.collect import Evidence, Instance, Policy, collect_evidence, plain
+from dp_powerflow.evidence.lines.collect import LineReport, LineRequest, collect_lines
+from dp_powerflow.evidence.lines.losses import LineLoss
+from dp_powerflow.grid.reduction import Network
+from dp_powerflow.pipeline.inputs import NetworkInputs, network_chunks
+from dp_powerflow.pipeline.modes.base import (
+    InternalReport,
+    NetworkCharge,
+    NetworkMode,
+    Progress,
+    Scene,
+    Solvable,
+    left_afterwards,
+)
+from dp_powerflow.privacy.ledger.accounts import AccountKind, InstanceCap, InstanceCost
+from dp_powerflow.privacy.ledger.records import Preview
+
+CALIBRATION = "calibration of the certificate"
+_REGRESSED_DAYS = 30
+
+
+class TrueMode(NetworkMode[TrueNetwork]):
+    """Power flow on the true network."""
+
+    section_type = TrueNetwork
+    account_kind = AccountKind.NETWORK_INSTANCE
+
+    @property
+    def title(self) -> str:
+        """Name of the mode with its bound."""
+        return f"{self.section.mode} ({self.section.bound})"
+
+    @property
+    def neighbours(self) -> str:
+        """Changes within the radius."""
+        return f"changes of existing lines with Frobenius norm of at most r = {self.section.radius:g} p.u."
+
+    def charge(self, request_sha256: str) -> NetworkCharge:
+        """The policy of this release, under its own id."""
+        section, release = self.section, self.config.release
+        cap = InstanceCap(
+            release.network_epsilon_cap or section.epsilon,
+            release.network_delta_cap or section.delta,
+            self.neighbours,
+        )
+        cost = InstanceCost(section.epsilon, section.delta, self.neighbours)
+        return NetworkCharge(cost, cap, self.paid_by, request_sha256)
+
+    def check(self, inputs: NetworkInputs) -> None:
+        """The evidence that is required must be possible."""
+        if self.config.model.components > 1 and self.section.require_evidence:
+            raise ConfigError(
+                "the network evidence is for one Gaussian per class; set model.components = 1, or "
+                "network.require_evidence = false"
+            )
+
+    def identity_chunks(self, inputs: NetworkInputs) -> Iterator[bytes]:
+        """The admittance matrix."""
+        yield from network_chunks(inputs.feeder)
+
+    def network_to_solve(self, inputs: NetworkInputs, dataset: str) -> Solvable:
+        """The true network."""
+        return Solvable(inputs.feeder, inputs.solar, dataset)
+
+    def report(self, inputs: NetworkInputs, scene: Scene, progress: Progress | None = None) -> InternalReport:
+        """Theorem 1 at the policy, and losses per line where they are asked for."""
+        evidence: Evidence | str
+        try:
+            evidence = self.theorem(inputs, scene, progress, curves=False)
+        except PrivacyError as error:
+            if self.section.require_evidence:
+                raise
+            evidence = f"none: {error}"
+        met = isinstance(evidence, Evidence) and self._supported(evidence)
+        lines = self.lines(inputs, scene, progress)
+        told = None if lines is None else plain(lines)
+        return InternalReport.make(self.config.release.id, met, plain(evidence), told)
+
+    def accept(self, report: InternalReport, kept: Path) -> None:
+        """Refuse a policy without support where evidence is required."""
+        if not report.met and self.section.require_evidence:
+            raise PrivacyError(
+                "the network evidence does not support the policy, so nothing was released; read "
+                f"{kept}, then lower the radius or the days, or set network.require_evidence = false under a "
+                "new release id (the manifest says so)"
+            )
+
+    def evidence(
+        self, inputs: NetworkInputs, scene: Scene, line_draws: int | None, progress: Progress | None
+    ) -> tuple[Evidence, LineReport | str | None]:
+        """Theorem 1 with its curves; of the lines also protected x, audit and attack."""
+        found = self.theorem(inputs, scene, progress)
+        count = self.section.line_draws if line_draws is None else line_draws
+        return found, self.lines(inputs, scene, progress, self.line_request(count, whole=True))
+
+    def theorem(
+        self, inputs: NetworkInputs, scene: Scene, progress: Progress | None = None, *, curves: bool = True
+    ) -> Evidence:
+        """Theorem 1 in every mode, on draws from a stream that no release uses."""
+        feeder, model, nodes = scene.network.feeder, scene.model, scene.nodes
+        if len(nodes.nodes) != len(feeder.retained):
+            raise PrivacyError(
+                f"{len(feeder.retained) - len(nodes.nodes)} nodes carry generation but no load of their own; "
+                "the closed-form certificate does not cover them"
+            )
+        solar = scene.network.solar
+        return collect_evidence(
+            Instance(Network(feeder), nodes.law(model, feeder), solar.generation, solar.voltvar),
+            self._asked,
+            inputs.key.bind("purpose", CALIBRATION),
+            progress=progress,
+            curves=curves,
+        )
+
+    def lines(
+        self,
+        inputs: NetworkInputs,
+        scene: Scene,
+        progress: Progress | None = None,
+        request: LineRequest | None = None,
+    ) -> LineReport | str | None:
+        """Exact losses per line, words where there are none, None where nobody asks for them.
+
+        Parameters
+        ----------
+        request : what is asked; by default the losses alone, as the config says.
+        """
+        request = request or self.line_request(self.section.line_draws)
+        if request.draws == 0:
+            return None
+        if not self.section.random_reactive:
+            return "none: with fixed power factors one snapshot tells every change of a line, almost surely"
+        if scene.network.solar.voltvar is not None:
+            return "none: losses per line are not evaluated under volt-var control"
+        try:
+            law = scene.nodes.law(scene.model, scene.network.feeder)
+            loss = LineLoss(scene.network.feeder, law, generation=scene.network.solar.generation)
+            return collect_lines(loss, request, inputs.key, progress)
+        except PrivacyError as error:
+            return f"none: {error}"
+
+    def line_request(self, draws: int, *, whole: bool = False) -> LineRequest:
+        """What is asked about the lines: ε and δ of one day are the policy's, shared by the days.
+
+        Parameters
+        ----------
+        whole : protected x, audit and attack as well, not the losses alone.
+        """
+        days = self.config.release.days
+        return LineRequest(
+            x=self.section.line_change,
+            epsilon=self.section.epsilon / days,
+            delta=self.section.delta / days,
+            draws=draws,
+            protected_draws=max(20, draws // 2) if whole else 0,
+            audit_days=max(20, draws // 3) if whole else 0,
+            attack_days=5 * _REGRESSED_DAYS if whole else 0,
+            regressed_days=_REGRESSED_DAYS,
+        )
+
+    def plan_lines(self, preview: Preview) -> list[str]:
+        """The policy, and where to learn what supports it."""
+        return [
+            f"Network policy (per-instance, not differential privacy): ε* = {self.section.epsilon:g}, "
+            f"δ* = {self.section.delta:g} for {self.neighbours} " + left_afterwards(preview),
+            "",
+            "What the network evidence says of this policy is INTERNAL and needs the fitted model: run "
+            "`dp-powerflow certify` after the fit; `release` refuses where the policy is not supported.",
+        ]
+
+    def outcome(self, met: bool) -> str:
+        """Whether the evidence supports the policy."""
+        return f"network evidence {'supports' if met else 'does NOT support'} the policy"
+
+    @property
+    def _asked(self) -> Policy:
+        return Policy(
+            radius=self.section.radius,
+            epsilon=self.section.epsilon,
+            delta=self.section.delta,
+            days=self.config.release.days,
+            calibration_days=self.section.calibration_days,
+        )
+
+    def _supported(self, evidence: Evidence) -> bool:
+        """Whether the bound that the config names holds for the whole corpus within the policy."""
+        name = "full-support" if self.section.random_reactive else "corrected"
+        corpus = next(row for row in evidence.rows if row.mode == name).corpus
+        within = corpus.epsilon is not None and corpus.epsilon <= self.section.epsilon
+        return within and corpus.delta <= self.section.delta
