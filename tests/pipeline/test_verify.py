@@ -8,12 +8,14 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from dp_powerflow.corpus import storage
 from dp_powerflow.corpus.encode import NodeTable, encode_nodes
 from dp_powerflow.pipeline.manifest.facts import assemble, read_facts
 from dp_powerflow.pipeline.manifest.model import ReleaseError, seal
@@ -152,6 +154,93 @@ def test_a_smaller_noise_with_a_fitting_rho_is_found_by_the_load_model(copied: P
         manifest["load_queries"][0] = cost.to_dict()
 
     assert "load privacy" in forge(copied, made, halve_the_noise)
+
+
+@pytest.mark.parametrize("with_model", [False, True])
+def test_a_sensitivity_that_does_not_follow_from_region_and_dimension_is_found(
+    copied: Path, made: Made, with_model: bool
+) -> None:
+    """All costs made to fit a tenth of the sensitivity, with ρ and ε; with_model: there too."""
+    model = made.inputs.model
+    costs = tuple(replace(cost, sensitivity_squared=cost.sensitivity_squared // 100) for cost in model.costs)
+    cheaper = replace(model, costs=costs)
+
+    def lower_the_sensitivity(manifest: dict[str, Any]) -> None:
+        manifest["load_queries"] = [cost.to_dict() for cost in costs]
+        manifest["guarantee"]["loads"] |= {"rho": cheaper.rho, "epsilon": cheaper.spent_epsilon}
+        if with_model:
+            (copied / "model.json").write_text(cheaper.to_json())
+            manifest["files"]["model.json"] = sha256(cheaper.to_json().encode()).hexdigest()
+
+    assert "load privacy" in forge(copied, made, lower_the_sensitivity)
+    found = next(c.sentence for c in verify_release(copied).failures if c.name == "load privacy")
+    assert "does not follow from its region and dimension" in found
+
+
+OUT_OF_RANGE = [
+    (("load_queries", 0, "region"), "sphere"),
+    (("load_queries", 0, "sigma"), 0),
+    (("load_queries", 0, "grid_step"), -1e-9),
+    (("load_queries", 0, "dimension"), 1.0),
+    (("declared_public", "variance_floor"), -0.01),
+    (("declared_public", "node_scales", "factor"), -1.0),
+    (("declared_public", "power_factor"), 1.5),
+    (("declared_public", "reactive", "spread"), -0.15),
+    (("internal_report", "sha256"), "0" * 63),
+    (("internal_report", "sha256"), "G" * 64),
+    (("files", "model.json"), "0" * 63),
+    (("release", "id"), "../other"),
+    (("guarantee", "loads", "delta"), 1.0),
+    (("composition", "network", "spent", "epsilon"), 5),
+    (("data", "days"), "5"),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), OUT_OF_RANGE, ids=[f"{p[-1]}={v}" for p, v in OUT_OF_RANGE])
+def test_an_entry_out_of_range_or_of_another_type_is_named(
+    copied: Path, made: Made, path: tuple[Any, ...], value: Any
+) -> None:
+    def set_it(manifest: dict[str, Any]) -> None:
+        for key in path[:-1]:
+            manifest = manifest[key]
+        manifest[path[-1]] = value
+
+    assert forge(copied, made, set_it) - {SEED}
+    # A whole number where a figure is a fraction is told by the comparison, all else by the parser.
+    if not (type(value) is int and value == 5):
+        found = next(c.sentence for c in verify_release(copied).failures if c.name == "manifest")
+        assert str(path[-1]) in found
+
+
+@pytest.mark.parametrize("name", ["loads.parquet", "data/notes.txt", "notes/loads.csv"])
+def test_a_file_that_the_manifest_lists_but_does_not_describe_is_found(
+    copied: Path, made: Made, name: str
+) -> None:
+    (copied / name).parent.mkdir(exist_ok=True)
+    (copied / name).write_bytes(b"loads")
+
+    def list_it(manifest: dict[str, Any]) -> None:
+        manifest["files"][name] = sha256(b"loads").hexdigest()
+
+    assert forge(copied, made, list_it) - {SEED}
+
+
+def test_every_file_is_read_once(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    read_bytes, parquet = Path.read_bytes, storage.pq.ParquetFile
+
+    def reading(path: Path) -> bytes:
+        seen.append(path.relative_to(made.path).as_posix())
+        return read_bytes(path)
+
+    def parsing(source: Any, **options: Any) -> Any:
+        assert not isinstance(source, str | Path)
+        return parquet(source, **options)
+
+    monkeypatch.setattr(Path, "read_bytes", reading)
+    monkeypatch.setattr(storage.pq, "ParquetFile", parsing)
+    assert verify_release(made.path).ok
+    assert sorted(seen) == sorted(FILES)
 
 
 def test_spends_past_the_cap_are_found(copied: Path, made: Made) -> None:

@@ -17,6 +17,7 @@ import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +58,9 @@ MALFORMED = (DpPowerflowError, LookupError, TypeError, ValueError, ArithmeticErr
 UNREADABLE = "The entries of the manifest cannot be read together with the files."
 VERSION_2 = "dp-powerflow manifest, version 2"
 ONLY_FIGURES = (
-    "This is a manifest of version 2. Files, voltages and every figure were checked; its sentences, "
-    "certificate.html, croissant.json and registry.yaml only against their SHA-256. dp-powerflow 0.1 makes "
-    "these again and compares."
+    "This is a manifest of version 2. Files, voltages and every figure that follows from others were "
+    "checked; its sentences and declared constants, certificate.html, croissant.json and registry.yaml only "
+    "against their SHA-256. dp-powerflow 0.1.0 makes these again and compares."
 )
 _PAGES = (CERTIFICATE_FILE, CROISSANT_FILE, REGISTRY_FILE)
 
@@ -153,11 +154,13 @@ def check_release(opened: Opened) -> VerifyReport:
     checks = [_check_manifest(opened), _check_files(opened), _check_corpus(opened)]
     facts = opened.facts
     attested: tuple[str, ...] = ()
-    if opened.manifest is None or facts is None:
-        names = ("load privacy", "network privacy", "statement", "pages")
-        checks += [Check(name, False, UNREADABLE) for name in names]
+    if opened.manifest is None:
+        checks.append(Check("load privacy", False, UNREADABLE))
     else:
         checks.append(_check_queries(opened, opened.manifest))
+    if opened.manifest is None or facts is None:
+        checks += [Check(name, False, UNREADABLE) for name in ("network privacy", "statement", "pages")]
+    else:
         checks += facts.policy.checks(opened.manifest, facts, opened.directory, opened.hashes)
         checks.append(_check_statement(opened, facts))
         attested = facts.policy.words(facts).attested
@@ -196,8 +199,12 @@ def _read_files(directory: Path, known: dict[str, str]) -> tuple[dict[str, str],
     return hashes, small
 
 
+@lru_cache(maxsize=2)
 def _read_model(content: bytes) -> LoadModel | None:
-    """The load model, None if `model.json` holds none whose cost can be stated."""
+    """The load model, None if `model.json` holds none whose cost can be stated.
+
+    A model is derived again from its noisy answers, which takes time; the feeders of a fleet may share one.
+    """
     try:
         model = LoadModel.from_json(content.decode("utf-8"))
         return model if model.n_steps and math.isfinite(model.spent_epsilon) else None
@@ -316,7 +323,9 @@ def _check_queries(opened: Opened, manifest: Manifest[Any]) -> Check:
         for name, stated, value in (("rho", loads.rho, rho), ("epsilon", loads.epsilon, epsilon)):
             if not math.isclose(stated, value, rel_tol=RELATIVE):
                 yield f"The stated {name} of the loads is not what the queries cost."
-        if opened.model is None or opened.model.costs != costs:
+        if opened.model is None:
+            yield f"{MODEL_FILE} is not a load model, or does not follow from the answers in it."
+        elif opened.model.costs != costs:
             yield f"{MODEL_FILE} carries other costs than the manifest."
 
     good = (

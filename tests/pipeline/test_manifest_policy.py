@@ -1,0 +1,133 @@
+"""A mode that nobody thought of: one subclass of the policy; manifest, schema, pages and verify know it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import jsonschema
+import pytest
+
+from dp_powerflow.config import Config
+from dp_powerflow.pipeline.manifest import facts as manifest_facts
+from dp_powerflow.pipeline.manifest import policy as register
+from dp_powerflow.pipeline.manifest import words as text
+from dp_powerflow.pipeline.manifest.facts import Facts
+from dp_powerflow.pipeline.manifest.model import NetworkSection, ReleaseError, Statement
+from dp_powerflow.pipeline.manifest.policy import (
+    NetworkPolicy,
+    NetworkWords,
+    manifest_schema,
+    parse_manifest,
+    registered,
+)
+from dp_powerflow.pipeline.verify.private import verify_private
+from dp_powerflow.pipeline.verify.report import Check
+from dp_powerflow.pipeline.verify.run import verify_release
+from dp_powerflow.privacy.ledger.accounts import AccountKind
+from support.manifest_releases import Made, make_release
+from support.tampering import failed, manifest_of, rewrite
+
+MODE = "public-network"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _third_mode() -> Iterator[None]:
+    """A network that is public anyway."""
+
+    class PublicSection(NetworkSection):
+        mode: Literal["public-network"]
+        source: Literal["a public test feeder"]
+
+    class PublicPolicy(NetworkPolicy):
+        mode: ClassVar[str] = MODE
+        section: ClassVar[type[NetworkSection]] = PublicSection
+        account_kind: ClassVar[AccountKind] = AccountKind.NETWORK_INSTANCE
+
+        @classmethod
+        def of(cls, config: Config) -> Self:
+            return cls()
+
+        @classmethod
+        def read(cls, statement: Statement[Any]) -> Self:
+            return cls()
+
+        @property
+        def full_support(self) -> bool:
+            return True
+
+        def words(self, facts: Facts) -> NetworkWords:
+            section = PublicSection(
+                mode=MODE,
+                kind="no protection, the network is public",
+                neighbours="no networks",
+                epsilon=0.0,
+                delta=1e-5,
+                days="any number",
+                scope="Nothing of the network is covered.",
+                attestation="Everybody has the network.",
+                source="a public test feeder",
+            )
+            nothing: list[str] = []
+            return NetworkWords(
+                section=section,
+                composition=text.COMPOSITION,
+                declared=["All of it."],
+                after_noise=nothing,
+                unprotected=nothing,
+                not_claimed=nothing,
+                warnings=text.warnings(facts),
+                bound_to="release id",
+                commitment="nothing",
+                attested=("The network is public.",),
+            )
+
+        def contradictions(self, facts: Facts) -> Iterator[str]:
+            yield from ()
+
+        def checks(self, statement: Any, facts: Facts, directory: Path, files: Any) -> Iterator[Check]:
+            yield Check("public network", True, "It is public.")
+
+    yield
+    del register._REGISTERED[MODE]
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
+    monkeypatch.setattr(manifest_facts, "policy_of", registered(MODE).of)
+    return make_release(tmp_path)
+
+
+def test_a_release_in_a_third_mode_is_made_and_verified(made: Made) -> None:
+    report = verify_release(made.path)
+    assert report.verdict == "release", report.failures
+    assert report.attested == ("The network is public.",)
+    assert "public network" in {check.name for check in report.checks}
+    assert verify_private(made.path, made.state).ok
+    page = (made.path / "certificate.html").read_text()
+    assert "no protection, the network is public" in page
+    assert "Everybody has the network." in page
+
+
+def test_what_is_changed_in_it_is_found(made: Made) -> None:
+    manifest = manifest_of(made.path)
+    manifest["guarantee"]["network"]["scope"] = "Everything is covered."
+    rewrite(made.path, manifest, sealed=True)
+    assert {"statement", "pages"} <= failed(made.path)
+
+
+def test_the_schema_lists_it(made: Made) -> None:
+    manifest = manifest_of(made.path)
+    validator = jsonschema.Draft202012Validator(manifest_schema())
+    assert not list(validator.iter_errors(manifest))
+    manifest["guarantee"]["network"]["source"] = "mine"
+    assert list(validator.iter_errors(manifest))
+
+
+def test_a_mode_that_nobody_registered_is_refused(made: Made) -> None:
+    manifest = json.loads((made.path / "manifest.json").read_bytes())
+    manifest["guarantee"]["network"]["mode"] = "other"
+    with pytest.raises(ReleaseError, match="mode is unknown"):
+        parse_manifest(manifest)

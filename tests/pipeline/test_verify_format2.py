@@ -1,0 +1,97 @@
+"""Releases of manifest version 2, made by dp-powerflow 0.1.0, still verify; what was changed is found."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dp_powerflow.pipeline.verify.report import SEED
+from dp_powerflow.pipeline.verify.run import ONLY_FIGURES, verify_release
+from support.tampering import failed, leaves, manifest_of, rewrite, with_leaf
+
+OLD = Path(__file__).parents[1] / "data" / "format2"
+VERDICTS = {"true": "demonstration", "twin": "release"}
+"""What version 0.1.0 said of them; the first was made with a seed."""
+DECLARED = {"factor", "variance_floor", "correlation_minutes", "charges"}
+
+
+@pytest.fixture(params=sorted(VERDICTS))
+def mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def copied(mode: str, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(OLD / mode, tmp_path / mode))
+
+
+def sealed(path: Path, manifest: dict[str, Any]) -> set[str]:
+    rewrite(path, manifest, sealed=True)
+    return failed(path) - {SEED}
+
+
+def test_the_verdict_is_that_of_the_program_that_made_it(mode: str) -> None:
+    report = verify_release(OLD / mode)
+    assert report.verdict == VERDICTS[mode]
+    assert report.release_id == f"old-{mode}"
+    assert ONLY_FIGURES in report.attested
+    names = {check.name for check in report.checks}
+    assert {"manifest", "files", "voltages", "load privacy", "statement", SEED} <= names
+    assert ({"network privacy", "twin tables"} <= names) == (mode == "twin")
+    assert "pages" not in names
+
+
+def test_a_changed_byte_is_found_wherever_it_is(copied: Path) -> None:
+    for path in sorted(path for path in copied.rglob("*") if path.is_file()):
+        original = path.read_bytes()
+        changed = bytearray(original)
+        changed[len(original) // 2] ^= 1
+        path.write_bytes(changed)
+        assert verify_release(copied).verdict == "not intact", path
+        path.write_bytes(original)
+
+
+def test_a_change_of_any_figure_is_found_though_the_digest_was_made_to_fit(copied: Path) -> None:
+    """Declared constants that only sentences and certificate repeat are covered by the digest alone."""
+    manifest = manifest_of(copied)
+    figures = [
+        path
+        for path in leaves(manifest)
+        if path[0] not in ("manifest_sha256", "files")
+        and (path[0] != "load_queries" or path[1] in (0, 7))
+        and isinstance(value_at(manifest, path), int | float | bool)
+    ]
+    assert len(figures) > 60
+    unnoticed = [path for path in figures if not sealed(copied, with_leaf(manifest, path))]
+    assert {path[-1] for path in unnoticed} == DECLARED | {
+        "true": {"radius", "evidence_required"},
+        "twin": {"all_nodes"},
+    }[copied.name]
+
+
+def value_at(manifest: Any, path: tuple[str | int, ...]) -> Any:
+    for key in path:
+        manifest = manifest[key]
+    return manifest
+
+
+def test_data_that_were_exchanged_are_found_though_the_hashes_were_made_to_fit(copied: Path) -> None:
+    part = copied / "data" / "part-00000.parquet"
+    content = bytearray(part.read_bytes())
+    content[len(content) // 3] ^= 1
+    part.write_bytes(content)
+    manifest = manifest_of(copied)
+    manifest["files"]["data/part-00000.parquet"] = hashlib.sha256(content).hexdigest()
+    assert "voltages" in sealed(copied, manifest)
+
+
+def test_another_version_names_the_program_to_use(copied: Path) -> None:
+    manifest = manifest_of(copied)
+    manifest["format"] = "dp-powerflow manifest, version 1"
+    assert "manifest" in sealed(copied, manifest)
+    sentence = next(check.sentence for check in verify_release(copied).checks if check.name == "manifest")
+    assert "use the program that made it" in sentence
