@@ -4,6 +4,9 @@ Notation: R retained, Z zero-injection, S slack nodes; K = R ∪ S are the nodes
 order (R, S). Y_ZZ is factorised once (sparse); everything else is sparse solves with that factor, so
 a feeder of 10,000 nodes reduces in seconds. The dense reduced matrix is made only when asked for; what a
 large feeder needs of it comes as products, solves, or columns of which a few hundred exist at a time.
+
+For evidence, which is INTERNAL: its last bits may depend on the processor (SuperLU and NumPy call BLAS). No
+released voltage is made here; those come from `powerflow`.
 """
 
 from __future__ import annotations

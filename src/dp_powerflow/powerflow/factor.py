@@ -3,7 +3,7 @@
 Currents enter at the loaded nodes only. Zero-injection nodes that are cheap to eliminate go first (a
 partial Kron reduction, done once in extended precision); what is left, the *core*, is factorised with a
 fill-reducing order. An iteration then touches the core alone. Eliminating every zero-injection node would
-fill the matrix in (IEEE 123: 1,269 factor entries for all 182, 475 for the best 165, 871 for none), so the
+fill the matrix in (IEEE 123: 1,269 factor entries for all 182, 487 for the best 174, 871 for none), so the
 number eliminated is chosen by counting operations.
 
 Elimination on the diagonal is stable where the real part of Y is positive semidefinite, as for any passive
