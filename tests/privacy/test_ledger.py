@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import dataclasses
+import doctest
 import math
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import dp_accounting
@@ -357,6 +359,29 @@ def test_costs_of_another_unit_or_kind_are_refused(
     with pytest.raises(PrivacyError, match="same unit of privacy"):
         ledger.preview(dataset, cap, cost)
     assert ledger.spends() == ()
+
+
+def test_threads_that_share_a_ledger_never_pass_its_cap(ledger: Ledger, dataset: str) -> None:
+    account = ledger.account(dataset, InstanceCap(10.0, 0.0, LINE))
+
+    def attempt(number: int) -> str:
+        try:
+            ledger.spend(account, f"r{number}", REQUEST, InstanceCost(3.0, 0.0, LINE))
+        except PrivacyError as error:
+            return str(error)
+        return f"won, with {len(ledger.spends(account))} or more"
+
+    with ThreadPoolExecutor(8) as threads:
+        said = list(threads.map(attempt, range(16)))
+    assert sum(text.startswith("won") for text in said) == 3
+    assert all(text.startswith("won") or "nothing was spent" in text for text in said)
+    assert ledger.remaining(account).spent == {"epsilon": 9.0, "delta": 0.0}
+
+
+def test_the_example_of_the_class_runs() -> None:
+    finder = doctest.DocTestFinder(recurse=False)
+    (example,) = finder.find(Ledger, "Ledger", globs={"Ledger": Ledger})
+    assert doctest.DocTestRunner().run(example) == (0, 5)
 
 
 def test_preview_says_what_a_spend_would_do_and_records_nothing(ledger: Ledger, dataset: str) -> None:

@@ -46,10 +46,22 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class Ledger:
-    """The ledger of one private state directory. Safe to use from any number of processes at once.
+    """The ledger of one private state directory (PRIVATE): what may be spent, and what has been.
 
-    All of it is checked and replayed when it is opened; every use after that checks and replays what was
-    appended since, by this process or another one.
+    Any number of processes and threads may use it at once. All of it is checked and replayed when it is
+    opened; every use after that checks and replays what was appended since, by this process or another one.
+    Every method raises `PrivacyError` if the ledger was changed by hand, lacks entries it had, or cannot be
+    read or written; nothing is spent then.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dp_powerflow.privacy.state import PrivateState
+    >>> state = PrivateState.open(tempfile.mkdtemp() + "/state", insecure_seed=1)
+    >>> Ledger.open(state).summary().accounts
+    ()
+    >>> Ledger.inspect(state.root).spends()
+    ()
     """
 
     def __init__(self, store: Store) -> None:
@@ -58,7 +70,24 @@ class Ledger:
 
     @classmethod
     def open(cls, state: PrivateState, *, create: bool = True) -> Ledger:
-        """Open the ledger and check all of it; create it if asked to and it was never there."""
+        """Open the ledger and check all of it.
+
+        Parameters
+        ----------
+        state : PrivateState
+            Where it lies, and the key that its entries are chained with.
+        create : bool
+            Make an empty one if it was never there.
+
+        Returns
+        -------
+        Ledger
+
+        Raises
+        ------
+        PrivacyError
+            It is missing although it was in use, or does not pass the check.
+        """
         store = Store(state)
         if create:
             store.create()
@@ -68,7 +97,22 @@ class Ledger:
 
     @classmethod
     def inspect(cls, path: Path | str) -> Ledger:
-        """Open the ledger of an existing private state directory to look at it, and check all of it."""
+        """Open the ledger of an existing private state directory to look at it, and check all of it.
+
+        Parameters
+        ----------
+        path : path-like
+            The private state directory, whether its key is a secret or an insecure seed.
+
+        Returns
+        -------
+        Ledger
+
+        Raises
+        ------
+        PrivacyError
+            There is none, or it does not pass the check.
+        """
         return cls.open(PrivateState.inspect(path), create=False)
 
     def account(
@@ -78,17 +122,26 @@ class Ledger:
 
         Parameters
         ----------
-        dataset
+        dataset : str
             `PrivateState.identity` of the meter data or the network.
-        cap
+        cap : LoadsCap, InstanceCap or GdpCap
             Its kind, its unit and the most that may ever be spent. An existing account must have the same.
-        continues
+        continues : str, optional
             Name of the account whose customers or lines these are, in a corrected or extended version:
             both versions are charged to it.
-        unrelated
+        unrelated : Unrelated, optional
             Why these data share nothing with those of the other accounts of the kind, all of which it must
-            name. Without one of the two, data never seen before are refused if there is another account of
-            the kind.
+            name.
+
+        Returns
+        -------
+        Account
+
+        Raises
+        ------
+        PrivacyError
+            The cap is another one; or the data are new, there is another account of the kind, and neither
+            `continues` nor `unrelated` says what they have to do with it.
         """
         _check_sha256(dataset, "identity of a data set")
         if continues is not None and unrelated is not None:
@@ -119,12 +172,24 @@ class Ledger:
 
         Parameters
         ----------
-        release_id
+        release_id : str
             Names the release, or the twin or load model if several releases share it: those are paid once.
-        request_sha256
+        request_sha256 : str
             Hash of everything public that decides the outcome (not of the caps, which may be raised between
             a crash and its resumption). With release id and data it says that a run is the same run, which
             is then not charged again.
+        charges : sequence of (Account, cost)
+            What each account is charged.
+
+        Returns
+        -------
+        tuple of Spend
+            In the order of the charges: made now, or before by the same run.
+
+        Raises
+        ------
+        PrivacyError
+            An account has not enough left, or the release id was charged for something else.
         """
         check_release_id(release_id)
         _check_sha256(request_sha256, "hash of a request")
@@ -152,6 +217,10 @@ class Ledger:
 
         Data never seen before are shown with the account they would get; whether `account` would refuse them
         for want of `continues` or `unrelated` is asked there. A release that was charged costs nothing more.
+
+        Returns
+        -------
+        Preview
         """
         _check_cost(cap, cost)
         accounts = self._accounts(self._store.read())
@@ -171,7 +240,13 @@ class Ledger:
         )
 
     def change_cap(self, name: str, cap: Cap, reason: str) -> None:
-        """Replace the cap of an account; the reason is kept for ever. What was spent stays spent."""
+        """Replace the cap of an account; the reason is kept for ever. What was spent stays spent.
+
+        Raises
+        ------
+        PrivacyError
+            There is no such account, the cap has another unit, or there is no reason.
+        """
         if not reason.strip():
             raise PrivacyError("changing a cap needs a reason; say who decided it and why")
         with self._store.transaction() as transaction:
