@@ -199,7 +199,7 @@ def verify(
     from dp_powerflow.fleet.manifest import FLEET_FILE
     from dp_powerflow.fleet.verify import is_fleet
     from dp_powerflow.pipeline.manifest.model import MANIFEST_FILE
-    from dp_powerflow.report.fleet_verification import verify_fleet_directory
+    from dp_powerflow.report.fleet import verify_fleet_directory
     from dp_powerflow.report.verification import verify_directory
 
     with local_copy(location(release), one_of=(MANIFEST_FILE, FLEET_FILE)) as directory:
@@ -237,13 +237,13 @@ def fleet(
     """
     from dp_powerflow._parallel import engine_of
     from dp_powerflow.fleet.config import read_fleet_config
-    from dp_powerflow.fleet.run import FEEDERS_PER_PROCESS, Outcome, run_fleet
-    from dp_powerflow.report.fleet_table import MARKING, plan_fleet
+    from dp_powerflow.fleet.run import FEEDERS_PER_PROCESS, Outcome, plan_fleet, run_fleet
+    from dp_powerflow.report.fleet import MARKING, plan_page
 
     fleet_config = read_fleet_config(config)
     if only_plan:
         with _progress("feeders") as (advance, _):
-            shown = plan_fleet(fleet_config, advance, FEEDERS_PER_PROCESS)
+            shown = plan_page(plan_fleet(fleet_config, advance, FEEDERS_PER_PROCESS))
         err.print(MARKING, style="bold red")
         if as_json:
             out.print_json(shown.json_text)

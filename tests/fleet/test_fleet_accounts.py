@@ -11,12 +11,11 @@ import pytest
 from dp_powerflow.errors import ConfigError, PrivacyError
 from dp_powerflow.fleet.accounts import feeders_of
 from dp_powerflow.fleet.config import FleetConfig
-from dp_powerflow.fleet.run import run_fleet
+from dp_powerflow.fleet.run import plan_fleet, run_fleet
 from dp_powerflow.privacy.ledger.accounts import AccountKind, GdpCap, GdpCost
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Unrelated
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.report.fleet_table import plan_fleet
 from support.fleet_small import circuit, fleet_config, on_twins
 
 CAPS = {"network_epsilon_cap": 9.0}

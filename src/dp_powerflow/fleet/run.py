@@ -22,15 +22,15 @@ from dp_powerflow._files import is_temporary, only_process, sync_directory, writ
 from dp_powerflow._parallel import DEFECTS, Engine, engine_of
 from dp_powerflow.corpus.errors import writing
 from dp_powerflow.errors import ConfigError, DpPowerflowError
-from dp_powerflow.fleet.accounts import feeders_of
-from dp_powerflow.fleet.config import FleetConfig
-from dp_powerflow.fleet.customers import (
+from dp_powerflow.fleet.accounts import (
     Customers,
     charge_customers,
+    feeders_of,
     keep_own_model,
     keep_shared_model,
     plan_customers,
 )
+from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.feeders import (
     FleetFeeder,
     partition,
@@ -47,10 +47,12 @@ from dp_powerflow.fleet.manifest import (
 )
 from dp_powerflow.fleet.process import Maker, maker_of
 from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.pipeline.inputs import history_of
-from dp_powerflow.pipeline.modes.base import INTERNAL, Progress
+from dp_powerflow.pipeline.inputs import history_of, loads_chunks
+from dp_powerflow.pipeline.modes.base import INTERNAL, Progress, mode_of
+from dp_powerflow.pipeline.plan import Plan, preview_network
 from dp_powerflow.pipeline.run import Say
 from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.privacy.state import PrivateState
 
 FEEDERS_PER_PROCESS = 100
@@ -77,6 +79,73 @@ _MAY_CHANGE = {
 """What of a config may change between two runs of a fleet; the releases themselves check their inputs."""
 
 P = ParamSpec("P")
+
+
+@dataclass(frozen=True)
+class FeederPlan:
+    """INTERNAL. One feeder: what its network would be charged, or why it cannot be released."""
+
+    key: str
+    name: str
+    released: bool
+    problem: str | None
+    network: Preview | None
+
+
+@dataclass(frozen=True, eq=False)
+class FleetPlan:
+    """INTERNAL. What a fleet would cost.
+
+    Attributes
+    ----------
+    config : the fleet.
+    cost : of one load model.
+    loads : the account of the customers, before and after.
+    feeders : in the order of public names.
+    """
+
+    config: FleetConfig
+    cost: Plan
+    loads: Preview
+    feeders: tuple[FeederPlan, ...]
+
+
+def plan_fleet(
+    config: FleetConfig, progress: Progress | None = None, feeders_per_process: int | None = None
+) -> FleetPlan:
+    """Plan a fleet; every feeder is opened, the ledger is looked at, nothing is recorded.
+
+    Parameters
+    ----------
+    feeders_per_process : as of `run_fleet`.
+    """
+    state = PrivateState.open(config.fleet.state, insecure_seed=config.fleet.insecure_seed)
+    ledger = Ledger.open(state)
+    feeders = feeders_of(config, state, ledger)
+    history = history_of(feeders[0].config, None)
+    plans = []
+    with maker_of(engine_of(1, None), history, feeders_per_process) as maker:
+        for done, feeder in enumerate(feeders, start=1):
+            network, problem = None, None
+            try:
+                dataset = maker.examine(feeder.config)
+                asked = mode_of(feeder.config).charge("")
+                network = preview_network(ledger, feeder.config, asked, dataset)
+            except (DpPowerflowError, OSError) as error:
+                problem = str(error)
+            released = (config.fleet.output / feeder.directory).exists()
+            plans.append(FeederPlan(feeder.key, feeder.name, released, problem, network))
+            if progress is not None:
+                progress(done, len(feeders))
+    cost = plan_customers(config, feeders[0].config, state, history).plan
+    loads = ledger.preview(
+        state.identity("loads", loads_chunks(history)),
+        cost.loads_cap,
+        cost.loads_cost,
+        continues=config.fleet.continues_loads,
+        release_id=config.charged_under,
+    )
+    return FleetPlan(config, cost, loads, tuple(plans))
 
 
 @dataclass(frozen=True)
