@@ -12,6 +12,7 @@ from dp_powerflow.errors import ConfigError, PrivacyError
 from dp_powerflow.fleet.accounts import feeders_of
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.run import plan_fleet, run_fleet
+from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, GdpCap, GdpCost
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Unrelated
@@ -164,11 +165,11 @@ def test_an_account_from_elsewhere_must_be_named_and_a_newer_one_again(made: Pat
     ledger = Ledger.open(state, create=False)
 
     def elsewhere(name: str, *accounts: str) -> None:
-        cap = GdpCap.from_epsilon(1.0, 1e-5, "one line")
+        cap = GdpCap.from_epsilon(1.0, 1e-5, Neighbours("one line"))
         account = ledger.account(
             state.identity("x", [name.encode()]), cap, unrelated=Unrelated.to(accounts, name)
         )
-        ledger.spend(account, name, "a" * 64, GdpCost(cap.mu / 2, "one line"))
+        ledger.spend(account, name, "a" * 64, GdpCost(cap.mu / 2, cap.unit))
 
     elsewhere("mine", "network-gdp-1", "network-gdp-2")
     assert not run_fleet(twins(folder), workers=1).failed  # nothing new, nothing to ask

@@ -19,7 +19,7 @@ from dp_powerflow.pipeline.manifest.facts import ManifestInputs, make_statement
 from dp_powerflow.pipeline.manifest.model import ReleaseError
 from dp_powerflow.pipeline.manifest.registry import registry_bytes
 from dp_powerflow.privacy.accounting import gdp_epsilon
-from dp_powerflow.twin.guarantee import neighbours_in_words, twin_guarantee
+from dp_powerflow.twin.guarantee import twin_guarantee, twin_neighbours
 from support.manifest_releases import (
     CANARY,
     build_manifest,
@@ -84,7 +84,7 @@ def test_the_network_is_promised_what_the_twin_costs(inputs: ManifestInputs) -> 
     assert network["days"] == "any number"
     assert network["epsilon"] == promised.epsilon <= network["epsilon_granted"] == 4.0
     assert network["mu"] == promised.mu == max(network["mu_by_element"].values())
-    assert network["neighbours"] == neighbours_in_words(inputs.config.network.spread, 0.05)
+    assert network["neighbours"] == twin_neighbours(inputs.config.network.spread, 0.05).words
     assert network["spread"] == {
         "length": 0.2,
         "resistance": 0.2,

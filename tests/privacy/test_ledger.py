@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.accounting import epsilon_to_rho, rho_to_epsilon, total_rho
-from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit, QueryCost
+from dp_powerflow.privacy.budget import Neighbours, PrivacyBudget, PrivacyUnit, QueryCost
 from dp_powerflow.privacy.ledger.accounts import (
     AccountKind,
     Cap,
@@ -36,7 +36,7 @@ from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Unrelated
 from dp_powerflow.privacy.state import PrivateState
 
-LINE = "one line, admittance scaled by up to 1 %"
+LINE = Neighbours("one line, admittance scaled by up to 1 %")
 REQUEST, OTHER_REQUEST = "a" * 64, "b" * 64
 
 
@@ -345,9 +345,9 @@ def test_kinds_of_the_same_data_are_accounts_of_their_own(ledger: Ledger, datase
     ("cap", "cost"),
     [
         (LoadsCap(1.0, 1e-5), LoadsCost.of([query("q", 50, unit="load-point-day")])),
-        (LoadsCap(1.0, 1e-5), InstanceCost(0.1, 0.0, "load-point")),
-        (InstanceCap(1.0, 1e-5, LINE), InstanceCost(0.1, 0.0, "one line, admittance scaled by up to 5 %")),
-        (GdpCap(1.0, 1e-5, LINE), GdpCost(0.1, "one line, length changed by a factor up to 1.05")),
+        (LoadsCap(1.0, 1e-5), InstanceCost(0.1, 0.0, Neighbours("load-point"))),
+        (InstanceCap(1.0, 1e-5, LINE), InstanceCost(0.1, 0.0, Neighbours("one line, 5 %"))),
+        (GdpCap(1.0, 1e-5, LINE), GdpCost(0.1, Neighbours("one line, length changed by 1.05"))),
     ],
 )
 def test_costs_of_another_unit_or_kind_are_refused(
@@ -442,10 +442,10 @@ def test_a_request_must_be_a_hash(ledger: Ledger, dataset: str, request_sha256: 
         lambda: InstanceCap(0.0, 0.0, LINE),
         lambda: InstanceCap(1.0, 1.0, LINE),
         lambda: InstanceCap(1.0, -1e-9, LINE),
-        lambda: InstanceCap(1.0, 0.0, " "),
+        lambda: InstanceCap(1.0, 0.0, Neighbours(" ")),
         lambda: GdpCap(-1.0, 1e-5, LINE),
         lambda: GdpCap(1.0, 0.0, LINE),
-        lambda: GdpCap(1.0, 1e-5, ""),
+        lambda: GdpCap(1.0, 1e-5, Neighbours("")),
         lambda: InstanceCost(-0.1, 0.0, LINE),
         lambda: InstanceCost(0.1, math.nan, LINE),
         lambda: GdpCost(-0.1, LINE),

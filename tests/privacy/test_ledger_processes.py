@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Unrelated
 from dp_powerflow.privacy.state import PrivateState
 
-LINE = "one line, admittance scaled by up to 1 %"
+LINE = Neighbours("one line, admittance scaled by up to 1 %")
 REQUEST = "d" * 64
 MANY = InstanceCap(1e6, 0.0, LINE)
 ONE = InstanceCost(1.0, 0.0, LINE)

@@ -17,13 +17,14 @@ from pathlib import Path
 import pytest
 
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger import store as ledger_store
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Account, Unrelated
 from dp_powerflow.privacy.state import PrivateState
 
-LINE = "one line, admittance scaled by up to 1 %"
+LINE = Neighbours("one line, admittance scaled by up to 1 %")
 CAP = InstanceCap(10.0, 1e-5, LINE)
 COST = InstanceCost(1.0, 1e-7, LINE)
 REQUEST = "c" * 64

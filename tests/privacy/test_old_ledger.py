@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import GdpCap, GdpCost, LoadsCap, to_plain
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import AccountSummary, Unrelated
@@ -20,6 +21,7 @@ from dp_powerflow.privacy.state import PrivateState
 
 OLD = Path(__file__).parents[1] / "data" / "old_ledger"
 REQUEST = "a" * 64
+LENGTH = Neighbours("one line, length changed by a factor up to 1.05")
 
 
 @pytest.fixture
@@ -64,7 +66,7 @@ def test_an_old_ledger_says_what_it_said(state: PrivateState) -> None:
 def test_an_old_ledger_goes_on(state: PrivateState) -> None:
     """Old data are known, a resumed release costs nothing, new data are asked about, new spends count."""
     ledger = Ledger.open(state)
-    cap = GdpCap.from_epsilon(9.0, 1e-5, "one line, length changed by a factor up to 1.05")
+    cap = GdpCap.from_epsilon(9.0, 1e-5, LENGTH)
     twin = ledger.account(state.identity("network", [b"feeder"]), cap)
     before = ledger.summary().entries
     ledger.spend(twin, "twin-1", REQUEST, GdpCost(cap.mu / 3, cap.unit))

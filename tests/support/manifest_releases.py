@@ -22,6 +22,7 @@ from dp_powerflow.pipeline.manifest.facts import ManifestInputs, make_statement
 from dp_powerflow.pipeline.manifest.model import seal
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.publish import write_documents
+from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import (
     GdpCap,
     GdpCost,
@@ -37,7 +38,7 @@ from support.small import other_section
 
 LAYOUT = CorpusLayout(days=5, steps=24, nodes=4, days_per_part=3)
 REPORT = b'{"evidence": "a function of the secret network"}\n'
-UNIT = "changes of existing lines with Frobenius norm of at most r = 1e-07 p.u."
+UNIT = Neighbours("changes of existing lines with Frobenius norm of at most r = 1e-07 p.u.")
 CANARY = "canary_7f3a"
 
 

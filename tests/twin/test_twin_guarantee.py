@@ -17,9 +17,9 @@ from dp_powerflow.twin.guarantee import (
     code_mu,
     element_mu,
     largest_change,
-    neighbours_in_words,
     spread_for,
     twin_guarantee,
+    twin_neighbours,
 )
 from dp_powerflow.twin.spread import LOG_GRID, Spread
 
@@ -107,7 +107,7 @@ def test_the_discrete_gaussian_is_the_rounded_one_to_far_below_the_slack() -> No
 
 
 def test_neighbours_are_named_in_public_words() -> None:
-    words = neighbours_in_words(Spread(length=0.1, capacitor=0.1, code_epsilon=1.0), 0.05)
+    words = twin_neighbours(Spread(length=0.1, capacitor=0.1, code_epsilon=1.0), 0.05).words
     assert words == (
         "one line (length) or capacitor (size): each figure named changed by a factor up to 1.05; "
         "the conductor code of a line in any way"

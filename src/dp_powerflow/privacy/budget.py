@@ -31,6 +31,29 @@ class PrivacyUnit(StrEnum):
 
 
 @dataclass(frozen=True)
+class Neighbours:
+    """The networks that a promise makes hard to tell apart, in words of public constants.
+
+    Figures about different neighbours are never added up or compared. What the ledger and the manifest keep
+    are the words, so neighbours are the same if their words are.
+
+    Parameters
+    ----------
+    words
+        What changes by how much, such as ``"one line, admittance scaled by up to 1 %"``.
+    """
+
+    words: str
+
+    def __post_init__(self) -> None:
+        if not self.words.strip():
+            raise PrivacyError("neighbours need words; say what changes by how much")
+
+    def __str__(self) -> str:
+        return self.words
+
+
+@dataclass(frozen=True)
 class PrivacyBudget:
     """The most a fit may spend: (ε, δ)-differential privacy for one unit.
 

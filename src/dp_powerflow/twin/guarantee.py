@@ -23,6 +23,7 @@ from scipy.special import ndtri
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.parameters import LINE_QUANTITIES, Quantity
 from dp_powerflow.privacy.accounting import gdp_epsilon, gdp_mu
+from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.twin.spread import LOG_GRID, Spread
 
 LINE = "line"
@@ -107,7 +108,7 @@ def spread_for(change: float, epsilon: float, delta: float, *, pv: bool = False)
     return Spread.uniform(eta * (1.0 + 1e-9) + 8 * LOG_GRID, pv=pv)
 
 
-def neighbours_in_words(spread: Spread, change: float) -> str:
+def twin_neighbours(spread: Spread, change: float) -> Neighbours:
     """The neighbours, from public constants only."""
     lines = [quantity.value for quantity in LINE_QUANTITIES if spread.of(quantity) is not None]
     kinds = [f"line ({', '.join(lines)})"] if lines else []
@@ -116,7 +117,7 @@ def neighbours_in_words(spread: Spread, change: float) -> str:
     kinds += [words for quantity, words in named.items() if spread.of(quantity) is not None]
     code = "; the conductor code of a line in any way" * (spread.code_epsilon is not None)
     listed = " or ".join([", ".join(kinds[:-1]), kinds[-1]]) if len(kinds) > 1 else "".join(kinds) or "line"
-    return f"one {listed}: each figure named changed by a factor up to {1.0 + change:.12g}{code}"
+    return Neighbours(f"one {listed}: each figure named changed by a factor up to {1.0 + change:.12g}{code}")
 
 
 def _sigma(spread: Spread, quantity: Quantity) -> int:

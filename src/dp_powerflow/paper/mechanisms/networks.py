@@ -28,7 +28,7 @@ from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.reference import ReferenceSolver
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.twin.draw import draw_twin, parameters_of, rebuilder_of
-from dp_powerflow.twin.guarantee import neighbours_in_words, twin_guarantee
+from dp_powerflow.twin.guarantee import twin_guarantee, twin_neighbours
 from dp_powerflow.twin.spread import Spread
 from dp_powerflow.units import ComplexArray
 
@@ -115,7 +115,7 @@ class TwinNetwork:
     def cost(self) -> Cost:
         """Differential privacy of one element of the network, in closed form."""
         promised = twin_guarantee(self.spread, self.change, self.delta)
-        words = neighbours_in_words(self.spread, self.change)
+        words = twin_neighbours(self.spread, self.change).words
         network = Guarantee(promised.epsilon, self.delta, "any number of days", words, True)
         return Cost(network=network, loads=self.loads)
 

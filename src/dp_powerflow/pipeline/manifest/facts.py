@@ -34,7 +34,7 @@ from dp_powerflow.pipeline.manifest.model import (
 )
 from dp_powerflow.pipeline.manifest.policy import NetworkPolicy, NetworkWords, policy_of, registered
 from dp_powerflow.privacy.accounting import gdp_epsilon
-from dp_powerflow.privacy.budget import ADJACENCY, PrivacyUnit
+from dp_powerflow.privacy.budget import ADJACENCY, Neighbours, PrivacyUnit
 from dp_powerflow.privacy.ledger.accounts import Cap, GdpCap, InstanceCap, LoadsCap, fits
 from dp_powerflow.privacy.ledger.accounts import Statement as Promised
 from dp_powerflow.privacy.ledger.records import Balance
@@ -96,9 +96,9 @@ class AccountFacts:
         """The account that a manifest states; what it promises is not read."""
         cap: Cap
         if isinstance(section, GdpAccount):
-            cap = GdpCap(section.cap.mu, section.cap.delta, section.unit)
+            cap = GdpCap(section.cap.mu, section.cap.delta, Neighbours(section.unit))
         elif isinstance(section, InstanceAccount):
-            cap = InstanceCap(section.cap.epsilon, section.cap.delta, section.unit)
+            cap = InstanceCap(section.cap.epsilon, section.cap.delta, Neighbours(section.unit))
         else:
             assert isinstance(section, LoadsAccount)
             cap = LoadsCap(section.cap.epsilon, section.cap.delta, PrivacyUnit(section.unit))

@@ -33,8 +33,9 @@ from dp_powerflow.pipeline.manifest.policy import NetworkPolicy, NetworkWords
 from dp_powerflow.pipeline.manifest.words import at_most, in_digits
 from dp_powerflow.pipeline.verify.report import Check, check
 from dp_powerflow.privacy.accounting import gdp_epsilon
+from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, GdpCap
-from dp_powerflow.twin.guarantee import TwinGuarantee, largest_change, neighbours_in_words, twin_guarantee
+from dp_powerflow.twin.guarantee import TwinGuarantee, largest_change, twin_guarantee, twin_neighbours
 from dp_powerflow.twin.spread import Spread
 
 VOLTAGES, NETWORK, WITH_LOADS = "voltages", "network", "network and loads"
@@ -211,9 +212,9 @@ class TwinPolicy(NetworkPolicy):
         return True
 
     @property
-    def neighbours(self) -> str:
-        """Whom the twin hides the difference of, in words."""
-        return neighbours_in_words(self.spread, self.change)
+    def neighbours(self) -> Neighbours:
+        """Whom the twin hides the difference of."""
+        return twin_neighbours(self.spread, self.change)
 
     @cached_property
     def guarantee(self) -> TwinGuarantee:
@@ -347,7 +348,7 @@ def _section(policy: TwinPolicy) -> TwinSection:
             "mode": policy.mode,
             "kind": "differential privacy",
             "definition": text.DEFINITION,
-            "neighbours": policy.neighbours,
+            "neighbours": str(policy.neighbours),
             "change_in_words": _change_in_words(policy),
             "group_in_words": _group_in_words(policy),
             "days": "any number",

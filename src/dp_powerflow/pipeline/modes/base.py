@@ -25,6 +25,7 @@ from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.inputs import NetworkInputs, NodePlan, Solar, loaded_nodes, node_plan
 from dp_powerflow.pipeline.manifest.policy import NetworkPolicy, policy_of
 from dp_powerflow.pipeline.parts import GraphTables
+from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, GdpCap, GdpCost, InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.units import IntArray
@@ -140,8 +141,8 @@ class NetworkMode(ABC, Generic[Section]):
 
     @property
     @abstractmethod
-    def neighbours(self) -> str:
-        """Whom the promise hides the difference of, in words of public constants."""
+    def neighbours(self) -> Neighbours:
+        """Whom the promise hides the difference of."""
 
     @abstractmethod
     def charge(self, request_sha256: str) -> NetworkCharge:

@@ -25,6 +25,7 @@ from dp_powerflow.pipeline.modes.base import (
     Solvable,
     left_afterwards,
 )
+from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.records import Preview
 
@@ -44,9 +45,10 @@ class TrueMode(NetworkMode[TrueNetwork]):
         return f"{self.section.mode} ({self.section.bound})"
 
     @property
-    def neighbours(self) -> str:
+    def neighbours(self) -> Neighbours:
         """Changes within the radius."""
-        return f"changes of existing lines with Frobenius norm of at most r = {self.section.radius:g} p.u."
+        radius = self.section.radius
+        return Neighbours(f"changes of existing lines with Frobenius norm of at most r = {radius:g} p.u.")
 
     def charge(self, request_sha256: str) -> NetworkCharge:
         """The policy of this release, under its own id."""

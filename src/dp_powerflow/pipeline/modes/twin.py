@@ -33,10 +33,11 @@ from dp_powerflow.pipeline.modes.base import (
 )
 from dp_powerflow.pipeline.parts import GraphTables
 from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, GdpCap, GdpCost
 from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.twin.draw import FORMAT, Twin, draw_twin, parameters_of, rebuilder_of
-from dp_powerflow.twin.guarantee import TwinGuarantee, largest_change, neighbours_in_words, twin_guarantee
+from dp_powerflow.twin.guarantee import TwinGuarantee, largest_change, twin_guarantee, twin_neighbours
 from dp_powerflow.twin.spread import LOG_GRID
 from dp_powerflow.twin.utility import predict, voltage_distance
 from dp_powerflow.units import FloatArray, IntArray
@@ -60,9 +61,9 @@ class TwinMode(NetworkMode[TwinNetwork]):
         return self.section.id
 
     @property
-    def neighbours(self) -> str:
+    def neighbours(self) -> Neighbours:
         """Networks that differ in one element."""
-        return neighbours_in_words(self.section.spread, self.section.change)
+        return twin_neighbours(self.section.spread, self.section.change)
 
     @property
     def guarantee(self) -> TwinGuarantee:

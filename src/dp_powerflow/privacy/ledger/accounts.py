@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.accounting import epsilon_to_rho, gdp_epsilon, gdp_mu, rho_to_epsilon, total_rho
-from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit, QueryCost
+from dp_powerflow.privacy.budget import Neighbours, PrivacyBudget, PrivacyUnit, QueryCost
 
 Amounts = Mapping[str, Fraction]
 """Exact quantities that add up, by name: rho; epsilon and delta; or mu_squared."""
@@ -84,27 +84,26 @@ class InstanceCap:
     epsilon, delta
         Policy constants; delta may be 0.
     unit
-        The neighbours in words, such as ``"one line, admittance scaled by up to 1 %"``.
+        The networks compared, such as one line with its admittance scaled by up to 1 %.
     """
 
     kind: ClassVar[AccountKind] = AccountKind.NETWORK_INSTANCE
     epsilon: float
     delta: float
-    unit: str
+    unit: Neighbours
 
     def __post_init__(self) -> None:
         _check_amount(self.epsilon, "epsilon")
         _check_amount(self.delta, "delta")
         if self.epsilon == 0 or self.delta >= 1:
             raise PrivacyError("the cap of a network needs a positive epsilon and a delta below 1")
-        _check_unit(self.unit)
 
     def limits(self) -> Amounts:
         return {"epsilon": Fraction(self.epsilon), "delta": Fraction(self.delta)}
 
     def statement(self, amounts: Amounts) -> Statement:
         words = "per-instance evidence, basic composition; not differential privacy"
-        return Statement(float(amounts["epsilon"]), float(amounts["delta"]), self.unit, words)
+        return Statement(float(amounts["epsilon"]), float(amounts["delta"]), str(self.unit), words)
 
 
 @dataclass(frozen=True)
@@ -118,21 +117,20 @@ class GdpCap:
     delta
         Where the guarantee is stated as (ε, δ); the cap is μ, for every δ at once.
     unit
-        The neighbours in words, such as ``"one line, length changed by a factor up to 1.05"``.
+        The networks compared, such as one line with its length changed by a factor up to 1.05.
     """
 
     kind: ClassVar[AccountKind] = AccountKind.NETWORK_GDP
     mu: float
     delta: float
-    unit: str
+    unit: Neighbours
 
     def __post_init__(self) -> None:
         _check_amount(self.mu, "mu")
-        _check_unit(self.unit)
         gdp_epsilon(self.mu, self.delta)  # the ranges of both
 
     @classmethod
-    def from_epsilon(cls, epsilon: float, delta: float, unit: str) -> GdpCap:
+    def from_epsilon(cls, epsilon: float, delta: float, unit: Neighbours) -> GdpCap:
         """The largest μ that is (ε, δ)-differentially private."""
         return cls(gdp_mu(epsilon, delta), delta, unit)
 
@@ -141,7 +139,7 @@ class GdpCap:
 
     def statement(self, amounts: Amounts) -> Statement:
         epsilon = gdp_epsilon(math.sqrt(amounts["mu_squared"]), self.delta)
-        return Statement(epsilon, self.delta, self.unit, "differential privacy, composed in Gaussian DP")
+        return Statement(epsilon, self.delta, str(self.unit), "differential privacy, composed in Gaussian DP")
 
 
 @dataclass(frozen=True)
@@ -193,12 +191,11 @@ class InstanceCost:
     kind: ClassVar[AccountKind] = AccountKind.NETWORK_INSTANCE
     epsilon: float
     delta: float
-    unit: str
+    unit: Neighbours
 
     def __post_init__(self) -> None:
         _check_amount(self.epsilon, "epsilon")
         _check_amount(self.delta, "delta")
-        _check_unit(self.unit)
 
     def amounts(self) -> Amounts:
         return {"epsilon": Fraction(self.epsilon), "delta": Fraction(self.delta)}
@@ -210,11 +207,10 @@ class GdpCost:
 
     kind: ClassVar[AccountKind] = AccountKind.NETWORK_GDP
     mu: float
-    unit: str
+    unit: Neighbours
 
     def __post_init__(self) -> None:
         _check_amount(self.mu, "mu")
-        _check_unit(self.unit)
 
     def amounts(self) -> Amounts:
         return {"mu_squared": Fraction(self.mu) ** 2}
@@ -226,8 +222,7 @@ Cost = LoadsCost | InstanceCost | GdpCost
 
 def to_plain(record: Cap | Cost) -> dict[str, Any]:
     """Plain values for JSON; floats come back to the bit."""
-    fields = asdict(record)
-    fields["unit"] = str(fields["unit"])
+    fields = asdict(record) | {"unit": str(record.unit)}
     if isinstance(record, LoadsCost):
         fields["queries"] = [query.to_dict() for query in record.queries]
     return fields
@@ -235,18 +230,19 @@ def to_plain(record: Cap | Cost) -> dict[str, Any]:
 
 def cap_from_plain(kind: AccountKind, fields: Mapping[str, Any]) -> Cap:
     """Inverse of `to_plain` for a cap."""
-    caps: dict[AccountKind, Callable[..., Cap]] = {cap.kind: cap for cap in (LoadsCap, InstanceCap, GdpCap)}
-    return caps[kind](**fields)
+    if kind is AccountKind.LOADS:
+        return LoadsCap(**fields)
+    cap: Callable[..., Cap] = InstanceCap if kind is AccountKind.NETWORK_INSTANCE else GdpCap
+    return cap(**{**fields, "unit": Neighbours(fields["unit"])})
 
 
 def cost_from_plain(kind: AccountKind, fields: Mapping[str, Any]) -> Cost:
     """Inverse of `to_plain` for a cost."""
-    if kind is AccountKind.NETWORK_INSTANCE:
-        return InstanceCost(**fields)
-    if kind is AccountKind.NETWORK_GDP:
-        return GdpCost(**fields)
-    queries = tuple(QueryCost.from_dict(query) for query in fields["queries"])
-    return LoadsCost(fields["rho"], PrivacyUnit(fields["unit"]), queries)
+    if kind is AccountKind.LOADS:
+        queries = tuple(QueryCost.from_dict(query) for query in fields["queries"])
+        return LoadsCost(fields["rho"], PrivacyUnit(fields["unit"]), queries)
+    cost: Callable[..., Cost] = InstanceCost if kind is AccountKind.NETWORK_INSTANCE else GdpCost
+    return cost(**{**fields, "unit": Neighbours(fields["unit"])})
 
 
 def total(parts: Iterable[Amounts], names: Iterable[str]) -> dict[str, Fraction]:
@@ -271,10 +267,3 @@ def left_of(amounts: Amounts, limits: Amounts) -> dict[str, Fraction]:
 def _check_amount(value: float, name: str) -> None:
     if not (math.isfinite(value) and value >= 0):
         raise PrivacyError(f"{name} of an account of the ledger must be a number of at least 0")
-
-
-def _check_unit(unit: str) -> None:
-    if not unit.strip():
-        raise PrivacyError(
-            "an account of a network needs its neighbours in words; say what changes by how much"
-        )
