@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.powerflow.batch import BatchSolver
@@ -67,13 +66,10 @@ def voltage_distance(true: FloatArray, twin: FloatArray) -> VoltageDistance:
     )
 
 
-def magnitudes(
-    feeder: Feeder, load: ComplexArray, generation: ComplexArray | None = None, *, tolerance: float = 1e-8
-) -> FloatArray:
-    """|v| (snapshot, retained) [p.u.]; refuses snapshots without a solution."""
-    solution = BatchSolver(feeder, tolerance=tolerance).solve(load, generation)
-    if solution.n_failed:
-        raise PowerFlowError(f"{solution.n_failed} of {len(load)} snapshots have no power-flow solution")
+def magnitudes(feeder: Feeder, load: ComplexArray) -> FloatArray:
+    """|v| (snapshot, retained) [p.u.] under given loads; refuses snapshots without a solution."""
+    solution = BatchSolver(feeder).solve(load)
+    solution.raise_if_failed()
     return np.asarray(np.abs(solution.v))
 
 
