@@ -71,7 +71,7 @@ def test_audit_catches_a_sensitivity_that_is_twice_too_small(region: Region) -> 
 
 
 def test_audit_of_equal_data_sees_nothing() -> None:
-    cost = query(Region.BALL).cost()
+    cost = query(Region.BALL).cost(PrivacyUnit.LOAD_POINT, None)
     total, _ = neighbours(Region.BALL)
     first, second = (runs(total, cost.sigma, name)[:, 0] for name in ("a", "b"))
     assert epsilon_lower_bound(first, second, DELTA) < 0.1

@@ -100,6 +100,17 @@ def log1p1(x: float) -> float:
 
 
 @kernel
+def expm11(x: float) -> float:
+    """e^x − 1 of one number, accurate near 0 (Kahan)."""
+    one = exp1(x)
+    if one == 1.0:
+        return x
+    if one == np.inf or one - 1.0 == -1.0:
+        return one - 1.0
+    return (one - 1.0) * x / log1(one)
+
+
+@kernel
 def _sine_part(r: float, tail: float) -> float:
     """sin(r + tail), |r| ≤ π/4."""
     z = r * r

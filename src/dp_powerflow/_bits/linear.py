@@ -51,13 +51,8 @@ def gram(vectors: FloatArray) -> FloatArray:
 
 @kernel
 def _gram(vectors: FloatArray, out: FloatArray) -> None:
-    n, count, size = vectors.shape
-    for i in range(n):
-        for d in range(count):
-            for k in range(size):
-                a = vectors[i, d, k]
-                for m in range(size):
-                    out[i, k, m] += a * vectors[i, d, m]
+    for i in range(vectors.shape[0]):
+        _product(np.ascontiguousarray(vectors[i].T), vectors[i], out[i])
 
 
 def norms(vectors: FloatArray) -> FloatArray:

@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
+from dp_powerflow._bits.elementary import arctan1, tan
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.history import MINUTES_PER_DAY
 from dp_powerflow.units import FloatArray
@@ -280,7 +281,7 @@ class PowerFactors:
             self.default_angle_deg if label is None else self.angle_deg_of.get(label, self.default_angle_deg)
             for label in class_label
         ]
-        return np.tan(np.deg2rad(np.array(angles, dtype=np.float64)))
+        return tan(np.array(angles, dtype=np.float64) * (math.pi / 180.0))
 
 
 def inductive(power_factor_of: Mapping[str, float], default: float = 0.95) -> PowerFactors:
@@ -289,6 +290,12 @@ def inductive(power_factor_of: Mapping[str, float], default: float = 0.95) -> Po
         if not 0.0 < power_factor <= 1.0:
             raise LoadDataError("a power factor must lie above 0 and at most 1; correct it")
     return PowerFactors(
-        {label: math.degrees(math.acos(pf)) for label, pf in power_factor_of.items()},
-        math.degrees(math.acos(default)),
+        {label: _angle_deg(pf) for label, pf in power_factor_of.items()},
+        _angle_deg(default),
     )
+
+
+def _angle_deg(power_factor: float) -> float:
+    """arccos of a power factor in (0, 1] [deg]."""
+    sine = math.sqrt((1 - power_factor) * (1 + power_factor))
+    return arctan1(sine / power_factor) * (180.0 / math.pi)

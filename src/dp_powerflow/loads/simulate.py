@@ -24,9 +24,10 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from scipy.interpolate import CubicSpline
-from scipy.signal import lfilter
 
+from dp_powerflow._bits.elementary import cos, exp, exp1, kernel, log, log1, sin
+from dp_powerflow._bits.linear import cholesky, product, solve_lower, solve_upper
+from dp_powerflow._bits.normal import standard_normal
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.declared import PowerFactors, inductive
 from dp_powerflow.loads.gaps import SATURDAY
@@ -170,7 +171,7 @@ def simulate_load_history(
     for i, own in enumerate(members):
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1, i)))
         scale_kw[i] = rng.choice(own.scales_kw)
-        np.exp(_log_load(own, scale_kw[i], calendar, n_steps, rng), out=load_kw[i])
+        exp(_log_load(own, scale_kw[i], calendar, n_steps, rng), out=load_kw[i])
         if load_kvar is not None:
             tan_theta = demo_power_factors((own,)).tan_theta((own.name,))[0]
             noise = _autoregressive(rng, load_kw[i].size, 0.9).reshape(load_kw[i].shape)
@@ -218,7 +219,7 @@ def _calendar(days: tuple[dt.date, ...], seed: int) -> _Calendar:
     of_year = np.array([day.timetuple().tm_yday for day in days])
     return _Calendar(
         weekend=np.array([day.weekday() >= SATURDAY for day in days]),
-        season=np.cos(2 * np.pi * (of_year - _COLDEST_DAY) / _DAYS_PER_YEAR),
+        season=cos(2 * np.pi * (of_year - _COLDEST_DAY) / _DAYS_PER_YEAR),
         weather=_autoregressive(rng, len(days), _WEATHER_MEMORY),
     )
 
@@ -228,42 +229,60 @@ def _log_load(
 ) -> FloatArray:
     """(day, step) log load of one customer [log kW]."""
     n_days = calendar.season.size
-    level = np.log(scale_kw * own.load_factor) + own.level_std * rng.standard_normal()
-    season, weather = (
-        mean * (1 + 0.5 * rng.standard_normal()) * course
-        for mean, course in ((own.season, calendar.season), (own.weather, calendar.weather))
-    )
+    own_level, own_season, own_weather = standard_normal(rng, (3,))
+    level = log1(scale_kw * own.load_factor) + own.level_std * own_level
+    season = own.season * (1 + 0.5 * own_season) * calendar.season
+    weather = own.weather * (1 + 0.5 * own_weather) * calendar.weather
     per_day = level + season + weather + own.day_std * _autoregressive(rng, n_days, _DAY_MEMORY)
     per_day -= _absent(own.absence_share, n_days, rng)
-    memory = np.exp(-_HOURS_PER_DAY / n_steps / own.residual_hours)
+    memory = exp1(-_HOURS_PER_DAY / n_steps / own.residual_hours)
     residual = own.residual_std * _autoregressive(rng, n_days * n_steps, memory)
-    residual += own.white_std * rng.standard_normal(residual.size)
+    residual += own.white_std * standard_normal(rng, residual.shape)
     shape = _shapes(own, n_steps, rng)[calendar.weekend.astype(np.int64)]
     # the mean of a lognormal exceeds its median: keep the level the mean load
-    bias = (own.day_std**2 + own.residual_std**2 + own.white_std**2) / 2
+    bias = sum(std * std for std in (own.day_std, own.residual_std, own.white_std)) / 2
     log_load: FloatArray = residual.reshape(n_days, n_steps) + shape + (per_day - bias)[:, None]
     return log_load
 
 
 def _shapes(own: CustomerClass, n_steps: int, rng: np.random.Generator) -> FloatArray:
     """(kind of day, step) log shape of one customer, working day and weekend."""
+    own_shift, own_stretch = standard_normal(rng, (2,))
     hours = np.arange(n_steps) * (_HOURS_PER_DAY / n_steps)
-    shift = own.shift_hours * rng.standard_normal()
-    stretch = np.exp(own.shape_std * rng.standard_normal())
-    order = np.arange(1, _BENDS + 1)
-    phase = 2 * np.pi * np.outer(hours, order) / _HOURS_PER_DAY
-    cosine, sine = own.shape_std * rng.standard_normal((2, _BENDS)) / np.sqrt(order)
-    bend = np.cos(phase) @ cosine + np.sin(phase) @ sine
-    at = np.mod(hours - shift, _HOURS_PER_DAY)
-    return np.array([stretch * _course(hourly)(at) + bend for hourly in (own.working_day, own.weekend)])
+    at = np.mod(hours - own.shift_hours * own_shift, _HOURS_PER_DAY)
+    stretch = exp1(own.shape_std * own_stretch)
+    size = own.shape_std / np.sqrt(np.tile(np.arange(1, _BENDS + 1), 2))
+    bend = product(_harmonics(n_steps), size * standard_normal(rng, (2 * _BENDS,)))
+    return np.array([stretch * _course(day, at) + bend for day in (own.working_day, own.weekend)])
 
 
 @cache
-def _course(hourly: tuple[float, ...]) -> CubicSpline:
-    """Log of a class's shape as a periodic function of the hour."""
-    log_hourly = np.log(np.array(hourly))
-    at = np.arange(_HOURS_PER_DAY + 1)
-    return CubicSpline(at, np.append(log_hourly, log_hourly[0]), bc_type="periodic")
+def _harmonics(n_steps: int) -> FloatArray:
+    """(step, 2·bends) cosines, then sines, of the lowest harmonics of the day."""
+    phase = 2 * np.pi * np.outer(np.arange(n_steps), np.arange(1, _BENDS + 1)) / n_steps
+    return np.hstack([cos(phase), sin(phase)])
+
+
+@cache
+def _spline(hourly: tuple[float, ...]) -> tuple[FloatArray, FloatArray]:
+    """Logs of hourly values and second derivatives of the periodic cubic spline through them."""
+    values = log(np.array(hourly))
+    shifted = np.roll(np.eye(values.size), 1, axis=0)
+    factor = cholesky(4 * np.eye(values.size) + shifted + shifted.T)
+    right = 6 * (np.roll(values, -1) - 2 * values + np.roll(values, 1))
+    return values, solve_upper(factor, solve_lower(factor, right))
+
+
+def _course(hourly: tuple[float, ...], at: FloatArray) -> FloatArray:
+    """Periodic cubic spline through the logs of hourly values, at hours of the day."""
+    values, second = _spline(hourly)
+    here = np.floor(at).astype(np.int64) % values.size
+    after = (here + 1) % values.size
+    u = at - np.floor(at)
+    v = 1 - u
+    course: FloatArray = v * values[here] + u * values[after]
+    course += ((v * v * v - v) * second[here] + (u * u * u - u) * second[after]) / 6
+    return course
 
 
 def _absent(share: float, n_days: int, rng: np.random.Generator) -> FloatArray:
@@ -271,16 +290,24 @@ def _absent(share: float, n_days: int, rng: np.random.Generator) -> FloatArray:
     away = np.zeros(n_days)
     if share > 0:
         for start in np.flatnonzero(rng.random(n_days) < share / 7):
-            away[start : start + rng.geometric(1 / 7)] = 1.0
+            days = 1 + int(log1(1 - rng.random()) / log1(6 / 7))  # geometric, one week on average
+            away[start : start + days] = 1.0
     return away
 
 
 def _autoregressive(rng: np.random.Generator, n: int, memory: float) -> FloatArray:
     """(n,) stationary first-order process of unit variance."""
-    noise = rng.standard_normal(n)
-    noise[1:] *= np.sqrt(1 - memory**2)
-    process: FloatArray = lfilter([1.0], [1.0, -memory], noise)
+    process = standard_normal(rng, (n,))
+    _remember(process, memory)
     return process
+
+
+@kernel
+def _remember(process: FloatArray, memory: float) -> None:
+    """White noise of unit variance → the process, in place."""
+    new = np.sqrt(1 - memory * memory)
+    for i in range(1, process.size):
+        process[i] = new * process[i] + memory * process[i - 1]
 
 
 def _alternate(shares: Sequence[float], n: int) -> list[int]:

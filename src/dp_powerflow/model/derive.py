@@ -12,13 +12,13 @@ share the budget; with `load-point-day` a record's type is public and the types 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from dp_powerflow._bits.elementary import log1
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.classes import ClassModel, ReactiveModel
 from dp_powerflow.model.estimators import GaussianEstimate, PublicFacts
@@ -328,7 +328,7 @@ class _Job:
 
 
 def _logs(bounds: Bounds) -> tuple[float, float]:
-    return math.log(bounds[0]), math.log(bounds[1])
+    return log1(bounds[0]), log1(bounds[1])
 
 
 def _split(values: FloatArray, labels: IntArray, counts: FloatArray) -> list[Records]:

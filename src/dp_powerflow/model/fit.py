@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dp_powerflow._bits.elementary import log
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.derive import derive
@@ -138,7 +139,7 @@ class MeterSource:
 
     def log_load(self, name: str | None, day_type: str | None, bounds: Bounds) -> FloatArray:
         chosen = self._chosen(self.history.load_kw, name, day_type)
-        return self._as_records(np.log(np.clip(chosen, *bounds)))
+        return self._as_records(log(np.clip(chosen, *bounds)))
 
     def pairs(self, name: str | None, day_type: str | None) -> FloatArray:
         assert self.history.load_kvar is not None  # see `history_facts`

@@ -17,6 +17,8 @@ from functools import cached_property
 import numpy as np
 from scipy.stats import norm
 
+from dp_powerflow._bits.elementary import exp, log1
+from dp_powerflow._bits.linear import cholesky
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.truncated import REJECTION_ABOVE, BoxProbability, TruncatedGaussian, truncate
 from dp_powerflow.privacy.random import StreamKey
@@ -27,12 +29,6 @@ PER_UNIT_BASE_MVA = 0.001
 _PUBLIC_KEY = StreamKey.from_insecure_seed(0)  # estimates about public laws hide nothing
 _STANDARD_ERRORS = 4.0
 """By which an estimated acceptance is lowered before the certificate charges for it."""
-
-
-def cholesky(matrix: FloatArray) -> FloatArray:
-    """Lower triangular factor of a positive definite matrix."""
-    factor: FloatArray = np.linalg.cholesky(matrix).astype(np.float64)
-    return factor
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,8 +57,7 @@ class GaussianComponent:
     @property
     def mean_load(self) -> FloatArray:
         """Expected load (step,) [kW, or per public scale]: exp(μ + diag Σ / 2)."""
-        load: FloatArray = np.exp(self.mean + np.diag(self.covariance) / 2)
-        return load
+        return exp(self.mean + np.diag(self.covariance) / 2)
 
 
 @dataclass(frozen=True)
@@ -135,7 +130,7 @@ class ClassLaw:
         """Every component within the margins, prepared for exact draws."""
         low, high = self.p_min_max
         return tuple(
-            truncate(part.mean, part.covariance, *(np.full(part.mean.size, np.log(at)) for at in (low, high)))
+            truncate(part.mean, part.covariance, *(np.full(part.mean.size, log1(at)) for at in (low, high)))
             for part in self.components
         )
 

@@ -20,9 +20,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.fft import dct
-from scipy.linalg import solve_triangular
 
+from dp_powerflow._bits.elementary import exp, log, log1
+from dp_powerflow._bits.linear import cholesky, norms, product, solve_lower, solve_upper
+from dp_powerflow.model.basis import synthesis_matrix
 from dp_powerflow.model.estimators.base import GaussianEstimate, positive_part
 from dp_powerflow.model.law import GaussianComponent
 from dp_powerflow.model.records import Records, symmetric_to_vector, vector_to_symmetric
@@ -48,14 +49,11 @@ class _Low:
 
     def whiten(self, days: FloatArray) -> FloatArray:
         """(record, day, T) → clipped y (record, day, q)."""
-        low = (days - self.base.mean) @ self.transform[: len(self.factor)].T
-        shape = low.shape
-        y = solve_triangular(
-            self.factor, low.reshape(-1, shape[-1]).T, lower=True, check_finite=False
-        ).T.reshape(shape)
+        low = product(days - self.base.mean, self.transform[: len(self.factor)].T)
+        y = solve_lower(self.factor, low.reshape(-1, low.shape[-1]).T).T.reshape(low.shape)
         # A value that is not finite must not stop the fit: an exception would depend on the data. It travels
         # on and counts as nothing when the contribution is quantised.
-        norm = np.linalg.norm(y, axis=-1, keepdims=True)
+        norm = norms(y)[..., None]
         clipped: FloatArray = y * np.minimum(1.0, CLIP / np.maximum(norm, 1e-300))
         return clipped
 
@@ -74,13 +72,13 @@ class _Mixture:
         for m, (weight, mean, covariance) in enumerate(
             zip(self.weights, self.means, self.covariances, strict=True)
         ):
-            factor = np.linalg.cholesky(covariance)
+            factor = cholesky(covariance)
             flat = (y - mean).reshape(-1, mean.size).T
-            z = solve_triangular(factor, flat, lower=True, check_finite=False)
+            z = solve_lower(factor, flat)
             quadratic = (z**2).sum(axis=0).reshape(y.shape[:-1])
-            log_density[..., m] = math.log(weight) - np.log(np.diag(factor)).sum() - quadratic / 2
+            log_density[..., m] = log1(weight) - log(np.diag(factor)).sum() - quadratic / 2
         log_density -= log_density.max(axis=-1, keepdims=True)
-        density = np.exp(log_density)
+        density = exp(log_density)
         shares: FloatArray = density / density.sum(axis=-1, keepdims=True)
         return shares
 
@@ -102,10 +100,10 @@ def fit_mixtures(
 
 def _low(base: GaussianEstimate) -> _Low:
     n_steps = base.mean.size
-    transform = dct(np.eye(n_steps), norm="ortho", axis=0)
+    transform = synthesis_matrix(n_steps).T / math.sqrt(n_steps)
     size = min(LOW_FREQUENCIES, n_steps)
-    low = transform[:size] @ base.covariance @ transform[:size].T
-    return _Low(base, transform, np.linalg.cholesky(low))
+    low = product(product(transform[:size], base.covariance), transform[:size].T)
+    return _Low(base, transform, cholesky(low))
 
 
 def _start(n_components: int, size: int) -> _Mixture:
@@ -126,13 +124,14 @@ def moment_contributions(low: _Low, mixture: _Mixture) -> tuple[Callable[[FloatA
 
     def means(days: FloatArray) -> FloatArray:
         y = low.whiten(days)
-        first: FloatArray = np.einsum("ndm,ndq->nmq", mixture.responsibilities(y), y) / y.shape[1]
+        first: FloatArray = (mixture.responsibilities(y)[..., :, None] * y[..., None, :]).mean(axis=1)
         return first.reshape(len(days), -1)
 
     def moments(days: FloatArray) -> FloatArray:
         y = low.whiten(days)
         shares = mixture.responsibilities(y)
-        second = np.einsum("ndm,ndp,ndq->nmpq", shares, y, y) / y.shape[1]
+        outer = y[..., :, None] * y[..., None, :]
+        second = (shares[..., :, None, None] * outer[..., None, :, :]).mean(axis=1)
         return symmetric_to_vector(second).reshape(len(days), -1)
 
     return weights, means, moments
@@ -151,7 +150,7 @@ def _em_step(
     kinds = (
         ("weights", n_components, 1.0, Region.ORTHANT),
         ("means", n_components * size, CLIP, Region.BALL),
-        ("moments", n_components * pairs, CLIP**2, Region.PSD),
+        ("moments", n_components * pairs, CLIP * CLIP, Region.PSD),
     )
     functions = [moment_contributions(low, mixture) for low, mixture in zip(lows, mixtures, strict=True)]
     answers: dict[str, list[FloatArray]] = {}
@@ -177,7 +176,7 @@ def _updated(weights: FloatArray, first: FloatArray, second: FloatArray) -> _Mix
     """Parameters from noisy moments; always valid, whatever the noise."""
     weights = np.maximum(weights, MIN_WEIGHT)
     means = first / weights[:, None]
-    norm = np.linalg.norm(means, axis=1, keepdims=True)
+    norm = norms(means)[:, None]
     means = means * np.minimum(1.0, CLIP / np.maximum(norm, 1e-300))
     covariances = np.array(
         [
@@ -191,17 +190,17 @@ def _updated(weights: FloatArray, first: FloatArray, second: FloatArray) -> _Mix
 def _components(low: _Low, mixture: _Mixture) -> tuple[GaussianComponent, ...]:
     """Days of the full horizon: y from a component, the rest by the released Gaussian's regression."""
     size = len(low.factor)
-    full = low.transform @ low.base.covariance @ low.transform.T
-    regression = np.linalg.solve(full[:size, :size], full[:size, size:]).T
-    rest = full[size:, size:] - regression @ full[:size, size:]
-    lift = np.vstack([np.eye(size), regression]) @ low.factor
+    full = product(product(low.transform, low.base.covariance), low.transform.T)
+    factor = cholesky(full[:size, :size])
+    regression = solve_upper(factor, solve_lower(factor, full[:size, size:])).T
+    rest = full[size:, size:] - product(regression, full[:size, size:])
+    lift = product(np.vstack([np.eye(size), regression]), low.factor)
     inverse = low.transform.T
     components = []
     for weight, mean, covariance in zip(mixture.weights, mixture.means, mixture.covariances, strict=True):
-        total = lift @ covariance @ lift.T
+        total = product(product(lift, covariance), lift.T)
         total[size:, size:] += rest
-        day = inverse @ total @ inverse.T
-        components.append(
-            GaussianComponent(float(weight), low.base.mean + inverse @ (lift @ mean), (day + day.T) / 2)
-        )
+        day = product(product(inverse, total), inverse.T)
+        centre = low.base.mean + product(inverse, product(lift, mean))
+        components.append(GaussianComponent(float(weight), centre, (day + day.T) / 2))
     return tuple(components)

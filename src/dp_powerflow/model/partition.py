@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dp_powerflow._bits.linear import norms
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.basis import to_coefficients
 from dp_powerflow.model.estimators.structured_plan import prior_mean_std
@@ -66,8 +67,8 @@ class Centroids:
 
     def features(self, days: FloatArray) -> FloatArray:
         """(record, day, T) → clipped features (record, term) of the record's mean day."""
-        raw = to_coefficients(days.mean(axis=1) - self.centre)[:, : self.scale.size] / self.scale
-        norm = np.linalg.norm(raw, axis=1, keepdims=True)
+        raw = to_coefficients(days.mean(axis=1) - self.centre, self.scale.size) / self.scale
+        norm = norms(raw)[:, None]
         clipped: FloatArray = raw * np.minimum(1.0, RADIUS / np.maximum(norm, 1e-300))
         return clipped
 
@@ -136,7 +137,7 @@ def private_kmeans(
         mean = sums / np.maximum(weight, noise)
         trust = weight / (weight + noise)
         points = trust * mean + (1 - trust) * centroids.points
-        norm = np.linalg.norm(points, axis=1, keepdims=True)
+        norm = norms(points)[:, None]
         points = points * np.minimum(1.0, RADIUS / np.maximum(norm, 1e-300))
         centroids = Centroids(points, centroids.centre, centroids.scale)
     return centroids

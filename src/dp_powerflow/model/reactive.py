@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dp_powerflow._bits.elementary import arctan, exp, tan1
+from dp_powerflow._bits.linear import product
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.basis import synthesis_matrix
 from dp_powerflow.model.classes import ReactiveModel
@@ -24,13 +26,19 @@ from dp_powerflow.model.estimators.structured import (
     log_energy_contribution,
     whitening_widths,
 )
-from dp_powerflow.model.estimators.structured_plan import PRIOR_LOG_ENERGY_STD, StructuredPlan
+from dp_powerflow.model.estimators.structured_plan import PRIOR_LOG_ENERGY_VARIANCE, StructuredPlan
 from dp_powerflow.model.records import Records
 from dp_powerflow.privacy.contributions import Query, Region
 from dp_powerflow.privacy.session import Session
 from dp_powerflow.units import FloatArray
 
-DEFAULT_TAN_THETA = math.tan(math.acos(0.95))
+
+def tan_theta_of(power_factor: float) -> float:
+    """tan θ = √(1 − cos² θ)/cos θ of an inductive power factor cos θ."""
+    return math.sqrt((1 - power_factor) * (1 + power_factor)) / power_factor
+
+
+DEFAULT_TAN_THETA = tan_theta_of(0.95)
 MAX_ANGLE = math.radians(60)  # a fitted angle lies within ± this
 FITTED_SPREAD = 0.3  # c when Σ_ξ is fitted; Σ_ξ then is of order one
 TAIL = 3.5  # times the expected energy a record may have before it is clipped
@@ -87,7 +95,7 @@ class PublicSpread:
     def covariance(self, n_steps: int, step_minutes: int) -> FloatArray:
         """Σ_ξ (step, step)."""
         lag = np.abs(np.subtract.outer(np.arange(n_steps), np.arange(n_steps))) * step_minutes
-        correlation: FloatArray = np.exp(-lag / self.correlation_minutes)
+        correlation = exp(-lag / self.correlation_minutes)
         return (1 - self.white) * correlation + self.white * np.eye(n_steps)
 
 
@@ -118,7 +126,7 @@ def angle_contribution(n_steps: int, bound: float) -> Callable[[FloatArray], Flo
         clipped = np.clip(pair, -bound, bound)
         active = clipped[..., :n_steps].sum(axis=(1, 2))
         reactive = clipped[..., n_steps:].sum(axis=(1, 2))
-        angle: FloatArray = np.arctan2(reactive, np.maximum(active, 1e-300))
+        angle = arctan(reactive / np.maximum(active, 1e-300))
         return np.clip(angle, -MAX_ANGLE, MAX_ANGLE)[:, None]
 
     return contribution
@@ -152,7 +160,7 @@ def fit_reactive(
         [pair.contributions(angle_contribution(n_steps, bound)) for pair in pairs],
     )
     tangents = [
-        math.tan(float(np.clip(angle[0] / pair.count, -MAX_ANGLE, MAX_ANGLE)))
+        tan1(float(np.clip(angle[0] / pair.count, -MAX_ANGLE, MAX_ANGLE)))
         for angle, pair in zip(angles, pairs, strict=True)
     ]
     residuals = [
@@ -196,8 +204,9 @@ def _spectra(
             for pair, residual in zip(pairs, residuals, strict=True)
         ],
     )
-    variances = [(session.costs[-1].noise_std / pair.count) ** 2 for pair in pairs]
-    prior = PRIOR_LOG_ENERGY_STD**2
+    errors = [session.costs[-1].noise_std / pair.count for pair in pairs]
+    variances = [error * error for error in errors]
+    prior = PRIOR_LOG_ENERGY_VARIANCE
     frames = [
         Frame(
             zero,
@@ -225,9 +234,10 @@ def _spectra(
     std = session.costs[-1].noise_std
     covariances = []
     for energy, pair, frame in zip(energies, pairs, frames, strict=True):
-        variance = band_energy(energy / pair.count, (std / pair.count) ** 2, frame, plan)
+        error = std / pair.count
+        variance = band_energy(energy / pair.count, error * error, frame, plan)
         synthesis = synthesis_matrix(plan.n_steps) * frame.width
-        covariances.append(positive_part((synthesis * variance) @ synthesis.T, _MIN_VARIANCE))
+        covariances.append(positive_part(product(synthesis * variance, synthesis.T), _MIN_VARIANCE))
     return covariances
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from dp_powerflow.units import FloatArray
 
-_CHUNK_VALUES = 1 << 22  # 32 MB of float64 at a time
+_CHUNK_VALUES = 1 << 19  # 4 MB of float64 at a time
 
 
 @dataclass(frozen=True, eq=False, repr=False)

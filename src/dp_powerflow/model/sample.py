@@ -16,6 +16,9 @@ from typing import Protocol
 
 import numpy as np
 
+from dp_powerflow._bits.elementary import exp
+from dp_powerflow._bits.linear import product
+from dp_powerflow._bits.normal import standard_normal
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import ClassLaw, LoadLaw
@@ -154,9 +157,9 @@ class LoadSampler:
                 rejection = part.acceptance[index].rejection
                 log_load[rows] = part.truncations[index].draw(generator, count, rejection=rejection)
             else:
-                normal = generator.standard_normal((count, law.steps))
-                log_load[rows] = component.mean + normal @ component.factor.T
-        return np.exp(log_load, out=log_load)
+                normal = standard_normal(generator, (count, law.steps))
+                log_load[rows] = component.mean + product(normal, component.factor.T)
+        return exp(log_load, out=log_load)
 
     def _draw_reactive(
         self, law: LoadLaw, part: ClassLaw, block: int, active: FloatArray, nodes: IntArray
@@ -165,8 +168,7 @@ class LoadSampler:
         reactive: FloatArray = law.tan_theta[nodes, None, None] * active
         if law.q_size is not None and part.q_factor is not None:
             generator = self._key.stream(f"reactive/{part.name}/{part.day_type}", block).generator
-            normal = generator.standard_normal((active.shape[0] * active.shape[1], law.steps))
-            zeta = (normal @ part.q_factor.T).reshape(active.shape)
+            zeta = product(standard_normal(generator, active.shape), part.q_factor.T)
             reactive += law.q_size[nodes, None, None] * zeta
         return reactive
 

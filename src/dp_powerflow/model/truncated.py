@@ -11,20 +11,34 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from scipy import optimize
-from scipy.special import log_ndtr, ndtr, ndtri, ndtri_exp
 
+from dp_powerflow._bits.elementary import exp, exp1, kernel, log1, log1p1
+from dp_powerflow._bits.linear import cholesky, norms, product, solve_lower, solve_upper
+from dp_powerflow._bits.normal import (
+    LOG_SQRT_2PI,
+    log_ndtr1,
+    ndtr1,
+    ndtri1,
+    ndtri_exp1,
+    standard_exponential,
+    standard_normal,
+)
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.units import FloatArray, IntArray
 
 REJECTION_ABOVE = 0.05  # box probability from which plain rejection is cheaper
 _BATCH = 4096
 _DEEP_TAIL = -5.0
-_SOLVED = 1e-6  # residual of the saddle point
+_SOLVED = 1e-6  # gradient at a saddle point that is good enough
+_CONVERGED = 1e-12  # gradient at which Newton's method stops
+_NEWTON_STEPS = 200
+_LEAST_STEP = 1e-10
+_LEAST_BEND = -1 + 1e-10
+_MIN_PIVOT = 1e-14
 _TOO_NARROW = "the load margins exclude almost every day of this model; widen p_min and p_max"
-_LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 
 
 @dataclass(frozen=True)
@@ -59,9 +73,9 @@ class TruncatedGaussian:
         """Probability of the box by importance sampling under the tilt."""
         log_weight = self.tilt.propose(generator, draws)[1]
         scale = float(log_weight.max())
-        weight = np.exp(log_weight - scale)
-        value = math.exp(scale) * float(weight.mean())
-        error = math.exp(scale) * float(weight.std(ddof=1)) / math.sqrt(draws)
+        weight = exp(log_weight - scale)
+        value = exp1(scale) * float(weight.mean())
+        error = exp1(scale) * float(weight.std(ddof=1)) / math.sqrt(draws)
         return BoxProbability(min(value, 1.0), error)
 
     def draw(self, generator: np.random.Generator, size: int, *, rejection: bool) -> FloatArray:
@@ -77,18 +91,26 @@ class TruncatedGaussian:
         return np.concatenate(parts) if parts else np.empty((0, self.mean.size))
 
     def _reject(self, generator: np.random.Generator, batch: int) -> FloatArray:
-        draws = self.mean + generator.standard_normal((batch, self.mean.size)) @ self.factor.T
+        draws = self.mean + product(standard_normal(generator, (batch, self.mean.size)), self.factor.T)
         inside: FloatArray = draws[((draws >= self.low) & (draws <= self.high)).all(axis=1)]
         return inside
 
     def _tilted(self, generator: np.random.Generator, batch: int) -> FloatArray:
         z, log_weight = self.tilt.propose(generator, batch)
-        keep = -generator.standard_exponential(batch) < log_weight - self.tilt.peak
-        offset = (z[:, keep].T * self.tilt.scale) @ self.tilt.unit_factor.T
+        keep = -standard_exponential(generator, batch) < log_weight - self.tilt.peak
+        offset = product(z[:, keep].T * self.tilt.scale, self.tilt.unit_factor.T)
         draws = np.empty_like(offset)
         draws[:, self.tilt.order] = offset
         # Floating point may step over an edge by an ulp; the law has no mass there.
         return np.clip(self.mean + draws, self.low, self.high)
+
+
+class _Box(NamedTuple):
+    """Rows of the Cholesky factor over its diagonal, without the diagonal (T, T), and the scaled box (T,)."""
+
+    coupling: FloatArray
+    low: FloatArray
+    high: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,29 +118,21 @@ class _Tilt:
     """Tilted sequential proposal in reordered, rescaled coordinates.
 
     order (T,) of the coordinates; unit_factor the Cholesky factor with its columns divided by scale, the
-    diagonal; coupling its rows divided by scale, without the diagonal; low, high the scaled box; shift μ*;
-    peak ψ*.
+    diagonal; box the scaled problem; shift μ*; peak ψ*.
     """
 
     order: IntArray
     unit_factor: FloatArray
     scale: FloatArray
-    coupling: FloatArray
-    low: FloatArray
-    high: FloatArray
+    box: _Box
     shift: FloatArray
     peak: float
 
     def propose(self, generator: np.random.Generator, batch: int) -> tuple[FloatArray, FloatArray]:
         """Proposals z (T, batch) and their log weights ψ(z) (batch,)."""
-        size = self.low.size
-        z = np.zeros((size, batch))
+        z = np.empty((self.box.low.size, batch))
         log_weight = np.zeros(batch)
-        for k in range(size):
-            drift = self.coupling[k, :k] @ z[:k] + self.shift[k]
-            low, high = self.low[k] - drift, self.high[k] - drift
-            z[k] = self.shift[k] + _truncated_normal(generator.random(batch), low, high)
-            log_weight += _log_interval(low, high) + self.shift[k] * (0.5 * self.shift[k] - z[k])
+        _propose(self.box, self.shift, generator.random(z.shape), z, log_weight)
         return z, log_weight
 
 
@@ -126,120 +140,184 @@ def truncate(
     mean: FloatArray, covariance: FloatArray, low: FloatArray, high: FloatArray
 ) -> TruncatedGaussian:
     """Prepare a Gaussian (mean (T,), covariance (T, T)) truncated to the box [low, high] (T,)."""
-    factor: FloatArray = np.linalg.cholesky(covariance).astype(np.float64)
     order, ordered = _ordered_cholesky(covariance, low - mean, high - mean)
     scale = np.diag(ordered).copy()
     coupling = ordered / scale[:, None]
     np.fill_diagonal(coupling, 0.0)
-    box = ((low - mean)[order] / scale, (high - mean)[order] / scale)
-    shift, peak = _minimax(coupling, *box)
-    unit_factor = ordered / scale
-    tilt = _Tilt(order, unit_factor, scale, coupling, *box, shift, peak)
-    return TruncatedGaussian(mean, factor, low, high, tilt)
+    box = _Box(coupling, (low - mean)[order] / scale, (high - mean)[order] / scale)
+    tilt = _Tilt(order, ordered / scale, scale, box, *_minimax(box))
+    return TruncatedGaussian(mean, cholesky(covariance), low, high, tilt)
 
 
 def _ordered_cholesky(
     covariance: FloatArray, low: FloatArray, high: FloatArray
 ) -> tuple[IntArray, FloatArray]:
     """Order and Cholesky factor that put the least likely intervals first (Gibson, Glasbey, Elston 1994)."""
-    size = low.size
-    order = np.arange(size)
-    matrix, low, high = covariance.copy(), low.copy(), high.copy()
-    factor = np.zeros_like(matrix)
-    expected = np.zeros(size)
-    for k in range(size):
-        variance = np.maximum(np.diag(matrix)[k:] - (factor[k:, :k] ** 2).sum(axis=1), 1e-14)
-        drift = factor[k:, :k] @ expected[:k]
-        std = np.sqrt(variance)
-        pick = k + int(np.argmin(_log_interval((low[k:] - drift) / std, (high[k:] - drift) / std)))
-        for array in (order, low, high):
-            array[[k, pick]] = array[[pick, k]]
-        matrix[[k, pick]] = matrix[[pick, k]]
-        matrix[:, [k, pick]] = matrix[:, [pick, k]]
-        factor[[k, pick], :k] = factor[[pick, k], :k]
-        factor[k, k] = math.sqrt(max(matrix[k, k] - float(factor[k, :k] @ factor[k, :k]), 1e-14))
-        factor[k + 1 :, k] = (matrix[k + 1 :, k] - factor[k + 1 :, :k] @ factor[k, :k]) / factor[k, k]
-        drift_k = float(factor[k, :k] @ expected[:k])
-        interval = np.array([low[k] - drift_k]) / factor[k, k], np.array([high[k] - drift_k]) / factor[k, k]
-        expected[k] = float(_slope(*interval)[0])
+    order = np.arange(low.size)
+    factor = np.zeros(covariance.shape)
+    _order_and_factor(np.array(covariance), low.copy(), high.copy(), order, factor)
     return order, factor
 
 
-def _minimax(coupling: FloatArray, low: FloatArray, high: FloatArray) -> tuple[FloatArray, float]:
-    """Saddle point of ψ(x, μ) = Σ μ²/2 − xμ + log P(low ≤ z ≤ high): the tilt μ* (T,) and ψ*."""
+@kernel
+def _order_and_factor(
+    matrix: FloatArray, low: FloatArray, high: FloatArray, order: IntArray, factor: FloatArray
+) -> None:
+    """Fill `order` and `factor`; the other arrays are work space."""
     size = low.size
+    variance = np.diag(matrix).copy()
+    drift = np.zeros(size)
+    for k in range(size):
+        pick, least = k, np.inf
+        for i in range(k, size):
+            std = np.sqrt(max(variance[i], _MIN_PIVOT))
+            chance = log_interval1((low[i] - drift[i]) / std, (high[i] - drift[i]) / std)
+            if chance < least:
+                pick, least = i, chance
+        for array in (low, high, variance, drift):
+            array[k], array[pick] = array[pick], array[k]
+        order[k], order[pick] = order[pick], order[k]
+        for j in range(size):
+            matrix[k, j], matrix[pick, j] = matrix[pick, j], matrix[k, j]
+        for j in range(size):
+            matrix[j, k], matrix[j, pick] = matrix[j, pick], matrix[j, k]
+        for j in range(k):
+            factor[k, j], factor[pick, j] = factor[pick, j], factor[k, j]
+        pivot = np.sqrt(max(variance[k], _MIN_PIVOT))
+        factor[k, k] = pivot
+        expected = slope1((low[k] - drift[k]) / pivot, (high[k] - drift[k]) / pivot)
+        for i in range(k + 1, size):
+            rest = matrix[i, k]
+            for j in range(k):
+                rest -= factor[i, j] * factor[k, j]
+            factor[i, k] = rest / pivot
+            variance[i] -= factor[i, k] * factor[i, k]
+            drift[i] += factor[i, k] * expected
+
+
+def _minimax(box: _Box) -> tuple[FloatArray, float]:
+    """Saddle point of ψ(x, μ) = Σ μ²/2 − xμ + log P(low ≤ z ≤ high): the tilt μ* (T,) and ψ*.
+
+    Newton's method with steps cut until the gradient falls. ψ is concave in x and convex in μ, so the Schur
+    complement in x has a Cholesky factor.
+    """
+    size = box.low.size
     free = size - 1  # the last coordinate needs no tilt
-
-    def unpack(point: FloatArray) -> tuple[FloatArray, FloatArray]:
-        x, mu = np.zeros(size), np.zeros(size)
-        x[:free], mu[:free] = point[:free], point[free:]
-        return x, mu
-
-    def gradient(point: FloatArray) -> tuple[FloatArray, FloatArray]:
-        x, mu = unpack(point)
-        drift = mu + coupling @ x
-        slope = _slope(low - drift, high - drift)
-        bend = _bend(low - drift, high - drift, slope)
-        residual = np.concatenate([(coupling.T @ slope - mu)[:free], (mu - x + slope)[:free]])
-        by_x = coupling[:, :free]
-        jacobian = np.empty((2 * free, 2 * free))
-        jacobian[:free, :free] = by_x.T @ (bend[:, None] * by_x)
-        jacobian[:free, free:] = (by_x.T * bend)[:, :free] - np.eye(free)
-        jacobian[free:, :free] = jacobian[:free, free:].T
-        jacobian[free:, free:] = np.diag(1 + bend[:free])
-        return residual, jacobian
-
-    if free == 0:
-        return np.zeros(1), float(_log_interval(low, high)[0])
-    start = np.zeros(2 * free)
-    if not np.isfinite(gradient(start)[0]).all():
+    x, mu = np.zeros(size), np.zeros(size)
+    by_x = np.ascontiguousarray(box.coupling[:, :free])
+    residual, bend = _gradient(box, x, mu)
+    for _ in range(_NEWTON_STEPS if free else 0):
+        size_of = float(np.abs(residual).max())
+        if not np.isfinite(size_of):
+            raise PrivacyError(_TOO_NARROW)
+        if size_of <= _CONVERGED:
+            break
+        cross = (by_x.T * bend)[:, :free] - np.eye(free)
+        curve = 1 + np.maximum(bend[:free], _LEAST_BEND)
+        schur = product(cross / curve, cross.T) - product(by_x.T, bend[:, None] * by_x)
+        try:
+            factor = cholesky(schur)
+        except np.linalg.LinAlgError as error:
+            raise PrivacyError(_TOO_NARROW) from error
+        right = residual[:free] - product(cross, residual[free:] / curve)
+        dx = solve_upper(factor, solve_lower(factor, right))
+        dmu = -(residual[free:] + product(cross.T, dx)) / curve
+        step = 1.0
+        while step > _LEAST_STEP:
+            tried = x.copy(), mu.copy()
+            tried[0][:free] += step * dx
+            tried[1][:free] += step * dmu
+            found = _gradient(box, *tried)
+            if float(norms(found[0])) < (1 - 1e-4 * step) * float(norms(residual)):
+                break
+            step /= 2
+        else:
+            break
+        (x, mu), (residual, bend) = tried, found
+    if not float(np.abs(residual).max(initial=0.0)) <= _SOLVED:
         raise PrivacyError(_TOO_NARROW)
-    solutions = (optimize.root(gradient, start, jac=True, method=method).x for method in ("hybr", "lm"))
-    solved = next((x for x in solutions if float(np.abs(gradient(x)[0]).max()) <= _SOLVED), None)
-    if solved is None:
-        raise PrivacyError(_TOO_NARROW)
-    x, mu = unpack(solved)
-    drift = mu + coupling @ x
-    peak = float(np.sum(0.5 * mu**2 - x * mu + _log_interval(low - drift, high - drift)))
+    drift = mu + product(box.coupling, x)
+    peak = float(np.sum(0.5 * mu**2 - x * mu + _log_intervals(box.low - drift, box.high - drift)))
     return mu, peak
 
 
-def _log_interval(low: FloatArray, high: FloatArray) -> FloatArray:
+def _gradient(box: _Box, x: FloatArray, mu: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Derivatives of ψ by x and by μ (2T − 2,), and of the slopes by the drift (T,)."""
+    free = x.size - 1
+    drift = mu + product(box.coupling, x)
+    slope, bend = np.empty(x.size), np.empty(x.size)
+    _slopes_and_bends(box.low - drift, box.high - drift, slope, bend)
+    by_x = product(box.coupling.T, slope) - mu
+    return np.concatenate([by_x[:free], (mu - x + slope)[:free]]), bend
+
+
+@kernel
+def log_interval1(low: float, high: float) -> float:
     """log(Φ(high) − Φ(low)), accurate in both tails."""
-    flip = low > 0
-    a, b = np.where(flip, -high, low), np.where(flip, -low, high)
-    log_a, log_b = log_ndtr(a), log_ndtr(b)
-    result: FloatArray = log_b + np.log1p(-np.exp(np.minimum(log_a - log_b, -1e-300)))
-    return result
+    a, b = (-high, -low) if low > 0 else (low, high)
+    log_a, log_b = log_ndtr1(a), log_ndtr1(b)
+    return log_b + log1p1(-exp1(min(log_a - log_b, -1e-300)))
 
 
-def _density_over_interval(at: FloatArray, log_interval: FloatArray) -> FloatArray:
-    result: FloatArray = np.exp(-0.5 * at**2 - _LOG_SQRT_2PI - log_interval)
-    return result
+@kernel
+def _density(at: float, log_interval: float) -> float:
+    return exp1(-0.5 * at * at - LOG_SQRT_2PI - log_interval)
 
 
-def _slope(low: FloatArray, high: FloatArray) -> FloatArray:
+@kernel
+def slope1(low: float, high: float) -> float:
     """(φ(low) − φ(high)) / P: mean of the truncated standard normal, and derivative of log P by the drift."""
-    log_p = _log_interval(low, high)
-    return _density_over_interval(low, log_p) - _density_over_interval(high, log_p)
+    log_p = log_interval1(low, high)
+    return _density(low, log_p) - _density(high, log_p)
 
 
-def _bend(low: FloatArray, high: FloatArray, slope: FloatArray) -> FloatArray:
-    """Derivative of `_slope` by the drift."""
-    log_p = _log_interval(low, high)
-    return low * _density_over_interval(low, log_p) - high * _density_over_interval(high, log_p) - slope**2
+@kernel
+def _slopes_and_bends(low: FloatArray, high: FloatArray, slope: FloatArray, bend: FloatArray) -> None:
+    """Slope of log P, and its derivative by the drift, elementwise."""
+    for i in range(low.size):
+        log_p = log_interval1(low[i], high[i])
+        first, second = _density(low[i], log_p), _density(high[i], log_p)
+        slope[i] = first - second
+        bend[i] = low[i] * first - high[i] * second - slope[i] * slope[i]
 
 
-def _truncated_normal(uniform: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
-    """Standard normal on [low, high] by inversion, elementwise; in logs if the interval is deep in a tail."""
+@kernel
+def _log_intervals(low: FloatArray, high: FloatArray) -> FloatArray:
+    out = np.empty(low.size)
+    for i in range(low.size):
+        out[i] = log_interval1(low[i], high[i])
+    return out
+
+
+@kernel
+def _truncated_normal1(uniform: float, low: float, high: float) -> float:
+    """Standard normal on [low, high] by inversion; in logs if the interval is deep in a tail."""
     flip = low > 0
-    a, b = np.where(flip, -high, low), np.where(flip, -low, high)
-    below = ndtr(a)
-    draw = ndtri(below + uniform * (ndtr(b) - below))
-    deep = b < _DEEP_TAIL
-    if deep.any():
-        log_a, log_b = log_ndtr(a[deep]), log_ndtr(b[deep])
-        u = uniform[deep]
-        draw[deep] = ndtri_exp(log_b + np.log(u + (1 - u) * np.exp(log_a - log_b)))
-    result: FloatArray = np.clip(np.where(flip, -draw, draw), low, high)
-    return result
+    a, b = (-high, -low) if flip else (low, high)
+    if b < _DEEP_TAIL:
+        log_a, log_b = log_ndtr1(a), log_ndtr1(b)
+        draw = ndtri_exp1(log_b + log1(uniform + (1 - uniform) * exp1(log_a - log_b)))
+    else:
+        below = ndtr1(a)
+        draw = ndtri1(below + uniform * (ndtr1(b) - below))
+    return min(max(-draw if flip else draw, low), high)
+
+
+@kernel
+def _propose(
+    box: _Box, shift: FloatArray, uniform: FloatArray, z: FloatArray, log_weight: FloatArray
+) -> None:
+    """Proposals z (T, batch) from uniforms (T, batch); adds ψ(z) to `log_weight` (batch,)."""
+    size, batch = z.shape
+    drift = np.empty(batch)
+    for k in range(size):
+        drift[:] = 0.0
+        for p in range(k):
+            weight = box.coupling[k, p]
+            for j in range(batch):
+                drift[j] += weight * z[p, j]
+        mu = shift[k]
+        for j in range(batch):
+            low, high = box.low[k] - (drift[j] + mu), box.high[k] - (drift[j] + mu)
+            z[k, j] = mu + _truncated_normal1(uniform[k, j], low, high)
+            log_weight[j] += log_interval1(low, high) + mu * (0.5 * mu - z[k, j])

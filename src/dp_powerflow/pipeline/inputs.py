@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,7 +29,7 @@ from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import LoadLaw, LoadNodes
 from dp_powerflow.model.options import FitOptions
 from dp_powerflow.model.partition import PrivateClasses, PublicLabels
-from dp_powerflow.model.reactive import FixedPowerFactor, PublicSpread, ReactiveChoice
+from dp_powerflow.model.reactive import FixedPowerFactor, PublicSpread, ReactiveChoice, tan_theta_of
 from dp_powerflow.model.sample import draw_node_classes
 from dp_powerflow.powerflow.voltvar import CATEGORY_A, CATEGORY_B, VoltVar, pv_generation
 from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit
@@ -293,7 +292,7 @@ def budget_of(config: Config) -> PrivacyBudget:
 def fit_options_of(config: Config) -> FitOptions:
     """Public choices of the fit."""
     section = config.model
-    factor = FixedPowerFactor(default=math.tan(math.acos(section.power_factor)))
+    factor = FixedPowerFactor(default=tan_theta_of(section.power_factor))
     reactive: ReactiveChoice = factor
     if config.network.random_reactive:
         reactive = PublicSpread(factor, section.reactive_spread, section.reactive_correlation_minutes)

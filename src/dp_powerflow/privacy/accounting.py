@@ -23,8 +23,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from scipy import optimize
-from scipy.special import log_ndtr
 
+from dp_powerflow._bits.elementary import exp1, expm11, log1
+from dp_powerflow._bits.normal import log_ndtr1
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.budget import QueryCost
 
@@ -43,12 +44,12 @@ def rho_to_epsilon(rho: float, delta: float) -> float:
         return 0.0
 
     def epsilon_at(log_order_minus_1: float) -> float:
-        excess = math.exp(log_order_minus_1)
+        excess = exp1(log_order_minus_1)
         order = 1 + excess
-        return rho * order + math.log(excess / order) - math.log(delta * order) / excess
+        return rho * order + log1(excess / order) - log1(delta * order) / excess
 
     # The classical conversion ρ + 2√(ρ ln 1/δ) has α − 1 = √(ln(1/δ)/ρ); the optimum is close to it.
-    near = 0.5 * math.log(math.log(1 / delta) / rho)
+    near = 0.5 * log1(log1(1 / delta) / rho)
     found = optimize.minimize_scalar(epsilon_at, bounds=(near - 5, near + 5), method="bounded")
     return max(0.0, float(min(found.fun, epsilon_at(near))))
 
@@ -88,7 +89,7 @@ def gdp_delta(epsilon: float, mu: float) -> float:
     """δ of μ-GDP at ε ≥ 0."""
     if not (math.isfinite(epsilon) and epsilon >= 0 and math.isfinite(mu) and mu >= 0):
         raise PrivacyError("epsilon and mu must be at least 0 and finite to state a guarantee")
-    return math.exp(_log_delta(epsilon, mu)) if mu > 0 else 0.0
+    return exp1(_log_delta(epsilon, mu)) if mu > 0 else 0.0
 
 
 def gdp_epsilon(mu: float, delta: float) -> float:
@@ -97,7 +98,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     if not 0 <= mu <= _MAX_MU:
         raise PrivacyError(f"mu must lie between 0 and {_MAX_MU:g} to state a guarantee")
     mu = max(mu, _MIN_MU)  # a larger μ promises less: safe
-    log_delta = math.log(delta)
+    log_delta = log1(delta)
     if _log_delta(0.0, mu) <= log_delta:
         return 0.0
     high = 1.0
@@ -112,15 +113,15 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     _check_delta(delta)
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise PrivacyError("epsilon must be positive and finite to be turned into a mu of Gaussian DP")
-    log_delta = math.log(delta)
-    low, high = math.log(_MIN_MU), math.log(_MAX_MU)
+    log_delta = log1(delta)
+    low, high = log1(_MIN_MU), log1(_MAX_MU)
 
     def excess(log_mu: float) -> float:
-        return _log_delta(epsilon, math.exp(log_mu)) - log_delta
+        return _log_delta(epsilon, exp1(log_mu)) - log_delta
 
     if excess(low) > 0 or excess(high) < 0:
         raise PrivacyError("epsilon is too small or too large for Gaussian DP at this delta; change either")
-    return math.exp(float(optimize.brentq(excess, low, high, xtol=1e-14))) * (1 - _SLACK)
+    return exp1(float(optimize.brentq(excess, low, high, xtol=1e-14))) * (1 - _SLACK)
 
 
 def _check_delta(delta: float) -> None:
@@ -130,7 +131,7 @@ def _check_delta(delta: float) -> None:
 
 def _log_delta(epsilon: float, mu: float) -> float:
     """log δ, both terms in logarithms: neither exp(ε) overflows nor a tail underflows."""
-    first = float(log_ndtr(mu / 2 - epsilon / mu))
-    second = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
-    ratio = -math.expm1(min(second - first, 0.0))
-    return first + math.log(ratio) if ratio > 0 else -math.inf
+    first = log_ndtr1(mu / 2 - epsilon / mu)
+    second = epsilon + log_ndtr1(-mu / 2 - epsilon / mu)
+    ratio = -expm11(min(second - first, 0.0))
+    return first + log1(ratio) if ratio > 0 else -math.inf

@@ -25,6 +25,7 @@ from enum import StrEnum
 
 import numpy as np
 
+from dp_powerflow._bits.linear import norms
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.budget import PrivacyUnit, QueryCost
 from dp_powerflow.privacy.noise import MAX_SIGMA, discrete_gaussian
@@ -121,7 +122,7 @@ def quantise(values: FloatArray, query: Query) -> IntArray:
     """Contributions (record, dimension) as integers with Σ z² ≤ R², in the query's region."""
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = np.asarray(values, dtype=np.float64) / query.grid_step
-        norm = np.sqrt(np.einsum("nd,nd->n", scaled, scaled))
+        norm = norms(scaled)
         scaled *= (GRID_RADIUS / np.maximum(norm, GRID_RADIUS))[:, None]
         scaled[~np.isfinite(scaled).all(axis=1)] = 0.0
     if query.region is Region.ORTHANT:

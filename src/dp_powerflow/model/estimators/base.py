@@ -8,6 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
+from dp_powerflow._bits.elementary import exp
+from dp_powerflow._bits.linear import eigh, is_positive_definite, product
 from dp_powerflow.model.records import Records
 from dp_powerflow.privacy.session import Session
 from dp_powerflow.units import FloatArray
@@ -59,8 +61,10 @@ class Estimator(Protocol):
 def positive_part(matrix: FloatArray, floor: float) -> FloatArray:
     """Nearest symmetric matrix (Frobenius) with eigenvalues at least `floor`; any finite matrix will do."""
     symmetric = (matrix + matrix.T) / 2
-    values, vectors = np.linalg.eigh(symmetric)
-    result: FloatArray = (vectors * np.maximum(values, floor)) @ vectors.T
+    if is_positive_definite(symmetric - floor * np.eye(len(symmetric))):
+        return symmetric
+    values, vectors = eigh(symmetric)
+    result = product(vectors * np.maximum(values, floor), vectors.T)
     return (result + result.T) / 2
 
 
@@ -98,10 +102,10 @@ def posterior_energy(
     E[e/ê + log ê] is least at ê = E[e]. By quadrature on a grid of log e; elementwise.
     """
     log_grid = prior_log_mean + np.sqrt(prior_log_variance) * np.linspace(-5, 5, 401)
-    grid = np.exp(log_grid)
+    grid = exp(log_grid)
     log_weight = -((log_grid - prior_log_mean) ** 2) / (2 * prior_log_variance) - (
         seen[:, None] - grid
     ) ** 2 / (2 * noise_variance[:, None])
-    weight = np.exp(log_weight - log_weight.max(axis=1, keepdims=True))
-    energy: FloatArray = (weight @ grid) / weight.sum(axis=1)
+    weight = exp(log_weight - log_weight.max(axis=1, keepdims=True))
+    energy: FloatArray = product(weight, grid) / weight.sum(axis=1)
     return energy

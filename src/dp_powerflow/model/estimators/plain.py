@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dp_powerflow._bits.linear import gram, norms
 from dp_powerflow.model.estimators.base import GaussianEstimate, PublicFacts, with_floor
 from dp_powerflow.model.records import Records, symmetric_to_vector, vector_to_symmetric
 from dp_powerflow.privacy.contributions import Query, Region
@@ -54,8 +55,9 @@ class PlainPlan:
         """
         precision = self._reference_precision()
         trace = float(precision.sum())
-        a = 0.5 * (2 * self.radius) ** 2 / 2 * trace
-        b = 0.125 * 2 * self.radius**4 / 2 * (trace**2 + float((precision**2).sum()))
+        squared = self.radius * self.radius
+        a = 0.5 * 4 * squared / 2 * trace
+        b = 0.125 * 2 * squared * squared / 2 * (trace * trace + float((precision**2).sum()))
         share = math.sqrt(a) / (math.sqrt(a) + math.sqrt(b))
         return self.rho * share, self.rho * (1 - share)
 
@@ -68,14 +70,14 @@ class PlainPlan:
     @property
     def prior_would_do(self) -> bool:
         """True if, by public figures, the noise on a covariance entry exceeds the spread to be measured."""
-        noise = self.radius**2 / (math.sqrt(self.split()[1]) * self.records)
+        noise = self.radius * self.radius / (math.sqrt(self.split()[1]) * self.records)
         return noise * math.sqrt(self.n_steps) > REFERENCE_VARIANCE
 
 
 def clipped_days(plan: PlainPlan, days: FloatArray) -> FloatArray:
     """Days (record, day, T) around the centre, each within the clip radius."""
     offset = days - plan.centre
-    norm = np.linalg.norm(offset, axis=-1, keepdims=True)
+    norm = norms(offset)[..., None]
     clipped: FloatArray = offset * np.minimum(1.0, plan.radius / np.maximum(norm, 1e-300))
     return clipped
 
@@ -90,7 +92,7 @@ def moment_contribution(plan: PlainPlan) -> Callable[[FloatArray], FloatArray]:
 
     def contribution(days: FloatArray) -> FloatArray:
         clipped = clipped_days(plan, days)
-        return symmetric_to_vector(clipped.transpose(0, 2, 1) @ clipped / clipped.shape[1])
+        return symmetric_to_vector(gram(clipped) / clipped.shape[1])
 
     return contribution
 
@@ -106,7 +108,7 @@ def estimate_plain(groups: Sequence[Records], plan: PlainPlan, session: Session)
         Query(
             "second moment",
             plan.n_steps * (plan.n_steps + 1) // 2,
-            plan.radius**2,
+            plan.radius * plan.radius,
             Region.PSD,
             rho_moment,
             "(log kW)²",

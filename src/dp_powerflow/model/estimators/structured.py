@@ -22,8 +22,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import digamma
 
+from dp_powerflow._bits.elementary import exp, log
+from dp_powerflow._bits.linear import gram, norms, product
 from dp_powerflow.model.basis import (
     band_means,
     band_of,
@@ -39,7 +40,7 @@ from dp_powerflow.model.estimators.base import (
     posterior_energy,
 )
 from dp_powerflow.model.estimators.structured_plan import (
-    PRIOR_LOG_ENERGY_STD,
+    PRIOR_LOG_ENERGY_VARIANCE,
     PRIOR_PROFILE_STD,
     PRIOR_TAIL,
     PRIOR_WHITENED_STD,
@@ -57,10 +58,11 @@ from dp_powerflow.model.estimators.structured_plan import (
 from dp_powerflow.model.records import Records, symmetric_to_vector, vector_to_symmetric
 from dp_powerflow.privacy.contributions import Query, Region
 from dp_powerflow.privacy.session import Session
-from dp_powerflow.units import FloatArray
+from dp_powerflow.units import FloatArray, IntArray
 
 PROFILE_RANGE = (0.1, 10.0)  # a released profile of variance ratios is cut to this range
 MIN_ENERGY = 0.05  # whitened energies and eigenvalues are kept above this
+_EULER, _LOG_2 = 0.5772156649015329, 0.6931471805599453
 _TINY = 1e-12  # energy that counts as none, before a log or a division
 
 
@@ -78,9 +80,9 @@ class Frame:
     width: FloatArray
     log_energy_variance: float
 
-    def coefficients(self, days: FloatArray) -> FloatArray:
-        """Days (..., T) → whitened coefficients (..., T)."""
-        return to_coefficients((days - self.mean) / self.scale) / self.width
+    def coefficients(self, days: FloatArray, count: int | None = None) -> FloatArray:
+        """Days (..., T) → the lowest `count` whitened coefficients (..., count), or all."""
+        return to_coefficients((days - self.mean) / self.scale, count) / self.width[:count]
 
 
 def estimate_structured(
@@ -122,7 +124,7 @@ def _ask(
     sums = session.ask(query, [group.contributions(f) for group, f in zip(groups, of, strict=True)])
     std = session.costs[-1].noise_std
     averages = [total / group.count for total, group in zip(sums, groups, strict=True)]
-    return averages, [(std / group.count) ** 2 for group in groups]
+    return averages, [(std / group.count) * (std / group.count) for group in groups]
 
 
 # --- round 1 ---------------------------------------------------------------------------------------------
@@ -131,7 +133,7 @@ def coarse_mean_contribution(plan: StructuredPlan) -> Callable[[FloatArray], Flo
 
     def contribution(days: FloatArray) -> FloatArray:
         inside = np.clip(days, plan.log_low, plan.log_high).mean(axis=1) - plan.centre
-        return to_coefficients(inside)[:, : plan.coarse_mean]
+        return to_coefficients(inside, plan.coarse_mean)
 
     return contribution
 
@@ -151,7 +153,7 @@ def profile_contribution(plan: StructuredPlan, width: FloatArray) -> Callable[[F
         coefficients[..., : plan.high_pass] = 0.0
         variance = (from_coefficients(coefficients) ** 2).mean(axis=1) / high
         capped = variance / np.maximum(variance.mean(axis=-1, keepdims=True) / PROFILE_CAP, 1.0)
-        terms: FloatArray = to_coefficients(capped)[:, : plan.profile_terms + 1] * weight
+        terms: FloatArray = to_coefficients(capped, plan.profile_terms + 1) * weight
         return terms
 
     return contribution
@@ -163,8 +165,7 @@ def log_energy_contribution(plan: StructuredPlan, mean: FloatArray) -> Callable[
 
     def contribution(days: FloatArray) -> FloatArray:
         energy = (to_coefficients(days - mean) ** 2).mean(axis=1)
-        deviation: FloatArray = np.log(np.maximum(band_means(energy, plan.edges), _TINY)) - prior
-        return deviation
+        return log(np.maximum(band_means(energy, plan.edges), _TINY)) - prior
 
     return contribution
 
@@ -200,7 +201,7 @@ def _round_1(groups: Sequence[Records], plan: StructuredPlan, session: Session) 
     widths = [
         whitening_widths(average, variance, plan) for average, variance in zip(averages, noise, strict=True)
     ]
-    errors = [PRIOR_LOG_ENERGY_STD**2 * v / (PRIOR_LOG_ENERGY_STD**2 + v) for v in noise]
+    errors = [PRIOR_LOG_ENERGY_VARIANCE * v / (PRIOR_LOG_ENERGY_VARIANCE + v) for v in noise]
 
     averages, noise = _ask(
         session,
@@ -222,7 +223,7 @@ def tail_contribution(plan: StructuredPlan, frame: Frame) -> Callable[[FloatArra
     energies = bands_contribution(plan, frame)
 
     def contribution(days: FloatArray) -> FloatArray:
-        exceeded = np.linalg.norm(energies(days), axis=1)[:, None] > thresholds
+        exceeded = norms(energies(days))[:, None] > thresholds
         interval: FloatArray = -np.diff(exceeded.astype(np.float64), axis=1, append=0.0)
         return interval
 
@@ -258,8 +259,8 @@ def _tail(
 def _profile(terms: FloatArray, noise_variance: float, n_steps: int) -> FloatArray:
     """Spread profile s (T,) from the noisy mean and smooth terms of the variance."""
     level = max(float(terms[0]) / PROFILE_MEAN_WEIGHT, PROFILE_MIN_LEVEL)
-    relative_terms, variance = terms[1:] / level, noise_variance / level**2
-    prior = PRIOR_PROFILE_STD**2 / np.arange(1, terms.size)
+    relative_terms, variance = terms[1:] / level, noise_variance / (level * level)
+    prior = PRIOR_PROFILE_STD * PRIOR_PROFILE_STD / np.arange(1, terms.size)
     shrunk = _shrink(relative_terms, np.full_like(prior, variance), prior)
     shrunk *= _signal_share(float(np.sum(relative_terms**2)), shrunk.size * variance)
     relative = 1 + from_coefficients(np.concatenate([[0.0], shrunk]), n_steps)
@@ -269,21 +270,30 @@ def _profile(terms: FloatArray, noise_variance: float, n_steps: int) -> FloatArr
 
 def whitening_widths(log_energy: FloatArray, noise_variance: float, plan: StructuredPlan) -> FloatArray:
     """Standard deviation (T,) of each coefficient from the noisy mean log energies."""
-    prior = np.full_like(log_energy, PRIOR_LOG_ENERGY_STD**2)
+    prior = np.full_like(log_energy, PRIOR_LOG_ENERGY_VARIANCE)
     shrunk = _shrink(log_energy, np.full_like(prior, noise_variance), prior)
     # E[log χ²_N/N] is below 0. A record with many days has more degrees of freedom than its band is wide,
     # but its days are alike: half of the correction is within a factor 2 in either case; round 2 corrects.
     width = np.diff(plan.edges)
-    bias = digamma(width / 2) - np.log(width / 2)
+    bias = _digamma_of_half(width) - log(width / 2)
     log_variance = prior_log_energy(plan.edges) + shrunk - bias / 2
-    widths: FloatArray = np.exp(interpolate_bands(log_variance, plan.edges) / 2)
-    return widths
+    return exp(interpolate_bands(log_variance, plan.edges) / 2)
+
+
+def _digamma_of_half(n: IntArray) -> FloatArray:
+    """ψ(n/2), elementwise, from ψ(½) or ψ(1) by ψ(x + 1) = ψ(x) + 1/x."""
+    return np.array(
+        [
+            (-_EULER - 2 * _LOG_2 if size % 2 else -_EULER) + sum(2 / k for k in range(2 - size % 2, size, 2))
+            for size in n.tolist()
+        ]
+    )
 
 
 # --- round 2 ---------------------------------------------------------------------------------------------
 def fine_mean_contribution(plan: StructuredPlan, frame: Frame) -> Callable[[FloatArray], FloatArray]:
     """A record's mean day in whitened coefficients; BALL."""
-    return lambda days: frame.coefficients(days.mean(axis=1))[:, : plan.fine_mean]
+    return lambda days: frame.coefficients(days.mean(axis=1), plan.fine_mean)
 
 
 def bands_contribution(plan: StructuredPlan, frame: Frame) -> Callable[[FloatArray], FloatArray]:
@@ -297,8 +307,8 @@ def block_contribution(block: int, frame: Frame) -> Callable[[FloatArray], Float
     """A record's second moment of the K lowest whitened coefficients, averaged over its days; PSD."""
 
     def contribution(days: FloatArray) -> FloatArray:
-        low = frame.coefficients(days)[..., :block]
-        return symmetric_to_vector(np.einsum("ndk,ndl->nkl", low, low) / low.shape[1])
+        low = frame.coefficients(days, block)
+        return symmetric_to_vector(gram(low) / low.shape[1])
 
     return contribution
 
@@ -374,7 +384,7 @@ def band_energy(
     """Whitened variance (T,) of each coefficient."""
     weight = plan.band_weight
     # Round 1 averages logs, so the mean energy lies above it: the prior is centred at half its variance.
-    spread = frame.log_energy_variance + PRIOR_WHITENED_STD**2
+    spread = frame.log_energy_variance + PRIOR_WHITENED_STD * PRIOR_WHITENED_STD
     energy = posterior_energy(weighted / weight, noise_variance / weight**2, spread / 2, spread)
     per_step: FloatArray = np.maximum(energy, MIN_ENERGY)[band_of(plan.edges)]
     return per_step
@@ -397,8 +407,8 @@ def _low_block(
 
 def _assemble(frame: Frame, shift: FloatArray, covariance: FloatArray) -> GaussianEstimate:
     synthesis = frame.scale[:, None] * synthesis_matrix(frame.mean.size) * frame.width
-    full = synthesis @ covariance @ synthesis.T
-    return GaussianEstimate(frame.mean + synthesis @ shift, (full + full.T) / 2)
+    full = product(product(synthesis, covariance), synthesis.T)
+    return GaussianEstimate(frame.mean + product(synthesis, shift), (full + full.T) / 2)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dp_powerflow._bits.elementary import log
+from dp_powerflow._bits.linear import norms
 from dp_powerflow.model.basis import band_edges
 from dp_powerflow.units import FloatArray
 
@@ -20,7 +22,7 @@ PROFILE_MEAN_WEIGHT = 0.25  # of the mean variance beside its smooth terms; it i
 PROFILE_MIN_LEVEL = 0.3  # the released mean variance is taken to be at least this
 PROFILE_RADIUS = 1.2
 PRIOR_PROFILE_STD = 0.4
-PRIOR_LOG_ENERGY_STD = 1.0
+PRIOR_LOG_ENERGY_VARIANCE = 1.0
 PRIOR_WHITENED_STD = 0.5  # of the log of a band's whitened energy, besides the noise of round 1
 
 TAIL_THRESHOLDS = (2.0, 3.5, 6.0, 12.0)  # energy of a record over what round 1 leads to expect
@@ -41,8 +43,7 @@ def prior_mean_std(half_range: float, size: int) -> FloatArray:
 def prior_log_energy(edges: tuple[int, ...]) -> FloatArray:
     """Prior log variance (band,) of a coefficient around the mean: falls like k^−1.5 to a noise level."""
     centre = np.maximum((np.asarray(edges[:-1]) + np.asarray(edges[1:]) - 1) / 2, 0.5)
-    log_energy: FloatArray = np.log(0.1 * centre**-1.5 + 1e-4)
-    return log_energy
+    return log(0.1 / (centre * np.sqrt(centre)) + 1e-4)
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class StructuredPlan:
     @property
     def band_weight(self) -> FloatArray:
         """Weights (band,) of the band energies: N^¼ makes Σ N_b·(error_b)² least for a given noise."""
-        return np.asarray(np.diff(self.edges) ** 0.25, dtype=np.float64)
+        return np.sqrt(np.sqrt(np.diff(self.edges)))
 
     @property
     def strength(self) -> float:
@@ -112,7 +113,7 @@ class StructuredPlan:
     @property
     def radius_energy(self) -> float:
         """Round 1: log band energies, one prior standard deviation per band."""
-        return PRIOR_LOG_ENERGY_STD * math.sqrt(len(self.edges) - 1)
+        return math.sqrt(PRIOR_LOG_ENERGY_VARIANCE * (len(self.edges) - 1))
 
     @property
     def radius_mean(self) -> float:
@@ -121,7 +122,7 @@ class StructuredPlan:
 
     def radius_bands(self, tail: float) -> float:
         """Round 2: weighted band energies of a record that has `tail` times the expected energy."""
-        return tail * float(np.linalg.norm(self.band_weight))
+        return tail * float(norms(self.band_weight))
 
     def radius_block(self, block: int, tail: float) -> float:
         """Round 2: Frobenius norm of a record's K × K second moment, near K if its days are alike."""
@@ -140,7 +141,7 @@ class StructuredPlan:
 
     def _bands_noise(self, tail: float) -> float:
         """Expected KL of the noise on the band energies, when they get half of the budget."""
-        variance = 2 * self.radius_bands(tail) ** 2 / (2 * 0.5 * self.rho * self.records**2)
+        variance = _square(self.radius_bands(tail) / self.records) / (0.5 * self.rho)
         return 0.25 * variance * float(np.sum(np.diff(self.edges) / self.band_weight**2))
 
     @property
@@ -157,7 +158,7 @@ class StructuredPlan:
 
     def _block_noise(self, block: int) -> float:
         rho = self.rho * (1 - ROUND_1) * MAX_BLOCK_SHARE
-        variance = 2 * self.radius_block(block, _USUAL_TAIL) ** 2 / (2 * rho * self.records**2)
+        variance = _square(self.radius_block(block, _USUAL_TAIL) / self.records) / rho
         return 0.25 * variance * block * (block - 1) / 2
 
     def round_2_shares(self, tail: float) -> dict[str, float]:
@@ -167,10 +168,10 @@ class StructuredPlan:
         makes its noise cheaper than a_i says.
         """
         block = self.block_size
-        mean = 0.5 * self.fine_mean * (2 * self.radius_mean) ** 2
+        mean = 0.5 * self.fine_mean * _square(2 * self.radius_mean)
         width = np.diff(self.edges)
-        bands = 0.25 * float(np.sum(width / self.band_weight**2)) * 2 * self.radius_bands(tail) ** 2
-        full = 0.25 * block * (block - 1) / 2 * 2 * self.radius_block(block, tail) ** 2
+        bands = 0.25 * float(np.sum(width / self.band_weight**2)) * 2 * _square(self.radius_bands(tail))
+        full = 0.25 * block * (block - 1) / 2 * 2 * _square(self.radius_block(block, tail))
         roots = {"mean": math.sqrt(mean), "bands": math.sqrt(bands), "block": math.sqrt(full)}
         block_share = min(MAX_BLOCK_SHARE, roots["block"] / sum(roots.values()))
         rest = roots["mean"] + roots["bands"]
@@ -185,3 +186,7 @@ class StructuredPlan:
     def prior_would_do(self) -> bool:
         """True if, by public figures, the noise outweighs what the prior says about the spectrum."""
         return self._bands_noise(_USUAL_TAIL) > 0.1 * self.n_steps
+
+
+def _square(x: float) -> float:
+    return x * x  # x**2 is the power function of the C library

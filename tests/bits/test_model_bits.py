@@ -1,0 +1,27 @@
+"""Simulated meters, noisy integers, model and draws have the same bits on every processor."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.processors import PROCESSORS, WITHOUT_FMA, output_of
+
+RUNS = PROCESSORS | {"without fused multiply-add": WITHOUT_FMA}
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def native() -> dict[str, str]:
+    found: dict[str, str] = output_of("support.model_bits", RUNS["native"])
+    return found
+
+
+@pytest.mark.parametrize("other", [name for name in RUNS if name != "native"])
+def test_meters_integers_model_and_draws_have_the_same_bits(native: dict[str, str], other: str) -> None:
+    assert output_of("support.model_bits", RUNS[other]) == native
+
+
+def test_both_methods_of_truncated_draws_are_compared(native: dict[str, str]) -> None:
+    methods = [text for name, text in native.items() if name.endswith("rejection")]
+    assert any("True" in text for text in methods)
+    assert any("False" in text for text in methods)

@@ -1,0 +1,74 @@
+"""Prints, as JSON, hashes of simulated meters, noisy integers, models and draws; for several processors."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import warnings
+
+import numpy as np
+
+from dp_powerflow.loads.simulate import simulate_load_history
+from dp_powerflow.model.estimators import Plain
+from dp_powerflow.model.fit import WeakBudgetWarning, fit
+from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.model.law import LoadNodes
+from dp_powerflow.model.options import FitOptions
+from dp_powerflow.model.partition import PrivateClasses
+from dp_powerflow.model.reactive import FittedReactive, PublicSpread
+from dp_powerflow.model.sample import LoadSampler, draw_node_classes
+from dp_powerflow.privacy.accounting import gdp_mu
+from dp_powerflow.privacy.budget import PrivacyBudget
+from dp_powerflow.privacy.random import StreamKey
+
+KEY = StreamKey.from_insecure_seed(5)
+N_NODES = 20
+WIDE, NARROW = (1e-3, 10.0), (0.02, 0.2)
+CASES = {
+    "structured": FitOptions(WIDE, use_scale=True, reactive=PublicSpread()),
+    "plain": FitOptions(WIDE, Plain(), use_scale=True),
+    "mixture": FitOptions(WIDE, use_scale=True, n_components=3),
+    "private classes": FitOptions(WIDE, use_scale=True, classes=PrivateClasses(3)),
+    "reactive": FitOptions(WIDE, use_scale=True, reactive=FittedReactive()),
+    "narrow": FitOptions(NARROW, use_scale=True),
+}
+
+
+def digest(*arrays: np.ndarray) -> str:
+    found = hashlib.sha256()
+    for array in arrays:
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()
+
+
+def draws(model: LoadModel, *, truncated: bool) -> dict[str, str]:
+    nodes = LoadNodes(draw_node_classes(model, N_NODES, KEY), np.full(N_NODES, 7.0))
+    law = model.at(nodes, truncated=truncated)
+    block = LoadSampler(law, KEY, 30).block(0)
+    found = {f"draws, truncated {truncated}": digest(block.load_kw, block.load_kvar)}
+    if truncated:
+        accepted = [each for part in law.classes for each in part.acceptance]
+        found["acceptance"] = digest(np.array([each.probability.value for each in accepted]))
+        found["rejection"] = str([each.rejection for each in accepted])
+    return found
+
+
+def hashes() -> dict[str, str]:
+    history = simulate_load_history(300, n_days=8, seed=2, reactive=True)
+    assert history.load_kvar is not None
+    found = {"history": digest(history.load_kw, history.load_kvar), "mu": gdp_mu(1.0, 1e-6).hex()}
+    for name, options in CASES.items():
+        model = fit(history, budget=PrivacyBudget(10.0), options=options, key=KEY)
+        assert model.origin is not None
+        of_case = {"integers": digest(*model.origin.integers), "model": model.sha256}
+        of_case |= draws(model, truncated=False)
+        if name != "plain":  # its noise leaves hardly a day within the bounds
+            of_case |= draws(model, truncated=True)
+        found |= {f"{name}: {what}": value for what, value in of_case.items()}
+    return found
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore", WeakBudgetWarning)
+    json.dump(hashes(), sys.stdout)
