@@ -44,7 +44,9 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return hashes_of(run(tmp_path_factory.mktemp("reference") / "release"))
 
 
-def test_a_run_killed_before_any_operation_on_a_file_resumes_to_the_same_bytes(tmp_path, reference):
+def test_a_run_killed_before_any_operation_on_a_file_resumes_to_the_same_bytes(
+    tmp_path: Path, reference: dict[str, str]
+) -> None:
     """Steps of five between kills: each run dies later than the one before, until one lives."""
     target = tmp_path / "release"
     kills, seen = 0, set()
@@ -66,7 +68,7 @@ def target_is_whole(target: Path, reference: dict[str, str]) -> bool:
     return storage.file_hashes(target) == reference
 
 
-def test_a_fresh_run_killed_anywhere_leaves_all_or_nothing(tmp_path, reference):
+def test_a_fresh_run_killed_anywhere_leaves_all_or_nothing(tmp_path: Path, reference: dict[str, str]) -> None:
     outcomes = set()
     for number, operation in enumerate(range(3, 60, 11)):
         target = tmp_path / str(number) / "release"
@@ -88,7 +90,9 @@ def test_a_fresh_run_killed_anywhere_leaves_all_or_nothing(tmp_path, reference):
     assert outcomes - {"killed"}
 
 
-def test_a_run_killed_from_outside_at_random_moments_resumes_to_the_same_bytes(tmp_path, reference):
+def test_a_run_killed_from_outside_at_random_moments_resumes_to_the_same_bytes(
+    tmp_path: Path, reference: dict[str, str]
+) -> None:
     rng = random.Random(5)
     target = tmp_path / "release"
     for _ in range(6):
@@ -122,7 +126,9 @@ def in_namespace(script: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("size", ["4k", "20k", "36k"])
-def test_a_full_disk_ends_in_one_sentence_and_the_run_goes_on_with_more_space(tmp_path, reference, size):
+def test_a_full_disk_ends_in_one_sentence_and_the_run_goes_on_with_more_space(
+    tmp_path: Path, reference: dict[str, str], size: str
+) -> None:
     child = f"{sys.executable} {CHILD} {tmp_path}/disk/release"
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -140,14 +146,16 @@ def test_a_full_disk_ends_in_one_sentence_and_the_run_goes_on_with_more_space(tm
     assert hashes_of(done) == reference
 
 
-def test_a_read_only_file_system_ends_in_one_sentence(tmp_path):
+def test_a_read_only_file_system_ends_in_one_sentence(tmp_path: Path) -> None:
     done = in_namespace(
         f"mount -t tmpfs -o ro none {tmp_path}\n{sys.executable} {CHILD} {tmp_path}/release\n"
     )
     check_refused(done, "read-only file system; choose a directory that can be written")
 
 
-def test_a_file_system_that_turns_read_only_during_the_run_ends_in_one_sentence(tmp_path, monkeypatch):
+def test_a_file_system_that_turns_read_only_during_the_run_ends_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     writer = CorpusWriter(tmp_path / "release", LAYOUT, RELEASE_ID)
     writer.prepare()
 
@@ -161,7 +169,7 @@ def test_a_file_system_that_turns_read_only_during_the_run_ends_in_one_sentence(
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
-def test_a_directory_without_permission_ends_in_one_sentence():
+def test_a_directory_without_permission_ends_in_one_sentence() -> None:
     # Not tmp_path: another user may not enter the directories above it.
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o555)
@@ -169,7 +177,7 @@ def test_a_directory_without_permission_ends_in_one_sentence():
         assert os.listdir(directory) == []
 
 
-def test_a_limit_on_the_size_of_files_ends_in_one_sentence(tmp_path):
+def test_a_limit_on_the_size_of_files_ends_in_one_sentence(tmp_path: Path) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 
@@ -179,7 +187,7 @@ def test_a_limit_on_the_size_of_files_ends_in_one_sentence(tmp_path):
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
 
 
-def test_a_corpus_that_cannot_fit_is_refused_before_anything_is_computed(tmp_path):
+def test_a_corpus_that_cannot_fit_is_refused_before_anything_is_computed(tmp_path: Path) -> None:
     huge = CorpusLayout(days=10**9, steps=96, nodes=10**4, days_per_part=10**9)
     with pytest.raises(
         CorpusError, match=r"takes at least [\d.,]+ MB and the disk of .* has [\d.,]+ MB left"
@@ -187,12 +195,12 @@ def test_a_corpus_that_cannot_fit_is_refused_before_anything_is_computed(tmp_pat
         CorpusWriter(tmp_path / "release", huge, RELEASE_ID).prepare()
 
 
-def test_a_target_below_a_file_ends_in_one_sentence(tmp_path):
+def test_a_target_below_a_file_ends_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(CorpusError, match="cannot be written: "):
         write_corpus(tmp_path / "file" / "release")
 
 
-def test_a_name_that_is_too_long_ends_in_one_sentence(tmp_path):
+def test_a_name_that_is_too_long_ends_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="cannot be written: File name too long"):
         write_corpus(tmp_path / ("x" * 250))

@@ -14,7 +14,7 @@ from support.corpora import voltages
 PAGE = Path(__file__).parents[2] / "docs" / "corpus.md"
 
 
-def test_the_examples_write_and_read_a_corpus(tmp_path, monkeypatch):
+def test_the_examples_write_and_read_a_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("pandas", "xarray", "zarr", "torch"):
         pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)

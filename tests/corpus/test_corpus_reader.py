@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import pickle
 import tracemalloc
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -16,7 +18,7 @@ import pytest
 from dp_powerflow import _extras as extras
 from dp_powerflow.corpus.encode import NodeTable
 from dp_powerflow.corpus.errors import CorpusError
-from dp_powerflow.corpus.phasors import round_to_grid
+from dp_powerflow.corpus.phasors import Phasors, round_to_grid
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.schema import CorpusLayout, part_name
 from dp_powerflow.errors import MissingExtraError
@@ -38,17 +40,17 @@ def corpus(release: Path) -> Corpus:
 
 
 @pytest.fixture(scope="module")
-def written():
+def written() -> Phasors:
     return round_to_grid(voltages(LAYOUT, range(LAYOUT.days)))
 
 
-def test_the_corpus_knows_its_shape_and_its_nodes(corpus):
+def test_the_corpus_knows_its_shape_and_its_nodes(corpus: Corpus) -> None:
     assert corpus.layout == LAYOUT
     assert corpus.release_id == RELEASE_ID
     assert corpus.nodes == NODES
 
 
-def test_voltages_are_those_written_to_half_a_grid_step(corpus):
+def test_voltages_are_those_written_to_half_a_grid_step(corpus: Corpus) -> None:
     v = voltages(LAYOUT, range(LAYOUT.days))
     read = corpus.voltages()
     assert read.shape == (11, 24, 7)
@@ -58,14 +60,14 @@ def test_voltages_are_those_written_to_half_a_grid_step(corpus):
     assert np.max(np.abs(np.abs(read) - np.abs(v))) < 0.5e-6 + 1e-12
 
 
-def test_days_and_nodes_come_in_the_order_asked_for(corpus, written):
+def test_days_and_nodes_come_in_the_order_asked_for(corpus: Corpus, written: Phasors) -> None:
     read = corpus.phasors(days=[9, 0, 5, 4, 4], nodes=["c", 6, "e"])
     np.testing.assert_array_equal(read.vm_pu, written.vm_pu[[9, 0, 5, 4, 4]][:, :, [1, 6, 0]])
     np.testing.assert_array_equal(read.va_deg, written.va_deg[[9, 0, 5, 4, 4]][:, :, [1, 6, 0]])
     assert corpus.phasors(days=[]).vm_pu.shape == (0, 24, 7)
 
 
-def test_several_row_groups_per_part_are_put_together(tmp_path):
+def test_several_row_groups_per_part_are_put_together(tmp_path: Path) -> None:
     corpus = open_corpus(write_corpus(tmp_path / "wide", WIDE))
     assert len(WIDE.groups_of(0)) == 3
     expected = round_to_grid(voltages(WIDE, range(7)))
@@ -74,13 +76,13 @@ def test_several_row_groups_per_part_are_put_together(tmp_path):
 
 
 @pytest.mark.parametrize("width", [None, 1, 3, 100])
-def test_batches_cover_every_day_once_in_order(corpus, written, width):
+def test_batches_cover_every_day_once_in_order(corpus: Corpus, written: Phasors, width: int) -> None:
     batches = list(corpus.batches(width))
     assert [day for batch in batches for day in batch.days] == list(range(11))
     np.testing.assert_array_equal(np.concatenate([b.phasors.vm_pu for b in batches]), written.vm_pu)
 
 
-def test_batches_hold_a_few_days_in_memory_however_many_there_are(tmp_path):
+def test_batches_hold_a_few_days_in_memory_however_many_there_are(tmp_path: Path) -> None:
     layout = CorpusLayout(days=64, steps=96, nodes=500, days_per_part=8)
     corpus = open_corpus(write_corpus(tmp_path / "long", layout))
     tracemalloc.start()
@@ -92,7 +94,7 @@ def test_batches_hold_a_few_days_in_memory_however_many_there_are(tmp_path):
     assert peak < whole / 8
 
 
-def test_the_dataset_has_one_row_per_day_and_node(corpus, written):
+def test_the_dataset_has_one_row_per_day_and_node(corpus: Corpus, written: Phasors) -> None:
     dataset = corpus.dataset()
     assert dataset.count_rows() == 77
     table = dataset.to_table(filter=(pc.field("day") == 5) & (pc.field("node") == 2))
@@ -100,7 +102,7 @@ def test_the_dataset_has_one_row_per_day_and_node(corpus, written):
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_frames_have_one_row_per_day_node_and_step(corpus, written, library):
+def test_frames_have_one_row_per_day_node_and_step(corpus: Corpus, written: Phasors, library: str) -> None:
     pytest.importorskip(library)
     frame = getattr(corpus, f"to_{library}")(days=[3, 8], nodes=["a", "g"])
     assert list(frame.columns) == ["day", "node", "step", "vm_pu", "va_deg"]
@@ -114,7 +116,7 @@ def test_frames_have_one_row_per_day_node_and_step(corpus, written, library):
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_other_libraries_read_the_files_without_us(release, written, library):
+def test_other_libraries_read_the_files_without_us(release: Path, written: Phasors, library: str) -> None:
     module = pytest.importorskip(library)
     path = release / "data" / part_name(1)
     frame = module.read_parquet(path)
@@ -122,7 +124,7 @@ def test_other_libraries_read_the_files_without_us(release, written, library):
     np.testing.assert_array_equal(values.reshape(4, 7, 24), written.va_deg[4:8].transpose(0, 2, 1))
 
 
-def test_xarray_has_the_three_dimensions_and_units(corpus, written):
+def test_xarray_has_the_three_dimensions_and_units(corpus: Corpus, written: Phasors) -> None:
     pytest.importorskip("xarray")
     data = corpus.to_xarray(days=range(2, 5))
     assert data["vm_pu"].dims == ("day", "step", "node")
@@ -131,7 +133,9 @@ def test_xarray_has_the_three_dimensions_and_units(corpus, written):
     np.testing.assert_array_equal(chosen.values[:, 0], written.vm_pu[3, :, 3])
 
 
-def test_the_zarr_store_holds_the_same_numbers_and_opens_in_xarray(corpus, written, tmp_path):
+def test_the_zarr_store_holds_the_same_numbers_and_opens_in_xarray(
+    corpus: Corpus, written: Phasors, tmp_path: Path
+) -> None:
     xarray = pytest.importorskip("xarray")
     pytest.importorskip("zarr")
     store = corpus.to_zarr(tmp_path / "corpus.zarr")
@@ -146,7 +150,7 @@ def test_the_zarr_store_holds_the_same_numbers_and_opens_in_xarray(corpus, writt
         corpus.to_zarr(store)
 
 
-def test_windows_are_tensors_within_one_day(corpus, written):
+def test_windows_are_tensors_within_one_day(corpus: Corpus, written: Phasors) -> None:
     torch = pytest.importorskip("torch")
     windows = corpus.windows(8, 5)
     assert isinstance(windows, torch.utils.data.Dataset)
@@ -161,7 +165,7 @@ def test_windows_are_tensors_within_one_day(corpus, written):
         windows[len(windows)]
 
 
-def test_windows_of_some_days_and_nodes(corpus, written):
+def test_windows_of_some_days_and_nodes(corpus: Corpus, written: Phasors) -> None:
     pytest.importorskip("torch")
     windows = corpus.windows(24, days=[7, 1], nodes=["b", "a"])
     assert [w.day for w in windows] == [7, 1]
@@ -169,7 +173,7 @@ def test_windows_of_some_days_and_nodes(corpus, written):
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_data_loader_with_workers_reads_every_window_once(corpus, written):
+def test_a_data_loader_with_workers_reads_every_window_once(corpus: Corpus, written: Phasors) -> None:
     torch = pytest.importorskip("torch")
     windows = corpus.windows(12, 12)
     windows[0]
@@ -182,14 +186,16 @@ def test_a_data_loader_with_workers_reads_every_window_once(corpus, written):
     assert seen == {(day, start) for day in range(11) for start in (0, 12)}
 
 
-def test_windows_keep_no_more_than_the_cache_and_travel_without_it(tmp_path, monkeypatch):
+def test_windows_keep_no_more_than_the_cache_and_travel_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("torch")
     layout = CorpusLayout(days=12, steps=96, nodes=500, days_per_part=6)
     corpus = open_corpus(write_corpus(tmp_path / "wide", layout))
     reads = []
     read_group = Corpus.read_group
 
-    def counted(self, part, group):
+    def counted(self, part: int, group: int) -> Any:
         reads.append((part, group))
         return read_group(self, part, group)
 
@@ -207,7 +213,7 @@ def test_windows_keep_no_more_than_the_cache_and_travel_without_it(tmp_path, mon
 
 
 @pytest.mark.parametrize(("length", "stride"), [(0, 1), (25, 1), (4, 0)])
-def test_windows_that_do_not_fit_a_day_are_refused(corpus, length, stride):
+def test_windows_that_do_not_fit_a_day_are_refused(corpus: Corpus, length: int, stride: int) -> None:
     pytest.importorskip("torch")
     with pytest.raises(CorpusError, match=r"a window lies within one day|stride of windows"):
         corpus.windows(length, stride)
@@ -224,10 +230,17 @@ def test_windows_that_do_not_fit_a_day_are_refused(corpus, length, stride):
     ],
     ids=["pandas", "polars", "xarray", "zarr", "torch"],
 )
-def test_a_missing_extra_is_named(corpus, tmp_path, monkeypatch, call, package, extra):
+def test_a_missing_extra_is_named(
+    corpus: Corpus,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    call: Callable[[Corpus, Path], object],
+    package: str,
+    extra: str,
+) -> None:
     import_module = importlib.import_module
 
-    def without(name):
+    def without(name: str) -> Any:
         if name == package:
             raise ModuleNotFoundError(name=package)
         return import_module(name)
@@ -238,8 +251,8 @@ def test_a_missing_extra_is_named(corpus, tmp_path, monkeypatch, call, package, 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_package_that_a_package_lacks_is_not_blamed_on_it(monkeypatch):
-    def lacking(name):
+def test_the_package_that_a_package_lacks_is_not_blamed_on_it(monkeypatch: pytest.MonkeyPatch):
+    def lacking(name: str) -> None:
         raise ModuleNotFoundError(name="numcodecs")
 
     monkeypatch.setattr(extras.importlib, "import_module", lacking)
@@ -259,12 +272,14 @@ def test_the_package_that_a_package_lacks_is_not_blamed_on_it(monkeypatch):
         (None, "ab", "sequence of positions or ids"),
     ],
 )
-def test_days_and_nodes_that_are_not_there_are_refused(corpus, days, nodes, says):
+def test_days_and_nodes_that_are_not_there_are_refused(
+    corpus: Corpus, days: Any, nodes: Any, says: str
+) -> None:
     with pytest.raises(CorpusError, match=says):
         corpus.phasors(days, nodes)
 
 
-def test_what_is_not_a_release_is_refused(tmp_path):
+def test_what_is_not_a_release_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="is not a directory"):
         open_corpus(tmp_path / "nothing")
     with pytest.raises(CorpusError, match=r"nodes\.parquet is missing"):
@@ -280,7 +295,7 @@ def test_what_is_not_a_release_is_refused(tmp_path):
         open_corpus(tmp_path)
 
 
-def test_another_version_of_the_format_is_named(tmp_path):
+def test_another_version_of_the_format_is_named(tmp_path: Path) -> None:
     release = write_corpus(tmp_path / "r")
     table = pq.read_table(release / "nodes.parquet")
     changed = table.schema.metadata | {b"dp_powerflow.format": b"2"}
@@ -289,7 +304,7 @@ def test_another_version_of_the_format_is_named(tmp_path):
         open_corpus(release)
 
 
-def test_a_part_of_another_release_is_not_read(tmp_path):
+def test_a_part_of_another_release_is_not_read(tmp_path: Path) -> None:
     release = write_corpus(tmp_path / "r")
     other = write_corpus(tmp_path / "other", release_id="other", seed=1)
     (other / "data" / part_name(1)).replace(release / "data" / part_name(1))
@@ -299,14 +314,14 @@ def test_a_part_of_another_release_is_not_read(tmp_path):
         corpus.voltages(days=range(4, 8))
 
 
-def test_a_missing_part_is_named(tmp_path):
+def test_a_missing_part_is_named(tmp_path: Path) -> None:
     release = write_corpus(tmp_path / "r", replace(LAYOUT, days_per_part=6))
     (release / "data" / part_name(1)).unlink()
     with pytest.raises(CorpusError, match=r"part-00001\.parquet is missing"):
         open_corpus(release).voltages()
 
 
-def test_hashes_name_every_file_and_change_with_every_byte(tmp_path):
+def test_hashes_name_every_file_and_change_with_every_byte(tmp_path: Path) -> None:
     release = write_corpus(tmp_path / "r")
     before = open_corpus(release).hashes()
     assert list(before) == [*(f"data/{part_name(k)}" for k in range(3)), "manifest.json", "nodes.parquet"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,13 +30,13 @@ def release(sound: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(sound, tmp_path / "release"))
 
 
-def rewrite(path: Path, change, rows_per_group: int | None = None) -> None:
+def rewrite(path: Path, change: Any, rows_per_group: int | None = None) -> None:
     """Read a Parquet file, change the table, write it."""
     table = change(pq.read_table(path))
     pq.write_table(table, path, row_group_size=rows_per_group or len(table), compression="zstd")
 
 
-def with_values(column: str, row: int, step: int, value: float):
+def with_values(column: str, row: int, step: int, value: float) -> Callable[[pa.Table], pa.Table]:
     def change(table: pa.Table) -> pa.Table:
         index = table.schema.get_field_index(column)
         field = table.schema.field(index)
@@ -45,7 +47,7 @@ def with_values(column: str, row: int, step: int, value: float):
     return change
 
 
-def with_column(column: str, values):
+def with_column(column: str, values: Any) -> Callable[[pa.Table], pa.Table]:
     def change(table: pa.Table) -> pa.Table:
         index = table.schema.get_field_index(column)
         new = values(table.column(column).to_numpy().copy())
@@ -62,7 +64,7 @@ def only_problem(report: CorpusReport) -> str:
     return report.problems[0]
 
 
-def test_a_sound_corpus_has_no_problems(sound):
+def test_a_sound_corpus_has_no_problems(sound: Path) -> None:
     report = validate_corpus(sound)
     assert report.ok
     assert report.problems == ()
@@ -73,14 +75,14 @@ def test_a_sound_corpus_has_no_problems(sound):
     assert 0.9 <= low < 0.91 < 1.09 < high <= 1.1
 
 
-def test_a_corpus_with_several_row_groups_has_no_problems(tmp_path):
+def test_a_corpus_with_several_row_groups_has_no_problems(tmp_path: Path) -> None:
     layout = CorpusLayout(days=7, steps=96, nodes=500, days_per_part=5)
     report = validate_corpus(write_corpus(tmp_path / "wide", layout))
     assert report.ok
     assert report.n_phasors == layout.n_phasors
 
 
-def test_rewriting_alone_changes_nothing(release):
+def test_rewriting_alone_changes_nothing(release: Path) -> None:
     """Otherwise the tests below would find their problem in the rewriting."""
     rewrite(release / PART, lambda table: table)
     assert validate_corpus(release).ok
@@ -101,14 +103,14 @@ def test_rewriting_alone_changes_nothing(release):
         ("va_deg", -0.0),
     ],
 )
-def test_one_value_off_the_grid_is_found(release, column, value):
+def test_one_value_off_the_grid_is_found(release: Path, column: str, value: float) -> None:
     rewrite(release / PART, with_values(column, 5, 3, value))
     assert only_problem(validate_corpus(release)) == (
         "data/part-00001.parquet: 1 values of days 4 to 7 are not on the public grid."
     )
 
 
-def test_a_magnitude_beyond_the_declared_range_is_found(release):
+def test_a_magnitude_beyond_the_declared_range_is_found(release: Path) -> None:
     assert validate_corpus(release, vm_range_pu=(0.9, 1.1)).ok
     rewrite(release / PART, with_values("vm_pu", 5, 3, 1.1))
     assert validate_corpus(release, vm_range_pu=(0.9, 1.1)).ok
@@ -138,7 +140,7 @@ def doubled(values: np.ndarray) -> np.ndarray:
     ],
     ids=["nodes out of order", "a node twice", "other days", "days reversed"],
 )
-def test_rows_that_are_not_each_day_and_node_once_are_found(release, change):
+def test_rows_that_are_not_each_day_and_node_once_are_found(release: Path, change: Any) -> None:
     rewrite(release / PART, change)
     assert "days 4 to 7 do not hold every node exactly once, in order." in only_problem(
         validate_corpus(release)
@@ -154,7 +156,7 @@ def test_rows_that_are_not_each_day_and_node_once_are_found(release, change):
     ],
     ids=["a row less", "a row more", "other row groups"],
 )
-def test_missing_and_additional_rows_are_found(release, change, rows):
+def test_missing_and_additional_rows_are_found(release: Path, change: Any, rows: int) -> None:
     rewrite(release / PART, change, rows)
     assert "rows or row groups are missing or too many" in only_problem(validate_corpus(release))
 
@@ -170,18 +172,18 @@ def test_missing_and_additional_rows_are_found(release, change, rows):
     ],
     ids=["a column more", "a column less", "hidden metadata", "another part", "another type"],
 )
-def test_another_schema_is_found(release, change):
+def test_another_schema_is_found(release: Path, change: Any) -> None:
     rewrite(release / PART, change)
     assert "columns, types or metadata" in only_problem(validate_corpus(release))
 
 
-def test_a_part_of_another_release_is_found(release, tmp_path):
+def test_a_part_of_another_release_is_found(release: Path, tmp_path: Path) -> None:
     other = write_corpus(tmp_path / "other", release_id="other")
     shutil.copy(other / PART, release / PART)
     assert "columns, types or metadata" in only_problem(validate_corpus(release))
 
 
-def test_missing_parts_are_counted(release):
+def test_missing_parts_are_counted(release: Path) -> None:
     for part in (0, 2):
         (release / "data" / part_name(part)).unlink()
     report = validate_corpus(release)
@@ -201,7 +203,7 @@ def test_missing_parts_are_counted(release):
         "data/manifest.json",
     ],
 )
-def test_a_file_that_does_not_belong_there_is_found(release, name):
+def test_a_file_that_does_not_belong_there_is_found(release: Path, name: str) -> None:
     path = release / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"x")
@@ -210,25 +212,25 @@ def test_a_file_that_does_not_belong_there_is_found(release, name):
     assert len(report.problems) == 1 + name.startswith("twin")
 
 
-def test_files_of_the_manifest_may_be_there(release):
+def test_files_of_the_manifest_may_be_there(release: Path) -> None:
     (release / "twin").mkdir()
     (release / "twin" / "branches.csv").write_bytes(b"x")
     assert validate_corpus(release, other_files=["manifest.json", "twin/branches.csv"]).ok
 
 
-def test_a_link_is_found(release):
+def test_a_link_is_found(release: Path) -> None:
     (release / "certificate.html").symlink_to("/etc/hostname")
     assert "is a link or a device" in only_problem(validate_corpus(release))
 
 
-def test_a_link_in_place_of_a_part_is_found(release, tmp_path):
+def test_a_link_in_place_of_a_part_is_found(release: Path, tmp_path: Path) -> None:
     (release / PART).rename(tmp_path / "elsewhere")
     (release / PART).symlink_to(tmp_path / "elsewhere")
     problems = validate_corpus(release).problems
     assert "data/part-00001.parquet is a link or a device; a release holds files only." in problems
 
 
-def test_a_directory_that_is_no_corpus_is_one_problem(tmp_path):
+def test_a_directory_that_is_no_corpus_is_one_problem(tmp_path: Path) -> None:
     report = validate_corpus(tmp_path)
     assert "nodes.parquet is missing" in only_problem(report)
     assert report.layout is None
@@ -259,13 +261,13 @@ def test_a_directory_that_is_no_corpus_is_one_problem(tmp_path):
         "same names",
     ],
 )
-def test_a_changed_node_table_is_found(release, change):
+def test_a_changed_node_table_is_found(release: Path, change: Any) -> None:
     rewrite(release / "nodes.parquet", change)
     assert not validate_corpus(release).ok
 
 
 @pytest.mark.parametrize("name", [PART.as_posix(), "nodes.parquet"])
-def test_damaged_files_are_reported_and_never_raise(release, sound, name):
+def test_damaged_files_are_reported_and_never_raise(release: Path, sound: Path, name: str) -> None:
     rng = random.Random(7)
     whole = (sound / name).read_bytes()
     in_data = 0

@@ -12,6 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -38,7 +39,7 @@ def write_one(writer: CorpusWriter, part: int) -> None:
     writer.write_part(part, voltages(writer.layout, writer.layout.days_of(part)))
 
 
-def test_nothing_has_the_final_name_until_the_corpus_is_finished(writer):
+def test_nothing_has_the_final_name_until_the_corpus_is_finished(writer: CorpusWriter) -> None:
     write_parts(writer)
     writer.write_nodes(NodeTable.opaque(LAYOUT.nodes))
     assert not writer.target.exists()
@@ -50,7 +51,7 @@ def test_nothing_has_the_final_name_until_the_corpus_is_finished(writer):
     assert len(list((writer.target / "data").iterdir())) == LAYOUT.n_parts == 3
 
 
-def test_others_cannot_look_into_an_unfinished_corpus(writer):
+def test_others_cannot_look_into_an_unfinished_corpus(writer: CorpusWriter) -> None:
     assert stat.S_IMODE(writer.partial.stat().st_mode) == 0o700
     mask = os.umask(0)
     os.umask(mask)
@@ -60,7 +61,7 @@ def test_others_cannot_look_into_an_unfinished_corpus(writer):
     assert stat.S_IMODE(writer.target.stat().st_mode) == 0o777 & ~mask
 
 
-def test_equal_input_gives_equal_bytes_in_another_process(tmp_path):
+def test_equal_input_gives_equal_bytes_in_another_process(tmp_path: Path) -> None:
     runs = []
     for name, seed in (("a", "1"), ("b", "2")):
         environment = os.environ | {"PYTHONHASHSEED": seed, "TZ": "UTC+5" if name == "a" else "UTC-9"}
@@ -76,7 +77,7 @@ def test_equal_input_gives_equal_bytes_in_another_process(tmp_path):
     assert len(runs[0]) == 6
 
 
-def test_parts_written_by_several_processes_are_those_of_one(tmp_path):
+def test_parts_written_by_several_processes_are_those_of_one(tmp_path: Path) -> None:
     serial = write_corpus(tmp_path / "serial")
     writer = CorpusWriter(tmp_path / "parallel", LAYOUT, RELEASE_ID)
     writer.prepare()
@@ -90,14 +91,16 @@ def test_parts_written_by_several_processes_are_those_of_one(tmp_path):
     assert file_hashes(writer.finish()) == file_hashes(serial)
 
 
-def test_the_writer_travels_to_a_process_in_another_directory(tmp_path, monkeypatch):
+def test_the_writer_travels_to_a_process_in_another_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     writer = CorpusWriter(Path("here"), LAYOUT, RELEASE_ID)
     monkeypatch.chdir("/")
     assert pickle.loads(pickle.dumps(writer)).target == tmp_path / "here"
 
 
-def test_bytes_depend_on_the_voltages_only_through_the_grid(tmp_path):
+def test_bytes_depend_on_the_voltages_only_through_the_grid(tmp_path: Path) -> None:
     a = CorpusWriter(tmp_path / "a", LAYOUT, RELEASE_ID)
     b = CorpusWriter(tmp_path / "b", LAYOUT, RELEASE_ID)
     v = voltages(LAYOUT, LAYOUT.days_of(0))
@@ -108,7 +111,7 @@ def test_bytes_depend_on_the_voltages_only_through_the_grid(tmp_path):
     assert a.hashes() == b.hashes()
 
 
-def test_the_file_states_units_grid_and_shape_and_nothing_of_the_run(writer):
+def test_the_file_states_units_grid_and_shape_and_nothing_of_the_run(writer: CorpusWriter) -> None:
     write_one(writer, 1)
     file = pq.ParquetFile(writer.partial / "data" / part_name(1))
     schema = file.schema_arrow
@@ -129,7 +132,7 @@ def test_the_file_states_units_grid_and_shape_and_nothing_of_the_run(writer):
         assert "BYTE_STREAM_SPLIT" in chunk.encodings
 
 
-def test_row_groups_depend_on_the_shape_alone():
+def test_row_groups_depend_on_the_shape_alone() -> None:
     layout = CorpusLayout(days=100, steps=96, nodes=96, days_per_part=40)
     assert layout.days_per_group == 14
     assert [len(days) for days in layout.groups_of(2)] == [14, 6]
@@ -137,7 +140,7 @@ def test_row_groups_depend_on_the_shape_alone():
     assert CorpusLayout(days=5, steps=96, nodes=9000, days_per_part=5).days_per_group == 1
 
 
-def test_the_corpus_is_not_finished_before_everything_is_there(writer):
+def test_the_corpus_is_not_finished_before_everything_is_there(writer: CorpusWriter) -> None:
     write_one(writer, 0)
     with pytest.raises(CorpusError, match="missing: 2 of 3 parts"):
         writer.finish()
@@ -148,7 +151,7 @@ def test_the_corpus_is_not_finished_before_everything_is_there(writer):
 
 
 @pytest.mark.parametrize("kind", ["empty directory", "full directory", "file", "dangling link"])
-def test_an_existing_target_is_refused_and_left_alone(tmp_path, kind):
+def test_an_existing_target_is_refused_and_left_alone(tmp_path: Path, kind: str) -> None:
     target = tmp_path / "release"
     writer = CorpusWriter(target, LAYOUT, RELEASE_ID)
     writer.prepare()
@@ -170,7 +173,7 @@ def test_an_existing_target_is_refused_and_left_alone(tmp_path, kind):
     assert not (target / "data").exists()
 
 
-def test_a_run_keeps_the_parts_of_the_run_before(writer):
+def test_a_run_keeps_the_parts_of_the_run_before(writer: CorpusWriter) -> None:
     write_one(writer, 1)
     before = (writer.partial / "data" / part_name(1)).stat()
     (writer.partial / "data" / "part-00000.parquet.tmp-0123").write_bytes(b"half")
@@ -184,7 +187,7 @@ def test_a_run_keeps_the_parts_of_the_run_before(writer):
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
-def test_a_part_whose_bytes_the_disk_lost_is_written_again(writer):
+def test_a_part_whose_bytes_the_disk_lost_is_written_again(writer: CorpusWriter) -> None:
     write_one(writer, 0)
     path = writer.partial / "data" / part_name(0)
     whole = path.read_bytes()
@@ -197,13 +200,13 @@ def test_a_part_whose_bytes_the_disk_lost_is_written_again(writer):
 @pytest.mark.parametrize(
     "other", [replace(LAYOUT, days=12), replace(LAYOUT, steps=12), replace(LAYOUT, days_per_part=3)]
 )
-def test_parts_of_another_shape_are_never_continued(writer, other):
+def test_parts_of_another_shape_are_never_continued(writer: CorpusWriter, other: dict[str, Any]) -> None:
     write_one(writer, 0)
     with pytest.raises(CorpusError, match="another corpus under the same release id"):
         CorpusWriter(writer.target, other, RELEASE_ID).prepare()
 
 
-def test_parts_of_another_release_are_never_continued(writer):
+def test_parts_of_another_release_are_never_continued(writer: CorpusWriter) -> None:
     write_parts(writer)
     other = CorpusWriter(writer.target, LAYOUT, "another")
     other.prepare()
@@ -213,14 +216,14 @@ def test_parts_of_another_release_are_never_continued(writer):
     assert not writer.finished
 
 
-def test_discard_removes_what_was_written(writer):
+def test_discard_removes_what_was_written(writer: CorpusWriter) -> None:
     write_one(writer, 0)
     writer.discard()
     writer.discard()
     assert list(writer.target.parent.iterdir()) == []
 
 
-def test_voltages_of_the_wrong_shape_are_refused(writer):
+def test_voltages_of_the_wrong_shape_are_refused(writer: CorpusWriter) -> None:
     v = voltages(LAYOUT, LAYOUT.days_of(2))
     with pytest.raises(
         CorpusError, match=r"part 0 needs voltages of shape .* \(4, 24, 7\), not \(3, 24, 7\)"
@@ -231,7 +234,7 @@ def test_voltages_of_the_wrong_shape_are_refused(writer):
     assert list((writer.partial / "data").iterdir()) == []
 
 
-def test_a_voltage_that_is_not_finite_writes_nothing(writer):
+def test_a_voltage_that_is_not_finite_writes_nothing(writer: CorpusWriter) -> None:
     v = voltages(LAYOUT, LAYOUT.days_of(0))
     v[3, 2, 1] = np.nan
     with pytest.raises(CorpusError, match="not a finite number"):
@@ -240,13 +243,13 @@ def test_a_voltage_that_is_not_finite_writes_nothing(writer):
 
 
 @pytest.mark.parametrize("name", ["/etc/x", "../x", "a/../../x", "data/x", "nodes.parquet", "", ".", "data"])
-def test_added_files_stay_in_the_release_and_out_of_its_data(writer, name):
+def test_added_files_stay_in_the_release_and_out_of_its_data(writer: CorpusWriter, name: str) -> None:
     with pytest.raises(CorpusError, match="relative path"):
         writer.add_file(name, b"x")
     assert sorted(p.name for p in writer.partial.iterdir()) == ["data"]
 
 
-def test_added_files_may_be_replaced_and_lie_in_a_folder(writer):
+def test_added_files_may_be_replaced_and_lie_in_a_folder(writer: CorpusWriter) -> None:
     writer.add_file("twin/branches.csv", b"1")
     writer.add_file("twin/branches.csv", b"22")
     assert (writer.partial / "twin" / "branches.csv").read_bytes() == b"22"
@@ -254,7 +257,7 @@ def test_added_files_may_be_replaced_and_lie_in_a_folder(writer):
 
 
 @pytest.mark.parametrize("release_id", ["", "a/b", "..", "a b", "x" * 65, "-a", "a\n"])
-def test_a_release_id_that_cannot_be_in_a_file_name_is_refused(tmp_path, release_id):
+def test_a_release_id_that_cannot_be_in_a_file_name_is_refused(tmp_path: Path, release_id: str) -> None:
     with pytest.raises(CorpusError, match="release id"):
         CorpusWriter(tmp_path / "r", LAYOUT, release_id)
 
@@ -270,12 +273,12 @@ def test_a_release_id_that_cannot_be_in_a_file_name_is_refused(tmp_path, release
         {"ids": ("a",), "base_kv": (0.0,)},
     ],
 )
-def test_a_node_table_that_names_no_nodes_is_refused(columns):
+def test_a_node_table_that_names_no_nodes_is_refused(columns: dict[str, Any]) -> None:
     with pytest.raises(CorpusError, match=r"nodes of a corpus|node table"):
         NodeTable(**columns)
 
 
-def test_the_node_table_holds_the_declared_columns_only(writer):
+def test_the_node_table_holds_the_declared_columns_only(writer: CorpusWriter) -> None:
     writer.write_nodes(NodeTable.opaque(7))
     assert pq.read_schema(writer.partial / "nodes.parquet").names == ["node", "id"]
     writer.write_nodes(replace(NodeTable.opaque(7), base_kv=(2.4,) * 7))
@@ -285,6 +288,6 @@ def test_the_node_table_holds_the_declared_columns_only(writer):
 
 
 @pytest.mark.parametrize("name", ["days", "steps", "nodes", "days_per_part"])
-def test_a_layout_without_days_steps_or_nodes_is_refused(name):
+def test_a_layout_without_days_steps_or_nodes_is_refused(name: str) -> None:
     with pytest.raises(CorpusError, match=f"positive number of {name}"):
         replace(LAYOUT, **{name: 0})

@@ -122,7 +122,9 @@ def both(table: dict[str, np.ndarray], real: str, imaginary: str) -> np.ndarray:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_branches_and_shunts_add_up_to_the_admittances_of_the_feeder(name, written):
+def test_branches_and_shunts_add_up_to_the_admittances_of_the_feeder(
+    name: str, written: Callable[[str], Path]
+) -> None:
     bus, branch, y_bus = (columns(written(name), t) for t in ("bus_data", "branch_data", "y_bus_data"))
     feeder, order = case(name).feeder, case(name).order
     n = len(order)
@@ -139,7 +141,7 @@ def test_branches_and_shunts_add_up_to_the_admittances_of_the_feeder(name, writt
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_branch_parameters_give_the_two_port_admittances(name, written):
+def test_branch_parameters_give_the_two_port_admittances(name: str, written: Callable[[str], Path]) -> None:
     branch = columns(written(name), "branch_data")
     series = 1.0 / (branch["r"] + 1j * branch["x"])
     charging = 0.5j * branch["b"]
@@ -155,7 +157,7 @@ def test_branch_parameters_give_the_two_port_admittances(name, written):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_power_balances_in_the_written_tables(name, written):
+def test_power_balances_in_the_written_tables(name: str, written: Callable[[str], Path]) -> None:
     bus, branch = columns(written(name), "bus_data"), columns(written(name), "branch_data")
     v = bus["Vm"] * np.exp(1j * np.deg2rad(bus["Va"]))
     left = both(bus, "Pg", "Qg") - both(bus, "Pd", "Qd")
@@ -168,7 +170,7 @@ def test_power_balances_in_the_written_tables(name, written):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_loads_generation_and_voltages_come_back(name, written):
+def test_loads_generation_and_voltages_come_back(name: str, written: Callable[[str], Path]) -> None:
     given, data = case(name), read_gridfm(written(name))
     feeder, bus_of_node = given.feeder, np.argsort(given.order)
     static = data.column("bus", "Psgen") + 1j * data.column("bus", "Qsgen")
@@ -186,7 +188,7 @@ def test_loads_generation_and_voltages_come_back(name, written):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_slack_node_is_a_reference_bus_with_a_source(name, written):
+def test_every_slack_node_is_a_reference_bus_with_a_source(name: str, written: Callable[[str], Path]) -> None:
     given, data = case(name), read_gridfm(written(name))
     slack = np.sort(np.argsort(given.order)[given.feeder.slack])
     assert np.array_equal(np.flatnonzero(data.column("bus", "REF")[0]), slack)
@@ -199,7 +201,7 @@ def test_every_slack_node_is_a_reference_bus_with_a_source(name, written):
     assert (lost < 0.2 * np.abs(given.load.real).sum(axis=1) * given.feeder.base_mva).all()
 
 
-def test_a_pair_coupled_more_in_one_direction_becomes_two_parallel_branches(ieee13):
+def test_a_pair_coupled_more_in_one_direction_becomes_two_parallel_branches(ieee13: Feeder) -> None:
     y = ieee13.y.toarray()
     i, j = (int(k[0]) for k in np.nonzero(np.triu(y, 1)))
     y[i, j] *= 1.7 - 0.4j
@@ -215,14 +217,16 @@ def test_a_pair_coupled_more_in_one_direction_becomes_two_parallel_branches(ieee
     assert np.allclose(summed, y, rtol=0.0, atol=1e-12 * abs(y).max())
 
 
-def test_phase_shifts_of_transformers_are_found_with_a_positive_reactance(written):
+def test_phase_shifts_of_transformers_are_found_with_a_positive_reactance(
+    written: Callable[[str], Path],
+) -> None:
     branch = columns(written("multivoltage"), "branch_data")
     shifted = abs(branch["shift"][0]) > 1.0
     assert set(abs(branch["shift"][0][shifted]).round(9)) == {30.0, 150.0}
     assert (branch["x"][0][shifted] > 0.0).all()
 
 
-def test_regulators_get_their_taps_and_not_huge_shunts(ieee123):
+def test_regulators_get_their_taps_and_not_huge_shunts(ieee123: Feeder) -> None:
     tables = tables_of(ieee123)
     taps = np.unique(np.maximum(tables.branches.tap, 1.0 / tables.branches.tap).round(5))
     declared = {round(tap.ratio, 5) for tap in ieee123.taps if tap.ratio != 1.0}
@@ -231,7 +235,7 @@ def test_regulators_get_their_taps_and_not_huge_shunts(ieee123):
     assert abs(tables.shunt).max() == pytest.approx(0.2 / 100.0, rel=1e-4)
 
 
-def test_lines_loads_and_names_of_the_feeder_do_not_reach_the_tables(ieee13, tmp_path):
+def test_lines_loads_and_names_of_the_feeder_do_not_reach_the_tables(ieee13: Feeder, tmp_path: Path) -> None:
     given = case("ieee13")
     changed = dataclasses.replace(
         ieee13,
@@ -248,7 +252,7 @@ def test_lines_loads_and_names_of_the_feeder_do_not_reach_the_tables(ieee13, tmp
     assert file_hashes(tmp_path / "a") == file_hashes(tmp_path / "b")
 
 
-def test_base_voltages_are_written_only_when_given(ieee13, tmp_path):
+def test_base_voltages_are_written_only_when_given(ieee13: Feeder, tmp_path: Path) -> None:
     given = case("ieee13")
     for directory, vn_kv in (("without", None), ("with", ieee13.base_kv)):
         writer = GridfmWriter(tmp_path / directory, ieee13, order=given.order, vn_kv=vn_kv)
@@ -260,7 +264,9 @@ def test_base_voltages_are_written_only_when_given(ieee13, tmp_path):
     )
 
 
-def test_bytes_do_not_depend_on_the_processes_or_the_order_of_blocks(written, tmp_path):
+def test_bytes_do_not_depend_on_the_processes_or_the_order_of_blocks(
+    written: Callable[[str], Path], tmp_path: Path
+) -> None:
     given = case("ieee13")
     assert len(list(written("ieee13").rglob("*.parquet"))) > len(TABLES)
     given.write(tmp_path / "reversed", reverse=True)
@@ -275,7 +281,7 @@ def test_bytes_do_not_depend_on_the_processes_or_the_order_of_blocks(written, tm
     assert sorted(names) == list(expected) == list(GridfmWriter.names(N, BLOCK))
 
 
-def test_a_block_is_there_once_all_its_files_are(tmp_path):
+def test_a_block_is_there_once_all_its_files_are(tmp_path: Path) -> None:
     given = case("ieee13")
     writer = GridfmWriter(tmp_path, given.feeder)
     assert not writer.has_block(96, BLOCK)
@@ -287,7 +293,7 @@ def test_a_block_is_there_once_all_its_files_are(tmp_path):
     assert not writer.has_block(96, BLOCK)
 
 
-def test_scenarios_are_in_the_partition_of_their_number(written):
+def test_scenarios_are_in_the_partition_of_their_number(written: Callable[[str], Path]) -> None:
     for table in TABLES:
         found = columns(written("ieee123"), table)
         assert np.array_equal(found["scenario"] // 200, found["scenario_partition"])
@@ -295,7 +301,7 @@ def test_scenarios_are_in_the_partition_of_their_number(written):
         assert np.array_equal(found["load_scenario_idx"], found["scenario"])
 
 
-def test_files_have_no_metadata_but_their_columns(written):
+def test_files_have_no_metadata_but_their_columns(written: Callable[[str], Path]) -> None:
     for path in written("ieee13").rglob("from-*.parquet"):
         file = pq.ParquetFile(path)
         assert file.metadata.metadata is None
@@ -303,7 +309,7 @@ def test_files_have_no_metadata_but_their_columns(written):
         assert {f.name: str(f.type) for f in file.schema_arrow} == dict(TABLES[table])
 
 
-def test_one_partition_can_be_read_by_itself(written):
+def test_one_partition_can_be_read_by_itself(written: Callable[[str], Path]) -> None:
     whole, last = read_gridfm(written("ieee13")), read_gridfm(written("ieee13"), partition=1)
     assert last.scenarios == range(200, N)
     for table in ("bus", "gen", "branch", "y_bus"):
@@ -313,13 +319,13 @@ def test_one_partition_can_be_read_by_itself(written):
         read_gridfm(written("ieee13"), partition=2)
 
 
-def test_a_load_wrong_by_a_watt_shows_in_the_power_balance(written):
+def test_a_load_wrong_by_a_watt_shows_in_the_power_balance(written: Callable[[str], Path]) -> None:
     data = read_gridfm(written("ieee13"), partition=1)
     assert with_column(data, "bus", "Pd", 1e-6).mismatch_mw().max() > 0.9e-6
     assert with_column(data, "branch", "pt", 1e-6).mismatch_mw().max() > 0.9e-6
 
 
-def test_tables_that_disagree_on_the_admittances_show(written):
+def test_tables_that_disagree_on_the_admittances_show(written: Callable[[str], Path]) -> None:
     data = read_gridfm(written("ieee13"), partition=1)
     assert data.admittance_error() < 1e-10
     # The second entry is off the diagonal, which gridfm-datakit does not look at.
@@ -342,7 +348,9 @@ def with_column(data: GridfmData, table: str, name: str, change: float, row: int
     )
 
 
-def test_reader_refuses_missing_and_repeated_scenarios(written, tmp_path):
+def test_reader_refuses_missing_and_repeated_scenarios(
+    written: Callable[[str], Path], tmp_path: Path
+) -> None:
     directory = tmp_path / "gridfm"
     shutil.copytree(written("ieee13"), directory)
     first = directory / "gen_data.parquet" / "scenario_partition=0" / "from-000000000.parquet"
@@ -362,7 +370,9 @@ def test_reader_refuses_missing_and_repeated_scenarios(written, tmp_path):
 @pytest.mark.parametrize(
     ("table", "column"), [("bus_data", "bus"), ("gen_data", "bus"), ("y_bus_data", "index2")]
 )
-def test_reader_refuses_buses_that_are_not_there(table, column, written, tmp_path):
+def test_reader_refuses_buses_that_are_not_there(
+    table: str, column: str, written: Callable[[str], Path], tmp_path: Path
+) -> None:
     directory = tmp_path / "gridfm"
     shutil.copytree(written("ieee13"), directory)
     spoil(directory, table, column, 1000)
@@ -379,7 +389,7 @@ def spoil(directory: Path, table: str, column: str, change: float) -> None:
     pq.write_table(rows.set_column(rows.column_names.index(column), column, pa.array(values)), path)
 
 
-def test_input_that_is_no_block_of_scenarios_is_refused(ieee13, tmp_path):
+def test_input_that_is_no_block_of_scenarios_is_refused(ieee13: Feeder, tmp_path: Path) -> None:
     writer = GridfmWriter(tmp_path, ieee13)
     load, _, v = case("ieee13").block(0)
     holed = v.copy()
@@ -401,7 +411,7 @@ def test_input_that_is_no_block_of_scenarios_is_refused(ieee13, tmp_path):
         writer.names(5, 0)
 
 
-def test_a_network_that_cannot_be_written_is_refused(ieee13):
+def test_a_network_that_cannot_be_written_is_refused(ieee13: Feeder) -> None:
     n = len(ieee13.nodes)
     for options, message in (
         ({"order": np.zeros(n, dtype=np.int64)}, "permutation"),
@@ -440,7 +450,9 @@ def validate() -> Callable[[Path], tuple[int, str]]:
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("name", CASES)
-def test_gridfm_datakit_accepts_the_tables(name, written, validate):
+def test_gridfm_datakit_accepts_the_tables(
+    name: str, written: Callable[[str], Path], validate: Callable[[Path], tuple[int, str]]
+) -> None:
     code, output = validate(written(name))
     assert code == 0, output
     assert "All validation tests passed!" in output
@@ -457,7 +469,15 @@ def test_gridfm_datakit_accepts_the_tables(name, written, validate):
         ("gen_data", "p_mw", 0.1, "Bus generation consistency"),
     ],
 )
-def test_gridfm_datakit_refuses_a_planted_error(table, column, change, message, written, validate, tmp_path):
+def test_gridfm_datakit_refuses_a_planted_error(
+    table: str,
+    column: str,
+    change: float,
+    message: str,
+    written: Callable[[str], Path],
+    validate: Callable[[Path], tuple[int, str]],
+    tmp_path: Path,
+) -> None:
     directory = tmp_path / "gridfm"
     shutil.copytree(written("ieee13"), directory)
     spoil(directory, table, column, change)
@@ -466,7 +486,7 @@ def test_gridfm_datakit_refuses_a_planted_error(table, column, change, message, 
     assert f"ERROR: Validation failed: {message}" in output
 
 
-def test_the_example_of_the_page_runs(tmp_path, monkeypatch):
+def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     given = case("ieee13")
     (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)

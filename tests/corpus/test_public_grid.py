@@ -19,6 +19,7 @@ from dp_powerflow.corpus.phasors import (
     va_counts,
     vm_counts,
 )
+from dp_powerflow.units import ComplexArray
 
 MAGNITUDES = st.floats(1e-3, VM_MAX_PU)
 ANGLES = st.floats(-180, 180)
@@ -33,7 +34,7 @@ def stored(vm: float, va: float) -> Phasors:
 
 
 @given(MAGNITUDES, ANGLES)
-def test_rounding_is_to_the_nearest_grid_point(magnitude, degrees):
+def test_rounding_is_to_the_nearest_grid_point(magnitude: float, degrees: float) -> None:
     vm, va = round_to_grid(phasor(magnitude, degrees)).exact()
     assert abs(vm[0] - magnitude) <= 0.5000001 / VM_PER_PU
     half_step = 0.5000001 / VA_PER_DEG * (2 if abs(va[0]) >= 128 else 1)
@@ -42,7 +43,7 @@ def test_rounding_is_to_the_nearest_grid_point(magnitude, degrees):
 
 
 @given(hnp.arrays(np.complex128, (3, 4), elements=st.complex_numbers(max_magnitude=VM_MAX_PU - 1e-3)))
-def test_rounded_voltages_are_on_the_grid_and_stay_where_they_are(v):
+def test_rounded_voltages_are_on_the_grid_and_stay_where_they_are(v: ComplexArray) -> None:
     phasors = round_to_grid(v)
     assert phasors.vm_pu.dtype == phasors.va_deg.dtype == np.float32
     assert on_grid(phasors).all()
@@ -51,7 +52,7 @@ def test_rounded_voltages_are_on_the_grid_and_stay_where_they_are(v):
     np.testing.assert_array_equal(again.va_deg.view(np.uint32), phasors.va_deg.view(np.uint32))
 
 
-def test_every_grid_point_of_the_magnitude_has_a_float32_of_its_own():
+def test_every_grid_point_of_the_magnitude_has_a_float32_of_its_own() -> None:
     counts = np.arange(8 * VM_PER_PU + 1)
     np.testing.assert_array_equal(vm_counts((counts / VM_PER_PU).astype(np.float32)), counts)
 
@@ -60,18 +61,20 @@ def test_every_grid_point_of_the_magnitude_has_a_float32_of_its_own():
     ("first", "last", "every"), [(0, 128, 1), (128, 180, 2)], ids=["below 128 degrees", "from 128 degrees on"]
 )
 @pytest.mark.parametrize("sign", [1, -1])
-def test_every_grid_point_of_the_angle_has_a_float32_of_its_own(first, last, every, sign):
+def test_every_grid_point_of_the_angle_has_a_float32_of_its_own(
+    first: int, last: int, every: int, sign: int
+) -> None:
     counts = sign * np.arange(first * VA_PER_DEG, last * VA_PER_DEG, every)
     np.testing.assert_array_equal(va_counts((counts / VA_PER_DEG).astype(np.float32)), counts)
 
 
-def test_odd_grid_points_beyond_128_degrees_would_collide_in_float32():
+def test_odd_grid_points_beyond_128_degrees_would_collide_in_float32() -> None:
     # The reason for every second one: without it, two grid points share a number.
     counts = np.arange(128 * VA_PER_DEG, 129 * VA_PER_DEG)
     assert len(np.unique((counts / VA_PER_DEG).astype(np.float32))) < len(counts)
 
 
-def test_half_a_turn_is_positive_and_zero_has_one_sign():
+def test_half_a_turn_is_positive_and_zero_has_one_sign() -> None:
     v = np.array([complex(-1.0, 0.0), complex(-1.0, -0.0), complex(-1.0, -1e-12), complex(1.0, -0.0)])
     phasors = round_to_grid(v)
     np.testing.assert_array_equal(phasors.va_deg, [180, 180, 180, 0])
@@ -79,13 +82,13 @@ def test_half_a_turn_is_positive_and_zero_has_one_sign():
 
 
 @pytest.mark.parametrize("v", [0j, complex(-0.0, -0.0), complex(-3e-7, 1e-7)])
-def test_a_voltage_of_magnitude_zero_has_angle_zero(v):
+def test_a_voltage_of_magnitude_zero_has_angle_zero(v: ComplexArray) -> None:
     phasors = round_to_grid(np.array([v]))
     assert phasors.vm_pu.tobytes() == phasors.va_deg.tobytes() == np.zeros(1, np.float32).tobytes()
 
 
 @pytest.mark.parametrize("bad", [np.nan, complex(np.inf, 0), complex(0, np.nan), 8.001, complex(-6, 6)])
-def test_what_is_not_a_voltage_is_refused_without_being_printed(bad):
+def test_what_is_not_a_voltage_is_refused_without_being_printed(bad: complex) -> None:
     v = np.ones((2, 3), dtype=np.complex128)
     v[1, 2] = bad
     with pytest.raises(CorpusError, match=r"not a finite number of at most 8 p\.u\.") as caught:
@@ -112,11 +115,11 @@ def test_what_is_not_a_voltage_is_refused_without_being_printed(bad):
         (0.0, 1.0),
     ],
 )
-def test_a_number_that_rounding_cannot_produce_is_not_on_the_grid(vm, va):
+def test_a_number_that_rounding_cannot_produce_is_not_on_the_grid(vm: float, va: float) -> None:
     assert not on_grid(stored(vm, va)).any()
 
 
-def test_near_180_degrees_exactly_the_even_grid_points_are_on_the_grid():
+def test_near_180_degrees_exactly_the_even_grid_points_are_on_the_grid() -> None:
     low = np.float32(170.0).view(np.uint32)
     every_float = np.arange(low, low + 20_000, dtype=np.uint32).view(np.float32)
     even = np.arange(170 * VA_PER_DEG, 171 * VA_PER_DEG, 2)
@@ -126,7 +129,7 @@ def test_near_180_degrees_exactly_the_even_grid_points_are_on_the_grid():
     assert 0 < known.sum() < known.size
 
 
-def test_neighbouring_voltages_that_share_a_grid_point_are_released_as_the_same_bytes():
+def test_neighbouring_voltages_that_share_a_grid_point_are_released_as_the_same_bytes() -> None:
     v = phasor(1.01234567, -119.123456)
     moved = v * (1 + 1e-9)
     assert round_to_grid(v).vm_pu.tobytes() == round_to_grid(moved).vm_pu.tobytes()

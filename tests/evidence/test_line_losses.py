@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,7 +50,9 @@ def hockey_stick(losses: np.ndarray, epsilon: float) -> np.ndarray:
     return np.maximum(0.0, -np.expm1(epsilon - losses))
 
 
-def quadrature(law: LoadLaw, own: Admittance, other: Admittance, points: int, levels: tuple[float, ...]):
+def quadrature(
+    law: LoadLaw, own: Admittance, other: Admittance, points: int, levels: tuple[float, ...]
+) -> Any:
     """δ(ε) of one step: trapezoids over the whitened loads, dense solver, dense loss."""
     n = law.n
     axis = np.linspace(-5.0, 5.0, points)

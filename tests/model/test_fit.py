@@ -6,6 +6,7 @@ import logging
 import math
 import re
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from dp_powerflow.model.reactive import FittedReactive, FixedPowerFactor, Public
 from dp_powerflow.privacy.accounting import total_rho
 from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.units import FloatArray
 
 KEY = StreamKey.from_insecure_seed(5)
 BOUNDS = (0.01, 1000.0)
@@ -41,14 +43,16 @@ def week(history: LoadHistory) -> list[str]:
     return ["weekend" if day.weekday() >= 5 else "weekday" for day in history.days]
 
 
-def quiet_fit(history: LoadHistory, budget: PrivacyBudget, key: StreamKey = KEY, **options) -> LoadModel:
+def quiet_fit(history: LoadHistory, budget: PrivacyBudget, key: StreamKey = KEY, **options: Any) -> LoadModel:
     options = {"bounds": BOUNDS} | options
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WeakBudgetWarning)
         return fit(history, budget=budget, options=FitOptions(**options), key=key)
 
 
-def kl_per_step(mean, covariance, other_mean, other_covariance) -> float:
+def kl_per_step(
+    mean: FloatArray, covariance: FloatArray, other_mean: FloatArray, other_covariance: FloatArray
+) -> float:
     """KL(first ‖ second) / T of two Gaussians."""
     size = mean.size
     precision = np.linalg.inv(other_covariance)
@@ -70,7 +74,9 @@ def kl_per_step(mean, covariance, other_mean, other_covariance) -> float:
     ],
     ids=["structured", "plain", "scaled-reactive", "day-types-mixture", "private-classes"],
 )
-def test_every_variant_spends_its_budget_and_no_more(history, unit, options) -> None:
+def test_every_variant_spends_its_budget_and_no_more(
+    history: LoadHistory, unit: PrivacyUnit, options: dict[str, Any]
+) -> None:
     options = dict(options)
     if "day_types" in options:
         options["day_types"] = week(history)
@@ -86,7 +92,7 @@ def test_every_variant_spends_its_budget_and_no_more(history, unit, options) -> 
 
 
 @pytest.mark.slow
-def test_structured_is_a_hundred_times_better_than_plain_at_user_level(residential) -> None:
+def test_structured_is_a_hundred_times_better_than_plain_at_user_level(residential: LoadHistory) -> None:
     """n = 1000, ε = 1, T = 96: the target of the estimator."""
     population = simulate_load_history(3000, n_days=7, seed=99, classes=DEMO_CLASSES[:1])
     days = np.log(population.load_kw).reshape(-1, 96)
@@ -100,7 +106,7 @@ def test_structured_is_a_hundred_times_better_than_plain_at_user_level(residenti
     assert divergence["plain"] > 100 * divergence["structured"]
 
 
-def test_more_budget_gives_a_better_model(residential) -> None:
+def test_more_budget_gives_a_better_model(residential: LoadHistory) -> None:
     days = np.log(residential.load_kw).reshape(-1, 96)
     truth = days.mean(axis=0), np.cov(days.T)
     divergence = []
@@ -111,12 +117,12 @@ def test_more_budget_gives_a_better_model(residential) -> None:
     assert divergence[1] < 0.01
 
 
-def test_mean_load_is_kept(residential) -> None:
+def test_mean_load_is_kept(residential: LoadHistory) -> None:
     model = quiet_fit(residential, PrivacyBudget(4.0), bounds=(0.005, 50.0))
     assert model.classes[0].mean_load.mean() == pytest.approx(residential.load_kw.mean(), rel=0.1)
 
 
-def test_a_floor_on_the_variance_does_not_move_the_mean_load(residential) -> None:
+def test_a_floor_on_the_variance_does_not_move_the_mean_load(residential: LoadHistory) -> None:
     """Paper correction 14: variance added to log load is taken out of the log mean."""
     budget = PrivacyBudget(4.0)
     thin = quiet_fit(residential, budget, bounds=(0.005, 50.0), variance_floor=1e-6)
@@ -130,7 +136,7 @@ def test_a_floor_on_the_variance_does_not_move_the_mean_load(residential) -> Non
     assert np.allclose(load, part.mean_load, rtol=1e-9)
 
 
-def test_unit_of_privacy_decides_how_much_a_history_tells(residential) -> None:
+def test_unit_of_privacy_decides_how_much_a_history_tells(residential: LoadHistory) -> None:
     """Days as records are more records: the same ε buys less noise, and protects less."""
     noise = {}
     for unit in PrivacyUnit:
@@ -139,7 +145,7 @@ def test_unit_of_privacy_decides_how_much_a_history_tells(residential) -> None:
     assert noise[PrivacyUnit.LOAD_POINT] == pytest.approx(noise[PrivacyUnit.LOAD_POINT_DAY], rel=1e-6)
 
 
-def test_public_classes_compose_in_parallel(history) -> None:
+def test_public_classes_compose_in_parallel(history: LoadHistory) -> None:
     model = quiet_fit(history, PrivacyBudget(1.0))
     cohorts = {cost.cohort for cost in model.costs}
     assert cohorts == {"residential", "commercial", "industrial"}
@@ -148,14 +154,14 @@ def test_public_classes_compose_in_parallel(history) -> None:
     assert sum(alone) > 2.9 * model.rho
 
 
-def test_private_classes_are_never_cohorts(history) -> None:
+def test_private_classes_are_never_cohorts(history: LoadHistory) -> None:
     model = quiet_fit(history, PrivacyBudget(1.0), classes=PrivateClasses(2))
     assert {cost.cohort for cost in model.costs} == {None}
     assert not model.public_labels
     assert sum(part.weight for part in model.classes) == pytest.approx(1.0)
 
 
-def test_day_types_share_the_budget_of_a_load_point_but_not_of_a_day(history) -> None:
+def test_day_types_share_the_budget_of_a_load_point_but_not_of_a_day(history: LoadHistory) -> None:
     for unit, ratio in ((PrivacyUnit.LOAD_POINT, 2), (PrivacyUnit.LOAD_POINT_DAY, 1)):
         split = quiet_fit(history, PrivacyBudget(1.0, 1e-5, unit), day_types=week(history))
         whole = quiet_fit(history, PrivacyBudget(1.0, 1e-5, unit))
@@ -163,13 +169,13 @@ def test_day_types_share_the_budget_of_a_load_point_but_not_of_a_day(history) ->
         assert whole.costs[0].rho == pytest.approx(ratio * split.costs[0].rho, rel=1e-4)
 
 
-def test_private_clusters_find_the_levels(history) -> None:
+def test_private_clusters_find_the_levels(history: LoadHistory) -> None:
     model = quiet_fit(history, PrivacyBudget(50.0), classes=PrivateClasses(2))
     loads = sorted(float(part.mean_load.mean()) for part in model.classes)
     assert loads[1] > 3 * loads[0]
 
 
-def test_fitted_power_factors_are_near_the_simulated_ones(history) -> None:
+def test_fitted_power_factors_are_near_the_simulated_ones(history: LoadHistory) -> None:
     model = quiet_fit(history, PrivacyBudget(50.0), reactive=FittedReactive(share=0.5))
     expected = demo_power_factors()
     for part in model.classes[:1]:
@@ -179,14 +185,14 @@ def test_fitted_power_factors_are_near_the_simulated_ones(history) -> None:
         assert spread == pytest.approx(0.1, rel=0.5)
 
 
-def test_declared_power_factors_are_used_as_declared(history) -> None:
+def test_declared_power_factors_are_used_as_declared(history: LoadHistory) -> None:
     model = quiet_fit(history, PrivacyBudget(1.0), reactive=FixedPowerFactor({"residential": 0.1}, 0.4))
     assert model.find("residential").reactive.tan_theta == 0.1
     assert model.find("industrial").reactive.tan_theta == 0.4
     assert model.find("industrial").reactive.covariance is None
 
 
-def test_public_spread_costs_nothing(history) -> None:
+def test_public_spread_costs_nothing(history: LoadHistory) -> None:
     fixed = quiet_fit(history, PrivacyBudget(1.0))
     spread = quiet_fit(history, PrivacyBudget(1.0), reactive=PublicSpread())
     assert [c.query for c in spread.costs] == [c.query for c in fixed.costs]
@@ -207,7 +213,7 @@ def test_mixture_separates_two_kinds_of_customer() -> None:
     assert high == pytest.approx(1.5, abs=0.4)
 
 
-def test_fit_repeats_to_the_bit_and_other_keys_and_data_have_other_noise(history) -> None:
+def test_fit_repeats_to_the_bit_and_other_keys_and_data_have_other_noise(history: LoadHistory) -> None:
     budget = PrivacyBudget(1.0)
     first = quiet_fit(history, budget)
     assert first.sha256 == quiet_fit(history, budget).sha256
@@ -220,7 +226,7 @@ def test_fit_repeats_to_the_bit_and_other_keys_and_data_have_other_noise(history
     assert np.abs(shift).max() > 1e-3
 
 
-def test_seeded_noise_is_marked_insecure(history) -> None:
+def test_seeded_noise_is_marked_insecure(history: LoadHistory) -> None:
     assert quiet_fit(history, PrivacyBudget(1.0)).insecure_seed
     assert not quiet_fit(history, PrivacyBudget(1.0), key=StreamKey.from_system()).insecure_seed
     assert quiet_fit(history, PrivacyBudget(1.0)).simulated
@@ -233,7 +239,7 @@ def test_too_small_a_budget_warns_that_the_prior_would_do() -> None:
     assert "raise epsilon" in model.notes[0]
 
 
-def test_ample_budget_does_not_warn(residential) -> None:
+def test_ample_budget_does_not_warn(residential: LoadHistory) -> None:
     model = fit(residential, budget=PrivacyBudget(4.0), options=FitOptions(bounds=(0.005, 50.0)), key=KEY)
     assert model.notes == ()
 
@@ -241,7 +247,7 @@ def test_ample_budget_does_not_warn(residential) -> None:
 @pytest.mark.parametrize("estimator", [Structured(), Structured(block=12), Plain()])
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0])
 @pytest.mark.parametrize("seed", range(3))
-def test_noise_never_breaks_a_covariance(estimator, epsilon: float, seed: int) -> None:
+def test_noise_never_breaks_a_covariance(estimator: Any, epsilon: float, seed: int) -> None:
     history = simulate_load_history(5, n_days=1, step_minutes=60, seed=seed)
     key = StreamKey.from_insecure_seed(seed)
     model = quiet_fit(history, PrivacyBudget(epsilon), key=key, estimator=estimator, n_components=2)
@@ -254,7 +260,7 @@ def test_noise_never_breaks_a_covariance(estimator, epsilon: float, seed: int) -
     "load", [np.zeros((6, 2, 24)), np.full((6, 2, 24), 1e9), np.tile([0.0, 1e6], (6, 2, 12))]
 )
 @pytest.mark.parametrize("estimator", [Structured(), Plain()])
-def test_degenerate_loads_give_a_valid_model(load: np.ndarray, estimator) -> None:
+def test_degenerate_loads_give_a_valid_model(load: np.ndarray, estimator: Any) -> None:
     names = tuple(f"p{i}" for i in range(len(load)))
     days = (dt.date(2024, 1, 1), dt.date(2024, 1, 2))
     history = LoadHistory(load, None, names, days, 60, (None,) * 6, (None,) * 6, None)
@@ -306,7 +312,7 @@ def test_no_private_value_reaches_a_message_a_log_or_the_model(caplog: pytest.Lo
         assert not re.search(r"secret-service", text)
 
 
-def test_bad_inputs_are_refused_with_what_to_do(history) -> None:
+def test_bad_inputs_are_refused_with_what_to_do(history: LoadHistory) -> None:
     with pytest.raises(PrivacyError, match="declare a single pair"):
         quiet_fit(history, PrivacyBudget(1.0), bounds={"class 1": BOUNDS}, classes=PrivateClasses(2))
     with pytest.raises(PrivacyError, match="p_min < p_max"):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,7 +94,7 @@ def test_memory_is_bounded_by_the_block() -> None:
         {"law": dataclasses.replace(TWO, n_days=11).at(LoadNodes(("home",)))},
     ],
 )
-def test_another_network_or_model_never_meets_the_same_draws(other) -> None:
+def test_another_network_or_model_never_meets_the_same_draws(other: Any) -> None:
     sampler = LoadSampler(TWO.at(LoadNodes(("home",))), KEY, 10)
     changed = dataclasses.replace(sampler, **other)
     assert not np.array_equal(sampler.block(0).load_kw, changed.block(0).load_kw)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -64,13 +66,13 @@ MECHANISMS = [structured, plain, mixture, partition, reactive]
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("n_days", [1, 5])
-def test_extreme_records_never_exceed_the_claim(mechanism, n_days: int) -> None:
+def test_extreme_records_never_exceed_the_claim(mechanism: Any, n_days: int) -> None:
     for name, ratio in mechanism(extreme_days(T, n_days, LOW, HIGH)).worst_ratio().items():
         assert ratio <= 1.0, name
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_random_records_never_exceed_the_claim(mechanism) -> None:
+def test_random_records_never_exceed_the_claim(mechanism: Any) -> None:
     @settings(max_examples=25, deadline=None)
     @given(
         npst.arrays(
@@ -112,7 +114,7 @@ def test_a_doubled_contribution_would_be_caught(monkeypatch: pytest.MonkeyPatch)
     """The search can fail: with clipping switched off it finds a violation at once."""
     from support import adversary
 
-    def no_clip(values: np.ndarray, query) -> np.ndarray:
+    def no_clip(values: np.ndarray, query: Any) -> np.ndarray:
         return np.nan_to_num(np.clip(values / query.grid_step, -1e9, 1e9)).astype(np.int64)
 
     monkeypatch.setattr(adversary, "quantise", no_clip)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,10 +13,11 @@ from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
 from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, injection, real_form
-from support.jacobian_networks import random_network
+from dp_powerflow.units import ComplexArray
+from support.jacobian_networks import RandomNetwork, random_network
 
 
-def dense(y, v, s, slope=None):
+def dense(y: ComplexArray, v: ComplexArray, s: ComplexArray, slope: ComplexArray | None = None) -> Any:
     """All singular values of M̃_eff: (snapshot, 2n)."""
     return np.linalg.svd(real_form(y, *diagonal_terms(v, s, slope)), compute_uv=False)
 
@@ -30,7 +33,7 @@ networks = st.builds(
 
 @settings(max_examples=40, deadline=None)
 @given(network=networks, seed=st.integers(0, 10**6), loading=st.sampled_from([0.0, 0.2, 0.8]))
-def test_random_networks_agree_with_dense_svd(network, seed, loading):
+def test_random_networks_agree_with_dense_svd(network: RandomNetwork, seed: int, loading: float) -> None:
     v, s = network.operating_point(np.random.default_rng(seed), 11, loading)
     found = JacobianBatch(network.full, network.retained, threads=1).summary(v, s)
     expected = dense(network.y, v, s)
@@ -40,11 +43,13 @@ def test_random_networks_agree_with_dense_svd(network, seed, loading):
 
 @settings(max_examples=40, deadline=None)
 @given(network=networks, seed=st.integers(0, 10**6), size=st.floats(0.1, 300.0))
-def test_arbitrary_voltages_injections_and_slopes_agree_with_dense_svd(network, seed, size):
+def test_arbitrary_voltages_injections_and_slopes_agree_with_dense_svd(
+    network: RandomNetwork, seed: int, size: float
+) -> None:
     # Far from any operating point, through collapse and beyond: the sign of det M̃ differs between rows.
     rng = np.random.default_rng(seed)
 
-    def draw(scale):
+    def draw(scale: float) -> Any:
         return scale * (rng.standard_normal((9, network.n)) + 1j * rng.standard_normal((9, network.n)))
 
     v = np.exp(1j * rng.uniform(0, 6, (9, network.n))) * rng.uniform(0.5, 1.3, (9, network.n))
@@ -60,7 +65,7 @@ def test_arbitrary_voltages_injections_and_slopes_agree_with_dense_svd(network, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ieee13", "ieee123"])
-def test_built_in_feeders_agree_with_dense_svd(name, request):
+def test_built_in_feeders_agree_with_dense_svd(name: str, request: pytest.FixtureRequest) -> None:
     feeder = request.getfixturevalue(name)
     network = Network(feeder)
     rng = np.random.default_rng(0)
@@ -76,7 +81,7 @@ def test_built_in_feeders_agree_with_dense_svd(name, request):
     assert np.allclose(found.log_abs_det, np.sum(np.log(expected), axis=1), rtol=0, atol=1e-8)
 
 
-def test_exact_pairs_of_singular_values_do_not_stall_the_iteration():
+def test_exact_pairs_of_singular_values_do_not_stall_the_iteration() -> None:
     network = random_network(11, 12, loops=1)
     v = np.ones((3, network.n), dtype=np.complex128)
     found = JacobianBatch(network.full, network.retained).sigma_min(v, 0.0 * v)
@@ -84,13 +89,15 @@ def test_exact_pairs_of_singular_values_do_not_stall_the_iteration():
 
 
 @pytest.mark.parametrize("loading", [0.0, 1e-6, 1e-3, 0.3, 0.8])
-def test_near_pairs_are_certified_by_the_residual_and_not_by_dense_algebra(loading, monkeypatch):
+def test_near_pairs_are_certified_by_the_residual_and_not_by_dense_algebra(
+    loading: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Early convergence loses orthogonality and repeats Ritz values; the residual must not be taken in.
     network = random_network(13, 40, retained_share=0.6)
     v, s = network.operating_point(np.random.default_rng(0), 16, loading)
     expected = dense(network.y, v, s)[:, -1]
 
-    def refuse(*_):
+    def refuse(*_: object) -> None:
         raise AssertionError("dense algebra was needed")
 
     monkeypatch.setattr(JacobianBatch, "_dense", refuse)
@@ -98,7 +105,7 @@ def test_near_pairs_are_certified_by_the_residual_and_not_by_dense_algebra(loadi
     assert np.allclose(found, expected, rtol=1e-9)
 
 
-def test_smallest_pair_may_belong_to_another_vector_than_that_of_y():
+def test_smallest_pair_may_belong_to_another_vector_than_that_of_y() -> None:
     # A large capacitive or inductive power at one node moves another singular value below the start vector's.
     network = random_network(21, 12)
     rng = np.random.default_rng(0)
@@ -115,7 +122,7 @@ def test_smallest_pair_may_belong_to_another_vector_than_that_of_y():
 
 
 @pytest.mark.parametrize("short_of", [0.0, 1e-12])
-def test_a_vanishing_pivot_falls_back_on_dense_algebra(short_of):
+def test_a_vanishing_pivot_falls_back_on_dense_algebra(short_of: float) -> None:
     # At every node c = conj(s) is the node's own admittance: the first pivot block is singular, M̃ is not.
     network = random_network(4, 8, retained_share=1.0)
     v = np.ones((2, network.n), dtype=np.complex128)
@@ -130,7 +137,7 @@ def test_a_vanishing_pivot_falls_back_on_dense_algebra(short_of):
     assert np.allclose(batch.log_abs_det(v, s), log_det, rtol=0, atol=1e-8)
 
 
-def test_a_snapshot_that_is_not_a_number_stays_so_and_spoils_no_other():
+def test_a_snapshot_that_is_not_a_number_stays_so_and_spoils_no_other() -> None:
     network = random_network(5, 10)
     batch = JacobianBatch(network.full, network.retained)
     v, s = network.operating_point(np.random.default_rng(0), 10, 0.5)
@@ -146,7 +153,7 @@ def test_a_snapshot_that_is_not_a_number_stays_so_and_spoils_no_other():
     assert np.isnan(batch.log_abs_det(v, s)[bad]).all()
 
 
-def test_result_of_a_snapshot_does_not_depend_on_its_batch_or_on_threads():
+def test_result_of_a_snapshot_does_not_depend_on_its_batch_or_on_threads() -> None:
     network = random_network(6, 10, loops=1)
     v, s = network.operating_point(np.random.default_rng(0), 2000, 0.5)
     one = JacobianBatch(network.full, network.retained, threads=1)
@@ -157,7 +164,7 @@ def test_result_of_a_snapshot_does_not_depend_on_its_batch_or_on_threads():
     assert np.array_equal(together.log_abs_det, three.log_abs_det(v, s))
 
 
-def test_inverse_norm_is_the_reciprocal():
+def test_inverse_norm_is_the_reciprocal() -> None:
     network = random_network(8, 6)
     batch = JacobianBatch(network.full, network.retained)
     v, s = network.operating_point(np.random.default_rng(0), 4, 0.5)
@@ -165,7 +172,7 @@ def test_inverse_norm_is_the_reciprocal():
     assert np.allclose(batch.inverse_norm(v, s), np.linalg.norm(inverse, ord=2, axis=(1, 2)), rtol=1e-8)
 
 
-def test_determinant_predicts_how_volume_changes():
+def test_determinant_predicts_how_volume_changes() -> None:
     # Independent of any SVD: log|det J| from the batch against a finite-difference Jacobian of F̃.
     network = random_network(9, 7, loops=1)
     v, s = network.operating_point(np.random.default_rng(0), 1, 0.5)
@@ -182,7 +189,7 @@ def test_determinant_predicts_how_volume_changes():
     assert found + 2.0 * np.sum(np.log(np.abs(v[0]))) == pytest.approx(expected, abs=1e-6)
 
 
-def test_empty_batch_gives_empty_result():
+def test_empty_batch_gives_empty_result() -> None:
     network = random_network(2, 5)
     empty = np.empty((0, network.n), dtype=np.complex128)
     batch = JacobianBatch(network.full, network.retained)
@@ -190,7 +197,7 @@ def test_empty_batch_gives_empty_result():
     assert batch.sigma_min_lower_bound(empty, empty).shape == (0,)
 
 
-def test_wrong_shapes_are_refused():
+def test_wrong_shapes_are_refused() -> None:
     network = random_network(2, 6)
     batch = JacobianBatch(network.full, network.retained)
     good = np.ones((3, network.n), dtype=np.complex128)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -62,19 +65,23 @@ def unpack(x: FloatArray) -> ComplexArray:
     return x[..., :n] + 1j * x[..., n:]
 
 
-def central_difference(function, x: FloatArray, step: float = 1e-6) -> FloatArray:
+def central_difference(
+    function: Callable[[FloatArray], FloatArray], x: FloatArray, step: float = 1e-6
+) -> FloatArray:
     columns = [(function(x + step * e) - function(x - step * e)) / (2.0 * step) for e in np.eye(len(x))]
     return np.stack(columns, axis=-1)
 
 
-def test_jacobian_is_the_derivative_of_the_injection(network, point):
+def test_jacobian_is_the_derivative_of_the_injection(network: RandomNetwork, point: Any) -> None:
     v = point[0][0]
     found = jacobian_real(network.y, network.b, v)
     expected = central_difference(lambda x: pack(injection(network.y, network.b, unpack(x))), pack(v))
     assert np.max(np.abs(found - expected)) < 1e-6 * np.max(np.abs(expected))
 
 
-def test_effective_jacobian_subtracts_the_derivative_of_the_volt_var_generation(network, point, voltvar):
+def test_effective_jacobian_subtracts_the_derivative_of_the_volt_var_generation(
+    network: RandomNetwork, point: Any, voltvar: VoltVar
+) -> None:
     v = shifted_to_the_slope(point[0][0])
     slope = slope_of(voltvar, v)
     assert np.max(np.abs(slope)) > 1.0
@@ -87,11 +94,13 @@ def test_effective_jacobian_subtracts_the_derivative_of_the_volt_var_generation(
     assert np.max(np.abs(without - expected)) > 0.1
 
 
-def solve_newton(network, start, tan_theta, voltvar, active):
+def solve_newton(
+    network: RandomNetwork, start: ComplexArray, tan_theta: FloatArray, voltvar: VoltVar, active: FloatArray
+) -> ComplexArray:
     """v with injection generation − p(1 + j·tanθ), by Newton's method."""
     x = pack(start)
 
-    def residual(x):
+    def residual(x: FloatArray) -> FloatArray:
         v = unpack(x)
         return pack(injection(network.y, network.b, v) - turned(voltvar, v) + active * (1.0 + 1j * tan_theta))
 
@@ -103,7 +112,9 @@ def solve_newton(network, start, tan_theta, voltvar, active):
     return x
 
 
-def test_dg_is_the_derivative_of_the_voltage_by_the_active_load(network, voltvar):
+def test_dg_is_the_derivative_of_the_voltage_by_the_active_load(
+    network: RandomNetwork, voltvar: VoltVar
+) -> None:
     rng = np.random.default_rng(5)
     active = rng.uniform(0.2, 0.4, network.n)
     tan_theta = rng.uniform(0.1, 0.5, network.n)
@@ -119,13 +130,15 @@ def test_dg_is_the_derivative_of_the_voltage_by_the_active_load(network, voltvar
         assert np.allclose(found[:, k], (higher - lower) / (2.0 * step), atol=1e-6)
 
 
-def test_mtilde_is_the_matrix_of_the_paper(network, point):
+def test_mtilde_is_the_matrix_of_the_paper(network: RandomNetwork, point: Any) -> None:
     v, s = point[0][0], point[1][0]
     expected = np.block([[np.diag(s / v**2), np.conj(network.y)], [network.y, np.diag(np.conj(s / v**2))]])
     assert np.array_equal(mtilde(network.y, v, s), expected)
 
 
-def test_effective_mtilde_subtracts_the_scaled_wirtinger_jacobian_of_the_generation(network, point, voltvar):
+def test_effective_mtilde_subtracts_the_scaled_wirtinger_jacobian_of_the_generation(
+    network: RandomNetwork, point: Any, voltvar: VoltVar
+) -> None:
     v = shifted_to_the_slope(point[0][0])
     s = injection(network.y, network.b, v)
     g = slope_of(voltvar, v)
@@ -139,7 +152,9 @@ def test_effective_mtilde_subtracts_the_scaled_wirtinger_jacobian_of_the_generat
 
 
 @pytest.mark.parametrize("with_voltvar", [False, True])
-def test_real_form_has_the_singular_values_of_mtilde(network, point, voltvar, with_voltvar):
+def test_real_form_has_the_singular_values_of_mtilde(
+    network: RandomNetwork, point: Any, voltvar: VoltVar, with_voltvar: bool
+) -> None:
     v = shifted_to_the_slope(point[0])
     s = injection(network.y, network.b, v)
     slope = slope_of(voltvar, v) if with_voltvar else None
@@ -150,7 +165,9 @@ def test_real_form_has_the_singular_values_of_mtilde(network, point, voltvar, wi
 
 
 @pytest.mark.parametrize("with_voltvar", [False, True])
-def test_determinant_of_j_is_the_product_of_voltages_and_of_mtilde(network, point, voltvar, with_voltvar):
+def test_determinant_of_j_is_the_product_of_voltages_and_of_mtilde(
+    network: RandomNetwork, point: Any, voltvar: VoltVar, with_voltvar: bool
+) -> None:
     v = shifted_to_the_slope(point[0])
     s = injection(network.y, network.b, v)
     slope = slope_of(voltvar, v) if with_voltvar else None
@@ -159,12 +176,12 @@ def test_determinant_of_j_is_the_product_of_voltages_and_of_mtilde(network, poin
     assert np.allclose(of_j, 2.0 * np.sum(np.log(np.abs(v)), axis=1) + of_mtilde, rtol=1e-12)
 
 
-def test_log_volume_is_the_sum_of_log_singular_values_of_dg(network, point):
+def test_log_volume_is_the_sum_of_log_singular_values_of_dg(network: RandomNetwork, point: Any) -> None:
     tan_theta = np.full(network.n, 0.3)
     derivative = dg(network.y, network.b, point[0], tan_theta)
     expected = np.sum(np.log(np.linalg.svd(derivative, compute_uv=False)), axis=1)
     assert np.allclose(log_volume(derivative), expected, rtol=1e-10)
 
 
-def test_log_volume_of_a_collapsed_map_is_minus_infinity():
+def test_log_volume_of_a_collapsed_map_is_minus_infinity() -> None:
     assert log_volume(np.zeros((4, 2))) == -np.inf

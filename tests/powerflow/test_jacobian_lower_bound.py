@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dp_powerflow.errors import PowerFlowError
+from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
 from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, real_form
@@ -17,14 +20,15 @@ from dp_powerflow.powerflow.jacobian.sigma_bound import (
     _off_diagonal_norm,
     _smallest_of_two,
 )
+from dp_powerflow.units import ComplexArray
 from support.jacobian_networks import random_network
 
 
-def true_sigma(y, a, c):
+def true_sigma(y: ComplexArray, a: ComplexArray, c: ComplexArray) -> Any:
     return np.linalg.svd(real_form(y, a, c), compute_uv=False)[:, -1]
 
 
-def draw(rng, shape, scale):
+def draw(rng: np.random.Generator, shape: tuple[int, ...], scale: float) -> Any:
     return scale * (rng.standard_normal(shape) + 1j * rng.standard_normal(shape))
 
 
@@ -38,7 +42,9 @@ def draw(rng, shape, scale):
     with_voltvar=st.booleans(),
     local=st.booleans(),
 )
-def test_bound_never_exceeds_the_true_singular_value(seed, nodes, vectors, size, spread, with_voltvar, local):
+def test_bound_never_exceeds_the_true_singular_value(
+    seed: int, nodes: int, vectors: int, size: float, spread: float, with_voltvar: bool, local: bool
+) -> None:
     network = random_network(seed, nodes, loops=seed % 3)
     rng = np.random.default_rng(seed)
     shape = (8, network.n)
@@ -54,7 +60,7 @@ def test_bound_never_exceeds_the_true_singular_value(seed, nodes, vectors, size,
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_bound_survives_the_worst_change_of_a_given_size(seed):
+def test_bound_survives_the_worst_change_of_a_given_size(seed: int) -> None:
     # The change that lowers σ_min fastest, to first order: random changes seldom find it.
     network = random_network(seed, 10, retained_share=1.0)
     c = np.full(network.n, 0.5 + 0.2j)
@@ -72,7 +78,7 @@ def test_bound_survives_the_worst_change_of_a_given_size(seed):
     assert bound[0] > 0.99 * truth[0]
 
 
-def test_bound_at_the_reference_is_the_singular_value_but_for_rounding():
+def test_bound_at_the_reference_is_the_singular_value_but_for_rounding() -> None:
     network = random_network(1, 12, loops=2)
     c = draw(np.random.default_rng(0), (1, network.n), 1.0)
     zero = np.zeros_like(c)
@@ -82,7 +88,7 @@ def test_bound_at_the_reference_is_the_singular_value_but_for_rounding():
     assert np.all(bound > truth * (1 - 1e-7))
 
 
-def ieee123_snapshots(feeder, count):
+def ieee123_snapshots(feeder: Feeder, count: int) -> Any:
     network = Network(feeder)
     rng = np.random.default_rng(0)
     z = np.linalg.inv(network.y)
@@ -96,7 +102,7 @@ def ieee123_snapshots(feeder, count):
 
 
 @pytest.mark.slow
-def test_bound_is_tight_on_ieee123(ieee123):
+def test_bound_is_tight_on_ieee123(ieee123: Feeder) -> None:
     v, s = ieee123_snapshots(ieee123, 400)
     batch = JacobianBatch.from_feeder(ieee123)
     sigma = batch.sigma_min(v, s)
@@ -111,7 +117,7 @@ def test_bound_is_tight_on_ieee123(ieee123):
     assert np.median(1.0 - weyl / sigma) > 100 * np.median(1.0 - bound / sigma)
 
 
-def test_refinement_brings_the_smallest_bound_within_the_gap(ieee123):
+def test_refinement_brings_the_smallest_bound_within_the_gap(ieee123: Feeder) -> None:
     v, s = ieee123_snapshots(ieee123, 300)
     batch = JacobianBatch.from_feeder(ieee123)
     sigma = batch.sigma_min(v, s)
@@ -123,7 +129,7 @@ def test_refinement_brings_the_smallest_bound_within_the_gap(ieee123):
     assert np.all(fine >= coarse)
 
 
-def test_error_of_the_reduction_is_subtracted():
+def test_error_of_the_reduction_is_subtracted() -> None:
     network = random_network(1, 8)
     c = np.full((1, network.n), 0.3 + 0.1j)
     plain = SigmaBound(network.y, 0 * c[0], c[0])(0 * c, c)
@@ -134,7 +140,7 @@ def test_error_of_the_reduction_is_subtracted():
     assert careful <= true_sigma(network.y - np.diag(change), 0 * c, c)
 
 
-def test_singular_reference_gives_zero_not_a_failure():
+def test_singular_reference_gives_zero_not_a_failure() -> None:
     y = np.array([[1.0 + 0.0j]])
     c = np.array([[1.0 + 0.0j], [0.9 + 0.0j]])
     bound = SigmaBound(y, np.zeros(1, dtype=complex), c[0])(0 * c, c)
@@ -143,7 +149,7 @@ def test_singular_reference_gives_zero_not_a_failure():
     assert bound[1] <= truth[1]
 
 
-def test_not_a_number_stays_so():
+def test_not_a_number_stays_so() -> None:
     network = random_network(1, 5)
     c = np.full((3, network.n), 0.3 + 0.1j)
     bound = SigmaBound(network.y, 0 * c[0], c[0])
@@ -154,14 +160,16 @@ def test_not_a_number_stays_so():
     assert np.isnan(batch.sigma_min_lower_bound(nothing, nothing)).all()
 
 
-def test_no_vectors_are_refused():
+def test_no_vectors_are_refused() -> None:
     with pytest.raises(PowerFlowError, match="at least one vector"):
         SigmaBound(np.eye(2, dtype=complex), np.zeros(2, complex), np.zeros(2, complex), vectors=0)
 
 
 @settings(max_examples=200, deadline=None)
 @given(*[st.floats(-2.0, 5.0)] * 2, *[st.floats(0.0, 3.0)] * 2)
-def test_two_by_two_bound_is_the_minimum_over_the_quadrant(alpha, delta, beta, gamma):
+def test_two_by_two_bound_is_the_minimum_over_the_quadrant(
+    alpha: float, delta: float, beta: float, gamma: float
+) -> None:
     found = _smallest_of_two(*(np.array([x]) for x in (alpha, beta, gamma, delta)))[0]
     angle = np.linspace(0.0, np.pi / 2, 2001)
     x, y = np.cos(angle), np.sin(angle)
@@ -174,7 +182,7 @@ def test_two_by_two_bound_is_the_minimum_over_the_quadrant(alpha, delta, beta, g
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 8))
-def test_norm_of_the_off_diagonal_block_is_bounded_from_above(seed, k):
+def test_norm_of_the_off_diagonal_block_is_bounded_from_above(seed: int, k: int) -> None:
     rng = np.random.default_rng(seed)
     block = rng.standard_normal((4, k, k))
     rest = rng.standard_normal((4, k, 5)) * rng.uniform(0, 1, (4, 1, 5)) ** 3
@@ -185,7 +193,7 @@ def test_norm_of_the_off_diagonal_block_is_bounded_from_above(seed, k):
     assert np.all(found <= 1.31 * truth + 1e-6)
 
 
-def test_features_are_the_blocks_of_the_change():
+def test_features_are_the_blocks_of_the_change() -> None:
     rng = np.random.default_rng(0)
     n, k = 5, 3
     left, right = (np.linalg.qr(rng.standard_normal((2 * n, 2 * n)))[0][:, :k] for _ in range(2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ def solved(feeder: Feeder, count: int, spread: float) -> tuple[np.ndarray, np.nd
     return solution.v, -load
 
 
-def true_sigma(batch: JacobianBatch, v: np.ndarray, s: np.ndarray, slope: np.ndarray | None = None):
+def true_sigma(batch: JacobianBatch, v: np.ndarray, s: np.ndarray, slope: np.ndarray | None = None) -> Any:
     return np.linalg.svd(real_form(batch.y_reduced, *diagonal_terms(v, s, slope)), compute_uv=False)[..., -1]
 
 
@@ -73,14 +74,16 @@ def test_error_of_the_reduction_lowers_the_sparse_bound(ieee123: Feeder) -> None
     assert np.isnan(batch.sigma_min_lower_bound(unusable, s)[1])
 
 
-def test_missed_singular_vectors_only_cost_tightness(ieee123: Feeder, monkeypatch) -> None:
+def test_missed_singular_vectors_only_cost_tightness(
+    ieee123: Feeder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The norm of the rest is measured, so vectors that are not the smallest still give a bound."""
     v, s = solved(ieee123, 5, 0.1)
     batch = JacobianBatch.from_feeder(ieee123, dense_up_to=0)
     a, c = diagonal_terms(v, s)
     largest = SparseJacobian._largest
 
-    def without_the_smallest(self: SparseJacobian, k: int):
+    def without_the_smallest(self: SparseJacobian, k: int) -> Any:
         values, vectors = largest(self, k + 2)
         return values[:-2], vectors[:, :-2]
 
@@ -106,7 +109,7 @@ def test_sparse_determinant_and_singular_value_are_the_dense_ones(ieee123: Feede
     assert signs == {-1.0, 1.0}
 
 
-def test_large_network_is_never_written_out(tmp_path: Path, monkeypatch) -> None:
+def test_large_network_is_never_written_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     feeder = open_feeder(write_synthetic(tmp_path / "f.dss", 700))
     v, s = solved(feeder, 24, 0.5)
     dense = JacobianBatch.from_feeder(feeder, dense_up_to=10_000)

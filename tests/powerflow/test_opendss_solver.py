@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ AGREEMENT = 1e-7
 """Largest difference of a voltage between the engines [p.u.]."""
 
 
-def random_load(feeder: Feeder, snapshots: int, seed: int = 0):
+def random_load(feeder: Feeder, snapshots: int, seed: int = 0) -> Any:
     rng = np.random.default_rng(seed)
     nominal = -feeder.nominal_injection[feeder.retained]
     return nominal * rng.lognormal(-0.2, 0.5, (snapshots, len(nominal)))
@@ -33,7 +34,9 @@ def solver13(ieee13: Feeder) -> OpenDssSolver:
 
 @pytest.mark.parametrize("name", ["ieee13", "ieee123"])
 @pytest.mark.parametrize("nodes", ["retained", "all"])
-def test_voltages_agree_with_the_batched_solver(name, nodes, request):
+def test_voltages_agree_with_the_batched_solver(
+    name: str, nodes: Any, request: pytest.FixtureRequest
+) -> None:
     feeder = request.getfixturevalue(name)
     load = random_load(feeder, 25)
     reference = OpenDssSolver(feeder).solve(load, nodes=nodes)
@@ -43,7 +46,7 @@ def test_voltages_agree_with_the_batched_solver(name, nodes, request):
     assert np.max(np.abs(reference.v - batch.v)) < AGREEMENT
 
 
-def test_taps_of_the_feeder_are_the_taps_that_are_solved(ieee13):
+def test_taps_of_the_feeder_are_the_taps_that_are_solved(ieee13: Feeder) -> None:
     load = random_load(ieee13, 2)
     assert ieee13.taps
     moved = tuple(replace(tap, ratio=1.0) for tap in ieee13.taps)
@@ -54,7 +57,7 @@ def test_taps_of_the_feeder_are_the_taps_that_are_solved(ieee13):
     assert np.max(np.abs(reference.v - OpenDssSolver(ieee13).solve(load).v)) > 1e-2
 
 
-def test_load_stays_constant_power_at_low_voltage(ieee13):
+def test_load_stays_constant_power_at_low_voltage(ieee13: Feeder) -> None:
     # OpenDSS would turn a load into an impedance below 0.95 p.u.; ours must not.
     load = random_load(ieee13, 1) * 1.9
     reference = OpenDssSolver(ieee13).solve(load)
@@ -65,7 +68,7 @@ def test_load_stays_constant_power_at_low_voltage(ieee13):
     assert np.max(np.abs(injected + load[0])) < 1e-7
 
 
-def test_mismatch_is_measured_with_the_returned_voltages(solver13, ieee13):
+def test_mismatch_is_measured_with_the_returned_voltages(solver13: OpenDssSolver, ieee13: Feeder) -> None:
     load = random_load(ieee13, 3)
     solution = solver13.solve(load)
     network = Network(ieee13)
@@ -75,7 +78,7 @@ def test_mismatch_is_measured_with_the_returned_voltages(solver13, ieee13):
     assert np.max(solution.mismatch) < 1e-8
 
 
-def test_what_the_engine_calls_converged_is_not_believed(ieee13):
+def test_what_the_engine_calls_converged_is_not_believed(ieee13: Feeder) -> None:
     solution = OpenDssSolver(ieee13, tolerance=1e-15).solve(random_load(ieee13, 2))
     assert not solution.converged.any()
     assert np.isnan(solution.v).all()
@@ -83,7 +86,9 @@ def test_what_the_engine_calls_converged_is_not_believed(ieee13):
 
 
 @pytest.mark.parametrize("times", [60.0, 1e7])
-def test_overload_is_marked_and_the_next_snapshot_is_not_spoilt(solver13, ieee13, times):
+def test_overload_is_marked_and_the_next_snapshot_is_not_spoilt(
+    solver13: OpenDssSolver, ieee13: Feeder, times: float
+) -> None:
     # At the larger overload the engine's own voltages become NaN, from which it would start for ever after.
     load = random_load(ieee13, 4)
     alone = solver13.solve(load[2:])
@@ -97,7 +102,7 @@ def test_overload_is_marked_and_the_next_snapshot_is_not_spoilt(solver13, ieee13
         solution.raise_if_failed()
 
 
-def test_generation_is_injected(solver13, ieee13):
+def test_generation_is_injected(solver13: OpenDssSolver, ieee13: Feeder) -> None:
     load = random_load(ieee13, 3)
     generation = 1.3 * load.real.astype(np.complex128)
     reference = solver13.solve(load, generation)
@@ -106,7 +111,7 @@ def test_generation_is_injected(solver13, ieee13):
     assert np.mean(np.abs(reference.v)) > np.mean(np.abs(solver13.solve(load).v)) + 0.01
 
 
-def test_volt_var_agrees_with_the_batched_solver(ieee13):
+def test_volt_var_agrees_with_the_batched_solver(ieee13: Feeder) -> None:
     load = random_load(ieee13, 3)
     chosen = ieee13.retained[::3]
     pv = tuple(PVSystem(f"pv{k}", ((int(k), -1),), kva=100.0, kw_peak=90.0) for k in chosen)
@@ -122,19 +127,19 @@ def test_volt_var_agrees_with_the_batched_solver(ieee13):
     assert np.max(np.abs(reference.v - plain.v)) > 1e-4
 
 
-def test_result_goes_into_the_given_array(solver13, ieee13):
+def test_result_goes_into_the_given_array(solver13: OpenDssSolver, ieee13: Feeder) -> None:
     load = random_load(ieee13, 2)
     out = np.zeros((2, len(ieee13.retained)), dtype=np.complex128)
     assert solver13.solve(load, out=out).v is out
     assert np.all(out != 0.0)
 
 
-def test_feeder_that_is_not_from_opendss_is_refused(ieee13):
+def test_feeder_that_is_not_from_opendss_is_refused(ieee13: Feeder) -> None:
     with pytest.raises(PowerFlowError, match="was not read from OpenDSS"):
         OpenDssSolver(replace(ieee13, origin=None))
 
 
-def test_feeder_changed_after_reading_is_refused(ieee13):
+def test_feeder_changed_after_reading_is_refused(ieee13: Feeder) -> None:
     with pytest.raises(PowerFlowError, match="not those of the OpenDSS file"):
         OpenDssSolver(replace(ieee13, y=ieee13.y * 1.0001))
     renamed = ("elsewhere.1", *ieee13.nodes[1:])
@@ -142,7 +147,7 @@ def test_feeder_changed_after_reading_is_refused(ieee13):
         OpenDssSolver(replace(ieee13, nodes=renamed))
 
 
-def test_bad_input_is_refused_without_printing_it(solver13, ieee13):
+def test_bad_input_is_refused_without_printing_it(solver13: OpenDssSolver, ieee13: Feeder) -> None:
     load = random_load(ieee13, 3)
     broken = load.copy()
     broken[1, 0] = np.nan
