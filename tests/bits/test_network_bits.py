@@ -10,6 +10,7 @@ import pytest
 from dp_powerflow._bits import phasors
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.powerflow import batch
+from dp_powerflow.powerflow._kernels.simd import LANES
 from dp_powerflow.powerflow.batch import BatchSolver, Solution
 from support.network_bits import NOSE, digest, loads_of
 from support.processors import PROCESSORS, WITHOUT_FMA, output_of
@@ -62,7 +63,7 @@ def test_voltages_do_not_depend_on_the_order_of_snapshots_nor_on_the_size_of_tas
     order = np.random.default_rng(1).permutation(len(load))
     shuffled = solved(ieee123, load[order])
     assert digest(shuffled.v.view(np.int64)) == digest(together.v[order].view(np.int64))
-    monkeypatch.setattr(batch, "_TASK", batch.LANES)
+    monkeypatch.setattr(batch, "_TASK", LANES)
     monkeypatch.setattr(batch, "LANES", 1)
     small = solved(ieee123, load, threads=2)
     assert digest(small.v.view(np.int64)) == digest(together.v.view(np.int64))
@@ -99,7 +100,7 @@ def test_angles_are_exact_where_they_can_be() -> None:
 
 
 def test_the_small_solver_agrees_with_lapack_and_refuses_a_singular_matrix() -> None:
-    matrix = (VALUES[:36] + 3.0 * np.eye(6).ravel()).reshape(6, 6)
+    matrix = (VALUES[:36] + 3.0 * np.eye(6, dtype=np.complex128).ravel()).reshape(6, 6)
     np.testing.assert_allclose(
         phasors.solve(matrix, OTHER[:6]), np.linalg.solve(matrix, OTHER[:6]), rtol=1e-13
     )

@@ -14,10 +14,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dp_powerflow import _files
 from dp_powerflow.corpus import storage
 from dp_powerflow.corpus.errors import CorpusError
 from dp_powerflow.corpus.schema import CorpusLayout
@@ -29,14 +29,15 @@ AS_NOBODY = {"CORPUS_CHILD_USER": "65534"} if os.getuid() == 0 else {}
 """The superuser may write anywhere, so the child becomes somebody else."""
 
 
-def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+def run(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(CHILD), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
 def hashes_of(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.removeprefix("ready\n"))
+    hashes: dict[str, str] = json.loads(done.stdout.removeprefix("ready\n"))
+    return hashes
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +163,7 @@ def test_a_file_system_that_turns_read_only_during_the_run_ends_in_one_sentence(
     def refuse(descriptor: int) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr(_files.os, "fsync", refuse)
+    monkeypatch.setattr(os, "fsync", refuse)
     with pytest.raises(CorpusError, match="read-only file system"):
         write_parts(writer)
     assert list((writer.partial / "data").iterdir()) == []

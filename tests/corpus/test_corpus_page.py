@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ def test_the_examples_write_and_read_a_corpus(tmp_path: Path, monkeypatch: pytes
     writing, reading = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
     assert "days=365" in writing
     shape = CorpusLayout(days=20, steps=96, nodes=85, days_per_part=50)
-    names = {
+    names: dict[str, Any] = {
         "solve": lambda days: voltages(shape, days),
         "manifest": lambda hashes: "\n".join(hashes).encode(),
     }

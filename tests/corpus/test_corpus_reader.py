@@ -195,7 +195,7 @@ def test_windows_keep_no_more_than_the_cache_and_travel_without_it(
     reads = []
     read_group = Corpus.read_group
 
-    def counted(self, part: int, group: int) -> Any:
+    def counted(self: Corpus, part: int, group: int) -> Any:
         reads.append((part, group))
         return read_group(self, part, group)
 
@@ -245,17 +245,17 @@ def test_a_missing_extra_is_named(
             raise ModuleNotFoundError(name=package)
         return import_module(name)
 
-    monkeypatch.setattr(extras.importlib, "import_module", without)
+    monkeypatch.setattr(importlib, "import_module", without)
     with pytest.raises(MissingExtraError, match=rf"'{package}'.*dp-powerflow\[{extra}\]"):
         call(corpus, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_package_that_a_package_lacks_is_not_blamed_on_it(monkeypatch: pytest.MonkeyPatch):
+def test_the_package_that_a_package_lacks_is_not_blamed_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def lacking(name: str) -> None:
         raise ModuleNotFoundError(name="numcodecs")
 
-    monkeypatch.setattr(extras.importlib, "import_module", lacking)
+    monkeypatch.setattr(importlib, "import_module", lacking)
     with pytest.raises(ModuleNotFoundError):
         extras.require("zarr", "xarray")
 

@@ -71,6 +71,7 @@ def test_a_sound_corpus_has_no_problems(sound: Path) -> None:
     assert report.layout == LAYOUT
     assert report.release_id == RELEASE_ID
     assert report.n_phasors == 11 * 24 * 7
+    assert report.vm_range_pu is not None
     low, high = report.vm_range_pu
     assert 0.9 <= low < 0.91 < 1.09 < high <= 1.1
 

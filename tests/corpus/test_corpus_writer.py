@@ -58,6 +58,7 @@ def test_others_cannot_look_into_an_unfinished_corpus(writer: CorpusWriter) -> N
     write_parts(writer)
     writer.write_nodes(NodeTable.opaque(LAYOUT.nodes))
     writer.finish()
+    assert isinstance(writer.target, Path)
     assert stat.S_IMODE(writer.target.stat().st_mode) == 0o777 & ~mask
 
 
@@ -104,7 +105,8 @@ def test_bytes_depend_on_the_voltages_only_through_the_grid(tmp_path: Path) -> N
     a = CorpusWriter(tmp_path / "a", LAYOUT, RELEASE_ID)
     b = CorpusWriter(tmp_path / "b", LAYOUT, RELEASE_ID)
     v = voltages(LAYOUT, LAYOUT.days_of(0))
-    v = np.round(np.abs(v), 6) * np.exp(1j * np.deg2rad(np.round(np.degrees(np.angle(v)), 4)))
+    angle = np.deg2rad(np.round(np.degrees(np.angle(v)), 4))
+    v = (np.round(np.abs(v), 6) * np.exp(1j * angle)).astype(np.complex128)
     for writer, scale in ((a, 1.0), (b, 1.0 + 1e-9)):
         writer.prepare()
         writer.write_part(0, v * scale)
@@ -200,7 +202,7 @@ def test_a_part_whose_bytes_the_disk_lost_is_written_again(writer: CorpusWriter)
 @pytest.mark.parametrize(
     "other", [replace(LAYOUT, days=12), replace(LAYOUT, steps=12), replace(LAYOUT, days_per_part=3)]
 )
-def test_parts_of_another_shape_are_never_continued(writer: CorpusWriter, other: dict[str, Any]) -> None:
+def test_parts_of_another_shape_are_never_continued(writer: CorpusWriter, other: CorpusLayout) -> None:
     write_one(writer, 0)
     with pytest.raises(CorpusError, match="another corpus under the same release id"):
         CorpusWriter(writer.target, other, RELEASE_ID).prepare()
@@ -211,6 +213,7 @@ def test_parts_of_another_release_are_never_continued(writer: CorpusWriter) -> N
     other = CorpusWriter(writer.target, LAYOUT, "another")
     other.prepare()
     assert other.missing_parts() == (0, 1, 2)
+    assert isinstance(writer.target, Path)
     write_corpus(writer.target, release_id="another")
     assert other.finished
     assert not writer.finished
@@ -220,6 +223,7 @@ def test_discard_removes_what_was_written(writer: CorpusWriter) -> None:
     write_one(writer, 0)
     writer.discard()
     writer.discard()
+    assert isinstance(writer.target, Path)
     assert list(writer.target.parent.iterdir()) == []
 
 

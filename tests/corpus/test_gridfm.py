@@ -17,6 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -95,7 +96,8 @@ def from_pandapower(name: str) -> Feeder:
             if name == "cigre_mv"
             else networks.example_multivoltage()
         )
-        return reader.read_pandapower(net, name=name)
+        feeder: Feeder = reader.read_pandapower(net, name=name)
+        return feeder
 
 
 @pytest.fixture(scope="module")
@@ -490,7 +492,7 @@ def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.chdir(tmp_path)
     given = case("ieee13")
     (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
-    names = {
+    names: dict[str, Any] = {
         "twin": given.feeder,
         "order": given.order,
         "blocks": [(first, *given.block(first)) for first in range(0, N, BLOCK)],

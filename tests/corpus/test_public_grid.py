@@ -131,6 +131,6 @@ def test_near_180_degrees_exactly_the_even_grid_points_are_on_the_grid() -> None
 
 def test_neighbouring_voltages_that_share_a_grid_point_are_released_as_the_same_bytes() -> None:
     v = phasor(1.01234567, -119.123456)
-    moved = v * (1 + 1e-9)
+    moved = v * np.complex128(1 + 1e-9)
     assert round_to_grid(v).vm_pu.tobytes() == round_to_grid(moved).vm_pu.tobytes()
     assert round_to_grid(v).va_deg.tobytes() == round_to_grid(moved).va_deg.tobytes()

@@ -77,6 +77,7 @@ def test_what_is_in_the_making_is_no_release_and_is_continued(target: RemotePath
     write_corpus(target)
     assert target.below()["data/part-00000.parquet"] == before
     assert writer_of(target).finished
+    assert again.remote is not None
     assert not again.remote.marker.exists()
 
 
@@ -89,6 +90,7 @@ def test_a_run_killed_after_the_manifest_is_finished_by_the_next(target: RemoteP
     assert not writer.finished
     write_corpus(target)
     assert writer_of(target).finished
+    assert writer.remote is not None
     assert not writer.remote.marker.exists()
 
 
@@ -124,7 +126,9 @@ def test_a_taken_url_is_refused_and_left_as_it_is(target: RemotePath) -> None:
     with pytest.raises(CorpusError, match="exists already"):
         writer_of(target, release_id="other").prepare()
     assert target.below() == before
-    assert not writer_of(target, release_id="other").remote.marker.exists()
+    stranger = writer_of(target, release_id="other").remote
+    assert stranger is not None
+    assert not stranger.marker.exists()
     other = target.with_name("other")
     (other / "notes.txt").write_bytes(b"mine")
     with pytest.raises(CorpusError, match="exists already"):

@@ -71,9 +71,7 @@ def test_evidence_of_the_sparse_path_is_that_of_the_dense_one(
         patch.setattr(Network, "y_reduced", property(lambda _: pytest.fail("made a dense network")))
         patch.setattr(JacobianBatch, "y_reduced", property(lambda _: pytest.fail("made a dense matrix")))
         sparse = evidence_of(large, law)
-    monkeypatch.setattr(
-        calibration.JacobianBatch, "from_feeder", partial(JacobianBatch.from_feeder, dense_up_to=10_000)
-    )
+    monkeypatch.setattr(JacobianBatch, "from_feeder", partial(JacobianBatch.from_feeder, dense_up_to=10_000))
     dense = evidence_of(Network(medium, dense_up_to=10_000), law)
     for of_sparse, of_dense in zip(sparse.rows, dense.rows, strict=True):
         assert of_sparse.mode == of_dense.mode

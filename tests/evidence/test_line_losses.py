@@ -62,6 +62,7 @@ def quadrature(
     weights = np.prod(weight[at], axis=0)
     kept = weights > 1e-9 * weights.max()
     nodes, weights = axis[at[:, kept]].T, weights[kept]
+    assert law.q_sigma is not None
     std = np.sqrt(law.covariance[law.class_of, 0, 0])
     p = law.scale * np.exp(law.mean[law.class_of, 0] + std * nodes[:, :n])
     q = law.tan_theta * p + law.q_sigma * nodes[:, n:]

@@ -32,6 +32,7 @@ def test_release_keeps_the_lines_in_its_internal_report_only(config: Config) -> 
     assert lines["evidence"]["delta"] >= lines["evidence"]["supported"] > 0.1
     names = {row["line"] for row in lines["evidence"]["rows"]}
     assert "650632" in names
+    assert isinstance(config.release.output, Path)
     for path in config.release.output.rglob("*"):
         if path.is_file() and path.suffix in {".json", ".html"}:
             assert "650632" not in path.read_text()
@@ -55,7 +56,11 @@ def test_nothing_of_the_release_depends_on_whether_lines_were_asked_for(
     plain = small_config(tmp_path, release={"days": 10})
     run_release(plain, workers=1)
     with_lines, without = (
-        {name: digest for name, digest in tree_hash(each.release.output).items() if name.startswith("data")}
+        {
+            name: digest
+            for name, digest in tree_hash(Path(each.release.output)).items()
+            if name.startswith("data")
+        }
         for each in (config, plain)
     )
     assert with_lines == without
@@ -69,7 +74,7 @@ def test_a_fixed_power_factor_is_answered_in_words(config: Config, tmp_path: Pat
     from dp_powerflow.privacy.state import PrivateState
 
     paper = small_config(tmp_path, network={"bound": "paper", "line_draws": 20})
-    model = LoadModel.load(config.release.output / "model.json")
+    model = LoadModel.load(Path(config.release.output) / "model.json")
     state = PrivateState.open(paper.release.state, insecure_seed=7)
     mode, inputs = mode_of(paper), read_network(paper, state, model.n_steps)
     assert isinstance(mode, TrueMode)

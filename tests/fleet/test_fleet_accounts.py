@@ -133,7 +133,7 @@ def test_a_reason_that_names_the_account_lets_a_new_feeder_in_and_no_later_one(r
 
 
 def test_a_later_fleet_asks_about_feeders_that_the_earlier_one_listed(renamed: Path) -> None:
-    later = {"id": "later", "output": "later", "continues": "north"}
+    later: dict[str, Any] = {"id": "later", "output": "later", "continues": "north"}
     with pytest.raises(PrivacyError, match=ASKED):
         run_fleet(twins(renamed, **later), workers=1)
     account = account_of(renamed, "birch")

@@ -56,7 +56,7 @@ def test_bound_holds_for_random_changes_of_many_lines(ieee123: Feeder, radius: f
         change = sp.csc_array(change)
         change = change * (radius / sp.linalg.norm(change))
         moved = Network(replace(ieee123, y=sp.csc_array(ieee123.y + change))).y_reduced - network.y_reduced
-        worst = max(worst, np.linalg.norm(moved))
+        worst = max(worst, float(np.linalg.norm(moved)))
     # Rounding of two reductions of a matrix with entries of 1e6 leaves about 1e-7.
     assert worst <= kappa * radius + 1e-6
     assert worst > 0.05 * radius

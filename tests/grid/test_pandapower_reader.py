@@ -574,10 +574,11 @@ def test_a_missing_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
     net = two_buses()
     monkeypatch.setitem(sys.modules, "pandapower", None)
     monkeypatch.setitem(sys.modules, "simbench", None)
-    for read in (
+    reads: tuple[Callable[[], Feeder], ...] = (
         lambda: read_pandapower(net, name="two"),
         lambda: read_pandapower_file(Path("net.json")),
         lambda: read_simbench("1-MV-rural--0-sw"),
-    ):
+    )
+    for read in reads:
         with pytest.raises(MissingExtraError, match=r"pip install 'dp-powerflow\[pandapower\]'"):
             read()

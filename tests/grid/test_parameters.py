@@ -60,7 +60,7 @@ def test_each_level_moves_what_it_names_by_its_factor() -> None:
         # Ratios between entries are coarse, the size of each part is not.
         for part, expected in ((z_new.real, expected_z.real), (z_new.imag, expected_z.imag)):
             assert np.linalg.norm(part) == pytest.approx(np.linalg.norm(expected), rel=0.01)
-            np.testing.assert_allclose(part, expected, atol=0.01 * np.linalg.norm(expected))
+            np.testing.assert_allclose(part, expected, atol=0.01 * float(np.linalg.norm(expected)))
         factor = 1.3 if quantity is Quantity.LENGTH else 1.0
         np.testing.assert_allclose(shunt_new.imag, factor * shunt.imag, rtol=2e-3, atol=1e-9)
         z_other, _ = series_and_shunt(changed, "coded")
@@ -202,7 +202,7 @@ def multiples_of_a_decimal(values: np.ndarray, tolerance: float) -> np.ndarray:
     """First entries, in units of 1e-4, that make all entries proportional to `values` 4 decimals."""
     n = np.arange(1, 60000)
     others = np.outer(n, values[1:] / values[0])
-    return n[np.abs(others - np.round(others)).max(axis=1) < tolerance * n]
+    return np.asarray(n[np.abs(others - np.round(others)).max(axis=1) < tolerance * n])
 
 
 def test_short_decimals_of_the_file_cannot_be_fitted_to_a_rebuilt_line() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,7 +64,7 @@ def test_arrays_cannot_be_written_through_the_history() -> None:
         ({"days": ()}, "shape"),
     ],
 )
-def test_a_history_that_contradicts_itself_is_refused(changes: dict[str, object], message: str) -> None:
+def test_a_history_that_contradicts_itself_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(LoadDataError, match=message):
         history(**changes)
 

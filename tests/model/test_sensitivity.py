@@ -115,7 +115,7 @@ def test_a_doubled_contribution_would_be_caught(monkeypatch: pytest.MonkeyPatch)
     from support import adversary
 
     def no_clip(values: np.ndarray, query: Any) -> np.ndarray:
-        return np.nan_to_num(np.clip(values / query.grid_step, -1e9, 1e9)).astype(np.int64)
+        return np.asarray(np.nan_to_num(np.clip(values / query.grid_step, -1e9, 1e9)), dtype=np.int64)
 
     monkeypatch.setattr(adversary, "quantise", no_clip)
     ratios = structured(extreme_days(T, 1, LOW, HIGH)).worst_ratio()

@@ -168,7 +168,7 @@ def test_proved_sensitivities_cover_real_changes_of_load_and_network() -> None:
     setting = make_setting(feeder, load, radius)
     proved = proved_sensitivities(setting, 1.0 / 3.0)
     assert proved.proved
-    v = setting.solve(load)[0]
+    v = setting.solve(load.astype(np.complex128))[0]
     other = ReferenceSolver(changed).solve(load[0]).v
     assert np.linalg.norm(other - v, axis=1).max() <= proved.network
     worst = 0.0

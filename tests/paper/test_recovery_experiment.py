@@ -115,7 +115,7 @@ def test_mean_and_standard_error_are_over_runs() -> None:
     np.testing.assert_allclose(curve.mean, [3.0, 9.0])
     # Deviations −2, −1, 3: variance 7, standard error √(7/3).
     np.testing.assert_allclose(curve.error, [np.sqrt(7 / 3), 3 * np.sqrt(7 / 3)])
-    assert kept(runs, "train") == (pytest.approx(6.0), pytest.approx(2 * np.sqrt(7 / 3)))
+    assert kept(runs, "train") == pytest.approx((6.0, 2 * np.sqrt(7 / 3)))
 
 
 def test_tables_and_figures_say_what_was_found(found: Recovery, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dp_powerflow import _extras as extras
 from dp_powerflow.errors import MissingExtraError, PrivacyError
 from dp_powerflow.paper.recovery.training import (
     SCALE,
@@ -226,6 +226,6 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
     def missing(name: str) -> Any:
         raise ModuleNotFoundError(name=name)
 
-    monkeypatch.setattr(extras.importlib, "import_module", missing)
+    monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(MissingExtraError, match=r"pip install 'dp-powerflow\[ml\]'"):
         adam(made(10), made(10), made(10), ONE_STEP)

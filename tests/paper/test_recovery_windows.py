@@ -78,7 +78,7 @@ def test_a_constant_signal_is_recovered_without_error() -> None:
 
 def test_errors_of_a_straight_line_are_those_worked_out_by_hand() -> None:
     slope = 0.001
-    line = 1.0 + slope * np.arange(48)[None]
+    line = 1.0 + slope * np.arange(48, dtype=np.float64)[None]
     inside, edge = Samples(line, block_at(12)), Samples(line, block_at(24))
     assert hidden_mse(interpolated(inside), inside) == pytest.approx(0.0, abs=1e-30)
     # Held from step 23 on, the error of the k-th hidden step is k·slope: Σk²/24 = 25·49/6.

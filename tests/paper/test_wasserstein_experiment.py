@@ -38,7 +38,7 @@ TINY = Scale(2, 2, (50.0, 200.0), (10.0,), (1.0,), (), 20)
 
 def snapshots(magnitude: np.ndarray) -> np.ndarray:
     """Complex (1, snapshot, node) with these magnitudes (snapshot, node) at some angle."""
-    return magnitude[None] * np.exp(0.3j)
+    return np.asarray(magnitude[None] * np.exp(0.3j))
 
 
 def test_distance_of_a_shift_is_the_shift() -> None:

@@ -146,7 +146,11 @@ def test_a_release_outlives_a_worker_without_a_nanny(
         command = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--no-nanny"]
         options = ["--nthreads", "1", "--memory-limit", "0", "--no-dashboard"]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment}
+        quiet: dict[str, Any] = {
+            "stdout": subprocess.DEVNULL,
+            "stderr": subprocess.DEVNULL,
+            "env": environment,
+        }
         workers = [subprocess.Popen([*command, *options], cwd=tmp_path, **quiet) for _ in range(2)]
         try:
             with distributed.Client(cluster, set_as_default=False) as client:
@@ -188,6 +192,7 @@ def test_a_release_whose_pool_loses_a_process_resumes(
 
     def kill() -> None:
         worker = (set(multiprocessing.active_children()) - others).pop()
+        assert worker.pid is not None
         os.kill(worker.pid, signal.SIGKILL)
 
     with pytest.raises(DpPowerflowError, match="run the same command again"):

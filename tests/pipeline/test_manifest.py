@@ -51,8 +51,8 @@ def inputs(tmp_path: Path) -> ManifestInputs:
 
 
 def variants(tmp_path: Path) -> Iterator[tuple[str, ManifestInputs]]:
-    solar = {"pv": {"irradiance": f"{CANARY}.csv", "volt_var": "category B"}}
-    paper = {"network": {"bound": "paper", "require_evidence": False}}
+    solar: dict[str, Any] = {"pv": {"irradiance": f"{CANARY}.csv", "volt_var": "category B"}}
+    paper: dict[str, Any] = {"network": {"bound": "paper", "require_evidence": False}}
     kinds: dict[str, Any] = {
         "full-support": (config(), load_model()),
         "paper": (config("paper"), load_model("paper")),
@@ -123,7 +123,10 @@ def test_the_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_no_path_or_private_name_of_the_config_is_released(tmp_path: Path) -> None:
-    solar = {"pv": {"irradiance": f"{CANARY}.csv"}, "loads": {"reactive_column": f"{CANARY}_kvar"}}
+    solar: dict[str, Any] = {
+        "pv": {"irradiance": f"{CANARY}.csv"},
+        "loads": {"reactive_column": f"{CANARY}_kvar"},
+    }
     made = make_release(tmp_path, config(**solar))
     for path in made.path.rglob("*"):
         if path.is_file():

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ConfigError, DpPowerflowError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
+from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline import inputs as assembly
 from dp_powerflow.pipeline import run as pipeline
 from dp_powerflow.pipeline.inputs import read_inputs
@@ -63,7 +65,7 @@ def test_released_voltages_are_those_of_the_power_flow(released: Path) -> None:
     state = PrivateState.open(config.release.state, insecure_seed=7)
     inputs, mode = read_inputs(config, state), mode_of(config)
     feeder = inputs.feeder
-    model = pipeline.LoadModel.from_json((released / "out" / "model.json").read_text())
+    model = LoadModel.from_json((released / "out" / "model.json").read_text())
     scene = mode.scene(inputs, mode.network_to_solve(inputs, mode.identity(inputs)), model)
     layout = open_corpus(released / "out").layout
     writer = CorpusWriter(released / "out", layout, "small")
@@ -71,7 +73,7 @@ def test_released_voltages_are_those_of_the_power_flow(released: Path) -> None:
     block = job.sampler.block(0)
     day, step = 3, 7
     load = np.zeros((1, len(feeder.retained)), dtype=complex)
-    load[0, job.loaded] = (block.load_kw[:, day, step] + 1j * block.load_kvar[:, day, step]) / 1000.0
+    load[0, nodes.nodes] = (block.load_kw[:, day, step] + 1j * block.load_kvar[:, day, step]) / 1000.0
     positions = np.searchsorted(feeder.retained, job.released)
     v = BatchSolver(feeder, tolerance=1e-12).solve(load).v[0, positions]
     on_disk = open_corpus(released / "out").voltages([day])[0, step]
@@ -202,7 +204,7 @@ def test_recovery_of_phi_fails_on_a_release_and_works_with_zero_injection_nodes(
     in_order = np.empty_like(v)
     config = small_config(released)
     inputs, mode = read_inputs(config, PrivateState.inspect(released / "state")), mode_of(config)
-    model = pipeline.LoadModel.from_json((released / "out" / "model.json").read_text())
+    model = LoadModel.from_json((released / "out" / "model.json").read_text())
     scene = mode.scene(inputs, mode.network_to_solve(inputs, mode.identity(inputs)), model)
     bound = pipeline.draw_key(inputs, scene)
     in_order[:, pipeline.secret_order(bound, v.shape[1])] = v
@@ -276,7 +278,7 @@ def test_a_reason_speaks_for_its_own_kind_and_for_the_accounts_it_names(
     def release(name: str, *, seed: int = 0, **section: object) -> None:
         caps = {"epsilon_cap": 9.0, "days": 2}
         reuse = {"reuse": "first"} if seed == 0 and name != "first" else {}
-        sections = {"loads": {"seed": seed}, "model": reuse}
+        sections: dict[str, Any] = {"loads": {"seed": seed}, "model": reuse}
         config = small_config(tmp_path, release={"id": name, "output": name, **caps, **section}, **sections)
         run_release(config, workers=1)
 
@@ -288,7 +290,7 @@ def test_a_reason_speaks_for_its_own_kind_and_for_the_accounts_it_names(
     release("first")
     original = assembly.feeder_of
     monkeypatch.setattr(assembly, "feeder_of", lambda config: changed_line(original(config)))
-    other_feeder = {"unrelated_network": unrelated("network-instance-1")}
+    other_feeder: dict[str, Any] = {"unrelated_network": unrelated("network-instance-1")}
     with pytest.raises(PrivacyError, match="has loads-1 of the same kind; set continues_loads"):
         release("second", seed=1, **other_feeder)
     assert charged() == [("loads-1", ["first"]), ("network-instance-1", ["first"])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,7 +55,7 @@ def test_generation_follows_irradiance_rating_and_cut_in(folder: Path) -> None:
 
 
 def test_pv_raises_the_released_voltages_at_noon(folder: Path) -> None:
-    common = {"feeder": {"source": "c.dss"}, "release": {"days": 30}}
+    common: dict[str, Any] = {"feeder": {"source": "c.dss"}, "release": {"days": 30}}
     run_release(small_config(folder, **common), workers=1)
     sunny = {"irradiance": "sun.csv"}
     other = {"days": 30, "output": "out2", "state": "state2"}

@@ -18,7 +18,7 @@ import pytest
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.gridfm.schema import COUNT_FILE
 from dp_powerflow.pipeline.manifest.model import REQUIRED
-from dp_powerflow.pipeline.manifest.policy import policy_of
+from dp_powerflow.pipeline.manifest.twin import TwinPolicy
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.pipeline.verify.private import verify_private
 from dp_powerflow.pipeline.verify.report import SEED
@@ -91,9 +91,11 @@ def test_a_figure_that_does_not_follow_from_the_noise_is_found(copied: Path, pat
 
 def test_more_noise_than_was_paid_for_is_found_by_the_account(copied: Path, made: Made) -> None:
     """All of the guarantee made to fit a larger spread; the charge of the ledger stays what it was."""
-    louder = policy_of(twin_config(network={name: 2.0 * TWIN[name] for name in ("length", "transformer")}))
+    louder = TwinPolicy.of(
+        twin_config(network={name: 2.0 * TWIN[name] for name in ("length", "transformer")})
+    )
     manifest = manifest_of(copied)
-    manifest["guarantee"]["network"] |= louder.figures()  # type: ignore[union-attr]
+    manifest["guarantee"]["network"] |= louder.figures()
     manifest["composition"]["network"]["charges"] = 1
     rewrite(copied, manifest, sealed=True)
     found = failed(copied)

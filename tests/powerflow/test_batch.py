@@ -27,7 +27,7 @@ def power_at_all_nodes(feeder: Feeder, v: ComplexArray) -> ComplexArray:
     everywhere = np.zeros((len(v), len(feeder.nodes)), dtype=np.complex128)
     everywhere[:, feeder.energised] = v
     everywhere[:, feeder.slack] = feeder.v_slack
-    return (everywhere * np.conj((feeder.y @ everywhere.T).T))[:, feeder.energised]
+    return np.asarray((everywhere * np.conj((feeder.y @ everywhere.T).T))[:, feeder.energised])
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def test_close_to_the_nose_newton_finds_the_high_voltage_solution() -> None:
     z, direction = 0.1 + 0.2j, 1.0 + 0.4j
     limit = largest_load(z, direction)
     shares = np.array([0.5, 0.9, 0.99, 0.999, 0.99999, 0.9999999])
-    load = (shares * limit * direction)[:, None]
+    load = (shares * limit * direction)[:, None].astype(np.complex128)
     solution = BatchSolver(one_line(z), tolerance=1e-12).solve(load)
     assert solution.converged.all()
     expected = np.array([[exact_voltage(z, complex(s))] for s in load[:, 0]])
@@ -144,8 +144,8 @@ def test_close_to_the_nose_newton_finds_the_high_voltage_solution() -> None:
 def test_past_the_nose_snapshots_are_marked_counted_and_nan() -> None:
     z, direction = 0.1 + 0.2j, 1.0 + 0.4j
     limit = largest_load(z, direction)
-    load = np.array([[0.5], [1.0001], [0.9], [3.0], [1e6], [1e300]]) * limit * direction
-    solution = BatchSolver(one_line(z)).solve(load)
+    load = np.array([[0.5], [1.0001], [0.9], [3.0], [1e6], [1e300]], complex) * limit * direction
+    solution = BatchSolver(one_line(z)).solve(load.astype(np.complex128))
     np.testing.assert_array_equal(solution.converged, [True, False, True, False, False, False])
     assert np.isnan(solution.v[~solution.converged]).all()
     assert np.isfinite(solution.v[solution.converged]).all()

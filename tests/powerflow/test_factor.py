@@ -18,7 +18,7 @@ from support.small_feeders import feeder_of
 
 
 def dense(rows: Rows, n: int) -> np.ndarray:
-    return sp.csr_array((rows.re + 1j * rows.im, rows.col, rows.ptr), shape=(n, n)).toarray()
+    return np.asarray(sp.csr_array((rows.re + 1j * rows.im, rows.col, rows.ptr), shape=(n, n)).toarray())
 
 
 def test_no_load_voltage_solves_its_equation_to_the_last_bits(ieee123: Feeder) -> None:

@@ -126,7 +126,7 @@ def test_a_vanishing_pivot_falls_back_on_dense_algebra(short_of: float) -> None:
     # At every node c = conj(s) is the node's own admittance: the first pivot block is singular, M̃ is not.
     network = random_network(4, 8, retained_share=1.0)
     v = np.ones((2, network.n), dtype=np.complex128)
-    s = np.tile(np.conj(network.full.diagonal()), (2, 1)) * (1.0 - short_of)
+    s = (np.tile(np.conj(network.full.diagonal()), (2, 1)) * (1.0 - short_of)).astype(np.complex128)
     s[1] *= 0.01
     batch = JacobianBatch(network.full, network.retained)
     found = batch.summary(v, s)

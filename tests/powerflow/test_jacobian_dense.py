@@ -96,7 +96,7 @@ def test_effective_jacobian_subtracts_the_derivative_of_the_volt_var_generation(
 
 def solve_newton(
     network: RandomNetwork, start: ComplexArray, tan_theta: FloatArray, voltvar: VoltVar, active: FloatArray
-) -> ComplexArray:
+) -> FloatArray:
     """v with injection generation − p(1 + j·tanθ), by Newton's method."""
     x = pack(start)
 
@@ -118,7 +118,7 @@ def test_dg_is_the_derivative_of_the_voltage_by_the_active_load(
     rng = np.random.default_rng(5)
     active = rng.uniform(0.2, 0.4, network.n)
     tan_theta = rng.uniform(0.1, 0.5, network.n)
-    start = -np.linalg.solve(network.y, network.b)
+    start = -np.linalg.solve(network.y, network.b).astype(np.complex128)
     x = solve_newton(network, start, tan_theta, voltvar, active)
     v = unpack(x)
     found = dg(network.y, network.b, v, tan_theta, slope_of(voltvar, v))

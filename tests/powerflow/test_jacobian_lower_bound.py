@@ -28,7 +28,7 @@ def true_sigma(y: ComplexArray, a: ComplexArray, c: ComplexArray) -> Any:
     return np.linalg.svd(real_form(y, a, c), compute_uv=False)[:, -1]
 
 
-def draw(rng: np.random.Generator, shape: tuple[int, ...], scale: float) -> Any:
+def draw(rng: np.random.Generator, shape: int | tuple[int, ...], scale: float) -> Any:
     return scale * (rng.standard_normal(shape) + 1j * rng.standard_normal(shape))
 
 

@@ -39,7 +39,7 @@ def test_sparse_bound_holds_on_ieee123_and_is_near(ieee123: Feeder, with_slope: 
     v, s = solved(ieee123, 60, 0.4)
     slope = None
     if with_slope:
-        slope = 0.05j * np.random.default_rng(1).uniform(0.0, 1.0, v.shape)
+        slope = (0.05j * np.random.default_rng(1).uniform(0.0, 1.0, v.shape)).astype(np.complex128)
     batch = JacobianBatch.from_feeder(ieee123, dense_up_to=0)
     true = true_sigma(batch, v, s, slope)
     bound = batch.sigma_min_lower_bound(v, s, slope)
@@ -54,7 +54,7 @@ def test_sparse_bound_far_from_its_reference_is_low_but_true(ieee123: Feeder) ->
     """Changes so large that the conditions of the theorem fail give 0, never a wrong figure."""
     v, s = solved(ieee123, 40, 0.4)
     batch = JacobianBatch.from_feeder(ieee123, dense_up_to=0)
-    a, c = diagonal_terms(v, s * np.linspace(0.0, 30.0, 40)[:, None])
+    a, c = diagonal_terms(v, s * np.linspace(0.0, 30.0, 40)[:, None].astype(np.complex128))
     reference = SparseSigmaBound(batch.elimination, a[0], c[0])
     bound = reference(a, c)
     true = np.linalg.svd(real_form(batch.y_reduced, a, c), compute_uv=False)[:, -1]

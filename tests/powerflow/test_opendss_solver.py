@@ -160,7 +160,7 @@ def test_bad_input_is_refused_without_printing_it(solver13: OpenDssSolver, ieee1
     with pytest.raises(PowerFlowError, match="shape"):
         solver13.solve(load[:, 1:])
     with pytest.raises(PowerFlowError, match="nodes must be"):
-        solver13.solve(load, nodes="some")
+        solver13.solve(load, nodes="some")  # type: ignore[arg-type]
     with pytest.raises(PowerFlowError, match="tolerance"):
         OpenDssSolver(ieee13, tolerance=0.0)
     with pytest.raises(PowerFlowError, match="max_iterations"):

@@ -92,11 +92,14 @@ def test_the_solution_satisfies_the_volt_var_equation(nodes) -> None:  # type: i
     injected = v * np.conj(v @ y[:3, :3].T + y[:3, 3])
     # Eq. voltvar: s^g = γ·h·exp(jφ(|v|)), so |s^g| is kept and only its angle follows the voltage.
     turned = generation * np.exp(
-        1j * np.stack([CATEGORY_B.angle(abs(v[:, 0])), np.zeros(200), CATEGORY_A.angle(abs(v[:, 2]))], axis=1)
+        1j
+        * np.stack(
+            [CATEGORY_B.angle(np.abs(v[:, 0])), np.zeros(200), CATEGORY_A.angle(np.abs(v[:, 2]))], axis=1
+        )
     )
     np.testing.assert_allclose(injected, turned - load, rtol=0, atol=2e-8)
-    assert np.ptp(abs(v)) > 0.05
-    np.testing.assert_allclose(voltvar.rotation(abs(v)) * generation, turned, rtol=0, atol=1e-15)
+    assert np.ptp(np.abs(v)) > 0.05
+    np.testing.assert_allclose(voltvar.rotation(np.abs(v)) * generation, turned, rtol=0, atol=1e-15)
 
 
 def test_volt_var_agrees_with_the_reference_and_holds_the_voltage_down() -> None:

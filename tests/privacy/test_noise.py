@@ -15,7 +15,7 @@ DRAWS = 200_000
 def exact_pmf(sigma: int, reach: int) -> np.ndarray:
     x = np.arange(-reach, reach + 1)
     weight = np.exp(-(x**2) / (2 * sigma**2))
-    return weight / weight.sum()
+    return np.asarray(weight / weight.sum())
 
 
 @pytest.mark.parametrize("sigma", [1, 2, 3, 7])

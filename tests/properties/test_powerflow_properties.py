@@ -77,7 +77,7 @@ def equation_error(
     everywhere = np.zeros((len(v), n), dtype=np.complex128)
     everywhere[:, feeder.energised], everywhere[:, feeder.slack] = v, feeder.v_slack
     s = np.zeros((len(v), n), dtype=np.complex128)
-    u = abs(everywhere[:, feeder.retained])
+    u = np.abs(everywhere[:, feeder.retained])
     turned = generation if voltvar is None else voltvar.rotation(u) * generation
     s[:, feeder.retained] = turned - load
     y = feeder.y.toarray()

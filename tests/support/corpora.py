@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from dp_powerflow.corpus.encode import NodeTable
 from dp_powerflow.corpus.schema import CorpusLayout
+from dp_powerflow.corpus.storage import RemotePath
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.units import ComplexArray
 
@@ -30,18 +32,22 @@ def write_parts(writer: CorpusWriter, seed: int = 0) -> None:
         writer.write_part(part, voltages(writer.layout, writer.layout.days_of(part), seed))
 
 
+Target = TypeVar("Target", Path, RemotePath)
+
+
 def write_corpus(
-    target: Path,
+    target: Target,
     layout: CorpusLayout = LAYOUT,
     *,
     nodes: NodeTable | None = None,
     seed: int = 0,
     release_id: str = RELEASE_ID,
-) -> Path:
+) -> Target:
     """A whole run: what a release does, and what a run after a kill does again."""
     writer = CorpusWriter(target, layout, release_id)
     writer.prepare()
     write_parts(writer, seed)
     writer.write_nodes(nodes or NodeTable.opaque(layout.nodes))
     writer.add_file("manifest.json", b"{}\n")
-    return writer.finish()
+    writer.finish()
+    return target

@@ -40,7 +40,7 @@ def kill_at(operation: int, below: str) -> None:
         count()
         wait_for_disk(descriptor)
 
-    os.fsync = fsync
+    os.fsync = fsync  # type: ignore[assignment]
     sys.addaudithook(hook)
 
 

@@ -36,6 +36,7 @@ def opendss_with_wye_equivalents(feeder: Feeder) -> ComplexArray:
     assert solve(engine, origin)
     volts = np.asarray(engine.YMatrix.getV()).view(np.complex128)[1:]
     by_name = dict(zip((n.lower() for n in engine.ActiveCircuit.YNodeOrder), volts, strict=True))
-    v = np.array([by_name.get(name, np.nan) for name in feeder.nodes]) / (1000.0 * feeder.base_kv)
+    found = [by_name.get(name, np.nan) for name in feeder.nodes]
+    v = np.array(found, dtype=np.complex128) / (1000.0 * feeder.base_kv)
     v[feeder.slack] = feeder.v_slack
     return v

@@ -61,7 +61,7 @@ def main() -> None:
     round_to_grid(v)
     report("round one part", start, v.size, 0)
     start = time.perf_counter()
-    size = len(encode_part(CorpusLayout(DAYS_PER_PART, *v.shape[1:], DAYS_PER_PART), "r", 0, v))
+    size = len(encode_part(CorpusLayout(DAYS_PER_PART, v.shape[1], v.shape[2], DAYS_PER_PART), "r", 0, v))
     report("round and encode one part", start, v.size, size)
     sys.stdout.write(f"{size / v.size:.2f} bytes per phasor\n")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -72,6 +72,7 @@ def main() -> None:
         writer.write_part(part, v[: len(layout.days_of(part))])
     writer.write_nodes(NodeTable.opaque(layout.nodes))
     release = writer.finish()
+    assert isinstance(release, Path)
     n_bytes = sum(path.stat().st_size for path in release.rglob("*.parquet"))
     report(f"write {days} days", start, layout.n_phasors, n_bytes)
     start = time.perf_counter()

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from numpy._core._multiarray_umath import (  # type: ignore[attr-defined]
+from numpy._core._multiarray_umath import (
     __cpu_dispatch__,
     __cpu_features__,
 )
