@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 import yaml
 
+from dp_powerflow.config import TwinNetwork
 from dp_powerflow.grid.parameters import Quantity
 from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
 from dp_powerflow.pipeline.manifest.facts import ManifestInputs, make_statement
@@ -20,6 +21,7 @@ from dp_powerflow.pipeline.manifest.model import ReleaseError
 from dp_powerflow.pipeline.manifest.registry import registry_bytes
 from dp_powerflow.privacy.accounting import gdp_epsilon
 from dp_powerflow.twin.guarantee import twin_guarantee, twin_neighbours
+from dp_powerflow.twin.spread import Spread
 from support.manifest_releases import (
     CANARY,
     build_manifest,
@@ -41,6 +43,11 @@ NOTHING = dict.fromkeys(("length", "resistance", "reactance", "transformer", "ca
 @pytest.fixture
 def inputs(tmp_path: Path) -> ManifestInputs:
     return make_inputs(tmp_path, twin_config(), load_model())[0]
+
+
+def spread_of(inputs: ManifestInputs) -> Spread:
+    assert isinstance(inputs.config.network, TwinNetwork)
+    return inputs.config.network.spread
 
 
 def network_of(inputs: ManifestInputs) -> dict[str, Any]:
@@ -79,12 +86,12 @@ def test_the_schema_keeps_the_two_modes_apart(tmp_path: Path, inputs: ManifestIn
 
 
 def test_the_network_is_promised_what_the_twin_costs(inputs: ManifestInputs) -> None:
-    network, promised = network_of(inputs), twin_guarantee(inputs.config.network.spread, 0.05, 1e-5)
+    network, promised = network_of(inputs), twin_guarantee(spread_of(inputs), 0.05, 1e-5)
     assert network["kind"] == "differential privacy"
     assert network["days"] == "any number"
     assert network["epsilon"] == promised.epsilon <= network["epsilon_granted"] == 4.0
     assert network["mu"] == promised.mu == max(network["mu_by_element"].values())
-    assert network["neighbours"] == twin_neighbours(inputs.config.network.spread, 0.05).words
+    assert network["neighbours"] == twin_neighbours(spread_of(inputs), 0.05).words
     assert network["spread"] == {
         "length": 0.2,
         "resistance": 0.2,
@@ -96,7 +103,7 @@ def test_the_network_is_promised_what_the_twin_costs(inputs: ManifestInputs) -> 
 
 
 def test_groups_and_the_largest_change_follow_from_the_noise(inputs: ManifestInputs) -> None:
-    network, spread = network_of(inputs), inputs.config.network.spread
+    network, spread = network_of(inputs), spread_of(inputs)
     for group in network["groups"]:
         assert math.isclose(group["mu"], network["mu"] * math.sqrt(group["elements"]))
         assert group["epsilon"] == gdp_epsilon(group["mu"], 1e-5)
@@ -138,7 +145,7 @@ def test_what_has_no_spread_is_declared_public(tmp_path: Path) -> None:
     }
     for name, inputs in kinds.items():
         declared = build_manifest(inputs, HASHES)["declared_public"]["network"]
-        spread = inputs.config.network.spread
+        spread = spread_of(inputs)
         for quantity, start in words.items():
             named = any(sentence.startswith(start) for sentence in declared)
             assert named == (spread.of(quantity) is None), (name, quantity)
@@ -219,7 +226,7 @@ def test_the_words_promise_no_more_than_the_twin_holds(inputs: ManifestInputs) -
 def test_the_composition_counts_twins(tmp_path: Path) -> None:
     inputs, _ = make_inputs(tmp_path, twin_config(), load_model(), earlier=2)
     account = build_manifest(inputs, HASHES)["composition"]["network"]
-    mu = twin_guarantee(inputs.config.network.spread, 0.05, 1e-5).mu
+    mu = twin_guarantee(spread_of(inputs), 0.05, 1e-5).mu
     assert account["charges"] == 3
     assert math.isclose(account["spent"]["mu_squared"], 3 * mu**2)
     assert math.isclose(account["promise"]["epsilon"], gdp_epsilon(mu * math.sqrt(3), 1e-5))
