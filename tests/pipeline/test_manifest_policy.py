@@ -60,7 +60,7 @@ def _third_mode() -> Iterator[None]:
 
         def words(self, facts: Facts) -> NetworkWords:
             section = PublicSection(
-                mode=MODE,
+                mode="public-network",
                 kind="no protection, the network is public",
                 neighbours="no networks",
                 epsilon=0.0,

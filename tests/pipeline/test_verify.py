@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
-from dp_powerflow.corpus import storage
 from dp_powerflow.corpus.encode import NodeTable, encode_nodes
 from dp_powerflow.pipeline.manifest.facts import assemble, read_facts
 from dp_powerflow.pipeline.manifest.model import ReleaseError, seal
@@ -227,7 +227,7 @@ def test_a_file_that_the_manifest_lists_but_does_not_describe_is_found(
 
 def test_every_file_is_read_once(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    read_bytes, parquet = Path.read_bytes, storage.pq.ParquetFile
+    read_bytes, parquet = Path.read_bytes, pq.ParquetFile
 
     def reading(path: Path) -> bytes:
         seen.append(path.relative_to(made.path).as_posix())
@@ -238,7 +238,7 @@ def test_every_file_is_read_once(made: Made, monkeypatch: pytest.MonkeyPatch) ->
         return parquet(source, **options)
 
     monkeypatch.setattr(Path, "read_bytes", reading)
-    monkeypatch.setattr(storage.pq, "ParquetFile", parsing)
+    monkeypatch.setattr(pq, "ParquetFile", parsing)
     assert verify_release(made.path).ok
     assert sorted(seen) == sorted(FILES)
 
