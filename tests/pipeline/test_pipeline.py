@@ -30,6 +30,7 @@ from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.pipeline.verify.private import verify_private
 from dp_powerflow.pipeline.verify.run import verify_release
 from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.privacy.ledger import store
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report.certification import certify_config
@@ -94,6 +95,19 @@ def test_running_a_finished_release_again_changes_and_costs_nothing(released: Pa
     assert tree_hash(released / "out") == before
     state = PrivateState.inspect(released / "state")
     assert len(Ledger.open(state, create=False).spends()) == 2  # one for the loads, one for the network
+
+
+def test_a_run_checks_and_replays_the_ledger_once(released: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[int] = []
+    compute = store.Store._mac
+
+    def counting(self: store.Store, previous: str, entry: store.Entry) -> str:
+        checked.append(entry.seq)
+        return compute(self, previous, entry)
+
+    monkeypatch.setattr(store.Store, "_mac", counting)
+    run_release(small_config(released), workers=1)
+    assert checked == list(range(5))  # the ledger itself, two accounts, two spends
 
 
 @pytest.mark.slow
