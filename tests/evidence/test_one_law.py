@@ -227,6 +227,7 @@ PLANTED: dict[str, Callable[[LoadLaw], LoadLaw]] = {
 CASES = [(bug, cut) for bug in PLANTED for cut in (False, True) if not (cut and bug == "size of q")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("bug", "truncated"), CASES)
 def test_a_small_planted_bug_is_seen(ieee13: Feeder, bug: str, truncated: bool) -> None:
     """The job draws from a law that is 2 % off the certified one, or 4 % in a spread."""

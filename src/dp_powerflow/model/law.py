@@ -29,6 +29,7 @@ PER_UNIT_BASE_MVA = 0.001
 _PUBLIC_KEY = StreamKey.from_insecure_seed(0)  # estimates about public laws hide nothing
 _STANDARD_ERRORS = 4.0
 """By which an estimated acceptance is lowered before the certificate charges for it."""
+_NO_MARGINS = "truncated loads need the margins [p_min, p_max] of every class; state them"
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +118,7 @@ class ClassLaw:
     def p_min_max(self) -> tuple[float, float]:
         """The margins, which must be there."""
         if self.margins is None:
-            raise PrivacyError("truncated loads need the margins [p_min, p_max] of every class; state them")
+            raise PrivacyError(_NO_MARGINS)
         return self.margins
 
     @cached_property
@@ -285,8 +286,8 @@ class LoadLaw:
 
         The estimate (minimax tilting) is lowered by four standard errors: τ only grows with that.
         """
-        self._gaussians  # noqa: B018 one Gaussian per class, or a refusal
-        least = np.array([_least(part.acceptance[0].probability) for part in self.classes])
+        alone = zip(self.classes, self._gaussians, strict=True)
+        least = np.array([_least(part.acceptance[0].probability) for part, _ in alone])
         if not np.all(least > 0.0):
             name = self.classes[int(np.argmin(least))].name
             raise PrivacyError(
@@ -347,8 +348,8 @@ class LoadLaw:
         classes = self.classes
         if margins is not None:
             classes = tuple(replace(part, margins=margins) for part in classes)
-        for part in classes:
-            part.p_min_max  # noqa: B018 refuses a class without margins
+        if any(part.margins is None for part in classes):
+            raise PrivacyError(_NO_MARGINS)
         return replace(self, classes=classes, q_size=None, truncated=True)
 
     @cached_property
