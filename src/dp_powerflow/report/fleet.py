@@ -14,7 +14,7 @@ from dp_powerflow.fleet.verify import verify_fleet
 from dp_powerflow.pipeline.verify.report import Check
 from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.report import Rendered
-from dp_powerflow.report.verification import Verification
+from dp_powerflow.report.verification import Verification, rendered
 
 MARKING = "INTERNAL: names feeders and says which of them can be released; not for publication"
 
@@ -111,9 +111,4 @@ def verify_fleet_directory(
     )
     # Thousands of feeders: those that are as they should be get one line together.
     rest = [check for check in report.checks if check not in feeders or not check.ok]
-    lines = [
-        f"{'ok  ' if check.ok else 'FAIL'}  {check.name}: {check.sentence}" for check in (*rest, summary)
-    ]
-    lines += [f"attested, not checked  {statement}" for statement in report.attested]
-    lines.append(f"verdict: {report.verdict}")
-    return Verification(lines, json.dumps(report.to_json()), report.ok)
+    return rendered(report, (*rest, summary))

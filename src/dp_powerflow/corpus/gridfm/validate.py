@@ -12,8 +12,8 @@ from dp_powerflow.corpus.gridfm.schema import SCENARIOS_PER_PARTITION
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.errors import DpPowerflowError
 
-BALANCE_MW = 1e-4
-"""Largest power that may be missing at a bus of the tables: far above rounding, far below any load."""
+BALANCE_MW = 1e-5
+"""Largest power that may be missing at a bus of the tables: far above rounding (1e-8), below any load."""
 ADMITTANCE_SHARE = 1e-9
 """Largest difference between y_bus_data and the branches, as a share of the largest entry."""
 CLOSE_PU = 1e-6

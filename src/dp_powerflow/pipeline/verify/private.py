@@ -52,28 +52,15 @@ def verify_private(
         return replace(report, checks=(*report.checks, unknown))
     checks = [_check_commitment(state, facts, stored), _check_ledger(state, opened, facts)]
     if recompute is not None:
-        checks.append(
-            _check_same(
-                "network evidence",
-                stored is not None and recompute() == stored,
-                "The internal report, made again from the private inputs,",
-                ("is the committed one", "differs from the committed one"),
-            )
-        )
+        what = "The internal report, made again from the private inputs,"
+        same = stored is not None and recompute() == stored
+        found = "is the committed one" if same else "differs from the committed one"
+        checks.append(Check("network evidence", same, f"{what} {found}."))
     if redraw is not None:
-        checks.append(
-            _check_same(
-                "twin",
-                redraw(),
-                "The twin, drawn again from the key and the true network,",
-                ("is the one that was kept", "is not the one that was kept"),
-            )
-        )
+        what = "The twin, drawn again from the key and the true network,"
+        same = redraw()
+        checks.append(Check("twin", same, f"{what} is {'' if same else 'not '}the one that was kept."))
     return replace(report, checks=(*report.checks, *checks))
-
-
-def _check_same(name: str, same: bool, what: str, found: tuple[str, str]) -> Check:
-    return Check(name, same, f"{what} {found[0] if same else found[1]}.")
 
 
 def _check_commitment(state: PrivateState, facts: Facts, stored: bytes | None) -> Check:

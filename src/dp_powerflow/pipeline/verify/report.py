@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 Verdict = Literal["release", "demonstration", "not intact"]
@@ -61,13 +61,7 @@ class VerifyReport:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for `--json`."""
-        return {
-            "verdict": self.verdict,
-            "release": self.release_id,
-            "manifest_sha256": self.manifest_sha256,
-            "checks": [{"name": c.name, "ok": c.ok, "sentence": c.sentence} for c in self.checks],
-            "attested": list(self.attested),
-        }
+        return {"verdict": self.verdict, **asdict(self)}
 
 
 def check(name: str, problems: Iterable[str], good: str) -> Check:
