@@ -15,7 +15,7 @@ import copy
 import hashlib
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -92,6 +92,12 @@ class Opened:
     model: LoadModel | None
     facts: Facts | None
 
+    def readable(self) -> tuple[Manifest[Any], Facts]:
+        """Manifest and facts; ReleaseError if there are none."""
+        if self.manifest is None or self.facts is None:
+            raise ReleaseError(UNREADABLE)
+        return self.manifest, self.facts
+
 
 def verify_release(path: str | os.PathLike[str]) -> VerifyReport:
     """Check a release; needs nothing private.
@@ -152,25 +158,26 @@ def open_release(directory: Path, content: bytes) -> Opened:
 def check_release(opened: Opened) -> VerifyReport:
     """All checks that need nothing private."""
     checks = [_check_manifest(opened), _check_files(opened), _check_corpus(opened)]
-    facts = opened.facts
-    attested: tuple[str, ...] = ()
-    if opened.manifest is None:
-        checks.append(Check("load privacy", False, UNREADABLE))
-    else:
-        checks.append(_check_queries(opened, opened.manifest))
-    if opened.manifest is None or facts is None:
-        checks += [Check(name, False, UNREADABLE) for name in ("network privacy", "statement", "pages")]
-    else:
-        checks += facts.policy.checks(opened.manifest, facts, opened.directory, opened.hashes)
-        checks.append(_check_statement(opened, facts))
-        attested = facts.policy.words(facts).attested
-        if opened.stated is opened.raw:
-            checks.append(_check_pages(opened, opened.manifest))
-        else:
-            attested = (*attested, ONLY_FIGURES)
+    current = opened.stated is opened.raw
+    looks: dict[str, Callable[[Opened], Iterable[Check]]] = {
+        "load privacy": _check_queries,
+        "network privacy": _check_network,
+        "statement": _check_statement,
+    }
+    for name, look in (looks | ({"pages": _check_pages} if current else {})).items():
+        try:
+            checks += look(opened)
+        except MALFORMED:
+            checks.append(Check(name, False, UNREADABLE))
     checks.append(_check_seed(opened))
-    release_id = None if facts is None else facts.release_id
-    return VerifyReport(release_id, _sha256(opened.content), tuple(checks), attested)
+    facts = opened.facts
+    attested = () if facts is None else facts.policy.words(facts).attested
+    return VerifyReport(
+        None if facts is None else facts.release_id,
+        _sha256(opened.content),
+        tuple(checks),
+        attested if current else (*attested, ONLY_FIGURES),
+    )
 
 
 def _sha256(content: bytes) -> str:
@@ -302,15 +309,14 @@ def _check_corpus(opened: Opened) -> Check:
     )
 
 
-def _check_queries(opened: Opened, manifest: Manifest[Any]) -> Check:
+def _check_queries(opened: Opened) -> Iterator[Check]:
     """Every sensitivity, ρ and ε of the loads, from regions, dimensions and noise scales."""
-    costs = tuple(QueryCost.from_dict(query.model_dump()) for query in manifest.load_queries)
-    loads = manifest.guarantee.loads
-    try:
-        rho = total_rho(costs)
-        epsilon = rho_to_epsilon(rho, loads.delta)
-    except MALFORMED:
-        return Check("load privacy", False, "The costs of the load queries do not add up to anything.")
+    if opened.manifest is None:
+        raise ReleaseError(UNREADABLE)
+    loads = opened.manifest.guarantee.loads
+    costs = tuple(QueryCost.from_dict(query.model_dump()) for query in opened.manifest.load_queries)
+    rho = total_rho(costs)
+    epsilon = rho_to_epsilon(rho, loads.delta)
 
     def problems() -> Iterator[str]:
         for number, (query, cost) in enumerate(
@@ -333,11 +339,18 @@ def _check_queries(opened: Opened, manifest: Manifest[Any]) -> Check:
         f"delta {in_digits(loads.delta)}, recomputed from sensitivities and noise scales; the load model "
         "carries the same."
     )
-    return check("load privacy", problems(), good)
+    yield check("load privacy", problems(), good)
 
 
-def _check_statement(opened: Opened, facts: Facts) -> Check:
+def _check_network(opened: Opened) -> Iterator[Check]:
+    """What the release's mode recomputes of the network."""
+    manifest, facts = opened.readable()
+    yield from facts.policy.checks(manifest, facts, opened.directory, opened.hashes)
+
+
+def _check_statement(opened: Opened) -> Iterator[Check]:
     """The manifest against the one that files and declared constants determine, entry by entry."""
+    facts = opened.readable()[1]
     expected = assemble(facts).model_dump()
     stated = {key: value for key, value in opened.stated.items() if key not in (DIGEST, "files")}
     if opened.stated is not opened.raw:
@@ -348,22 +361,20 @@ def _check_statement(opened: Opened, facts: Facts) -> Check:
         f"Every {what} of the manifest follows from the files and the declared constants, and what was spent "
         "on this and earlier releases adds up within the caps."
     )
-    return check("statement", problems + contradictions(facts), good)
+    yield check("statement", problems + contradictions(facts), good)
 
 
-def _check_pages(opened: Opened, manifest: Manifest[Any]) -> Check:
+def _check_pages(opened: Opened) -> Iterator[Check]:
     """Certificate, registry record and hub metadata, made again from the manifest."""
-    try:
-        made = {
-            CERTIFICATE_FILE: certificate_html(manifest),
-            CROISSANT_FILE: croissant_bytes(manifest, manifest.files),
-            REGISTRY_FILE: registry_bytes(manifest),
-        }
-    except MALFORMED:
-        return Check("pages", False, UNREADABLE)
+    manifest = opened.readable()[0]
+    made = {
+        CERTIFICATE_FILE: certificate_html(manifest),
+        CROISSANT_FILE: croissant_bytes(manifest, manifest.files),
+        REGISTRY_FILE: registry_bytes(manifest),
+    }
     wrong = [name for name in _PAGES if opened.small.get(name) != made[name]]
     problems = [f"{name} does not say what the manifest says." for name in wrong]
-    return check("pages", problems, f"{', '.join(_PAGES)} say what the manifest says.")
+    yield check("pages", problems, f"{', '.join(_PAGES)} say what the manifest says.")
 
 
 def _check_seed(opened: Opened) -> Check:
