@@ -206,8 +206,7 @@ def test_recovery_of_phi_fails_on_a_release_and_works_with_zero_injection_nodes(
     released: Path, ieee13: Feeder
 ) -> None:
     """Paper correction 12: least squares gives v_Z = Φ·v_R to rounding, were such nodes released."""
-    v = open_corpus(released / "out").voltages(range(300))[:, 0]
-    others, target = v[:, 1:], v[:, 0]
+    v = open_corpus(released / "out").voltages(range(300))[:, 19]
     ones = np.ones((len(v), 1))
 
     def residual(inputs: np.ndarray, output: np.ndarray) -> float:
@@ -227,8 +226,11 @@ def test_recovery_of_phi_fails_on_a_release_and_works_with_zero_injection_nodes(
     eliminated = network.recover(in_order)
     # Single precision on the public grid leaves 1e-6; an unreleased node is determined to that.
     assert residual(in_order, eliminated[:, 5]) < 1e-5
-    # A node with a load of its own is not a linear function of the others.
-    assert residual(others, target) > 1e-4
+    # Nodes with a load of their own are not, whichever the key puts first; the two ends of a closed switch
+    # give each other away, and on this feeder they are four of nineteen.
+    residuals = [residual(np.delete(v, k, axis=1), v[:, k]) for k in range(v.shape[1])]
+    assert np.median(residuals) > 1e-4
+    assert np.count_nonzero(np.array(residuals) < 2e-5) == 4
 
 
 def test_a_snapshot_without_solution_aborts_and_leaves_nothing(tmp_path: Path) -> None:
