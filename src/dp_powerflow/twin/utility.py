@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dp_powerflow._bits.phasors import modulus
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.powerflow.batch import BatchSolver
@@ -70,7 +71,7 @@ def magnitudes(feeder: Feeder, load: ComplexArray) -> FloatArray:
     """|v| (snapshot, retained) [p.u.] under given loads; refuses snapshots without a solution."""
     solution = BatchSolver(feeder).solve(load)
     solution.raise_if_failed()
-    return np.asarray(np.abs(solution.v))
+    return modulus(solution.v)
 
 
 def surrogate_load(feeder: Feeder, snapshots: int = _SNAPSHOTS) -> ComplexArray:

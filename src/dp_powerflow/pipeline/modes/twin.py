@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dp_powerflow._bits.phasors import modulus
 from dp_powerflow.config import TwinNetwork
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.storage import Location
@@ -244,4 +245,4 @@ def _magnitudes(feeder: Feeder, solar: Solar, sampler: LoadSampler) -> FloatArra
     solver = BatchSolver(feeder, voltvar=solar.voltvar)
     solution = solve_days(solver, sampler, generation=solar.generation).solution
     solution.raise_if_failed()
-    return np.asarray(np.abs(solution.v))
+    return modulus(solution.v)

@@ -1,0 +1,57 @@
+"""Makes the small release in one mode and prints the hash of every file; for the tests of equal bits.
+
+Run as `python -m support.release_bits true-network|twin-network [--workers N]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from dp_powerflow.pipeline.run import run_release
+from support.small import small_config, tree_hash
+
+TRUE: dict[str, Any] = {}
+TWIN: dict[str, Any] = {
+    **{"mode": "twin-network", "epsilon": 4.0, "delta": 1e-5, "released": "all"},
+    **{"id": "t1", "change": 0.05, "publish": "network and loads", "graph_days": 3},
+    **dict.fromkeys(("length", "resistance", "reactance", "transformer", "capacitor"), 0.1),
+}
+DAYS = 40
+
+
+def release_bits(folder: Path, mode: str, workers: int) -> dict[str, str]:
+    """Hashes of the released files, and of the twin in the private state.
+
+    The manifest of a release on the true network commits to its evidence, which is INTERNAL and may end in
+    other bits on another processor (BLAS). There the commitment, and the manifest's hash of itself, are left
+    out: two values of all that is released.
+    """
+    network = TWIN if mode == "twin-network" else TRUE
+    run_release(small_config(folder, network=network, release={"days": DAYS}), workers=workers)
+    private = sorted((folder / "state").rglob("twin-*.json"))
+    twins = {f"state: {path.name}": hashlib.sha256(path.read_bytes()).hexdigest() for path in private}
+    manifest = json.loads((folder / "out" / "manifest.json").read_text(encoding="utf-8"))
+    if mode == "true-network":
+        del manifest["internal_report"]["sha256"], manifest["manifest_sha256"]
+    stated = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+    return tree_hash(folder / "out") | twins | {"manifest.json": stated}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("mode", choices=("true-network", "twin-network"))
+    parser.add_argument("--workers", type=int, default=1)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        found = release_bits(Path(folder), options.mode, options.workers)
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
+if __name__ == "__main__":
+    main()
