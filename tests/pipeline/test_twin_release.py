@@ -18,12 +18,14 @@ from dp_powerflow.grid.parameters import Quantity
 from dp_powerflow.grid.rebuild import network_parameters, rebuilt
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.pipeline import inputs as assembly
+from dp_powerflow.pipeline.modes.twin import TwinMode
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.pipeline.verify.private import verify_private
 from dp_powerflow.pipeline.verify.run import verify_release
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.report.plan_table import plan_config
+from dp_powerflow.twin.draw import Twin
 from dp_powerflow.twin.guarantee import twin_guarantee
 from dp_powerflow.twin.spread import Spread
 from support.small import RAW, small_config, tree_hash
@@ -201,6 +203,35 @@ def test_changing_one_line_changes_only_data_and_the_tables_of_the_twin(
     for name in differing:
         if not name.startswith(("data/", "twin/")):
             assert _blank(released / "out", name) == _blank(tmp_path / "out", name), name
+
+
+def test_another_true_network_with_the_same_twin_gives_the_same_bytes(
+    released: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another line, another account, the twin of the first network: only the commitment may differ."""
+    kept = next((released / "state/internal/twin-t1").glob("twin-*.json"))
+    original = assembly.feeder_of
+    monkeypatch.setattr(assembly, "feeder_of", lambda config: longer_line(original(config)))
+    monkeypatch.setattr(TwinMode, "_draw", lambda *_: Twin.from_json(kept.read_text()))
+    run_release(twin_config(tmp_path), workers=1)
+    before, after = tree_hash(released / "out"), tree_hash(tmp_path / "out")
+    assert before.keys() == after.keys()
+    assert {name for name in before if before[name] != after[name]} <= {"manifest.json", "certificate.html"}
+    old, new = (json.loads((folder / "out/manifest.json").read_text()) for folder in (released, tmp_path))
+    # The report compares the twin with another true network, so the salted commitment to it differs.
+    assert old["internal_report"].pop("sha256") != new["internal_report"].pop("sha256")
+    for manifest in (old, new):
+        manifest.pop("manifest_sha256")
+        manifest["files"].pop("certificate.html")
+    assert old == new
+    assert _blank(released / "out", "certificate.html") == _blank(tmp_path / "out", "certificate.html")
+
+
+def test_draws_are_bound_to_the_twin(released: Path, tmp_path: Path) -> None:
+    """Another twin of the same network meets other loads, in another order of the nodes."""
+    run_release(twin_config(tmp_path, network={"id": "t2"}), workers=1)
+    one, two = (read_gridfm(folder / "out" / "twin").column("bus", "Pd") for folder in (released, tmp_path))
+    assert not np.isin(one[one > 0.0], two[two > 0.0]).any()
 
 
 def _blank(release: Path, name: str) -> str:

@@ -28,7 +28,14 @@ from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSampler
 from dp_powerflow.pipeline.charge import Charged, charge_loads, charge_network
-from dp_powerflow.pipeline.inputs import ReleaseInputs, budget_of, fit_options_of, loaded_nodes, read_inputs
+from dp_powerflow.pipeline.inputs import (
+    NetworkInputs,
+    ReleaseInputs,
+    budget_of,
+    fit_options_of,
+    loaded_nodes,
+    read_inputs,
+)
 from dp_powerflow.pipeline.modes.base import InternalReport, NetworkMode, Progress, Scene, mode_of
 from dp_powerflow.pipeline.parts import PartJob, layout_of, make_parts
 from dp_powerflow.pipeline.plan import Plan
@@ -188,9 +195,13 @@ def fitted_model(
     return model
 
 
-def draw_key(inputs: ReleaseInputs, scene: Scene) -> StreamKey:
-    """The key of the draws and of the order of the nodes; the sampler binds the model and the block."""
-    return inputs.key.bind("inputs", inputs.identity)
+def draw_key(inputs: NetworkInputs, scene: Scene) -> StreamKey:
+    """The key of the draws and of the order of the nodes; the sampler binds the model and the block.
+
+    It is bound to the network that is solved, and to nothing else of the inputs: on a twin the released bytes
+    are a function of key, config, model and twin, whatever the true network and the meters were.
+    """
+    return inputs.key.bind("network", scene.network.identity)
 
 
 def part_job(mode: NetworkMode[Any], scene: Scene, key: StreamKey, writer: CorpusWriter) -> PartJob:

@@ -100,7 +100,10 @@ class TruePolicy(NetworkPolicy):
             unprotected=_unprotected(facts, self),
             not_claimed=warnings + _not_claimed(self),
             warnings=warnings,
-            bound_to="release id, load model, and keyed hashes of the meter data and of the network",
+            bound_to=(
+                "the draws: release id, load model and keyed hash of the network; the noise of the load "
+                "model: release id and keyed hash of the meter data"
+            ),
             commitment=COMMITMENT,
             attested=_attested(facts, self),
         )

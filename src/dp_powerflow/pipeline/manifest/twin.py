@@ -275,8 +275,9 @@ class TwinPolicy(NetworkPolicy):
             not_claimed=warnings + _not_claimed(self),
             warnings=warnings,
             bound_to=(
-                "release id, load model, and keyed hashes of the meter data and of the network; the noise of "
-                "the twin: twin id and keyed hash of the network"
+                "the draws: release id, load model and hash of the twin; the noise of the load model: "
+                "release id and keyed hash of the meter data; the noise of the twin: twin id and keyed hash "
+                "of the network"
             ),
             commitment=COMMITMENT,
             attested=_attested(facts, self),
