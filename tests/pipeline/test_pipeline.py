@@ -74,9 +74,7 @@ def test_released_voltages_are_those_of_the_power_flow(released: Path) -> None:
     block = job.sampler.block(0)
     day, step = 3, 7
     load = np.zeros((1, len(feeder.retained)), dtype=complex)
-    load[0, assembly.loaded_nodes(feeder)[0]] = (
-        block.load_kw[:, day, step] + 1j * block.load_kvar[:, day, step]
-    ) / 1000.0
+    load[0, scene.nodes.nodes] = (block.load_kw[:, day, step] + 1j * block.load_kvar[:, day, step]) / 1000.0
     positions = np.searchsorted(feeder.retained, job.released)
     v = BatchSolver(feeder, tolerance=1e-12).solve(load).v[0, positions]
     on_disk = open_corpus(released / "out").voltages([day])[0, step]

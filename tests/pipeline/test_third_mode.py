@@ -1,0 +1,215 @@
+"""A third network mode is one module and one member of the config's union: nothing else is touched."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import pytest
+from pydantic import Field
+
+import dp_powerflow
+from dp_powerflow.config import Config, NetworkSection, TrueNetwork, TwinNetwork
+from dp_powerflow.corpus.reader import open_corpus
+from dp_powerflow.pipeline.inputs import NetworkInputs, network_chunks
+from dp_powerflow.pipeline.manifest.facts import Facts
+from dp_powerflow.pipeline.manifest.model import NetworkSection as Stated
+from dp_powerflow.pipeline.manifest.model import Statement
+from dp_powerflow.pipeline.manifest.policy import NetworkPolicy, NetworkWords
+from dp_powerflow.pipeline.modes.base import (
+    InternalReport,
+    NetworkCharge,
+    NetworkMode,
+    Progress,
+    Scene,
+    Solvable,
+    mode_of,
+)
+from dp_powerflow.pipeline.plan import plan
+from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.verify.private import verify_private
+from dp_powerflow.pipeline.verify.run import verify_release
+from dp_powerflow.privacy.budget import Neighbours
+from dp_powerflow.privacy.ledger.accounts import AccountKind, InstanceCap, InstanceCost
+from dp_powerflow.privacy.ledger.records import Preview
+from support.small import RAW
+
+SOURCE = Path(dp_powerflow.__file__).parent
+ALLOWED = ("config.py", "true.py", "twin.py", "demo.py")
+"""The union, the modes and their policies, and the example config."""
+
+# --------------------------------------------------------------- what the one new module would hold
+
+
+class OpenNetwork(NetworkSection):
+    """A network that its owner declares public, as that of a test feeder is."""
+
+    mode: Literal["open-network"]
+    licence: str
+
+
+class OpenSection(Stated):
+    """`guarantee.network` of such a release."""
+
+    mode: Literal["open-network"]
+    licence: str
+
+
+@dataclass(frozen=True)
+class OpenPolicy(NetworkPolicy):
+    """Nothing is promised of the network."""
+
+    mode: ClassVar[str] = "open-network"
+    section: ClassVar[type[Stated]] = OpenSection
+    account_kind: ClassVar[AccountKind] = AccountKind.NETWORK_INSTANCE
+
+    licence: str
+    epsilon: float
+    delta: float
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        network: Any = config.network
+        return cls(network.licence, network.epsilon, network.delta)
+
+    @classmethod
+    def read(cls, statement: Statement[Any]) -> Self:
+        stated = statement.guarantee.network
+        return cls(stated.licence, stated.epsilon, stated.delta)
+
+    @property
+    def full_support(self) -> bool:
+        return True
+
+    def words(self, facts: Facts) -> NetworkWords:
+        section = OpenSection(
+            mode="open-network",
+            kind="a public network",
+            neighbours="none",
+            epsilon=self.epsilon,
+            delta=self.delta,
+            days=facts.layout.days,
+            scope="Nothing is hidden.",
+            attestation="The owner declares the network public.",
+            licence=self.licence,
+        )
+        return NetworkWords(
+            section=section,
+            composition="One release after the other.",
+            declared=["the whole network"],
+            after_noise=["Power flow on the public network."],
+            unprotected=["The network."],
+            not_claimed=[],
+            warnings=[],
+            bound_to="release id, load model and keyed hash of the network",
+            commitment="to the internal report",
+            attested=(),
+        )
+
+    def contradictions(self, facts: Facts) -> Iterator[str]:
+        return iter(())
+
+
+class OpenMode(NetworkMode[OpenNetwork]):
+    """Power flow on the network as it is."""
+
+    section_type = OpenNetwork
+    account_kind = AccountKind.NETWORK_INSTANCE
+
+    @property
+    def neighbours(self) -> Neighbours:
+        return Neighbours("none: the network is public")
+
+    def charge(self, request_sha256: str) -> NetworkCharge:
+        unit, section = self.neighbours, self.section
+        cap = InstanceCap(section.epsilon, section.delta, unit)
+        cost = InstanceCost(section.epsilon, section.delta, unit)
+        return NetworkCharge(cost, cap, self.paid_by, request_sha256)
+
+    def identity_chunks(self, inputs: NetworkInputs) -> Iterator[bytes]:
+        yield from network_chunks(inputs.feeder)
+
+    def network_to_solve(self, inputs: NetworkInputs, dataset: str) -> Solvable:
+        return Solvable(inputs.feeder, inputs.solar, dataset)
+
+    def report(self, inputs: NetworkInputs, scene: Scene, progress: Progress | None = None) -> InternalReport:
+        return InternalReport.make(self.config.release.id, True, {"licence": self.section.licence})
+
+    def plan_lines(self, preview: Preview) -> list[str]:
+        return [f"The network is public under {self.section.licence}."]
+
+    def outcome(self, met: bool) -> str:
+        return "solved on a public network"
+
+
+class WithOpenNetworks(Config):
+    """The config with one more member of its union."""
+
+    network: Annotated[TrueNetwork | TwinNetwork | OpenNetwork, Field(discriminator="mode")]  # type: ignore[assignment]
+
+
+# ------------------------------------------------------------------------------------------- the tests
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Config]:
+    folder = tmp_path_factory.mktemp("third")
+    network = {"mode": "open-network", "epsilon": 1.0, "delta": 1e-6, "licence": "CC BY 4.0"}
+    places = {"days": 4, "output": folder / "out", "state": folder / "state"}
+    raw = {**RAW, "network": network, "release": {**RAW["release"], **places}}
+    config = WithOpenNetworks.model_validate(raw)
+    run_release(config, workers=1)
+    return folder, config
+
+
+def test_a_mode_of_its_own_makes_a_release_that_verifies(released: tuple[Path, Config]) -> None:
+    folder, config = released
+    assert {check.name for check in verify_release(folder / "out").checks if not check.ok} == {
+        "random source"
+    }
+    private = verify_private(folder / "out", folder / "state")
+    assert {check.name for check in private.checks if not check.ok} == {"random source"}
+    stated = json.loads((folder / "out" / "manifest.json").read_text())["guarantee"]["network"]
+    assert (stated["mode"], stated["licence"]) == ("open-network", "CC BY 4.0")
+    assert open_corpus(folder / "out").layout.days == config.release.days
+
+
+def test_what_it_states_is_checked_like_that_of_the_others(released: tuple[Path, Config]) -> None:
+    folder, _ = released
+    path = folder / "out" / "manifest.json"
+    kept = path.read_text()
+    path.write_text(kept.replace("CC BY 4.0", "no licence"))
+    try:
+        assert not verify_release(folder / "out").intact
+    finally:
+        path.write_text(kept)
+
+
+def test_plan_and_command_line_speak_in_its_words(released: tuple[Path, Config]) -> None:
+    _, config = released
+    found = plan(config)
+    assert found.mode.plan_lines(found.network) == ["The network is public under CC BY 4.0."]
+    assert found.network.already_charged
+    assert mode_of(config).outcome(True) == "solved on a public network"
+
+
+def test_nobody_else_asks_which_mode_it_is() -> None:
+    """Neither by the name of a mode nor by the type of its section, mode or policy."""
+    kinds = {"TrueNetwork", "TwinNetwork", "TrueMode", "TwinMode", "TruePolicy", "TwinPolicy"}
+    asked = []
+    for path in SOURCE.rglob("*.py"):
+        inside = path.relative_to(SOURCE)
+        if inside.parts[0] == "paper" or inside.name in ALLOWED:
+            continue
+        text = path.read_text(encoding="utf-8")
+        asked += [f"{inside}: {found}" for found in re.findall(r"['\"](?:true|twin)-network['\"]", text)]
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
+                names = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
+                asked += [f"{inside}:{node.lineno} {name}" for name in names & kinds]
+    assert asked == []
