@@ -17,6 +17,7 @@ import pytest
 from dp_powerflow._files import only_process
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.reader import open_corpus
+from dp_powerflow.corpus.storage import file_hash
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ConfigError, DpPowerflowError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
@@ -109,6 +110,29 @@ def test_a_run_checks_and_replays_the_ledger_once(released: Path, monkeypatch: p
 
 
 @pytest.mark.slow
+def test_a_file_is_hashed_when_it_is_written_and_read_only_if_an_earlier_run_wrote_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def counted(place: Path) -> str:
+        read.append(place.name)
+        return file_hash(place)
+
+    monkeypatch.setattr("dp_powerflow.corpus.writer.file_hash", counted)
+    config = small_config(tmp_path, release={"days": 400})
+    run_release(config, workers=1)
+    assert read == []
+    before = tree_hash(tmp_path / "out")
+    parts = sorted((tmp_path / "out" / "data").iterdir())
+    assert len(parts) > 2
+    (tmp_path / "out").rename(tmp_path / "out.partial-small")
+    (tmp_path / "out.partial-small" / "data" / parts[0].name).unlink()
+    run_release(config, workers=1)
+    assert sorted(read) == [part.name for part in parts[1:]]
+    assert tree_hash(tmp_path / "out") == before
+
+
 def test_kill_at_any_moment_resumes_to_the_same_bits_with_one_spend(tmp_path: Path) -> None:
     command = [sys.executable, str(TESTS / "support" / "kill_driver.py"), str(tmp_path), str(KILLS)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

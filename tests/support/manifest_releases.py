@@ -183,7 +183,7 @@ def write_release(target: Path, inputs: ManifestInputs) -> Path:
         shape = (len(inputs.layout.days_of(part)), inputs.layout.steps, inputs.layout.nodes)
         angle = np.deg2rad(rng.choice([0.0, -120.0, 120.0], shape[-1]) + rng.normal(0, 1, shape))
         writer.write_part(part, (rng.normal(1.0, 0.01, shape) * np.exp(1j * angle)).astype(np.complex128))
-    write_documents(writer, inputs)
+    write_documents(writer, inputs, {})
     writer.finish()
     return target
 

@@ -6,6 +6,7 @@ them says that the release is in the making; the manifest is put last, and from 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -64,10 +65,13 @@ class RemoteStage:
         with loading(self.target):
             return self.target.below()
 
-    def hashes(self) -> dict[str, str]:
-        """SHA-256 of every object as the store holds it."""
+    def hashes(self, written: Mapping[str, str]) -> dict[str, str]:
+        """SHA-256 of every object; those `written` by this run are known, the others are fetched."""
         found = {}
         for name, version in self.names().items():
+            if name in written:
+                found[name] = written[name]
+                continue
             if (name, version) not in self.known:
                 with loading(self.target / name):
                     self.known[name, version] = file_hash(self.target / name)

@@ -150,12 +150,13 @@ class RemotePath:
 Location = Path | RemotePath
 
 
-def put(place: Location, content: bytes) -> None:
-    """Write a file or an object, whole or not at all."""
+def put(place: Location, content: bytes) -> str:
+    """Write a file or an object, whole or not at all; returns its SHA-256."""
     if isinstance(place, RemotePath):
         place.write_bytes(content)
     else:
         write_whole(place, content)
+    return hashlib.sha256(content).hexdigest()
 
 
 def file_hashes(directory: Location) -> dict[str, str]:

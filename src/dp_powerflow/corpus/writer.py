@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -35,7 +35,7 @@ from dp_powerflow.corpus.schema import (
 from dp_powerflow.corpus.storage import (
     Location,
     RemotePath,
-    file_hashes,
+    file_hash,
     location,
     open_parquet,
     put,
@@ -156,25 +156,29 @@ class CorpusWriter:
             return self._missing_at(self.remote)
         return tuple(part for part in range(self.layout.n_parts) if not self.has_part(part))
 
-    def write_part(self, part: int, voltages: ComplexArray) -> None:
+    def write_part(self, part: int, voltages: ComplexArray) -> dict[str, str]:
         """Round the voltages of a part to the public grid and write it, whole or not at all.
 
         Parameters
         ----------
         part : which part; it holds the days `layout.days_of(part)`.
         voltages : complex array (day, step, node) [p.u.].
+
+        Returns
+        -------
+        Relative name of the file and its SHA-256, for `hashes`.
         """
         content = encode_part(self.layout, self.release_id, part, voltages)
         with storing(self.target):
-            put(self._part_path(part), content)
+            return {f"{DATA}/{part_name(part)}": put(self._part_path(part), content)}
 
-    def write_nodes(self, nodes: NodeTable) -> None:
+    def write_nodes(self, nodes: NodeTable) -> dict[str, str]:
         """Write `nodes.parquet`; the caller has put the nodes in their secret random order."""
         content = encode_nodes(self.layout, self.release_id, nodes)
         with storing(self.target):
-            put(self.root / NODES_FILE, content)
+            return {NODES_FILE: put(self.root / NODES_FILE, content)}
 
-    def add_file(self, name: str, content: bytes) -> None:
+    def add_file(self, name: str, content: bytes) -> dict[str, str]:
         """Write another file of the release, for instance `manifest.json`; a second call replaces it.
 
         Parameters
@@ -190,14 +194,21 @@ class CorpusWriter:
             path = self.root / relative
             if isinstance(path, Path):
                 path.parent.mkdir(parents=True, exist_ok=True)
-            put(path, content)
+            return {relative.as_posix(): put(path, content)}
 
-    def hashes(self) -> dict[str, str]:
-        """SHA-256 of every file written so far, by relative path."""
+    def hashes(self, written: Mapping[str, str] | None = None) -> dict[str, str]:
+        """SHA-256 of every file written so far, by relative path.
+
+        Parameters
+        ----------
+        written : of files whose bytes this run has hashed while it wrote them; only others are read.
+        """
+        known = written or {}
         if self.remote is not None:
-            return self.remote.hashes()
-        hashes = file_hashes(self.partial)
-        return {name: digest for name, digest in hashes.items() if not is_temporary(name)}
+            return self.remote.hashes(known)
+        there = (path for path in self.partial.rglob("*") if path.is_file() and not is_temporary(path.name))
+        names = sorted(path.relative_to(self.partial).as_posix() for path in there)
+        return {name: known[name] if name in known else file_hash(self.partial / name) for name in names}
 
     def finish(self) -> Location:
         """Check that everything is there and give the directory its name; at a URL, the manifest too.

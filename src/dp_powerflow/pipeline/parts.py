@@ -6,9 +6,10 @@ the same bytes again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -45,15 +46,30 @@ class GraphTables:
     writer: GridfmWriter
     days: int
 
-    def finish(self, feeder: Feeder, steps: int) -> None:
+    def write(self, *block: Any) -> dict[str, str]:
+        """Write a block of scenarios (`GridfmWriter.write_block`); names in the release and their SHA-256."""
+        return self._below(self.writer.write_block(*block))
+
+    def finish(self, feeder: Feeder, steps: int) -> dict[str, str]:
         """The rest of the tables; without loads, one scenario that has none."""
-        scenarios = self.days * steps
+        scenarios, written = self.days * steps, {}
         if not scenarios:
             load = np.zeros((1, len(feeder.retained)), dtype=np.complex128)
             solution = BatchSolver(feeder).solve(load, nodes="all")
             solution.raise_if_failed()
-            self.writer.write_block(0, load, None, with_slack(feeder, solution.v))
-        self.writer.write_index(scenarios or 1)
+            written = self.write(0, load, None, with_slack(feeder, solution.v))
+        return written | self._below(self.writer.write_index(scenarios or 1))
+
+    def _below(self, written: Mapping[str, str]) -> dict[str, str]:
+        return {f"{self.folder}/{name}": digest for name, digest in written.items()}
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written: the largest power mismatch [p.u.] behind it, and the SHA-256 of every file."""
+
+    mismatch: float = 0.0
+    hashes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +95,7 @@ class PartJob:
         """Whether voltages of nodes without load or generation are wanted."""
         return self.graph is not None or not np.isin(self.released, self.feeder.retained).all()
 
-    def start(self, threads: int | None) -> Callable[[int], float]:
+    def start(self, threads: int | None) -> Callable[[int], Written]:
         """What makes one part in this process, with so many threads, None for all cores."""
         self.writer.refuse_unseen()
         voltvar = self.solar.voltvar
@@ -95,8 +111,8 @@ def layout_of(days: int, steps: int, nodes: int, loaded: int) -> CorpusLayout:
     return CorpusLayout(days=days, steps=steps, nodes=nodes, days_per_part=days_per_block(loaded))
 
 
-def make_part(job: PartJob, solver: BatchSolver, part: int) -> float:
-    """Write one part; the largest power mismatch in it [p.u.]."""
+def make_part(job: PartJob, solver: BatchSolver, part: int) -> Written:
+    """Write one part."""
     nodes: Nodes = "all" if job.solves_all else "retained"
     made = solve_days(solver, job.sampler, part, generation=job.solar.generation, nodes=nodes)
     solution = made.solution
@@ -106,28 +122,27 @@ def make_part(job: PartJob, solver: BatchSolver, part: int) -> float:
             "a snapshot of the release has no power-flow solution, so nothing was released; lower "
             "nodes.scale_factor under a new release id and take the model already paid for with model.reuse"
         )
-    if job.graph is not None:
-        _write_graph(job, made)
+    tables = {} if job.graph is None else _write_graph(job, made)
     solved = job.feeder.energised if job.solves_all else job.feeder.retained
     v: ComplexArray = solution.v[:, np.searchsorted(solved, job.released)]
     # Last, for a part that is there is complete.
-    job.writer.write_part(part, v.reshape(made.days, made.steps, len(job.released)))
-    return worst
+    data = job.writer.write_part(part, v.reshape(made.days, made.steps, len(job.released)))
+    return Written(worst, tables | data)
 
 
-def _write_graph(job: PartJob, made: SolvedDays) -> None:
+def _write_graph(job: PartJob, made: SolvedDays) -> dict[str, str]:
     """The part's days of the tables, loads beside the voltages."""
     assert job.graph is not None
     first = made.first_day * made.steps
     count = min(len(made.load), job.graph.days * made.steps - first)
     if count <= 0:
-        return
+        return {}
     v = with_slack(job.feeder, made.solution.v[:count])
     injected = None if made.generation is None else made.generation[:count]
     if injected is not None and job.solar.voltvar is not None:
         rotation = job.solar.voltvar.rotation(modulus(v[:, job.feeder.retained]))
         injected = multiply(injected, rotation)
-    job.graph.writer.write_block(first, made.load[:count], injected, v)
+    return job.graph.write(first, made.load[:count], injected, v)
 
 
 def with_slack(feeder: Feeder, v: ComplexArray) -> ComplexArray:
@@ -138,16 +153,18 @@ def with_slack(feeder: Feeder, v: ComplexArray) -> ComplexArray:
     return full
 
 
-def make_parts(job: PartJob, engine: Engine, progress: Callable[[int, int], None] | None) -> float:
-    """Have all missing parts written by the workers; the largest power mismatch [p.u.] of those parts."""
+def make_parts(job: PartJob, engine: Engine, progress: Callable[[int, int], None] | None) -> Written:
+    """Have all missing parts written by the workers, then what remains of the tables."""
     missing = job.writer.missing_parts()
     total = job.writer.layout.n_parts
-    mismatches: list[float] = []
+    parts: list[Written] = []
 
-    def made(mismatch: float) -> None:
-        mismatches.append(mismatch)
+    def made(part: Written) -> None:
+        parts.append(part)
         if progress is not None:
-            progress(total - len(missing) + len(mismatches), total)
+            progress(total - len(missing) + len(parts), total)
 
     engine.run(job, missing, made)
-    return max(mismatches, default=0.0)
+    rest = {} if job.graph is None else job.graph.finish(job.feeder, job.writer.layout.steps)
+    hashes = {name: digest for part in parts for name, digest in part.hashes.items()}
+    return Written(max((part.mismatch for part in parts), default=0.0), hashes | rest)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Mapping
 
 from dp_powerflow.corpus.encode import NodeTable
 from dp_powerflow.corpus.writer import CorpusWriter
@@ -47,21 +47,29 @@ def manifest_inputs(
     )
 
 
-def publish(writer: CorpusWriter, inputs: ManifestInputs) -> None:
-    """Write everything beside the voltages, then give the release its name."""
-    write_documents(writer, inputs)
+def publish(writer: CorpusWriter, inputs: ManifestInputs, written: Mapping[str, str]) -> None:
+    """Write everything beside the voltages, then give the release its name.
+
+    Parameters
+    ----------
+    written : SHA-256 of the files that this run has written; what an earlier run left is read once.
+    """
+    write_documents(writer, inputs, written)
     writer.finish()
 
 
-def write_documents(writer: CorpusWriter, inputs: ManifestInputs) -> None:
+def write_documents(writer: CorpusWriter, inputs: ManifestInputs, written: Mapping[str, str]) -> None:
     """Everything beside the voltages; the manifest, which lists all other files, comes last."""
     statement = make_statement(inputs)
-    writer.write_nodes(NodeTable.opaque(writer.layout.nodes))
-    writer.add_file(MODEL_FILE, inputs.model.to_json().encode())
-    writer.add_file(REGISTRY_FILE, registry_bytes(statement))
-    writer.add_file(CERTIFICATE_FILE, certificate_html(statement))
-    hashes = writer.hashes()
-    croissant = croissant_bytes(statement, hashes)
-    writer.add_file(CROISSANT_FILE, croissant)
-    hashes[CROISSANT_FILE] = hashlib.sha256(croissant).hexdigest()
-    writer.add_file(MANIFEST_FILE, seal(statement, hashes).to_bytes())
+    known = {
+        **written,
+        **writer.write_nodes(NodeTable.opaque(writer.layout.nodes)),
+        **writer.add_file(MODEL_FILE, inputs.model.to_json().encode()),
+        **writer.add_file(REGISTRY_FILE, registry_bytes(statement)),
+        **writer.add_file(CERTIFICATE_FILE, certificate_html(statement)),
+    }
+    # What a killed run left of the last two files is about to be replaced.
+    hashes = writer.hashes(known | {CROISSANT_FILE: "", MANIFEST_FILE: ""})
+    listed = {name: digest for name, digest in hashes.items() if digest}
+    listed |= writer.add_file(CROISSANT_FILE, croissant_bytes(statement, listed))
+    writer.add_file(MANIFEST_FILE, seal(statement, listed).to_bytes())

@@ -165,12 +165,11 @@ class _Run:
         if writer.remote is not None:
             # A store has readers of its own: paid for before the first part is there.
             paid = paid or charge_network(charged)
-        worst = make_parts(job, self.engine, self.progress)
-        if job.graph is not None:
-            job.graph.finish(job.feeder, writer.layout.steps)
+        written = make_parts(job, self.engine, self.progress)
         paid = paid or charge_network(charged)
-        publish(writer, manifest_inputs(self.inputs, scene.model, writer, report, (charged, paid)))
-        return worst
+        facts = manifest_inputs(self.inputs, scene.model, writer, report, (charged, paid))
+        publish(writer, facts, written.hashes)
+        return written.mismatch
 
 
 def fitted_model(

@@ -70,8 +70,8 @@ class GridfmWriter:
         load: ComplexArray,
         generation: ComplexArray | None,
         v: ComplexArray,
-    ) -> tuple[str, ...]:
-        """Write scenarios `first_scenario` and following, and return the relative names of their files.
+    ) -> dict[str, str]:
+        """Write scenarios `first_scenario` and following; relative names of their files and their SHA-256.
 
         Parameters
         ----------
@@ -81,7 +81,7 @@ class GridfmWriter:
         """
         demand, static = self._checked(first_scenario, load, generation, v)
         voltages = np.asarray(v, dtype=np.complex128)[:, self.tables.order]
-        names = []
+        written = {}
         for piece in pieces(first_scenario, len(voltages)):
             part = slice(piece.start - first_scenario, piece.stop - first_scenario)
             for table, content in _encoded(self.tables, piece, demand[part], static[part], voltages[part]):
@@ -90,20 +90,18 @@ class GridfmWriter:
                     path = self.directory / name
                     if isinstance(path, Path):
                         path.parent.mkdir(parents=True, exist_ok=True)
-                    put(path, content)
-                names.append(name)
-        return tuple(names)
+                    written[name] = put(path, content)
+        return written
 
-    def write_index(self, n_scenarios: int) -> tuple[str, ...]:
+    def write_index(self, n_scenarios: int) -> dict[str, str]:
         """Write the number of scenarios and the mode (power flow), once all blocks are there."""
         if n_scenarios < 1:
             raise CorpusError("a gridfm directory needs at least one scenario")
         with storing(self.directory):
             if isinstance(self.directory, Path):
                 self.directory.mkdir(parents=True, exist_ok=True)
-            put(self.directory / COUNT_FILE, str(n_scenarios).encode())
-            put(self.directory / SETTINGS_FILE, SETTINGS)
-        return COUNT_FILE, SETTINGS_FILE
+            count = put(self.directory / COUNT_FILE, str(n_scenarios).encode())
+            return {COUNT_FILE: count, SETTINGS_FILE: put(self.directory / SETTINGS_FILE, SETTINGS)}
 
     def has_block(self, first_scenario: int, count: int) -> bool:
         """Whether a block is there: a file has its name only once it is whole."""
