@@ -38,7 +38,7 @@ from dp_powerflow.model.law import LoadNodes
 from dp_powerflow.model.options import FitOptions
 from dp_powerflow.model.reactive import PublicSpread
 from dp_powerflow.model.sample import LoadSampler
-from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit
+from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray
 
@@ -117,7 +117,7 @@ def measure(
     key = StreamKey.from_insecure_seed(seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WeakBudgetWarning)
-        model = fit(history, budget=PrivacyBudget(epsilon, 1e-5, unit), options=options, key=key)
+        model = fit(history, budget=Budget(epsilon, 1e-5, unit), options=options, key=key)
     released = model.classes[0].components[0]
     mean_error = float(np.sqrt(np.mean((released.mean - population.mean) ** 2)))
     difference = float(np.linalg.norm(released.covariance - population.covariance))
@@ -151,7 +151,7 @@ def sampling_rate() -> None:
     margins = ((0.02, 20.0), (0.08, 5.0), (0.15, 3.0))
     for truncated, bounds in ((False, (0.005, 50.0)), *((True, margin) for margin in margins)):
         options = FitOptions(bounds=bounds, reactive=PublicSpread())
-        model = fit(history, budget=PrivacyBudget(4.0), options=options, key=key)
+        model = fit(history, budget=Budget(4.0), options=options, key=key)
         law = model.at(LoadNodes(("residential",) * 96), truncated=truncated)
         sampler = LoadSampler(law, key, 100_000)
         accepted = f"{law.classes[0].acceptance[0].probability.value:.3g}" if truncated else "—"

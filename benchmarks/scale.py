@@ -186,7 +186,7 @@ def load_model():  # type: ignore[no-untyped-def]
     from dp_powerflow.model.fit import fit
     from dp_powerflow.model.options import FitOptions
     from dp_powerflow.model.reactive import FixedPowerFactor, PublicSpread
-    from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit
+    from dp_powerflow.privacy.budget import Budget, PrivacyUnit
     from dp_powerflow.privacy.random import StreamKey
 
     history = simulate_load_history(200, n_days=20, step_minutes=1440 // STEPS, seed=0)
@@ -197,7 +197,7 @@ def load_model():  # type: ignore[no-untyped-def]
         reactive=PublicSpread(FixedPowerFactor(default=0.33), 0.1, 60),
         variance_floor=0.01,
     )
-    budget = PrivacyBudget(8.0, 1e-6, PrivacyUnit("load-point-day"))
+    budget = Budget(8.0, 1e-6, PrivacyUnit("load-point-day"))
     return fit(history, budget=budget, options=options, key=StreamKey.from_insecure_seed(7))
 
 

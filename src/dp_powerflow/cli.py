@@ -16,9 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from dp_powerflow import __version__
-from dp_powerflow._parallel import Engine
-from dp_powerflow.config import Config
+import dp_powerflow as dpf
 from dp_powerflow.errors import ConfigError, DpPowerflowError
 
 app = typer.Typer(
@@ -55,7 +53,7 @@ def version(
 ) -> None:
     """Differentially private synthetic voltage phasors for distribution grids."""
     if show:
-        out.print(__version__, highlight=False)
+        out.print(dpf.__version__, highlight=False)
         raise typer.Exit
 
 
@@ -74,10 +72,10 @@ def inspect(
 
     Example: `dp-powerflow inspect ieee123 --json`
     """
-    from dp_powerflow.grid.sources import open_feeder, read_taps, write_taps
-    from dp_powerflow.report.inspection import LABELS, inspect_feeder
+    from dp_powerflow.grid.sources import read_taps, write_taps
+    from dp_powerflow.report.inspection import LABELS
 
-    opened = open_feeder(
+    opened = dpf.open_feeder(
         feeder,
         taps=None if taps is None else read_taps(taps),
         base_mva=base_mva,
@@ -85,7 +83,7 @@ def inspect(
     )
     if save_taps is not None:
         write_taps(save_taps, opened.taps)
-    summary = inspect_feeder(opened).to_json()
+    summary = dpf.inspect(opened).to_json()
     if as_json:
         out.print_json(json.dumps(summary))
         return
@@ -112,11 +110,8 @@ def certify(
 
     Example: `dp-powerflow certify release.toml`
     """
-    from dp_powerflow.config import read_config
-    from dp_powerflow.report.certification import certify_config
-
     with _progress("calibrating") as (advance, _):
-        result = certify_config(read_config(config), model, line_draws=line_draws, progress=advance)
+        result = dpf.certify(dpf.read_config(config), model=model, line_draws=line_draws, on_progress=advance)
     if as_json:
         out.print_json(result.json_text)
         return
@@ -150,14 +145,13 @@ def plan(
 
     Example: `dp-powerflow plan release.toml`
     """
-    from dp_powerflow.config import read_config
-    from dp_powerflow.report.plan_table import plan_config
+    from dp_powerflow.report.plan_table import render_plan
 
-    shown = plan_config(read_config(config))
+    rendered = render_plan(dpf.plan(dpf.read_config(config)))
     if as_json:
-        out.print_json(shown.json_text)
+        out.print_json(rendered.json_text)
         return
-    out.print(Markdown("\n".join(shown.lines)))
+    out.print(Markdown("\n".join(rendered.lines)))
 
 
 @app.command()
@@ -174,10 +168,7 @@ def release(
 
     Example: `dp-powerflow release release.toml`
     """
-    from dp_powerflow._parallel import engine_of
-    from dp_powerflow.config import read_config
-
-    _release(read_config(config), engine_of(workers, scheduler), as_json)
+    _release(dpf.read_config(config), workers, scheduler, as_json)
 
 
 @app.command()
@@ -195,26 +186,19 @@ def verify(
 
     Example: `dp-powerflow verify release`
     """
-    from dp_powerflow.corpus.storage import local_copy, location
-    from dp_powerflow.fleet.manifest import FLEET_FILE
-    from dp_powerflow.fleet.verify import is_fleet
-    from dp_powerflow.pipeline.manifest.model import MANIFEST_FILE
-    from dp_powerflow.report.fleet import verify_fleet_directory
-    from dp_powerflow.report.verification import verify_directory
+    from dp_powerflow.report.verification import render_verification
 
-    with local_copy(location(release), one_of=(MANIFEST_FILE, FLEET_FILE)) as directory:
-        if is_fleet(directory):
-            with _progress("feeders") as (advance, _):
-                shown = verify_fleet_directory(directory, private, config, advance)
-        else:
-            shown = verify_directory(directory, private, config)
+    opened = None if config is None else dpf.read_config(config)
+    with _progress("verifying") as (advance, _):
+        report = dpf.verify(release, private=private, config=opened, on_progress=advance)
+    rendered = render_verification(report)
     if private is not None:
         _say("INTERNAL: what follows was checked with the private state")
     if as_json:
-        out.print_json(shown.json_text)
+        out.print_json(rendered.json_text)
     else:
-        out.print("\n".join(shown.lines), markup=False, highlight=False, soft_wrap=True)
-    if not shown.ok:
+        out.print("\n".join(rendered.lines), markup=False, highlight=False, soft_wrap=True)
+    if not report.ok:
         raise typer.Exit(1)
 
 
@@ -314,16 +298,17 @@ def demo(
     from dp_powerflow.report.demo import closing_words, demo_config
 
     config = demo_config(output)
-    _release(config, None, False)
+    _release(config, None, None, False)
     out.print(Markdown(closing_words(config)))
 
 
-def _release(config: Config, engine: Engine | None, as_json: bool) -> None:
+def _release(config: dpf.Config, workers: int | None, scheduler: str | None, as_json: bool) -> None:
     from dp_powerflow.pipeline.modes.base import mode_of
-    from dp_powerflow.pipeline.run import run_release
 
     with _progress("release") as (advance, describe):
-        result = run_release(config, engine=engine, say=describe, progress=advance)
+        result = dpf.release(
+            config, workers=workers, scheduler=scheduler, on_stage=describe, on_progress=advance
+        )
     if as_json:
         out.print_json(json.dumps({"release": str(result.path), "internal": str(result.internal)}))
         return

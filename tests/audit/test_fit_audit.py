@@ -12,13 +12,13 @@ from dp_powerflow.model.fit import fit
 from dp_powerflow.model.options import FitOptions
 from dp_powerflow.privacy import contributions
 from dp_powerflow.privacy.accounting import rho_to_epsilon
-from dp_powerflow.privacy.budget import PrivacyBudget
+from dp_powerflow.privacy.budget import Budget
 from dp_powerflow.privacy.random import StreamKey
 from support.auditing import epsilon_lower_bound
 
 RUNS = 400
 DELTA = 0.05
-BUDGET = PrivacyBudget(3.0, 1e-3)
+BUDGET = Budget(3.0, 1e-3)
 OPTIONS = FitOptions(bounds=(0.1, 10.0))
 
 

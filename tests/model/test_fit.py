@@ -21,7 +21,7 @@ from dp_powerflow.model.options import FitOptions
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.model.reactive import FittedReactive, FixedPowerFactor, PublicSpread
 from dp_powerflow.privacy.accounting import total_rho
-from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit
+from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray
 
@@ -43,7 +43,7 @@ def week(history: LoadHistory) -> list[str]:
     return ["weekend" if day.weekday() >= 5 else "weekday" for day in history.days]
 
 
-def quiet_fit(history: LoadHistory, budget: PrivacyBudget, key: StreamKey = KEY, **options: Any) -> LoadModel:
+def quiet_fit(history: LoadHistory, budget: Budget, key: StreamKey = KEY, **options: Any) -> LoadModel:
     options = {"bounds": BOUNDS} | options
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WeakBudgetWarning)
@@ -80,7 +80,7 @@ def test_every_variant_spends_its_budget_and_no_more(
     options = dict(options)
     if "day_types" in options:
         options["day_types"] = week(history)
-    model = quiet_fit(history, PrivacyBudget(2.0, 1e-5, unit), **options)
+    model = quiet_fit(history, Budget(2.0, 1e-5, unit), **options)
     assert 1.99 < model.spent_epsilon <= 2.0
     assert all(cost.unit is unit for cost in model.costs)
     assert model.unit is unit
@@ -99,7 +99,7 @@ def test_structured_is_a_hundred_times_better_than_plain_at_user_level(residenti
     truth = days.mean(axis=0), np.cov(days.T)
     divergence = {}
     for estimator in (Structured(), Plain()):
-        model = quiet_fit(residential, PrivacyBudget(1.0), estimator=estimator, bounds=(0.005, 50.0))
+        model = quiet_fit(residential, Budget(1.0), estimator=estimator, bounds=(0.005, 50.0))
         released = model.classes[0].components[0]
         divergence[estimator.name] = kl_per_step(*truth, released.mean, released.covariance)
     assert divergence["structured"] < 0.03
@@ -111,20 +111,20 @@ def test_more_budget_gives_a_better_model(residential: LoadHistory) -> None:
     truth = days.mean(axis=0), np.cov(days.T)
     divergence = []
     for epsilon in (0.3, 30.0):
-        part = quiet_fit(residential, PrivacyBudget(epsilon), bounds=(0.005, 50.0)).classes[0].components[0]
+        part = quiet_fit(residential, Budget(epsilon), bounds=(0.005, 50.0)).classes[0].components[0]
         divergence.append(kl_per_step(*truth, part.mean, part.covariance))
     assert divergence[1] < divergence[0] / 3
     assert divergence[1] < 0.01
 
 
 def test_mean_load_is_kept(residential: LoadHistory) -> None:
-    model = quiet_fit(residential, PrivacyBudget(4.0), bounds=(0.005, 50.0))
+    model = quiet_fit(residential, Budget(4.0), bounds=(0.005, 50.0))
     assert model.classes[0].mean_load.mean() == pytest.approx(residential.load_kw.mean(), rel=0.1)
 
 
 def test_a_floor_on_the_variance_does_not_move_the_mean_load(residential: LoadHistory) -> None:
     """Paper correction 14: variance added to log load is taken out of the log mean."""
-    budget = PrivacyBudget(4.0)
+    budget = Budget(4.0)
     thin = quiet_fit(residential, budget, bounds=(0.005, 50.0), variance_floor=1e-6)
     # The floor is part of the options, to which the noise is bound: bind it back for the comparison.
     part = thin.classes[0].components[0]
@@ -140,13 +140,13 @@ def test_unit_of_privacy_decides_how_much_a_history_tells(residential: LoadHisto
     """Days as records are more records: the same ε buys less noise, and protects less."""
     noise = {}
     for unit in PrivacyUnit:
-        model = quiet_fit(residential, PrivacyBudget(1.0, 1e-5, unit), bounds=(0.005, 50.0))
+        model = quiet_fit(residential, Budget(1.0, 1e-5, unit), bounds=(0.005, 50.0))
         noise[unit] = model.costs[0].noise_std
     assert noise[PrivacyUnit.LOAD_POINT] == pytest.approx(noise[PrivacyUnit.LOAD_POINT_DAY], rel=1e-6)
 
 
 def test_public_classes_compose_in_parallel(history: LoadHistory) -> None:
-    model = quiet_fit(history, PrivacyBudget(1.0))
+    model = quiet_fit(history, Budget(1.0))
     cohorts = {cost.cohort for cost in model.costs}
     assert cohorts == {"residential", "commercial", "industrial"}
     alone = [total_rho([c for c in model.costs if c.cohort == name]) for name in cohorts]
@@ -155,7 +155,7 @@ def test_public_classes_compose_in_parallel(history: LoadHistory) -> None:
 
 
 def test_private_classes_are_never_cohorts(history: LoadHistory) -> None:
-    model = quiet_fit(history, PrivacyBudget(1.0), classes=PrivateClasses(2))
+    model = quiet_fit(history, Budget(1.0), classes=PrivateClasses(2))
     assert {cost.cohort for cost in model.costs} == {None}
     assert not model.public_labels
     assert sum(part.weight for part in model.classes) == pytest.approx(1.0)
@@ -163,20 +163,20 @@ def test_private_classes_are_never_cohorts(history: LoadHistory) -> None:
 
 def test_day_types_share_the_budget_of_a_load_point_but_not_of_a_day(history: LoadHistory) -> None:
     for unit, ratio in ((PrivacyUnit.LOAD_POINT, 2), (PrivacyUnit.LOAD_POINT_DAY, 1)):
-        split = quiet_fit(history, PrivacyBudget(1.0, 1e-5, unit), day_types=week(history))
-        whole = quiet_fit(history, PrivacyBudget(1.0, 1e-5, unit))
+        split = quiet_fit(history, Budget(1.0, 1e-5, unit), day_types=week(history))
+        whole = quiet_fit(history, Budget(1.0, 1e-5, unit))
         assert {part.day_type for part in split.classes} == {"weekend", "weekday"}
         assert whole.costs[0].rho == pytest.approx(ratio * split.costs[0].rho, rel=1e-4)
 
 
 def test_private_clusters_find_the_levels(history: LoadHistory) -> None:
-    model = quiet_fit(history, PrivacyBudget(50.0), classes=PrivateClasses(2))
+    model = quiet_fit(history, Budget(50.0), classes=PrivateClasses(2))
     loads = sorted(float(part.mean_load.mean()) for part in model.classes)
     assert loads[1] > 3 * loads[0]
 
 
 def test_fitted_power_factors_are_near_the_simulated_ones(history: LoadHistory) -> None:
-    model = quiet_fit(history, PrivacyBudget(50.0), reactive=FittedReactive(share=0.5))
+    model = quiet_fit(history, Budget(50.0), reactive=FittedReactive(share=0.5))
     expected = demo_power_factors()
     for part in model.classes[:1]:
         assert part.reactive.tan_theta == pytest.approx(expected.tan_theta([part.name])[0], abs=0.03)
@@ -186,15 +186,15 @@ def test_fitted_power_factors_are_near_the_simulated_ones(history: LoadHistory) 
 
 
 def test_declared_power_factors_are_used_as_declared(history: LoadHistory) -> None:
-    model = quiet_fit(history, PrivacyBudget(1.0), reactive=FixedPowerFactor({"residential": 0.1}, 0.4))
+    model = quiet_fit(history, Budget(1.0), reactive=FixedPowerFactor({"residential": 0.1}, 0.4))
     assert model.find("residential").reactive.tan_theta == 0.1
     assert model.find("industrial").reactive.tan_theta == 0.4
     assert model.find("industrial").reactive.covariance is None
 
 
 def test_public_spread_costs_nothing(history: LoadHistory) -> None:
-    fixed = quiet_fit(history, PrivacyBudget(1.0))
-    spread = quiet_fit(history, PrivacyBudget(1.0), reactive=PublicSpread())
+    fixed = quiet_fit(history, Budget(1.0))
+    spread = quiet_fit(history, Budget(1.0), reactive=PublicSpread())
     assert [c.query for c in spread.costs] == [c.query for c in fixed.costs]
     assert spread.classes[0].reactive.covariance is not None
 
@@ -207,14 +207,14 @@ def test_mixture_separates_two_kinds_of_customer() -> None:
     names = tuple(f"p{i}" for i in range(2000))
     nothing = (None,) * 2000
     history = LoadHistory(load, None, names, days, 60, nothing, nothing, None)
-    model = quiet_fit(history, PrivacyBudget(8.0), n_components=2)
+    model = quiet_fit(history, Budget(8.0), n_components=2)
     low, high = sorted(float(part.mean.mean()) for part in model.classes[0].components)
     assert low == pytest.approx(-1.5, abs=0.4)
     assert high == pytest.approx(1.5, abs=0.4)
 
 
 def test_fit_repeats_to_the_bit_and_other_keys_and_data_have_other_noise(history: LoadHistory) -> None:
-    budget = PrivacyBudget(1.0)
+    budget = Budget(1.0)
     first = quiet_fit(history, budget)
     assert first.sha256 == quiet_fit(history, budget).sha256
     assert first.sha256 != quiet_fit(history, budget, key=StreamKey.from_insecure_seed(6)).sha256
@@ -227,20 +227,20 @@ def test_fit_repeats_to_the_bit_and_other_keys_and_data_have_other_noise(history
 
 
 def test_seeded_noise_is_marked_insecure(history: LoadHistory) -> None:
-    assert quiet_fit(history, PrivacyBudget(1.0)).insecure_seed
-    assert not quiet_fit(history, PrivacyBudget(1.0), key=StreamKey.from_system()).insecure_seed
-    assert quiet_fit(history, PrivacyBudget(1.0)).simulated
+    assert quiet_fit(history, Budget(1.0)).insecure_seed
+    assert not quiet_fit(history, Budget(1.0), key=StreamKey.from_system()).insecure_seed
+    assert quiet_fit(history, Budget(1.0)).simulated
 
 
 def test_too_small_a_budget_warns_that_the_prior_would_do() -> None:
     history = simulate_load_history(20, n_days=2, step_minutes=60, classes=DEMO_CLASSES[:1])
     with pytest.warns(WeakBudgetWarning, match="prior would do as well"):
-        model = fit(history, budget=PrivacyBudget(0.5), options=FitOptions(bounds=BOUNDS), key=KEY)
+        model = fit(history, budget=Budget(0.5), options=FitOptions(bounds=BOUNDS), key=KEY)
     assert "raise epsilon" in model.notes[0]
 
 
 def test_ample_budget_does_not_warn(residential: LoadHistory) -> None:
-    model = fit(residential, budget=PrivacyBudget(4.0), options=FitOptions(bounds=(0.005, 50.0)), key=KEY)
+    model = fit(residential, budget=Budget(4.0), options=FitOptions(bounds=(0.005, 50.0)), key=KEY)
     assert model.notes == ()
 
 
@@ -250,7 +250,7 @@ def test_ample_budget_does_not_warn(residential: LoadHistory) -> None:
 def test_noise_never_breaks_a_covariance(estimator: Any, epsilon: float, seed: int) -> None:
     history = simulate_load_history(5, n_days=1, step_minutes=60, seed=seed)
     key = StreamKey.from_insecure_seed(seed)
-    model = quiet_fit(history, PrivacyBudget(epsilon), key=key, estimator=estimator, n_components=2)
+    model = quiet_fit(history, Budget(epsilon), key=key, estimator=estimator, n_components=2)
     for part in model.classes:
         for component in part.components:
             assert np.linalg.eigvalsh(component.covariance).min() > 0
@@ -264,14 +264,14 @@ def test_degenerate_loads_give_a_valid_model(load: np.ndarray, estimator: Any) -
     names = tuple(f"p{i}" for i in range(len(load)))
     days = (dt.date(2024, 1, 1), dt.date(2024, 1, 2))
     history = LoadHistory(load, None, names, days, 60, (None,) * 6, (None,) * 6, None)
-    model = quiet_fit(history, PrivacyBudget(5.0), estimator=estimator)
+    model = quiet_fit(history, Budget(5.0), estimator=estimator)
     assert np.linalg.eigvalsh(model.classes[0].components[0].covariance).min() > 0
 
 
 @pytest.mark.parametrize("steps", [2, 4, 24, 48])
 def test_short_horizons_are_served(steps: int) -> None:
     history = simulate_load_history(30, n_days=2, step_minutes=1440 // steps)
-    assert quiet_fit(history, PrivacyBudget(3.0)).n_steps == steps
+    assert quiet_fit(history, Budget(3.0)).n_steps == steps
 
 
 CANARY = 7.31415926
@@ -292,13 +292,13 @@ def test_no_private_value_reaches_a_message_a_log_or_the_model(caplog: pytest.Lo
             {"classes": PrivateClasses(2), "n_components": 2, "reactive": FittedReactive()},
         ):
             bounds = FitOptions(bounds=BOUNDS, **options)
-            model = fit(history, budget=PrivacyBudget(1.0), options=bounds, key=KEY)
+            model = fit(history, budget=Budget(1.0), options=bounds, key=KEY)
             texts += [model.to_json(), repr(model.costs)]
         for bad in ({"use_scale": True}, {"day_types": ["x"]}, {"bounds": {"other": BOUNDS}}):
             with pytest.raises(DpPowerflowError) as refused:
                 fit(
                     history,
-                    budget=PrivacyBudget(1.0),
+                    budget=Budget(1.0),
                     options=FitOptions(**({"bounds": BOUNDS} | bad)),
                     key=KEY,
                 )
@@ -314,18 +314,18 @@ def test_no_private_value_reaches_a_message_a_log_or_the_model(caplog: pytest.Lo
 
 def test_bad_inputs_are_refused_with_what_to_do(history: LoadHistory) -> None:
     with pytest.raises(PrivacyError, match="declare a single pair"):
-        quiet_fit(history, PrivacyBudget(1.0), bounds={"class 1": BOUNDS}, classes=PrivateClasses(2))
+        quiet_fit(history, Budget(1.0), bounds={"class 1": BOUNDS}, classes=PrivateClasses(2))
     with pytest.raises(PrivacyError, match="p_min < p_max"):
-        quiet_fit(history, PrivacyBudget(1.0), bounds=(0.0, 1.0))
+        quiet_fit(history, Budget(1.0), bounds=(0.0, 1.0))
     with pytest.raises(PrivacyError, match="at least one component"):
         FitOptions(bounds=BOUNDS, n_components=0)
     mixed = dataclasses.replace(history, class_label=(None, *history.class_label[1:]))
     with pytest.raises(LoadDataError, match="label them all or none"):
-        quiet_fit(mixed, PrivacyBudget(1.0))
+        quiet_fit(mixed, Budget(1.0))
     silent = dataclasses.replace(history, load_kvar=None)
     with pytest.raises(LoadDataError, match="kvar"):
-        quiet_fit(silent, PrivacyBudget(1.0), reactive=FittedReactive())
+        quiet_fit(silent, Budget(1.0), reactive=FittedReactive())
     with pytest.raises(PrivacyError, match="has no class"):
-        quiet_fit(history, PrivacyBudget(1.0)).find("nobody")
+        quiet_fit(history, Budget(1.0)).find("nobody")
     with pytest.raises(PrivacyError, match="not a load model"):
         LoadModel.from_json("{}")

@@ -12,7 +12,7 @@ from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.options import FitOptions
 from dp_powerflow.model.partition import PrivateClasses
-from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit
+from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
 
 OPTIONS = FitOptions(bounds=(0.01, 3.0), use_scale=True)
@@ -24,7 +24,7 @@ def test_days_that_depend_on_each_other_are_no_records_of_their_own() -> None:
     with pytest.raises(LoadDataError, match="not a record of its own"):
         fit(
             history,
-            budget=PrivacyBudget(2.0, unit=PrivacyUnit.LOAD_POINT_DAY),
+            budget=Budget(2.0, unit=PrivacyUnit.LOAD_POINT_DAY),
             options=OPTIONS,
             key=KEY,
         )
@@ -37,9 +37,7 @@ def test_noise_is_bound_to_labels_too() -> None:
     labels = list(history.class_label)
     labels[0] = "commercial" if labels[0] != "commercial" else "residential"
     other = replace(history, class_label=tuple(labels))
-    first, second = (
-        fit(h, budget=PrivacyBudget(50.0), options=pooled, key=KEY).origin for h in (history, other)
-    )
+    first, second = (fit(h, budget=Budget(50.0), options=pooled, key=KEY).origin for h in (history, other))
     assert first is not None
     assert second is not None
     assert not np.array_equal(first.integers[0], second.integers[0])

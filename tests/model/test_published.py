@@ -21,7 +21,7 @@ from dp_powerflow.model.options import FitOptions
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.model.reactive import FittedReactive, FixedPowerFactor, PublicSpread
 from dp_powerflow.privacy.accounting import total_rho
-from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit
+from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.session import Answer
 
@@ -63,7 +63,7 @@ def fitted(history: LoadHistory, case: str) -> LoadModel:
         warnings.simplefilter("ignore", WeakBudgetWarning)
         return fit(
             history,
-            budget=PrivacyBudget(20.0, unit=unit),
+            budget=Budget(20.0, unit=unit),
             options=options,
             key=StreamKey.from_insecure_seed(1),
         )
@@ -85,7 +85,7 @@ def test_the_model_is_derived_again_from_its_file(history: LoadHistory, case: st
 @pytest.mark.parametrize("case", CASES)
 def test_the_plan_lists_what_a_fit_asks(history: LoadHistory, case: str) -> None:
     options, unit = CASES[case]
-    budget = PrivacyBudget(20.0, unit=unit)
+    budget = Budget(20.0, unit=unit)
     planned = planned_queries(history_facts(history, options, unit), options, budget)
     asked = fitted(history, case)
     assert planned.notes == asked.notes
@@ -114,7 +114,7 @@ def test_derivation_never_touches_a_record(history: LoadHistory, monkeypatch: py
         "dp_powerflow.model.records.Records.contributions", lambda *_, **__: map(touched, [0])
     )
     answers = tuple(Answer(*pair) for pair in zip(model.costs, model.origin.integers, strict=True))
-    budget = PrivacyBudget(model.epsilon, model.delta, model.unit)
+    budget = Budget(model.epsilon, model.delta, model.unit)
     derived = replay(model.origin.facts, model.origin.options, budget, answers)
     np.testing.assert_array_equal(
         derived.classes[0].components[0].covariance, model.classes[0].components[0].covariance

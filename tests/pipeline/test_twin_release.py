@@ -19,12 +19,13 @@ from dp_powerflow.grid.rebuild import network_parameters, rebuilt
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.pipeline import inputs as assembly
 from dp_powerflow.pipeline.modes.twin import TwinMode
+from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.pipeline.verify.private import verify_private
 from dp_powerflow.pipeline.verify.run import verify_release
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.report.plan_table import plan_config
+from dp_powerflow.report.plan_table import render_plan
 from dp_powerflow.twin.draw import Twin
 from dp_powerflow.twin.guarantee import twin_guarantee
 from dp_powerflow.twin.spread import Spread
@@ -267,7 +268,7 @@ def test_what_is_not_to_be_published_is_not(tmp_path: Path, publish: str) -> Non
 
 @pytest.mark.slow
 def test_the_plan_of_a_twin_states_cost_and_prediction_from_public_figures(tmp_path: Path) -> None:
-    shown = "\n".join(plan_config(twin_config(tmp_path)).lines)
+    shown = "\n".join(render_plan(plan(twin_config(tmp_path))).lines)
     assert "ε = 3.606 at δ = 1e-05 of differential privacy" in shown
     assert "| ieee123 | 20 |" in shown
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import dp_powerflow as dpf
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.gridfm.schema import COUNT_FILE
 from dp_powerflow.pipeline.manifest.model import REQUIRED
@@ -24,7 +25,6 @@ from dp_powerflow.pipeline.verify.private import verify_private
 from dp_powerflow.pipeline.verify.report import SEED
 from dp_powerflow.pipeline.verify.run import verify_release
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.report.verification import verify_directory
 from support.manifest_releases import TWIN, Made, build_manifest, load_model, make_release, twin_config
 from support.small import small_config
 from support.tampering import failed, leaves, manifest_of, rewrite, with_leaf
@@ -262,7 +262,7 @@ def audit(solved: Path, folder: Path, state: Path) -> dict[str, bool]:
     """verify --private --config, as the command line calls it."""
     config = folder / "release.toml"
     config.write_text(TOML.format(folder=solved))
-    found = json.loads(verify_directory(solved / "small", state, config).json_text)
+    found = dpf.verify(solved / "small", private=state, config=dpf.read_config(config)).to_json()
     return {check["name"]: check["ok"] for check in found["checks"]}
 
 

@@ -9,7 +9,7 @@ from dp_accounting import pld, rdp
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.accounting import epsilon_to_rho, rho_to_epsilon, total_rho
-from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit, QueryCost
+from dp_powerflow.privacy.budget import Budget, PrivacyUnit, QueryCost
 
 
 def cost(rho_inverse: int, cohort: str | None = None, unit: str = "load-point") -> QueryCost:
@@ -78,7 +78,7 @@ def test_no_query_costs_nothing() -> None:
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 1e-5), (float("inf"), 1e-5), (1.0, 0.0), (1.0, 1.0)])
 def test_budgets_out_of_range_are_refused(epsilon: float, delta: float) -> None:
     with pytest.raises(PrivacyError):
-        PrivacyBudget(epsilon, delta)
+        Budget(epsilon, delta)
 
 
 def test_cost_records_survive_a_round_trip() -> None:

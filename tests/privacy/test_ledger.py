@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.accounting import epsilon_to_rho, rho_to_epsilon, total_rho
-from dp_powerflow.privacy.budget import Neighbours, PrivacyBudget, PrivacyUnit, QueryCost
+from dp_powerflow.privacy.budget import Budget, Neighbours, PrivacyUnit, QueryCost
 from dp_powerflow.privacy.ledger.accounts import (
     AccountKind,
     Cap,
@@ -183,7 +183,7 @@ def test_reserving_a_budget_covers_any_fit_within_it_and_fits_an_equal_cap_once(
     ledger: Ledger, dataset: str
 ) -> None:
     account = ledger.account(dataset, LoadsCap(0.7, 1e-6))
-    ledger.spend(account, "r1", REQUEST, LoadsCost.reserve(PrivacyBudget(0.7, 1e-6)))
+    ledger.spend(account, "r1", REQUEST, LoadsCost.reserve(Budget(0.7, 1e-6)))
     assert ledger.remaining(account).left == {"rho": 0.0}
     assert ledger.remaining(account).promise.epsilon <= 0.7
 
@@ -231,7 +231,7 @@ def test_another_cap_for_the_same_data_is_refused_until_it_is_changed_with_a_rea
 ) -> None:
     old, new = LoadsCap(1.0, 1e-5), LoadsCap(2.0, 1e-5)
     account = ledger.account(dataset, old)
-    ledger.spend(account, "r1", REQUEST, LoadsCost.reserve(PrivacyBudget(1.0)))
+    ledger.spend(account, "r1", REQUEST, LoadsCost.reserve(Budget(1.0)))
     with pytest.raises(
         PrivacyError, match=r"epsilon 1\.0 at delta 1e-05 per load-point, not of epsilon 2\.0"
     ):
@@ -244,11 +244,9 @@ def test_another_cap_for_the_same_data_is_refused_until_it_is_changed_with_a_rea
         ledger.change_cap(account.name, InstanceCap(2.0, 0.0, LINE), "why not")
     ledger.change_cap(account.name, new, "board decision 12")
     with pytest.raises(PrivacyError, match="change it with a reason"):
-        ledger.spend(
-            account, "r2", REQUEST, LoadsCost.reserve(PrivacyBudget(1.0))
-        )  # opened under the old cap
+        ledger.spend(account, "r2", REQUEST, LoadsCost.reserve(Budget(1.0)))  # opened under the old cap
     account = ledger.account(dataset, new)
-    ledger.spend(account, "r2", REQUEST, LoadsCost.reserve(PrivacyBudget(1.0)))
+    ledger.spend(account, "r2", REQUEST, LoadsCost.reserve(Budget(1.0)))
     (summary,) = ledger.summary().accounts
     assert summary.cap == new
     assert [(change.what, change.reason) for change in summary.changes] == [
@@ -263,7 +261,7 @@ def test_a_new_version_of_the_data_does_not_start_with_a_full_budget(
 ) -> None:
     cap = LoadsCap(1.0, 1e-5)
     account = ledger.account(dataset, cap)
-    ledger.spend(account, "r1", REQUEST, LoadsCost.reserve(PrivacyBudget(1.0)))
+    ledger.spend(account, "r1", REQUEST, LoadsCost.reserve(Budget(1.0)))
     longer = state.identity("x", [b"data", b"one more day"])
     with pytest.raises(PrivacyError, match="loads-1"):
         ledger.account(longer, cap)
@@ -281,7 +279,7 @@ def test_a_new_version_of_the_data_does_not_start_with_a_full_budget(
     assert elsewhere.name == "loads-2"
     with pytest.raises(PrivacyError, match="belong to account loads-2"):
         ledger.account(elsewhere.dataset, cap, continues="loads-1")
-    ledger.spend(elsewhere, "r2", REQUEST, LoadsCost.reserve(PrivacyBudget(1.0)))
+    ledger.spend(elsewhere, "r2", REQUEST, LoadsCost.reserve(Budget(1.0)))
     first, second = ledger.summary().accounts
     assert first.datasets == (dataset, longer)
     assert second.changes[0].reason == "another town"

@@ -19,7 +19,7 @@ from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.model.reactive import FittedReactive, PublicSpread
 from dp_powerflow.model.sample import LoadSampler, draw_node_classes
 from dp_powerflow.privacy.accounting import gdp_mu
-from dp_powerflow.privacy.budget import PrivacyBudget
+from dp_powerflow.privacy.budget import Budget
 from dp_powerflow.privacy.random import StreamKey
 
 KEY = StreamKey.from_insecure_seed(5)
@@ -59,7 +59,7 @@ def hashes() -> dict[str, str]:
     assert history.load_kvar is not None
     found = {"history": digest(history.load_kw, history.load_kvar), "mu": gdp_mu(1.0, 1e-6).hex()}
     for name, options in CASES.items():
-        model = fit(history, budget=PrivacyBudget(10.0), options=options, key=KEY)
+        model = fit(history, budget=Budget(10.0), options=options, key=KEY)
         assert model.origin is not None
         of_case = {"integers": digest(*model.origin.integers), "model": model.sha256}
         of_case |= draws(model, truncated=False)

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dp_powerflow._bits.phasors import unit
-from dp_powerflow.units import ComplexArray, FloatArray, IntArray, kw_to_pu
+from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray, kw_to_pu
 
 TAPS_SOLVED = "solved once at nominal load, then frozen"
 """`Feeder.taps_from` where the taps are a function of the network."""
@@ -166,6 +166,12 @@ class Feeder:
     def zero_injection(self) -> IntArray:
         """Z: indices of the nodes without load, generation or source."""
         return np.setdiff1d(self.energised, self.retained)
+
+    def loaded_nodes(self) -> tuple[IntArray, FloatArray]:
+        """Positions among `retained` of the nodes with nominal active load, and that load [kW]."""
+        nominal_kw = -self.nominal_injection[self.retained].real * self.base_mva * KW_PER_MW
+        positions = np.flatnonzero(nominal_kw > 0.0)
+        return positions, nominal_kw[positions]
 
     def _shares(self, branches: tuple[tuple[tuple[int, int], ...], ...]) -> sp.csc_array:
         phasor = unit(self.nominal_angle_deg)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.model.sample import LoadSource
+from dp_powerflow.model.law import LoadLaw
+from dp_powerflow.model.sample import LoadBlock, LoadSource
 from dp_powerflow.powerflow.batch import Nodes, Solution, Solver
 from dp_powerflow.units import ComplexArray, IntArray, kw_to_pu
 
@@ -91,18 +92,31 @@ def solve_days(
     PrivacyError
         If the law is for other nodes than the feeder has.
     """
-    law, drawn = source.law, source.block(block)
+    drawn = source.block(block)
+    steps = drawn.load_kw.shape[2]
+    load = nodal_load(source.law, drawn, len(solver.feeder.retained))
+    injected = None if generation is None else np.tile(generation, (len(load) // steps, 1))
+    solution = solver.solve(load, injected, nodes=nodes)
+    positions: IntArray = np.arange(load.shape[1]) if source.law.positions is None else source.law.positions
+    return SolvedDays(drawn.first_day, steps, positions, load, injected, solution)
+
+
+def nodal_load(law: LoadLaw, drawn: LoadBlock, retained: int) -> ComplexArray:
+    """Drawn loads in their places: complex (snapshot, retained) [p.u.], 0 at nodes that the law is not for.
+
+    Raises
+    ------
+    PrivacyError
+        If the law is for other nodes than the feeder has.
+    """
     active, reactive = (kw_to_pu(power, law.base_mva) for power in (drawn.load_kw, drawn.load_kvar))
     count, days, steps = active.shape
-    retained = len(solver.feeder.retained)
-    positions: IntArray = np.arange(count) if law.positions is None else law.positions
     if count > retained or (law.positions is None and count != retained):
         raise PrivacyError(
             f"the load law is of {count} nodes, but the feeder has {retained} with load or generation; say "
             "which of them the law is for"
         )
     load = np.zeros((days * steps, retained), dtype=np.complex128)
+    positions = slice(None) if law.positions is None else law.positions
     load[:, positions] = (active + 1j * reactive).reshape(count, days * steps).T
-    injected = None if generation is None else np.tile(generation, (days, 1))
-    solution = solver.solve(load, injected, nodes=nodes)
-    return SolvedDays(drawn.first_day, steps, positions, load, injected, solution)
+    return load

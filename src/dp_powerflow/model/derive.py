@@ -30,7 +30,7 @@ from dp_powerflow.model.partition import PrivateClasses, assign_classes, private
 from dp_powerflow.model.reactive import FittedReactive, PublicSpread, fit_reactive
 from dp_powerflow.model.records import Records
 from dp_powerflow.privacy.accounting import epsilon_to_rho
-from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit, QueryCost
+from dp_powerflow.privacy.budget import Budget, PrivacyUnit, QueryCost
 from dp_powerflow.privacy.session import Answer, PlanSession, ReplaySession, Session
 from dp_powerflow.units import FloatArray, IntArray
 
@@ -113,7 +113,7 @@ class PlannedFit:
     notes: tuple[str, ...]
 
 
-def planned_queries(facts: HistoryFacts, options: FitOptions, budget: PrivacyBudget) -> PlannedFit:
+def planned_queries(facts: HistoryFacts, options: FitOptions, budget: Budget) -> PlannedFit:
     """Every query a fit would ask, from public facts: names, sensitivities, noise scales and costs.
 
     The natural scale of a second-round query follows the released answers of the first round; here it is the
@@ -132,9 +132,7 @@ def planned_queries(facts: HistoryFacts, options: FitOptions, budget: PrivacyBud
     return PlannedFit(tuple(answer.cost for answer in derived.answers), derived.notes)
 
 
-def replay(
-    facts: HistoryFacts, options: FitOptions, budget: PrivacyBudget, answers: tuple[Answer, ...]
-) -> Derived:
+def replay(facts: HistoryFacts, options: FitOptions, budget: Budget, answers: tuple[Answer, ...]) -> Derived:
     """The classes again, from published integers alone.
 
     Parameters
@@ -156,7 +154,7 @@ def replay(
     return derived
 
 
-def derive(source: Source, options: FitOptions, budget: PrivacyBudget) -> Derived:
+def derive(source: Source, options: FitOptions, budget: Budget) -> Derived:
     """Ask and post-process."""
     job = _Job(source, options, budget)
     if isinstance(options.classes, PrivateClasses):
@@ -184,7 +182,7 @@ class _Cell:
 class _Job:
     """One fit: builds the cells, fits them, collects classes, answers and notes."""
 
-    def __init__(self, source: Source, options: FitOptions, budget: PrivacyBudget) -> None:
+    def __init__(self, source: Source, options: FitOptions, budget: Budget) -> None:
         self.source = source
         self.facts = source.facts
         self.options = options

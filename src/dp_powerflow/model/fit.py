@@ -16,7 +16,7 @@ from dp_powerflow.model.gaussian import LoadModel, Origin
 from dp_powerflow.model.options import Bounds, FitOptions, HistoryFacts
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.model.reactive import FittedReactive
-from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit
+from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.session import QuerySession, Session
 from dp_powerflow.units import FloatArray, IntArray
@@ -28,7 +28,7 @@ class WeakBudgetWarning(UserWarning):
     """By public figures alone, the budget is too small for the data to matter."""
 
 
-def fit(history: LoadHistory, *, budget: PrivacyBudget, options: FitOptions, key: StreamKey) -> LoadModel:
+def fit(history: LoadHistory, *, budget: Budget, options: FitOptions, key: StreamKey) -> LoadModel:
     """Fit a load model within a privacy budget.
 
     Parameters

@@ -22,7 +22,7 @@ from dp_powerflow.model.derive import replay
 from dp_powerflow.model.law import GaussianComponent, LoadLaw, LoadNodes
 from dp_powerflow.model.options import FitOptions, HistoryFacts
 from dp_powerflow.privacy.accounting import rho_to_epsilon, total_rho
-from dp_powerflow.privacy.budget import ADJACENCY, PrivacyBudget, PrivacyUnit, QueryCost
+from dp_powerflow.privacy.budget import ADJACENCY, Budget, PrivacyUnit, QueryCost
 from dp_powerflow.privacy.session import Answer
 from dp_powerflow.units import IntArray
 
@@ -209,7 +209,7 @@ class LoadModel:
 
 
 def _derived_again(stated: LoadModel, origin: Origin) -> LoadModel:
-    budget = PrivacyBudget(stated.epsilon, stated.delta, stated.unit)
+    budget = Budget(stated.epsilon, stated.delta, stated.unit)
     answers = tuple(Answer(*pair) for pair in zip(stated.costs, origin.integers, strict=True))
     derived = replay(origin.facts, origin.options, budget, answers)
     if not _close(

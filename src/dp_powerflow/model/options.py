@@ -12,7 +12,7 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.estimators import Estimator, Plain, Structured
 from dp_powerflow.model.partition import PrivateClasses, PublicLabels
 from dp_powerflow.model.reactive import FittedReactive, FixedPowerFactor, PublicSpread, ReactiveChoice
-from dp_powerflow.privacy.budget import PrivacyBudget
+from dp_powerflow.privacy.budget import Budget
 
 Bounds = tuple[float, float]
 _MINUTES_PER_DAY = 1440
@@ -109,7 +109,7 @@ class FitOptions:
         if self.n_components < 1 or self.variance_floor <= 0:
             raise PrivacyError("a class needs at least one component and a positive variance floor")
 
-    def sha256(self, budget: PrivacyBudget) -> str:
+    def sha256(self, budget: Budget) -> str:
         """Hash of all choices; the noise is bound to it."""
         return hashlib.sha256(f"{self!r}{budget!r}".encode()).hexdigest()
 

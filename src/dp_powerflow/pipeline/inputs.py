@@ -32,7 +32,7 @@ from dp_powerflow.model.partition import PrivateClasses, PublicLabels
 from dp_powerflow.model.reactive import FixedPowerFactor, PublicSpread, ReactiveChoice, tan_theta_of
 from dp_powerflow.model.sample import draw_node_classes
 from dp_powerflow.powerflow.voltvar import CATEGORY_A, CATEGORY_B, VoltVar, pv_generation
-from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit
+from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
@@ -284,9 +284,9 @@ def read_irradiance(path: Path, steps: int) -> FloatArray:
     return values
 
 
-def budget_of(config: Config) -> PrivacyBudget:
+def budget_of(config: Config) -> Budget:
     """What the fit may spend of the customers' privacy."""
-    return PrivacyBudget(config.model.epsilon, config.model.delta, PrivacyUnit(config.model.unit))
+    return Budget(config.model.epsilon, config.model.delta, PrivacyUnit(config.model.unit))
 
 
 def fit_options_of(config: Config) -> FitOptions:

@@ -54,7 +54,7 @@ class Neighbours:
 
 
 @dataclass(frozen=True)
-class PrivacyBudget:
+class Budget:
     """The most a fit may spend: (ε, δ)-differential privacy for one unit.
 
     Parameters

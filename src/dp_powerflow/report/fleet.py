@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
-from dp_powerflow.errors import ConfigError
-from dp_powerflow.fleet.feeders import partition
 from dp_powerflow.fleet.manifest import CUSTOMERS
 from dp_powerflow.fleet.run import FeederPlan, FleetPlan
-from dp_powerflow.fleet.verify import verify_fleet
-from dp_powerflow.pipeline.verify.report import Check
 from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.report import Rendered
-from dp_powerflow.report.verification import Verification, rendered
 
 MARKING = "INTERNAL: names feeders and says which of them can be released; not for publication"
 
@@ -90,25 +83,3 @@ def _plan_content(planned: FleetPlan) -> dict[str, object]:
             for plan in planned.feeders
         ],
     }
-
-
-def verify_fleet_directory(
-    fleet: Path,
-    private: Path | None,
-    config: Path | None,
-    progress: Callable[[int, int], None] | None = None,
-) -> Verification:
-    """Check every feeder of a fleet and what is said of the whole."""
-    if config is not None:
-        raise ConfigError(
-            "--config recomputes the evidence of one release; give the directory of one feeder with it"
-        )
-    report = verify_fleet(fleet, private, progress=progress)
-    feeders = [check for check in report.checks if check.name.startswith(partition(""))]
-    intact = sum(check.ok for check in feeders)
-    summary = Check(
-        "releases", intact == len(feeders), f"{intact} of {len(feeders)} feeders have intact releases."
-    )
-    # Thousands of feeders: those that are as they should be get one line together.
-    rest = [check for check in report.checks if check not in feeders or not check.ok]
-    return rendered(report, (*rest, summary))

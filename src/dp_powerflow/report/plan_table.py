@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 
-from dp_powerflow.config import Config
 from dp_powerflow.pipeline.modes.base import left_afterwards
-from dp_powerflow.pipeline.plan import PlannedRelease, plan
+from dp_powerflow.pipeline.plan import PlannedRelease
 from dp_powerflow.report import Rendered
 
 
-def plan_config(config: Config) -> Rendered:
-    """Plan a release; the ledger is looked at, nothing is recorded."""
-    found = plan(config)
-    return Rendered(_lines(config, found), _json(found))
+def render_plan(found: PlannedRelease) -> Rendered:
+    """The cost of a release, query by query, and what it leaves of both budgets."""
+    return Rendered(_lines(found), _json(found))
 
 
-def _lines(config: Config, found: PlannedRelease) -> list[str]:
-    plan = found.plan
+def _lines(found: PlannedRelease) -> list[str]:
+    plan, release = found.plan, found.mode.config.release
     return [
-        f"Release **{config.release.id}**: {config.release.days} days, network mode {found.mode.title}.",
+        f"Release **{release.id}**: {release.days} days, network mode {found.mode.title}.",
         "",
         f"Customers: ε = {plan.epsilon:.4g} at δ = {plan.delta:g} (ρ = {plan.rho:.4g}), unit "
         f"{plan.loads_cap.unit}, replace-one. " + left_afterwards(found.loads),

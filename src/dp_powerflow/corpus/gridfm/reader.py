@@ -116,12 +116,31 @@ def count_scenarios(directory: Path | str) -> int:
 
 
 def read_gridfm(directory: Path | str, partition: int | None = None) -> GridfmData:
-    """Read a gridfm-datakit directory, or one partition of it, and check that it is complete.
+    """Read the tables of a published twin, or any gridfm-datakit directory, and check that they are complete.
+
+    Parameters
+    ----------
+    directory : str or path
+        The folder `twin` of a release.
+    partition : int, optional
+        One partition of its scenarios; by default all.
+
+    Returns
+    -------
+    GridfmData
+        Buses, branches, generators and admittances of every scenario.
 
     Raises
     ------
-    CorpusError : a file cannot be read, has other columns, scenarios are missing or there twice, or buses are
-        not numbered from 0.
+    CorpusError
+        A file cannot be read, has other columns, scenarios are missing or there twice, or buses are not
+        numbered from 0.
+
+    Examples
+    --------
+    >>> import dp_powerflow as dpf
+    >>> bool(dpf.read_gridfm("release/twin").mismatch_mw().max() < 1e-6)
+    True
     """
     total = count_scenarios(directory)
     n_partitions = -(-total // SCENARIOS_PER_PARTITION)

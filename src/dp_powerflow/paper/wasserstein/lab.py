@@ -30,7 +30,7 @@ from dp_powerflow.paper.mechanisms.gaussian import (
 from dp_powerflow.paper.mechanisms.interface import ONE_CUSTOMER_DAY, FittedLoads, Guarantee, Setting
 from dp_powerflow.paper.results import Store
 from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.privacy.budget import PrivacyBudget, PrivacyUnit
+from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import ComplexArray, FloatArray
 
@@ -177,7 +177,7 @@ class Lab:
         return FittedLoads(self._restored[key], _claim(epsilon))
 
     def _fit(self, epsilon_load: float, run: int) -> dict[str, Any]:
-        budget = PrivacyBudget(epsilon_load, DELTA_LOAD, PrivacyUnit.LOAD_POINT_DAY)
+        budget = Budget(epsilon_load, DELTA_LOAD, PrivacyUnit.LOAD_POINT_DAY)
         options = FitOptions(
             bounds=self.data.margins,
             use_scale=True,

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.accounting import epsilon_to_rho, gdp_epsilon, gdp_mu, rho_to_epsilon, total_rho
-from dp_powerflow.privacy.budget import Neighbours, PrivacyBudget, PrivacyUnit, QueryCost
+from dp_powerflow.privacy.budget import Budget, Neighbours, PrivacyUnit, QueryCost
 
 Amounts = Mapping[str, Fraction]
 """Exact quantities that add up, by name: rho; epsilon and delta; or mu_squared."""
@@ -64,7 +64,7 @@ class LoadsCap:
     unit: PrivacyUnit = PrivacyUnit.LOAD_POINT
 
     def __post_init__(self) -> None:
-        PrivacyBudget(self.epsilon, self.delta, self.unit)  # the same ranges
+        Budget(self.epsilon, self.delta, self.unit)  # the same ranges
         object.__setattr__(self, "unit", PrivacyUnit(self.unit))
 
     def limits(self) -> Amounts:
@@ -172,7 +172,7 @@ class LoadsCost:
         return cls(total_rho(queries), queries[0].unit, queries)
 
     @classmethod
-    def reserve(cls, budget: PrivacyBudget) -> LoadsCost:
+    def reserve(cls, budget: Budget) -> LoadsCost:
         """Everything a fit within this budget may spend."""
         return cls(epsilon_to_rho(budget.epsilon, budget.delta), budget.unit)
 

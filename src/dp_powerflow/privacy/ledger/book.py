@@ -9,7 +9,7 @@ comes from the key it gives the same bits.
     state = PrivateState.open("state")
     ledger = Ledger.open(state)
     account = ledger.account(state.identity("loads", chunks), LoadsCap(epsilon=4, delta=1e-5))
-    ledger.spend(account, "2024-q1", request_sha256, LoadsCost.reserve(PrivacyBudget(1.0)))
+    ledger.spend(account, "2024-q1", request_sha256, LoadsCost.reserve(Budget(1.0)))
 
 A corrected or extended file has another hash. It is not taken for new data without a word, or every
 re-export would start with a full budget: `account` asks whether it `continues` an account or is `unrelated`

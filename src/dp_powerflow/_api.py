@@ -1,0 +1,732 @@
+"""The functions of the public API: one per job. `dp_powerflow` exports them; nobody imports this module."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dp_powerflow.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from dp_powerflow.config import Config
+    from dp_powerflow.corpus.reader import Corpus
+    from dp_powerflow.fleet.manifest import Fleet
+    from dp_powerflow.fleet.run import FleetResult
+    from dp_powerflow.grid.feeder import Feeder, Tap
+    from dp_powerflow.loads.declared import LongColumns, MeterFormat, WideColumns
+    from dp_powerflow.loads.history import LoadHistory
+    from dp_powerflow.model.gaussian import LoadModel
+    from dp_powerflow.model.options import FitOptions
+    from dp_powerflow.pipeline.plan import PlannedRelease
+    from dp_powerflow.pipeline.run import ReleaseResult
+    from dp_powerflow.pipeline.verify.report import VerifyReport
+    from dp_powerflow.powerflow.batch import Solution
+    from dp_powerflow.privacy.budget import Budget
+    from dp_powerflow.privacy.random import StreamKey
+    from dp_powerflow.report.certification import Certification
+    from dp_powerflow.report.inspection import Inspection
+    from dp_powerflow.twin.draw import Twin
+    from dp_powerflow.twin.guarantee import TwinGuarantee
+    from dp_powerflow.twin.spread import Spread
+    from dp_powerflow.units import ComplexArray
+
+
+# --- a release, from a config ------------------------------------------------------------------------------
+def read_config(path: str | PathLike[str]) -> Config:
+    """Read the TOML file of a release.
+
+    Parameters
+    ----------
+    path : str or path
+        The file. Paths in it are relative to it.
+
+    Returns
+    -------
+    Config
+        Checked; nothing that it names has been opened yet.
+
+    Raises
+    ------
+    errors.ConfigError
+        The file is missing, is not TOML, or says something impossible; the message says what to do.
+
+    Examples
+    --------
+    >>> import dp_powerflow as dpf
+    >>> dpf.read_config("release.toml").release.days
+    14
+    """
+    from dp_powerflow.config import read_config
+
+    return read_config(Path(path))
+
+
+def plan(config: Config) -> PlannedRelease:
+    """Say what a release would cost and leave, after every check that it would make. Spends nothing.
+
+    Parameters
+    ----------
+    config : Config
+        From `read_config`.
+
+    Returns
+    -------
+    PlannedRelease
+        ``plan.queries`` with sensitivity and noise, ``plan.epsilon`` and ``plan.delta`` of the customers, and
+        both accounts of the ledger before and after.
+
+    Raises
+    ------
+    errors.DpPowerflowError
+        The release would be refused; the message says what to do.
+
+    Examples
+    --------
+    >>> import dp_powerflow as dpf
+    >>> planned = dpf.plan(dpf.read_config("release.toml"))
+    >>> planned.plan.epsilon <= 1.0
+    True
+    """
+    from dp_powerflow.pipeline.plan import plan
+
+    return plan(config)
+
+
+def release(
+    config: Config,
+    *,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    on_stage: Callable[[str], None] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> ReleaseResult:
+    """Make a release, or finish one that was interrupted: check, charge the ledger, fit, solve, publish.
+
+    Parameters
+    ----------
+    config : Config
+        From `read_config`.
+    workers : int, optional
+        Processes of this machine; by default one per core. The released bytes do not depend on it.
+    scheduler : str, optional
+        Address of a Dask cluster, or ``"local"``, instead of processes (extra ``cluster``).
+    on_stage : callable, optional
+        Told what is being done.
+    on_progress : callable, optional
+        Told how many parts are done, and of how many.
+
+    Returns
+    -------
+    ReleaseResult
+        ``path`` of the release; the rest is INTERNAL.
+
+    Raises
+    ------
+    errors.DpPowerflowError
+        The release is refused; the message says what to do. What was paid for is kept.
+
+    Examples
+    --------
+    >>> import dp_powerflow as dpf
+    >>> result = dpf.release(dpf.read_config("release.toml"), workers=1)
+    >>> result.path.name
+    'release'
+    """
+    from dp_powerflow._parallel import engine_of
+    from dp_powerflow.pipeline.run import run_release
+
+    return run_release(
+        config,
+        engine=engine_of(workers, scheduler),
+        say=on_stage or (lambda _: None),
+        progress=on_progress,
+    )
+
+
+def verify(
+    release: str | PathLike[str],
+    *,
+    private: str | PathLike[str] | None = None,
+    config: Config | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> VerifyReport:
+    """Recompute what can be recomputed of a release, or of the corpus of a fleet.
+
+    Parameters
+    ----------
+    release : str or path
+        Directory or URL.
+    private : str or path, optional
+        Private state directory, for the owner or an auditor: opens the commitment and checks the ledger.
+    config : Config, optional
+        With `private`: recomputes the internal report too. For one release, not for a fleet.
+    on_progress : callable, optional
+        Told how many feeders of a fleet are done, and of how many.
+
+    Returns
+    -------
+    VerifyReport
+        ``verdict``, ``checks`` (name, ok, sentence) and what is attested but cannot be checked.
+
+    Raises
+    ------
+    errors.DpPowerflowError
+        There is nothing to verify at that place.
+
+    Examples
+    --------
+    >>> import dp_powerflow as dpf
+    >>> report = dpf.verify("release")
+    >>> [check.name for check in report.checks if not check.ok]  # its noise came from a seed
+    ['random source']
+    """
+    from dp_powerflow.corpus.storage import local_copy, location
+    from dp_powerflow.fleet.manifest import FLEET_FILE
+    from dp_powerflow.fleet.verify import is_fleet, verify_fleet
+    from dp_powerflow.pipeline.audit import audit_release
+    from dp_powerflow.pipeline.manifest.model import MANIFEST_FILE
+    from dp_powerflow.pipeline.verify.private import verify_private
+    from dp_powerflow.pipeline.verify.run import verify_release
+
+    if config is not None and private is None:
+        raise ConfigError("the config recomputes the evidence and needs the private state beside it")
+    with local_copy(location(release), one_of=(MANIFEST_FILE, FLEET_FILE)) as directory:
+        if is_fleet(directory):
+            if config is not None:
+                raise ConfigError(
+                    "the config recomputes the evidence of one release; give the directory of one feeder "
+                    "with it"
+                )
+            return verify_fleet(directory, private, progress=on_progress)
+        if private is None:
+            return verify_release(directory)
+        if config is None:
+            return verify_private(directory, private)
+        return audit_release(directory, config, Path(private))
+
+
+def certify(
+    config: Config,
+    *,
+    model: str | PathLike[str] | None = None,
+    line_draws: int | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Certification:
+    """Evaluate the network evidence of a release on the true network. INTERNAL; spends nothing.
+
+    Parameters
+    ----------
+    config : Config
+        Of mode ``"true-network"``.
+    model : str or path, optional
+        Load model to use; by default the one that the release has fitted.
+    line_draws : int, optional
+        Days drawn for the losses per line, 0 for none; by default what the config says.
+    on_progress : callable, optional
+        Told how many days are calibrated, and of how many.
+
+    Returns
+    -------
+    Certification
+        Text and JSON, and the private directory they were written to.
+
+    Raises
+    ------
+    errors.DpPowerflowError
+        There is no load model yet, or the mode needs no evidence.
+
+    Examples
+    --------
+    >>> import dp_powerflow as dpf
+    >>> dpf.certify(dpf.read_config("release.toml"))
+    Traceback (most recent call last):
+        ...
+    dp_powerflow.errors.ConfigError: mode 'twin-network' needs no network evidence: ...
+    """
+    from dp_powerflow.report.certification import certify_config
+
+    path = None if model is None else Path(model)
+    return certify_config(config, path, line_draws=line_draws, progress=on_progress)
+
+
+def open_corpus(path: str | PathLike[str]) -> Corpus:
+    """Open a released corpus.
+
+    Parameters
+    ----------
+    path : str or path
+        Directory or URL of a release.
+
+    Returns
+    -------
+    Corpus
+        ``voltages(days, nodes)`` is complex (day, step, node) [p.u.]; also data frames, xarray, Zarr and
+        windows for training.
+
+    Raises
+    ------
+    errors.DpPowerflowError
+        There is no finished release at that place.
+
+    Examples
+    --------
+    >>> import dp_powerflow as dpf
+    >>> dpf.open_corpus("release").voltages(days=range(7)).shape
+    (7, 24, 41)
+    """
+    from dp_powerflow.corpus.reader import open_corpus
+
+    return open_corpus(path)
+
+
+# --- fleets -----------------------------------------------------------------------------------------------
+def release_fleet(
+    config: str | PathLike[str],
+    *,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> FleetResult:
+    """Make one corpus of many feeders with one set of customers, or the feeders that are missing.
+
+    Parameters
+    ----------
+    config : str or path
+        TOML file of the fleet.
+    workers : int, optional
+        Processes of this machine; by default one per core.
+    scheduler : str, optional
+        Address of a Dask cluster, or ``"local"``, instead of processes (extra ``cluster``).
+    on_progress : callable, optional
+        Told how many feeders are done, and of how many.
+
+    Returns
+    -------
+    FleetResult
+        ``path`` of the corpus and the outcome of every feeder (INTERNAL).
+
+    Raises
+    ------
+    errors.DpPowerflowError
+        What all feeders share is not usable. A feeder that fails is in the result instead.
+
+    Examples
+    --------
+    >>> import dp_powerflow as dpf
+    >>> dpf.release_fleet("no such fleet.toml")
+    Traceback (most recent call last):
+        ...
+    dp_powerflow.errors.ConfigError: fleet file no such fleet.toml does not exist; ...
+    """
+    from dp_powerflow._parallel import engine_of
+    from dp_powerflow.fleet.config import read_fleet_config
+    from dp_powerflow.fleet.run import FEEDERS_PER_PROCESS, run_fleet
+
+    return run_fleet(
+        read_fleet_config(Path(config)),
+        engine=engine_of(workers, scheduler),
+        feeders_per_process=FEEDERS_PER_PROCESS,
+        progress=on_progress,
+    )
+
+
+def open_fleet(path: str | PathLike[str]) -> Fleet:
+    """Open the corpus of a fleet.
+
+    Parameters
+    ----------
+    path : str or path
+        Directory of the fleet.
+
+    Returns
+    -------
+    Fleet
+        The corpora of its feeders, by public name.
+
+    Raises
+    ------
+    errors.DpPowerflowError
+        There is no finished fleet at that place.
+
+    Examples
+    --------
+    >>> import dp_powerflow as dpf
+    >>> dpf.open_fleet("release")
+    Traceback (most recent call last):
+        ...
+    dp_powerflow.corpus.errors.CorpusError: release has no fleet.json that can be read; ...
+    """
+    from dp_powerflow.fleet.manifest import open_fleet
+
+    return open_fleet(path)
+
+
+# --- by hand: feeder, meters, model, twin, power flow ------------------------------------------------------
+def open_feeder(
+    source: str | PathLike[str],
+    *,
+    taps: Sequence[Tap] | None = None,
+    base_mva: float = 1.0,
+    drop_islanded: bool = False,
+) -> Feeder:
+    """Open a feeder. PRIVATE, unless the network is a public one.
+
+    Parameters
+    ----------
+    source : str or path
+        ``"ieee13"``, ``"ieee123"``, an OpenDSS file (.dss), a pandapower net (.json) or ``"simbench:CODE"``.
+    taps : sequence of Tap, optional
+        Regulator taps (OpenDSS only). By default they are solved once at nominal load.
+    base_mva : float
+        Power base per phase [MVA].
+    drop_islanded : bool
+        Leave out nodes that no source feeds, instead of refusing the feeder.
+
+    Returns
+    -------
+    Feeder
+        Admittances [p.u.], loads, lines, and which nodes carry load.
+
+    Raises
+    ------
+    errors.FeederError
+        The source cannot be read, or is not a feeder that can be represented.
+
+    Examples
+    --------
+    >>> import dp_powerflow as dpf
+    >>> feeder = dpf.open_feeder("ieee13")
+    >>> len(feeder.retained), len(feeder.lines)
+    (19, 12)
+    """
+    from dp_powerflow.grid.sources import open_feeder
+
+    return open_feeder(str(source), taps=taps, base_mva=base_mva, drop_islanded=drop_islanded)
+
+
+def inspect(feeder: Feeder) -> Inspection:
+    """Summarise a feeder for its owner. INTERNAL: every figure describes the private network.
+
+    Parameters
+    ----------
+    feeder : Feeder
+        From `open_feeder`.
+
+    Returns
+    -------
+    Inspection
+        Counts, nominal load [kW, kvar], voltage range [p.u.], conditioning, and notes on what is simplified.
+
+    Raises
+    ------
+    errors.FeederError
+        The reduced network does not exist, such as for a part that floats.
+
+    Examples
+    --------
+    >>> import dp_powerflow as dpf
+    >>> dpf.inspect(dpf.open_feeder("ieee13")).load_kw
+    3466.0
+    """
+    from dp_powerflow.report.inspection import inspect_feeder
+
+    return inspect_feeder(feeder)
+
+
+def read_meters(
+    path: str | PathLike[str],
+    meters: MeterFormat,
+    columns: LongColumns | WideColumns | None = None,
+    *,
+    services: str | PathLike[str] | None = None,
+    days: tuple[dt.date, dt.date] | None = None,
+) -> LoadHistory:
+    """Read and check meter data. PRIVATE.
+
+    Parameters
+    ----------
+    path : str or path
+        A .csv or .parquet file, or a folder of Parquet files.
+    meters : MeterFormat
+        Declared unit, interval label, time zone and step.
+    columns : LongColumns or WideColumns, optional
+        `LongColumns` (default): one row per customer and interval. `WideColumns`: one column per customer.
+    services : str or path, optional
+        PUBLIC table of customers and load points. Without it every customer is a load point of its own.
+    days : pair of dates, optional
+        First and last local day. By default all whole days of the file.
+
+    Returns
+    -------
+    LoadHistory
+        Loads (load point, day, step) [kW] without gaps; load points with too many gaps are left out.
+
+    Raises
+    ------
+    errors.LoadDataError
+        The file does not hold what was declared, or too many of its readings are unusable.
+
+    Examples
+    --------
+    >>> import dp_powerflow as dpf
+    >>> meters = dpf.MeterFormat("kWh per interval", "start", "Europe/Zurich", step_minutes=15)
+    >>> dpf.read_meters("no such file.csv", meters)
+    Traceback (most recent call last):
+        ...
+    dp_powerflow.errors.LoadDataError: no such file.csv does not exist; check the path of the meter data
+    """
+    from dp_powerflow.loads.declared import WideColumns, read_service_map
+    from dp_powerflow.loads.ingest import read_long, read_wide
+
+    listed = None if services is None else read_service_map(Path(services))
+    if isinstance(columns, WideColumns):
+        return read_wide(Path(path), meters, columns, services=listed, days=days).history
+    return read_long(Path(path), meters, columns, services=listed, days=days).history
+
+
+def simulate_meters(
+    load_points: int, *, days: int = 365, step_minutes: int = 15, seed: int = 0
+) -> LoadHistory:
+    """Simulate customers, for demonstrations, tests and public surrogates.
+
+    Parameters
+    ----------
+    load_points : int
+        Number of customers.
+    days : int
+        Days of history.
+    step_minutes : int
+        Length of a step [min]; it divides a day.
+    seed : int
+        Not secret: the same seed gives the same loads.
+
+    Returns
+    -------
+    LoadHistory
+        Marked as simulated; a model fitted to it says so.
+
+    Raises
+    ------
+    errors.LoadDataError
+        The sizes make no history.
+
+    Examples
+    --------
+    >>> import dp_powerflow as dpf
+    >>> dpf.simulate_meters(20, days=3, step_minutes=60).load_kw.shape
+    (20, 3, 24)
+    """
+    from dp_powerflow.loads.simulate import simulate_load_history
+
+    return simulate_load_history(load_points, n_days=days, step_minutes=step_minutes, seed=seed)
+
+
+def fit(
+    history: LoadHistory, budget: Budget, *, key: StreamKey, options: FitOptions | None = None
+) -> LoadModel:
+    """Fit the differentially private load model: the one step that spends the customers' budget.
+
+    This function keeps no account. A release does: it charges the ledger before it fits.
+
+    Parameters
+    ----------
+    history : LoadHistory
+        PRIVATE.
+    budget : Budget
+        ε, δ and the unit of privacy: what one record is.
+    key : StreamKey
+        Secret of the noise: ``StreamKey.from_system()``, or ``from_insecure_seed`` for a demonstration.
+    options : FitOptions, optional
+        Public choices, none tuned on the data. By default loads are relative to the public scales of the
+        history, 0.001 to 3 times; without scales they lie between 1 W and 20 kW.
+
+    Returns
+    -------
+    LoadModel
+        Publishable, with the cost of every query.
+
+    Raises
+    ------
+    errors.PrivacyError
+        The budget or an option makes no sense for this history.
+
+    Examples
+    --------
+    >>> import dp_powerflow as dpf
+    >>> history = dpf.simulate_meters(2000, days=5, step_minutes=60)
+    >>> key = dpf.StreamKey.from_insecure_seed(1)
+    >>> model = dpf.fit(history, dpf.Budget(2.0, 1e-6, unit="load-point"), key=key)
+    >>> model.spent_epsilon <= 2.0
+    True
+    """
+    from dp_powerflow.model.fit import fit
+    from dp_powerflow.model.options import FitOptions
+
+    if options is None:
+        scaled = history.scale_kw is not None
+        options = FitOptions(bounds=(1e-3, 3.0 if scaled else 20.0), use_scale=scaled)
+    return fit(history, budget=budget, options=options, key=key)
+
+
+def sample(
+    model: LoadModel, feeder: Feeder, *, days: int, key: StreamKey, load_class: str | None = None
+) -> ComplexArray:
+    """Draw synthetic loads for the nodes of a feeder. Free: the model is paid for.
+
+    Every node with nominal load gets days of one class, scaled to its nominal load where the model is
+    relative to a scale.
+
+    Parameters
+    ----------
+    model : LoadModel
+        From `fit`, or ``LoadModel.load("release/model.json")``.
+    feeder : Feeder
+        Whose nodes to draw for.
+    days : int
+        Days to draw.
+    key : StreamKey
+        Streams of the draws.
+    load_class : str, optional
+        Class of every node; by default the first of the model.
+
+    Returns
+    -------
+    complex array (snapshot, retained node)
+        Power drawn [p.u.], ready for `solve`; the steps of a day follow each other.
+
+    Raises
+    ------
+    errors.PrivacyError
+        The model has no such class.
+
+    Examples
+    --------
+    >>> import dp_powerflow as dpf
+    >>> history = dpf.simulate_meters(2000, days=5, step_minutes=60)
+    >>> key = dpf.StreamKey.from_insecure_seed(1)
+    >>> model = dpf.fit(history, dpf.Budget(2.0, 1e-6, unit="load-point"), key=key)
+    >>> feeder = dpf.open_feeder("ieee13")
+    >>> dpf.sample(model, feeder, days=2, key=key).shape == (2 * 24, len(feeder.retained))
+    True
+    """
+    import numpy as np
+
+    from dp_powerflow.model.days import nodal_load
+    from dp_powerflow.model.law import LoadNodes
+    from dp_powerflow.model.sample import LoadSampler
+
+    positions, nominal_kw = feeder.loaded_nodes()
+    classes = (load_class or model.class_names[0],) * len(positions)
+    nodes = LoadNodes(classes, nominal_kw if model.scaled else None, feeder.base_mva, positions)
+    sampler = LoadSampler(model.at(nodes), key, days)
+    return np.concatenate(
+        [nodal_load(sampler.law, block, len(feeder.retained)) for block in sampler.blocks()]
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnTwin:
+    """A twin of a network.
+
+    Attributes
+    ----------
+    feeder : the network to solve on; publishable as far as the guarantee goes.
+    guarantee : ε and δ for one changed element, and what composes.
+    record : the noisy integers that the twin is built from.
+    """
+
+    feeder: Feeder
+    guarantee: TwinGuarantee
+    record: Twin
+
+
+def draw_twin(feeder: Feeder, spread: Spread, *, change: float, delta: float, key: StreamKey) -> DrawnTwin:
+    """Draw a twin, a copy of the network whose parameters carry noise: what spends the network's budget.
+
+    This function keeps no account. A release does: it charges the ledger before it draws. Drawing again
+    until the twin looks good voids the guarantee.
+
+    Parameters
+    ----------
+    feeder : Feeder
+        PRIVATE. The true network.
+    spread : Spread
+        Noise of every quantity; a quantity without spread is declared public.
+    change : float
+        x: one element's figures may change by factors up to 1 + x.
+    delta : float
+        δ at which ε is stated.
+    key : StreamKey
+        Secret of the noise.
+
+    Returns
+    -------
+    DrawnTwin
+
+    Raises
+    ------
+    errors.PrivacyError
+        The feeder has something that the twin would not protect.
+
+    Examples
+    --------
+    >>> import dp_powerflow as dpf
+    >>> feeder = dpf.open_feeder("ieee13")
+    >>> key = dpf.StreamKey.from_insecure_seed(1)
+    >>> twin = dpf.draw_twin(feeder, dpf.Spread(length=0.1), change=0.05, delta=1e-5, key=key)
+    >>> round(twin.guarantee.epsilon, 2)
+    1.94
+    """
+    from dp_powerflow.twin.draw import draw_twin, parameters_of, rebuilder_of
+    from dp_powerflow.twin.guarantee import twin_guarantee
+
+    guarantee = twin_guarantee(spread, change, delta)
+    source = rebuilder_of(feeder, spread)
+    record = draw_twin(parameters_of(source, spread), spread, key)
+    return DrawnTwin(record.feeder(source), guarantee, record)
+
+
+def solve(
+    feeder: Feeder, load: ComplexArray, generation: ComplexArray | None = None, *, all_nodes: bool = False
+) -> Solution:
+    """Solve AC power flow for many snapshots at once.
+
+    Parameters
+    ----------
+    feeder : Feeder
+        The network.
+    load : complex array (snapshot, retained node)
+        Power drawn [p.u. of ``feeder.base_mva`` per phase], in the order of ``feeder.retained``.
+    generation : complex array of the same shape, optional
+        Power fed in [p.u.].
+    all_nodes : bool
+        Return the voltages of every energised node instead of the retained ones.
+
+    Returns
+    -------
+    Solution
+        Voltages [p.u.]; snapshots without a solution are marked, and NaN.
+
+    Raises
+    ------
+    errors.PowerFlowError
+        The arrays do not fit the feeder, or hold figures that are no load.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dp_powerflow as dpf
+    >>> feeder = dpf.open_feeder("ieee13")
+    >>> nominal = -feeder.nominal_injection[feeder.retained]
+    >>> solution = dpf.solve(feeder, np.array([0.5 * nominal, nominal]))
+    >>> solution.v.shape, solution.n_failed
+    ((2, 19), 0)
+    """
+    from dp_powerflow.powerflow.batch import BatchSolver
+
+    return BatchSolver(feeder).solve(load, generation, nodes="all" if all_nodes else "retained")

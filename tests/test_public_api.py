@@ -1,0 +1,122 @@
+"""The front door: which names there are, what they cost to import, and that their examples run."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dp_powerflow as dpf
+
+ROOT = Path(__file__).resolve().parents[1]
+FUNCTIONS = (
+    "certify",
+    "draw_twin",
+    "fit",
+    "inspect",
+    "open_corpus",
+    "open_feeder",
+    "open_fleet",
+    "plan",
+    "read_config",
+    "read_gridfm",
+    "read_meters",
+    "release",
+    "release_fleet",
+    "sample",
+    "simulate_meters",
+    "solve",
+    "verify",
+)
+TYPES = (
+    "BatchSolver",
+    "Budget",
+    "Config",
+    "Corpus",
+    "DrawnTwin",
+    "Feeder",
+    "FitOptions",
+    "Ledger",
+    "LoadHistory",
+    "LoadModel",
+    "LongColumns",
+    "MeterFormat",
+    "PrivateState",
+    "Solution",
+    "Spread",
+    "StreamKey",
+    "WideColumns",
+)
+HEAVY = ("numpy", "scipy", "numba", "pyarrow", "dss", "pandas", "matplotlib", "pydantic")
+
+
+def test_the_public_names_are_these_and_no_others() -> None:
+    assert sorted(dpf.__all__) == sorted((*FUNCTIONS, *TYPES, "__version__", "errors"))
+    assert sorted(name for name in dir(dpf) if not name.startswith("_")) == sorted(
+        (*FUNCTIONS, *TYPES, "errors")
+    )
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="releese"):
+        dpf.releese  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    program = f"import sys, dp_powerflow; print([m for m in {HEAVY!r} if m in sys.modules])"
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert printed.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_function_says_what_it_takes_gives_and_refuses(name: str) -> None:
+    text = inspect.getdoc(getattr(dpf, name)) or ""
+    for section in ("Parameters", "Returns", "Raises", "Examples"):
+        assert f"\n{section}\n{'-' * len(section)}\n" in text, section
+    for parameter in inspect.signature(getattr(dpf, name)).parameters:
+        assert re.search(rf"^{parameter}( :|,|$)", text, re.MULTILINE), parameter
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_every_type_is_documented(name: str) -> None:
+    assert len(inspect.getdoc(getattr(dpf, name)) or "") > 20
+
+
+@pytest.fixture(scope="module")
+def beside_a_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `release.toml` and the release it makes, as the docstrings find them."""
+    folder = tmp_path_factory.mktemp("front-door")
+    config = runpy.run_path(str(ROOT / "examples" / "release.py"))["CONFIG"]
+    (folder / "release.toml").write_text(config, encoding="utf-8")
+    dpf.release(dpf.read_config(folder / "release.toml"), workers=1)
+    return folder
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_example_in_a_docstring_runs(
+    name: str, monkeypatch: pytest.MonkeyPatch, beside_a_release: Path
+) -> None:
+    monkeypatch.chdir(beside_a_release)
+    finder = doctest.DocTestFinder(recurse=False)
+    (example,) = finder.find(getattr(dpf, name), name, globs={})
+    assert example.examples
+    outcome = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE).run(example)
+    assert outcome.failed == 0
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_the_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(path), run_name="__main__")
+
+
+def test_readers_of_examples_never_see_a_submodule() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.py")]
+    deeper = re.compile(r"^\s*(>>> )?(from dp_powerflow\.|import dp_powerflow\.)", re.MULTILINE)
+    assert [str(page) for page in pages if deeper.search(page.read_text(encoding="utf-8"))] == []
