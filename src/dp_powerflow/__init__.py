@@ -16,7 +16,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.2.0"
+from dp_powerflow._names import __version__
 
 if TYPE_CHECKING:
     from dp_powerflow import errors

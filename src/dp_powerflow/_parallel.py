@@ -24,8 +24,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from dp_powerflow._extras import require
-from dp_powerflow.errors import ConfigError, DpPowerflowError
+from dp_powerflow.errors import ConfigError, DpPowerflowError, require
 
 EXTRA = "cluster"
 CONNECT_SECONDS = 30

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, model_validator
 
-from dp_powerflow._ids import RELEASE_ID, TWIN_ID
+from dp_powerflow._names import RELEASE_ID, TWIN_ID
 from dp_powerflow.errors import ConfigError, PrivacyError
 from dp_powerflow.grid.parameters import Quantity
 from dp_powerflow.privacy.ledger.records import Unrelated

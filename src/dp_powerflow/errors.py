@@ -4,6 +4,11 @@ Every message is one sentence that says what is wrong, where, and what to do. It
 private value. The command line turns any `DpPowerflowError` into that sentence and exit code 2.
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
 
 class DpPowerflowError(Exception):
     """Base of all errors that are the input's fault, not the program's."""
@@ -37,3 +42,14 @@ class MissingExtraError(DpPowerflowError):
             f"this needs the package '{package}', which is not installed; "
             f"install it with: pip install 'dp-powerflow[{extra}]'"
         )
+
+
+def require(package: str, extra: str) -> Any:
+    """Import an optional package, or say how to install it."""
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        # A package that is there but lacks one of its own dependencies is another problem: show that one.
+        if error.name != package:
+            raise
+        raise MissingExtraError(package, extra) from None

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from dp_powerflow import _extras as extras
+from dp_powerflow import errors as extras
 from dp_powerflow.corpus.encode import NodeTable
 from dp_powerflow.corpus.errors import CorpusError
 from dp_powerflow.corpus.phasors import Phasors, round_to_grid

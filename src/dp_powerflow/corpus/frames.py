@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dp_powerflow._extras import require
 from dp_powerflow.corpus.errors import CorpusError, writing
 from dp_powerflow.corpus.schema import VA_GRID, VM_GRID
+from dp_powerflow.errors import require
 from dp_powerflow.units import IntArray
 
 if TYPE_CHECKING:

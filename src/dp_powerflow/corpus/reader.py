@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as pd
 
-from dp_powerflow._extras import require
 from dp_powerflow.corpus import frames
 from dp_powerflow.corpus.encode import NodeTable
 from dp_powerflow.corpus.errors import CorpusError
@@ -28,6 +27,7 @@ from dp_powerflow.corpus.schema import (
     read_metadata,
 )
 from dp_powerflow.corpus.storage import Location, RemotePath, file_hashes, loading, location, open_parquet
+from dp_powerflow.errors import require
 from dp_powerflow.units import ComplexArray, IntArray
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from dp_powerflow._ids import RELEASE_ID, RELEASE_ID_RULE
+from dp_powerflow._names import RELEASE_ID, RELEASE_ID_RULE
 from dp_powerflow.corpus.errors import CorpusError
 
 FORMAT = "1"

@@ -23,10 +23,9 @@ from urllib.request import url2pathname
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dp_powerflow._extras import require
 from dp_powerflow._files import write_whole
 from dp_powerflow.corpus.errors import CorpusError, reading, writing
-from dp_powerflow.errors import MissingExtraError
+from dp_powerflow.errors import MissingExtraError, require
 
 EXTRA = "storage"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")

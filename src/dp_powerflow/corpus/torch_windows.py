@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dp_powerflow._extras import require
 from dp_powerflow.corpus.windows import Window, Windows
+from dp_powerflow.errors import require
 
 if TYPE_CHECKING:
     from dp_powerflow.corpus.reader import Corpus, Days, Nodes

@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dp_powerflow import __version__
+from dp_powerflow._names import __version__
 from dp_powerflow.config import Config
 from dp_powerflow.errors import LoadDataError, PrivacyError
 from dp_powerflow.fleet.config import FleetConfig

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from dp_powerflow._ids import PUBLIC_NAME
+from dp_powerflow._names import PUBLIC_NAME
 from dp_powerflow.config import (
     Config,
     LoadsSection,

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from dp_powerflow import __version__
+from dp_powerflow._names import __version__
 from dp_powerflow.config import Config
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.derive import PlannedFit, planned_queries

@@ -30,7 +30,7 @@ from dp_powerflow._files import (
     whole_file,
     write_private,
 )
-from dp_powerflow._ids import RELEASE_ID, RELEASE_ID_RULE
+from dp_powerflow._names import RELEASE_ID, RELEASE_ID_RULE
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.random import SECRET_BYTES, StreamKey
 

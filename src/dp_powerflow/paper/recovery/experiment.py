@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow import __version__
-from dp_powerflow._extras import require
+from dp_powerflow._names import __version__
 from dp_powerflow._parallel import cores
-from dp_powerflow.errors import PrivacyError
+from dp_powerflow.errors import PrivacyError, require
 from dp_powerflow.paper.datasets import Dataset, ExperimentOptions, open_dataset
 from dp_powerflow.paper.mechanisms.interface import Guarantee, Mechanism
 from dp_powerflow.paper.recovery.methods import QUICK, Plan, Release, Source, Split, run_recovery, split_days

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dp_powerflow._extras import require
 from dp_powerflow._parallel import run_on_pool
-from dp_powerflow.errors import ConfigError
+from dp_powerflow.errors import ConfigError, require
 from dp_powerflow.evidence.collect import plain
 from dp_powerflow.paper.recovery.training import Curves, Privacy, Schedule, train_adam, train_dp_sgd
 from dp_powerflow.paper.recovery.windows import Samples

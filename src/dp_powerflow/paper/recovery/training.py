@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow._extras import require
-from dp_powerflow.errors import PrivacyError
+from dp_powerflow.errors import PrivacyError, require
 from dp_powerflow.paper.recovery.windows import HIDDEN, LENGTH, Samples
 from dp_powerflow.units import FloatArray
 

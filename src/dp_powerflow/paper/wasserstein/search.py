@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import wasserstein_distance
 
-from dp_powerflow import __version__
+from dp_powerflow._names import __version__
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.collect import plain
 from dp_powerflow.paper.datasets import Dataset, ExperimentOptions

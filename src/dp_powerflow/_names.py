@@ -1,6 +1,8 @@
-"""The names that a data owner gives: one rule, for configs, file names and the ledger."""
+"""The version, and the names that a data owner gives: one rule, for configs, file names and the ledger."""
 
 from __future__ import annotations
+
+__version__ = "0.2.0"
 
 RELEASE_ID = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 TWIN_ID = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,47}$"
