@@ -1,0 +1,69 @@
+"""The path of a release is short: how many modules of the package one small release runs through."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import dp_powerflow
+from dp_powerflow.pipeline.run import run_release
+from support.small import small_config
+
+PACKAGE = Path(dp_powerflow.__file__).parent
+MOST = {"true-network": 81, "twin-network": 78}
+"""What it takes today, so that it does not grow unseen; the aim is 50, and then this is one number."""
+TWIN: dict[str, Any] = {
+    **{"mode": "twin-network", "epsilon": 8.0, "delta": 1e-5, "id": "t1", "change": 0.05},
+    **dict.fromkeys(("length", "resistance", "reactance", "transformer", "capacitor"), 0.1),
+    **{"released": "all", "publish": "network and loads", "graph_days": 2},
+}
+
+
+@contextmanager
+def modules_visited() -> Iterator[list[str]]:
+    """Modules of the package in which a function begins within the block, in the order of the first one."""
+    seen: dict[str, None] = {}
+
+    inside: dict[str, str | None] = {}
+
+    def called(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event != "call" or code.co_name == "<module>":
+            return
+        name = inside.setdefault(code.co_filename, _module(Path(code.co_filename)))
+        if name is not None:
+            seen.setdefault(name)
+
+    found: list[str] = []
+    sys.setprofile(called)
+    try:
+        yield found
+    finally:
+        sys.setprofile(None)
+        found += seen
+
+
+def _ours(path: Path) -> bool:
+    return PACKAGE in path.parents and path.suffix == ".py"  # a page template is no module
+
+
+def _module(path: Path) -> str | None:
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts) if _ours(path) else None
+
+
+@pytest.mark.parametrize("network", [{}, TWIN], ids=list(MOST))
+def test_a_release_visits_no_more_modules_than_it_did(tmp_path: Path, network: dict[str, Any]) -> None:
+    config = small_config(tmp_path, release={"days": 3}, network=network)
+    with modules_visited() as visited:
+        run_release(config, workers=1)
+    listed = "\n".join(f"{k:3} {name}" for k, name in enumerate(visited, start=1))
+    assert "pipeline.run" in visited
+    assert len(visited) <= MOST[config.network.mode], (
+        f"{len(visited)} modules, in the order of the first call:\n{listed}"
+    )
