@@ -32,7 +32,9 @@ import numpy as np
 
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
-from dp_powerflow.model.estimators import Estimator, Plain, Structured
+from dp_powerflow.model.estimators import Estimator
+from dp_powerflow.model.estimators.plain import Plain
+from dp_powerflow.model.estimators.structured import Structured
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.law import LoadNodes
 from dp_powerflow.model.options import FitOptions

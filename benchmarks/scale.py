@@ -144,9 +144,8 @@ def write_days(feeder, solver, folder: Path) -> tuple[int, float, tuple[float, f
     """Draw, solve and write parts for some seconds, the first part (compilation) not counted."""
     from dp_powerflow.corpus.schema import CorpusLayout
     from dp_powerflow.corpus.writer import CorpusWriter
-    from dp_powerflow.model.days import solve_days
     from dp_powerflow.model.law import LoadNodes
-    from dp_powerflow.model.sample import LoadSampler
+    from dp_powerflow.model.sample import LoadSampler, solve_days
     from dp_powerflow.privacy.random import StreamKey
 
     nominal_kw = -feeder.nominal_injection[feeder.retained].real * feeder.base_mva * 1000.0
@@ -182,7 +181,7 @@ def write_days(feeder, solver, folder: Path) -> tuple[int, float, tuple[float, f
 def load_model():  # type: ignore[no-untyped-def]
     """A load model fitted on simulated customers, relative to the nominal load of a node."""
     from dp_powerflow.loads.simulate import simulate_load_history
-    from dp_powerflow.model.estimators import Structured
+    from dp_powerflow.model.estimators.structured import Structured
     from dp_powerflow.model.fit import fit
     from dp_powerflow.model.options import FitOptions
     from dp_powerflow.model.reactive import FixedPowerFactor, PublicSpread

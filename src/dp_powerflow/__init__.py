@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from dp_powerflow.privacy.ledger.book import Ledger
     from dp_powerflow.privacy.random import StreamKey
     from dp_powerflow.privacy.state import PrivateState
-    from dp_powerflow.twin.spread import Spread
+    from dp_powerflow.twin.guarantee import Spread
 
 __all__ = [
     "BatchSolver",
@@ -107,7 +107,7 @@ _ELSEWHERE = {
     "MeterFormat": "loads.declared",
     "PrivateState": "privacy.state",
     "Solution": "powerflow.batch",
-    "Spread": "twin.spread",
+    "Spread": "twin.guarantee",
     "StreamKey": "privacy.random",
     "WideColumns": "loads.declared",
     "read_gridfm": "corpus.gridfm.reader",

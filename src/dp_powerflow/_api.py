@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from dp_powerflow.report.certification import Certification
     from dp_powerflow.report.inspection import Inspection
     from dp_powerflow.twin.draw import Twin
-    from dp_powerflow.twin.guarantee import TwinGuarantee
-    from dp_powerflow.twin.spread import Spread
+    from dp_powerflow.twin.guarantee import Spread, TwinGuarantee
     from dp_powerflow.units import ComplexArray
 
 
@@ -616,9 +615,8 @@ def sample(
     """
     import numpy as np
 
-    from dp_powerflow.model.days import nodal_load
     from dp_powerflow.model.law import LoadNodes
-    from dp_powerflow.model.sample import LoadSampler
+    from dp_powerflow.model.sample import LoadSampler, nodal_load
 
     positions, nominal_kw = feeder.loaded_nodes()
     classes = (load_class or model.class_names[0],) * len(positions)

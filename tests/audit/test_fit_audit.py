@@ -10,9 +10,8 @@ import pytest
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.options import FitOptions
-from dp_powerflow.privacy import contributions
-from dp_powerflow.privacy.accounting import rho_to_epsilon
-from dp_powerflow.privacy.budget import Budget
+from dp_powerflow.privacy import queries
+from dp_powerflow.privacy.budget import Budget, rho_to_epsilon
 from dp_powerflow.privacy.random import StreamKey
 from support.auditing import epsilon_lower_bound
 
@@ -61,9 +60,7 @@ def test_whole_fits_leak_less_than_they_claim() -> None:
 
 @pytest.mark.filterwarnings("ignore::dp_powerflow.model.fit.WeakBudgetWarning")
 def test_whole_fits_without_noise_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        contributions, "add_noise", lambda total, sigma, stream: total + stream.words(1)[0] % 3
-    )
+    monkeypatch.setattr(queries, "add_noise", lambda total, sigma, stream: total + stream.words(1)[0] % 3)
     model = fit(history(1.0), budget=BUDGET, options=OPTIONS, key=StreamKey.from_insecure_seed(0))
     claimed = rho_to_epsilon(model.rho, DELTA)
     assert epsilon_lower_bound(scores(10.0), scores(0.1), DELTA) > claimed

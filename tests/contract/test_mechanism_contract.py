@@ -33,7 +33,7 @@ from dp_powerflow.paper.mechanisms.interface import (
 )
 from dp_powerflow.paper.mechanisms.networks import AdmittanceNoise, TwinNetwork
 from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.twin.spread import Spread
+from dp_powerflow.twin.guarantee import Spread
 from support.laws import draw, sampler
 
 DAYS, STEPS = 3, 6

@@ -14,8 +14,8 @@ from dp_powerflow.evidence.lines.losses import LineLoss
 from dp_powerflow.evidence.lines.networks import Neighbour, scaled, scaled_both_ways
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
-from dp_powerflow.model.days import solve_days
 from dp_powerflow.model.law import LoadLaw
+from dp_powerflow.model.sample import solve_days
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.random import StreamKey
 from support.laws import sampler, with_spread

@@ -27,9 +27,8 @@ from dp_powerflow.evidence.theorem import OperatingSet
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.model.days import SolvedDays, solve_days
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
-from dp_powerflow.model.sample import LoadSampler
+from dp_powerflow.model.sample import LoadSampler, SolvedDays, solve_days
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
 from dp_powerflow.privacy.random import StreamKey
 from support.synthetic import write_synthetic

@@ -23,16 +23,15 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.collect import Instance
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
-from dp_powerflow.model.classes import ClassModel, ReactiveModel
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.law import GaussianComponent, LoadLaw, LoadNodes
+from dp_powerflow.model.law import ClassModel, GaussianComponent, LoadLaw, LoadNodes, ReactiveModel
 from dp_powerflow.model.sample import LoadSampler
 from dp_powerflow.pipeline.inputs import Solar
 from dp_powerflow.pipeline.parts import PartJob
 from dp_powerflow.privacy.budget import PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.twin.draw import draw_twin, parameters_of, rebuilder_of
-from dp_powerflow.twin.spread import Spread
+from dp_powerflow.twin.guarantee import Spread
 
 DAYS, BLOCK = 8000, 3000
 STANDARD_ERRORS = 6.0
@@ -250,7 +249,7 @@ def test_nothing_but_solve_days_draws_loads_and_solves_them() -> None:
         }
         if called & {"block", "blocks"} and "solve" in called:
             both.append(file.relative_to(package).as_posix())
-    assert both == ["model/days.py"]
+    assert both == ["model/sample.py"]
 
 
 PER_NODE = ("class_of", "scale_kw", "tan_theta", "q_size", "positions")

@@ -14,14 +14,14 @@ import pytest
 from dp_powerflow.errors import DpPowerflowError, LoadDataError, PrivacyError
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.simulate import DEMO_CLASSES, demo_power_factors, simulate_load_history
-from dp_powerflow.model.estimators import Plain, Structured
+from dp_powerflow.model.estimators.plain import Plain
+from dp_powerflow.model.estimators.structured import Structured
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.options import FitOptions
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.model.reactive import FittedReactive, FixedPowerFactor, PublicSpread
-from dp_powerflow.privacy.accounting import total_rho
-from dp_powerflow.privacy.budget import Budget, PrivacyUnit
+from dp_powerflow.privacy.budget import Budget, PrivacyUnit, total_rho
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray
 
@@ -128,7 +128,7 @@ def test_a_floor_on_the_variance_does_not_move_the_mean_load(residential: LoadHi
     thin = quiet_fit(residential, budget, bounds=(0.005, 50.0), variance_floor=1e-6)
     # The floor is part of the options, to which the noise is bound: bind it back for the comparison.
     part = thin.classes[0].components[0]
-    from dp_powerflow.model.estimators.base import with_floor
+    from dp_powerflow.model.estimators import with_floor
 
     wide = with_floor(part.mean, part.covariance, 0.1)
     assert np.linalg.eigvalsh(wide.covariance).min() > 0.099

@@ -14,16 +14,16 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.derive import planned_queries, replay
-from dp_powerflow.model.estimators import Plain, Structured
+from dp_powerflow.model.estimators.plain import Plain
+from dp_powerflow.model.estimators.structured import Structured
 from dp_powerflow.model.fit import WeakBudgetWarning, fit, history_facts
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.options import FitOptions
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.model.reactive import FittedReactive, FixedPowerFactor, PublicSpread
-from dp_powerflow.privacy.accounting import total_rho
-from dp_powerflow.privacy.budget import Budget, PrivacyUnit
+from dp_powerflow.privacy.budget import Budget, PrivacyUnit, total_rho
+from dp_powerflow.privacy.queries import Answer
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.privacy.session import Answer
 
 N_DAYS = 4
 TYPES = ("weekday", "weekend") * 2
@@ -109,9 +109,9 @@ def test_derivation_never_touches_a_record(history: LoadHistory, monkeypatch: py
     def touched(*_: object) -> None:
         raise AssertionError("a contribution was evaluated")
 
-    monkeypatch.setattr("dp_powerflow.privacy.contributions.quantise", touched)
+    monkeypatch.setattr("dp_powerflow.privacy.queries.quantise", touched)
     monkeypatch.setattr(
-        "dp_powerflow.model.records.Records.contributions", lambda *_, **__: map(touched, [0])
+        "dp_powerflow.model.estimators.Records.contributions", lambda *_, **__: map(touched, [0])
     )
     answers = tuple(Answer(*pair) for pair in zip(model.costs, model.origin.integers, strict=True))
     budget = Budget(model.epsilon, model.delta, model.unit)

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.model.classes import ClassModel, ReactiveModel
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.law import GaussianComponent, LoadNodes
-from dp_powerflow.model.sample import LoadSampler, concatenate_days, draw_node_classes
+from dp_powerflow.model.law import ClassModel, GaussianComponent, LoadNodes, ReactiveModel
+from dp_powerflow.model.sample import LoadBlock, LoadSampler, draw_node_classes
 from dp_powerflow.privacy.budget import PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
 
@@ -53,9 +52,19 @@ def model(*classes: ClassModel, scaled: bool = False) -> LoadModel:
 TWO = model(part("home", 0.0, 0.75), part("shop", 2.0, 0.25))
 
 
+def all_days(sampler: LoadSampler) -> LoadBlock:
+    """The blocks of a sampler as one."""
+    blocks = list(sampler.blocks())
+    return LoadBlock(
+        blocks[0].first_day,
+        np.concatenate([block.load_kw for block in blocks], axis=1),
+        np.concatenate([block.load_kvar for block in blocks], axis=1),
+    )
+
+
 def test_draws_have_the_released_mean_and_covariance() -> None:
     sampler = LoadSampler(TWO.at(LoadNodes(("home", "shop", "home"))), KEY, 6000)
-    loads = concatenate_days(list(sampler.blocks()))
+    loads = all_days(sampler)
     assert loads.load_kw.shape == (3, 6000, T)
     for node, level in ((0, 0.0), (1, 2.0), (2, 0.0)):
         log_load = np.log(loads.load_kw[node])
@@ -102,12 +111,12 @@ def test_another_network_or_model_never_meets_the_same_draws(other: Any) -> None
 
 def test_truncated_draws_keep_the_margins_and_report_the_acceptance() -> None:
     sampler = LoadSampler(TWO.at(LoadNodes(("home",) * 4), truncated=True), KEY, 2000)
-    loads = concatenate_days(list(sampler.blocks())).load_kw
+    loads = all_days(sampler).load_kw
     assert loads.min() >= 0.5
     (of_class,) = sampler.law.classes
     assert of_class.name == "home"
     (acceptance,) = of_class.acceptance
-    free = concatenate_days(list(LoadSampler(TWO.at(LoadNodes(("home",) * 4)), KEY, 2000).blocks())).load_kw
+    free = all_days(LoadSampler(TWO.at(LoadNodes(("home",) * 4)), KEY, 2000)).load_kw
     share = float((free >= 0.5).all(axis=2).mean())
     assert acceptance.probability.value == pytest.approx(share, abs=0.01)
     assert 0 < acceptance.probability.standard_error < 0.01
@@ -116,7 +125,7 @@ def test_truncated_draws_keep_the_margins_and_report_the_acceptance() -> None:
 def test_narrow_margins_switch_to_tilting_and_stay_exact() -> None:
     narrow = dataclasses.replace(TWO.classes[0], bounds=(0.95, 1.05))
     sampler = LoadSampler(model(narrow).at(LoadNodes(("home",)), truncated=True), KEY, 300)
-    loads = concatenate_days(list(sampler.blocks())).load_kw
+    loads = all_days(sampler).load_kw
     assert not sampler.law.classes[0].acceptance[0].rejection
     assert loads.min() >= 0.95 * (1 - 1e-12)
     assert loads.max() <= 1.05 * (1 + 1e-12)
@@ -129,13 +138,13 @@ def test_fixed_power_factor_gives_reactive_in_proportion() -> None:
 
 def test_reactive_spread_is_independent_of_active_load_and_keeps_its_mean() -> None:
     spread = model(part("home", 0.0, 1.0, spread=0.2))
-    loads = concatenate_days(list(LoadSampler(spread.at(LoadNodes(("home",))), KEY, 20_000).blocks()))
+    loads = all_days(LoadSampler(spread.at(LoadNodes(("home",))), KEY, 20_000))
     residual = (loads.load_kvar - 0.3 * loads.load_kw)[0]
     assert abs(residual.mean()) < 0.002
     assert residual.std() == pytest.approx(0.2, rel=0.02)
     assert abs(np.corrcoef(residual[:, 0], loads.load_kw[0, :, 0])[0, 1]) < 0.03
     law = model(part("home", 0.0, 1.0)).at(LoadNodes(("home",)))
-    fixed = concatenate_days(list(LoadSampler(law, KEY, 10).blocks()))
+    fixed = all_days(LoadSampler(law, KEY, 10))
     assert fixed.load_kw.shape == (1, 10, T)
 
 
@@ -145,7 +154,7 @@ def test_mixture_weights_are_respected() -> None:
         GaussianComponent(0.2, np.full(T, 3.0), covariance(0.04)),
     )
     mixed = model(dataclasses.replace(TWO.classes[0], components=both))
-    loads = concatenate_days(list(LoadSampler(mixed.at(LoadNodes(("home",))), KEY, 5000).blocks())).load_kw
+    loads = all_days(LoadSampler(mixed.at(LoadNodes(("home",))), KEY, 5000)).load_kw
     assert float((loads[0, :, 0] > 1).mean()) == pytest.approx(0.2, abs=0.03)
 
 

@@ -3,7 +3,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dp_powerflow.model.basis import (
+from dp_powerflow.model.estimators import (
+    GaussianEstimate,
+    Records,
+    positive_part,
+    posterior_energy,
+    symmetric_to_vector,
+    vector_to_symmetric,
+    within_bounds,
+)
+from dp_powerflow.model.estimators.plain import PlainPlan
+from dp_powerflow.model.estimators.structured import estimate_structured
+from dp_powerflow.model.spectrum import (
+    ROUND_1,
+    StructuredPlan,
     band_edges,
     band_means,
     band_of,
@@ -12,16 +25,6 @@ from dp_powerflow.model.basis import (
     synthesis_matrix,
     to_coefficients,
 )
-from dp_powerflow.model.estimators.base import (
-    GaussianEstimate,
-    positive_part,
-    posterior_energy,
-    within_bounds,
-)
-from dp_powerflow.model.estimators.plain import PlainPlan
-from dp_powerflow.model.estimators.structured import estimate_structured
-from dp_powerflow.model.estimators.structured_plan import ROUND_1, StructuredPlan
-from dp_powerflow.model.records import Records, symmetric_to_vector, vector_to_symmetric
 from support.adversary import WatchedSession
 
 

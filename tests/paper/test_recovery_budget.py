@@ -17,7 +17,7 @@ from dp_powerflow.paper.recovery.budget import (
     sampled_epsilon,
     zcdp,
 )
-from dp_powerflow.privacy.accounting import rho_to_epsilon
+from dp_powerflow.privacy.budget import rho_to_epsilon
 
 
 def library_epsilon(noise: float, rate: float, steps: int, delta: float) -> float:

@@ -19,9 +19,8 @@ from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
 from dp_powerflow.pipeline.manifest.facts import ManifestInputs, make_statement
 from dp_powerflow.pipeline.manifest.model import ReleaseError
 from dp_powerflow.pipeline.manifest.registry import registry_bytes
-from dp_powerflow.privacy.accounting import gdp_epsilon
-from dp_powerflow.twin.guarantee import twin_guarantee, twin_neighbours
-from dp_powerflow.twin.spread import Spread
+from dp_powerflow.privacy.budget import gdp_epsilon
+from dp_powerflow.twin.guarantee import Spread, twin_guarantee, twin_neighbours
 from support.manifest_releases import (
     CANARY,
     build_manifest,

@@ -27,8 +27,7 @@ from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.report.plan_table import render_plan
 from dp_powerflow.twin.draw import Twin
-from dp_powerflow.twin.guarantee import twin_guarantee
-from dp_powerflow.twin.spread import Spread
+from dp_powerflow.twin.guarantee import Spread, twin_guarantee
 from support.small import RAW, small_config, tree_hash
 
 TWIN: dict[str, Any] = {

@@ -8,8 +8,14 @@ import pytest
 from dp_accounting import pld, rdp
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.privacy.accounting import epsilon_to_rho, rho_to_epsilon, total_rho
-from dp_powerflow.privacy.budget import Budget, PrivacyUnit, QueryCost
+from dp_powerflow.privacy.budget import (
+    Budget,
+    PrivacyUnit,
+    QueryCost,
+    epsilon_to_rho,
+    rho_to_epsilon,
+    total_rho,
+)
 
 
 def cost(rho_inverse: int, cohort: str | None = None, unit: str = "load-point") -> QueryCost:

@@ -8,10 +8,11 @@ from hypothesis.extra import numpy as npst
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.budget import PrivacyUnit, QueryCost
-from dp_powerflow.privacy.contributions import (
+from dp_powerflow.privacy.queries import (
     GRID_RADIUS,
     MAX_DIMENSION,
     Query,
+    QuerySession,
     Region,
     exact_sum,
     quantise,
@@ -19,7 +20,6 @@ from dp_powerflow.privacy.contributions import (
     sensitivity_squared,
 )
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.privacy.session import QuerySession
 
 
 def query(region: Region, dimension: int, radius: float = 1.0, rho: float = 0.5) -> Query:

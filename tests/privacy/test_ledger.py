@@ -14,8 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.privacy.accounting import epsilon_to_rho, rho_to_epsilon, total_rho
-from dp_powerflow.privacy.budget import Budget, Neighbours, PrivacyUnit, QueryCost
+from dp_powerflow.privacy.budget import (
+    Budget,
+    Neighbours,
+    PrivacyUnit,
+    QueryCost,
+    epsilon_to_rho,
+    rho_to_epsilon,
+    total_rho,
+)
 from dp_powerflow.privacy.ledger.accounts import (
     AccountKind,
     Cap,

@@ -5,8 +5,7 @@ import pytest
 from scipy import stats
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.privacy.noise import MAX_SIGMA, discrete_gaussian, uniform_below
-from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.privacy.random import MAX_SIGMA, StreamKey, discrete_gaussian, uniform_below
 
 KEY = StreamKey.from_insecure_seed(2024)
 DRAWS = 200_000

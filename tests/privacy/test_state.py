@@ -34,14 +34,11 @@ def test_everything_in_the_state_is_private_whatever_the_umask(tmp_path: Path) -
     state = PrivateState.open(tmp_path / "state")
     Ledger.open(state)
     state.write_internal("r1", "evidence.json", b"{}")
-    with state.internal_writer("r1", "losses.bin") as file:
-        file.write(b"x")
     found = sorted(path.relative_to(state.root).as_posix() for path in state.root.rglob("*"))
     assert found == [
         "internal",
         "internal/r1",
         "internal/r1/evidence.json",
-        "internal/r1/losses.bin",
         "ledger.anchor",
         "ledger.sqlite",
         "secret.key",

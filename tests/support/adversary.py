@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from dp_powerflow.privacy.budget import PrivacyUnit
-from dp_powerflow.privacy.contributions import Query, quantise
+from dp_powerflow.privacy.queries import Query, QuerySession, quantise
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.privacy.session import QuerySession
 
 
 class WatchedSession(QuerySession):

@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 
 from dp_powerflow.loads.simulate import simulate_load_history
-from dp_powerflow.model.estimators import Plain
+from dp_powerflow.model.estimators.plain import Plain
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import LoadNodes
@@ -18,8 +18,7 @@ from dp_powerflow.model.options import FitOptions
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.model.reactive import FittedReactive, PublicSpread
 from dp_powerflow.model.sample import LoadSampler, draw_node_classes
-from dp_powerflow.privacy.accounting import gdp_mu
-from dp_powerflow.privacy.budget import Budget
+from dp_powerflow.privacy.budget import Budget, gdp_mu
 from dp_powerflow.privacy.random import StreamKey
 
 KEY = StreamKey.from_insecure_seed(5)

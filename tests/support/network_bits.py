@@ -24,7 +24,7 @@ from dp_powerflow.powerflow.plan import prepare
 from dp_powerflow.powerflow.voltvar import CATEGORY_B, VoltVar
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.twin.draw import draw_twin, parameters_of, rebuilder_of
-from dp_powerflow.twin.spread import Spread
+from dp_powerflow.twin.guarantee import Spread
 from dp_powerflow.units import ComplexArray
 from support.synthetic import write_synthetic
 

@@ -14,7 +14,7 @@ from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.twin.draw import Twin, draw_twin, parameters_of, rebuilder_of, respond
-from dp_powerflow.twin.spread import LOG_GRID, Spread
+from dp_powerflow.twin.guarantee import LOG_GRID, Spread
 from dp_powerflow.twin.utility import predict, surrogate_load, voltage_distance
 from support.tiny_feeder import two_lines
 

@@ -12,8 +12,10 @@ from scipy.stats import norm
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.parameters import Quantity
-from dp_powerflow.privacy.accounting import gdp_delta, gdp_epsilon
+from dp_powerflow.privacy.budget import gdp_delta, gdp_epsilon
 from dp_powerflow.twin.guarantee import (
+    LOG_GRID,
+    Spread,
     code_mu,
     element_mu,
     largest_change,
@@ -21,7 +23,6 @@ from dp_powerflow.twin.guarantee import (
     twin_guarantee,
     twin_neighbours,
 )
-from dp_powerflow.twin.spread import LOG_GRID, Spread
 
 
 @pytest.mark.parametrize(

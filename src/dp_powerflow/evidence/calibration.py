@@ -17,8 +17,7 @@ from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.theorem import OperatingSet
 from dp_powerflow.grid.norms import NORM_FAILURE, weighted_impedance_norm
 from dp_powerflow.grid.reduction import Network
-from dp_powerflow.model.days import SolvedDays, solve_days
-from dp_powerflow.model.sample import LoadSource
+from dp_powerflow.model.sample import LoadSource, SolvedDays, solve_days
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
 from dp_powerflow.powerflow.jacobian.sigma_bound import Reference

@@ -20,18 +20,14 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import log1
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.model.classes import ClassModel, ReactiveModel
-from dp_powerflow.model.estimators import GaussianEstimate, PublicFacts
-from dp_powerflow.model.estimators.base import with_floor, within_bounds
-from dp_powerflow.model.law import GaussianComponent
+from dp_powerflow.model.estimators import GaussianEstimate, PublicFacts, Records, with_floor, within_bounds
+from dp_powerflow.model.law import ClassModel, GaussianComponent, ReactiveModel
 from dp_powerflow.model.mixture import fit_mixtures
 from dp_powerflow.model.options import Bounds, FitOptions, HistoryFacts
 from dp_powerflow.model.partition import PrivateClasses, assign_classes, private_counts, private_kmeans
 from dp_powerflow.model.reactive import FittedReactive, PublicSpread, fit_reactive
-from dp_powerflow.model.records import Records
-from dp_powerflow.privacy.accounting import epsilon_to_rho
-from dp_powerflow.privacy.budget import Budget, PrivacyUnit, QueryCost
-from dp_powerflow.privacy.session import Answer, PlanSession, ReplaySession, Session
+from dp_powerflow.privacy.budget import Budget, PrivacyUnit, QueryCost, epsilon_to_rho
+from dp_powerflow.privacy.queries import Answer, PlanSession, ReplaySession, Session
 from dp_powerflow.units import FloatArray, IntArray
 
 MIXTURE_SHARE = 0.4  # of a class's budget, if it holds more than one component

@@ -17,8 +17,8 @@ from dp_powerflow.model.options import Bounds, FitOptions, HistoryFacts
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.model.reactive import FittedReactive
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit
+from dp_powerflow.privacy.queries import QuerySession, Session
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.privacy.session import QuerySession, Session
 from dp_powerflow.units import FloatArray, IntArray
 
 ONE_CLASS = "all"

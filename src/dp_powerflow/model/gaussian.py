@@ -17,13 +17,11 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.model.classes import ClassModel, ReactiveModel
 from dp_powerflow.model.derive import replay
-from dp_powerflow.model.law import GaussianComponent, LoadLaw, LoadNodes
+from dp_powerflow.model.law import ClassModel, GaussianComponent, LoadLaw, LoadNodes, ReactiveModel
 from dp_powerflow.model.options import FitOptions, HistoryFacts
-from dp_powerflow.privacy.accounting import rho_to_epsilon, total_rho
-from dp_powerflow.privacy.budget import ADJACENCY, Budget, PrivacyUnit, QueryCost
-from dp_powerflow.privacy.session import Answer
+from dp_powerflow.privacy.budget import ADJACENCY, Budget, PrivacyUnit, QueryCost, rho_to_epsilon, total_rho
+from dp_powerflow.privacy.queries import Answer
 from dp_powerflow.units import IntArray
 
 FORMAT = "dp-powerflow load model, version 2"

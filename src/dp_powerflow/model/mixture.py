@@ -23,12 +23,16 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import exp, log, log1
 from dp_powerflow._bits.linear import cholesky, norms, product, solve_lower, solve_upper
-from dp_powerflow.model.basis import synthesis_matrix
-from dp_powerflow.model.estimators.base import GaussianEstimate, positive_part
+from dp_powerflow.model.estimators import (
+    GaussianEstimate,
+    Records,
+    positive_part,
+    symmetric_to_vector,
+    vector_to_symmetric,
+)
 from dp_powerflow.model.law import GaussianComponent
-from dp_powerflow.model.records import Records, symmetric_to_vector, vector_to_symmetric
-from dp_powerflow.privacy.contributions import Query, Region
-from dp_powerflow.privacy.session import Session
+from dp_powerflow.model.spectrum import synthesis_matrix
+from dp_powerflow.privacy.queries import Query, Region, Session
 from dp_powerflow.units import FloatArray
 
 LOW_FREQUENCIES = 3

@@ -9,7 +9,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.model.estimators import Estimator, Plain, Structured
+from dp_powerflow.model.estimators import Estimator
+from dp_powerflow.model.estimators.plain import Plain
+from dp_powerflow.model.estimators.structured import Structured
 from dp_powerflow.model.partition import PrivateClasses, PublicLabels
 from dp_powerflow.model.reactive import FittedReactive, FixedPowerFactor, PublicSpread, ReactiveChoice
 from dp_powerflow.privacy.budget import Budget

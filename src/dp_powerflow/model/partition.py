@@ -17,11 +17,9 @@ import numpy as np
 
 from dp_powerflow._bits.linear import norms
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.model.basis import to_coefficients
-from dp_powerflow.model.estimators.structured_plan import prior_mean_std
-from dp_powerflow.model.records import Records
-from dp_powerflow.privacy.contributions import Query, Region
-from dp_powerflow.privacy.session import Session
+from dp_powerflow.model.estimators import Records
+from dp_powerflow.model.spectrum import prior_mean_std, to_coefficients
+from dp_powerflow.privacy.queries import Query, Region, Session
 from dp_powerflow.units import FloatArray, IntArray
 
 TERMS = 6

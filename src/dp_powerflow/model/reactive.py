@@ -16,9 +16,7 @@ import numpy as np
 from dp_powerflow._bits.elementary import arctan, exp, tan1
 from dp_powerflow._bits.linear import product
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.model.basis import synthesis_matrix
-from dp_powerflow.model.classes import ReactiveModel
-from dp_powerflow.model.estimators.base import positive_part
+from dp_powerflow.model.estimators import Records, positive_part
 from dp_powerflow.model.estimators.structured import (
     Frame,
     band_energy,
@@ -26,10 +24,9 @@ from dp_powerflow.model.estimators.structured import (
     log_energy_contribution,
     whitening_widths,
 )
-from dp_powerflow.model.estimators.structured_plan import PRIOR_LOG_ENERGY_VARIANCE, StructuredPlan
-from dp_powerflow.model.records import Records
-from dp_powerflow.privacy.contributions import Query, Region
-from dp_powerflow.privacy.session import Session
+from dp_powerflow.model.law import ReactiveModel
+from dp_powerflow.model.spectrum import PRIOR_LOG_ENERGY_VARIANCE, StructuredPlan, synthesis_matrix
+from dp_powerflow.privacy.queries import Query, Region, Session
 from dp_powerflow.units import FloatArray
 
 

@@ -19,7 +19,9 @@ from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.opendss_shapes import read_opendss_shapes
 from dp_powerflow.loads.simbench import CUSTOMER_FAMILIES, read_simbench
 from dp_powerflow.loads.simulate import simulate_load_history
-from dp_powerflow.model.estimators import Estimator, Plain, Structured
+from dp_powerflow.model.estimators import Estimator
+from dp_powerflow.model.estimators.plain import Plain
+from dp_powerflow.model.estimators.structured import Structured
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 

@@ -15,8 +15,7 @@ from dp_powerflow.paper.results import Written, csv_text, write_results
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.twin.draw import draw_twin, parameters_of, rebuilder_of
-from dp_powerflow.twin.guarantee import twin_guarantee
-from dp_powerflow.twin.spread import Spread
+from dp_powerflow.twin.guarantee import Spread, twin_guarantee
 from dp_powerflow.twin.utility import (
     SURROGATES,
     VoltageDistance,

@@ -23,7 +23,8 @@ from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.ingest import read_long, read_wide
 from dp_powerflow.loads.opendss_shapes import read_opendss_shapes
 from dp_powerflow.loads.simulate import simulate_load_history
-from dp_powerflow.model.estimators import Plain, Structured
+from dp_powerflow.model.estimators.plain import Plain
+from dp_powerflow.model.estimators.structured import Structured
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import LoadLaw, LoadNodes

@@ -20,8 +20,7 @@ from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.model.days import SolvedDays, solve_days
-from dp_powerflow.model.sample import LoadSampler, days_per_block
+from dp_powerflow.model.sample import LoadSampler, SolvedDays, days_per_block, solve_days
 from dp_powerflow.pipeline.inputs import Solar
 from dp_powerflow.powerflow.batch import BatchSolver, Nodes
 from dp_powerflow.units import ComplexArray, IntArray

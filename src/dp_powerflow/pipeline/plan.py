@@ -14,8 +14,7 @@ from dp_powerflow.model.derive import PlannedFit, planned_queries
 from dp_powerflow.model.fit import history_facts
 from dp_powerflow.pipeline.inputs import budget_of, fit_options_of, read_inputs
 from dp_powerflow.pipeline.modes.base import NetworkCharge, NetworkMode, mode_of
-from dp_powerflow.privacy.accounting import rho_to_epsilon, total_rho
-from dp_powerflow.privacy.budget import QueryCost
+from dp_powerflow.privacy.budget import QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.ledger.accounts import LoadsCap, LoadsCost
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Preview

@@ -12,20 +12,18 @@ of the network, which says nothing about them without the key.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import hmac
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from dp_powerflow._files import (
     ensure_private_directory,
-    private_writer,
     read_private,
     whole_file,
     write_private,
@@ -169,12 +167,6 @@ class PrivateState:
         path = self._internal_file(release_id, name)
         write_private(path, data)
         return path
-
-    @contextlib.contextmanager
-    def internal_writer(self, release_id: str, name: str) -> Iterator[BinaryIO]:
-        """The same for a file too large for the memory: it appears when the block ends without an error."""
-        with private_writer(self._internal_file(release_id, name)) as file:
-            yield file
 
     def read_internal(self, release_id: str, name: str) -> bytes | None:
         """Content of an internal file, None if there is none."""

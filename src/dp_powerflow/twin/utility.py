@@ -16,7 +16,7 @@ from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.twin.draw import draw_twin, parameters_of, rebuilder_of
-from dp_powerflow.twin.spread import Spread
+from dp_powerflow.twin.guarantee import Spread
 from dp_powerflow.units import ComplexArray, FloatArray
 
 SURROGATES = ("ieee13", "ieee123")

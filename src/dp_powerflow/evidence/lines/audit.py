@@ -25,9 +25,8 @@ from dp_powerflow.evidence.lines.losses import LineLoss
 from dp_powerflow.evidence.lines.networks import SOLVER_TOLERANCE, Neighbour, with_change
 from dp_powerflow.grid.feeder import Feeder, Line
 from dp_powerflow.grid.reduction import Network
-from dp_powerflow.model.days import solve_days
 from dp_powerflow.model.law import LoadLaw
-from dp_powerflow.model.sample import LoadSampler
+from dp_powerflow.model.sample import LoadSampler, solve_days
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray

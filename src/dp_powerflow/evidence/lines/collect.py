@@ -28,8 +28,7 @@ from dp_powerflow.evidence.lines.losses import LineLoss, LineLosses, Progress
 from dp_powerflow.evidence.lines.networks import SOLVER_TOLERANCE, scaled_both_ways
 from dp_powerflow.grid.feeder import Line
 from dp_powerflow.grid.reduction import Network
-from dp_powerflow.model.days import solve_days
-from dp_powerflow.model.sample import LoadSampler, LoadSource
+from dp_powerflow.model.sample import LoadSampler, LoadSource, solve_days
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray

@@ -20,9 +20,8 @@ from dp_powerflow.evidence.lines.networks import Neighbour, Seen, Side, with_cha
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.norms import DENSE_UP_TO
 from dp_powerflow.grid.reduction import Network
-from dp_powerflow.model.days import SolvedDays, solve_days
 from dp_powerflow.model.law import LoadLaw
-from dp_powerflow.model.sample import LoadSampler, LoadSource
+from dp_powerflow.model.sample import LoadSampler, LoadSource, SolvedDays, solve_days
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 

@@ -15,10 +15,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from dp_powerflow._bits.linear import gram, norms
-from dp_powerflow.model.estimators.base import GaussianEstimate, PublicFacts, with_floor
-from dp_powerflow.model.records import Records, symmetric_to_vector, vector_to_symmetric
-from dp_powerflow.privacy.contributions import Query, Region
-from dp_powerflow.privacy.session import Session
+from dp_powerflow.model.estimators import (
+    GaussianEstimate,
+    PublicFacts,
+    Records,
+    symmetric_to_vector,
+    vector_to_symmetric,
+    with_floor,
+)
+from dp_powerflow.privacy.queries import Query, Region, Session
 from dp_powerflow.units import FloatArray
 
 CLIP_SHARE = 0.5  # of the largest possible ‖ξ − centre‖; a day is rarely at its bound all day

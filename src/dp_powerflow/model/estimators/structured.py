@@ -13,7 +13,7 @@ The rest is free post-processing.
 
 A contribution is an average over the record's own days, so a record with many days is clipped as a whole
 and one with one day the same way. Each depends on that record and on values released before; sensitivities
-are those of `privacy.contributions`: 2R for means, √2·R for energies and second moments.
+are those of `privacy.queries`: 2R for means, √2·R for energies and second moments.
 """
 
 from __future__ import annotations
@@ -25,21 +25,16 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import exp, log
 from dp_powerflow._bits.linear import gram, norms, product
-from dp_powerflow.model.basis import (
-    band_means,
-    band_of,
-    from_coefficients,
-    interpolate_bands,
-    synthesis_matrix,
-    to_coefficients,
-)
-from dp_powerflow.model.estimators.base import (
+from dp_powerflow.model.estimators import (
     GaussianEstimate,
     PublicFacts,
+    Records,
     positive_part,
     posterior_energy,
+    symmetric_to_vector,
+    vector_to_symmetric,
 )
-from dp_powerflow.model.estimators.structured_plan import (
+from dp_powerflow.model.spectrum import (
     PRIOR_LOG_ENERGY_VARIANCE,
     PRIOR_PROFILE_STD,
     PRIOR_TAIL,
@@ -52,12 +47,16 @@ from dp_powerflow.model.estimators.structured_plan import (
     ROUND_1_SHARES,
     TAIL_THRESHOLDS,
     StructuredPlan,
+    band_means,
+    band_of,
+    from_coefficients,
+    interpolate_bands,
     prior_log_energy,
     prior_mean_std,
+    synthesis_matrix,
+    to_coefficients,
 )
-from dp_powerflow.model.records import Records, symmetric_to_vector, vector_to_symmetric
-from dp_powerflow.privacy.contributions import Query, Region
-from dp_powerflow.privacy.session import Session
+from dp_powerflow.privacy.queries import Query, Region, Session
 from dp_powerflow.units import FloatArray, IntArray
 
 PROFILE_RANGE = (0.1, 10.0)  # a released profile of variance ratios is cut to this range

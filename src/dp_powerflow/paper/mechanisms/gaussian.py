@@ -19,7 +19,7 @@ from dp_powerflow.evidence.collect import network_facts
 from dp_powerflow.evidence.theorem import NetworkFacts, over_neighbours
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.paper.mechanisms.interface import BY_RADIUS, Cost, Guarantee, Setting
-from dp_powerflow.privacy.accounting import gdp_delta, gdp_mu
+from dp_powerflow.privacy.budget import gdp_delta, gdp_mu
 from dp_powerflow.units import ComplexArray, FloatArray
 
 Calibration = Literal["analytic", "classical"]

@@ -14,9 +14,8 @@ import numpy as np
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.theorem import OperatingSet
 from dp_powerflow.grid.reduction import Network
-from dp_powerflow.model.days import solve_days
 from dp_powerflow.model.law import LoadLaw
-from dp_powerflow.model.sample import LoadSampler
+from dp_powerflow.model.sample import LoadSampler, solve_days
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import ComplexArray

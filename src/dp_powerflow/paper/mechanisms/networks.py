@@ -28,8 +28,7 @@ from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.reference import ReferenceSolver
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.twin.draw import draw_twin, parameters_of, rebuilder_of
-from dp_powerflow.twin.guarantee import twin_guarantee, twin_neighbours
-from dp_powerflow.twin.spread import Spread
+from dp_powerflow.twin.guarantee import Spread, twin_guarantee, twin_neighbours
 from dp_powerflow.units import ComplexArray
 
 _MAX_ITERATIONS = 100

@@ -17,7 +17,7 @@ from dp_powerflow.paper.mechanisms.gaussian import GaussianNoise, with_exact_kap
 from dp_powerflow.paper.results import Written, csv_text, write_results
 from dp_powerflow.paper.wasserstein.lab import DELTA_LOAD, DELTA_TAIL, Lab
 from dp_powerflow.paper.wasserstein.search import STEP, TABLE, VARIANTS, Outcome, paper_mechanism
-from dp_powerflow.privacy.accounting import gdp_epsilon, gdp_mu
+from dp_powerflow.privacy.budget import gdp_epsilon, gdp_mu
 from dp_powerflow.report.figures import figure_bytes, new_figure
 
 Curves = Mapping[str, list[tuple[float, float, float]]]

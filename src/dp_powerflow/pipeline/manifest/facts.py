@@ -33,8 +33,7 @@ from dp_powerflow.pipeline.manifest.model import (
     in_mode,
 )
 from dp_powerflow.pipeline.manifest.policy import NetworkPolicy, NetworkWords, policy_of, registered
-from dp_powerflow.privacy.accounting import gdp_epsilon
-from dp_powerflow.privacy.budget import ADJACENCY, Neighbours, PrivacyUnit
+from dp_powerflow.privacy.budget import ADJACENCY, Neighbours, PrivacyUnit, gdp_epsilon
 from dp_powerflow.privacy.ledger.accounts import Cap, GdpCap, InstanceCap, LoadsCap, fits
 from dp_powerflow.privacy.ledger.accounts import Statement as Promised
 from dp_powerflow.privacy.ledger.records import Balance

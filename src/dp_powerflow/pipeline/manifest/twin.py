@@ -32,11 +32,9 @@ from dp_powerflow.pipeline.manifest.model import (
 from dp_powerflow.pipeline.manifest.policy import NetworkPolicy, NetworkWords
 from dp_powerflow.pipeline.manifest.words import at_most, in_digits
 from dp_powerflow.pipeline.verify.report import Check, check
-from dp_powerflow.privacy.accounting import gdp_epsilon
-from dp_powerflow.privacy.budget import Neighbours
+from dp_powerflow.privacy.budget import Neighbours, gdp_epsilon
 from dp_powerflow.privacy.ledger.accounts import AccountKind, GdpCap
-from dp_powerflow.twin.guarantee import TwinGuarantee, largest_change, twin_guarantee, twin_neighbours
-from dp_powerflow.twin.spread import Spread
+from dp_powerflow.twin.guarantee import Spread, TwinGuarantee, largest_change, twin_guarantee, twin_neighbours
 
 VOLTAGES, NETWORK, WITH_LOADS = "voltages", "network", "network and loads"
 """What of a twin can be released."""

@@ -20,8 +20,7 @@ from dp_powerflow.corpus.storage import Location
 from dp_powerflow.errors import ConfigError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.rebuild import network_parameters
-from dp_powerflow.model.days import solve_days
-from dp_powerflow.model.sample import LoadSampler
+from dp_powerflow.model.sample import LoadSampler, solve_days
 from dp_powerflow.pipeline.inputs import NetworkInputs, Solar, network_chunks
 from dp_powerflow.pipeline.modes.base import (
     InternalReport,
@@ -38,8 +37,13 @@ from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, GdpCap, GdpCost
 from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.twin.draw import FORMAT, Twin, draw_twin, parameters_of, rebuilder_of
-from dp_powerflow.twin.guarantee import TwinGuarantee, largest_change, twin_guarantee, twin_neighbours
-from dp_powerflow.twin.spread import LOG_GRID
+from dp_powerflow.twin.guarantee import (
+    LOG_GRID,
+    TwinGuarantee,
+    largest_change,
+    twin_guarantee,
+    twin_neighbours,
+)
 from dp_powerflow.twin.utility import predict, voltage_distance
 from dp_powerflow.units import FloatArray, IntArray
 

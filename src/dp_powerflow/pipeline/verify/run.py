@@ -49,9 +49,8 @@ from dp_powerflow.pipeline.manifest.policy import parse_manifest
 from dp_powerflow.pipeline.manifest.registry import registry_bytes
 from dp_powerflow.pipeline.manifest.words import at_most, in_digits
 from dp_powerflow.pipeline.verify.report import SEED, Check, VerifyReport, check
-from dp_powerflow.privacy.accounting import rho_to_epsilon, total_rho
-from dp_powerflow.privacy.budget import QueryCost
-from dp_powerflow.privacy.contributions import Region, sensitivity_squared
+from dp_powerflow.privacy.budget import QueryCost, rho_to_epsilon, total_rho
+from dp_powerflow.privacy.queries import Region, sensitivity_squared
 
 MALFORMED = (DpPowerflowError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
 """What reading an entry of a file that somebody changed may raise."""

@@ -21,8 +21,17 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.privacy.accounting import epsilon_to_rho, gdp_epsilon, gdp_mu, rho_to_epsilon, total_rho
-from dp_powerflow.privacy.budget import Budget, Neighbours, PrivacyUnit, QueryCost
+from dp_powerflow.privacy.budget import (
+    Budget,
+    Neighbours,
+    PrivacyUnit,
+    QueryCost,
+    epsilon_to_rho,
+    gdp_epsilon,
+    gdp_mu,
+    rho_to_epsilon,
+    total_rho,
+)
 
 Amounts = Mapping[str, Fraction]
 """Exact quantities that add up, by name: rho; epsilon and delta; or mu_squared."""
