@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import inspect
 import re
 import runpy
@@ -61,6 +62,14 @@ def test_the_public_names_are_these_and_no_others() -> None:
     assert sorted(name for name in dir(dpf) if not name.startswith("_")) == sorted(
         (*FUNCTIONS, *TYPES, "errors")
     )
+
+
+def test_type_checkers_see_the_names_that_there_are() -> None:
+    stub = (ROOT / "src" / "dp_powerflow" / "__init__.pyi").read_text(encoding="utf-8")
+    assert set(re.findall(r"as (\w+)$", stub, re.MULTILINE)) == set(dpf.__all__)
+    for module, name in re.findall(r"^from dp_powerflow\.([\w.]+) import \w+ as (\w+)$", stub, re.MULTILINE):
+        found = getattr(importlib.import_module(f"dp_powerflow.{module}"), name)
+        assert getattr(dpf, name) is found
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -8,120 +8,47 @@
     dpf.verify(result.path)
     corpus = dpf.open_corpus(result.path)
 
-Everything a user needs is a name of this module. A name loads what it needs when it is first used.
+Everything a user needs is a name of this module. A name loads what it needs when it is first used; type
+checkers and editors read `__init__.pyi`.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dp_powerflow._names import __version__
+from dp_powerflow._names import __version__ as __version__
 
-if TYPE_CHECKING:
-    from dp_powerflow import errors
-    from dp_powerflow._api import (
-        DrawnTwin,
-        certify,
-        draw_twin,
-        fit,
-        inspect,
-        open_corpus,
-        open_feeder,
-        open_fleet,
-        plan,
-        read_config,
-        read_meters,
-        release,
-        release_fleet,
-        sample,
-        simulate_meters,
-        solve,
-        verify,
-    )
-    from dp_powerflow.config import Config
-    from dp_powerflow.corpus.gridfm.reader import read_gridfm
-    from dp_powerflow.corpus.reader import Corpus
-    from dp_powerflow.grid.feeder import Feeder
-    from dp_powerflow.loads.declared import LongColumns, MeterFormat, WideColumns
-    from dp_powerflow.loads.history import LoadHistory
-    from dp_powerflow.model.gaussian import LoadModel
-    from dp_powerflow.model.options import FitOptions
-    from dp_powerflow.powerflow.batch import BatchSolver, Solution
-    from dp_powerflow.privacy.budget import Budget
-    from dp_powerflow.privacy.ledger.book import Ledger
-    from dp_powerflow.privacy.random import StreamKey
-    from dp_powerflow.privacy.state import PrivateState
-    from dp_powerflow.twin.guarantee import Spread
-
-__all__ = [
-    "BatchSolver",
-    "Budget",
-    "Config",
-    "Corpus",
-    "DrawnTwin",
-    "Feeder",
-    "FitOptions",
-    "Ledger",
-    "LoadHistory",
-    "LoadModel",
-    "LongColumns",
-    "MeterFormat",
-    "PrivateState",
-    "Solution",
-    "Spread",
-    "StreamKey",
-    "WideColumns",
-    "__version__",
-    "certify",
-    "draw_twin",
-    "errors",
-    "fit",
-    "inspect",
-    "open_corpus",
-    "open_feeder",
-    "open_fleet",
-    "plan",
-    "read_config",
-    "read_gridfm",
-    "read_meters",
-    "release",
-    "release_fleet",
-    "sample",
-    "simulate_meters",
-    "solve",
-    "verify",
-]
-
-_ELSEWHERE = {
-    "BatchSolver": "powerflow.batch",
-    "Budget": "privacy.budget",
-    "Config": "config",
-    "Corpus": "corpus.reader",
-    "Feeder": "grid.feeder",
-    "FitOptions": "model.options",
-    "Ledger": "privacy.ledger.book",
-    "LoadHistory": "loads.history",
-    "LoadModel": "model.gaussian",
-    "LongColumns": "loads.declared",
-    "MeterFormat": "loads.declared",
-    "PrivateState": "privacy.state",
-    "Solution": "powerflow.batch",
-    "Spread": "twin.guarantee",
-    "StreamKey": "privacy.random",
-    "WideColumns": "loads.declared",
-    "read_gridfm": "corpus.gridfm.reader",
+_NAMES = {
+    "_api": "DrawnTwin certify draw_twin fit inspect open_corpus open_feeder open_fleet plan read_config "
+    "read_meters release release_fleet sample simulate_meters solve verify",
+    "config": "Config",
+    "corpus.gridfm.reader": "read_gridfm",
+    "corpus.reader": "Corpus",
+    "grid.feeder": "Feeder",
+    "loads.declared": "LongColumns MeterFormat WideColumns",
+    "loads.history": "LoadHistory",
+    "model.gaussian": "LoadModel",
+    "model.options": "FitOptions",
+    "powerflow.batch": "BatchSolver Solution",
+    "privacy.budget": "Budget",
+    "privacy.ledger.book": "Ledger",
+    "privacy.random": "StreamKey",
+    "privacy.state": "PrivateState",
+    "twin.guarantee": "Spread",
 }
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+__all__ = ["__version__", "errors", *_MODULE_OF]
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first asked for."""
-    if name not in __all__:
-        raise AttributeError(f"module 'dp_powerflow' has no public name {name!r}")
     if name == "errors":
         return importlib.import_module("dp_powerflow.errors")
-    found = getattr(importlib.import_module(f"dp_powerflow.{_ELSEWHERE.get(name, '_api')}"), name)
-    globals()[name] = found
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'dp_powerflow' has no public name {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(f"dp_powerflow.{_MODULE_OF[name]}"), name)
     return found
 
 
