@@ -30,6 +30,10 @@ class PowerFlowError(DpPowerflowError):
     """The power flow was asked something it cannot answer."""
 
 
+class CorpusError(DpPowerflowError):
+    """A corpus cannot be written, or what is on disk is not a corpus."""
+
+
 class ConfigError(DpPowerflowError):
     """The config file cannot be read or says something that is not possible."""
 

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from dp_powerflow.corpus import storage
-from dp_powerflow.corpus.errors import CorpusError
 from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.writer import CorpusWriter
+from dp_powerflow.errors import CorpusError
 from support.corpora import LAYOUT, RELEASE_ID, write_corpus, write_parts
 
 CHILD = Path(__file__).parents[1] / "support" / "corpus_child.py"

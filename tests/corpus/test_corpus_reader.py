@@ -16,12 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from dp_powerflow import errors as extras
-from dp_powerflow.corpus.encode import NodeTable
-from dp_powerflow.corpus.errors import CorpusError
-from dp_powerflow.corpus.phasors import Phasors, round_to_grid
+from dp_powerflow.corpus.encode import NodeTable, Phasors, round_to_grid
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.schema import CorpusLayout, part_name
-from dp_powerflow.errors import MissingExtraError
+from dp_powerflow.errors import CorpusError, MissingExtraError
 from support.corpora import LAYOUT, RELEASE_ID, voltages, write_corpus
 
 WIDE = CorpusLayout(days=7, steps=96, nodes=500, days_per_part=5)

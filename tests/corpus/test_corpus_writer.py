@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from dp_powerflow.corpus.encode import NodeTable
-from dp_powerflow.corpus.errors import CorpusError
 from dp_powerflow.corpus.schema import CorpusLayout, part_name
 from dp_powerflow.corpus.storage import file_hashes
 from dp_powerflow.corpus.writer import CorpusWriter
+from dp_powerflow.errors import CorpusError
 from support.corpora import LAYOUT, RELEASE_ID, voltages, write_corpus, write_parts
 
 CHILD = Path(__file__).parents[1] / "support" / "corpus_child.py"

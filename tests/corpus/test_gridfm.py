@@ -26,12 +26,12 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-from dp_powerflow.corpus.errors import CorpusError
 from dp_powerflow.corpus.gridfm.network import tables_of
 from dp_powerflow.corpus.gridfm.reader import GridfmData, read_gridfm
 from dp_powerflow.corpus.gridfm.schema import TABLES
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.storage import file_hashes
+from dp_powerflow.errors import CorpusError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.powerflow.batch import BatchSolver

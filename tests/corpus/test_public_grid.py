@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dp_powerflow.corpus.errors import CorpusError
-from dp_powerflow.corpus.phasors import (
+from dp_powerflow.corpus.encode import (
     VA_PER_DEG,
     VM_MAX_PU,
     VM_PER_PU,
@@ -19,6 +18,7 @@ from dp_powerflow.corpus.phasors import (
     va_counts,
     vm_counts,
 )
+from dp_powerflow.errors import CorpusError
 from dp_powerflow.units import ComplexArray
 
 MAGNITUDES = st.floats(1e-3, VM_MAX_PU)

@@ -12,13 +12,12 @@ import pytest
 
 from dp_powerflow.config import StorageUrl
 from dp_powerflow.corpus.encode import NodeTable
-from dp_powerflow.corpus.errors import CorpusError
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.storage import RemotePath, file_hashes, local_copy, location
 from dp_powerflow.corpus.validate import validate_corpus
 from dp_powerflow.corpus.writer import CorpusWriter
-from dp_powerflow.errors import MissingExtraError
+from dp_powerflow.errors import CorpusError, MissingExtraError
 from support.corpora import LAYOUT, RELEASE_ID, voltages, write_corpus, write_parts
 from support.stores import s3_server
 

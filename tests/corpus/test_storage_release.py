@@ -14,11 +14,10 @@ from typer.testing import CliRunner
 from dp_powerflow._parallel import Processes
 from dp_powerflow.cli import app
 from dp_powerflow.config import StorageUrl, parse_config
-from dp_powerflow.corpus.errors import CorpusError
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.storage import RemotePath, file_hashes, local_copy
 from dp_powerflow.corpus.validate import validate_corpus
-from dp_powerflow.errors import ConfigError, PowerFlowError
+from dp_powerflow.errors import ConfigError, CorpusError, PowerFlowError
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.pipeline.verify.run import verify_release
 from dp_powerflow.privacy.ledger.book import Ledger

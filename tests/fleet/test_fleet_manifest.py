@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from dp_powerflow.corpus.errors import CorpusError
-from dp_powerflow.errors import ConfigError
+from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.fleet import verify as fleet_verify
 from dp_powerflow.fleet.accounts import feeders_of
 from dp_powerflow.fleet.config import parse_fleet_config

@@ -12,9 +12,9 @@ import signal
 import sys
 from pathlib import Path
 
-from dp_powerflow.corpus.errors import CorpusError
 from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.storage import file_hashes
+from dp_powerflow.errors import CorpusError
 from support.corpora import write_corpus
 
 LAYOUT = CorpusLayout(days=12, steps=24, nodes=7, days_per_part=3)

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dp_powerflow.corpus.encode import NodeTable, encode_part
-from dp_powerflow.corpus.phasors import round_to_grid
+from dp_powerflow.corpus.encode import NodeTable, encode_part, round_to_grid
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.validate import validate_corpus

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from dp_powerflow.corpus.encode import round_to_grid
 from dp_powerflow.corpus.gridfm.network import tables_of
-from dp_powerflow.corpus.phasors import round_to_grid
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.powerflow.batch import BatchSolver

@@ -1,8 +1,12 @@
-"""Reads a corpus: as a pyarrow dataset, as arrays, as data frames, or in windows for training."""
+"""Reads a corpus: as a pyarrow dataset, as arrays, as data frames, or in windows for training.
+
+Packages of other containers (pandas, polars, xarray, Zarr, torch) are imported when they are asked for.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,29 +16,40 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as pd
 
-from dp_powerflow.corpus import frames
-from dp_powerflow.corpus.encode import NodeTable
-from dp_powerflow.corpus.errors import CorpusError
-from dp_powerflow.corpus.phasors import Float32Array, Phasors
+from dp_powerflow.corpus.encode import Float32Array, NodeTable, Phasors
 from dp_powerflow.corpus.schema import (
     DATA,
+    MANIFEST_FILE,
     NODES_FILE,
     PUBLIC_COLUMNS,
+    VA_GRID,
+    VM_GRID,
     CorpusLayout,
     nodes_schema,
     part_name,
     part_schema,
     read_metadata,
 )
-from dp_powerflow.corpus.storage import Location, RemotePath, file_hashes, loading, location, open_parquet
-from dp_powerflow.errors import require
+from dp_powerflow.corpus.storage import (
+    Location,
+    RemotePath,
+    file_hashes,
+    loading,
+    location,
+    open_parquet,
+    storing,
+)
+from dp_powerflow.errors import CorpusError, require
 from dp_powerflow.units import ComplexArray, IntArray
 
 if TYPE_CHECKING:
-    from dp_powerflow.corpus.torch_windows import TorchWindows
+    from dp_powerflow.corpus.windows import TorchWindows
 
-MANIFEST_FILE = "manifest.json"
-"""Written last: at a URL it says that the release is complete."""
+_ATTRIBUTES = {
+    "vm_pu": {"long_name": "voltage magnitude", "units": "p.u.", "grid": VM_GRID},
+    "va_deg": {"long_name": "voltage angle", "units": "degree", "grid": VA_GRID},
+}
+_DIMENSIONS = ("day", "step", "node")
 
 Days = Sequence[int] | IntArray | None
 """Day numbers, None for all."""
@@ -113,19 +128,33 @@ class Corpus:
 
     def to_pandas(self, days: Days = None, nodes: Nodes = None) -> Any:
         """`pandas.DataFrame` with one row per (day, node, step); needs the extra `pandas`."""
-        return frames.pandas_frame(self, self.day_numbers(days), self.node_numbers(nodes))
+        return require("pandas", "pandas").DataFrame(self._columns(days, nodes))
 
     def to_polars(self, days: Days = None, nodes: Nodes = None) -> Any:
         """`polars.DataFrame` with one row per (day, node, step); needs the extra `polars`."""
-        return frames.polars_frame(self, self.day_numbers(days), self.node_numbers(nodes))
+        return require("polars", "polars").DataFrame(self._columns(days, nodes))
 
     def to_xarray(self, days: Days = None, nodes: Nodes = None) -> Any:
         """`xarray.Dataset` of vm_pu and va_deg over (day, step, node); needs the extra `xarray`."""
-        return frames.xarray_dataset(self, self.day_numbers(days), self.node_numbers(nodes))
+        xarray = require("xarray", "xarray")
+        phasors, wanted = self.phasors(days, nodes), self.node_numbers(nodes)
+        return xarray.Dataset(
+            {
+                name: (_DIMENSIONS, getattr(phasors, name), attributes)
+                for name, attributes in _ATTRIBUTES.items()
+            },
+            coords={
+                "day": self.day_numbers(days),
+                "step": np.arange(self.layout.steps),
+                "node": wanted,
+                "node_id": ("node", [self.nodes.ids[k] for k in wanted]),
+            },
+            attrs={"release_id": self.release_id},
+        )
 
     def to_zarr(self, directory: str | os.PathLike[str]) -> Path:
         """Copy the corpus into a new Zarr store, a few days at a time; needs the extra `xarray`."""
-        return frames.export_zarr(self, Path(directory))
+        return _export_zarr(self, Path(directory))
 
     def windows(
         self, length: int, stride: int = 1, *, days: Days = None, nodes: Nodes = None, cache_mb: float = 256.0
@@ -136,7 +165,7 @@ class Corpus:
         kept in memory.
         """
         require("torch", "ml")
-        from dp_powerflow.corpus.torch_windows import TorchWindows
+        from dp_powerflow.corpus.windows import TorchWindows
 
         return TorchWindows(self, length, stride, days=days, nodes=nodes, cache_mb=cache_mb)
 
@@ -163,6 +192,18 @@ class Corpus:
             if not rows_in_order(table, days, self.layout.nodes):
                 raise ValueError("rows out of order")
         return Phasors(vm, va)
+
+    def _columns(self, days: Days, nodes: Nodes) -> dict[str, Any]:
+        """Columns of a table with one row per (day, node, step)."""
+        phasors, days, nodes = self.phasors(days, nodes), self.day_numbers(days), self.node_numbers(nodes)
+        steps = self.layout.steps
+        return {
+            "day": np.repeat(days.astype(np.int32), len(nodes) * steps),
+            "node": np.tile(np.repeat(nodes.astype(np.int32), steps), len(days)),
+            "step": np.tile(np.arange(steps, dtype=np.int32), len(days) * len(nodes)),
+            "vm_pu": phasors.vm_pu.transpose(0, 2, 1).ravel(),
+            "va_deg": phasors.va_deg.transpose(0, 2, 1).ravel(),
+        }
 
     def day_numbers(self, days: Days) -> IntArray:
         """Day numbers as an array, or an error for a day that is not there."""
@@ -252,3 +293,37 @@ def rows_in_order(table: pa.Table, days: range, nodes: int) -> bool:
     return np.array_equal(day, np.repeat(expected, nodes)) and np.array_equal(
         node, np.tile(np.arange(nodes), len(days))
     )
+
+
+def _export_zarr(corpus: Corpus, directory: Path) -> Path:
+    """Write a Zarr store that xarray opens, one chunk of days at a time; there whole or not at all."""
+    zarr = require("zarr", "xarray")
+    if os.path.lexists(directory):
+        raise CorpusError(f"{directory} exists already; choose another directory or remove it first")
+    partial = directory.with_name(f"{directory.name}.partial")
+    with storing(directory):
+        if partial.exists():
+            shutil.rmtree(partial)
+        group = zarr.open_group(partial, mode="w", zarr_format=3)
+        group.attrs.update({"release_id": corpus.release_id, "node_id": list(corpus.nodes.ids)})
+        shape = (corpus.layout.days, corpus.layout.steps, corpus.layout.nodes)
+        for name, size in zip(_DIMENSIONS, shape, strict=True):
+            axis = group.create_array(name, shape=(size,), dtype="int64", dimension_names=(name,))
+            axis[:] = np.arange(size)
+        width = min(corpus.layout.days_per_group, corpus.layout.days)
+        arrays = {
+            name: group.create_array(
+                name,
+                shape=shape,
+                dtype="float32",
+                chunks=(width, *shape[1:]),
+                dimension_names=_DIMENSIONS,
+                attributes=attributes,
+            )
+            for name, attributes in _ATTRIBUTES.items()
+        }
+        for batch in corpus.batches(width):
+            arrays["vm_pu"][batch.days.start : batch.days.stop] = batch.phasors.vm_pu
+            arrays["va_deg"][batch.days.start : batch.days.stop] = batch.phasors.va_deg
+        partial.rename(directory)
+    return directory

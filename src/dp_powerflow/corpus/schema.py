@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from dp_powerflow._names import RELEASE_ID, RELEASE_ID_RULE
-from dp_powerflow.corpus.errors import CorpusError
+from dp_powerflow.errors import CorpusError
 
 FORMAT = "1"
 """Version of the layout on disk."""
 DATA = "data"
 NODES_FILE = "nodes.parquet"
+MANIFEST_FILE = "manifest.json"
+"""Written last: at a URL it says that the release is complete."""
 
 GROUP_PHASORS = 1 << 17
 """Phasors per Parquet row group: about 1 MB decoded, so that one day is cheap to fetch."""

@@ -12,9 +12,9 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
@@ -24,8 +24,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dp_powerflow._files import write_whole
-from dp_powerflow.corpus.errors import CorpusError, reading, writing
-from dp_powerflow.errors import MissingExtraError, require
+from dp_powerflow.corpus.schema import MANIFEST_FILE
+from dp_powerflow.errors import CorpusError, MissingExtraError, require
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_FORBIDDEN = frozenset({errno.EACCES, errno.EPERM})
+
 
 EXTRA = "storage"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -190,48 +194,54 @@ def location(value: str | os.PathLike[str] | RemotePath) -> Location:
 @contextmanager
 def storing(place: Location) -> Iterator[None]:
     """Turn the failure of any write below `place` into one sentence."""
-    if isinstance(place, Path):
-        with writing(place):
-            yield
-        return
     try:
         yield
-    except PermissionError as error:
-        raise CorpusError(
-            f"no permission to write {place}; check credentials in the environment and the bucket's policy"
-        ) from error
-    except FileNotFoundError as error:
-        raise CorpusError(f"{place} cannot be written: there is no such bucket; make it first") from error
     except OSError as error:
-        raise CorpusError(
-            f"{place} cannot be written: the store does not answer or refuses; check the address, then run "
-            "the same command again, parts already there are kept"
-        ) from error
+        why = _why_not_stored if isinstance(place, RemotePath) else _why_not_written
+        raise CorpusError(why(f"{place}", error)) from error
+
+
+def _why_not_written(path: str, error: OSError) -> str:
+    if error.errno in _FULL:
+        return (
+            f"the disk is full or a quota is reached while writing {path}; "
+            "free some space and run the same command again, parts already written are kept"
+        )
+    if error.errno == errno.EROFS:
+        return f"{path} is on a read-only file system; choose a directory that can be written"
+    if error.errno in _FORBIDDEN:
+        return f"no permission to write {path}; change its permissions or choose another directory"
+    return f"{path} cannot be written: {error.strerror or 'unknown reason'}"
+
+
+def _why_not_stored(url: str, error: OSError) -> str:
+    if isinstance(error, PermissionError):
+        return f"no permission to write {url}; check credentials in the environment and the bucket's policy"
+    if isinstance(error, FileNotFoundError):
+        return f"{url} cannot be written: there is no such bucket; make it first"
+    return (
+        f"{url} cannot be written: the store does not answer or refuses; check the address, then run "
+        "the same command again, parts already there are kept"
+    )
 
 
 @contextmanager
 def loading(place: Location) -> Iterator[None]:
     """Turn the failure of reading `place` into one sentence."""
-    if isinstance(place, Path):
-        with reading(place):
-            yield
-        return
+    at_url = isinstance(place, RemotePath)
     try:
-        with reading(Path(place.name)):
-            yield
-    except CorpusError as error:
-        cause = error.__cause__
-        if isinstance(cause, PermissionError):
+        yield
+    except FileNotFoundError as error:
+        where = "URL" if at_url else "directory"
+        raise CorpusError(f"{place} is missing; is this the {where} of a finished release?") from error
+    except (OSError, pa.ArrowException, KeyError, ValueError) as error:
+        if at_url and isinstance(error, PermissionError):
             raise CorpusError(
                 f"no permission to read {place}; check the credentials in the environment"
-            ) from cause
-        if isinstance(cause, FileNotFoundError):
-            raise CorpusError(f"{place} is missing; is this the URL of a finished release?") from cause
-        if cause is None:
-            raise
+            ) from error
         raise CorpusError(
             f"{place} cannot be read as part of a corpus; check the release with: dp-powerflow verify"
-        ) from cause
+        ) from error
 
 
 @contextmanager
@@ -307,3 +317,84 @@ def _os_errors() -> Iterator[None]:
         if type(error).__name__ in _NO_CREDENTIALS:
             raise PermissionError(errno.EACCES, "no credentials") from None
         raise OSError(errno.EIO, "the store does not answer") from None
+
+
+@dataclass(frozen=True)
+class RemoteStage:
+    """A corpus in the making at a URL.
+
+    A store has no renaming, so files go where they will stay. An object `<target>.partial-<release id>`
+    beside them says that the release is in the making; the manifest is put last, and from then on there is
+    a release.
+
+    Attributes
+    ----------
+    known : SHA-256 of objects already read, by name and version, so that a corpus is fetched once.
+    sound : parts already looked at, by name and version.
+    """
+
+    target: RemotePath
+    release_id: str
+    known: dict[tuple[str, str], str] = field(default_factory=dict, compare=False, repr=False)
+    sound: set[tuple[str, str]] = field(default_factory=set, compare=False, repr=False)
+
+    @property
+    def marker(self) -> RemotePath:
+        """Object that is there while the release is in the making."""
+        return self.target.with_name(f"{self.target.name}.partial-{self.release_id}")
+
+    @property
+    def complete(self) -> bool:
+        """Whether the manifest is there and no run has anything left to do."""
+        with loading(self.target):
+            return (self.target / MANIFEST_FILE).exists() and not self.marker.exists()
+
+    def begin(self) -> None:
+        """Begin, or continue what a killed run of the same release left; refuse any other object."""
+        split = urlsplit(self.target.url)
+        if not split.path.strip("/") and split.scheme != "memory":
+            raise CorpusError(f"{self.target} is a whole bucket; name a folder in it, such as …/release")
+        with loading(self.target):
+            begun = self.marker.exists()
+            names = {} if begun else self.target.below()
+            taken = bool(names) or self.target.exists()
+        if taken and not begun:
+            raise CorpusError(f"{self.target} exists already; choose another URL or remove it first")
+        with storing(self.target):
+            self.marker.write_bytes(b"")
+
+    def begun(self) -> bool:
+        """Whether this process sees the release in the making."""
+        with loading(self.target):
+            return self.marker.exists()
+
+    def names(self) -> dict[str, str]:
+        """Names of the objects and their versions."""
+        with loading(self.target):
+            return self.target.below()
+
+    def hashes(self, written: Mapping[str, str]) -> dict[str, str]:
+        """SHA-256 of every object; those `written` by this run are known, the others are fetched."""
+        found = {}
+        for name, version in self.names().items():
+            if name in written:
+                found[name] = written[name]
+                continue
+            if (name, version) not in self.known:
+                with loading(self.target / name):
+                    self.known[name, version] = file_hash(self.target / name)
+            found[name] = self.known[name, version]
+        return found
+
+    def end(self) -> None:
+        """The release is complete."""
+        with storing(self.target):
+            self.marker.unlink()
+
+    def discard(self) -> None:
+        """Remove what is written so far: the manifest first, so that nobody takes the rest for a release."""
+        names = self.names()
+        with storing(self.target):
+            for name in sorted(names, key=lambda name: (name != MANIFEST_FILE, name)):
+                (self.target / name).unlink()
+            self.marker.unlink()

@@ -1,4 +1,4 @@
-"""Windows of a corpus as NumPy arrays, read as they are asked for; `torch_windows` makes tensors of them."""
+"""Windows of a corpus for PyTorch, read as they are asked for. It needs torch: import it only then."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dp_powerflow.corpus.errors import CorpusError
-from dp_powerflow.corpus.phasors import Phasors
+from dp_powerflow.corpus.encode import Phasors
+from dp_powerflow.errors import CorpusError, require
 
 if TYPE_CHECKING:
     from dp_powerflow.corpus.reader import Corpus, Days, Nodes
+
+
+torch: Any = require("torch", "ml")
+_Dataset: Any = require("torch.utils.data", "ml").Dataset
 
 
 class Window(NamedTuple):
@@ -19,7 +23,7 @@ class Window(NamedTuple):
 
     Attributes
     ----------
-    vm_pu, va_deg : float32 arrays or tensors (step, node).
+    vm_pu, va_deg : float32 tensors (step, node).
     day : day of the corpus.
     start : first step of the window in its day.
     """
@@ -30,11 +34,12 @@ class Window(NamedTuple):
     start: int
 
 
-class Windows:
-    """Sequence of windows; keeps the row groups used last, up to `cache_mb` megabytes.
+class TorchWindows(_Dataset):  # type: ignore[misc]
+    """`torch.utils.data.Dataset` whose items are a `Window` of float32 tensors (step, node).
 
-    Windows of one day follow each other. In random order over a corpus larger than the cache nearly every
-    item decodes a row group (about 1 MB).
+    A `DataLoader` collates them to tensors (window, step, node) and integer tensors of days and first steps.
+    Windows of one day follow each other. The row groups used last are kept, up to `cache_mb` megabytes; in
+    random order over a corpus larger than that nearly every item decodes a row group (about 1 MB).
     """
 
     def __init__(
@@ -70,8 +75,8 @@ class Windows:
         row = day - self._corpus.layout.groups_of(part)[group].start
         steps = slice(start, start + self._length)
         return Window(
-            np.ascontiguousarray(block.vm_pu[row, self._nodes, steps].T),
-            np.ascontiguousarray(block.va_deg[row, self._nodes, steps].T),
+            torch.from_numpy(np.ascontiguousarray(block.vm_pu[row, self._nodes, steps].T)),
+            torch.from_numpy(np.ascontiguousarray(block.va_deg[row, self._nodes, steps].T)),
             day,
             start,
         )

@@ -2,7 +2,7 @@
 
 Everything goes to `<target>.partial-<release id>` beside the target, which other users cannot read. A killed
 run leaves finished parts there, and the next run with the same release id keeps them. `finish` gives the
-directory its name once everything is there. At a URL there is no renaming: see `corpus.remote`.
+directory its name once everything is there. At a URL there is no renaming: see `RemoteStage`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ import pyarrow as pa
 
 from dp_powerflow._files import is_temporary, remove_temporaries, sync_directory
 from dp_powerflow.corpus.encode import NodeTable, encode_nodes, encode_part
-from dp_powerflow.corpus.errors import CorpusError
-from dp_powerflow.corpus.reader import MANIFEST_FILE
-from dp_powerflow.corpus.remote import RemoteStage
 from dp_powerflow.corpus.schema import (
     DATA,
+    MANIFEST_FILE,
     NODES_FILE,
     CorpusLayout,
     check_release_id,
@@ -35,12 +33,14 @@ from dp_powerflow.corpus.schema import (
 from dp_powerflow.corpus.storage import (
     Location,
     RemotePath,
+    RemoteStage,
     file_hash,
     location,
     open_parquet,
     put,
     storing,
 )
+from dp_powerflow.errors import CorpusError
 from dp_powerflow.units import ComplexArray
 
 _BYTES_PER_PHASOR = 4

@@ -18,10 +18,10 @@ from typing import Any
 
 import pyarrow.dataset as pd
 
-from dp_powerflow.corpus.errors import CorpusError, reading
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.schema import DATA, part_name
-from dp_powerflow.errors import DpPowerflowError
+from dp_powerflow.corpus.storage import loading
+from dp_powerflow.errors import CorpusError, DpPowerflowError
 from dp_powerflow.fleet.feeders import partition, release_id_of
 from dp_powerflow.pipeline.manifest.model import (
     CERTIFICATE_FILE,
@@ -261,7 +261,7 @@ class Fleet:
         A filter on the feeder reads the files of that feeder only.
         """
         partitioning = pd.HivePartitioning.discover(infer_dictionary=True)
-        with reading(self.path):
+        with loading(self.path):
             return pd.dataset(self.files(), format="parquet", partitioning=partitioning)
 
 

@@ -20,7 +20,7 @@ from typing import ParamSpec
 
 from dp_powerflow._files import is_temporary, only_process, sync_directory, write_whole
 from dp_powerflow._parallel import DEFECTS, Engine, engine_of
-from dp_powerflow.corpus.errors import writing
+from dp_powerflow.corpus.storage import storing
 from dp_powerflow.errors import ConfigError, DpPowerflowError
 from dp_powerflow.fleet.accounts import (
     Customers,
@@ -273,12 +273,12 @@ class _Run:
     def _release(self, feeder: FleetFeeder, customers: Customers, maker: Maker, prefix: str) -> None:
         """One feeder: its model, its release in the staging directory, and the move."""
         keep_own_model(self.config, feeder, self.state, customers)
-        with writing(staging_of(self.config)):
+        with storing(staging_of(self.config)):
             staging_of(self.config).mkdir(mode=0o700, parents=True, exist_ok=True)
         maker.release(feeder.config, lambda text: self.say(f"{prefix}: {text}"), self.progress)
         self.state.write_internal(self.config.fleet.id, CONFIG_FILE, _config_sha256(self.config).encode())
         target = self._target(feeder)
-        with writing(target):
+        with storing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             (staging_of(self.config) / feeder.directory).rename(target)
             sync_directory(target.parent)
@@ -314,7 +314,7 @@ class _Run:
     def _publish_manifest(self) -> None:
         """`fleet.json` from what is there; a function of the published feeders alone."""
         fleet = self.config.fleet
-        with writing(fleet.output):
+        with storing(fleet.output):
             if staging_of(self.config).is_dir() and not any(staging_of(self.config).iterdir()):
                 staging_of(self.config).rmdir()
             if not fleet.output.is_dir():
@@ -322,7 +322,7 @@ class _Run:
         entries = read_entries(fleet.output)
         if entries:
             content = fleet_bytes(fleet_manifest(fleet.id, fleet.models, entries))
-            with writing(fleet.output):
+            with storing(fleet.output):
                 write_whole(fleet.output / FLEET_FILE, content)
 
     def _keep_failures(self, failed: Sequence[Outcome]) -> None:

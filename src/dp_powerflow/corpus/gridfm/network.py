@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dp_powerflow._bits.phasors import degrees, divide, joined, modulus, multiply, unit
-from dp_powerflow.corpus.errors import CorpusError
+from dp_powerflow.errors import CorpusError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 

@@ -1,7 +1,11 @@
-"""Reads a gridfm-datakit directory back, and recomputes its power balance from the tables alone."""
+"""Reads a gridfm-datakit directory back and recomputes its power balance from the tables alone.
+
+`check_tables` checks them against that power flow and against the corpus beside them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import scipy.sparse as sp
 
-from dp_powerflow.corpus.errors import CorpusError, reading
 from dp_powerflow.corpus.gridfm.network import SN_MVA
 from dp_powerflow.corpus.gridfm.schema import (
     COUNT_FILE,
@@ -20,7 +23,17 @@ from dp_powerflow.corpus.gridfm.schema import (
     schema_of,
     table_directory,
 )
+from dp_powerflow.corpus.reader import Corpus, open_corpus
+from dp_powerflow.corpus.storage import loading
+from dp_powerflow.errors import CorpusError, DpPowerflowError
 from dp_powerflow.units import ComplexArray, FloatArray
+
+BALANCE_MW = 1e-5
+"""Largest power that may be missing at a bus of the tables: far above rounding (1e-8), below any load."""
+ADMITTANCE_SHARE = 1e-9
+"""Largest difference between y_bus_data and the branches, as a share of the largest entry."""
+CLOSE_PU = 1e-6
+"""The tables are not rounded, the corpus is: half a step of its grid in magnitude and in angle stay below."""
 
 _Y_BUS = ("index1", "index2", "G", "B")
 _BUS_IDS = {"gen": ("bus",), "branch": ("from_bus", "to_bus"), "y_bus": ("index1", "index2")}
@@ -28,7 +41,7 @@ _BUS_IDS = {"gen": ("bus",), "branch": ("from_bus", "to_bus"), "y_bus": ("index1
 
 @dataclass(frozen=True, eq=False)
 class GridfmData:
-    """The four tables, rows sorted by scenario; columns as in `gridfm_schema.TABLES`.
+    """The four tables, rows sorted by scenario; columns as in `gridfm.schema.TABLES`.
 
     Attributes
     ----------
@@ -111,7 +124,7 @@ class GridfmData:
 def count_scenarios(directory: Path | str) -> int:
     """Number of scenarios that a gridfm-datakit directory says it has."""
     path = Path(directory) / COUNT_FILE
-    with reading(path):
+    with loading(path):
         return int(path.read_text())
 
 
@@ -175,7 +188,7 @@ def _read_table(directory: Path, table: str, partitions: range, scenarios: range
     tables: list[pa.Table] = []
     for partition in partitions:
         path = directory / table_directory(table) / partition_name(partition)
-        with reading(path):
+        with loading(path):
             files = sorted(path.glob("*.parquet"))
             tables += [pq.ParquetFile(file).read(columns=schema.names).cast(schema) for file in files]
     whole = pa.concat_tables(tables) if tables else schema.empty_table()
@@ -187,3 +200,45 @@ def _read_table(directory: Path, table: str, partitions: range, scenarios: range
             f"{scenarios.stop - 1} once each, with equally many rows; write its blocks again"
         )
     return whole
+
+
+def check_tables(corpus: Path, folder: str, scenarios: int, *, same_voltages: bool) -> list[str]:
+    """What is wrong with the tables in a folder of a corpus, one sentence each; never raises.
+
+    Parameters
+    ----------
+    scenarios : how many there should be.
+    same_voltages : whether bus k is node k and scenario day·steps + step that of the corpus.
+    """
+    try:
+        return list(_problems(corpus, folder, scenarios, same_voltages))
+    except (DpPowerflowError, OSError, LookupError, TypeError, ValueError, ArithmeticError):
+        return [f"The tables in {folder}/ are missing, damaged or not complete."]
+
+
+def _problems(corpus: Path, folder: str, scenarios: int, same_voltages: bool) -> Iterator[str]:
+    if count_scenarios(corpus / folder) != scenarios:
+        yield f"The tables in {folder}/ hold another number of scenarios than the manifest says."
+        return
+    voltages = open_corpus(corpus) if same_voltages else None
+    for partition in range(-(-scenarios // SCENARIOS_PER_PARTITION)):
+        data = read_gridfm(corpus / folder, partition)
+        where = f"scenarios {data.scenarios.start} to {data.scenarios.stop - 1} of {folder}/"
+        # The negated form also catches what is not a number.
+        if not data.mismatch_mw().max() <= BALANCE_MW:
+            yield f"The powers of {where} do not balance."
+        largest = abs(data.admittance()).max()
+        if not data.admittance_error() <= ADMITTANCE_SHARE * largest:
+            yield f"Branches and admittances of {where} are of two networks."
+        if voltages is not None and not _voltage_difference(data, voltages) <= CLOSE_PU:
+            yield f"The voltages of {where} are not those of the corpus."
+
+
+def _voltage_difference(data: GridfmData, corpus: Corpus) -> float:
+    """Largest difference [p.u.] between tables and corpus."""
+    steps = corpus.layout.steps
+    first, last = data.scenarios.start // steps, (data.scenarios.stop - 1) // steps
+    released = corpus.voltages(np.arange(first, last + 1)).reshape(-1, corpus.layout.nodes)
+    offset = data.scenarios.start - first * steps
+    stated = data.phasor()[:, : corpus.layout.nodes]
+    return float(np.max(np.abs(stated - released[offset : offset + len(data.scenarios)])))

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 
 from dp_powerflow._bits.phasors import degrees, modulus, multiply, unit
-from dp_powerflow.corpus.errors import CorpusError
 from dp_powerflow.corpus.gridfm.network import SN_MVA, GridfmTables, tables_of
 from dp_powerflow.corpus.gridfm.schema import (
     COUNT_FILE,
@@ -26,6 +25,7 @@ from dp_powerflow.corpus.gridfm.schema import (
     pieces,
 )
 from dp_powerflow.corpus.storage import Location, location, put, storing
+from dp_powerflow.errors import CorpusError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from dp_powerflow.config import Config, TwinNetwork
+from dp_powerflow.corpus.gridfm.reader import check_tables
 from dp_powerflow.corpus.gridfm.schema import TABLES
-from dp_powerflow.corpus.gridfm.validate import check_tables
 from dp_powerflow.grid.parameters import Quantity
 from dp_powerflow.pipeline.manifest import words as text
 from dp_powerflow.pipeline.manifest.facts import Facts

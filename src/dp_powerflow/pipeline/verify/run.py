@@ -21,7 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dp_powerflow.corpus.phasors import VM_MAX_PU
+from dp_powerflow.corpus.encode import VM_MAX_PU
 from dp_powerflow.corpus.schema import DATA
 from dp_powerflow.corpus.validate import CorpusReport, validate_corpus
 from dp_powerflow.errors import DpPowerflowError
