@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dp_powerflow.powerflow.batch import Solution
     from dp_powerflow.privacy.budget import Budget
     from dp_powerflow.privacy.random import StreamKey
-    from dp_powerflow.report.certification import Certification
+    from dp_powerflow.report.evidence import Certification
     from dp_powerflow.report.inspection import Inspection
     from dp_powerflow.twin.draw import Twin
     from dp_powerflow.twin.guarantee import Spread, TwinGuarantee
@@ -247,7 +247,7 @@ def certify(
         ...
     dp_powerflow.errors.ConfigError: mode 'twin-network' needs no network evidence: ...
     """
-    from dp_powerflow.report.certification import certify_config
+    from dp_powerflow.report.evidence import certify_config
 
     path = None if model is None else Path(model)
     return certify_config(config, path, line_draws=line_draws, progress=on_progress)

@@ -145,7 +145,7 @@ def plan(
 
     Example: `dp-powerflow plan release.toml`
     """
-    from dp_powerflow.report.plan_table import render_plan
+    from dp_powerflow.report.results import render_plan
 
     rendered = render_plan(dpf.plan(dpf.read_config(config)))
     if as_json:
@@ -186,7 +186,7 @@ def verify(
 
     Example: `dp-powerflow verify release`
     """
-    from dp_powerflow.report.verification import render_verification
+    from dp_powerflow.report.results import render_verification
 
     opened = None if config is None else dpf.read_config(config)
     with _progress("verifying") as (advance, _):
@@ -222,13 +222,13 @@ def fleet(
     from dp_powerflow._parallel import engine_of
     from dp_powerflow.fleet.config import read_fleet_config
     from dp_powerflow.fleet.run import FEEDERS_PER_PROCESS, Outcome, plan_fleet, run_fleet
-    from dp_powerflow.report.fleet import MARKING, plan_page
+    from dp_powerflow.report.results import FLEET_MARKING, render_fleet_plan
 
     fleet_config = read_fleet_config(config)
     if only_plan:
         with _progress("feeders") as (advance, _):
-            shown = plan_page(plan_fleet(fleet_config, advance, FEEDERS_PER_PROCESS))
-        err.print(MARKING, style="bold red")
+            shown = render_fleet_plan(plan_fleet(fleet_config, advance, FEEDERS_PER_PROCESS))
+        err.print(FLEET_MARKING, style="bold red")
         if as_json:
             out.print_json(shown.json_text)
         else:
@@ -273,14 +273,14 @@ def ledger(
     Example: `dp-powerflow ledger private-state`
     """
     from dp_powerflow.privacy.ledger.book import Ledger
-    from dp_powerflow.report.ledger import ledger_page
+    from dp_powerflow.report.results import render_ledger
 
     if account is None and (epsilon is not None or delta is not None or reason):
         raise ConfigError("name the account whose cap is to be changed with --account")
     opened = Ledger.inspect(state)
     if account is not None:
         opened.change_figures(account, epsilon, delta, reason)
-    shown = ledger_page(opened.summary())
+    shown = render_ledger(opened.summary())
     if as_json:
         out.print_json(shown.json_text)
         return

@@ -34,7 +34,7 @@ from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.ledger import store
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.report.certification import certify_config
+from dp_powerflow.report.evidence import certify_config
 from support.small import small_config, tree_hash
 
 TESTS = Path(__file__).parents[1]

@@ -25,7 +25,7 @@ from dp_powerflow.pipeline.verify.private import verify_private
 from dp_powerflow.pipeline.verify.run import verify_release
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.report.plan_table import render_plan
+from dp_powerflow.report.results import render_plan
 from dp_powerflow.twin.draw import Twin
 from dp_powerflow.twin.guarantee import Spread, twin_guarantee
 from support.small import RAW, small_config, tree_hash

@@ -1,0 +1,183 @@
+"""What a command found, for a person and for a machine: `plan`, `fleet --plan`, `ledger`, `verify`.
+
+The plan of a fleet is INTERNAL, since it names the feeders, and what the ledger says is PRIVATE.
+"""
+
+from __future__ import annotations
+
+import json
+
+from dp_powerflow.fleet.feeders import partition
+from dp_powerflow.fleet.manifest import CUSTOMERS
+from dp_powerflow.fleet.run import FeederPlan, FleetPlan
+from dp_powerflow.pipeline.modes.base import left_afterwards
+from dp_powerflow.pipeline.plan import PlannedRelease
+from dp_powerflow.pipeline.verify.report import Check, VerifyReport
+from dp_powerflow.privacy.ledger.accounts import to_plain
+from dp_powerflow.privacy.ledger.records import AccountSummary, LedgerSummary, Preview
+from dp_powerflow.report import Rendered
+
+FLEET_MARKING = "INTERNAL: names feeders and says which of them can be released; not for publication"
+
+
+def render_plan(found: PlannedRelease) -> Rendered:
+    """The cost of a release, query by query, and what it leaves of both budgets."""
+    plan, release = found.plan, found.mode.config.release
+    loads, network = found.loads, found.network
+    lines = [
+        f"Release **{release.id}**: {release.days} days, network mode {found.mode.title}.",
+        "",
+        f"Customers: ε = {plan.epsilon:.4g} at δ = {plan.delta:g} (ρ = {plan.rho:.4g}), unit "
+        f"{plan.loads_cap.unit}, replace-one. " + left_afterwards(loads),
+        "",
+        "| query | cohort | dimension | sensitivity | noise σ | unit | ρ |",
+        "|---|---|---|---|---|---|---|",
+        *(
+            f"| {q.query} | {q.cohort or 'all'} | {q.dimension} | {q.sensitivity:.4g} | {q.noise_std:.4g} | "
+            f"{q.natural_unit} | {q.rho:.3g} |"
+            for q in plan.queries
+        ),
+        "",
+        *found.mode.plan_lines(network),
+        *(f"- note: {note}" for note in plan.notes),
+    ]
+    content = {
+        "epsilon": plan.epsilon,
+        "delta": plan.delta,
+        "rho": plan.rho,
+        "unit": str(plan.loads_cap.unit),
+        "queries": [query.to_dict() for query in plan.queries],
+        "loads": {"affordable": loads.affordable, "left": loads.after.left},
+        "network": {"affordable": network.affordable, "left": network.after.left},
+        "request_sha256": plan.request_sha256,
+        "notes": list(plan.notes),
+    }
+    return Rendered(lines, json.dumps(content))
+
+
+def render_fleet_plan(planned: FleetPlan) -> Rendered:
+    """INTERNAL. What a fleet would cost the customers and every network."""
+    config, cost, loads, plans = planned.config, planned.cost, planned.loads, planned.feeders
+    fleet, usable = config.fleet, sum(plan.problem is None for plan in plans)
+    lines = [
+        f"Fleet **{fleet.id}**: {len(plans)} feeders, {usable} of them usable, {fleet.days} days each, "
+        f"network mode {config.network.mode}.",
+        "",
+        f"Customers: ε at most {config.model.epsilon:.4g} at δ = {cost.delta:g} for all feeders together, "
+        f"unit {cost.loads_cap.unit}, replace-one. {_after(loads)}",
+        "",
+        CUSTOMERS[fleet.models],
+        "",
+        *(f"- note: {note}" for note in cost.notes),
+        "",
+        "| feeder | public name | network |",
+        "|---|---|---|",
+        *(f"| {plan.key} | {plan.name} | {_state(plan)} |" for plan in plans),
+    ]
+    content = {
+        "marking": FLEET_MARKING,
+        "fleet": fleet.id,
+        "customers": {
+            "epsilon": config.model.epsilon,
+            "delta": cost.delta,
+            "unit": str(cost.loads_cap.unit),
+            "models": fleet.models,
+            "already_charged": loads.already_charged,
+            "affordable": loads.affordable,
+            "left": loads.after.left,
+        },
+        "feeders": [
+            {
+                "feeder": plan.key,
+                "name": plan.name,
+                "released": plan.released,
+                "problem": plan.problem,
+                "affordable": None if plan.network is None else plan.network.affordable,
+                "left": None if plan.network is None else plan.network.after.left,
+            }
+            for plan in plans
+        ],
+    }
+    return Rendered(lines, json.dumps(content))
+
+
+def _state(plan: FeederPlan) -> str:
+    if plan.released:
+        return "released"
+    if plan.problem is not None:
+        return "cannot be released: " + plan.problem.replace("|", "/").replace("\n", " ")
+    return "" if plan.network is None else _after(plan.network)
+
+
+def _after(preview: Preview) -> str:
+    if preview.already_charged:
+        return "Charged already; costs nothing more."
+    if not preview.affordable:
+        return f"**Not affordable**: ε = {preview.before.available.epsilon:.4g} is left."
+    promise, left = preview.after.promise, preview.after.available
+    return (
+        f"With all earlier charges ε = {promise.epsilon:.4g} at δ = {promise.delta:.3g}; "
+        f"left ε = {left.epsilon:.4g}."
+    )
+
+
+def render_ledger(summary: LedgerSummary) -> Rendered:
+    """All accounts with their spends."""
+    lines = [
+        "The ledger was made with an insecure seed: a demo or a test." if summary.insecure_seed else "",
+        "",
+    ]
+    for account in summary.accounts:
+        lines += _account_lines(account)
+    if not summary.accounts:
+        lines.append("Nothing has been spent.")
+    content = {
+        "insecure_seed": summary.insecure_seed,
+        "entries": summary.entries,
+        "accounts": [
+            {
+                "name": account.name,
+                "kind": str(account.kind),
+                "cap": to_plain(account.cap),
+                "spent": account.balance.spent,
+                "left": account.balance.left,
+                "spends": [{"release": s.release_id, "at": s.at, **to_plain(s.cost)} for s in account.spends],
+            }
+            for account in summary.accounts
+        ],
+    }
+    return Rendered(lines, json.dumps(content))
+
+
+def _account_lines(account: AccountSummary) -> list[str]:
+    promise, left = account.balance.promise, account.balance.available
+    return [
+        f"**{account.name}** ({account.kind}; {promise.definition}), unit: {promise.unit}",
+        "",
+        f"spent ε = {promise.epsilon:.4g} at δ = {promise.delta:.3g}; left ε = {left.epsilon:.4g} "
+        f"at δ = {left.delta:.3g}",
+        "",
+        "| release | when (UTC) | amount |",
+        "|---|---|---|",
+        *(
+            f"| {spend.release_id} | {spend.at} | "
+            + ", ".join(f"{name} {float(value):.4g}" for name, value in spend.cost.amounts().items())
+            + " |"
+            for spend in account.spends
+        ),
+        "",
+    ]
+
+
+def render_verification(report: VerifyReport) -> Rendered:
+    """Every check of a release; of a fleet, the feeders that are as they should be get one line together."""
+    feeders = [check for check in report.checks if check.name.startswith(partition(""))]
+    shown = [check for check in report.checks if check not in feeders or not check.ok]
+    if feeders:
+        intact = sum(check.ok for check in feeders)
+        sentence = f"{intact} of {len(feeders)} feeders have intact releases."
+        shown.append(Check("releases", intact == len(feeders), sentence))
+    checks = (f"{'ok  ' if check.ok else 'FAIL'}  {check.name}: {check.sentence}" for check in shown)
+    attested = (f"attested, not checked  {statement}" for statement in report.attested)
+    lines = [*checks, *attested, f"verdict: {report.verdict}"]
+    return Rendered(lines, json.dumps(report.to_json()))
