@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dp_powerflow.model.options import FitOptions
     from dp_powerflow.pipeline.plan import PlannedRelease
     from dp_powerflow.pipeline.run import ReleaseResult
-    from dp_powerflow.pipeline.verify.report import VerifyReport
+    from dp_powerflow.pipeline.verify import VerifyReport
     from dp_powerflow.powerflow.batch import Solution
     from dp_powerflow.privacy.budget import Budget
     from dp_powerflow.privacy.random import StreamKey
@@ -187,10 +187,9 @@ def verify(
     from dp_powerflow.corpus.storage import local_copy, location
     from dp_powerflow.fleet.manifest import FLEET_FILE
     from dp_powerflow.fleet.verify import is_fleet, verify_fleet
-    from dp_powerflow.pipeline.audit import audit_release
+    from dp_powerflow.pipeline.audit import audit_release, verify_private
     from dp_powerflow.pipeline.manifest.model import MANIFEST_FILE
-    from dp_powerflow.pipeline.verify.private import verify_private
-    from dp_powerflow.pipeline.verify.run import verify_release
+    from dp_powerflow.pipeline.verify import verify_release
 
     if config is not None and private is None:
         raise ConfigError("the config recomputes the evidence and needs the private state beside it")

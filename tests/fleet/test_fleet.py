@@ -15,14 +15,14 @@ import pytest
 
 from dp_powerflow.cli import main
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.fleet import process as fleet_process
 from dp_powerflow.fleet import run as fleet
+from dp_powerflow.fleet import run as fleet_run
 from dp_powerflow.fleet.accounts import feeders_of
 from dp_powerflow.fleet.feeders import read_register
 from dp_powerflow.fleet.manifest import open_fleet
 from dp_powerflow.fleet.run import FleetResult, Outcome, run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
-from dp_powerflow.pipeline.verify.run import verify_release
+from dp_powerflow.pipeline.verify import verify_release
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import AccountSummary
@@ -214,7 +214,7 @@ def test_a_defect_of_the_program_on_one_feeder_stops_nothing_and_prints_no_value
     def fail(*_: object, **__: object) -> None:
         raise KeyError("load 17.25 kW of customer 9")
 
-    monkeypatch.setattr(fleet_process, "run_release", fail)
+    monkeypatch.setattr(fleet_run, "run_release", fail)
     result = run_fleet(fleet_config(tmp_path), workers=1)
     assert len(result.failed) == 6
     problems = " ".join(str(outcome.problem) for outcome in result.failed)

@@ -19,7 +19,8 @@ from dp_powerflow.fleet.manifest import FLEET_DIGEST, fleet_bytes, fleet_digest,
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
 from dp_powerflow.pipeline.manifest.model import ReleaseError
-from dp_powerflow.pipeline.verify.report import Check, VerifyReport
+from dp_powerflow.pipeline.manifest.policy import Check
+from dp_powerflow.pipeline.verify import VerifyReport
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import KEYS, circuit, fleet_config, on_twins, write_feeders

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from dp_powerflow.pipeline.manifest.documents import certificate_html
 from dp_powerflow.pipeline.manifest.facts import make_statement
 from dp_powerflow.pipeline.manifest.model import REQUIRED, ReleaseError, Statement, seal
-from dp_powerflow.pipeline.manifest.page import certificate_html
 from dp_powerflow.pipeline.manifest.policy import parse_manifest
 from support.manifest_releases import config, load_model, make_inputs, twin_config
 

@@ -14,13 +14,12 @@ import pytest
 import yaml
 
 from dp_powerflow.evidence.theorem import SCOPE
-from dp_powerflow.pipeline.manifest.croissant import CONFORMS_TO, croissant_bytes
+from dp_powerflow.pipeline.manifest.documents import CONFORMS_TO, croissant_bytes, registry_bytes
 from dp_powerflow.pipeline.manifest.facts import ManifestInputs, make_statement
 from dp_powerflow.pipeline.manifest.model import ReleaseError, canonical_json, digest_of
 from dp_powerflow.pipeline.manifest.policy import manifest_schema
-from dp_powerflow.pipeline.manifest.registry import registry_bytes
 from dp_powerflow.pipeline.manifest.words import at_most, in_digits
-from dp_powerflow.pipeline.verify.run import verify_release
+from dp_powerflow.pipeline.verify import verify_release
 from support.manifest_releases import (
     CANARY,
     LAYOUT,

@@ -11,21 +11,21 @@ import jsonschema
 import pytest
 
 from dp_powerflow.config import Config
+from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.manifest import facts as manifest_facts
 from dp_powerflow.pipeline.manifest import policy as register
 from dp_powerflow.pipeline.manifest import words as text
 from dp_powerflow.pipeline.manifest.facts import Facts
 from dp_powerflow.pipeline.manifest.model import NetworkSection, ReleaseError, Statement
 from dp_powerflow.pipeline.manifest.policy import (
+    Check,
     NetworkPolicy,
     NetworkWords,
     manifest_schema,
     parse_manifest,
     registered,
 )
-from dp_powerflow.pipeline.verify.private import verify_private
-from dp_powerflow.pipeline.verify.report import Check
-from dp_powerflow.pipeline.verify.run import verify_release
+from dp_powerflow.pipeline.verify import verify_release
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 from support.manifest_releases import Made, make_release
 from support.tampering import failed, manifest_of, rewrite

@@ -15,10 +15,9 @@ import yaml
 
 from dp_powerflow.config import TwinNetwork
 from dp_powerflow.grid.parameters import Quantity
-from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
+from dp_powerflow.pipeline.manifest.documents import croissant_bytes, registry_bytes
 from dp_powerflow.pipeline.manifest.facts import ManifestInputs, make_statement
 from dp_powerflow.pipeline.manifest.model import ReleaseError
-from dp_powerflow.pipeline.manifest.registry import registry_bytes
 from dp_powerflow.privacy.budget import gdp_epsilon
 from dp_powerflow.twin.guarantee import Spread, twin_guarantee, twin_neighbours
 from support.manifest_releases import (

@@ -25,11 +25,11 @@ from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline import inputs as assembly
 from dp_powerflow.pipeline import run as pipeline
+from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.run import run_release
-from dp_powerflow.pipeline.verify.private import verify_private
-from dp_powerflow.pipeline.verify.run import verify_release
+from dp_powerflow.pipeline.verify import verify_release
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.ledger import store
 from dp_powerflow.privacy.ledger.book import Ledger

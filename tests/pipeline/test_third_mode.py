@@ -16,6 +16,7 @@ from pydantic import Field
 import dp_powerflow
 from dp_powerflow.config import Config, NetworkSection, TrueNetwork, TwinNetwork
 from dp_powerflow.corpus.reader import open_corpus
+from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.inputs import NetworkInputs, network_chunks
 from dp_powerflow.pipeline.manifest.facts import Facts
 from dp_powerflow.pipeline.manifest.model import NetworkSection as Stated
@@ -32,8 +33,7 @@ from dp_powerflow.pipeline.modes.base import (
 )
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.run import run_release
-from dp_powerflow.pipeline.verify.private import verify_private
-from dp_powerflow.pipeline.verify.run import verify_release
+from dp_powerflow.pipeline.verify import verify_release
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.records import Preview
@@ -119,7 +119,6 @@ class OpenMode(NetworkMode[OpenNetwork]):
     """Power flow on the network as it is."""
 
     section_type = OpenNetwork
-    account_kind = AccountKind.NETWORK_INSTANCE
 
     @property
     def neighbours(self) -> Neighbours:

@@ -18,11 +18,11 @@ from dp_powerflow.grid.parameters import Quantity
 from dp_powerflow.grid.rebuild import network_parameters, rebuilt
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.pipeline import inputs as assembly
+from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.modes.twin import TwinMode
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.run import run_release
-from dp_powerflow.pipeline.verify.private import verify_private
-from dp_powerflow.pipeline.verify.run import verify_release
+from dp_powerflow.pipeline.verify import verify_release
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.report.results import render_plan

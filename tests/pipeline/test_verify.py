@@ -20,8 +20,7 @@ from dp_powerflow.corpus.encode import NodeTable, encode_nodes
 from dp_powerflow.pipeline.manifest.facts import assemble, read_facts
 from dp_powerflow.pipeline.manifest.model import ReleaseError, seal
 from dp_powerflow.pipeline.manifest.policy import parse_manifest
-from dp_powerflow.pipeline.verify.report import SEED
-from dp_powerflow.pipeline.verify.run import verify_release
+from dp_powerflow.pipeline.verify import SEED, verify_release
 from support.manifest_releases import Made, config, load_model, make_release
 from support.tampering import failed, leaves, manifest_of, rewrite, with_leaf
 

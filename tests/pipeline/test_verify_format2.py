@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from dp_powerflow.pipeline.verify.report import SEED
-from dp_powerflow.pipeline.verify.run import ONLY_FIGURES, verify_release
+from dp_powerflow.pipeline.verify import ONLY_FIGURES, SEED, verify_release
 from support.tampering import failed, leaves, manifest_of, rewrite, with_leaf
 
 OLD = Path(__file__).parents[1] / "data" / "format2"

@@ -21,7 +21,7 @@ from dp_powerflow.pipeline.inputs import budget_of, fit_options_of
 from dp_powerflow.pipeline.manifest.facts import ManifestInputs, make_statement
 from dp_powerflow.pipeline.manifest.model import seal
 from dp_powerflow.pipeline.modes.base import mode_of
-from dp_powerflow.pipeline.publish import write_documents
+from dp_powerflow.pipeline.run import write_documents
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import (
     GdpCap,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dp_powerflow.pipeline.manifest.model import canonical_json, digest_of
-from dp_powerflow.pipeline.verify.run import verify_release
+from dp_powerflow.pipeline.verify import verify_release
 
 
 def failed(path: Path) -> set[str]:

@@ -36,11 +36,11 @@ from dp_powerflow.fleet.feeders import (
     release_id_of,
 )
 from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.pipeline.charge import REQUEST_FILE, refuse_another_request
 from dp_powerflow.pipeline.inputs import loads_chunks
-from dp_powerflow.pipeline.modes.base import mode_type
-from dp_powerflow.pipeline.plan import Plan, plan_release
-from dp_powerflow.pipeline.run import MODEL_FILE, fitted_model
+from dp_powerflow.pipeline.manifest.model import MODEL_FILE
+from dp_powerflow.pipeline.manifest.policy import registered
+from dp_powerflow.pipeline.plan import REQUEST_FILE, Plan, plan_release, refuse_another_request
+from dp_powerflow.pipeline.run import fitted_model
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import AccountSummary, Unrelated, spelled, unrelated_line
 from dp_powerflow.privacy.state import PrivateState
@@ -92,7 +92,7 @@ class _Known:
 
 
 def _network_accounts(config: FleetConfig, ledger: Ledger) -> list[AccountSummary]:
-    kind = mode_type(config.network).account_kind
+    kind = registered(config.network.mode).account_kind
     return [account for account in ledger.summary().accounts if account.kind is kind]
 
 

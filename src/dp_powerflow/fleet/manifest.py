@@ -32,7 +32,7 @@ from dp_powerflow.pipeline.manifest.model import (
     canonical_json,
     json_object,
 )
-from dp_powerflow.pipeline.verify.run import MALFORMED, read_manifest
+from dp_powerflow.pipeline.verify import MALFORMED, read_manifest
 
 FORMAT = "dp-powerflow fleet manifest, version 1"
 FLEET_FILE = "fleet.json"

@@ -22,11 +22,11 @@ from dp_powerflow.fleet.manifest import (
     fleet_manifest,
     read_entries,
 )
+from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.manifest.model import ReleaseError, differences, json_object
+from dp_powerflow.pipeline.manifest.policy import Check, check
 from dp_powerflow.pipeline.manifest.words import at_most, in_digits
-from dp_powerflow.pipeline.verify.private import verify_private
-from dp_powerflow.pipeline.verify.report import SEED, Check, VerifyReport, check
-from dp_powerflow.pipeline.verify.run import MALFORMED, verify_release
+from dp_powerflow.pipeline.verify import MALFORMED, SEED, VerifyReport, verify_release
 
 
 def is_fleet(path: str | os.PathLike[str]) -> bool:

@@ -1,19 +1,28 @@
-"""`verify --private --config`: what an auditor makes again from the private inputs. PRIVATE, INTERNAL.
+"""`verify --private`: what an auditor opens and makes again from the private inputs. PRIVATE, INTERNAL.
 
 Apart from `verify`, which a stranger runs and which therefore sees no code that reads meters.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from dp_powerflow.config import Config
+from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.inputs import read_network
+from dp_powerflow.pipeline.manifest.facts import AccountFacts, Facts
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
+from dp_powerflow.pipeline.manifest.policy import Check, check
 from dp_powerflow.pipeline.modes.base import mode_of
-from dp_powerflow.pipeline.verify.private import verify_private
-from dp_powerflow.pipeline.verify.report import VerifyReport
+from dp_powerflow.pipeline.run import COMMITMENT, REPORT_FILE
+from dp_powerflow.pipeline.verify import Opened, VerifyReport, check_release, manifest_content, open_release
+from dp_powerflow.privacy.ledger.accounts import AccountKind
+from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.ledger.records import Account, AccountSummary, Balance
 from dp_powerflow.privacy.state import PrivateState
 
 
@@ -34,3 +43,97 @@ def audit_release(path: Path, config: Config, state_path: Path) -> VerifyReport:
         recompute=lambda: mode.report_again(inputs, model).content,
         redraw=None if kept is None else lambda: bool(kept),
     )
+
+
+def verify_private(
+    path: str | os.PathLike[str],
+    state_path: str | os.PathLike[str],
+    recompute: Callable[[], bytes] | None = None,
+    redraw: Callable[[], bool] | None = None,
+) -> VerifyReport:
+    """Everything `verify_release` checks, then the commitment, the ledger and the evidence. INTERNAL.
+
+    Parameters
+    ----------
+    state_path : private state directory of the data owner.
+    recompute : makes the internal report again from the private inputs; without it the evidence is opened
+        and not recomputed.
+    redraw : of a release on a twin: whether the twin kept in the private state directory is the one that key
+        and network give; without it the twin is not looked at.
+
+    Raises
+    ------
+    DpPowerflowError : there is no release or no private state directory.
+    """
+    opened = open_release(Path(path), manifest_content(Path(path)))
+    report, facts = check_release(opened), opened.facts
+    state = PrivateState.inspect(Path(state_path))
+    try:
+        stored = None if facts is None else state.read_internal(facts.release_id, REPORT_FILE)
+    except DpPowerflowError:
+        facts = None
+    if facts is None:
+        unknown = Check("commitment", False, "The manifest names no release of this private state directory.")
+        return replace(report, checks=(*report.checks, unknown))
+    checks = [_check_commitment(state, facts, stored), _check_ledger(state, opened, facts)]
+    if recompute is not None:
+        what = "The internal report, made again from the private inputs,"
+        same = stored is not None and recompute() == stored
+        found = "is the committed one" if same else "differs from the committed one"
+        checks.append(Check("network evidence", same, f"{what} {found}."))
+    if redraw is not None:
+        what = "The twin, drawn again from the key and the true network,"
+        same = redraw()
+        checks.append(Check("twin", same, f"{what} is {'' if same else 'not '}the one that was kept."))
+    return replace(report, checks=(*report.checks, *checks))
+
+
+def _check_commitment(state: PrivateState, facts: Facts, stored: bytes | None) -> Check:
+    def problems() -> Iterator[str]:
+        if stored is None:
+            yield f"The private state directory has no internal report of release '{facts.release_id}'."
+        elif state.commit(facts.release_id, COMMITMENT, stored).sha256 != facts.commitment_sha256:
+            yield "The internal report, or the key, is not the one the manifest commits to."
+        if state.insecure_seed is not facts.insecure_seed:
+            yield "The manifest and the private state directory disagree on the key's source."
+
+    good = "The manifest's commitment opens to the internal report of the private state directory."
+    return check("commitment", problems(), good)
+
+
+def _check_ledger(state: PrivateState, opened: Opened, facts: Facts) -> Check:
+    """The composition statement against the ledger, as of the spend of this release."""
+    try:
+        ledger = Ledger.open(state, create=False)
+        accounts = ledger.summary().accounts
+    except DpPowerflowError as error:
+        return Check("ledger", False, f"The ledger cannot be read: {error}.")
+    of_loads = [account for account in accounts if account.kind is AccountKind.LOADS]
+    of_network = [account for account in accounts if account.kind is facts.policy.account_kind]
+    release_id, payer = facts.release_id, facts.policy.paid_by(facts.release_id)
+    # A release that reuses an earlier load model has no charge of its own to the loads.
+    own = any(spend.release_id == release_id for account in of_loads for spend in account.spends)
+
+    def problems() -> Iterator[str]:
+        loads = _balances(ledger, of_loads, release_id if own else None)
+        network = _balances(ledger, of_network, payer)
+        for name, balances in (("loads", loads), ("network", network)):
+            stated = opened.stated["composition"][name]
+            if not balances:
+                yield f"The ledger has no charge of this release, or of its twin, to the {name}."
+            elif not any(AccountFacts.of(balance).entries() == stated for balance in balances):
+                yield f"The ledger and the manifest disagree on what was spent on the {name}."
+
+    charged = "this release" if payer == release_id else f"this release and for '{payer}'"
+    good = f"The ledger was charged for {charged} and says what the manifest says of earlier ones."
+    return check("ledger", problems(), good)
+
+
+def _balances(ledger: Ledger, accounts: list[AccountSummary], release_id: str | None) -> list[Balance]:
+    """Balances just after the spends of a release, or after every spend."""
+    return [
+        ledger.remaining(Account(account.name, spend.dataset, account.cap), as_of=spend)
+        for account in accounts
+        for spend in account.spends
+        if release_id is None or spend.release_id == release_id
+    ]

@@ -10,7 +10,7 @@ was killed at any moment resumes to the same bits and draws nothing twice.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import numpy as np
 from dp_powerflow._files import only_process
 from dp_powerflow._parallel import Engine, engine_of
 from dp_powerflow.config import Config
+from dp_powerflow.corpus.encode import NodeTable
 from dp_powerflow.corpus.storage import Location, location
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ConfigError, PowerFlowError, PrivacyError
@@ -27,7 +28,6 @@ from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSampler
-from dp_powerflow.pipeline.charge import Charged, charge_loads, charge_network
 from dp_powerflow.pipeline.inputs import (
     NetworkInputs,
     ReleaseInputs,
@@ -36,17 +36,27 @@ from dp_powerflow.pipeline.inputs import (
     loaded_nodes,
     read_inputs,
 )
+from dp_powerflow.pipeline.manifest.documents import certificate_html, croissant_bytes, registry_bytes
+from dp_powerflow.pipeline.manifest.facts import ManifestInputs, make_statement
+from dp_powerflow.pipeline.manifest.model import (
+    CERTIFICATE_FILE,
+    CROISSANT_FILE,
+    MANIFEST_FILE,
+    MODEL_FILE,
+    REGISTRY_FILE,
+    seal,
+)
 from dp_powerflow.pipeline.modes.base import InternalReport, NetworkMode, Progress, Scene, mode_of
 from dp_powerflow.pipeline.parts import PartJob, layout_of, make_parts
-from dp_powerflow.pipeline.plan import Plan
-from dp_powerflow.pipeline.publish import manifest_inputs, publish
+from dp_powerflow.pipeline.plan import Charged, Plan, charge_loads, charge_network
 from dp_powerflow.privacy.ledger.records import Account, Spend
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.units import IntArray
 
-MODEL_FILE = "model.json"
 REPORT_FILE = "report.json"
+COMMITMENT = "internal report"
+"""What the manifest commits to, as the commitment names it."""
 
 Say = Callable[[str], None]
 
@@ -217,3 +227,51 @@ def part_job(mode: NetworkMode[Any], scene: Scene, key: StreamKey, writer: Corpu
 def secret_order(key: StreamKey, count: int) -> IntArray:
     """A uniformly random order of the nodes, from the secret."""
     return np.asarray(key.stream("order of the nodes").generator.permutation(count), dtype=np.int64)
+
+
+def manifest_inputs(
+    inputs: ReleaseInputs,
+    model: LoadModel,
+    writer: CorpusWriter,
+    report: InternalReport,
+    charges: tuple[Charged, tuple[Account, Spend]],
+) -> ManifestInputs:
+    """What the manifest is made of: balances just after the charges of this release, commitment, shape."""
+    charged, network = charges
+    return ManifestInputs(
+        config=inputs.config,
+        model=model,
+        layout=writer.layout,
+        loads=charged.ledger.remaining(charged.loads[0], as_of=charged.loads[1]),
+        network=charged.ledger.remaining(network[0], as_of=network[1]),
+        commitment_sha256=inputs.state.commit(inputs.config.release.id, COMMITMENT, report.content).sha256,
+        insecure_seed=inputs.state.insecure_seed,
+    )
+
+
+def publish(writer: CorpusWriter, inputs: ManifestInputs, written: Mapping[str, str]) -> None:
+    """Write everything beside the voltages, then give the release its name.
+
+    Parameters
+    ----------
+    written : SHA-256 of the files that this run has written; what an earlier run left is read once.
+    """
+    write_documents(writer, inputs, written)
+    writer.finish()
+
+
+def write_documents(writer: CorpusWriter, inputs: ManifestInputs, written: Mapping[str, str]) -> None:
+    """Everything beside the voltages; the manifest, which lists all other files, comes last."""
+    statement = make_statement(inputs)
+    known = {
+        **written,
+        **writer.write_nodes(NodeTable.opaque(writer.layout.nodes)),
+        **writer.add_file(MODEL_FILE, inputs.model.to_json().encode()),
+        **writer.add_file(REGISTRY_FILE, registry_bytes(statement)),
+        **writer.add_file(CERTIFICATE_FILE, certificate_html(statement)),
+    }
+    # What a killed run left of the last two files is about to be replaced.
+    hashes = writer.hashes(known | {CROISSANT_FILE: "", MANIFEST_FILE: ""})
+    listed = {name: digest for name, digest in hashes.items() if digest}
+    listed |= writer.add_file(CROISSANT_FILE, croissant_bytes(statement, listed))
+    writer.add_file(MANIFEST_FILE, seal(statement, listed).to_bytes())

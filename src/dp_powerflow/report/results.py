@@ -10,9 +10,10 @@ import json
 from dp_powerflow.fleet.feeders import partition
 from dp_powerflow.fleet.manifest import CUSTOMERS
 from dp_powerflow.fleet.run import FeederPlan, FleetPlan
+from dp_powerflow.pipeline.manifest.policy import Check
 from dp_powerflow.pipeline.modes.base import left_afterwards
 from dp_powerflow.pipeline.plan import PlannedRelease
-from dp_powerflow.pipeline.verify.report import Check, VerifyReport
+from dp_powerflow.pipeline.verify import VerifyReport
 from dp_powerflow.privacy.ledger.accounts import to_plain
 from dp_powerflow.privacy.ledger.records import AccountSummary, LedgerSummary, Preview
 from dp_powerflow.report import Rendered

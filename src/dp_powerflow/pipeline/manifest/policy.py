@@ -26,7 +26,6 @@ from dp_powerflow.pipeline.manifest.model import (
     Tables,
     in_mode,
 )
-from dp_powerflow.pipeline.verify.report import Check
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 
 if TYPE_CHECKING:
@@ -58,6 +57,24 @@ class NetworkWords:
     bound_to: str
     commitment: str
     attested: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at, and a sentence about it."""
+
+    name: str
+    ok: bool
+    sentence: str
+
+
+def check(name: str, problems: Iterable[str], good: str) -> Check:
+    """A check that lists its first problems, or says what was found good."""
+    found = list(problems)
+    if not found:
+        return Check(name, True, good)
+    more = f" And {len(found) - 3} more." if len(found) > 3 else ""
+    return Check(name, False, " ".join(found[:3]) + more)
 
 
 class NetworkPolicy(ABC):
@@ -125,6 +142,12 @@ class NetworkPolicy(ABC):
 
 
 _REGISTERED: dict[str, type[NetworkPolicy]] = {}
+
+
+def kinds_of_shared_accounts() -> set[AccountKind]:
+    """Kinds of accounts that are not charged under the id of a release, which ids of their own may repeat."""
+    policies = _REGISTERED.values()
+    return {policy.account_kind for policy in policies if policy.paid_by is not NetworkPolicy.paid_by}
 
 
 def policy_of(config: Config) -> NetworkPolicy:

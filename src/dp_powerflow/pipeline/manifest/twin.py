@@ -29,9 +29,8 @@ from dp_powerflow.pipeline.manifest.model import (
     Tables,
     differences,
 )
-from dp_powerflow.pipeline.manifest.policy import NetworkPolicy, NetworkWords
+from dp_powerflow.pipeline.manifest.policy import Check, NetworkPolicy, NetworkWords, check
 from dp_powerflow.pipeline.manifest.words import at_most, in_digits
-from dp_powerflow.pipeline.verify.report import Check, check
 from dp_powerflow.privacy.budget import Neighbours, gdp_epsilon
 from dp_powerflow.privacy.ledger.accounts import AccountKind, GdpCap
 from dp_powerflow.twin.guarantee import Spread, TwinGuarantee, largest_change, twin_guarantee, twin_neighbours

@@ -23,10 +23,10 @@ from dp_powerflow.evidence.lines.collect import LineReport
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.inputs import NetworkInputs, NodePlan, Solar, loaded_nodes, node_plan
-from dp_powerflow.pipeline.manifest.policy import NetworkPolicy, policy_of
+from dp_powerflow.pipeline.manifest.policy import policy_of
 from dp_powerflow.pipeline.parts import GraphTables
 from dp_powerflow.privacy.budget import Neighbours
-from dp_powerflow.privacy.ledger.accounts import AccountKind, GdpCap, GdpCost, InstanceCap, InstanceCost
+from dp_powerflow.privacy.ledger.accounts import GdpCap, GdpCost, InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.units import IntArray
 
@@ -112,13 +112,11 @@ class NetworkMode(ABC, Generic[Section]):
     Attributes
     ----------
     section_type : section of the config that chooses this mode.
-    account_kind : kind of the ledger's account that the network is charged to.
     charged_first : whether the network is charged before it is solved; otherwise before anything is
         published.
     """
 
     section_type: ClassVar[type[NetworkSection]]
-    account_kind: ClassVar[AccountKind]
     charged_first: ClassVar[bool] = False
 
     def __init__(self, config: Config) -> None:
@@ -137,7 +135,7 @@ class NetworkMode(ABC, Generic[Section]):
     @property
     def paid_by(self) -> str:
         """What the charge of the network is recorded under."""
-        return self.config.release.id
+        return policy_of(self.config).paid_by(self.config.release.id)
 
     @property
     @abstractmethod
@@ -154,10 +152,6 @@ class NetworkMode(ABC, Generic[Section]):
             f"release '{self.paid_by}' was already charged for another request or other data; choose a new "
             "release id, or restore the configuration and the files to resume that one"
         )
-
-    def policy(self) -> NetworkPolicy:
-        """The promise, as the manifest states it."""
-        return policy_of(self.config)
 
     def check(self, inputs: NetworkInputs) -> None:
         """Refuse what can be known to be wrong before anything is spent."""

@@ -26,7 +26,7 @@ from dp_powerflow.pipeline.modes.base import (
     left_afterwards,
 )
 from dp_powerflow.privacy.budget import Neighbours
-from dp_powerflow.privacy.ledger.accounts import AccountKind, InstanceCap, InstanceCost
+from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.records import Preview
 
 CALIBRATION = "calibration of the certificate"
@@ -37,7 +37,6 @@ class TrueMode(NetworkMode[TrueNetwork]):
     """Power flow on the true network."""
 
     section_type = TrueNetwork
-    account_kind = AccountKind.NETWORK_INSTANCE
 
     @property
     def title(self) -> str:

@@ -34,7 +34,7 @@ from dp_powerflow.pipeline.modes.base import (
 from dp_powerflow.pipeline.parts import GraphTables
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.budget import Neighbours
-from dp_powerflow.privacy.ledger.accounts import AccountKind, GdpCap, GdpCost
+from dp_powerflow.privacy.ledger.accounts import GdpCap, GdpCost
 from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.twin.draw import FORMAT, Twin, draw_twin, parameters_of, rebuilder_of
 from dp_powerflow.twin.guarantee import (
@@ -57,13 +57,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
     """Power flow on a twin."""
 
     section_type = TwinNetwork
-    account_kind = AccountKind.NETWORK_GDP
     charged_first = True
-
-    @property
-    def paid_by(self) -> str:
-        """The twin: it is paid for once, whatever releases are made on it."""
-        return self.section.id
 
     @property
     def neighbours(self) -> Neighbours:

@@ -16,17 +16,17 @@ import hashlib
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dp_powerflow.corpus.encode import VM_MAX_PU
 from dp_powerflow.corpus.schema import DATA
 from dp_powerflow.corpus.validate import CorpusReport, validate_corpus
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
+from dp_powerflow.pipeline.manifest.documents import certificate_html, croissant_bytes, registry_bytes
 from dp_powerflow.pipeline.manifest.facts import Facts, assemble, contradictions, read_facts
 from dp_powerflow.pipeline.manifest.model import (
     CERTIFICATE_FILE,
@@ -44,14 +44,15 @@ from dp_powerflow.pipeline.manifest.model import (
     digest_of,
     json_object,
 )
-from dp_powerflow.pipeline.manifest.page import certificate_html
-from dp_powerflow.pipeline.manifest.policy import parse_manifest
-from dp_powerflow.pipeline.manifest.registry import registry_bytes
+from dp_powerflow.pipeline.manifest.policy import Check, check, parse_manifest
 from dp_powerflow.pipeline.manifest.words import at_most, in_digits
-from dp_powerflow.pipeline.verify.report import SEED, Check, VerifyReport, check
 from dp_powerflow.privacy.budget import QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.queries import Region, sensitivity_squared
 
+Verdict = Literal["release", "demonstration", "not intact"]
+
+SEED = "random source"
+"""Name of the check that a demonstration fails."""
 MALFORMED = (DpPowerflowError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
 """What reading an entry of a file that somebody changed may raise."""
 UNREADABLE = "The entries of the manifest cannot be read together with the files."
@@ -62,6 +63,49 @@ ONLY_FIGURES = (
     "against their SHA-256. dp-powerflow 0.1.0 makes these again and compares."
 )
 _PAGES = (CERTIFICATE_FILE, CROISSANT_FILE, REGISTRY_FILE)
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """All checks of a release.
+
+    Attributes
+    ----------
+    release_id : name of the release, None if that cannot be read.
+    manifest_sha256 : SHA-256 of the file `manifest.json`, to compare with what the data owner says elsewhere.
+    checks : in the order they were made.
+    attested : statements that nobody can check without the network or the ledger.
+    """
+
+    release_id: str | None
+    manifest_sha256: str | None
+    checks: tuple[Check, ...]
+    attested: tuple[str, ...]
+
+    @property
+    def failures(self) -> tuple[Check, ...]:
+        return tuple(check for check in self.checks if not check.ok)
+
+    @property
+    def intact(self) -> bool:
+        """Whether everything agrees, be it a release or a demonstration."""
+        return all(check.ok for check in self.checks if check.name != SEED)
+
+    @property
+    def verdict(self) -> Verdict:
+        """A release, or a demonstration made with a seed, or something that was changed or damaged."""
+        if not self.intact:
+            return "not intact"
+        return "demonstration" if self.failures else "release"
+
+    @property
+    def ok(self) -> bool:
+        """Whether this may be called a release."""
+        return self.verdict == "release"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for `--json`."""
+        return {"verdict": self.verdict, **asdict(self)}
 
 
 @dataclass(frozen=True, eq=False)

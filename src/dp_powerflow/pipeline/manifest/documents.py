@@ -1,0 +1,344 @@
+"""What is made from the manifest beside it: a page for people, metadata for hubs, a record for a registry.
+
+`certificate.html` is the one page a privacy officer reads. It is self-contained: no script, font or image, and
+no request. Hashes and the commitment are not on it, since they depend on the data; everything else that it
+says is in the manifest.
+
+`croissant.json` is metadata for dataset hubs, in the Croissant 1.0 format of MLCommons.
+
+`registry.yaml` is the release in the field layout of the OpenDP deployments registry. The registry records
+deployments of differential privacy with one unit, so it is told of the loads; the statement about the
+network, be it evidence or the guarantee of a twin, is additional information. What only the data owner knows
+(his name, the date, the region) is left for him to fill in.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from dp_powerflow.corpus.gridfm.schema import table_directory
+from dp_powerflow.corpus.schema import NODES_FILE
+from dp_powerflow.pipeline.manifest.model import MODEL_FILE, PARTS, Column, Statement
+from dp_powerflow.pipeline.manifest.policy import registered
+from dp_powerflow.pipeline.manifest.words import at_most, in_digits
+
+CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
+_PARTS, _NODES, _MODEL = "parts", "nodes-file", "load-model"
+_PARQUET, _JSON = "application/x-parquet", "application/json"
+_TERMS = (
+    "citeAs column equivalentProperty extract field fileObject fileProperty fileSet format includes "
+    "isLiveDataset jsonPath key md5 parentField path recordSet references regex repeated replace "
+    "samplingRate separator source subField transform"
+)
+_CONTEXT: dict[str, Any] = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "sc": "https://schema.org/",
+    "dct": "http://purl.org/dc/terms/",
+    "conformsTo": "dct:conformsTo",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+} | {term: f"cr:{term}" for term in _TERMS.split()}
+
+_TO_FILL_IN = "To be filled in by the data owner"
+_HEADER = (
+    "# Record for the OpenDP deployments registry, made by dp-powerflow from manifest.json.\n"
+    "# Fill in before submitting: data_curators, data_product_region, publication_date, registry_authors.\n"
+)
+
+
+def certificate_html(statement: Statement[Any]) -> bytes:
+    """The page of a statement; the commitment does not enter."""
+    loads, network = statement.guarantee.loads, statement.guarantee.network
+    shown = {
+        "release": statement.release,
+        "loads": loads,
+        "network": network,
+        "composition": statement.composition,
+        "account": statement.composition.network,
+        "queries": [(query, query.rho / loads.rho) for query in statement.load_queries],
+        "declared": statement.declared_public,
+        "processing": statement.processing,
+        "random": statement.random_source,
+        "unprotected": statement.unprotected,
+        "not_claimed": statement.not_claimed,
+        "data": statement.data,
+        "software": statement.software,
+        "per_day": loads.unit == "load-point-day",
+    }
+    return _environment().get_template(registered(network.mode).template).render(shown).encode()
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("dp_powerflow.pipeline.manifest"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "at_most": at_most,
+        "number": _number,
+        "odds": _odds,
+        "percent": _percent,
+        "rounded": _rounded,
+        "sentence": _sentence,
+    }
+    return environment
+
+
+def _odds(epsilon: float) -> str:
+    """exp(ε), rounded up; in words where the figure would say nothing."""
+    return at_most(math.exp(epsilon)) if epsilon < 10 else "more than 20,000"
+
+
+def _number(value: float) -> str:
+    """A number as a person writes it."""
+    if isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e6):
+        return f"{int(value):,}"
+    return in_digits(value)
+
+
+def _rounded(value: float) -> str:
+    """A measured size, such as that of the noise."""
+    return f"{value:.4g}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if share < 0.0995 else f"{100 * share:.0f} %"
+
+
+def _sentence(words: str) -> str:
+    """With a capital first letter, the rest as it is."""
+    return words[:1].upper() + words[1:]
+
+
+def croissant_bytes(statement: Statement[Any], hashes: Mapping[str, str]) -> bytes:
+    """The metadata of a release.
+
+    Parameters
+    ----------
+    hashes : SHA-256 by relative path; those of `nodes.parquet` and `model.json` are needed, and of the parts
+        the manifest tells.
+    """
+    voltages = [column for column in statement.data.columns if column.file == PARTS]
+    nodes = [column for column in statement.data.columns if column.file == NODES_FILE]
+    dataset = {
+        "@context": _CONTEXT,
+        "@type": "sc:Dataset",
+        "name": f"dp-powerflow-{statement.release.id}",
+        "conformsTo": CONFORMS_TO,
+        "description": _description(statement),
+        "keywords": ["power flow", "distribution grid", "voltage phasors", "synthetic data"],
+        "version": "1.0.0",
+        "isLiveDataset": False,
+        "distribution": [
+            _file_set(_PARTS, f"{statement.data.parts} files of voltages", PARTS),
+            _file(_NODES, NODES_FILE, _PARQUET, "the released nodes", hashes),
+            _file(_MODEL, MODEL_FILE, _JSON, "the differentially private load model", hashes),
+            *_tables(statement),
+        ],
+        "recordSet": [
+            _records("voltages", "One row per day and node.", {"fileSet": {"@id": _PARTS}}, voltages),
+            _records("nodes", "One row per node.", {"fileObject": {"@id": _NODES}}, nodes),
+        ],
+    }
+    return (json.dumps(dataset, sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _description(statement: Statement[Any]) -> str:
+    data, loads = statement.data, statement.guarantee.loads
+    return " ".join(
+        [
+            *statement.release.warnings,
+            f"{data.days} synthetic days of voltage phasors at {data.nodes} nodes of a distribution "
+            f"feeder, every {data.step_minutes} minutes, that obey AC power flow.",
+            f"The loads behind them come from a model with epsilon at most {at_most(loads.epsilon)} at "
+            f"delta {in_digits(loads.delta)} of differential privacy per {loads.unit}.",
+            statement.guarantee.network.in_one_sentence(),
+            "Read manifest.json and certificate.html before use.",
+        ]
+    )
+
+
+def _tables(statement: Statement[Any]) -> list[dict[str, Any]]:
+    """The published network, if there is one."""
+    tables = statement.data.network_tables
+    if tables is None:
+        return []
+    return [
+        _file_set(
+            f"{tables.directory}-{table}",
+            f"{table} of the {tables.directory} ({tables.holds}), {tables.layout}",
+            f"{tables.directory}/{table_directory(table)}/*/*.parquet",
+        )
+        for table in tables.tables
+    ]
+
+
+def _file_set(node: str, means: str, includes: str) -> dict[str, Any]:
+    return {
+        "@type": "cr:FileSet",
+        "@id": node,
+        "name": node,
+        "description": means,
+        "encodingFormat": _PARQUET,
+        "includes": includes,
+    }
+
+
+def _file(node: str, path: str, encoding: str, means: str, hashes: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "@type": "cr:FileObject",
+        "@id": node,
+        "name": path,
+        "description": means,
+        "contentUrl": path,
+        "encodingFormat": encoding,
+        "sha256": hashes[path],
+    }
+
+
+def _records(name: str, description: str, source: dict[str, Any], columns: list[Column]) -> dict[str, Any]:
+    return {
+        "@type": "cr:RecordSet",
+        "@id": name,
+        "name": name,
+        "description": description,
+        "field": [_field(name, column, source) for column in columns],
+    }
+
+
+def _field(records: str, column: Column, source: dict[str, Any]) -> dict[str, Any]:
+    kind = {"string": "sc:Text", "int32": "sc:Integer"}.get(column.type, "sc:Float")
+    unit = "" if column.unit is None else f" [{column.unit}]"
+    field = {
+        "@type": "cr:Field",
+        "@id": f"{records}/{column.name}",
+        "name": column.name,
+        "description": f"{column.means}{unit}",
+        "dataType": kind,
+        "source": source | {"extract": {"column": column.name}},
+    }
+    return field | ({"repeated": True} if column.type.startswith("list") else {})
+
+
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
+    """As `yaml.safe_dump`, with texts of several lines as blocks."""
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
+
+
+def registry_bytes(statement: Statement[Any]) -> bytes:
+    """The record of a release as YAML; hashes do not enter."""
+    record = {
+        "url_slug": f"dp-powerflow-{statement.release.id}".lower(),
+        "deployment": {
+            "basic": _basic(statement),
+            "dp_variant": _variant(statement),
+            "privacy_loss": _privacy_loss(statement),
+            "deployment_model": _model(statement),
+            "implementation": _implementation(statement),
+            "administrative": {"status": "Draft", "registry_authors": [_TO_FILL_IN], "tier": 3},
+        },
+    }
+    text: str = yaml.dump(record, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+    return (_HEADER + text).encode()
+
+
+def _basic(statement: Statement[Any]) -> dict[str, Any]:
+    data, release = statement.data, statement.release
+    return {
+        "name": f"Synthetic voltage phasors of a distribution feeder, release {release.id}",
+        "data_curators": [{"data_curator_name": _TO_FILL_IN, "data_curator_type": "Industry"}],
+        "description": (
+            f"{data.days} synthetic days of voltage phasors at {data.nodes} nodes, every "
+            f"{data.step_minutes} minutes, that obey AC power flow; loads drawn from a differentially "
+            "private load model. " + " ".join(release.warnings)
+        ).strip(),
+        "intended_use": "Research on distribution grids: state estimation, anomaly detection, forecasting.",
+        "data_product_type": "Synthetic data",
+        "data_product_region": _TO_FILL_IN,
+        "data_product_sector": "Energy",
+        "publication_date": "1900-01-01",
+    }
+
+
+def _variant(statement: Statement[Any]) -> dict[str, Any]:
+    declared = statement.declared_public
+    return {
+        "variant_name": "Approximate DP",
+        "data_domain": (
+            f"Histories of active load of {declared.load_points} load points over {declared.days} days "
+            f"in steps of {declared.step_minutes} minutes."
+        ),
+        "unprotected_quantities": _bullets(statement.unprotected),
+    }
+
+
+def _privacy_loss(statement: Statement[Any]) -> dict[str, Any]:
+    loads, promise = statement.guarantee.loads, statement.composition.loads.promise
+    return {
+        "privacy_unit": "Load point" if loads.unit == "load-point" else "Load point and day",
+        "privacy_unit_details": f"{loads.unit_in_words} Neighbours: {loads.adjacency}.",
+        "number_of_privacy_units": 1,
+        "privacy_parameters": {"epsilon": loads.epsilon, "delta": loads.delta, "rho": loads.rho},
+        "privacy_parameters_details": (
+            f"{loads.accounting}. With all earlier releases from the same customers: epsilon at most "
+            f"{at_most(promise.epsilon)} at delta {in_digits(promise.delta)}."
+        ),
+    }
+
+
+def _model(statement: Statement[Any]) -> dict[str, Any]:
+    return {
+        "model_name": "Central",
+        "trust_assumptions": "The data owner sees the readings, runs the release and keeps the key secret.",
+        "actors": (
+            "The data owner, the customers behind the load points, the readers of the corpus. An attacker is "
+            "assumed to know the load model, power factors, generation and taps."
+        ),
+        "release_type": "One release" if statement.composition.loads.charges == 1 else "Many releases",
+        "release_type_details": "A ledger caps what all releases from the same customers add up to.",
+        "data_source_type": "Static",
+        "access_type": "Non-interactive",
+    }
+
+
+def _implementation(statement: Statement[Any]) -> dict[str, Any]:
+    random, guarantee = statement.random_source, statement.guarantee
+    return {
+        "preprocessing_and_hyperparameter_tuning": _bullets(statement.processing.before_noise),
+        "mechanisms": (
+            f"Noise: {random.noise}. Generator: {random.generator}; key: {random.key}. "
+            f"{len(statement.load_queries)} queries, each with sensitivity and noise scale in "
+            f"manifest.json. dp-powerflow {statement.software['dp-powerflow']}."
+        ),
+        "composition": guarantee.loads.accounting,
+        "post_processing": _bullets(statement.processing.after_noise),
+        "justification": "Every figure can be recomputed from the release: dp-powerflow verify RELEASE.",
+        "additional_information": (
+            f"{guarantee.network.in_full()}\n\nNot claimed:\n{_bullets(statement.not_claimed)}"
+        ),
+    }
+
+
+def _bullets(sentences: list[str]) -> str:
+    return "\n".join(f"- {sentence}" for sentence in sentences)
