@@ -1,6 +1,6 @@
 """What is made from the manifest beside it: a page for people, metadata for hubs, a record for a registry.
 
-`certificate.html` is the one page a privacy officer reads. It is self-contained: no script, font or image, and
+`certificate.html` is the one page a privacy officer reads. It is self-contained: no script, font or image and
 no request. Hashes and the commitment are not on it, since they depend on the data; everything else that it
 says is in the manifest.
 
