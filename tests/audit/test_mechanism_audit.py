@@ -21,15 +21,7 @@ from dp_powerflow.evidence.theorem import OperatingSet
 from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Load
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
-from dp_powerflow.paper.mechanisms.dp_powerflow import DpPowerflow, full_support_variant, paper_variant
-from dp_powerflow.paper.mechanisms.gaussian import (
-    GmmVoltageNoise,
-    JointVoltageNoise,
-    NoisyLoads,
-    Sensitivities,
-    proved_sensitivities,
-)
-from dp_powerflow.paper.mechanisms.interface import (
+from dp_powerflow.paper.mechanisms import (
     ONE_CUSTOMER_DAY,
     FittedLoads,
     Guarantee,
@@ -37,7 +29,15 @@ from dp_powerflow.paper.mechanisms.interface import (
     Setting,
     Target,
 )
-from dp_powerflow.paper.mechanisms.networks import AdmittanceNoise
+from dp_powerflow.paper.mechanisms.dp_powerflow import DpPowerflow, full_support_variant, paper_variant
+from dp_powerflow.paper.mechanisms.gaussian import (
+    AdmittanceNoise,
+    GmmVoltageNoise,
+    JointVoltageNoise,
+    NoisyLoads,
+    Sensitivities,
+    proved_sensitivities,
+)
 from dp_powerflow.powerflow.batch import BatchSolver
 
 RUNS = 20_000

@@ -15,15 +15,7 @@ from dp_powerflow.evidence.collect import network_facts
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
-from dp_powerflow.paper.mechanisms.dp_powerflow import full_support_variant, paper_variant
-from dp_powerflow.paper.mechanisms.gaussian import (
-    GmmVoltageNoise,
-    JointVoltageNoise,
-    NoiseFree,
-    NoisyLoads,
-    printed_sensitivities,
-)
-from dp_powerflow.paper.mechanisms.interface import (
+from dp_powerflow.paper.mechanisms import (
     ONE_CUSTOMER_DAY,
     FittedLoads,
     Guarantee,
@@ -31,7 +23,15 @@ from dp_powerflow.paper.mechanisms.interface import (
     Setting,
     Target,
 )
-from dp_powerflow.paper.mechanisms.networks import AdmittanceNoise, TwinNetwork
+from dp_powerflow.paper.mechanisms.dp_powerflow import TwinNetwork, full_support_variant, paper_variant
+from dp_powerflow.paper.mechanisms.gaussian import (
+    AdmittanceNoise,
+    GmmVoltageNoise,
+    JointVoltageNoise,
+    NoiseFree,
+    NoisyLoads,
+    printed_sensitivities,
+)
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.twin.guarantee import Spread
 from support.laws import draw, sampler

@@ -15,7 +15,9 @@ from dp_powerflow.evidence.calibration import load_box_set
 from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Load
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import ClassLaw, nominal_law
+from dp_powerflow.paper.mechanisms import ONE_CUSTOMER_DAY, Guarantee, Setting
 from dp_powerflow.paper.mechanisms.gaussian import (
+    AdmittanceNoise,
     GmmVoltageNoise,
     JointVoltageNoise,
     NoiseFree,
@@ -24,8 +26,6 @@ from dp_powerflow.paper.mechanisms.gaussian import (
     printed_sensitivities,
     proved_sensitivities,
 )
-from dp_powerflow.paper.mechanisms.interface import ONE_CUSTOMER_DAY, Guarantee, Setting
-from dp_powerflow.paper.mechanisms.networks import AdmittanceNoise
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.reference import ReferenceSolver
 

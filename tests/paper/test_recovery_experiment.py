@@ -13,17 +13,8 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import ConfigError, LoadDataError, PowerFlowError
-from dp_powerflow.paper.recovery import runs as recovery_runs
-from dp_powerflow.paper.recovery.methods import (
-    DP_SGD,
-    NOISE_FREE,
-    Plan,
-    Recovery,
-    Source,
-    run_recovery,
-    split_days,
-)
-from dp_powerflow.paper.recovery.report import (
+from dp_powerflow.paper.recovery import methods as recovery_methods
+from dp_powerflow.paper.recovery.experiment import (
     Part,
     kept,
     mean_curve,
@@ -32,9 +23,19 @@ from dp_powerflow.paper.recovery.report import (
     to_markdown,
     write_all,
 )
-from dp_powerflow.paper.recovery.runs import Run, Shared, run_all
-from dp_powerflow.paper.recovery.training import Curves, Schedule
-from dp_powerflow.paper.recovery.windows import Samples, hide_blocks
+from dp_powerflow.paper.recovery.methods import (
+    DP_SGD,
+    NOISE_FREE,
+    Plan,
+    Recovery,
+    Run,
+    Shared,
+    Source,
+    run_all,
+    run_recovery,
+    split_days,
+)
+from dp_powerflow.paper.recovery.training import Curves, Samples, Schedule, hide_blocks
 
 pytest.importorskip("torch", reason="torch is not installed: pip install 'dp-powerflow[ml]'")
 pytest.importorskip("opacus", reason="opacus is not installed: pip install 'dp-powerflow[ml]'")
@@ -152,13 +153,13 @@ def test_a_run_is_not_trained_twice_and_a_changed_one_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained: list[tuple[str, int]] = []
-    real = recovery_runs.execute
+    real = recovery_methods.execute
 
     def counted(runs: Sequence[Run], shared: Shared) -> list[Curves]:
         trained.extend((run.method, run.seed) for run in runs)
         return real(runs, shared)
 
-    monkeypatch.setattr(recovery_runs, "execute", counted)
+    monkeypatch.setattr(recovery_methods, "execute", counted)
     told: list[tuple[int, int]] = []
 
     def go(given: Source, plan: Plan = SMALL) -> Recovery:

@@ -17,9 +17,12 @@ from dp_powerflow.paper.recovery.training import (
     Curves,
     Privacy,
     PrivateSteps,
+    Samples,
     Schedule,
     best_and_last,
     draw_batch,
+    hidden_mse,
+    hide_blocks,
     make_mlp,
     mse,
     one_thread,
@@ -30,7 +33,6 @@ from dp_powerflow.paper.recovery.training import (
     train_adam,
     train_dp_sgd,
 )
-from dp_powerflow.paper.recovery.windows import Samples, hidden_mse, hide_blocks
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install 'dp-powerflow[ml]'")
 pytest.importorskip("opacus", reason="opacus is not installed: pip install 'dp-powerflow[ml]'")

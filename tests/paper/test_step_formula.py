@@ -13,6 +13,7 @@ from dp_powerflow.evidence.theorem import NetworkFacts, OperatingSet, paper_boun
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import LoadLaw
+from dp_powerflow.paper.mechanisms import ONE_CUSTOMER_DAY, FittedLoads, Guarantee, Setting, Target
 from dp_powerflow.paper.mechanisms.dp_powerflow import (
     full_support_variant,
     paper_variant,
@@ -21,7 +22,6 @@ from dp_powerflow.paper.mechanisms.dp_powerflow import (
     with_restored_mean,
 )
 from dp_powerflow.paper.mechanisms.gaussian import with_exact_kappa
-from dp_powerflow.paper.mechanisms.interface import ONE_CUSTOMER_DAY, FittedLoads, Guarantee, Setting, Target
 from dp_powerflow.powerflow.batch import BatchSolver
 from support.laws import draw, gaussian_classes
 

@@ -16,11 +16,17 @@ from scipy.stats import norm, wasserstein_distance
 
 from dp_powerflow.errors import ConfigError, LoadDataError
 from dp_powerflow.paper.datasets import Dataset, ExperimentOptions, open_dataset
-from dp_powerflow.paper.results import Store, fingerprint_of
+from dp_powerflow.paper.run import Store, fingerprint_of
 from dp_powerflow.paper.wasserstein import search as wasserstein_search
-from dp_powerflow.paper.wasserstein.experiment import references, run_missing, scale_of
+from dp_powerflow.paper.wasserstein.experiment import (
+    best,
+    references,
+    run_missing,
+    scale_of,
+    to_csv,
+    write_all,
+)
 from dp_powerflow.paper.wasserstein.lab import Lab, Scale
-from dp_powerflow.paper.wasserstein.report import best, to_csv, write_all
 from dp_powerflow.paper.wasserstein.search import (
     STEP,
     TABLE,

@@ -17,7 +17,7 @@ from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
 from dp_powerflow.model.reactive import PublicSpread
 from dp_powerflow.paper.datasets import ExperimentOptions, Progress
-from dp_powerflow.paper.results import Written, write_results
+from dp_powerflow.paper.run import Written, write_results
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.report.evidence import line_lines
 from dp_powerflow.report.figures import line_figures

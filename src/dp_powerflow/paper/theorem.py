@@ -15,7 +15,7 @@ from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.model.reactive import PublicSpread
 from dp_powerflow.paper.datasets import ExperimentOptions, oedi_history, one_class_law, relative_log_load
 from dp_powerflow.paper.mechanisms.gaussian import with_exact_kappa
-from dp_powerflow.paper.results import Written, write_results
+from dp_powerflow.paper.run import Written, write_results
 from dp_powerflow.privacy.random import StreamKey
 
 FLOORS = (1e-4, 1e-3, 1e-2, 1e-1)

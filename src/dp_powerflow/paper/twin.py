@@ -11,7 +11,7 @@ import numpy as np
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.paper.datasets import Dataset, ExperimentOptions, Progress, open_dataset
-from dp_powerflow.paper.results import Written, csv_text, write_results
+from dp_powerflow.paper.run import Written, csv_text, write_results
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.twin.draw import draw_twin, parameters_of, rebuilder_of

@@ -1,15 +1,16 @@
-"""DP-Powerflow: loads from the private model, power flow on the true network, nothing added.
+"""DP-Powerflow: loads from the private model through power flow, nothing added to the voltages.
 
-Two variants. `paper_variant`: truncated loads at a fixed power factor. `full_support_variant`: untruncated
-loads with reactive power of their own, the only one whose neighbours include a change of a line.
+On the true network there are two variants. `paper_variant`: truncated loads at a fixed power factor.
+`full_support_variant`: untruncated loads with reactive power of their own, the only one whose neighbours
+include a change of a line. `TwinNetwork` solves on a twin instead.
 
-Both take the smallest covariance floor at which the paper's formula for one step meets a target ε: Theorem 1
-with T = 1, the exact κ and a calibrated operating set, as the paper evaluates it. On a real feeder it is
+The two take the smallest covariance floor at which the paper's formula for one step meets a target ε: Theorem
+1 with T = 1, the exact κ and a calibrated operating set, as the paper evaluates it. On a real feeder it is
 *not* a bound (docs/theorem.md): it is the number the paper's comparison is made at.
 
 Widening Σ and then truncating to the margins moves the mean load (paper correction 14). The log mean is free
-post-processing and no term of the formula depends on it, but its tail term takes the whitened draw z to be
-no longer than a standard normal. So the log mean of a step is moved only while E[z²] ≤ 1 there.
+post-processing and no term of the formula depends on it, but its tail term takes the whitened draw z to be no
+longer than a standard normal. So the log mean of a step is moved only while E[z²] ≤ 1 there.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.theorem import NetworkFacts
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.model.truncated import truncate
-from dp_powerflow.paper.mechanisms.interface import (
+from dp_powerflow.paper.mechanisms import (
     ON_LINES,
     SAME_MANIFOLD,
     Cost,
@@ -32,7 +33,13 @@ from dp_powerflow.paper.mechanisms.interface import (
     Guarantee,
     Setting,
     Target,
+    key_from,
+    solve_drawn,
+    solve_loads,
 )
+from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.twin.draw import draw_twin, parameters_of, rebuilder_of
+from dp_powerflow.twin.guarantee import Spread, twin_guarantee, twin_neighbours
 from dp_powerflow.units import ComplexArray, FloatArray
 
 NOT_PROVED = (
@@ -297,3 +304,53 @@ def full_support_variant(
         floor,
         name="DP-Powerflow, full support",
     )
+
+
+@dataclass(frozen=True, eq=False)
+class TwinNetwork:
+    """Loads of a released model, or the true ones, on a twin drawn once, for any number of days.
+
+    The noise is on the lines' own parameters, so sparsity, symmetry and signs stay and power flow has a
+    solution.
+
+    Attributes
+    ----------
+    spread : η of every quantity.
+    change : x of the neighbours.
+    delta : where the guarantee is stated.
+    law, loads : of the synthetic loads and what is claimed for them; None takes the true loads, unprotected.
+    """
+
+    setting: Setting
+    spread: Spread
+    change: float
+    delta: float
+    law: LoadLaw | None = None
+    loads: Guarantee | None = None
+    name: str = "twin network"
+
+    @property
+    def protects(self) -> str:
+        """The network, and the loads where they come from a model."""
+        return "network" if self.law is None else "network and loads"
+
+    @property
+    def noise_std(self) -> dict[str, float]:
+        """η of a line's length, if lengths are noisy."""
+        return {} if self.spread.length is None else {"log_length": self.spread.length}
+
+    def cost(self) -> Cost:
+        """Differential privacy of one element of the network, in closed form."""
+        promised = twin_guarantee(self.spread, self.change, self.delta)
+        words = twin_neighbours(self.spread, self.change).words
+        network = Guarantee(promised.epsilon, self.delta, "any number of days", words, True)
+        return Cost(network=network, loads=self.loads)
+
+    def release(self, generator: np.random.Generator, days: int) -> ComplexArray:
+        """Voltages on one freshly drawn twin; NaN where power flow fails."""
+        source = rebuilder_of(self.setting.network.feeder, self.spread)
+        twin = draw_twin(parameters_of(source, self.spread), self.spread, key_from(generator)).feeder(source)
+        solver = BatchSolver(twin)
+        if self.law is not None:
+            return solve_drawn(solver, self.law, days, generator)
+        return solve_loads(solver, self.setting.first_days(days))

@@ -1,4 +1,4 @@
-"""Gaussian noise on voltages or loads: its calibration, its sensitivities, and the mechanisms that add it.
+"""Gaussian noise on voltages, loads or entries of Y: calibration, sensitivities and mechanisms.
 
 `analytic` is the exact calibration (Balle and Wang, arXiv 1805.06530v2): μ = Δ/σ is the largest whose curve
 δ(ε; μ) passes through (ε, δ). `classical` is σ = Δ√(2 ln(1.25/δ))/ε, which the paper uses and which is only
@@ -12,13 +12,16 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+import scipy.sparse as sp
 
-from dp_powerflow.errors import PrivacyError
+from dp_powerflow.errors import FeederError, PowerFlowError, PrivacyError
 from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.collect import network_facts
 from dp_powerflow.evidence.theorem import NetworkFacts, over_neighbours
+from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.law import LoadLaw
-from dp_powerflow.paper.mechanisms.interface import BY_RADIUS, Cost, Guarantee, Setting
+from dp_powerflow.paper.mechanisms import BY_RADIUS, Cost, Guarantee, Setting, solve_loads
+from dp_powerflow.powerflow.reference import ReferenceSolver
 from dp_powerflow.privacy.budget import gdp_delta, gdp_mu
 from dp_powerflow.units import ComplexArray, FloatArray
 
@@ -74,6 +77,10 @@ class GaussianNoise:
             f"classical formula, σ = {self.sigma:.4g}: its δ at this ε is {self.true_delta:.3g}, "
             f"not {self.delta:.3g}"
         )
+
+    def claim(self, adjacency: str) -> Guarantee:
+        """What noise that is drawn once claims; all that follows is post-processing."""
+        return Guarantee(self.epsilon, self.delta, "any number of days", adjacency, self.holds, self.remark)
 
     def on_real(self, values: FloatArray, generator: np.random.Generator) -> FloatArray:
         """Noisy copy of real values."""
@@ -327,12 +334,8 @@ class NoisyLoads:
 
     def cost(self) -> Cost:
         """Noise for each secret; the loads' is proved by the range they are clipped to."""
-        on_loads = self.load_noise
         network = _voltage_claim(self.voltage_noise, self.sensitivities, self.covered)
-        adjacency = WHOLE_DAY if self.all_loads else ONE_NODE_DAY
-        loads = Guarantee(
-            on_loads.epsilon, on_loads.delta, "any number of days", adjacency, on_loads.holds, on_loads.remark
-        )
+        loads = self.load_noise.claim(WHOLE_DAY if self.all_loads else ONE_NODE_DAY)
         return Cost(network=network, loads=loads)
 
     def release(self, generator: np.random.Generator, days: int) -> ComplexArray:
@@ -347,3 +350,51 @@ class NoisyLoads:
         active = np.clip(self.load_noise.on_real(true, generator), self.p_min, p_max)
         nominal = -self.setting.network.feeder.nominal_injection[self.setting.network.retained]
         return np.asarray(active * (1.0 + 1j * nominal.imag / nominal.real))
+
+
+_MAX_ITERATIONS = 100
+"""Of the fixed point on the noisy, dense matrix; what has not converged by then has failed."""
+
+
+@dataclass(frozen=True, eq=False)
+class AdmittanceNoise:
+    """True loads on one network with noise on every matrix entry, for any number of days.
+
+    No structure is restored: sparsity and symmetry are lost, and failures stay visible.
+    """
+
+    setting: Setting
+    epsilon: float
+    delta: float
+    calibration: Calibration = "analytic"
+    name: str = "noise on entries of Y"
+    protects: str = "network"
+
+    @property
+    def noise(self) -> GaussianNoise:
+        """What is added to every entry of Y_full [p.u.]; its sensitivity is r by definition."""
+        return GaussianNoise(self.setting.radius, self.epsilon, self.delta, self.calibration)
+
+    @property
+    def noise_std(self) -> dict[str, float]:
+        """Of every entry of Y_full [p.u.]."""
+        return {"noise": self.noise.sigma}
+
+    def cost(self) -> Cost:
+        """One noisy matrix, any number of days; the loads are not protected."""
+        return Cost(network=self.noise.claim(BY_RADIUS), loads=None)
+
+    def release(self, generator: np.random.Generator, days: int) -> ComplexArray:
+        """Voltages on one noisy network; NaN where power flow fails, everywhere if it cannot be set up."""
+        load = self.setting.first_days(days)
+        try:
+            solver = ReferenceSolver(self.noisy_feeder(generator), max_iterations=_MAX_ITERATIONS)
+        except (FeederError, PowerFlowError):
+            return np.full(load.shape, np.nan + 1j * np.nan)
+        return solve_loads(solver, load)
+
+    def noisy_feeder(self, generator: np.random.Generator) -> Feeder:
+        """The feeder with one draw of the noise on every entry."""
+        feeder = self.setting.network.feeder
+        noisy = self.noise.on_complex(feeder.y.toarray(), generator)
+        return replace(feeder, y=sp.csc_array(noisy), origin=None)

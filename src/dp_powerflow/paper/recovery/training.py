@@ -1,12 +1,16 @@
-"""The network of the recovery task and its training, with Adam or with differential privacy for one window.
+"""The recovery task: its samples, its network, and the training with Adam or with DP-SGD.
 
-Three layers, hidden size 32, ReLU. It is fed 96 numbers: the 48 values of the window, zero where hidden, and
-the 48 marks of what is hidden (without them a hidden step and a step at 1 p.u. would look alike). It answers
-with all 48 values. Values enter as (v − 1)/0.05, public constants, so that nothing about scaling is learned
-from private data. Losses are reported in p.u.².
+A sample is a window of one node's voltage magnitude with a hidden block. Windows lie within one day: two
+synthetic days are independent draws, so a window across midnight would have a jump in it that no true window
+has. A day of 96 steps holds two windows, at steps 0 and 36; its last 12 steps are in none.
 
-DP-SGD clips per sample and adds Gaussian noise, by Opacus 1.6.0 with torch 2.13.0. How much noise protects
-the *network* is in `budget`.
+The network has three layers, hidden size 32, ReLU. It is fed 96 numbers: the 48 values of the window, zero
+where hidden, and the 48 marks of what is hidden (without them a hidden step and a step at 1 p.u. would look
+alike). It answers with all 48 values. Values enter as (v − 1)/0.05, public constants, so that nothing about
+scaling is learned from private data. Losses are reported in p.u.².
+
+DP-SGD gives differential privacy for one window: it clips per sample and adds Gaussian noise, by Opacus 1.6.0
+with torch 2.13.0. How much noise protects the *network* is in `budget`.
 """
 
 from __future__ import annotations
@@ -18,9 +22,88 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow.errors import PrivacyError, require
-from dp_powerflow.paper.recovery.windows import HIDDEN, LENGTH, Samples
-from dp_powerflow.units import FloatArray
+from dp_powerflow.errors import LoadDataError, PrivacyError, require
+from dp_powerflow.units import BoolArray, FloatArray
+
+LENGTH = 48
+"""12 hours of 15 minutes."""
+STRIDE = 36
+"""A window shares 12 steps, 3 hours, with the next one."""
+HIDDEN = 24
+"""⌊√0.25 · 48⌋."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Windows and what is hidden of each.
+
+    Attributes
+    ----------
+    values : array (sample, 48) [p.u.]
+        Voltage magnitude of one node over one window.
+    hidden : bool array (sample, 48)
+        True in one contiguous block of 24 steps per sample.
+    """
+
+    values: FloatArray
+    hidden: BoolArray
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def windows_per_day(steps: int) -> int:
+    """Windows of one node in a day of so many steps."""
+    if steps < LENGTH:
+        raise LoadDataError(
+            f"the recovery task has windows of {LENGTH} steps, and a day of the data has {steps}; "
+            "use data of 15 minutes"
+        )
+    return (steps - LENGTH) // STRIDE + 1
+
+
+def cut_windows(vm_pu: FloatArray) -> FloatArray:
+    """All windows of voltage magnitudes (day, step, node) → (day × window × node, 48), in that order."""
+    starts = [STRIDE * number for number in range(windows_per_day(vm_pu.shape[1]))]
+    parts = np.stack([vm_pu[:, start : start + LENGTH] for start in starts], axis=1)
+    return np.ascontiguousarray(parts.transpose(0, 1, 3, 2).reshape(-1, LENGTH))
+
+
+def hide_blocks(count: int, generator: np.random.Generator) -> BoolArray:
+    """(sample, 48) with one block of 24 steps per sample, every position as likely as any other."""
+    first = generator.integers(0, LENGTH - HIDDEN + 1, size=count)
+    step = np.arange(LENGTH)
+    return np.asarray((step >= first[:, None]) & (step < first[:, None] + HIDDEN))
+
+
+def draw_samples(vm_pu: FloatArray, count: int, generator: np.random.Generator) -> Samples:
+    """`count` different windows of the days, each with a block of its own; vm_pu: (day, step, node)."""
+    windows = cut_windows(vm_pu)
+    if count > len(windows):
+        raise LoadDataError(
+            f"{len(vm_pu)} days hold {len(windows)} windows, and {count} are needed; use more days"
+        )
+    chosen = generator.choice(len(windows), size=count, replace=False)
+    return Samples(windows[chosen], hide_blocks(count, generator))
+
+
+def hidden_mse(guess: FloatArray, samples: Samples) -> float:
+    """Mean squared error over the hidden entries [p.u.²]; guess: (sample, 48) [p.u.]."""
+    return float(np.mean((guess - samples.values)[samples.hidden] ** 2))
+
+
+def observed_mean(samples: Samples) -> FloatArray:
+    """Guess without learning: the mean of what is seen, at every step. (sample, 48) [p.u.]"""
+    seen = np.where(samples.hidden, 0.0, samples.values).sum(axis=1) / (LENGTH - HIDDEN)
+    return np.repeat(seen[:, None], LENGTH, axis=1)
+
+
+def interpolated(samples: Samples) -> FloatArray:
+    """Guess without learning: a straight line across the block, its near edge held if it has one only."""
+    step = np.arange(LENGTH)
+    rows = zip(samples.values, samples.hidden, strict=True)
+    return np.stack([np.interp(step, step[~hidden], values[~hidden]) for values, hidden in rows])
+
 
 CENTRE, SCALE = 1.0, 0.05
 """Public: nominal voltage, and the width of the usual band."""

@@ -15,15 +15,20 @@ from dp_powerflow._names import __version__
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.collect import plain
 from dp_powerflow.paper.datasets import Dataset, ExperimentOptions
-from dp_powerflow.paper.mechanisms.dp_powerflow import DpPowerflow, full_support_variant, paper_variant
+from dp_powerflow.paper.mechanisms import Mechanism, Target
+from dp_powerflow.paper.mechanisms.dp_powerflow import (
+    DpPowerflow,
+    TwinNetwork,
+    full_support_variant,
+    paper_variant,
+)
 from dp_powerflow.paper.mechanisms.gaussian import (
+    AdmittanceNoise,
     GmmVoltageNoise,
     JointVoltageNoise,
     NoisyLoads,
 )
-from dp_powerflow.paper.mechanisms.interface import Mechanism, Target
-from dp_powerflow.paper.mechanisms.networks import AdmittanceNoise, TwinNetwork
-from dp_powerflow.paper.results import Store, fingerprint_of
+from dp_powerflow.paper.run import Store, fingerprint_of
 from dp_powerflow.paper.wasserstein.lab import DELTA_LOAD, DELTA_TAIL, Lab, Scale, needed
 from dp_powerflow.twin.guarantee import spread_for
 from dp_powerflow.units import ComplexArray, FloatArray
