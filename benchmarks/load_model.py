@@ -74,7 +74,7 @@ def simulated() -> Population:
 
 
 def simbench() -> Population:
-    from dp_powerflow.loads.simbench import read_simbench
+    from dp_powerflow.loads.profiles import read_simbench
 
     year = np.clip(read_simbench(families=FAMILIES).history.load_kw, SIMBENCH_FLOOR, 1.0)
     days = np.log(year).reshape(-1, STEPS)

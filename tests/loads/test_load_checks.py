@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.loads.checks import IngestRules, Quantity, RawHistory, check_history
+from dp_powerflow.loads.checks import Quantity, RawHistory, check_history
 from dp_powerflow.loads.declared import (
+    GapRule,
+    IngestRules,
     PowerFactors,
     ServiceMap,
     inductive,
     one_service_each,
     read_service_map,
 )
-from dp_powerflow.loads.gaps import GapRule
 from dp_powerflow.loads.timegrid import ReadingCounts
 from dp_powerflow.units import FloatArray
 

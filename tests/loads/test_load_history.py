@@ -93,31 +93,6 @@ def test_selecting_something_unknown_counts_it_without_naming_it() -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_customers_of_one_service_are_summed_with_their_scales() -> None:
-    own = history()
-    summed = own.sum_customers({"service0": "A", "service1": "B", "service2": "A"})
-    assert summed.load_points == ("A", "B")
-    assert own.load_kvar is not None
-    assert summed.load_kvar is not None
-    assert summed.scale_kw is not None
-    np.testing.assert_allclose(summed.load_kw[0], own.load_kw[0] + own.load_kw[2])
-    np.testing.assert_allclose(summed.load_kvar[0], own.load_kvar[0] + own.load_kvar[2])
-    np.testing.assert_array_equal(summed.scale_kw, [4.0, 2.0])
-
-
-def test_summing_refuses_unmapped_customers_and_contradicting_labels() -> None:
-    with pytest.raises(LoadDataError, match="2 customers have no load point"):
-        history().sum_customers({"service0": "A"})
-    with pytest.raises(LoadDataError, match="different class"):
-        history(class_label=("residential", None, "industrial")).sum_customers(
-            {"service0": "A", "service1": "A", "service2": "A"}
-        )
-    follows = history(class_label=(None, "residential", None)).sum_customers(
-        {"service0": "A", "service1": "A", "service2": "B"}
-    )
-    assert follows.class_label == ("residential", None)
-
-
 def test_coarsening_averages_and_never_refines() -> None:
     own = history()
     np.testing.assert_allclose(own.coarsen(120).load_kw[1, 1, 3], own.load_kw[1, 1, 6:8].mean())

@@ -13,8 +13,7 @@ import pytest
 
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads import tables
-from dp_powerflow.loads.checks import IngestRules
-from dp_powerflow.loads.declared import LongColumns, MeterFormat, ServiceMap, WideColumns
+from dp_powerflow.loads.declared import IngestRules, LongColumns, MeterFormat, ServiceMap, WideColumns
 from dp_powerflow.loads.ingest import read_long, read_wide
 from dp_powerflow.units import FloatArray
 from support.meter_files import write_long, write_wide

@@ -10,9 +10,8 @@ import pytest
 
 from dp_powerflow.errors import LoadDataError, MissingExtraError
 from dp_powerflow.loads import simbench
-from dp_powerflow.loads.simbench import CUSTOMER_FAMILIES, read_simbench
-from dp_powerflow.loads.simulate import median_pairwise_correlation
-from support.meter_files import intervals
+from dp_powerflow.loads.profiles import CUSTOMER_FAMILIES, read_simbench
+from support.meter_files import intervals, median_pairwise_correlation
 
 
 @pytest.fixture

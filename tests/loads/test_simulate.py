@@ -11,9 +11,9 @@ from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.simulate import (
     DEMO_CLASSES,
     demo_power_factors,
-    median_pairwise_correlation,
     simulate_load_history,
 )
+from support.meter_files import median_pairwise_correlation
 
 
 @pytest.fixture(scope="module")
@@ -95,18 +95,18 @@ def test_reactive_loads_follow_the_declared_power_factors() -> None:
     np.testing.assert_allclose(ratio, demo_power_factors().tan_theta(history.class_label), atol=0.05)
 
 
-def test_calendar_step_and_nodes_are_as_asked() -> None:
-    history = simulate_load_history(
-        4, n_days=2, step_minutes=30, first_day=dt.date(2024, 2, 29), nodes=("S1a", "S2b"), seed=0
-    )
+def test_size_and_step_are_as_asked() -> None:
+    history = simulate_load_history(4, n_days=2, step_minutes=30, seed=0)
     assert history.load_kw.shape == (4, 2, 48)
-    assert history.days == (dt.date(2024, 2, 29), dt.date(2024, 3, 1))
-    assert history.node_of == ("S1a", "S2b", None, None)
+    assert history.days == (dt.date(2023, 1, 1), dt.date(2023, 1, 2))
+    assert history.node_of == (None, None, None, None)
 
 
 def test_impossible_simulations_are_refused() -> None:
-    with pytest.raises(LoadDataError, match="cannot feed 2 nodes"):
-        simulate_load_history(1, nodes=("a", "b"))
+    with pytest.raises(LoadDataError, match="0 load points over 365 days"):
+        simulate_load_history(0)
+    with pytest.raises(LoadDataError, match="1 load points over 0 days"):
+        simulate_load_history(1, n_days=0)
     with pytest.raises(LoadDataError, match="does not divide"):
         simulate_load_history(1, step_minutes=7)
     with pytest.raises(LoadDataError, match="shares"):

@@ -1,4 +1,4 @@
-"""Writes meter files of every kind, with the standard library's clock as the oracle."""
+"""Meter files of every kind, with the standard library's clock as the oracle; diversity of a history."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.units import FloatArray
 
 
@@ -88,3 +89,11 @@ def _timestamps(stamps: list[str] | tuple[str, ...]) -> pa.Array:
     epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC if aware else None)
     counts = [(moment - epoch) // dt.timedelta(microseconds=1) for moment in moments]
     return pa.array(counts, pa.int64()).cast(pa.timestamp("us", "UTC" if aware else None))
+
+
+def median_pairwise_correlation(history: LoadHistory) -> float:
+    """Median over pairs of load points of the correlation of their loads over all steps."""
+    series = history.load_kw.reshape(history.n_load_points, -1)
+    pairs = np.triu_indices(history.n_load_points, 1)
+    correlation = np.atleast_2d(np.corrcoef(series))
+    return float(np.median(correlation[pairs]))

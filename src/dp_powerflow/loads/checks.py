@@ -13,11 +13,30 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.loads.declared import ServiceMap, one_of
-from dp_powerflow.loads.gaps import GapCounts, GapRule, fill_gaps
-from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.loads.declared import GapRule, IngestRules, ServiceMap
+from dp_powerflow.loads.history import MINUTES_PER_DAY, SATURDAY, LoadHistory
 from dp_powerflow.loads.timegrid import ReadingCounts
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
+
+
+@dataclass(frozen=True)
+class GapCounts:
+    """Readings filled, by part of the rule; `clock_change` counts the skipped hours of 23-hour days."""
+
+    linear_short: int = 0
+    similar_day: int = 0
+    linear_long: int = 0
+    clock_change: int = 0
+    across_days: int = field(default=0, compare=False)
+
+    def __add__(self, other: GapCounts) -> GapCounts:
+        return GapCounts(
+            self.linear_short + other.linear_short,
+            self.similar_day + other.similar_day,
+            self.linear_long + other.linear_long,
+            self.clock_change + other.clock_change,
+            self.across_days + other.across_days,
+        )
 
 
 @dataclass(frozen=True)
@@ -103,52 +122,6 @@ class IngestResult:
 
     history: LoadHistory
     report: IngestReport
-
-
-@dataclass(frozen=True)
-class IngestRules:
-    """Declared, PUBLIC limits.
-
-    Parameters
-    ----------
-    floor_kw
-        Loads of a load point below this, zero and negative ones too, are raised to it [kW], because
-        the model takes logs. So net export behind a PV meter counts as the floor.
-    gaps
-        How gaps are filled and when a customer is rejected.
-    plausible_share
-        Mean load of a load point as a share of its public scale; outside, the unit is suspect.
-    plausible_kw
-        Mean load [kW] of the median load point where there is no public scale; outside, the unit is suspect.
-    on_rejected
-        "drop" leaves rejected load points out: which meters are complete is then treated as public.
-        "placeholder" keeps them as a constant load, so that not even the number of records depends on a
-        reading. "error" stops.
-    placeholder_kw
-        That constant [kW].
-    on_suspect_unit
-        "error" stops if the mean of any load point is above `plausible_share` of its public scale, "keep"
-        only counts them. The median load point outside the range always stops.
-    """
-
-    floor_kw: float = 0.01
-    gaps: GapRule = field(default_factory=GapRule)
-    plausible_share: tuple[float, float] = (1 / 300, 10.0)
-    plausible_kw: tuple[float, float] = (0.02, 200.0)
-    on_rejected: str = "drop"
-    placeholder_kw: float = 0.5
-    on_suspect_unit: str = "error"
-
-    def __post_init__(self) -> None:
-        for name in ("floor_kw", "placeholder_kw"):
-            if not (np.isfinite(getattr(self, name)) and getattr(self, name) > 0):
-                raise LoadDataError(f"{name} must be positive, because the model takes logs; correct it")
-        for name in ("plausible_share", "plausible_kw"):
-            low, high = getattr(self, name)
-            if not 0 <= low < high:
-                raise LoadDataError(f"{name} must be a lower and a higher limit, not below 0; correct it")
-        one_of("on_rejected", self.on_rejected, ("drop", "placeholder", "error"))
-        one_of("on_suspect_unit", self.on_suspect_unit, ("keep", "error"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -364,3 +337,94 @@ def _suspect_units(load_kw: FloatArray, scale_kw: FloatArray | None, rules: Inge
             "were another one; correct unit or scale, or set on_suspect_unit to 'keep'"
         )
     return suspect
+
+
+def fill_gaps(values: FloatArray, days: tuple[dt.date, ...], skipped: IntArray, rule: GapRule) -> GapCounts:
+    """Fill the NaN entries of one customer in place.
+
+    Parameters
+    ----------
+    values
+        (day, step) consecutive days, at least one entry that is not NaN.
+    days
+        The days.
+    skipped
+        Flat positions that the clock jumped over; filled like any gap, counted apart.
+    rule
+        The rule.
+
+    Returns
+    -------
+    GapCounts
+        How many entries each part of the rule filled.
+    """
+    flat = values.reshape(-1)
+    missing = np.isnan(flat)
+    if not missing.any():
+        return GapCounts()
+    by_clock = np.zeros(flat.size, dtype=bool)
+    by_clock[skipped] = missing[skipped]
+    short = _short_gaps(missing, rule.short_gap_minutes * values.shape[1] // MINUTES_PER_DAY)
+    present = np.flatnonzero(~missing)
+    readings = flat[present]
+    todo = np.flatnonzero(short)
+    flat[todo] = np.interp(todo, present, readings)
+    long = missing & ~short
+    if long.any():
+        _fill_from_similar_days(values, ~missing.reshape(values.shape), days, rule.similar_day_limit)
+    rest = np.isnan(flat)
+    todo = np.flatnonzero(rest)
+    flat[todo] = np.interp(todo, present, readings)
+    counted = ~by_clock
+    return GapCounts(
+        linear_short=int(np.count_nonzero(short & counted)),
+        similar_day=int(np.count_nonzero(long & ~rest & counted)),
+        linear_long=int(np.count_nonzero(rest & counted)),
+        clock_change=int(np.count_nonzero(by_clock)),
+        across_days=int(np.count_nonzero(missing & ~_within_a_day(short, values.shape[1]))),
+    )
+
+
+def _short_gaps(missing: BoolArray, longest: int) -> BoolArray:
+    """Entries of gaps of at most `longest` steps with a reading on both sides."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], missing, [False]]).astype(np.int8)))
+    short = np.zeros(missing.size, dtype=bool)
+    for start, end in edges.reshape(-1, 2):
+        if end - start <= longest and start > 0 and end < missing.size:
+            short[start:end] = True
+    return short
+
+
+def _within_a_day(short: BoolArray, steps: int) -> BoolArray:
+    """Entries of short gaps whose neighbours on both sides are readings of the same day."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], short, [False]]).astype(np.int8)))
+    within = np.zeros(short.size, dtype=bool)
+    for start, end in edges.reshape(-1, 2):
+        within[start:end] = (start - 1) // steps == end // steps
+    return within
+
+
+def _fill_from_similar_days(
+    values: FloatArray, read: BoolArray, days: tuple[dt.date, ...], limit: int
+) -> None:
+    """Fill NaN entries from readings (never from filled entries) of similar days, in place."""
+    weekend = np.array([day.weekday() >= SATURDAY for day in days])
+    for kind in (weekend, ~weekend):
+        position = np.flatnonzero(kind)  # days are consecutive, so positions measure distance in days
+        if position.size == 0:
+            continue
+        block, have = values[position], read[position]
+        rows = np.arange(position.size)[:, None]
+        before = np.maximum.accumulate(np.where(have, rows, -1), axis=0)
+        after = np.minimum.accumulate(np.where(have, rows, position.size)[::-1], axis=0)[::-1]
+        day, step = np.nonzero(np.isnan(block))
+        total, found = np.zeros(day.size), np.zeros(day.size)
+        for nearest in (before[day, step], after[day, step]):
+            inside = (nearest >= 0) & (nearest < position.size)
+            donor = np.where(inside, nearest, 0)
+            near = inside & (np.abs(position[donor] - position[day]) <= limit)
+            total += np.where(near, block[donor, step], 0.0)
+            found += near
+        filled = found > 0
+        block[day[filled], step[filled]] = total[filled] / found[filled]
+        values[position] = block

@@ -1,4 +1,4 @@
-"""What the producer declares about meter data: file format, services, power factors. All of it is PUBLIC.
+"""What the producer declares about meter data: format, services, limits, power factors. All of it is PUBLIC.
 
 Nothing here is guessed from the data: a guess made from private readings would be a leak, and a wrong
 guess would be silent. The guarantee takes the number of load points as public, so it should come from a
@@ -19,7 +19,7 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import arctan1, tan
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.loads.history import MINUTES_PER_DAY
+from dp_powerflow.loads.history import steps_per_day
 from dp_powerflow.units import FloatArray
 
 MINUTES_PER_HOUR = 60
@@ -73,8 +73,7 @@ class MeterFormat:
             raise LoadDataError(
                 "the delimiter must be one character other than the decimal sign; use ';' with decimal commas"
             )
-        if self.step_minutes <= 0 or MINUTES_PER_DAY % self.step_minutes != 0:
-            raise LoadDataError(f"a step of {self.step_minutes} min does not divide a day; use 15, 30 or 60")
+        steps_per_day(self.step_minutes)
         zone(self.time_zone)
 
     @property
@@ -249,6 +248,84 @@ def _scale(text: str, path: Path) -> float:
         return float(text)
     except ValueError:
         raise LoadDataError(f"a 'scale_kw' of the service map {path} is not a number; correct it") from None
+
+
+@dataclass(frozen=True)
+class GapRule:
+    """How gaps within one customer are filled; declared, PUBLIC.
+
+    1. A gap of at most `short_gap_minutes` with a reading on both sides: linear in time.
+    2. A longer one, step by step: the mean of the same step on the nearest earlier and the nearest later day
+       of the same kind (working day or weekend) within `similar_day_limit` days, or the one of them there is.
+    3. What is left: linear in time between the nearest readings, constant beyond the first and last.
+
+    No other customer's readings are ever used: replacing a customer must change one record, its own.
+
+    Parameters
+    ----------
+    short_gap_minutes
+        Longest gap filled linearly in the first place [min].
+    similar_day_limit
+        How far away a similar day may be [days].
+    max_missing_share
+        A customer with a larger share of missing readings is rejected, and its load point with it.
+    """
+
+    short_gap_minutes: int = 60
+    similar_day_limit: int = 28
+    max_missing_share: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.short_gap_minutes < 0 or self.similar_day_limit < 0:
+            raise LoadDataError("the limits of the gap rule must not be negative; correct them")
+        if not 0.0 <= self.max_missing_share < 1.0:
+            raise LoadDataError("max_missing_share must be at least 0 and below 1; correct it")
+
+
+@dataclass(frozen=True)
+class IngestRules:
+    """Declared, PUBLIC limits.
+
+    Parameters
+    ----------
+    floor_kw
+        Loads of a load point below this, zero and negative ones too, are raised to it [kW], because
+        the model takes logs. So net export behind a PV meter counts as the floor.
+    gaps
+        How gaps are filled and when a customer is rejected.
+    plausible_share
+        Mean load of a load point as a share of its public scale; outside, the unit is suspect.
+    plausible_kw
+        Mean load [kW] of the median load point where there is no public scale; outside, the unit is suspect.
+    on_rejected
+        "drop" leaves rejected load points out: which meters are complete is then treated as public.
+        "placeholder" keeps them as a constant load, so that not even the number of records depends on a
+        reading. "error" stops.
+    placeholder_kw
+        That constant [kW].
+    on_suspect_unit
+        "error" stops if the mean of any load point is above `plausible_share` of its public scale, "keep"
+        only counts them. The median load point outside the range always stops.
+    """
+
+    floor_kw: float = 0.01
+    gaps: GapRule = field(default_factory=GapRule)
+    plausible_share: tuple[float, float] = (1 / 300, 10.0)
+    plausible_kw: tuple[float, float] = (0.02, 200.0)
+    on_rejected: str = "drop"
+    placeholder_kw: float = 0.5
+    on_suspect_unit: str = "error"
+
+    def __post_init__(self) -> None:
+        for name in ("floor_kw", "placeholder_kw"):
+            if not (np.isfinite(getattr(self, name)) and getattr(self, name) > 0):
+                raise LoadDataError(f"{name} must be positive, because the model takes logs; correct it")
+        for name in ("plausible_share", "plausible_kw"):
+            low, high = getattr(self, name)
+            if not 0 <= low < high:
+                raise LoadDataError(f"{name} must be a lower and a higher limit, not below 0; correct it")
+        one_of("on_rejected", self.on_rejected, ("drop", "placeholder", "error"))
+        one_of("on_suspect_unit", self.on_suspect_unit, ("keep", "error"))
 
 
 # cos 0.95 inductive, a common contractual limit; public because it is a constant of this package

@@ -7,15 +7,23 @@ sees the meters through the released `LoadModel`. Its `repr` prints shapes, neve
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.units import FloatArray, IntArray
+from dp_powerflow.units import FloatArray
 
 MINUTES_PER_DAY = 24 * 60
+SATURDAY = 5
+
+
+def steps_per_day(step_minutes: int) -> int:
+    """T of a step [min] that divides a day."""
+    if step_minutes <= 0 or MINUTES_PER_DAY % step_minutes != 0:
+        raise LoadDataError(f"a step of {step_minutes} min does not divide a day; use 15, 30 or 60")
+    return MINUTES_PER_DAY // step_minutes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -60,11 +68,10 @@ class LoadHistory:
     days_mixed: bool = False
 
     def __post_init__(self) -> None:
-        if self.step_minutes <= 0 or MINUTES_PER_DAY % self.step_minutes != 0:
-            raise LoadDataError(f"a step of {self.step_minutes} min does not divide a day; use 15, 30 or 60")
+        steps = steps_per_day(self.step_minutes)
         for name in ("load_points", "days", "node_of", "class_label"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        shape = (len(self.load_points), len(self.days), MINUTES_PER_DAY // self.step_minutes)
+        shape = (len(self.load_points), len(self.days), steps)
         object.__setattr__(self, "load_kw", _checked("load_kw", self.load_kw, shape))
         if self.load_kvar is not None:
             object.__setattr__(self, "load_kvar", _checked("load_kvar", self.load_kvar, shape))
@@ -133,37 +140,6 @@ class LoadHistory:
             scale_kw=None if self.scale_kw is None else self.scale_kw[rows],
         )
 
-    def sum_customers(self, load_point_of: Mapping[str, str]) -> LoadHistory:
-        """Sum records that are customers to load points, e.g. all flats behind one service.
-
-        Parameters
-        ----------
-        load_point_of
-            Customer → load point, for every record. Load points come in the order of first mention.
-
-        Returns
-        -------
-        LoadHistory
-            One record per load point; scales are summed. Customers of one load point must name the
-            same node and the same class.
-        """
-        unmapped = sum(customer not in load_point_of for customer in self.load_points)
-        if unmapped:
-            raise LoadDataError(f"{unmapped} customers have no load point; add them to the service map")
-        known = set(self.load_points)
-        names = tuple(dict.fromkeys(point for customer, point in load_point_of.items() if customer in known))
-        index = {name: i for i, name in enumerate(names)}
-        rows = np.array([index[load_point_of[customer]] for customer in self.load_points])
-        return replace(
-            self,
-            load_kw=_sum_rows(self.load_kw, rows, len(names)),
-            load_kvar=None if self.load_kvar is None else _sum_rows(self.load_kvar, rows, len(names)),
-            load_points=names,
-            node_of=_agreed(self.node_of, rows, len(names), "node"),
-            class_label=_agreed(self.class_label, rows, len(names), "class"),
-            scale_kw=None if self.scale_kw is None else _sum_rows(self.scale_kw, rows, len(names)),
-        )
-
     def coarsen(self, step_minutes: int) -> LoadHistory:
         """Average to a longer step [min], a multiple of the present one.
 
@@ -206,28 +182,3 @@ def _positions(known: tuple[Hashable, ...], wanted: Sequence[Hashable] | None, w
     if missing:
         raise LoadDataError(f"{missing} of the {len(wanted)} selected {what} are not in this history")
     return [index[item] for item in wanted]
-
-
-def _sum_rows(values: FloatArray, rows: IntArray, n: int) -> FloatArray:
-    total = np.zeros((n, *values.shape[1:]))
-    # one record at a time: np.add.at on three-dimensional blocks is slow and needs a temporary
-    for record, row in zip(values, rows, strict=True):
-        total[row] += record
-    return total
-
-
-def _agreed(labels: tuple[str | None, ...], rows: IntArray, n: int, what: str) -> tuple[str | None, ...]:
-    """One label per load point; customers that name none follow the others."""
-    found: list[str | None] = [None] * n
-    conflicts = set()
-    for label, row in zip(labels, rows, strict=True):
-        if label is None:
-            continue
-        if found[row] not in (None, label):
-            conflicts.add(int(row))
-        found[row] = label
-    if conflicts:
-        raise LoadDataError(
-            f"the customers of {len(conflicts)} load points name different {what} labels; correct the map"
-        )
-    return tuple(found)

@@ -15,8 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.loads.checks import IngestResult, IngestRules, Quantity, RawHistory, check_history
-from dp_powerflow.loads.declared import LongColumns, MeterFormat, ServiceMap, WideColumns, one_service_each
+from dp_powerflow.loads.checks import IngestResult, Quantity, RawHistory, check_history
+from dp_powerflow.loads.declared import (
+    IngestRules,
+    LongColumns,
+    MeterFormat,
+    ServiceMap,
+    WideColumns,
+    one_service_each,
+)
 from dp_powerflow.loads.tables import MeterTable, Stamps, doubles, open_table
 from dp_powerflow.loads.timegrid import ReadingGrid, TimeGrid, build_time_grid, whole_days
 from dp_powerflow.units import BoolArray, FloatArray, IntArray

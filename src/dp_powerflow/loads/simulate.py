@@ -30,10 +30,10 @@ from dp_powerflow._bits.linear import cholesky, product, solve_lower, solve_uppe
 from dp_powerflow._bits.normal import standard_normal
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.declared import PowerFactors, inductive
-from dp_powerflow.loads.gaps import SATURDAY
-from dp_powerflow.loads.history import MINUTES_PER_DAY, LoadHistory
+from dp_powerflow.loads.history import SATURDAY, LoadHistory, steps_per_day
 from dp_powerflow.units import BoolArray, FloatArray
 
+_FIRST_DAY = dt.date(2023, 1, 1)
 _HOURS_PER_DAY = 24
 _DAYS_PER_YEAR = 365.25
 _COLDEST_DAY = 20  # of the year, northern hemisphere
@@ -134,36 +134,28 @@ def simulate_load_history(
     *,
     n_days: int = 365,
     step_minutes: int = 15,
-    first_day: dt.date = dt.date(2023, 1, 1),
     seed: int = 0,
     classes: Sequence[CustomerClass] = DEMO_CLASSES,
-    nodes: Sequence[str] = (),
     reactive: bool = False,
 ) -> LoadHistory:
     """Simulate demo customers, each a load point of its own.
 
     Parameters
     ----------
-    n_load_points, n_days, step_minutes, first_day
-        Size of the history.
+    n_load_points, n_days, step_minutes
+        Size of the history; its first day is 1 January 2023.
     seed
         Not secret: the same seed gives the same loads.
     classes
         What to draw from; classes alternate along the load points in proportion to their shares.
-    nodes
-        Feeder nodes or loads that the first load points feed.
     reactive
         Also simulate reactive load [kvar].
     """
-    if n_load_points < max(1, len(nodes)) or n_days < 1:
-        raise LoadDataError(
-            f"{n_load_points} load points over {n_days} days cannot feed {len(nodes)} nodes; ask for more"
-        )
-    if step_minutes <= 0 or MINUTES_PER_DAY % step_minutes != 0:
-        raise LoadDataError(f"a step of {step_minutes} min does not divide a day; use 15, 30 or 60")
-    days = tuple(first_day + dt.timedelta(days=i) for i in range(n_days))
+    if n_load_points < 1 or n_days < 1:
+        raise LoadDataError(f"{n_load_points} load points over {n_days} days are no history; ask for more")
+    n_steps = steps_per_day(step_minutes)
+    days = tuple(_FIRST_DAY + dt.timedelta(days=i) for i in range(n_days))
     calendar = _calendar(days, seed)
-    n_steps = MINUTES_PER_DAY // step_minutes
     members = [classes[i] for i in _alternate([own.share for own in classes], n_load_points)]
     load_kw = np.empty((n_load_points, n_days, n_steps))
     load_kvar = np.empty_like(load_kw) if reactive else None
@@ -182,7 +174,7 @@ def simulate_load_history(
         load_points=tuple(f"demo{i:06d}" for i in range(n_load_points)),
         days=days,
         step_minutes=step_minutes,
-        node_of=tuple(nodes[i] if i < len(nodes) else None for i in range(n_load_points)),
+        node_of=(None,) * n_load_points,
         class_label=tuple(own.name for own in members),
         scale_kw=scale_kw,
         simulated=True,
@@ -192,17 +184,6 @@ def simulate_load_history(
 def demo_power_factors(classes: Sequence[CustomerClass] = DEMO_CLASSES) -> PowerFactors:
     """The power factors of the demo classes, as a producer would declare them."""
     return inductive({own.name: own.power_factor for own in classes})
-
-
-def median_pairwise_correlation(history: LoadHistory) -> float:
-    """Median over pairs of load points of the correlation of their loads over all steps.
-
-    A figure about the data: INTERNAL unless the history is simulated or public.
-    """
-    series = history.load_kw.reshape(history.n_load_points, -1)
-    pairs = np.triu_indices(history.n_load_points, 1)
-    correlation = np.atleast_2d(np.corrcoef(series))
-    return float(np.median(correlation[pairs]))
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,8 +16,7 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.loads.opendss_shapes import read_opendss_shapes
-from dp_powerflow.loads.simbench import CUSTOMER_FAMILIES, read_simbench
+from dp_powerflow.loads.profiles import CUSTOMER_FAMILIES, read_opendss_shapes, read_simbench
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.estimators import Estimator
 from dp_powerflow.model.estimators.plain import Plain

@@ -17,11 +17,10 @@ from dp_powerflow.errors import ConfigError
 from dp_powerflow.grid.feeder import TAPS_SOLVED, Feeder
 from dp_powerflow.grid.ieee import BUILT_IN
 from dp_powerflow.grid.sources import open_feeder, read_taps
-from dp_powerflow.loads.checks import IngestRules
-from dp_powerflow.loads.declared import LongColumns, MeterFormat, WideColumns, read_service_map
+from dp_powerflow.loads.declared import IngestRules, LongColumns, MeterFormat, WideColumns, read_service_map
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.ingest import read_long, read_wide
-from dp_powerflow.loads.opendss_shapes import read_opendss_shapes
+from dp_powerflow.loads.profiles import read_opendss_shapes
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.estimators.plain import Plain
 from dp_powerflow.model.estimators.structured import Structured

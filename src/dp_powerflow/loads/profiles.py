@@ -1,0 +1,263 @@
+"""Public load profiles: OpenDSS load shapes in the OEDI layout, and the profiles of SimBench.
+
+OpenDSS: a folder with `loadshape_<load>.csv`, one value per line. The values are multipliers of the load's
+nominal power (the OEDI files peak at 1.0), so nominal kW must be declared; OpenDSS also knows shapes of
+actual kW (`useactual=yes`). A shape has no stamps: its days are taken as 24 hours each from a declared first
+day, without clock changes.
+
+SimBench (extra `[pandapower]`), public data with real diversity: a year (2016, Europe/Berlin, clock changes
+included) of 15-minute profiles relative to their nominal power. The file is read where the package lies;
+neither simbench nor pandapower is imported. The profiles are published under the Open Database License.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+
+from dp_powerflow.errors import LoadDataError, MissingExtraError
+from dp_powerflow.loads.checks import IngestResult, Quantity, RawHistory, check_history
+from dp_powerflow.loads.declared import IngestRules, MeterFormat, ServiceMap, WideColumns
+from dp_powerflow.loads.history import steps_per_day
+from dp_powerflow.loads.ingest import read_wide
+from dp_powerflow.loads.tables import open_table
+from dp_powerflow.loads.timegrid import ReadingCounts
+from dp_powerflow.units import FloatArray
+
+_PREFIX = "loadshape_"
+
+
+def read_opendss_shapes(
+    folder: str | Path,
+    *,
+    first_day: dt.date,
+    nominal_kw: Mapping[str, float] | None,
+    nominal_kvar: Mapping[str, float] | None = None,
+    class_of: Mapping[str, str] | None = None,
+    step_minutes: int = 15,
+) -> IngestResult:
+    """Read all load shapes of a folder; every load is a load point and feeds the load of its name.
+
+    Parameters
+    ----------
+    folder
+        Holds `loadshape_<load>.csv`.
+    first_day
+        Day of the first value.
+    nominal_kw
+        Load → nominal power [kW], for every shape; names compare without case, as in OpenDSS. It is kept as
+        the public scale. None if the values are actual kW.
+    nominal_kvar
+        Load → nominal reactive power [kvar], if reactive loads are wanted; they follow the same multiplier.
+    class_of
+        Load → public class.
+    step_minutes
+        Time between values [min].
+    """
+    n_steps = steps_per_day(step_minutes)
+    loads = _shape_files(Path(folder))
+    shapes = _read_all(loads, n_steps)
+    days = tuple(first_day + dt.timedelta(days=i) for i in range(shapes.shape[1]))
+    kw = None if nominal_kw is None else _for_each(loads, nominal_kw, "nominal kW")
+    kvar = None if nominal_kvar is None else _for_each(loads, nominal_kvar, "nominal kvar")
+    if kvar is not None and kw is None:
+        raise LoadDataError("nominal_kvar needs nominal_kw, because both follow one multiplier; declare both")
+    counts = _counts(shapes)
+    shapes[~np.isfinite(shapes)] = np.nan
+    quantities = []
+    if kvar is not None:
+        quantities.append(Quantity("reactive", shapes * kvar[:, None, None], counts))
+    if kw is not None:
+        shapes *= kw[:, None, None]
+    quantities.insert(0, Quantity("active", shapes, counts))
+    names = tuple(loads)
+    services = ServiceMap(
+        load_point_of={name: name for name in names},
+        node_of={name: name for name in names},
+        class_of={name: label for name, label in (class_of or {}).items() if name in loads},
+        scale_kw_of={} if kw is None else dict(zip(names, kw.tolist(), strict=True)),
+    )
+    no_jump = np.empty(0, dtype=np.int64)
+    raw = RawHistory(tuple(quantities), names, services, days, step_minutes, no_jump)
+    return check_history(raw, IngestRules())
+
+
+def _shape_files(folder: Path) -> dict[str, Path]:
+    """Load → file, in the order of names."""
+    files = sorted(folder.glob(f"{_PREFIX}*.csv"))
+    if not files:
+        raise LoadDataError(
+            f"{folder} holds no file named {_PREFIX}<load>.csv; check the folder of the load shapes"
+        )
+    return {file.stem.removeprefix(_PREFIX): file for file in files}
+
+
+def _read_all(loads: dict[str, Path], n_steps: int) -> FloatArray:
+    """(load, day, step) values of all files."""
+    series: list[FloatArray] = []
+    for file in loads.values():
+        values = _read_one(file)
+        if values.size == 0 or values.size % n_steps != 0:
+            raise LoadDataError(
+                f"{file} has {values.size} values, not a whole number of days of {n_steps} steps; "
+                "check the step declared"
+            )
+        if series and values.size != series[0].size:
+            raise LoadDataError(
+                f"{file} has {values.size} values where others have {series[0].size}; "
+                "cut all to the same days"
+            )
+        series.append(values)
+    return np.array(series).reshape(len(loads), -1, n_steps)
+
+
+def _read_one(file: Path) -> FloatArray:
+    try:
+        table = pa_csv.read_csv(
+            file,
+            read_options=pa_csv.ReadOptions(column_names=["value"]),
+            convert_options=pa_csv.ConvertOptions(column_types={"value": pa.float64()}),
+        )
+    except (pa.ArrowInvalid, OSError):
+        # the message of Arrow would quote a value
+        raise LoadDataError(
+            f"{file} is not one number per line, without a header; export the load shape again"
+        ) from None
+    values: FloatArray = table.column(0).to_numpy()
+    return values
+
+
+def _for_each(loads: dict[str, Path], declared: Mapping[str, float], what: str) -> FloatArray:
+    by_name = {name.casefold(): value for name, value in declared.items()}
+    missing = sum(load.casefold() not in by_name for load in loads)
+    if missing:
+        raise LoadDataError(
+            f"{missing} of {len(loads)} load shapes have no {what}; declare it for every load"
+        )
+    return np.array([by_name[load.casefold()] for load in loads], dtype=np.float64)
+
+
+def _counts(shapes: FloatArray) -> ReadingCounts:
+    no_value, infinite = int(np.isnan(shapes).sum()), int(np.isinf(shapes).sum())
+    return ReadingCounts(
+        accepted=shapes.size - no_value - infinite,
+        no_value=no_value,
+        not_finite=infinite,
+        duplicated=0,
+        outside_days=0,
+        off_grid=0,
+        skipped_hour=0,
+        doubled_hour=0,
+    )
+
+
+# prefix of a profile's name → family; the first match counts
+_FAMILIES = (
+    ("H0", "household"),
+    ("HS", "high voltage"),
+    ("HLS", "home charging"),
+    ("APLS", "public charging"),
+    ("Air", "heat pump"),
+    ("Soil", "heat pump"),
+    ("lv_", "low voltage grid"),
+    ("mv_", "medium voltage grid"),
+    ("hv_", "high voltage grid"),
+    ("BL", "commercial"),
+    ("WB", "commercial"),
+    ("G", "commercial"),
+    ("L", "agricultural"),
+)
+CUSTOMER_FAMILIES = ("household", "commercial", "agricultural")
+
+# reactive profiles are relative to the nominal reactive power: 0.395 of the active one in SimBench's loads
+_NOMINAL_KVAR_PER_KW = 0.395
+_FORMAT = MeterFormat(
+    unit="kW",
+    interval_label="start",
+    time_zone="Europe/Berlin",
+    step_minutes=15,
+    stamp_format="%d.%m.%Y %H:%M",
+    delimiter=";",
+)
+
+
+def read_simbench(
+    *,
+    scenario: int = 0,
+    families: Collection[str] | None = None,
+    nominal_kw: float = 1.0,
+    rules: IngestRules | None = None,
+    file: str | Path | None = None,
+) -> IngestResult:
+    """Read SimBench load profiles; every profile is a load point with its family as public class.
+
+    Parameters
+    ----------
+    scenario
+        0 (today), 1 or 2 (future).
+    families
+        Families to keep, such as `CUSTOMER_FAMILIES`; None keeps all 96 profiles of scenario 0.
+    nominal_kw
+        Nominal power of every profile [kW], kept as the public scale.
+    rules
+        Limits of the checks, in kW.
+    file
+        A `LoadProfile.csv` elsewhere; by default that of the installed package.
+    """
+    if not nominal_kw > 0:
+        raise LoadDataError("the nominal power of a profile must be positive; correct nominal_kw")
+    path = _profile_file(scenario) if file is None else Path(file)
+    columns = WideColumns(time="time", active_suffix="_pload", reactive_suffix="_qload")
+    names = [
+        name.removesuffix("_pload") for name in open_table(path, _FORMAT).columns if name.endswith("_pload")
+    ]
+    family = {name: _family(name) for name in names}
+    unknown = set(families or ()) - {own for _, own in _FAMILIES}
+    if unknown:
+        raise LoadDataError(
+            f"SimBench has no family '{min(unknown)}'; choose from "
+            + ", ".join(sorted(set(dict(_FAMILIES).values())))
+        )
+    kept = [name for name in names if families is None or family[name] in families]
+    if not kept:
+        raise LoadDataError(f"{path} holds no profile of the families asked for; ask for others")
+    services = ServiceMap(
+        load_point_of={name: name for name in kept},
+        class_of={name: family[name] for name in kept},
+        scale_kw_of=dict.fromkeys(kept, 1.0),
+    )
+    rules = rules or IngestRules()
+    relative = replace(rules, floor_kw=rules.floor_kw / nominal_kw)
+    result = read_wide(path, _FORMAT, columns, services=services, rules=relative)
+    history = result.history
+    kvar = history.load_kvar
+    scaled = replace(
+        history,
+        load_kw=history.load_kw * nominal_kw,
+        load_kvar=None if kvar is None else kvar * (nominal_kw * _NOMINAL_KVAR_PER_KW),
+        scale_kw=np.full(history.n_load_points, nominal_kw),
+    )
+    return IngestResult(scaled, replace(result.report, floor_kw=rules.floor_kw))
+
+
+def _profile_file(scenario: int) -> Path:
+    spec = find_spec("simbench")
+    if spec is None or spec.origin is None:
+        raise MissingExtraError("simbench", "pandapower")
+    path = (
+        Path(spec.origin).parent / "networks" / f"1-complete_data-mixed-all-{scenario}-sw" / "LoadProfile.csv"
+    )
+    if not path.exists():
+        raise LoadDataError(f"SimBench has no scenario {scenario} at {path}; use 0, 1 or 2")
+    return path
+
+
+def _family(name: str) -> str:
+    return next((family for prefix, family in _FAMILIES if name.startswith(prefix)), "other")
