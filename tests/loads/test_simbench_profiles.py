@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import LoadDataError, MissingExtraError
-from dp_powerflow.loads import simbench
+from dp_powerflow.loads import profiles
 from dp_powerflow.loads.profiles import CUSTOMER_FAMILIES, read_simbench
 from support.meter_files import intervals, median_pairwise_correlation
 
@@ -63,7 +63,7 @@ def test_families_can_be_chosen(profile_file: Path) -> None:
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simbench, "find_spec", lambda name: None)
+    monkeypatch.setattr(profiles, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"dp-powerflow\[pandapower\]"):
         read_simbench()
 

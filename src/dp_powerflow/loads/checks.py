@@ -8,7 +8,7 @@ the meters.
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 import numpy as np
 
@@ -30,13 +30,7 @@ class GapCounts:
     across_days: int = field(default=0, compare=False)
 
     def __add__(self, other: GapCounts) -> GapCounts:
-        return GapCounts(
-            self.linear_short + other.linear_short,
-            self.similar_day + other.similar_day,
-            self.linear_long + other.linear_long,
-            self.clock_change + other.clock_change,
-            self.across_days + other.across_days,
-        )
+        return GapCounts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -387,9 +381,8 @@ def fill_gaps(values: FloatArray, days: tuple[dt.date, ...], skipped: IntArray, 
 
 def _short_gaps(missing: BoolArray, longest: int) -> BoolArray:
     """Entries of gaps of at most `longest` steps with a reading on both sides."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], missing, [False]]).astype(np.int8)))
     short = np.zeros(missing.size, dtype=bool)
-    for start, end in edges.reshape(-1, 2):
+    for start, end in _runs(missing):
         if end - start <= longest and start > 0 and end < missing.size:
             short[start:end] = True
     return short
@@ -397,11 +390,16 @@ def _short_gaps(missing: BoolArray, longest: int) -> BoolArray:
 
 def _within_a_day(short: BoolArray, steps: int) -> BoolArray:
     """Entries of short gaps whose neighbours on both sides are readings of the same day."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], short, [False]]).astype(np.int8)))
     within = np.zeros(short.size, dtype=bool)
-    for start, end in edges.reshape(-1, 2):
+    for start, end in _runs(short):
         within[start:end] = (start - 1) // steps == end // steps
     return within
+
+
+def _runs(flags: BoolArray) -> IntArray:
+    """(run, 2) first position of each run of true entries, and the position after its last."""
+    padded = np.concatenate([[False], flags, [False]]).astype(np.int8)
+    return np.flatnonzero(np.diff(padded)).reshape(-1, 2)
 
 
 def _fill_from_similar_days(

@@ -366,10 +366,7 @@ def inductive(power_factor_of: Mapping[str, float], default: float = 0.95) -> Po
     for power_factor in (*power_factor_of.values(), default):
         if not 0.0 < power_factor <= 1.0:
             raise LoadDataError("a power factor must lie above 0 and at most 1; correct it")
-    return PowerFactors(
-        {label: _angle_deg(pf) for label, pf in power_factor_of.items()},
-        _angle_deg(default),
-    )
+    return PowerFactors({label: _angle_deg(pf) for label, pf in power_factor_of.items()}, _angle_deg(default))
 
 
 def _angle_deg(power_factor: float) -> float:

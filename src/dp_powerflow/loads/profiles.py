@@ -69,7 +69,8 @@ def read_opendss_shapes(
     kvar = None if nominal_kvar is None else _for_each(loads, nominal_kvar, "nominal kvar")
     if kvar is not None and kw is None:
         raise LoadDataError("nominal_kvar needs nominal_kw, because both follow one multiplier; declare both")
-    counts = _counts(shapes)
+    no_value, infinite = int(np.isnan(shapes).sum()), int(np.isinf(shapes).sum())
+    counts = ReadingCounts(shapes.size - no_value - infinite, no_value, infinite)
     shapes[~np.isfinite(shapes)] = np.nan
     quantities = []
     if kvar is not None:
@@ -142,20 +143,6 @@ def _for_each(loads: dict[str, Path], declared: Mapping[str, float], what: str) 
             f"{missing} of {len(loads)} load shapes have no {what}; declare it for every load"
         )
     return np.array([by_name[load.casefold()] for load in loads], dtype=np.float64)
-
-
-def _counts(shapes: FloatArray) -> ReadingCounts:
-    no_value, infinite = int(np.isnan(shapes).sum()), int(np.isinf(shapes).sum())
-    return ReadingCounts(
-        accepted=shapes.size - no_value - infinite,
-        no_value=no_value,
-        not_finite=infinite,
-        duplicated=0,
-        outside_days=0,
-        off_grid=0,
-        skipped_hour=0,
-        doubled_hour=0,
-    )
 
 
 # prefix of a profile's name → family; the first match counts

@@ -8,6 +8,7 @@ extra slots until they are averaged. So duplicated stamps are not mistaken for a
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -250,14 +251,14 @@ class ReadingCounts:
         Steps of 25-hour days with a reading in both of the doubled hours; they are averaged.
     """
 
-    accepted: int
-    no_value: int
-    not_finite: int
-    duplicated: int
-    outside_days: int
-    off_grid: int
-    skipped_hour: int
-    doubled_hour: int
+    accepted: int = 0
+    no_value: int = 0
+    not_finite: int = 0
+    duplicated: int = 0
+    outside_days: int = 0
+    off_grid: int = 0
+    skipped_hour: int = 0
+    doubled_hour: int = 0
 
 
 @dataclass(eq=False)
@@ -271,7 +272,7 @@ class ReadingGrid:
     n_customers: int
     _sums: FloatArray = field(init=False, repr=False)
     _counts: NDArray[np.uint32] = field(init=False, repr=False)
-    _tally: dict[str, int] = field(init=False, repr=False, default_factory=dict)
+    _tally: Counter[str] = field(init=False, repr=False, default_factory=Counter)
 
     def __post_init__(self) -> None:
         self._sums = np.zeros(self.n_customers * self.grid.n_slots)
@@ -289,14 +290,17 @@ class ReadingGrid:
         values
             (reading,) any unit, NaN where there is no value.
         """
-        self._count("outside_days", slots == Misplaced.OUTSIDE)
-        self._count("off_grid", slots == Misplaced.OFF_GRID)
-        self._count("skipped_hour", slots == Misplaced.SKIPPED)
         missing, infinite = np.isnan(values), np.isinf(values)
-        self._count("no_value", missing)
-        self._count("not_finite", infinite)
         good = (slots >= 0) & ~missing & ~infinite
-        self._count("accepted", good)
+        found = {
+            "accepted": good,
+            "no_value": missing,
+            "not_finite": infinite,
+            "outside_days": slots == Misplaced.OUTSIDE,
+            "off_grid": slots == Misplaced.OFF_GRID,
+            "skipped_hour": slots == Misplaced.SKIPPED,
+        }
+        self._tally.update({name: int(np.count_nonzero(flags)) for name, flags in found.items()})
         flat = customers * self.grid.n_slots + slots
         if not good.all():
             flat, values = flat[good], values[good]
@@ -314,12 +318,8 @@ class ReadingGrid:
         both = counts[:, doubled].astype(bool) & counts[:, n:].astype(bool)
         sums[:, doubled] = _mean_of_present(sums[:, doubled], sums[:, n:])
         values = np.ascontiguousarray(sums[:, :n])
-        tally = {name: self._tally.get(name, 0) for name in ReadingCounts.__dataclass_fields__}
-        tally |= {"duplicated": duplicated, "doubled_hour": int(both.sum())}
-        return values.reshape(self.n_customers, len(self.grid.days), -1), ReadingCounts(**tally)
-
-    def _count(self, name: str, flags: BoolArray) -> None:
-        self._tally[name] = self._tally.get(name, 0) + int(np.count_nonzero(flags))
+        tally = ReadingCounts(**self._tally, duplicated=duplicated, doubled_hour=int(both.sum()))
+        return values.reshape(self.n_customers, len(self.grid.days), -1), tally
 
 
 def _mean_of_present(first: FloatArray, second: FloatArray) -> FloatArray:

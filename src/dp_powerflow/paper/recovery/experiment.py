@@ -257,7 +257,7 @@ def to_markdown(dataset: str, parts: Sequence[Part]) -> str:
     plan = parts[0].found.plan
     lines = [
         f"{dataset}. {plan.runs} runs per method, mean ± standard error; {parts[0].found.days} days and "
-        f"{plan.samples} windows of training each.",
+        f"{plan.samples} windows of training each."
     ]
     for part in parts:
         lines += ["", f"### ε = {part.epsilon_step:g} per step", "", *_result_lines(part.found), ""]

@@ -87,12 +87,7 @@ def execute(runs: Sequence[Run], shared: Shared) -> list[Curves]:
 
 
 def run_all(
-    runs: Sequence[Run],
-    shared: Shared,
-    folder: Path,
-    *,
-    workers: int,
-    progress: Callable[[int, int], None],
+    runs: Sequence[Run], shared: Shared, folder: Path, *, workers: int, progress: Callable[[int, int], None]
 ) -> list[Curves]:
     """Curves of every run, in order; what the folder holds already is not trained again."""
     try:
@@ -301,13 +296,7 @@ def split_days(days: int, held_out: int, generator: np.random.Generator) -> Spli
 
 
 def run_recovery(
-    source: Source,
-    plan: Plan,
-    folder: Path,
-    *,
-    seed: int,
-    workers: int,
-    progress: Callable[[int, int], None],
+    source: Source, plan: Plan, folder: Path, *, seed: int, workers: int, progress: Callable[[int, int], None]
 ) -> Recovery:
     """Train every method on every seed; files of single runs are kept in the folder."""
     shared = _hold_out(source, plan, seed)

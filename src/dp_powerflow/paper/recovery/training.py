@@ -360,12 +360,7 @@ class PrivateSteps:
 
 
 def train_dp_sgd(
-    train: Samples,
-    evaluation: Samples,
-    test: Samples,
-    schedule: Schedule,
-    privacy: Privacy,
-    seed: int,
+    train: Samples, evaluation: Samples, test: Samples, schedule: Schedule, privacy: Privacy, seed: int
 ) -> Curves:
     """DP-SGD for the epochs of the schedule, ⌈N/batch⌉ steps each."""
     torch = require("torch", "ml")

@@ -153,10 +153,7 @@ def references(lab: Lab) -> dict[str, float]:
 
 Curves = Mapping[str, list[tuple[float, float, float]]]
 
-_TITLES = {
-    "step": "every claim for one step",
-    "table": "noise as in the paper's table (√T; loads √(n_L·T))",
-}
+_TITLES = {"step": "every claim for one step", "table": "noise as in the paper's table (√T; loads √(n_L·T))"}
 _STYLES = ("o-", "s--", "^-", "v-", "D-", "x:", "+:")
 
 

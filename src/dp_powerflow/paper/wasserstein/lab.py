@@ -23,11 +23,7 @@ from dp_powerflow.model.sample import LoadSampler
 from dp_powerflow.paper.datasets import Dataset
 from dp_powerflow.paper.mechanisms import ONE_CUSTOMER_DAY, FittedLoads, Guarantee, Setting
 from dp_powerflow.paper.mechanisms.dp_powerflow import with_restored_mean
-from dp_powerflow.paper.mechanisms.gaussian import (
-    Sensitivities,
-    printed_sensitivities,
-    proved_sensitivities,
-)
+from dp_powerflow.paper.mechanisms.gaussian import Sensitivities, printed_sensitivities, proved_sensitivities
 from dp_powerflow.paper.run import Store
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit
