@@ -169,26 +169,21 @@ def build_time_grid(time_zone: str, first_day: dt.date, last_day: dt.date, step_
     instant_of_wall[wall[inside][::-1], 0] = inside[::-1]
     later = inside[instant_of_wall[wall[inside], 0] != inside]
     instant_of_wall[wall[later], 1] = later
-    return _with_slots(days, step_minutes, origin_s, wall_origin_s, wall[:-1], instant_of_wall)
-
-
-def _with_slots(
-    days: tuple[dt.date, ...],
-    step_minutes: int,
-    origin_s: int,
-    wall_origin_s: int,
-    wall: IntArray,
-    instant_of_wall: IntArray,
-) -> TimeGrid:
-    n_regular = len(instant_of_wall) - 1
-    slot_of_instant = np.where((wall >= 0) & (wall < n_regular), wall, Misplaced.OUTSIDE).astype(np.int64)
-    doubled = np.flatnonzero(instant_of_wall[:n_regular, 1] >= 0)
-    slot_of_instant[instant_of_wall[doubled, 1]] = n_regular + np.arange(doubled.size)
+    slot_of_instant = _slots_of_instants(wall[:-1], instant_of_wall)
     absent = instant_of_wall[:, 0] < 0
     first_skipped = absent & ~np.concatenate([[True], absent[:-1]])
     return TimeGrid(
         days, step_minutes, origin_s, slot_of_instant, instant_of_wall, first_skipped, wall_origin_s
     )
+
+
+def _slots_of_instants(wall: IntArray, instant_of_wall: IntArray) -> IntArray:
+    """(instant,) slot of each instant, whose wall step is given; an extra one for its second time."""
+    n_regular = len(instant_of_wall) - 1
+    slot_of_instant = np.where((wall >= 0) & (wall < n_regular), wall, Misplaced.OUTSIDE).astype(np.int64)
+    doubled = np.flatnonzero(instant_of_wall[:n_regular, 1] >= 0)
+    slot_of_instant[instant_of_wall[doubled, 1]] = n_regular + np.arange(doubled.size)
+    return slot_of_instant
 
 
 def whole_days(

@@ -69,6 +69,14 @@ class Store:
         result: dict[str, Any] = found["result"]
         return result
 
+    def get_or(self, name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The stored result, or the one computed now, which is stored."""
+        stored = self.get(name)
+        if stored is None:
+            stored = compute()
+            self.put(name, stored)
+        return stored
+
     def put(self, name: str, result: dict[str, Any]) -> None:
         """Store a result; a crash leaves the old file or the new one, never half of one."""
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -48,18 +48,11 @@ def run_theorem(
     covariance = spread.covariance(log_load.shape[1], 24 * 60 // log_load.shape[1])
     law = one_class_law(log_load, feeder, q_spread=spread.spread, q_covariance=covariance)
     policy = Policy(radius=RADIUS, epsilon=50.0, delta=TOTAL_DELTA, days=1, calibration_days=calibration_days)
-    facts = network_facts(network)
-    exact = with_exact_kappa(facts)
+    exact, key = with_exact_kappa(network_facts(network)), StreamKey.from_insecure_seed(SEED)
     rows = []
     for floor in FLOORS:
         wide = law.with_floor(floor)
-        evidence = collect_evidence(
-            Instance(network, wide),
-            policy,
-            StreamKey.from_insecure_seed(SEED),
-            progress=progress,
-            curves=False,
-        )
+        evidence = collect_evidence(Instance(network, wide), policy, key, progress=progress, curves=False)
         cut = wide.within()
         operating = evidence.monte_carlo_truncated.operating
         steps = [paper_bound(exact, cut.at_step(t), operating, RADIUS, DELTA) for t in range(cut.steps)]

@@ -21,7 +21,7 @@ from dp_powerflow._parallel import cores
 from dp_powerflow.errors import PrivacyError, require
 from dp_powerflow.evidence.collect import plain
 from dp_powerflow.paper.datasets import Dataset, ExperimentOptions, open_dataset
-from dp_powerflow.paper.mechanisms import Guarantee, Mechanism
+from dp_powerflow.paper.mechanisms import Guarantee
 from dp_powerflow.paper.recovery.methods import (
     DP_SGD,
     NOISE_FREE,
@@ -154,21 +154,14 @@ def _score(lab: Lab, point: Configuration) -> float | None:
     stored = lab.store.get(f"w1-{point.name}")
     if stored is None:
         try:
-            made = [point.variant.build(lab, point, run) for run in range(_runs(lab))]
+            made = [point.variant.build(lab, point, run) for run in range(min(_CHOICE_RUNS, lab.scale.runs))]
         except PrivacyError:
             return None
-        stored = {"w1": [_w1(lab, mechanism, point, run) for run, mechanism in enumerate(made)]}
+        streams = (lab.generator(f"choice {point.name}", run) for run in range(len(made)))
+        released = (one.release(stream, lab.scale.days) for one, stream in zip(made, streams, strict=True))
+        stored = {"w1": [distance(days, lab.true_voltages).pooled for days in released]}
         lab.store.put(f"w1-{point.name}", stored)
     return float(np.mean(stored["w1"]))
-
-
-def _runs(lab: Lab) -> int:
-    return min(_CHOICE_RUNS, lab.scale.runs)
-
-
-def _w1(lab: Lab, mechanism: Mechanism, point: Configuration, run: int) -> float:
-    released = mechanism.release(lab.generator(f"choice {point.name}", run), lab.scale.days)
-    return distance(released, lab.true_voltages).pooled
 
 
 def _release(lab: Lab, point: Configuration) -> Release:

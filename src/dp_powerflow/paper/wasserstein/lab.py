@@ -84,16 +84,7 @@ class Lab:
     @cached_property
     def operating(self) -> OperatingSet:
         """Remark mc_calibration on a law wider than all that are drawn from; no draw of theirs is used."""
-        stored = self.store.get("calibration")
-        if stored is None:
-            key = StreamKey.from_insecure_seed(int(self.generator("calibration", 0).integers(2**31)))
-            law = self.law(max(self.scale.epsilons_load), 0).with_floor(self.data.calibration_floor)
-            low, high = self.margins(max(self.scale.p_max_factors))
-            days = LoadSampler(law.within((low, high)), key, self.scale.calibration_days)
-            found = monte_carlo(DaySolver(self.data.network), days)
-            stored = asdict(found.operating)
-            self.store.put("calibration", stored)
-        return OperatingSet(**stored)
+        return OperatingSet(**self.store.get_or("calibration", self._calibrate))
 
     @property
     def delta(self) -> float:
@@ -147,14 +138,9 @@ class Lab:
         """The law fitted at ε_load in one run, untruncated, with the nodes' own power factors."""
         key = (epsilon_load, run)
         if key not in self._fits:
-            name = self.fit_name(epsilon_load, run)
-            stored = self.store.get(name)
-            if stored is None:
-                stored = self._fit(epsilon_load, run)
-                self.store.put(name, stored)
-            self._fits[key] = self._law_of(
-                np.array(stored["mean"]), np.array(json.loads(stored["covariance"]))
-            )
+            stored = self.store.get_or(self.fit_name(*key), lambda: self._fit(*key))
+            mean, covariance = np.array(stored["mean"]), np.array(json.loads(stored["covariance"]))
+            self._fits[key] = nominal_law(self.data.nominal, ClassLaw.gaussian(mean, covariance))
         return self._fits[key]
 
     def loads(self, epsilon_load: float | None, run: int) -> FittedLoads:
@@ -171,6 +157,13 @@ class Lab:
             law = with_restored_mean(self.law(epsilon, run), 0.0, margins, generator)
             self._restored[key] = law.within(margins)
         return FittedLoads(self._restored[key], _claim(epsilon))
+
+    def _calibrate(self) -> dict[str, Any]:
+        key = StreamKey.from_insecure_seed(int(self.generator("calibration", 0).integers(2**31)))
+        law = self.law(max(self.scale.epsilons_load), 0).with_floor(self.data.calibration_floor)
+        within = law.within(self.margins(max(self.scale.p_max_factors)))
+        days = LoadSampler(within, key, self.scale.calibration_days)
+        return asdict(monte_carlo(DaySolver(self.data.network), days).operating)
 
     def _fit(self, epsilon_load: float, run: int) -> dict[str, Any]:
         budget = Budget(epsilon_load, DELTA_LOAD, PrivacyUnit.LOAD_POINT_DAY)
@@ -190,9 +183,6 @@ class Lab:
         part = model.find(ONE_CLASS).components[0]
         # A string keeps the file at one line per fit rather than ten thousand.
         return {"mean": part.mean.tolist(), "covariance": json.dumps(part.covariance.tolist())}
-
-    def _law_of(self, mean: FloatArray, covariance: FloatArray) -> LoadLaw:
-        return nominal_law(self.data.nominal, ClassLaw.gaussian(mean, covariance))
 
 
 def needed(value: float | None) -> float:

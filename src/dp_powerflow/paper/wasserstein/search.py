@@ -113,26 +113,15 @@ def _full_support(lab: Lab, config: Configuration, run: int) -> Mechanism:
 
 def _gmm_noise(lab: Lab, config: Configuration, run: int) -> Mechanism:
     loads = lab.restored_loads(config.epsilon_load, config.p_max, run)
+    covered = _covered(lab, config)
     return GmmVoltageNoise(
-        lab.setting,
-        loads.law,
-        loads.claim,
-        lab.sensitivities,
-        config.epsilon,
-        lab.delta,
-        covered=_covered(lab, config),
+        lab.setting, loads.law, loads.claim, lab.sensitivities, config.epsilon, lab.delta, covered
     )
 
 
 def _joint_noise(lab: Lab, config: Configuration, run: int) -> Mechanism:
-    return JointVoltageNoise(
-        lab.setting,
-        lab.sensitivities,
-        config.epsilon,
-        needed(config.epsilon_load),
-        lab.delta,
-        covered=_covered(lab, config),
-    )
+    epsilon_load, covered = needed(config.epsilon_load), _covered(lab, config)
+    return JointVoltageNoise(lab.setting, lab.sensitivities, config.epsilon, epsilon_load, lab.delta, covered)
 
 
 def _noisy_loads(lab: Lab, config: Configuration, run: int) -> Mechanism:
@@ -304,10 +293,7 @@ def new_lab(options: ExperimentOptions, scale: Scale, data: Dataset) -> Lab:
 
 def evaluate(lab: Lab, config: Configuration) -> Outcome:
     """The outcome of one configuration, stored or computed."""
-    stored = lab.store.get(config.name)
-    if stored is None:
-        stored = _compute(lab, config)
-        lab.store.put(config.name, stored)
+    stored = lab.store.get_or(config.name, lambda: _compute(lab, config))
     runs = {
         name: [math.nan if value is None else value for value in values]
         for name, values in stored["runs"].items()
