@@ -18,6 +18,7 @@ from rich.text import Text
 
 import dp_powerflow as dpf
 from dp_powerflow.errors import ConfigError, DpPowerflowError
+from dp_powerflow.report import Rendered
 
 app = typer.Typer(
     name="dp-powerflow",
@@ -29,6 +30,14 @@ app = typer.Typer(
 )
 out = Console()
 err = Console(stderr=True)
+
+ConfigFile = Annotated[Path, typer.Argument(help="TOML file of a release.")]
+Workers = Annotated[int | None, typer.Option(help="Processes; by default one per core.", min=1)]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(help="Address of a Dask cluster, such as tls://host:8786; 'local' to start one here."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def main() -> None:
@@ -66,7 +75,7 @@ def inspect(
     save_taps: Annotated[Path | None, typer.Option(help="Write the regulator taps to this CSV file.")] = None,
     base_mva: Annotated[float, typer.Option(help="Power base per phase [MVA].")] = 1.0,
     drop_islanded: Annotated[bool, typer.Option(help="Leave out nodes that no source feeds.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """What a feeder looks like (INTERNAL: it describes the secret).
 
@@ -96,7 +105,7 @@ def inspect(
 
 @app.command()
 def certify(
-    config: Annotated[Path, typer.Argument(help="TOML file of a release.")],
+    config: ConfigFile,
     model: Annotated[
         Path | None, typer.Option(help="Load model to use; by default the one that the release has fitted.")
     ] = None,
@@ -104,7 +113,7 @@ def certify(
         int | None,
         typer.Option(help="Days drawn for the losses per line; by default network.line_draws.", min=0),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """The network evidence by itself: Theorem 1 in every mode, lines, audit (INTERNAL; spends nothing).
 
@@ -138,8 +147,8 @@ def init(
 
 @app.command()
 def plan(
-    config: Annotated[Path, typer.Argument(help="TOML file of a release.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    config: ConfigFile,
+    as_json: AsJson = False,
 ) -> None:
     """What a release would cost the customers, before anything is spent.
 
@@ -147,22 +156,15 @@ def plan(
     """
     from dp_powerflow.report.results import render_plan
 
-    rendered = render_plan(dpf.plan(dpf.read_config(config)))
-    if as_json:
-        out.print_json(rendered.json_text)
-        return
-    out.print(Markdown("\n".join(rendered.lines)))
+    _show(render_plan(dpf.plan(dpf.read_config(config))), as_json)
 
 
 @app.command()
 def release(
-    config: Annotated[Path, typer.Argument(help="TOML file of a release.")],
-    workers: Annotated[int | None, typer.Option(help="Processes; by default one per core.", min=1)] = None,
-    scheduler: Annotated[
-        str | None,
-        typer.Option(help="Address of a Dask cluster, such as tls://host:8786; 'local' to start one here."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    config: ConfigFile,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    as_json: AsJson = False,
 ) -> None:
     """Make the release; run it again to finish one that was interrupted.
 
@@ -180,7 +182,7 @@ def verify(
     config: Annotated[
         Path | None, typer.Option(help="With --private: config of the release, to recompute its evidence.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Recompute what a third party can of a release; exit code 1 if it is not one.
 
@@ -208,12 +210,9 @@ def fleet(
     only_plan: Annotated[
         bool, typer.Option("--plan", help="Say what it would cost (INTERNAL); spend nothing.")
     ] = False,
-    workers: Annotated[int | None, typer.Option(help="Processes; by default one per core.", min=1)] = None,
-    scheduler: Annotated[
-        str | None,
-        typer.Option(help="Address of a Dask cluster, such as tls://host:8786; 'local' to start one here."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    as_json: AsJson = False,
 ) -> None:
     """Make one corpus of many feeders; run it again for what is missing. Exit code 1 if a feeder failed.
 
@@ -229,10 +228,7 @@ def fleet(
         with _progress("feeders") as (advance, _):
             shown = render_fleet_plan(plan_fleet(fleet_config, advance, FEEDERS_PER_PROCESS))
         err.print(FLEET_MARKING, style="bold red")
-        if as_json:
-            out.print_json(shown.json_text)
-        else:
-            out.print(Markdown("\n".join(shown.lines)))
+        _show(shown, as_json)
         return
 
     def report(outcome: Outcome) -> None:
@@ -266,7 +262,7 @@ def ledger(
     epsilon: Annotated[float | None, typer.Option(help="New cap.")] = None,
     delta: Annotated[float | None, typer.Option(help="New cap.")] = None,
     reason: Annotated[str, typer.Option(help="Who decided it and why; kept for ever.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """What has been spent (PRIVATE); with --account, change a cap.
 
@@ -280,11 +276,7 @@ def ledger(
     opened = Ledger.inspect(state)
     if account is not None:
         opened.change_figures(account, epsilon, delta, reason)
-    shown = render_ledger(opened.summary())
-    if as_json:
-        out.print_json(shown.json_text)
-        return
-    out.print(Markdown("\n".join(shown.lines)))
+    _show(render_ledger(opened.summary()), as_json)
 
 
 @app.command()
@@ -352,6 +344,14 @@ def experiment(
         _say(f"written: {path}")
 
 
+def _show(rendered: Rendered, as_json: bool) -> None:
+    """A result on stdout."""
+    if as_json:
+        out.print_json(rendered.json_text)
+    else:
+        out.print(Markdown("\n".join(rendered.lines)))
+
+
 def _say(text: str) -> None:
     """One line on stderr, as it is."""
     err.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -359,7 +359,7 @@ def _say(text: str) -> None:
 
 @contextmanager
 def _progress(title: str) -> Iterator[tuple[Callable[[int, int], None], Callable[[str], None]]]:
-    """A progress bar on stderr: a callback for how much is done of what there is, one for what it is."""
+    """A progress bar on stderr: one callback for progress, one for the label."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task(title, total=None)

@@ -56,11 +56,13 @@ def _unrelated(value: object) -> Unrelated | None:
 Reason = Annotated[Unrelated | None, PlainValidator(_unrelated), Field(exclude=True)]
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
+    """A table of a config: unknown keys are errors, and nothing changes afterwards."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class FeederSection(_Section):
+class FeederSection(Section):
     """The network; PRIVATE but for what is named in `declared public` of the manifest."""
 
     source: str
@@ -69,7 +71,7 @@ class FeederSection(_Section):
     drop_islanded: bool = False
 
 
-class LoadsSection(_Section):
+class LoadsSection(Section):
     """Where the meter data are, and the declared facts about them."""
 
     kind: Literal["simulated", "long", "wide", "opendss-shapes"]
@@ -96,7 +98,7 @@ class LoadsSection(_Section):
         return self
 
 
-class ModelSection(_Section):
+class ModelSection(Section):
     """Budget and public choices of the load model."""
 
     epsilon: Positive
@@ -114,7 +116,7 @@ class ModelSection(_Section):
     reuse: str | None = None
 
 
-class NodesSection(_Section):
+class NodesSection(Section):
     """Declared-public facts of the feeder's nodes: class and scale that synthetic loads are drawn with."""
 
     load_class: str | None = None
@@ -123,14 +125,14 @@ class NodesSection(_Section):
     scale_factor: Positive = 1.0
 
 
-class PVSection(_Section):
+class PVSection(Section):
     """Public irradiance of a day and the control of the feeder's PV systems."""
 
     irradiance: Path
     volt_var: Literal["none", "category A", "category B"] = "none"
 
 
-class NetworkSection(_Section):
+class NetworkSection(Section):
     """What the network is promised: the mode is named, never a default.
 
     Every mode has a section of its own below; `Network` is their union, told apart by `mode`.
@@ -192,7 +194,7 @@ Network = Annotated[TrueNetwork | TwinNetwork, Field(discriminator="mode")]
 """The modes of a release. A new mode is a section here and a file in `pipeline/modes/`."""
 
 
-class ReleaseSection(_Section):
+class ReleaseSection(Section):
     """What is written, and where."""
 
     id: ReleaseId
@@ -209,7 +211,7 @@ class ReleaseSection(_Section):
     insecure_seed: int | None = None
 
 
-class Config(_Section):
+class Config(Section):
     """Everything about one release."""
 
     feeder: FeederSection
@@ -277,24 +279,20 @@ def parse_config(raw: dict[str, Any], base: Path = Path()) -> Config:
 
 
 def _with_absolute_paths(config: Config, base: Path) -> Config:
-    def absolute(path: Path | None) -> Path | None:
-        return None if path is None else (base / path)
-
+    sections = absolute_sections(config, base)
     source = config.feeder.source
     if source.lower().endswith((".dss", ".json")):
-        source = str(base / source)
-    feeder = config.feeder.model_copy(update={"source": source, "taps": absolute(config.feeder.taps)})
-    loads = config.loads.model_copy(
-        update={"path": absolute(config.loads.path), "services": absolute(config.loads.services)}
-    )
-    pv = config.pv
-    if pv is not None:
-        pv = pv.model_copy(update={"irradiance": absolute(pv.irradiance)})
-    output = config.release.output
-    if isinstance(output, Path):
-        output = base / output
-    release = config.release.model_copy(update={"output": output, "state": absolute(config.release.state)})
-    return config.model_copy(update={"feeder": feeder, "loads": loads, "pv": pv, "release": release})
+        sections["feeder"] = sections["feeder"].model_copy(update={"source": str(base / source)})
+    return config.model_copy(update=sections)
+
+
+def absolute_sections(config: Section, base: Path) -> dict[str, Section]:
+    """The sections of a config, by their names; paths in them are relative to `base` no more."""
+    return {
+        name: section.model_copy(update={key: base / path for key, path in section if isinstance(path, Path)})
+        for name, section in config
+        if isinstance(section, Section)
+    }
 
 
 def sentence_of(error: ValidationError, model: type[BaseModel] = Config) -> str:

@@ -15,10 +15,10 @@ from dp_powerflow.fleet import verify as fleet_verify
 from dp_powerflow.fleet.accounts import feeders_of
 from dp_powerflow.fleet.config import parse_fleet_config
 from dp_powerflow.fleet.feeders import FleetFeeder, find_sources
-from dp_powerflow.fleet.manifest import FLEET_DIGEST, fleet_bytes, fleet_digest, open_fleet
+from dp_powerflow.fleet.manifest import FLEET_DIGEST, fleet_digest, open_fleet
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
-from dp_powerflow.pipeline.manifest.model import ReleaseError
+from dp_powerflow.pipeline.manifest.model import ReleaseError, canonical_json
 from dp_powerflow.pipeline.manifest.policy import Check
 from dp_powerflow.pipeline.verify import VerifyReport
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -49,7 +49,7 @@ def failed(path: Path) -> set[str]:
 def seal(path: Path, manifest: dict[str, Any]) -> None:
     """Write a changed fleet.json with a digest that fits."""
     manifest = manifest | {FLEET_DIGEST: fleet_digest(manifest)}
-    (path / "fleet.json").write_bytes(fleet_bytes(manifest))
+    (path / "fleet.json").write_bytes(canonical_json(manifest))
 
 
 @pytest.fixture

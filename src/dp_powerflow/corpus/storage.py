@@ -153,11 +153,13 @@ class RemotePath:
 Location = Path | RemotePath
 
 
-def put(place: Location, content: bytes) -> str:
-    """Write a file or an object, whole or not at all; returns its SHA-256."""
+def put(place: Location, content: bytes, *, make_folder: bool = False) -> str:
+    """Write a file, if asked with its folder, or an object, whole or not at all; returns its SHA-256."""
     if isinstance(place, RemotePath):
         place.write_bytes(content)
     else:
+        if make_folder:
+            place.parent.mkdir(parents=True, exist_ok=True)
         write_whole(place, content)
     return hashlib.sha256(content).hexdigest()
 

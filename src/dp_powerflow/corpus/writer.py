@@ -191,10 +191,7 @@ class CorpusWriter:
         if self.remote is not None and name == MANIFEST_FILE:
             self._refuse_incomplete()  # from now on readers take it for a release
         with storing(self.target):
-            path = self.root / relative
-            if isinstance(path, Path):
-                path.parent.mkdir(parents=True, exist_ok=True)
-            return {relative.as_posix(): put(path, content)}
+            return {relative.as_posix(): put(self.root / relative, content, make_folder=True)}
 
     def hashes(self, written: Mapping[str, str] | None = None) -> dict[str, str]:
         """SHA-256 of every file written so far, by relative path.

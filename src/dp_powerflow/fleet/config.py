@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from dp_powerflow._names import PUBLIC_NAME
 from dp_powerflow.config import (
@@ -21,8 +21,10 @@ from dp_powerflow.config import (
     Probability,
     PVSection,
     Reason,
+    Section,
     TrueNetwork,
     TwinNetwork,
+    absolute_sections,
     read_toml,
     refuse_old_keys,
     sentence_of,
@@ -32,11 +34,7 @@ from dp_powerflow.errors import ConfigError
 PublicName = Annotated[str, Field(pattern=PUBLIC_NAME)]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class FleetSection(_Section):
+class FleetSection(Section):
     """Which feeders, what is written and where.
 
     Attributes
@@ -78,7 +76,7 @@ class FleetSection(_Section):
         return self
 
 
-class SharedFeederSection(_Section):
+class SharedFeederSection(Section):
     """What all feeders share; `taps` is a folder with one CSV file per feeder, named by its key."""
 
     taps: Path | None = None
@@ -95,7 +93,7 @@ class FleetTwin(TwinNetwork):
 FleetNetwork = Annotated[TrueNetwork | FleetTwin, Field(discriminator="mode")]
 
 
-class Override(_Section):
+class Override(Section):
     """Keys of these sections that one feeder has of its own; checked together with the shared ones.
 
     `continues_network` is the account of the network that this feeder is a version of, as in a release.
@@ -108,7 +106,7 @@ class Override(_Section):
     continues_network: str | None = None
 
 
-class FleetConfig(_Section):
+class FleetConfig(Section):
     """Everything about one fleet."""
 
     fleet: FleetSection
@@ -169,9 +167,6 @@ def _with_absolute_paths(config: FleetConfig, base: Path) -> FleetConfig:
     if set("*?[") & set(str(base)):
         raise ConfigError(f"the folder {base} of the fleet file has a wildcard in its name; rename it")
 
-    def absolute(path: Path | None) -> Path | None:
-        return None if path is None else (base / path)
-
     def own(override: Override) -> Override:
         sections = {"feeder": dict(override.feeder), "pv": dict(override.pv)}
         for section, name in (("feeder", "taps"), ("pv", "irradiance")):
@@ -179,19 +174,11 @@ def _with_absolute_paths(config: FleetConfig, base: Path) -> FleetConfig:
                 sections[section][name] = base / sections[section][name]
         return override.model_copy(update=sections)
 
-    loads, fleet, pv = config.loads, config.fleet, config.pv
-    feeders = tuple(item if is_named(item) else str(base / item) for item in fleet.feeders)
-    paths = {"feeders": feeders, "output": absolute(fleet.output), "state": absolute(fleet.state)}
-    readings = {"path": absolute(loads.path), "services": absolute(loads.services)}
-    return config.model_copy(
-        update={
-            "fleet": fleet.model_copy(update=paths),
-            "loads": loads.model_copy(update=readings),
-            "feeder": config.feeder.model_copy(update={"taps": absolute(config.feeder.taps)}),
-            "pv": None if pv is None else pv.model_copy(update={"irradiance": absolute(pv.irradiance)}),
-            "overrides": {key: own(override) for key, override in config.overrides.items()},
-        }
-    )
+    sections = absolute_sections(config, base)
+    feeders = tuple(item if is_named(item) else str(base / item) for item in config.fleet.feeders)
+    sections["fleet"] = sections["fleet"].model_copy(update={"feeders": feeders})
+    overrides = {key: own(override) for key, override in config.overrides.items()}
+    return config.model_copy(update={**sections, "overrides": overrides})
 
 
 def is_named(feeder: str) -> bool:

@@ -94,15 +94,10 @@ def read_entries(directory: Path) -> list[FeederEntry]:
     """
     prefix = partition("")
     return [
-        read_entry(path, path.name.removeprefix(prefix))
+        FeederEntry(path.name.removeprefix(prefix), *read_manifest(path))
         for path in sorted(directory.iterdir())
         if path.name.startswith(prefix)
     ]
-
-
-def read_entry(directory: Path, name: str) -> FeederEntry:
-    """The entry of one feeder's release."""
-    return FeederEntry(name, *read_manifest(directory))
 
 
 def release_at(directory: Path) -> str | None:
@@ -147,15 +142,10 @@ def fleet_manifest(fleet_id: str, models: str, entries: Sequence[FeederEntry]) -
     return manifest | {FLEET_DIGEST: fleet_digest(manifest)}
 
 
-def fleet_bytes(manifest: Mapping[str, Any]) -> bytes:
-    """Canonical JSON, as that of a manifest."""
-    return canonical_json(manifest)
-
-
 def fleet_digest(manifest: Mapping[str, Any]) -> str:
     """SHA-256 of the canonical JSON without the entry that holds it; no signature."""
     rest = {name: value for name, value in manifest.items() if name != FLEET_DIGEST}
-    return hashlib.sha256(fleet_bytes(rest)).hexdigest()
+    return hashlib.sha256(canonical_json(rest)).hexdigest()
 
 
 def contradictions(fleet_id: str, models: str, entries: Sequence[FeederEntry]) -> list[str]:
@@ -246,14 +236,11 @@ class Fleet:
 
     def files(self) -> list[str]:
         """Paths of all files with voltages, feeder by feeder."""
-        found = []
-        for name in self.names:
-            corpus = self.feeder(name)
-            found += [
-                str(self.path / partition(name) / DATA / part_name(part))
-                for part in range(corpus.layout.n_parts)
-            ]
-        return found
+        return [
+            str(self.path / partition(name) / DATA / part_name(part))
+            for name in self.names
+            for part in range(self.feeder(name).layout.n_parts)
+        ]
 
     def dataset(self) -> pd.Dataset:
         """The rows of all feeders as they are stored, with a column `feeder` from the directories.

@@ -47,13 +47,13 @@ from dp_powerflow.fleet.feeders import (
 )
 from dp_powerflow.fleet.manifest import (
     FLEET_FILE,
-    fleet_bytes,
     fleet_manifest,
     read_entries,
     release_at,
 )
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.pipeline.inputs import history_of, loads_chunks, read_inputs
+from dp_powerflow.pipeline.manifest.model import canonical_json
 from dp_powerflow.pipeline.modes.base import INTERNAL, Progress, mode_of
 from dp_powerflow.pipeline.plan import Plan, preview_network
 from dp_powerflow.pipeline.run import Say, run_release
@@ -61,10 +61,35 @@ from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.privacy.state import PrivateState
 
+FEEDERS_PER_PROCESS = 100
+"""What the command line takes: memory that OpenDSS never gives back stays well under a gigabyte."""
+FAILURES_FILE = "failures.json"
+CONFIG_FILE = "fleet-config.sha256"
+_MAY_CHANGE = {
+    "fleet": {
+        "feeders",
+        "names",
+        "output",
+        "state",
+        "epsilon_cap",
+        "network_epsilon_cap",
+        "network_delta_cap",
+        "unrelated",
+        "unrelated_loads",
+        "continues_loads",
+    },
+    "feeder": {"taps"},
+    "loads": {"path", "services"},
+    "pv": {"irradiance"},
+}
+"""What of a config may change between two runs of a fleet; the releases themselves check their inputs."""
+
 _LOST = (
     "its process ended unexpectedly, perhaps for want of memory or because the feeder crashes OpenDSS; "
     "run the fleet again to resume"
 )
+
+P = ParamSpec("P")
 
 
 class Maker(Protocol):
@@ -138,32 +163,6 @@ def maker_of(engine: Engine, history: LoadHistory, feeders_per_process: int | No
         yield ProcessMaker(process)
     finally:
         process.stop()
-
-
-FEEDERS_PER_PROCESS = 100
-"""What the command line takes: memory that OpenDSS never gives back stays well under a gigabyte."""
-FAILURES_FILE = "failures.json"
-CONFIG_FILE = "fleet-config.sha256"
-_MAY_CHANGE = {
-    "fleet": {
-        "feeders",
-        "names",
-        "output",
-        "state",
-        "epsilon_cap",
-        "network_epsilon_cap",
-        "network_delta_cap",
-        "unrelated",
-        "unrelated_loads",
-        "continues_loads",
-    },
-    "feeder": {"taps"},
-    "loads": {"path", "services"},
-    "pv": {"irradiance"},
-}
-"""What of a config may change between two runs of a fleet; the releases themselves check their inputs."""
-
-P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -406,7 +405,7 @@ class _Run:
                 return
         entries = read_entries(fleet.output)
         if entries:
-            content = fleet_bytes(fleet_manifest(fleet.id, fleet.models, entries))
+            content = canonical_json(fleet_manifest(fleet.id, fleet.models, entries))
             with storing(fleet.output):
                 write_whole(fleet.output / FLEET_FILE, content)
 

@@ -17,13 +17,12 @@ from dp_powerflow.fleet.manifest import (
     PER_FEEDER,
     FeederEntry,
     contradictions,
-    fleet_bytes,
     fleet_digest,
     fleet_manifest,
     read_entries,
 )
 from dp_powerflow.pipeline.audit import verify_private
-from dp_powerflow.pipeline.manifest.model import ReleaseError, differences, json_object
+from dp_powerflow.pipeline.manifest.model import ReleaseError, canonical_json, differences, json_object
 from dp_powerflow.pipeline.manifest.policy import Check, check
 from dp_powerflow.pipeline.manifest.words import at_most, in_digits
 from dp_powerflow.pipeline.verify import MALFORMED, SEED, VerifyReport, verify_release
@@ -100,7 +99,7 @@ def _check_fleet_file(content: bytes, manifest: dict[str, Any]) -> Check:
     def problems() -> Iterator[str]:
         if manifest.get("format") != FORMAT:
             yield f"{FLEET_FILE} has another format than '{FORMAT}'; use the program that made it."
-        if fleet_bytes(manifest) != content:
+        if canonical_json(manifest) != content:
             yield f"{FLEET_FILE} is not in its canonical form, so it was changed after the release."
         if manifest.get(FLEET_DIGEST) != fleet_digest(manifest):
             yield f"{FLEET_FILE} does not match its own SHA-256, so it was changed after the release."

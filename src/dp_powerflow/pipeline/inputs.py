@@ -356,10 +356,7 @@ def _declared_classes(config: Config, feeder: Feeder, nodes: IntArray, model: Lo
     section = config.nodes
     default = section.load_class or model.class_names[0]
     declared = {name.lower(): label for name, label in section.class_of_load.items()}
-    known = {load.name for load in feeder.loads}
-    unknown = sorted(set(declared) - known)
-    if unknown:
-        raise ConfigError(f"nodes.class_of_load names '{unknown[0]}', a load which the feeder does not have")
+    _check_load_names(config, feeder)
     shares = feeder.load_shares.tocsr()
     classes = []
     for k in feeder.retained[nodes]:

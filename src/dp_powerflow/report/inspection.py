@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import Annotated, get_origin, get_type_hints
 
 import numpy as np
 
@@ -13,37 +14,6 @@ from dp_powerflow.grid.opendss.engine import DssOrigin, declared_voltages
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.units import ComplexArray
-
-LABELS = {
-    "feeder": "feeder",
-    "nodes": "nodes",
-    "slack_nodes": "slack nodes (EMFs)",
-    "retained": "retained nodes (load or generation)",
-    "zero_injection": "zero-injection nodes",
-    "loads": "loads",
-    "load_kw": "nominal load [kW]",
-    "load_kvar": "nominal reactive load [kvar]",
-    "delta_loads": "delta loads, as wye equivalents",
-    "pv_systems": "PV systems",
-    "pv_kva": "PV rating [kVA]",
-    "lines": "lines and switches",
-    "switches": "of these switches",
-    "line_length_m": "line length [m]",
-    "taps_from": "regulator taps",
-    "taps": "tap ratios",
-    "base_mva": "power base per node [MVA]",
-    "sigma_min_y": "σ_min(Y), reduced [p.u.]",
-    "kappa_kron": "κ_Kron, exact for small changes of lines",
-    "kappa_kron_paper": "κ_Kron as printed in the paper",
-    "kappa_radius": "changes of lines covered up to [p.u.]",
-    "norm_b": "‖b‖₂ [p.u.]",
-    "vm_min_no_load_pu": "lowest voltage without load [p.u.]",
-    "vm_max_no_load_pu": "highest voltage without load [p.u.]",
-    "vm_min_pu": "lowest voltage, nominal load [p.u.]",
-    "vm_max_pu": "highest voltage, nominal load [p.u.]",
-    "wye_error_pu": "error of the wye equivalents [p.u.]",
-}
-"""What each figure is called for a reader."""
 
 INTERNAL = "INTERNAL: computed from the private network; not for publication"
 
@@ -63,38 +33,46 @@ class Inspection:
     """
 
     marking: str
-    feeder: str
-    nodes: int
-    slack_nodes: int
-    retained: int
-    zero_injection: int
-    loads: int
-    load_kw: float
-    load_kvar: float
-    delta_loads: int
-    pv_systems: int
-    pv_kva: float
-    lines: int
-    switches: int
-    line_length_m: float
-    taps_from: str
-    taps: dict[str, float]
-    base_mva: float
-    sigma_min_y: float
-    kappa_kron: float
-    kappa_kron_paper: float
-    kappa_radius: float
-    norm_b: float
-    vm_min_no_load_pu: float
-    vm_max_no_load_pu: float
-    vm_min_pu: float | None
-    vm_max_pu: float | None
-    wye_error_pu: float | None
+    feeder: Annotated[str, "feeder"]
+    nodes: Annotated[int, "nodes"]
+    slack_nodes: Annotated[int, "slack nodes (EMFs)"]
+    retained: Annotated[int, "retained nodes (load or generation)"]
+    zero_injection: Annotated[int, "zero-injection nodes"]
+    loads: Annotated[int, "loads"]
+    load_kw: Annotated[float, "nominal load [kW]"]
+    load_kvar: Annotated[float, "nominal reactive load [kvar]"]
+    delta_loads: Annotated[int, "delta loads, as wye equivalents"]
+    pv_systems: Annotated[int, "PV systems"]
+    pv_kva: Annotated[float, "PV rating [kVA]"]
+    lines: Annotated[int, "lines and switches"]
+    switches: Annotated[int, "of these switches"]
+    line_length_m: Annotated[float, "line length [m]"]
+    taps_from: Annotated[str, "regulator taps"]
+    taps: Annotated[dict[str, float], "tap ratios"]
+    base_mva: Annotated[float, "power base per node [MVA]"]
+    sigma_min_y: Annotated[float, "σ_min(Y), reduced [p.u.]"]
+    kappa_kron: Annotated[float, "κ_Kron, exact for small changes of lines"]
+    kappa_kron_paper: Annotated[float, "κ_Kron as printed in the paper"]
+    kappa_radius: Annotated[float, "changes of lines covered up to [p.u.]"]
+    norm_b: Annotated[float, "‖b‖₂ [p.u.]"]
+    vm_min_no_load_pu: Annotated[float, "lowest voltage without load [p.u.]"]
+    vm_max_no_load_pu: Annotated[float, "highest voltage without load [p.u.]"]
+    vm_min_pu: Annotated[float | None, "lowest voltage, nominal load [p.u.]"]
+    vm_max_pu: Annotated[float | None, "highest voltage, nominal load [p.u.]"]
+    wye_error_pu: Annotated[float | None, "error of the wye equivalents [p.u.]"]
     notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, object]:
         """A dictionary of plain values."""
         return asdict(self)
+
+
+LABELS = {
+    name: hint.__metadata__[0]
+    for name, hint in get_type_hints(Inspection, include_extras=True).items()
+    if get_origin(hint) is Annotated
+}
+"""What each figure is called for a reader."""
 
 
 def inspect_feeder(feeder: Feeder) -> Inspection:

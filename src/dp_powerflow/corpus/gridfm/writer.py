@@ -8,7 +8,6 @@ bits included. On a true network it would be the secret itself: never use it the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -87,10 +86,7 @@ class GridfmWriter:
             for table, content in _encoded(self.tables, piece, demand[part], static[part], voltages[part]):
                 name = file_name(table, piece)
                 with storing(self.directory):
-                    path = self.directory / name
-                    if isinstance(path, Path):
-                        path.parent.mkdir(parents=True, exist_ok=True)
-                    written[name] = put(path, content)
+                    written[name] = put(self.directory / name, content, make_folder=True)
         return written
 
     def write_index(self, n_scenarios: int) -> dict[str, str]:
@@ -98,10 +94,10 @@ class GridfmWriter:
         if n_scenarios < 1:
             raise CorpusError("a gridfm directory needs at least one scenario")
         with storing(self.directory):
-            if isinstance(self.directory, Path):
-                self.directory.mkdir(parents=True, exist_ok=True)
-            count = put(self.directory / COUNT_FILE, str(n_scenarios).encode())
-            return {COUNT_FILE: count, SETTINGS_FILE: put(self.directory / SETTINGS_FILE, SETTINGS)}
+            return {
+                name: put(self.directory / name, content, make_folder=True)
+                for name, content in ((COUNT_FILE, str(n_scenarios).encode()), (SETTINGS_FILE, SETTINGS))
+            }
 
     def has_block(self, first_scenario: int, count: int) -> bool:
         """Whether a block is there: a file has its name only once it is whole."""
