@@ -91,8 +91,7 @@ def test_pure_epsilon_is_within_its_gaussian(epsilon: float) -> None:
 
 def test_the_discrete_gaussian_is_the_rounded_one_to_far_below_the_slack() -> None:
     """docs/guarantee.md: pmf ratios within exp(±B²/4σ²) up to B standard deviations, σ at least 1e-4/g."""
-    sigma = Spread(length=1e-4).sigma(Quantity.LENGTH)
-    assert sigma is not None
+    sigma = Spread(length=1e-4).sigmas()[Quantity.LENGTH]
     assert sigma >= 1e-4 / LOG_GRID
     B = 40.0
     assert B**2 / (4 * float(sigma) ** 2) < 1e-12

@@ -35,6 +35,23 @@ _ARCTAN = (  # coefficients of (x − arctan x)/x³ in x²
     -3.65315727442169155270e-02, 1.62858201153657823623e-02,
 )  # fmt: skip
 _DIRECT = 0.4375  # up to here arctan needs no reduction
+# fmt: off
+_EXP = (1.66666666666666019037e-01, -2.77777777770155933842e-03, 6.61375632143793436117e-05,
+        -1.65339022054652515390e-06, 4.13813679705723846039e-08)
+_SINE = (8.33333333332248946124e-03, -1.98412698298579493134e-04, 2.75573137070700676789e-06,
+         -2.50507602534068634195e-08, 1.58969099521155010221e-10)
+_COSINE = (4.16666666666666019037e-02, -1.38888888888741095749e-03, 2.48015872894767294178e-05,
+           -2.75573143513906633035e-07, 2.08757232129817482790e-09, -1.13596475577881948265e-11)
+# fmt: on
+
+
+@kernel
+def poly1(coefficients: tuple[float, ...], x: float) -> float:
+    """Polynomial at one number, the lowest coefficient first (Horner)."""
+    value = coefficients[len(coefficients) - 1]
+    for k in range(len(coefficients) - 2, -1, -1):
+        value = value * x + coefficients[k]
+    return value
 
 
 @kernel
@@ -47,18 +64,7 @@ def exp1(x: float) -> float:
     low = whole * _LN2_LOW
     r = high - low
     square = r * r
-    c = r - square * (
-        1.66666666666666019037e-01
-        + square
-        * (
-            -2.77777777770155933842e-03
-            + square
-            * (
-                6.61375632143793436117e-05
-                + square * (-1.65339022054652515390e-06 + square * 4.13813679705723846039e-08)
-            )
-        )
-    )
+    c = r - square * poly1(_EXP, square)
     value = 1.0 + (r * c / (2.0 - c) - low + high)
     power = np.float64(shifted).view(np.int64) - _MAGIC_BITS
     half = (power + 2048) // 2 - 1024
@@ -114,38 +120,30 @@ def expm11(x: float) -> float:
 def _sine_part(r: float, tail: float) -> float:
     """sin(r + tail), |r| ≤ π/4."""
     z = r * r
-    p = 8.33333333332248946124e-03 + z * (
-        -1.98412698298579493134e-04
-        + z
-        * (2.75573137070700676789e-06 + z * (-2.50507602534068634195e-08 + z * 1.58969099521155010221e-10))
-    )
     cube = z * r
-    return r - ((z * (0.5 * tail - cube * p) - tail) + cube * 1.66666666666666324348e-01)
+    return r - ((z * (0.5 * tail - cube * poly1(_SINE, z)) - tail) + cube * 1.66666666666666324348e-01)
 
 
 @kernel
 def _cosine_part(r: float, tail: float) -> float:
     """cos(r + tail), |r| ≤ π/4."""
     z = r * r
-    p = z * (
-        4.16666666666666019037e-02
-        + z
-        * (
-            -1.38888888888741095749e-03
-            + z
-            * (
-                2.48015872894767294178e-05
-                + z
-                * (
-                    -2.75573143513906633035e-07
-                    + z * (2.08757232129817482790e-09 - z * 1.13596475577881948265e-11)
-                )
-            )
-        )
-    )
+    p = z * poly1(_COSINE, z)
     half = 0.5 * z
     one = 1.0 - half
     return one + (((1.0 - one) - half) + (z * p - r * tail))
+
+
+@kernel
+def turned1(s: float, c: float, quarters: int) -> tuple[float, float]:
+    """Sine and cosine of an angle 0 to 3 quarters of a turn further."""
+    if quarters == 1:
+        return c, -s
+    if quarters == 2:
+        return -s, -c
+    if quarters == 3:
+        return -c, s
+    return s, c
 
 
 @kernel
@@ -158,14 +156,7 @@ def sincos1(x: float) -> tuple[float, float]:
     tail = (high - r) - middle
     less = n * _HALF_PI_3
     s, c = _sine_part(r, tail - less), _cosine_part(r, tail - less)
-    quarter = int(n) % 4
-    if quarter == 1:
-        return c, -s
-    if quarter == 2:
-        return -s, -c
-    if quarter == 3:
-        return -c, s
-    return s, c
+    return turned1(s, c, int(n) % 4)
 
 
 @kernel
@@ -202,10 +193,7 @@ def arctan1(x: float) -> float:
     else:
         base, rest, t = 1.57079632679489655800e00, 6.12323399573676603587e-17, -1.0 / a
     z = t * t
-    p = 0.0
-    for k in range(10, -1, -1):
-        p = _ARCTAN[k] + z * p
-    value = base - ((t * (z * p) - rest) - t)
+    value = base - ((t * (z * poly1(_ARCTAN, z)) - rest) - t)
     return value if x >= 0.0 else -value
 
 

@@ -72,6 +72,12 @@ def _norms(vectors: FloatArray, out: FloatArray) -> None:
         out[i] = np.sqrt(total)
 
 
+def within_ball(vectors: FloatArray, radius: float) -> FloatArray:
+    """Vectors (..., K), each shortened to the radius if it is longer."""
+    shortened: FloatArray = vectors * np.minimum(1.0, radius / np.maximum(norms(vectors)[..., None], 1e-300))
+    return shortened
+
+
 def cholesky(matrix: FloatArray) -> FloatArray:
     """Lower triangular factor of a symmetric positive definite matrix.
 

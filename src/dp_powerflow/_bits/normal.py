@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dp_powerflow._bits.elementary import exp1, kernel, log1, log1p1
+from dp_powerflow._bits.elementary import exp1, kernel, log1, log1p1, poly1
 from dp_powerflow.units import FloatArray
 
 WordArray = np.ndarray[tuple[int, ...], np.dtype[np.uint64]]
@@ -63,16 +63,8 @@ _ERFC_FAR = (
 
 
 @kernel
-def _poly(coefficients: tuple[float, ...], x: float) -> float:
-    value = 0.0
-    for k in range(len(coefficients) - 1, -1, -1):
-        value = value * x + coefficients[k]
-    return value
-
-
-@kernel
 def _ratio(table: tuple[tuple[float, ...], tuple[float, ...]], x: float) -> float:
-    return _poly(table[0], x) / _poly(table[1], x)
+    return poly1(table[0], x) / poly1(table[1], x)
 
 
 @kernel
@@ -170,7 +162,7 @@ def _from_words(words: WordArray, out: FloatArray) -> None:
             out[i] = q * _ratio(_CENTRE, 0.180625 - q * q)
         for n in range(count):
             r = np.sqrt(-log1(0.5 - abs(tails[n])))
-            value = _ratio(_TAIL, r - 1.6) if r <= 5.0 else _ratio(_FAR, r - 5.0)
+            value = _tail_quantile(r)
             out[places[n]] = value if tails[n] > 0.0 else -value
 
 

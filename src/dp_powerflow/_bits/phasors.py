@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dp_powerflow._bits.elementary import arctan1, kernel, sincos1
+from dp_powerflow._bits.elementary import arctan1, kernel, sincos1, turned1
 from dp_powerflow.units import ComplexArray, FloatArray
 
 _DEG_PER_RAD = 57.29577951308232
@@ -79,13 +79,7 @@ def _unit(angles: FloatArray, out: ComplexArray) -> None:
     for k in range(angles.size):
         quarter = np.floor(angles[k] / _RIGHT + 0.5)
         s, c = sincos1((angles[k] - _RIGHT * quarter) * _RAD_PER_DEG)
-        turn = int(quarter) % 4
-        if turn == 1:
-            s, c = c, -s
-        elif turn == 2:
-            s, c = -s, -c
-        elif turn == 3:
-            s, c = -c, s
+        s, c = turned1(s, c, int(quarter) % 4)
         out[k] = complex(c, s)
 
 

@@ -16,14 +16,15 @@ record averages over its days:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from dp_powerflow._bits.elementary import exp, log, log1
-from dp_powerflow._bits.linear import cholesky, norms, product, solve_lower, solve_upper
+from dp_powerflow._bits.linear import cholesky, product, solve_lower, solve_upper, within_ball
 from dp_powerflow.model.estimators import (
+    Contribution,
     GaussianEstimate,
     Records,
     positive_part,
@@ -57,9 +58,7 @@ class _Low:
         y = solve_lower(self.factor, low.reshape(-1, low.shape[-1]).T).T.reshape(low.shape)
         # A value that is not finite must not stop the fit: an exception would depend on the data. It travels
         # on and counts as nothing when the contribution is quantised.
-        norm = norms(y)[..., None]
-        clipped: FloatArray = y * np.minimum(1.0, CLIP / np.maximum(norm, 1e-300))
-        return clipped
+        return within_ball(y, CLIP)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +118,7 @@ def _start(n_components: int, size: int) -> _Mixture:
     return _Mixture(np.full(n_components, 1 / n_components), means, covariances)
 
 
-def moment_contributions(low: _Low, mixture: _Mixture) -> tuple[Callable[[FloatArray], FloatArray], ...]:
+def moment_contributions(low: _Low, mixture: _Mixture) -> tuple[Contribution, ...]:
     """Contributions to weights, means and second moments, each (record, dimension)."""
 
     def weights(days: FloatArray) -> FloatArray:
@@ -179,9 +178,7 @@ def _em_step(
 def _updated(weights: FloatArray, first: FloatArray, second: FloatArray) -> _Mixture:
     """Parameters from noisy moments; always valid, whatever the noise."""
     weights = np.maximum(weights, MIN_WEIGHT)
-    means = first / weights[:, None]
-    norm = norms(means)[:, None]
-    means = means * np.minimum(1.0, CLIP / np.maximum(norm, 1e-300))
+    means = within_ball(first / weights[:, None], CLIP)
     covariances = np.array(
         [
             positive_part(moment / weight - np.outer(mean, mean), MIN_VARIANCE)

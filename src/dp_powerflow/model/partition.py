@@ -11,11 +11,11 @@ is used inside the fit only, never attached to a load point or a node.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dp_powerflow._bits.linear import norms
+from dp_powerflow._bits.linear import within_ball
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.estimators import Records
 from dp_powerflow.model.spectrum import prior_mean_std, to_coefficients
@@ -66,9 +66,7 @@ class Centroids:
     def features(self, days: FloatArray) -> FloatArray:
         """(record, day, T) → clipped features (record, term) of the record's mean day."""
         raw = to_coefficients(days.mean(axis=1) - self.centre, self.scale.size) / self.scale
-        norm = norms(raw)[:, None]
-        clipped: FloatArray = raw * np.minimum(1.0, RADIUS / np.maximum(norm, 1e-300))
-        return clipped
+        return within_ball(raw, RADIUS)
 
     def assign(self, features: FloatArray) -> IntArray:
         """Nearest centroid of each record (record,)."""
@@ -105,28 +103,17 @@ def private_kmeans(
     features (BALL, radius `RADIUS`).
     """
     centroids = initial_centroids(n_classes, records.n_steps, log_low, log_high)
-    terms = centroids.scale.size
+    terms, each = centroids.scale.size, rho / ITERATIONS
+    unit = "prior standard deviations"
     for step in range(1, ITERATIONS + 1):
+        name = f"K-means counts, iteration {step}"
         counts = session.ask(
-            Query(
-                f"K-means counts, iteration {step}",
-                n_classes,
-                1.0,
-                Region.ORTHANT,
-                rho / ITERATIONS * _COUNT_SHARE,
-                "records",
-            ),
+            Query(name, n_classes, 1.0, Region.ORTHANT, each * _COUNT_SHARE, "records"),
             [_counts(records, centroids, n_classes)],
         )[0]
+        name = f"K-means sums, iteration {step}"
         sums = session.ask(
-            Query(
-                f"K-means sums, iteration {step}",
-                n_classes * terms,
-                RADIUS,
-                Region.BALL,
-                rho / ITERATIONS * (1 - _COUNT_SHARE),
-                "prior standard deviations",
-            ),
+            Query(name, n_classes * terms, RADIUS, Region.BALL, each * (1 - _COUNT_SHARE), unit),
             [_sums(records, centroids, n_classes)],
         )[0].reshape(n_classes, terms)
         noise = session.costs[-1].noise_std
@@ -135,9 +122,7 @@ def private_kmeans(
         mean = sums / np.maximum(weight, noise)
         trust = weight / (weight + noise)
         points = trust * mean + (1 - trust) * centroids.points
-        norm = norms(points)[:, None]
-        points = points * np.minimum(1.0, RADIUS / np.maximum(norm, 1e-300))
-        centroids = Centroids(points, centroids.centre, centroids.scale)
+        centroids = replace(centroids, points=within_ball(points, RADIUS))
     return centroids
 
 

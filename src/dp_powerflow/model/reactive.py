@@ -8,7 +8,7 @@ expected q given p stays p·tan θ: the spread moves no mean.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,16 +16,17 @@ import numpy as np
 from dp_powerflow._bits.elementary import arctan, exp, tan1
 from dp_powerflow._bits.linear import product
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.model.estimators import Records, positive_part
+from dp_powerflow.model.estimators import Contribution, Records, ask_averages, positive_part
 from dp_powerflow.model.estimators.structured import (
     Frame,
     band_energy,
     bands_contribution,
     log_energy_contribution,
+    log_energy_error,
     whitening_widths,
 )
 from dp_powerflow.model.law import ReactiveModel
-from dp_powerflow.model.spectrum import PRIOR_LOG_ENERGY_VARIANCE, StructuredPlan, synthesis_matrix
+from dp_powerflow.model.spectrum import StructuredPlan, synthesis_matrix
 from dp_powerflow.privacy.queries import Query, Region, Session
 from dp_powerflow.units import FloatArray
 
@@ -116,7 +117,7 @@ class FittedReactive:
 ReactiveChoice = FixedPowerFactor | PublicSpread | FittedReactive
 
 
-def angle_contribution(n_steps: int, bound: float) -> Callable[[FloatArray], FloatArray]:
+def angle_contribution(n_steps: int, bound: float) -> Contribution:
     """A record's own angle atan(Σq/Σp) over all days, within ± the largest angle; BALL in one dimension."""
 
     def contribution(pair: FloatArray) -> FloatArray:
@@ -152,14 +153,13 @@ def fit_reactive(
         Public number of records per class.
     """
     n_steps = pairs[0].n_steps // 2
-    angles = session.ask(
+    angles, _ = ask_averages(
+        session,
         Query("power-factor angle", 1, MAX_ANGLE, Region.BALL, rho * _SHARES["angle"], "rad"),
-        [pair.contributions(angle_contribution(n_steps, bound)) for pair in pairs],
+        pairs,
+        [angle_contribution(n_steps, bound)] * len(pairs),
     )
-    tangents = [
-        tan1(float(np.clip(angle[0] / pair.count, -MAX_ANGLE, MAX_ANGLE)))
-        for angle, pair in zip(angles, pairs, strict=True)
-    ]
+    tangents = [tan1(float(np.clip(angle[0], -MAX_ANGLE, MAX_ANGLE))) for angle in angles]
     residuals = [
         _residual(n_steps, tangent, FITTED_SPREAD * reference)
         for tangent, reference in zip(tangents, references, strict=True)
@@ -173,72 +173,44 @@ def fit_reactive(
     ]
 
 
-def _residual(n_steps: int, tangent: float, scale: float) -> Callable[[FloatArray], FloatArray]:
+def _residual(n_steps: int, tangent: float, scale: float) -> Contribution:
     """ξ (record, day, step) = (q − p·tan θ)/(c·p̄)."""
     return lambda pair: (pair[..., n_steps:] - tangent * pair[..., :n_steps]) / scale
 
 
 def _spectra(
     pairs: Sequence[Records],
-    residuals: Sequence[Callable[[FloatArray], FloatArray]],
+    residuals: Sequence[Contribution],
     plan: StructuredPlan,
     session: Session,
 ) -> list[FloatArray]:
     """Σ_ξ of each class from band energies: first their logs, then their means in the frame of those."""
     flat, zero = np.ones(plan.n_steps), np.zeros(plan.n_steps)
-    bands = len(plan.edges) - 1
-    logs = session.ask(
-        Query(
-            "reactive log band energies",
-            bands,
-            plan.radius_energy,
-            Region.BALL,
-            plan.rho * _SHARES["log energy"],
-            "log",
-        ),
-        [
-            pair.contributions(_after(residual, log_energy_contribution(plan, zero)))
-            for pair, residual in zip(pairs, residuals, strict=True)
-        ],
+    logs, noise = ask_averages(
+        session,
+        plan.log_energy_query("reactive log band energies", plan.rho * _SHARES["log energy"]),
+        pairs,
+        [_after(residual, log_energy_contribution(plan, zero)) for residual in residuals],
     )
-    errors = [session.costs[-1].noise_std / pair.count for pair in pairs]
-    variances = [error * error for error in errors]
-    prior = PRIOR_LOG_ENERGY_VARIANCE
+    widths = [whitening_widths(log, variance, plan) for log, variance in zip(logs, noise, strict=True)]
     frames = [
-        Frame(
-            zero,
-            np.zeros(plan.coarse_mean),
-            flat,
-            whitening_widths(log / pair.count, variance, plan),
-            prior * variance / (prior + variance),
-        )
-        for log, pair, variance in zip(logs, pairs, variances, strict=True)
+        Frame(zero, np.zeros(plan.coarse_mean), flat, width, log_energy_error(variance))
+        for width, variance in zip(widths, noise, strict=True)
     ]
-    energies = session.ask(
-        Query(
-            "reactive band energies",
-            bands,
-            plan.radius_bands(TAIL),
-            Region.ORTHANT,
-            plan.rho * _SHARES["energy"],
-            "whitened",
-        ),
-        [
-            pair.contributions(_after(residual, bands_contribution(plan, frame)))
-            for pair, residual, frame in zip(pairs, residuals, frames, strict=True)
-        ],
+    rho, radius = plan.rho * _SHARES["energy"], plan.radius_bands(TAIL)
+    energies, noise = ask_averages(
+        session,
+        Query("reactive band energies", plan.n_bands, radius, Region.ORTHANT, rho, "whitened"),
+        pairs,
+        [_after(f, bands_contribution(plan, frame)) for f, frame in zip(residuals, frames, strict=True)],
     )
-    std = session.costs[-1].noise_std
     covariances = []
-    for energy, pair, frame in zip(energies, pairs, frames, strict=True):
-        error = std / pair.count
-        variance = band_energy(energy / pair.count, error * error, frame, plan)
+    for energy, error, frame in zip(energies, noise, frames, strict=True):
+        variance = band_energy(energy, error, frame, plan)
         synthesis = synthesis_matrix(plan.n_steps) * frame.width
         covariances.append(positive_part(product(synthesis * variance, synthesis.T), _MIN_VARIANCE))
     return covariances
 
 
-def _after(
-    first: Callable[[FloatArray], FloatArray], then: Callable[[FloatArray], FloatArray]
-) -> Callable[[FloatArray], FloatArray]:
+def _after(first: Contribution, then: Contribution) -> Contribution:
     return lambda values: then(first(values))

@@ -53,21 +53,17 @@ class LoadSource(Protocol):
     @property
     def law(self) -> LoadLaw:
         """Whose nodes the loads are for."""
-        ...
 
     @property
     def n_days(self) -> int:
         """Days of all blocks."""
-        ...
 
     @property
     def n_blocks(self) -> int:
         """Number of blocks."""
-        ...
 
     def block(self, index: int) -> LoadBlock:
         """Loads of one block."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

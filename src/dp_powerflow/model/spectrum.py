@@ -17,6 +17,8 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import cos, log
 from dp_powerflow._bits.linear import norms, product
+from dp_powerflow.model.estimators import PublicFacts
+from dp_powerflow.privacy.queries import Query, Region
 from dp_powerflow.units import FloatArray, IntArray
 
 
@@ -122,37 +124,16 @@ def prior_log_energy(edges: tuple[int, ...]) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class StructuredPlan:
-    """Public constants of one structured fit.
+class StructuredPlan(PublicFacts):
+    """Public constants of one structured fit; parameters as in `PublicFacts`, and one more.
 
     Parameters
     ----------
-    records
-        Public number of records (per class; an even split if the class is private).
-    n_steps
-        Steps per day T.
-    rho
-        Budget of the fit (zCDP).
-    log_low, log_high
-        Declared public bounds of log load [log kW].
     block
         K, the number of low frequencies with a full covariance; None chooses it from `records` and `rho`.
     """
 
-    records: float
-    n_steps: int
-    rho: float
-    log_low: float
-    log_high: float
     block: int | None = None
-
-    @property
-    def centre(self) -> float:
-        return (self.log_low + self.log_high) / 2
-
-    @property
-    def half_range(self) -> float:
-        return (self.log_high - self.log_low) / 2
 
     @property
     def coarse_mean(self) -> int:
@@ -176,6 +157,10 @@ class StructuredPlan:
         return band_edges(self.n_steps)
 
     @property
+    def n_bands(self) -> int:
+        return len(self.edges) - 1
+
+    @property
     def band_weight(self) -> FloatArray:
         """Weights (band,) of the band energies: N^¼ makes Σ N_b·(error_b)² least for a given noise."""
         return np.sqrt(np.sqrt(np.diff(self.edges)))
@@ -183,7 +168,11 @@ class StructuredPlan:
     @property
     def radius_energy(self) -> float:
         """Round 1: log band energies, one prior standard deviation per band."""
-        return math.sqrt(PRIOR_LOG_ENERGY_VARIANCE * (len(self.edges) - 1))
+        return math.sqrt(PRIOR_LOG_ENERGY_VARIANCE * self.n_bands)
+
+    def log_energy_query(self, name: str, rho: float) -> Query:
+        """Asks for the log energies of all bands."""
+        return Query(name, self.n_bands, self.radius_energy, Region.BALL, rho, "log")
 
     @property
     def radius_mean(self) -> float:

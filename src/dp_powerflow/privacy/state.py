@@ -102,12 +102,9 @@ class PrivateState:
         """
         root = Path(path).absolute()
         ensure_private_directory(root, create=create)
-        key = _read_key(root)
-        if key is None and create:
+        if create and _read_key(root) is None:
             _create_key(root, insecure_seed)
-            key = _read_key(root)
-        if key is None:
-            raise PrivacyError(f"the private state directory {root} has no {KEY_FILE}; check the path")
+        key = _existing_key(root)
         if insecure_seed is None and key.insecure_seed:
             raise PrivacyError(
                 f"the private state directory {root} was made with an insecure seed, for a demo or a test; "
@@ -125,10 +122,7 @@ class PrivateState:
         """Open an existing state directory of either kind to look at it: the ledger, an audit."""
         root = Path(path).absolute()
         ensure_private_directory(root, create=False)
-        key = _read_key(root)
-        if key is None:
-            raise PrivacyError(f"the private state directory {root} has no {KEY_FILE}; check the path")
-        return cls(root, key)
+        return cls(root, _existing_key(root))
 
     @property
     def insecure_seed(self) -> bool:
@@ -228,6 +222,13 @@ def _create_key(root: Path, insecure_seed: int | None) -> None:
             f"the secret key cannot be written to {root} ({error.strerror}); free disk space or choose "
             "another private state directory"
         ) from error
+
+
+def _existing_key(root: Path) -> StreamKey:
+    key = _read_key(root)
+    if key is None:
+        raise PrivacyError(f"the private state directory {root} has no {KEY_FILE}; check the path")
+    return key
 
 
 def _read_key(root: Path) -> StreamKey | None:

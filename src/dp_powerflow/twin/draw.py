@@ -107,12 +107,10 @@ def parameters_of(source: Rebuilder, spread: Spread) -> NetworkParameters:
 def draw_twin(parameters: NetworkParameters, spread: Spread, key: StreamKey) -> Twin:
     """Draw a twin; the same key gives the same twin, so pay once per key."""
     positions: dict[ParameterKey, int] = {}
-    for quantity, _ in spread.protected():
+    for quantity, sigma in spread.sigmas().items():
         keys = sorted(item for item in parameters.levels if item.quantity is quantity)
         logs = log(np.array([parameters.levels[item] for item in keys], dtype=np.float64))
         true: IntArray = np.round(logs / LOG_GRID).astype(np.int64)
-        sigma = spread.sigma(quantity)
-        assert sigma is not None
         noisy = true + discrete_gaussian(key.stream(f"twin: {quantity.value}"), sigma, len(keys))
         positions.update(zip(keys, noisy.tolist(), strict=True))
     codes: dict[str, str] = {}

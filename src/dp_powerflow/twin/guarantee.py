@@ -81,10 +81,9 @@ class Spread:
             if eta is not None:
                 yield quantity, eta
 
-    def sigma(self, quantity: Quantity) -> int | None:
-        """Scale of the noise in grid units, rounded up."""
-        eta = self.of(quantity)
-        return None if eta is None else math.ceil(eta / LOG_GRID)
+    def sigmas(self) -> dict[Quantity, int]:
+        """Scale of the noise on every protected quantity, in grid units, rounded up."""
+        return {quantity: math.ceil(eta / LOG_GRID) for quantity, eta in self.protected()}
 
 
 LINE = "line"
@@ -125,9 +124,9 @@ def element_mu(spread: Spread, change: float) -> dict[str, float]:
         raise PrivacyError("the change x that a twin protects must be positive; 0.05 is five per cent")
     shift = math.ceil(math.log1p(change) / LOG_GRID) + _ROUNDING
     squared: dict[str, float] = {}
-    for quantity, _ in spread.protected():
+    for quantity, sigma in spread.sigmas().items():
         kind = LINE if quantity in LINE_QUANTITIES else quantity.value
-        squared[kind] = squared.get(kind, 0.0) + (shift / _sigma(spread, quantity)) ** 2
+        squared[kind] = squared.get(kind, 0.0) + (shift / sigma) ** 2
     if spread.code_epsilon is not None:
         squared[LINE] = squared.get(LINE, 0.0) + code_mu(spread.code_epsilon) ** 2
     return {kind: math.sqrt(value) for kind, value in squared.items()}
@@ -179,9 +178,3 @@ def twin_neighbours(spread: Spread, change: float) -> Neighbours:
     code = "; the conductor code of a line in any way" * (spread.code_epsilon is not None)
     listed = " or ".join([", ".join(kinds[:-1]), kinds[-1]]) if len(kinds) > 1 else "".join(kinds) or "line"
     return Neighbours(f"one {listed}: each figure named changed by a factor up to {1.0 + change:.12g}{code}")
-
-
-def _sigma(spread: Spread, quantity: Quantity) -> int:
-    sigma = spread.sigma(quantity)
-    assert sigma is not None
-    return sigma

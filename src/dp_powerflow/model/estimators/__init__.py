@@ -10,8 +10,11 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import exp
 from dp_powerflow._bits.linear import eigh, is_positive_definite, product
-from dp_powerflow.privacy.queries import Session
+from dp_powerflow.privacy.queries import Query, Session
 from dp_powerflow.units import FloatArray
+
+Contribution = Callable[[FloatArray], FloatArray]
+"""Records (record, day, step) → what each adds to a sum (record, dimension)."""
 
 _CHUNK_VALUES = 1 << 19  # 4 MB of float64 at a time
 
@@ -36,10 +39,8 @@ class Records:
     def n_steps(self) -> int:
         return int(self.log_load.shape[-1])
 
-    def contributions(
-        self, of: Callable[[FloatArray], FloatArray], *, values_per_step: int = 1
-    ) -> Iterator[FloatArray]:
-        """Contributions (record, dimension), chunk by chunk; `of` maps (record, day, step) to them.
+    def contributions(self, of: Contribution, *, values_per_step: int = 1) -> Iterator[FloatArray]:
+        """Contributions (record, dimension), chunk by chunk.
 
         `values_per_step` sizes the chunks: how many numbers `of` makes of one step of a record.
         """
@@ -89,13 +90,35 @@ class GaussianEstimate:
 
 @dataclass(frozen=True)
 class PublicFacts:
-    """What an estimator may know before it asks: records per class, T, ρ and the bounds of log load."""
+    """What an estimator may know before it asks.
+
+    Parameters
+    ----------
+    records
+        Public number of records (per class; an even split if the class is private).
+    n_steps
+        Steps per day T.
+    rho
+        Budget of the fit (zCDP).
+    log_low, log_high
+        Declared public bounds of log load [log kW].
+    """
 
     records: float
     n_steps: int
     rho: float
     log_low: float
     log_high: float
+
+    @property
+    def centre(self) -> float:
+        """Middle of the bounds [log kW]."""
+        return (self.log_low + self.log_high) / 2
+
+    @property
+    def half_range(self) -> float:
+        """Half the distance of the bounds [log kW]."""
+        return (self.log_high - self.log_low) / 2
 
 
 class Estimator(Protocol):
@@ -112,6 +135,26 @@ class Estimator(Protocol):
 
     def prior_would_do(self, facts: PublicFacts) -> bool:
         """Whether, by public figures alone, the budget is too small for the data to matter."""
+
+
+def ask_averages(
+    session: Session,
+    query: Query,
+    groups: Sequence[Records],
+    of: Sequence[Contribution],
+    *,
+    values_per_step: int = 1,
+) -> tuple[list[FloatArray], list[float]]:
+    """Averages over records, one per group, and the variance of their noise.
+
+    `of` has one contribution per group; `values_per_step` is as in `Records.contributions`.
+    """
+    blocks = [
+        group.contributions(f, values_per_step=values_per_step) for group, f in zip(groups, of, strict=True)
+    ]
+    averages = [total / group.count for total, group in zip(session.ask(query, blocks), groups, strict=True)]
+    errors = [session.costs[-1].noise_std / group.count for group in groups]
+    return averages, [error * error for error in errors]
 
 
 def positive_part(matrix: FloatArray, floor: float) -> FloatArray:

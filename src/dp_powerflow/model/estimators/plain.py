@@ -9,16 +9,18 @@ structured estimator is measured against, and for short horizons.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from dp_powerflow._bits.linear import gram, norms
+from dp_powerflow._bits.linear import gram, within_ball
 from dp_powerflow.model.estimators import (
+    Contribution,
     GaussianEstimate,
     PublicFacts,
     Records,
+    ask_averages,
     symmetric_to_vector,
     vector_to_symmetric,
     with_floor,
@@ -33,18 +35,8 @@ MIN_VARIANCE = 1e-3
 
 
 @dataclass(frozen=True)
-class PlainPlan:
-    """Public constants of one plain fit; parameters as in `StructuredPlan`."""
-
-    records: float
-    n_steps: int
-    rho: float
-    log_low: float
-    log_high: float
-
-    @property
-    def centre(self) -> float:
-        return (self.log_low + self.log_high) / 2
+class PlainPlan(PublicFacts):
+    """Public constants of one plain fit; parameters as in `PublicFacts`."""
 
     @property
     def radius(self) -> float:
@@ -81,18 +73,15 @@ class PlainPlan:
 
 def clipped_days(plan: PlainPlan, days: FloatArray) -> FloatArray:
     """Days (record, day, T) around the centre, each within the clip radius."""
-    offset = days - plan.centre
-    norm = norms(offset)[..., None]
-    clipped: FloatArray = offset * np.minimum(1.0, plan.radius / np.maximum(norm, 1e-300))
-    return clipped
+    return within_ball(days - plan.centre, plan.radius)
 
 
-def mean_contribution(plan: PlainPlan) -> Callable[[FloatArray], FloatArray]:
+def mean_contribution(plan: PlainPlan) -> Contribution:
     """Mean over a record's clipped days; BALL of the clip radius."""
     return lambda days: clipped_days(plan, days).mean(axis=1)
 
 
-def moment_contribution(plan: PlainPlan) -> Callable[[FloatArray], FloatArray]:
+def moment_contribution(plan: PlainPlan) -> Contribution:
     """Mean over a record's days of the outer product of a clipped day with itself; PSD, radius squared."""
 
     def contribution(days: FloatArray) -> FloatArray:
@@ -105,30 +94,27 @@ def moment_contribution(plan: PlainPlan) -> Callable[[FloatArray], FloatArray]:
 def estimate_plain(groups: Sequence[Records], plan: PlainPlan, session: Session) -> list[GaussianEstimate]:
     """Fit one Gaussian to each group of records; parameters as in `estimate_structured`."""
     rho_mean, rho_moment = plan.split()
-    means = session.ask(
+    size, squared = plan.n_steps * (plan.n_steps + 1) // 2, plan.radius * plan.radius
+    means, _ = ask_averages(
+        session,
         Query("mean", plan.n_steps, plan.radius, Region.BALL, rho_mean, "log kW"),
-        [group.contributions(mean_contribution(plan)) for group in groups],
+        groups,
+        [mean_contribution(plan)] * len(groups),
     )
-    moments = session.ask(
-        Query(
-            "second moment",
-            plan.n_steps * (plan.n_steps + 1) // 2,
-            plan.radius * plan.radius,
-            Region.PSD,
-            rho_moment,
-            "(log kW)²",
-        ),
-        [group.contributions(moment_contribution(plan), values_per_step=plan.n_steps) for group in groups],
+    moments, _ = ask_averages(
+        session,
+        Query("second moment", size, squared, Region.PSD, rho_moment, "(log kW)²"),
+        groups,
+        [moment_contribution(plan)] * len(groups),
+        values_per_step=plan.n_steps,
     )
     noise_std = session.costs[-1].noise_std
     estimates = []
-    for group, mean_sum, moment_sum in zip(groups, means, moments, strict=True):
-        mean = mean_sum / group.count
-        moment = vector_to_symmetric(moment_sum / group.count, plan.n_steps)
+    for group, mean, moment in zip(groups, means, moments, strict=True):
         # Symmetric noise moves eigenvalues by up to √2T of an off-diagonal's standard deviation (the edge
         # of the semicircle law); below that an eigenvalue is noise.
         edge = noise_std / group.count * math.sqrt(plan.n_steps)
-        covariance = moment - np.outer(mean, mean)
+        covariance = vector_to_symmetric(moment, plan.n_steps) - np.outer(mean, mean)
         estimates.append(with_floor(plan.centre + mean, covariance, MIN_VARIANCE + edge))
     return estimates
 
@@ -140,7 +126,7 @@ class Plain:
     name: str = "plain"
 
     def _plan(self, facts: PublicFacts) -> PlainPlan:
-        return PlainPlan(facts.records, facts.n_steps, facts.rho, facts.log_low, facts.log_high)
+        return PlainPlan(**vars(facts))
 
     def estimate(
         self, groups: Sequence[Records], facts: PublicFacts, session: Session

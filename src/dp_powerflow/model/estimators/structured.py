@@ -18,7 +18,7 @@ are those of `privacy.queries`: 2R for means, √2·R for energies and second mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,9 +26,11 @@ import numpy as np
 from dp_powerflow._bits.elementary import exp, log
 from dp_powerflow._bits.linear import gram, norms, product
 from dp_powerflow.model.estimators import (
+    Contribution,
     GaussianEstimate,
     PublicFacts,
     Records,
+    ask_averages,
     positive_part,
     posterior_energy,
     symmetric_to_vector,
@@ -113,21 +115,8 @@ def _signal_share(energy: float, noise_energy: float) -> float:
     return max(0.0, 1.0 - noise_energy / max(energy, _TINY))
 
 
-def _ask(
-    session: Session,
-    query: Query,
-    groups: Sequence[Records],
-    of: Sequence[Callable[[FloatArray], FloatArray]],
-) -> tuple[list[FloatArray], list[float]]:
-    """Averages over records, one per group, and the variance of their noise."""
-    sums = session.ask(query, [group.contributions(f) for group, f in zip(groups, of, strict=True)])
-    std = session.costs[-1].noise_std
-    averages = [total / group.count for total, group in zip(sums, groups, strict=True)]
-    return averages, [(std / group.count) * (std / group.count) for group in groups]
-
-
 # --- round 1 ---------------------------------------------------------------------------------------------
-def coarse_mean_contribution(plan: StructuredPlan) -> Callable[[FloatArray], FloatArray]:
+def coarse_mean_contribution(plan: StructuredPlan) -> Contribution:
     """A record's mean day on the lowest coefficients, around the public centre; BALL of half the range."""
 
     def contribution(days: FloatArray) -> FloatArray:
@@ -137,7 +126,7 @@ def coarse_mean_contribution(plan: StructuredPlan) -> Callable[[FloatArray], Flo
     return contribution
 
 
-def profile_contribution(plan: StructuredPlan, width: FloatArray) -> Callable[[FloatArray], FloatArray]:
+def profile_contribution(plan: StructuredPlan, width: FloatArray) -> Contribution:
     """Smooth terms of a record's high-pass variance over the day, whitened; BALL.
 
     Entry 0 is its mean variance, weighted down, the others its course. A record's variance counts up to
@@ -158,7 +147,7 @@ def profile_contribution(plan: StructuredPlan, width: FloatArray) -> Callable[[F
     return contribution
 
 
-def log_energy_contribution(plan: StructuredPlan, mean: FloatArray) -> Callable[[FloatArray], FloatArray]:
+def log_energy_contribution(plan: StructuredPlan, mean: FloatArray) -> Contribution:
     """Log energy of a record in each band, around the public prior; BALL."""
     prior = prior_log_energy(plan.edges)
 
@@ -171,7 +160,8 @@ def log_energy_contribution(plan: StructuredPlan, mean: FloatArray) -> Callable[
 
 def _round_1(groups: Sequence[Records], plan: StructuredPlan, session: Session) -> list[Frame]:
     budget = {name: plan.rho * ROUND_1 * share for name, share in ROUND_1_SHARES.items()}
-    averages, noise = _ask(
+    terms = plan.profile_terms + 1
+    averages, noise = ask_averages(
         session,
         Query("mean, round 1", plan.coarse_mean, plan.half_range, Region.BALL, budget["mean"], "log kW"),
         groups,
@@ -184,29 +174,20 @@ def _round_1(groups: Sequence[Records], plan: StructuredPlan, session: Session) 
     ]
     mean_variances = [prior * variance / (prior + variance) for variance in noise]
 
-    averages, noise = _ask(
+    averages, noise = ask_averages(
         session,
-        Query(
-            "log band energies, round 1",
-            len(plan.edges) - 1,
-            plan.radius_energy,
-            Region.BALL,
-            budget["energy"],
-            "log",
-        ),
+        plan.log_energy_query("log band energies, round 1", budget["energy"]),
         groups,
         [log_energy_contribution(plan, mean) for mean in means],
     )
     widths = [
         whitening_widths(average, variance, plan) for average, variance in zip(averages, noise, strict=True)
     ]
-    errors = [PRIOR_LOG_ENERGY_VARIANCE * v / (PRIOR_LOG_ENERGY_VARIANCE + v) for v in noise]
+    errors = [log_energy_error(variance) for variance in noise]
 
-    averages, noise = _ask(
+    averages, noise = ask_averages(
         session,
-        Query(
-            "spread profile, round 1", plan.profile_terms + 1, PROFILE_RADIUS, Region.BALL, budget["profile"]
-        ),
+        Query("spread profile, round 1", terms, PROFILE_RADIUS, Region.BALL, budget["profile"]),
         groups,
         [profile_contribution(plan, width) for width in widths],
     )
@@ -216,7 +197,7 @@ def _round_1(groups: Sequence[Records], plan: StructuredPlan, session: Session) 
     return [Frame(*parts) for parts in zip(means, mean_variances, scales, widths, errors, strict=True)]
 
 
-def tail_contribution(plan: StructuredPlan, frame: Frame) -> Callable[[FloatArray], FloatArray]:
+def tail_contribution(plan: StructuredPlan, frame: Frame) -> Contribution:
     """One in the interval between thresholds that holds a record's whitened energy; ORTHANT, norm ≤ 1."""
     thresholds = np.array([plan.radius_bands(tail) for tail in TAIL_THRESHOLDS])
     energies = bands_contribution(plan, frame)
@@ -233,16 +214,10 @@ def _tail(
     groups: Sequence[Records], frames: Sequence[Frame], plan: StructuredPlan, session: Session
 ) -> float:
     """How many times the expected energy a record may have before it is clipped."""
-    averages, noise = _ask(
+    rho, places = plan.rho * ROUND_1 * ROUND_1_SHARES["tail"], len(TAIL_THRESHOLDS)
+    averages, noise = ask_averages(
         session,
-        Query(
-            "tail of the energy, round 1",
-            len(TAIL_THRESHOLDS),
-            1.0,
-            Region.ORTHANT,
-            plan.rho * ROUND_1 * ROUND_1_SHARES["tail"],
-            "records",
-        ),
+        Query("tail of the energy, round 1", places, 1.0, Region.ORTHANT, rho, "records"),
         groups,
         [tail_contribution(plan, frame) for frame in frames],
     )
@@ -279,6 +254,11 @@ def whitening_widths(log_energy: FloatArray, noise_variance: float, plan: Struct
     return exp(interpolate_bands(log_variance, plan.edges) / 2)
 
 
+def log_energy_error(noise_variance: float) -> float:
+    """Variance of a released log energy around the true one, after shrinkage."""
+    return PRIOR_LOG_ENERGY_VARIANCE * noise_variance / (PRIOR_LOG_ENERGY_VARIANCE + noise_variance)
+
+
 def _digamma_of_half(n: IntArray) -> FloatArray:
     """ψ(n/2), elementwise, from ψ(½) or ψ(1) by ψ(x + 1) = ψ(x) + 1/x."""
     return np.array(
@@ -290,19 +270,19 @@ def _digamma_of_half(n: IntArray) -> FloatArray:
 
 
 # --- round 2 ---------------------------------------------------------------------------------------------
-def fine_mean_contribution(plan: StructuredPlan, frame: Frame) -> Callable[[FloatArray], FloatArray]:
+def fine_mean_contribution(plan: StructuredPlan, frame: Frame) -> Contribution:
     """A record's mean day in whitened coefficients; BALL."""
     return lambda days: frame.coefficients(days.mean(axis=1), plan.fine_mean)
 
 
-def bands_contribution(plan: StructuredPlan, frame: Frame) -> Callable[[FloatArray], FloatArray]:
+def bands_contribution(plan: StructuredPlan, frame: Frame) -> Contribution:
     """A record's whitened energy in each band, weighted; ORTHANT, all entries are ≥ 0."""
     return lambda days: (
         plan.band_weight * band_means((frame.coefficients(days) ** 2).mean(axis=1), plan.edges)
     )
 
 
-def block_contribution(block: int, frame: Frame) -> Callable[[FloatArray], FloatArray]:
+def block_contribution(block: int, frame: Frame) -> Contribution:
     """A record's second moment of the K lowest whitened coefficients, averaged over its days; PSD."""
 
     def contribution(days: FloatArray) -> FloatArray:
@@ -321,20 +301,16 @@ def _round_2(
 ) -> list[GaussianEstimate]:
     budget = {name: plan.rho * share for name, share in plan.round_2_shares(tail).items()}
     block = plan.block_size
-    fine, fine_noise = _ask(
+    fine, fine_noise = ask_averages(
         session,
         Query("mean, round 2", plan.fine_mean, plan.radius_mean, Region.BALL, budget["mean"]),
         groups,
         [fine_mean_contribution(plan, frame) for frame in frames],
     )
-    bands, bands_noise = _ask(
+    bands, bands_noise = ask_averages(
         session,
         Query(
-            "band energies, round 2",
-            len(plan.edges) - 1,
-            plan.radius_bands(tail),
-            Region.ORTHANT,
-            budget["bands"],
+            "band energies, round 2", plan.n_bands, plan.radius_bands(tail), Region.ORTHANT, budget["bands"]
         ),
         groups,
         [bands_contribution(plan, frame) for frame in frames],
@@ -342,15 +318,10 @@ def _round_2(
     blocks: list[FloatArray] = [np.empty(0)] * len(groups)
     block_noise = [0.0] * len(groups)
     if block >= 2:
-        blocks, block_noise = _ask(
+        size, radius = block * (block + 1) // 2, plan.radius_block(block, tail)
+        blocks, block_noise = ask_averages(
             session,
-            Query(
-                "low-frequency second moment, round 2",
-                block * (block + 1) // 2,
-                plan.radius_block(block, tail),
-                Region.PSD,
-                budget["block"],
-            ),
+            Query("low-frequency second moment, round 2", size, radius, Region.PSD, budget["block"]),
             groups,
             [block_contribution(block, frame) for frame in frames],
         )
@@ -418,9 +389,7 @@ class Structured:
     name: str = "structured"
 
     def _plan(self, facts: PublicFacts) -> StructuredPlan:
-        return StructuredPlan(
-            facts.records, facts.n_steps, facts.rho, facts.log_low, facts.log_high, self.block
-        )
+        return StructuredPlan(**vars(facts), block=self.block)
 
     def estimate(
         self, groups: Sequence[Records], facts: PublicFacts, session: Session
