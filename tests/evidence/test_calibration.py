@@ -11,19 +11,19 @@ import scipy.sparse as sp
 
 from dp_powerflow.errors import PowerFlowError, PrivacyError
 from dp_powerflow.evidence import symbols
-from dp_powerflow.evidence.assumptions import check_assumptions, implied_load_range
 from dp_powerflow.evidence.calibration import (
     DaySolver,
     MonteCarlo,
+    check_assumptions,
     exceedance,
+    implied_load_range,
     load_box_set,
     monte_carlo,
     printed_closed_form,
     volt_var_constant,
 )
-from dp_powerflow.evidence.collect import Instance, Policy, collect_evidence
-from dp_powerflow.evidence.exact import Admittance, implied_load
-from dp_powerflow.evidence.levers import Case, over_days, radius_in_lines
+from dp_powerflow.evidence.collect import Case, Instance, Policy, collect_evidence, over_days, radius_in_lines
+from dp_powerflow.evidence.symbols import Admittance, implied_load
 from dp_powerflow.evidence.theorem import (
     NetworkFacts,
     OperatingSet,

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from dp_powerflow.evidence import assumptions, calibration
-from dp_powerflow.evidence.assumptions import check_assumptions, implied_load_range
 from dp_powerflow.evidence.calibration import (
     ANSI_RANGE,
     DaySolver,
+    check_assumptions,
+    implied_load_range,
     load_box_set,
     monte_carlo,
     printed_closed_form,

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.exact import Admittance, full_support_loss
 from dp_powerflow.evidence.lines import losses as lines_module
 from dp_powerflow.evidence.lines.losses import LineLoss, LineLosses
 from dp_powerflow.evidence.lines.networks import (
@@ -24,6 +23,7 @@ from dp_powerflow.evidence.lines.networks import (
     turned,
     with_change,
 )
+from dp_powerflow.evidence.symbols import Admittance, full_support_loss
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.norms import DENSE_UP_TO
 from dp_powerflow.grid.reduction import Network

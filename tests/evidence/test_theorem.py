@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence import symbols
-from dp_powerflow.evidence.exact import Admittance, full_support_loss, implied_load, manifold_loss
+from dp_powerflow.evidence.symbols import Admittance, full_support_loss, implied_load, manifold_loss
 from dp_powerflow.evidence.theorem import (
     NetworkFacts,
     OperatingSet,

@@ -16,8 +16,7 @@ from typing import Any
 
 from dp_powerflow._parallel import cores, run_on_pool
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.collect import plain
-from dp_powerflow.evidence.levers import radius_in_lines
+from dp_powerflow.evidence.collect import plain, radius_in_lines
 from dp_powerflow.evidence.theorem import paper_bound
 from dp_powerflow.paper.datasets import ExperimentOptions, open_dataset, silent
 from dp_powerflow.paper.mechanisms.gaussian import GaussianNoise, NoiseFree, with_exact_kappa
