@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dp_powerflow.evidence import assumptions, calibration
+from dp_powerflow.evidence import calibration
 from dp_powerflow.evidence.calibration import (
     ANSI_RANGE,
     DaySolver,
@@ -64,7 +64,7 @@ def test_evidence_of_the_sparse_path_is_that_of_the_dense_one(
     medium: Feeder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     law = law_of(medium, 3)
-    monkeypatch.setattr(assumptions, "_POINTS", 6)
+    monkeypatch.setattr(calibration, "_POINTS", 6)
     large = Network(medium)
     assert large.large
     with monkeypatch.context() as patch:

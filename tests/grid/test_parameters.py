@@ -10,9 +10,8 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.parameters import SHAPE_GRID, ParameterKey, Quantity, level_of, shape_of
-from dp_powerflow.grid.rebuild import Rebuilder, network_parameters, rebuilt
-from dp_powerflow.grid.sources import open_feeder
-from support.tiny_feeder import two_lines
+from dp_powerflow.grid.sources import Rebuilder, network_parameters, open_feeder
+from support.tiny_feeder import rebuilt, two_lines
 
 OWN = {q: ParameterKey(q, "own") for q in (Quantity.LENGTH, Quantity.RESISTANCE, Quantity.REACTANCE)}
 

@@ -15,8 +15,7 @@ from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.parameters import Quantity
-from dp_powerflow.grid.rebuild import network_parameters, rebuilt
-from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.grid.sources import network_parameters, open_feeder
 from dp_powerflow.pipeline import inputs as assembly
 from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.modes.twin import TwinMode
@@ -29,6 +28,7 @@ from dp_powerflow.report.results import render_plan
 from dp_powerflow.twin.draw import Twin
 from dp_powerflow.twin.guarantee import Spread, twin_guarantee
 from support.small import RAW, small_config, tree_hash
+from support.tiny_feeder import rebuilt
 
 TWIN: dict[str, Any] = {
     **{"mode": "twin-network", "epsilon": 4.0, "delta": 1e-5, "released": "all"},

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.opendss.reader import read_dss
+from dp_powerflow.grid.parameters import Levels
+from dp_powerflow.grid.sources import Rebuilder
 
 KEYS = {
     **{"length": "2.0", "r1": "0.30", "r0": "0.90", "x1": "0.60", "x0": "1.80"},
@@ -39,3 +43,10 @@ def two_lines(*, own: str | None = None, more: str = "", **changed: str) -> Feed
         "CalcVoltageBases",
     )
     return read_dss(DssOrigin(commands), name="tiny")
+
+
+def rebuilt(
+    feeder: Feeder, levels: Levels, codes: Mapping[str, str] | None = None, *, relative_to_code: bool = False
+) -> Feeder:
+    """A feeder with other levels, once."""
+    return Rebuilder(feeder, relative_to_code=relative_to_code).build(levels, codes)

@@ -17,7 +17,7 @@ from dp_powerflow._bits.elementary import exp1, log
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.parameters import CodedLine, Levels, NetworkParameters, ParameterKey, Quantity
-from dp_powerflow.grid.rebuild import Rebuilder
+from dp_powerflow.grid.sources import Rebuilder
 from dp_powerflow.privacy.random import Stream, StreamKey, discrete_gaussian, uniform_below
 from dp_powerflow.twin.guarantee import LOG_GRID, Spread
 from dp_powerflow.units import IntArray

@@ -74,7 +74,7 @@ def build_circuit(origin: DssOrigin, engine: Engine | None = None) -> Engine:
     if engine.NumCircuits == 0 or engine.ActiveCircuit.NumCktElements == 0:
         raise FeederError(f"{_where(origin)} defines no circuit; a feeder starts with 'New Circuit.<name>'")
     sources = [name for name in engine.ActiveCircuit.AllElementNames if _class_of(name) == "vsource"]
-    if not any(_is_enabled(engine, name) for name in sources):
+    if not any(is_enabled(engine, name) for name in sources):
         raise FeederError(f"{_where(origin)} has no voltage source; enable its Vsource")
     return engine
 
@@ -117,11 +117,9 @@ def set_taps(engine: Engine, taps: Iterable[Tap]) -> None:
 def regulated_taps(engine: Engine) -> tuple[Tap, ...]:
     """Present ratio of every winding that a regulator control moves."""
     circuit = engine.ActiveCircuit
-    windings: list[tuple[str, int]] = []
-    more = circuit.RegControls.First
-    while more:
-        windings.append((circuit.RegControls.Transformer.lower(), int(circuit.RegControls.TapWinding)))
-        more = circuit.RegControls.Next
+    windings = [
+        (regulators.Transformer.lower(), int(regulators.TapWinding)) for regulators in circuit.RegControls
+    ]
     taps = []
     for name, winding in dict.fromkeys(windings):
         circuit.Transformers.Name = name
@@ -136,7 +134,7 @@ def disable_injections(engine: Engine, *, but: str | None = None) -> dict[str, i
     left_out: dict[str, int] = {}
     for name in circuit.AllElementNames:
         kind = _class_of(name)
-        if kind in _NETWORK_CLASSES or kind in _OBSERVERS or kind == but or not _is_enabled(engine, name):
+        if kind in _NETWORK_CLASSES or kind in _OBSERVERS or kind == but or not is_enabled(engine, name):
             continue
         circuit.ActiveCktElement.Enabled = False
         if kind not in REPLACED_CLASSES:
@@ -144,16 +142,17 @@ def disable_injections(engine: Engine, *, but: str | None = None) -> dict[str, i
     return left_out
 
 
-def circuit_without_injections(origin: DssOrigin, taps: Iterable[Tap]) -> Engine:
-    """The network alone: taps frozen, controls off, loads and generation disabled."""
+def circuit_without_injections(origin: DssOrigin, taps: Iterable[Tap], *, but: str | None = None) -> Engine:
+    """The network alone: taps frozen, controls off, loads and generation (`but` one class) disabled."""
     engine = build_circuit(origin)
     set_taps(engine, taps)
     run(engine, CONTROLS_OFF, origin)
-    disable_injections(engine)
+    disable_injections(engine, but=but)
     return engine
 
 
-def _is_enabled(engine: Engine, name: str) -> bool:
+def is_enabled(engine: Engine, name: str) -> bool:
+    """Whether an element, which becomes the active one, takes part."""
     circuit = engine.ActiveCircuit
     circuit.SetActiveElement(name)
     return bool(circuit.ActiveCktElement.Enabled)
@@ -190,17 +189,11 @@ def declared_voltages(feeder: Feeder) -> ComplexArray:
     origin = feeder.origin
     if not isinstance(origin, DssOrigin):
         raise FeederError("only a feeder read from OpenDSS can be solved by it")
-    engine = build_circuit(origin)
-    set_taps(engine, feeder.taps)
-    run(engine, CONTROLS_OFF, origin)
-    disable_injections(engine, but="load")
-    loads = engine.ActiveCircuit.Loads
-    more = loads.First
-    while more:
+    engine = circuit_without_injections(origin, feeder.taps, but="load")
+    for loads in engine.ActiveCircuit.Loads:
         loads.Model = 1
         loads.Vminpu = 0.0
         loads.Vmaxpu = 10.0
-        more = loads.Next
     run(engine, f"Set Mode=Snapshot Tolerance={SOLVER_TOLERANCE} MaxIterations=500", origin)
     if not solve(engine, origin):
         raise FeederError("OpenDSS finds no solution at nominal load; reduce the loads")

@@ -9,7 +9,7 @@ import numpy as np
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import NO_REGULATORS, Feeder
-from dp_powerflow.grid.opendss.engine import DssOrigin, Engine, build_circuit, run
+from dp_powerflow.grid.opendss.engine import DssOrigin, Engine, build_circuit, is_enabled, run
 from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.parameters import (
     CodedLine,
@@ -23,14 +23,16 @@ from dp_powerflow.grid.parameters import (
 )
 from dp_powerflow.units import FloatArray
 
-_TWO_WINDINGS, _THREE_WINDINGS = 2, 3
+_REACTANCES = {2: ("XHL",), 3: ("XHL", "XHT", "XLT")}
+"""Number of windings → properties of the reactances between them; of more windings there is one array."""
 _FORBIDDEN = frozenset("\"'`")
+_UNITS = ("none", "mi", "kft", "km", "m", "ft", "in", "cm", "mm")
 _STATE_CONTROLS = frozenset({"capcontrol", "swtcontrol", "recloser", "relay", "fuse"})
 
 
 @dataclass(frozen=True, eq=False)
 class _Line:
-    """One line as the engine has it: figures per unit of length, (phase, phase)."""
+    """One line as the engine has it: figures per unit of length, (phase, phase); `code` is "" without one."""
 
     name: str
     length: float
@@ -38,7 +40,12 @@ class _Line:
     reactance: FloatArray
     capacitance: FloatArray
     units: int
-    code: str | None
+    code: str
+
+    @property
+    def impedance(self) -> dict[Quantity, FloatArray]:
+        """What has a level, but for the length."""
+        return {Quantity.RESISTANCE: self.resistance, Quantity.REACTANCE: self.reactance}
 
 
 def read_parameters(
@@ -52,25 +59,15 @@ def read_parameters(
     coded: list[CodedLine] = []
     for line in _lines(engine):
         levels[ParameterKey(Quantity.LENGTH, line.name)] = line.length
-        has_code = line.code in catalogue
-        if has_code and line.code is not None:
-            fitting = tuple(
-                sorted(name for name, phases in catalogue.items() if phases == len(line.resistance))
-            )
-            coded.append(CodedLine(line.name, line.code, fitting))
-        relative = relative_to_code and has_code
-        for quantity, matrix in (
-            (Quantity.RESISTANCE, line.resistance),
-            (Quantity.REACTANCE, line.reactance),
-        ):
-            # Relative to a code there is always a level: its absence would tell a code without resistance.
+        if line.code in catalogue:
+            fitting = sorted(name for name, phases in catalogue.items() if phases == len(line.resistance))
+            coded.append(CodedLine(line.name, line.code, tuple(fitting)))
+        # Relative to a code there is always a level: its absence would tell a code without resistance.
+        relative = relative_to_code and line.code in catalogue
+        for quantity, matrix in line.impedance.items():
             levels[ParameterKey(quantity, line.name)] = 1.0 if relative else level_of(matrix)
-    for name, figures in _transformers(engine):
-        levels[ParameterKey(Quantity.TRANSFORMER, name)] = level_of(figures)
-    for name, figures in _capacitors(engine):
-        levels[ParameterKey(Quantity.CAPACITOR, name)] = level_of(figures)
-    for name, figures in _pv_systems(engine):
-        levels[ParameterKey(Quantity.PV, name)] = level_of(figures)
+    for quantity, name, figures in _other_figures(engine):
+        levels[ParameterKey(quantity, name)] = level_of(figures)
     return NetworkParameters({key: level for key, level in levels.items() if level > 0.0}, tuple(coded))
 
 
@@ -90,13 +87,7 @@ def rebuild(
     catalogue = _catalogue(engine)
     edits = [
         *_line_edits(engine, origin, levels, codes, catalogue, relative_to_code),
-        *_transformer_edits(engine, levels),
-        *(
-            (_named("Capacitor", name), f"kvar={_array(level * shape_of(figures))}")
-            for name, figures in _capacitors(engine)
-            if (level := levels.get(ParameterKey(Quantity.CAPACITOR, name))) is not None
-        ),
-        *_pv_edits(engine, levels),
+        *_other_edits(engine, levels),
     ]
     commands = tuple(f"Edit {element} {figures}" for element, figures in edits)
     made = DssOrigin((*origin.commands, *commands), origin.path)
@@ -122,25 +113,17 @@ def _refuse_what_keeps_its_figures(engine: Engine) -> None:
         raise FeederError(f"the name of element '{odd[0]}' holds a quote; rename it")
     for name in names:
         kind = name.split(".", 1)[0]
-        if kind in _STATE_CONTROLS and _is_enabled(engine, name):
+        if kind in _STATE_CONTROLS and is_enabled(engine, name):
             raise FeederError(
                 f"the state that control '{name}' left is a function of the network; disable the control in "
                 "the file and state what it controls"
             )
-    more = circuit.Capacitors.First
-    while more:
-        harmonics = _numbers(circuit.ActiveCktElement.Properties("harm").Val)
-        if any(harmonics):
+    for capacitors in circuit.Capacitors:
+        if any(_numbers(circuit.ActiveCktElement.Properties("harm").Val)):
             raise FeederError(
-                f"capacitor '{circuit.Capacitors.Name}' is tuned by harm, which keeps its true size; give "
+                f"capacitor '{capacitors.Name}' is tuned by harm, which keeps its true size; give "
                 "its R and XL instead"
             )
-        more = circuit.Capacitors.Next
-
-
-def _is_enabled(engine: Engine, name: str) -> bool:
-    engine.ActiveCircuit.SetActiveElement(name)
-    return bool(engine.ActiveCircuit.ActiveCktElement.Enabled)
 
 
 def _named(kind: str, name: str) -> str:
@@ -152,12 +135,7 @@ def _named(kind: str, name: str) -> str:
 
 def _lines(engine: Engine) -> Iterator[_Line]:
     """Every enabled line that is no switch."""
-    lines = engine.ActiveCircuit.Lines
-    more = lines.First
-    while more:
-        if not lines.IsSwitch:
-            yield _line(lines)
-        more = lines.Next
+    return (_line(lines) for lines in engine.ActiveCircuit.Lines if not lines.IsSwitch)
 
 
 def _line(lines: Engine) -> _Line:
@@ -173,19 +151,13 @@ def _line(lines: Engine) -> _Line:
         reactance=matrix(lines.Xmatrix),
         capacitance=matrix(lines.Cmatrix),
         units=int(lines.Units),
-        code=lines.LineCode.lower() or None,
+        code=lines.LineCode.lower(),
     )
 
 
 def _catalogue(engine: Engine) -> dict[str, int]:
     """Every line code of the circuit, used or not, and its phases."""
-    codes = engine.ActiveCircuit.LineCodes
-    found: dict[str, int] = {}
-    more = codes.First
-    while more:
-        found[codes.Name.lower()] = int(codes.Phases)
-        more = codes.Next
-    return found
+    return {codes.Name.lower(): int(codes.Phases) for codes in engine.ActiveCircuit.LineCodes}
 
 
 def _line_edits(
@@ -197,99 +169,74 @@ def _line_edits(
     relative_to_code: bool,
 ) -> Iterator[tuple[str, str]]:
     for line in list(_lines(engine)):
-        own = line
+        own, element = line, _named("Line", line.name)
         if line.name in codes:
-            run(
-                engine,
-                f"Edit {_named('Line', line.name)} linecode={codes[line.name]} units={_unit(line.units)}",
-                origin,
-            )
+            run(engine, f"Edit {element} linecode={codes[line.name]} units={_UNITS[line.units]}", origin)
             engine.ActiveCircuit.Lines.Name = line.name
             own = _line(engine.ActiveCircuit.Lines)
         relative = relative_to_code and line.code in catalogue
-
-        def scaled(
-            quantity: Quantity, matrix: FloatArray, name: str = line.name, relative: bool = relative
-        ) -> FloatArray:
-            level = levels.get(ParameterKey(quantity, name))
-            if level is None:
-                return rounded(matrix)
-            return level * (rounded(matrix) if relative else shape_of(matrix))
-
-        length = levels.get(ParameterKey(Quantity.LENGTH, line.name), line.length)
-        yield (
-            _named("Line", line.name),
-            f"rmatrix={_matrix(scaled(Quantity.RESISTANCE, own.resistance))} "
-            f"xmatrix={_matrix(scaled(Quantity.REACTANCE, own.reactance))} "
-            f"cmatrix={_matrix(rounded(own.capacitance))} length={length!r}",
+        r, x = (
+            _scaled(matrix, levels.get(ParameterKey(quantity, line.name)), relative)
+            for quantity, matrix in own.impedance.items()
         )
+        length = levels.get(ParameterKey(Quantity.LENGTH, line.name), line.length)
+        capacitance = _matrix(rounded(own.capacitance))
+        yield element, f"rmatrix={_matrix(r)} xmatrix={_matrix(x)} cmatrix={capacitance} length={length!r}"
 
 
-def _unit(units: int) -> str:
-    return ("none", "mi", "kft", "km", "m", "ft", "in", "cm", "mm")[units]
+def _scaled(matrix: FloatArray, level: float | None, relative: bool) -> FloatArray:
+    """A line's figures at another level, None for their own; `relative` to those of its code."""
+    if level is None:
+        return rounded(matrix)
+    return level * (rounded(matrix) if relative else shape_of(matrix))
 
 
 # ---------------------------------------------------------------------------- everything else
 
 
-def _transformers(engine: Engine) -> Iterator[tuple[str, FloatArray]]:
-    """Short-circuit figures of every transformer: reactances between windings, then resistances [%]."""
+def _other_figures(engine: Engine) -> Iterator[tuple[Quantity, str, FloatArray]]:
+    """Figures that change together, element by element; the element is the active one meanwhile.
+
+    Of a transformer the reactances between windings, then resistances [%]; of a capacitor kvar of every step;
+    of a PV system the peak power [kW] and the rating [kVA].
+    """
     circuit = engine.ActiveCircuit
-    more = circuit.Transformers.First
-    while more:
-        name, windings = circuit.Transformers.Name.lower(), int(circuit.Transformers.NumWindings)
-        element = circuit.ActiveCktElement
-        between = _numbers(element.Properties("Xscarray").Val)[: windings * (windings - 1) // 2]
+    for transformers in circuit.Transformers:
+        element, pairs = circuit.ActiveCktElement, _pairs(transformers)
+        between = _numbers(element.Properties("Xscarray").Val)[:pairs]
         resistances = _numbers(element.Properties("%Rs").Val)
-        yield name, np.array([*between, *resistances])
-        more = circuit.Transformers.Next
+        yield Quantity.TRANSFORMER, transformers.Name.lower(), np.array([*between, *resistances])
+    for capacitors in circuit.Capacitors:
+        name = capacitors.Name.lower()
+        yield Quantity.CAPACITOR, name, np.array(_numbers(circuit.ActiveCktElement.Properties("kvar").Val))
+    for systems in circuit.PVSystems:
+        figures = np.array([float(systems.Pmpp), float(systems.kVArated)])
+        yield Quantity.PV, systems.Name.lower(), figures
 
 
-def _transformer_edits(engine: Engine, levels: Levels) -> Iterator[tuple[str, str]]:
-    for name, figures in _transformers(engine):
-        level = levels.get(ParameterKey(Quantity.TRANSFORMER, name))
+def _other_edits(engine: Engine, levels: Levels) -> Iterator[tuple[str, str]]:
+    transformers = engine.ActiveCircuit.Transformers
+    for quantity, name, figures in _other_figures(engine):
+        level = levels.get(ParameterKey(quantity, name))
         if level is None:
             continue
-        engine.ActiveCircuit.Transformers.Name = name
-        windings = int(engine.ActiveCircuit.Transformers.NumWindings)
         new = level * shape_of(figures)
-        pairs = windings * (windings - 1) // 2
-        if windings == _TWO_WINDINGS:
-            reactance = f"XHL={float(new[0])!r}"
-        elif windings == _THREE_WINDINGS:
-            reactance = f"XHL={float(new[0])!r} XHT={float(new[1])!r} XLT={float(new[2])!r}"
+        if quantity is Quantity.TRANSFORMER:
+            pairs, named = _pairs(transformers), _REACTANCES.get(int(transformers.NumWindings))
+            reactances = f"Xscarray={_array(new[:pairs])}"
+            if named is not None:
+                reactances = " ".join(f"{x}={float(new[k])!r}" for k, x in enumerate(named))
+            yield _named("Transformer", name), f"{reactances} %Rs={_array(new[pairs:])}"
+        elif quantity is Quantity.CAPACITOR:
+            yield _named("Capacitor", name), f"kvar={_array(new)}"
         else:
-            reactance = f"Xscarray={_array(new[:pairs])}"
-        yield _named("Transformer", name), f"{reactance} %Rs={_array(new[pairs:])}"
+            yield _named("PVSystem", name), f"Pmpp={float(new[0])!r} kVA={float(new[1])!r}"
 
 
-def _capacitors(engine: Engine) -> Iterator[tuple[str, FloatArray]]:
-    """kvar of every step of every capacitor."""
-    circuit = engine.ActiveCircuit
-    more = circuit.Capacitors.First
-    while more:
-        name = circuit.Capacitors.Name.lower()
-        figures = np.array(_numbers(circuit.ActiveCktElement.Properties("kvar").Val))
-        yield name, figures
-        more = circuit.Capacitors.Next
-
-
-def _pv_systems(engine: Engine) -> Iterator[tuple[str, FloatArray]]:
-    """Peak power [kW] and rating [kVA] of every PV system."""
-    circuit = engine.ActiveCircuit
-    more = circuit.PVSystems.First
-    while more:
-        systems = circuit.PVSystems
-        yield systems.Name.lower(), np.array([float(systems.Pmpp), float(systems.kVArated)])
-        more = systems.Next
-
-
-def _pv_edits(engine: Engine, levels: Levels) -> Iterator[tuple[str, str]]:
-    for name, figures in _pv_systems(engine):
-        level = levels.get(ParameterKey(Quantity.PV, name))
-        if level is not None:
-            peak, rating = (float(value) for value in level * shape_of(figures))
-            yield _named("PVSystem", name), f"Pmpp={peak!r} kVA={rating!r}"
+def _pairs(transformers: Engine) -> int:
+    """Pairs of windings of the active transformer."""
+    windings = int(transformers.NumWindings)
+    return windings * (windings - 1) // 2
 
 
 def _numbers(text: str) -> list[float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -94,8 +95,14 @@ def read_dss(
         slack=np.arange(len(bus_nodes), len(bus_nodes) + len(emf_nodes)),
         v_slack=phasor[len(bus_nodes) :],
         nominal_angle_deg=_ANGLE_STEP_DEG * np.round(degrees(phasor) / _ANGLE_STEP_DEG),
-        loads=tuple(_to_load(load, index, neutral) for load in named_loads),
-        pv=tuple(_to_pv(pv, index, neutral) for pv in named_pv),
+        loads=tuple(
+            replace(load, branches=_indexed(f"load '{load.name}'", names, index, neutral))
+            for load, names in named_loads
+        ),
+        pv=tuple(
+            replace(pv, branches=_indexed(f"PV system '{pv.name}'", names, index, neutral))
+            for pv, names in named_pv
+        ),
         lines=_lines(engine, index, all_kv, base_mva),
         taps=frozen,
         taps_from=taps_from,
@@ -141,17 +148,13 @@ def _refuse_missing_taps(engine: Engine, taps: Sequence[Tap]) -> None:
 # ---------------------------------------------------------------- loads and PV, still by node name
 
 _Branches = tuple[tuple[str | None, str | None], ...]
-_Declared = tuple[Load, _Branches]
-_DeclaredPV = tuple[PVSystem, _Branches]
 
 
-def _declared_loads(engine: Engine, notes: list[str]) -> list[_Declared]:
+def _declared_loads(engine: Engine, notes: list[str]) -> list[tuple[Load, _Branches]]:
     circuit = engine.ActiveCircuit
     multiplier = float(circuit.Solution.LoadMult)
-    declared: list[_Declared] = []
-    more = circuit.Loads.First
-    while more:
-        loads = circuit.Loads
+    declared: list[tuple[Load, _Branches]] = []
+    for loads in circuit.Loads:
         delta = bool(loads.IsDelta)
         load = Load(
             name=loads.Name.lower(),
@@ -163,7 +166,6 @@ def _declared_loads(engine: Engine, notes: list[str]) -> list[_Declared]:
             label=str(loads.Class) if int(loads.Class) > 1 else None,
         )
         declared.append((load, _branches(engine, delta)))
-        more = loads.Next
     replaced = sum(not load.constant_power for load, _ in declared)
     if replaced:
         notes.append(f"{replaced} of {len(declared)} loads are not constant power in the file and became so")
@@ -172,12 +174,10 @@ def _declared_loads(engine: Engine, notes: list[str]) -> list[_Declared]:
     return declared
 
 
-def _declared_pv(engine: Engine) -> list[_DeclaredPV]:
+def _declared_pv(engine: Engine) -> list[tuple[PVSystem, _Branches]]:
     circuit = engine.ActiveCircuit
-    declared: list[_DeclaredPV] = []
-    more = circuit.PVSystems.First
-    while more:
-        systems = circuit.PVSystems
+    declared: list[tuple[PVSystem, _Branches]] = []
+    for systems in circuit.PVSystems:
         pv = PVSystem(
             name=systems.Name.lower(),
             branches=(),
@@ -187,7 +187,6 @@ def _declared_pv(engine: Engine) -> list[_DeclaredPV]:
         )
         delta = circuit.ActiveCktElement.Properties("conn").Val.lower().startswith(("d", "ll"))
         declared.append((pv, _branches(engine, delta)))
-        more = systems.Next
     return declared
 
 
@@ -210,18 +209,6 @@ def _terminal_nodes(element: Engine) -> list[str | None]:
         f"{buses[k // per_terminal]}.{int(node)}" if node else None
         for k, node in enumerate(element.NodeOrder)
     ]
-
-
-def _to_load(declared: _Declared, index: dict[str, int], neutral: frozenset[int]) -> Load:
-    load, names = declared
-    branches = _indexed(f"load '{load.name}'", names, index, neutral)
-    return Load(**{**vars(load), "branches": branches})
-
-
-def _to_pv(declared: _DeclaredPV, index: dict[str, int], neutral: frozenset[int]) -> PVSystem:
-    pv, names = declared
-    branches = _indexed(f"PV system '{pv.name}'", names, index, neutral)
-    return PVSystem(**{**vars(pv), "branches": branches})
 
 
 def _indexed(
@@ -266,22 +253,19 @@ def _with_emf_nodes(
     """
     circuit = engine.ActiveCircuit
     source = sp.lil_array((len(nodes), len(nodes)), dtype=np.complex128)
-    more = circuit.Vsources.First
-    while more:
+    for sources in circuit.Vsources:
         element = circuit.ActiveCktElement
         conductors = int(element.NumConductors)
         terminal = _terminal_nodes(element)
         if any(node is not None for node in terminal[conductors:]):
             raise FeederError(
-                f"voltage source '{circuit.Vsources.Name}' stands between two buses; "
-                "ground its second terminal"
+                f"voltage source '{sources.Name}' stands between two buses; ground its second terminal"
             )
         at = [index[node] for node in terminal[:conductors] if node is not None]
         block = _primitive(element)[:conductors, :conductors]
         for row, i in enumerate(at):
             for column, j in enumerate(at):
                 source[i, j] += block[row, column]
-        more = circuit.Vsources.Next
     rows = np.unique(source.nonzero()[0])
     coupling = source.tocsc()[:, rows]
     inner = coupling[rows, :]
@@ -302,25 +286,23 @@ def _primitive(element: Engine) -> ComplexArray:
 def _lines(engine: Engine, index: dict[str, int], base_kv: FloatArray, base_mva: float) -> tuple[Line, ...]:
     circuit = engine.ActiveCircuit
     lines: list[Line] = []
-    more = circuit.Lines.First
-    while more:
+    for own in circuit.Lines:
         element = circuit.ActiveCktElement
         conductors = [(k, index[node]) for k, node in enumerate(_terminal_nodes(element)) if node is not None]
         kept = [k for k, _ in conductors]
         nodes = tuple(node for _, node in conductors)
         scale = 1.0 / np.sqrt(admittance_base_siemens(base_kv[list(nodes)], base_mva))
-        metres = _METRES.get(int(circuit.Lines.Units))
+        metres = _METRES.get(int(own.Units))
         lines.append(
             Line(
-                name=circuit.Lines.Name.lower(),
+                name=own.Name.lower(),
                 nodes=nodes,
                 primitive=_primitive(element)[np.ix_(kept, kept)] * np.outer(scale, scale),
-                length_m=float(circuit.Lines.Length) * metres if metres else None,
-                is_switch=bool(circuit.Lines.IsSwitch),
-                code=circuit.Lines.LineCode.lower() or None,
+                length_m=float(own.Length) * metres if metres else None,
+                is_switch=bool(own.IsSwitch),
+                code=own.LineCode.lower() or None,
             )
         )
-        more = circuit.Lines.Next
     return tuple(lines)
 
 

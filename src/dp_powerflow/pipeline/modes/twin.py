@@ -19,7 +19,7 @@ from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.storage import Location
 from dp_powerflow.errors import ConfigError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.rebuild import network_parameters
+from dp_powerflow.grid.sources import network_parameters
 from dp_powerflow.model.sample import LoadSampler, solve_days
 from dp_powerflow.pipeline.inputs import NetworkInputs, Solar, network_chunks
 from dp_powerflow.pipeline.modes.base import (
