@@ -4,7 +4,7 @@ A parameter has a level (metres, ohms per metre, per cent, kvar …) on its own 
 element once its levels are taken out is its shape: ratios between phases, R/X of a transformer. Shapes are
 coarse: files hold short decimals, and ratios known to nine digits would give those decimals back, level
 and all. What is not protected at all (`rounded`) keeps 24 bits, so that no last digit depends on a level.
-A feeder rebuilt from other levels (`sources.Rebuilder`) is a function of levels, shapes and public figures alone.
+A feeder rebuilt from other levels (`Rebuilder`) is a function of levels, shapes and public figures alone.
 """
 
 from __future__ import annotations
