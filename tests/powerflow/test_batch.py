@@ -52,7 +52,7 @@ def test_the_power_balance_holds_at_every_node_of_ieee123(ieee123: Feeder, solve
     measured = abs(power_at_all_nodes(ieee123, solution.v) - target).max(axis=1)
     assert solution.converged.all()
     # Rows of 1e-6 Ω switches (6e6 p.u.) cannot be evaluated better than this in double precision.
-    floor = solver.factors.full_floor.max()
+    floor = solver.plans.factors.full_floor.max()
     assert (measured <= 1e-8 + floor).all()
     assert (solution.mismatch <= 1e-8 + floor).all()
     np.testing.assert_allclose(solution.mismatch, measured, rtol=0, atol=floor)

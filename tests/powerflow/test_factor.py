@@ -10,9 +10,8 @@ import scipy.sparse as sp
 
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.powerflow.batch import BatchSolver, prepare
 from dp_powerflow.powerflow.factor import Rows, factorise, no_load_voltage
-from dp_powerflow.powerflow.plan import prepare
 from dp_powerflow.powerflow.reference import ReferenceSolver
 from support.small_feeders import feeder_of
 

@@ -19,8 +19,7 @@ from dp_powerflow.corpus.encode import round_to_grid
 from dp_powerflow.corpus.gridfm.network import tables_of
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.powerflow.plan import prepare
+from dp_powerflow.powerflow.batch import BatchSolver, prepare
 from dp_powerflow.powerflow.voltvar import CATEGORY_B, VoltVar
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.twin.draw import draw_twin, parameters_of, rebuilder_of

@@ -20,8 +20,8 @@ from dp_powerflow.powerflow.batch import (
     checked_output,
     checked_pair,
     refuse_bad_power,
+    wye_only,
 )
-from dp_powerflow.powerflow.plan import wye_only
 from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, admittance_base_siemens
 

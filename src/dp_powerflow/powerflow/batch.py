@@ -8,26 +8,36 @@ collapse (`docs/powerflow.md`).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
 
-from dp_powerflow._bits.phasors import modulus
+from dp_powerflow._bits.phasors import divide, modulus, multiply, square
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.powerflow._kernels.newton import newton_range
+from dp_powerflow.powerflow._kernels.newton import System, newton_range
 from dp_powerflow.powerflow._kernels.simd import LANES
-from dp_powerflow.powerflow._kernels.solve import NEGATIVE, NOT_FINITE, Check, Task, new_work, solve_range
-from dp_powerflow.powerflow.factor import Factors
-from dp_powerflow.powerflow.plan import prepare
-from dp_powerflow.powerflow.voltvar import VoltVar
+from dp_powerflow.powerflow._kernels.solve import (
+    NEGATIVE,
+    NOT_FINITE,
+    Check,
+    Plan,
+    Task,
+    new_work,
+    solve_range,
+)
+from dp_powerflow.powerflow.elimination import BlockPlan, factor_blocks, solve_blocks
+from dp_powerflow.powerflow.factor import Factors, Rows, factorise
+from dp_powerflow.powerflow.voltvar import VoltVar, curve_arrays
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
 SLOW_AFTER = 20
 """Iterations of the fixed point after which a snapshot is handed to Newton's method."""
+TYPICAL_LOAD = 0.6
+"""Share of the nominal load at which the loads are linearised."""
 _TASK = 32 * LANES
 """Snapshots per task of a thread: long enough to hide its start, short enough to share evenly."""
 
@@ -56,12 +66,10 @@ class BatchSolver:
             raise PowerFlowError("the tolerance must lie between 0 and 1 p.u., such as 1e-8")
         if max_iterations < 1:
             raise PowerFlowError("max_iterations must be at least 1")
-        if threads is not None and threads < 1:
-            raise PowerFlowError("threads must be at least 1, or None for one per core")
         self._feeder = feeder
         self._tolerance = float(tolerance)
         self._max_iterations = int(max_iterations)
-        self._threads = threads or _cores()
+        self._threads = checked_threads(threads)
         self._voltvar = voltvar
         self._plans = prepare(feeder, voltvar, self._tolerance)
 
@@ -71,16 +79,9 @@ class BatchSolver:
         return self._feeder
 
     @property
-    def factors(self) -> Factors:
-        """The factors in use, with the rounding floors of the mismatch."""
-        return self._plans.factors
-
-    def flops(self, iterations: float) -> float:
-        """Floating-point operations of a snapshot that takes so many iterations; a division is one."""
-        plan, check = self._plans.plan, self._plans.core_check
-        entries = int(plan.lower_ptr[plan.n_core]) + len(plan.upper_col)
-        each = 8 * entries + 6 * plan.n_core + 32 * len(plan.at)
-        return iterations * each + 8 * len(check.col) + 20 * plan.n_core
+    def plans(self) -> Plans:
+        """The arrays in use: the factors, with the rounding floors of the mismatch, and all made of them."""
+        return self._plans
 
     def solve(
         self,
@@ -127,10 +128,10 @@ class BatchSolver:
         self._share(lambda first, last: solve_range(first, last, plan, check, new_work(plan), task), n)
         refuse_bad_power(int(np.sum(status == NOT_FINITE)), int(np.sum(status == NEGATIVE)), n)
         slow = np.flatnonzero(~converged)
+        system = System(plan, self._plans.factors.blocks, self._plans.core_check)
 
         def newton(first: int, last: int) -> None:
-            plans = self._plans
-            newton_range(slow[first:last], plans.plan, plans.blocks, plans.core_check, check, task)
+            newton_range(slow[first:last], system, check, task)
 
         if len(slow):
             self._share(newton, len(slow), task=LANES)
@@ -163,22 +164,27 @@ class BatchSolver:
 
     def _share(self, run: Callable[[int, int], None], n: int, task: int = _TASK) -> None:
         """Call run(first, last) for consecutive ranges, on threads if there is more than one."""
-        ranges = [(first, min(first + task, n)) for first in range(0, n, task)]
-        if self._threads == 1 or len(ranges) <= 1:
-            for first, last in ranges:
-                run(first, last)
-            return
-        with ThreadPoolExecutor(self._threads) as pool:
-            futures = [pool.submit(run, first, last) for first, last in ranges]
-        for future in futures:
-            future.result()
+        in_threads(lambda first: run(first, min(first + task, n)), range(0, n, task), self._threads)
 
 
-def _cores() -> int:
-    """Cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def in_threads(run: Callable[[int], None], starts: Sequence[int], threads: int) -> None:
+    """Call run(start) for every start; the work inside must leave Python's lock."""
+    if threads == 1 or len(starts) <= 1:
+        for start in starts:
+            run(start)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(run, starts):
+            pass
+
+
+def checked_threads(threads: int | None) -> int:
+    """The number of threads asked for; None is one per core this process may use."""
+    if threads is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if threads < 1:
+        raise PowerFlowError("threads must be at least 1, or None for one per core")
+    return threads
 
 
 Nodes = Literal["retained", "all"]
@@ -292,3 +298,150 @@ def refuse_bad_power(n_not_finite: int, n_negative: int, n_snapshots: int) -> No
             f"{n_negative} of {n_snapshots} snapshots draw negative active power at a node without delta "
             "load; pass generation through the generation argument"
         )
+
+
+# ------------------------------------------------------------------ arrays that the kernels read
+
+
+@dataclass(frozen=True, eq=False)
+class Plans:
+    """Everything the kernels need: of the fixed point, of Newton's method, and of the two checks."""
+
+    factors: Factors
+    plan: Plan
+    core_check: Check
+    full_check: Check
+
+
+def prepare(feeder: Feeder, voltvar: VoltVar | None, tolerance: float) -> Plans:
+    """Factorise a feeder and lay out all arrays."""
+    factors = factorise(feeder)
+    n, n_retained = factors.n_core, len(feeder.retained)
+    if voltvar is not None and len(voltvar.curve_of) != n_retained:
+        raise PowerFlowError(
+            f"the volt-var curves cover {len(voltvar.curve_of)} nodes but the feeder retains {n_retained}"
+        )
+    position = factors.position[np.searchsorted(feeder.energised, feeder.retained)]
+    # Loads are kept in the order of their positions, so that the sweeps walk through memory.
+    order = np.argsort(position)
+    at = position[order]
+    row_of = np.empty(n_retained, dtype=np.int64)
+    row_of[order] = np.arange(n_retained)
+    load_at = np.full(len(factors.w), -1, dtype=np.int64)
+    load_at[at] = np.arange(n_retained)
+    blocks = factors.blocks
+    nominal = feeder.nominal_injection[feeder.retained][order]
+    start = _nominal_deviation(factors, blocks, at, nominal)
+    slope, values = _linearised(factors, blocks, at, nominal, start)
+    lower, upper = _split(blocks, values)
+    size = max(float(np.sum(square(nominal))), np.finfo(np.float64).tiny)
+    recover = _complex_blocks(factors.recover)
+    begin = factors.recover.ptr[n]
+    knots, base, slopes = curve_arrays(voltvar)
+    plan = Plan(
+        n_core=n,
+        lower_ptr=np.concatenate([lower[0], lower[0][-1] + factors.recover.ptr[n + 1 :] - begin]),
+        lower_col=np.concatenate([lower[1], factors.recover.col[begin:]]),
+        lower=np.concatenate([lower[2], recover[begin:]]),
+        upper_ptr=upper[0],
+        upper_col=upper[1],
+        upper=upper[2],
+        pivot=values[blocks.diagonal],
+        slope=slope,
+        w_re=factors.w.real.copy(),
+        w_im=factors.w.imag.copy(),
+        equation=factors.equation,
+        source=load_at[factors.equation],
+        load_at=load_at,
+        at=at,
+        row_of=row_of,
+        start=start,
+        weight_re=nominal.real / size,
+        weight_im=nominal.imag / size,
+        strict=wye_only(feeder)[order].astype(np.float64),
+        curve_of=np.full(n_retained, -1, dtype=np.int64) if voltvar is None else voltvar.curve_of[order],
+        knots=knots,
+        base=base,
+        slopes=slopes,
+    )
+    return Plans(
+        factors,
+        plan,
+        _check(factors.core, factors.core_floor, tolerance),
+        _check(factors.full, factors.full_floor, tolerance),
+    )
+
+
+def _check(rows: Rows, floor: FloatArray, tolerance: float) -> Check:
+    return Check(rows.ptr, rows.col, rows.re, rows.im, 1.0 / (tolerance + floor) ** 2)
+
+
+def _nominal_deviation(
+    factors: Factors, blocks: BlockPlan, at: IntArray, nominal: ComplexArray
+) -> ComplexArray:
+    """Deviation from no load at nominal injection, zero if the feeder does not bear it.
+
+    A snapshot starts at this deviation times its share of the nominal load, which saves an iteration.
+    """
+    values = np.empty((len(blocks.col), 4))
+    factor_blocks(blocks, np.zeros((len(at), 4)), values)
+    w, x = factors.w[at], np.zeros_like(nominal)
+    limit = 0.16 * square(w)
+    for _ in range(30):
+        current = np.zeros(factors.n_core, dtype=np.complex128)
+        current[at] = np.conj(divide(nominal, w + x))
+        deviation = current[factors.equation]
+        solve_blocks(blocks, values, deviation)
+        moved, x = modulus(deviation[at] - x), deviation[at]
+        if not bool((square(x) < limit).all()):
+            return np.zeros_like(nominal)
+        if float(moved.max(initial=0.0)) < 1e-6:
+            return x
+    return np.zeros_like(nominal)
+
+
+def _linearised(
+    factors: Factors, blocks: BlockPlan, at: IntArray, nominal: ComplexArray, start: ComplexArray
+) -> tuple[FloatArray, FloatArray]:
+    """Slope −∂i/∂v of every load at a typical load, and the factors of Y_core + slope.
+
+    With the slope on both sides, (Y + slope)·x⁺ = i(v) + slope·x, the fixed point contracts in proportion to
+    the distance from the typical load instead of the load itself; the factors cost the same to apply.
+    """
+    s = TYPICAL_LOAD * nominal if start.any() else np.zeros_like(nominal)
+    v = factors.w[at] + TYPICAL_LOAD * start
+    d = np.conj(divide(s, multiply(v, v)))
+    slope = np.stack([d.real, d.imag, d.imag, -d.real], axis=1)
+    values = np.empty((len(blocks.col), 4))
+    if factor_blocks(blocks, slope, values) <= 0:
+        slope = np.zeros_like(slope)
+        factor_blocks(blocks, slope, values)
+    return slope, values
+
+
+def _split(
+    blocks: BlockPlan, values: FloatArray
+) -> tuple[tuple[IntArray, IntArray, FloatArray], tuple[IntArray, IntArray, FloatArray]]:
+    """Strictly lower and strictly upper rows of the block factors."""
+    n = len(blocks.diagonal)
+    row = np.repeat(np.arange(n), np.diff(blocks.ptr))
+    parts = []
+    for inside in (blocks.col < row, blocks.col > row):
+        ptr = np.concatenate([[0], np.cumsum(np.bincount(row[inside], minlength=n))]).astype(np.int64)
+        parts.append((ptr, blocks.col[inside], np.ascontiguousarray(values[inside])))
+    return parts[0], parts[1]
+
+
+def _complex_blocks(rows: Rows) -> FloatArray:
+    return np.stack([rows.re, -rows.im, rows.im, rows.re], axis=1)
+
+
+def wye_only(feeder: Feeder) -> BoolArray:
+    """(retained,) nodes whose active load cannot be negative.
+
+    The wye equivalent of a delta load may draw negative active power at one of its nodes; a plain
+    load may not, and a negative figure there is generation in the wrong argument.
+    """
+    shares = feeder.load_shares.tocsr()[feeder.retained]
+    delta = np.asarray((abs(shares.imag)).sum(axis=1)).ravel() > 0.0
+    return np.asarray(~delta, dtype=np.bool_)

@@ -20,10 +20,10 @@ from dp_powerflow.powerflow.batch import (
     checked_output,
     checked_pair,
     refuse_bad_power,
+    wye_only,
 )
 from dp_powerflow.powerflow.factor import EPS, FLOOR_FACTOR, no_load_voltage
-from dp_powerflow.powerflow.plan import curve_arrays, wye_only
-from dp_powerflow.powerflow.voltvar import VoltVar
+from dp_powerflow.powerflow.voltvar import VoltVar, curve_arrays
 from dp_powerflow.units import ComplexArray
 
 

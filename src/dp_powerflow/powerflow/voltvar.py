@@ -158,3 +158,18 @@ def pv_generation(feeder: Feeder, irradiance: FloatArray) -> ComplexArray:
     kw = np.where(kw < cut_in * kva, 0.0, kw)
     shares = feeder.pv_shares.tocsr()[feeder.retained]
     return np.asarray((shares @ kw_to_pu(kw, feeder.base_mva).T).T, dtype=np.complex128)
+
+
+def curve_arrays(voltvar: VoltVar | None) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Knots, value left of the first knot, and slopes; short curves padded with flat segments."""
+    curves = () if voltvar is None else voltvar.curves
+    width = max((len(curve.voltage) for curve in curves), default=2)
+    knots = np.zeros((max(len(curves), 1), width))
+    base, slopes = np.zeros(len(knots)), np.zeros((len(knots), width - 1))
+    for k, curve in enumerate(curves):
+        points = len(curve.voltage)
+        knots[k, :points] = curve.voltage
+        knots[k, points:] = curve.voltage[-1]
+        base[k] = curve.reactive[0]
+        slopes[k, : points - 1] = np.diff(curve.reactive) / np.diff(curve.voltage)
+    return knots, base, slopes

@@ -33,11 +33,18 @@ class Injection(NamedTuple):
     turned: ComplexArray
 
 
+class System(NamedTuple):
+    """The equations of the core: arrays of the feeder, block pattern of the Jacobian, rows of Y."""
+
+    plan: Plan
+    blocks: BlockPlan
+    core: Check
+
+
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def newton_range(
-    snapshots: IntArray, plan: Plan, blocks: BlockPlan, core: Check, check: Check, task: Task
-) -> None:
+def newton_range(snapshots: IntArray, system: System, check: Check, task: Task) -> None:
     """Solve the listed snapshots one by one; those without a solution become NaN."""
+    plan = system.plan
     n_load = plan.at.size
     n = plan.w_re.size
     injection = Injection(np.empty(n_load, dtype=np.complex128), np.zeros(n_load, dtype=np.complex128))
@@ -46,7 +53,7 @@ def newton_range(
     for index in range(snapshots.size):
         k = snapshots[index]
         _take(plan, task, k, injection)
-        spent, solved = _continue(plan, blocks, core, injection, x)
+        spent, solved = _continue(system, injection, x)
         task.iterations[k] += spent
         worst, excess = np.inf, np.inf
         if solved:
@@ -86,22 +93,21 @@ def _take(plan: Plan, task: Task, k: int, injection: Injection) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _continue(
-    plan: Plan, blocks: BlockPlan, core: Check, injection: Injection, x: ComplexArray
-) -> tuple[int, bool]:
+def _continue(system: System, injection: Injection, x: ComplexArray) -> tuple[int, bool]:
     """Raise the injections from 0 to 1; x holds the deviation from no load at the end."""
     lam, step, spent = 0.0, 1.0, 0
-    good = np.zeros(plan.n_core, dtype=np.complex128)
-    factors = np.empty((blocks.col.size, 4))
+    n_core = system.plan.n_core
+    good = np.zeros(n_core, dtype=np.complex128)
+    factors = np.empty((system.blocks.col.size, 4))
     while lam < 1.0 and step >= SMALLEST_STEP and spent < MAX_ITERATIONS:
         target = min(1.0, lam + step)
-        for row in range(plan.n_core):
+        for row in range(n_core):
             x[row] = good[row]
-        used, solved = _newton(plan, blocks, core, injection, target, factors, x)
+        used, solved = _newton(system, injection, target, factors, x)
         spent += used
         if solved:
             lam = target
-            for row in range(plan.n_core):
+            for row in range(n_core):
                 good[row] = x[row]
             step *= 2.0
         else:
@@ -111,15 +117,10 @@ def _continue(
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _newton(
-    plan: Plan,
-    blocks: BlockPlan,
-    core: Check,
-    injection: Injection,
-    lam: float,
-    factors: FloatArray,
-    x: ComplexArray,
+    system: System, injection: Injection, lam: float, factors: FloatArray, x: ComplexArray
 ) -> tuple[int, bool]:
     """Newton's method at one level of the injections; x is the start and becomes the solution."""
+    plan, blocks, core = system
     current = np.empty(plan.at.size, dtype=np.complex128)
     rhs = np.empty(plan.n_core, dtype=np.complex128)
     extra = np.empty((plan.at.size, 4))

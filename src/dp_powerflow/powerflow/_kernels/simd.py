@@ -326,18 +326,16 @@ def _snapshots(e: Emitter, power: Any, where: list[Any]) -> list[Any]:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def read_row(
-    typing: Any, plan: Any, power: Any, into: Any, lane: Any, where: Any, sign: Any, strict: Any
-) -> Any:
+def read_row(typing: Any, plan: Any, power: Any, into: Any, where: Any, factors: Any) -> Any:
     """into[load of the column] = sign·power[snapshot, column]; lanes past the last snapshot repeat it.
 
-    `power` is a complex array seen as float64, `into` the arrays of real and imaginary parts, and `where` =
-    (begin, last, column, width). lane[0] collects
-    |Re| + |Im|, lane[1] the projection on `plan.weight`, lane[2] the smallest strict·Re(power).
+    `power` is a complex array seen as float64, `into` = (real parts, imaginary parts, lane), `where` =
+    (begin, last, column, width) and `factors` = (sign, strict). lane[0] collects |Re| + |Im|, lane[1] the
+    projection on `plan.weight`, lane[2] the smallest strict·Re(power).
     """
 
     def emit(e: Emitter) -> None:
-        plan, power, into, lane, where, sign, strict = e.values
+        plan, power, (into_re, into_im, lane), where, (sign, strict) = e.values
         b = e.builder
         both = e.join(e.load(_snapshots(e, power, where)))
         undefined = ir.Constant(both.type, ir.Undefined)
@@ -352,10 +350,10 @@ def read_row(
         towards = [e.spread(e.item(part, row)) for part in (plan.weight_re, plan.weight_im)]
         along = e.add(e.multiply(towards[1], imag), towards[0], real)
         e.put(b.fadd(e.row(lane, 1), along), lane, 1)
-        e.put(real, into[0], row)
-        e.put(imag, into[1], row)
+        e.put(real, into_re, row)
+        e.put(imag, into_im, row)
 
-    return instruction(LANES, (plan, power, into, lane, where, sign, strict), emit)
+    return instruction(LANES, (plan, power, into, where, factors), emit)
 
 
 @intrinsic  # type: ignore[untyped-decorator]

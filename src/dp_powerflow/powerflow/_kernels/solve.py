@@ -170,7 +170,7 @@ def _read(plan: Plan, work: Work, task: Task, begin: int, count: int) -> int:
     for column in range(width):
         strict = plan.strict[plan.row_of[column]]
         where = (begin, last, column, width)
-        read_row(plan, task.load, (work.s_re, work.s_im), work.lane, where, -1.0, strict)
+        read_row(plan, task.load, (work.s_re, work.s_im, work.lane), where, (-1.0, strict))
     for m in range(work.f_re.shape[0]):
         for lane in range(LANES):
             work.f_re[m, lane] = work.s_re[m, lane]
@@ -203,7 +203,7 @@ def _read_generation(plan: Plan, work: Work, generation: FloatArray, begin: int,
         m = plan.row_of[column]
         where = (begin, last, column, plan.at.size)
         # The right-hand side is not in use yet; it receives the generation.
-        read_row(plan, generation, (work.i_re, work.i_im), work.lane, where, 1.0, 0.0)
+        read_row(plan, generation, (work.i_re, work.i_im, work.lane), where, (1.0, 0.0))
         turned = plan.curve_of[m] >= 0
         for lane in range(LANES):
             if turned:

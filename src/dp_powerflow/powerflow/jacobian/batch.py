@@ -8,7 +8,6 @@ may depend on the processor, since start vectors and references come from BLAS.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,16 +18,10 @@ from scipy.sparse.linalg import LinearOperator, eigsh, splu
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.norms import DENSE_UP_TO, NORM_FAILURE
-from dp_powerflow.powerflow.jacobian.kernels import analyse
+from dp_powerflow.powerflow.batch import checked_threads, in_threads
+from dp_powerflow.powerflow.jacobian.kernels import BlockPlan, analyse, make_plan
 from dp_powerflow.powerflow.jacobian.matrices import Elimination, SparseJacobian, diagonal_terms, real_form
-from dp_powerflow.powerflow.jacobian.plan import BlockPlan, make_plan
-from dp_powerflow.powerflow.jacobian.sigma_bound import (
-    Reference,
-    SigmaBound,
-    SparseSigmaBound,
-    in_threads,
-    refine,
-)
+from dp_powerflow.powerflow.jacobian.sigma_bound import Reference, SigmaBound, SparseSigmaBound, refine
 from dp_powerflow.powerflow.jacobian.vector import LANES
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
@@ -82,9 +75,7 @@ class JacobianBatch:
         self.retained = np.asarray(retained, dtype=np.int64)
         if len(self.retained) == 0:
             raise PowerFlowError("the network has no retained node; give it a load or generation")
-        if threads is not None and threads < 1:
-            raise PowerFlowError("threads must be at least 1, or None for one per core")
-        self.threads = threads or len(os.sched_getaffinity(0))
+        self.threads = checked_threads(threads)
         self.large = len(self.retained) > dense_up_to
         self._y = sp.csc_array(y, dtype=np.complex128)
         self.plan: BlockPlan = make_plan(self._y, self.retained)
@@ -113,12 +104,6 @@ class JacobianBatch:
     ) -> FloatArray:
         """Smallest singular value of M̃_eff: (snapshot,) [p.u.]."""
         return self.summary(v, s, generation_slope).sigma_min
-
-    def inverse_norm(
-        self, v: ComplexArray, s: ComplexArray, generation_slope: ComplexArray | None = None
-    ) -> FloatArray:
-        """‖M̃_eff⁻¹‖ = 1/σ_min: (snapshot,) [p.u.]."""
-        return np.asarray(1.0 / self.sigma_min(v, s, generation_slope))
 
     def log_abs_det(
         self, v: ComplexArray, s: ComplexArray, generation_slope: ComplexArray | None = None
@@ -193,12 +178,13 @@ class JacobianBatch:
         if gap is None:
             return bound
 
-        def estimate(k: int) -> float:
-            one = None if generation_slope is None else arrays[2][k : k + 1]
-            return float(self.sigma_min(arrays[0][k : k + 1], arrays[1][k : k + 1], one)[0])
+        share = 1.0 - gap
 
-        most = _LARGE_REFERENCES if self.large else 100
-        return refine(make, a, c, bound, estimate, gap, references=most)
+        def enough(k: int) -> float:
+            one = None if generation_slope is None else arrays[2][k : k + 1]
+            return share * float(self.sigma_min(arrays[0][k : k + 1], arrays[1][k : k + 1], one)[0])
+
+        return refine(make, a, c, bound, enough, references=_LARGE_REFERENCES if self.large else 100)
 
     def failure(self, references: int) -> float:
         """Probability that bounds from so many references rest on a norm that is too small; 0 if dense."""
@@ -244,19 +230,14 @@ class JacobianBatch:
         return tuple(arrays)
 
     def _run(self, arrays: tuple[ComplexArray, ...], steps: int) -> FloatArray:
-        plan = self.plan
-        schedule = (
-            *(plan.pointers, plan.neighbours, plan.update_pointers),
-            *(plan.updates, plan.retained_at),
-        )
-        constants, starts = (plan.diagonal, plan.upper, plan.lower), self._starts
+        plan, starts = self.plan, self._starts
         out = np.empty((4, len(arrays[0])))
 
         def run(first: int) -> None:
             rows = slice(first, first + _TASK)
             piece = tuple(array[rows] for array in arrays)
             result = np.empty((4, len(piece[0])))
-            analyse(piece, schedule, constants, starts, steps, result)
+            analyse(piece, plan, starts, steps, result)
             out[:, rows] = result
 
         in_threads(run, range(0, len(arrays[0]), _TASK), self.threads)

@@ -1,13 +1,24 @@
-"""Compiled kernels: block LU and Lanczos for `LANES` snapshots side by side."""
+"""Block LU of M̃: what is done once for all snapshots, and compiled kernels for `LANES` of them at a time.
+
+M̃ of a snapshot differs from that of another only in the 2×2 real diagonal blocks of the retained nodes.
+Zero-injection nodes whose elimination does not fill the matrix are therefore eliminated once, with pivoting;
+the others stay, because the fully reduced matrix of a feeder is dense. The inverse on the retained nodes is
+the same either way (a Schur complement is a block of the inverse, inverted).
+"""
 
 from __future__ import annotations
 
+import heapq
 from math import inf, log, sqrt
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numba import njit
+from scipy.sparse.linalg import splu
 
+from dp_powerflow.errors import PowerFlowError
+from dp_powerflow.powerflow.elimination import Graph, eliminate_node, graph_of, minimum_degree
 from dp_powerflow.powerflow.jacobian.vector import (
     LANES,
     bisect,
@@ -29,6 +40,172 @@ from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
 _BISECTIONS = 52
 _PIVOTS_PER_LOGARITHM = 4
+_COLUMNS_AT_A_TIME = 256
+_GIVE_UP_FACTOR = 1.2
+
+
+class BlockPlan(NamedTuple):
+    """Pivot order and schedule of a block LU without fill outside its pattern.
+
+    Pivot p has `neighbours[pointers[p]:pointers[p + 1]]`, all later in the order; edge e among them
+    stores the blocks (p, j) in `upper[e]` and (j, p) in `lower[e]`. Eliminating p updates the blocks
+    `updates[update_pointers[p]:update_pointers[p + 1]]`, row by row of the square of its neighbours,
+    numbered diagonal first, then upper, then lower.
+
+    Attributes
+    ----------
+    retained_at : (retained,) pivot of every retained node.
+    diagonal, upper, lower : complex constant part of the blocks [p.u.].
+    log_abs_det_constant : log|det| of the real form of what M̃ has on the nodes that are not retained.
+    """
+
+    retained_at: IntArray
+    pointers: IntArray
+    neighbours: IntArray
+    update_pointers: IntArray
+    updates: IntArray
+    diagonal: ComplexArray
+    upper: ComplexArray
+    lower: ComplexArray
+    log_abs_det_constant: float
+
+    @property
+    def blocks(self) -> int:
+        """Number of 2×2 blocks of the factors."""
+        return len(self.diagonal) + 2 * len(self.neighbours)
+
+
+def make_plan(y: sp.csc_array, retained: IntArray) -> BlockPlan:
+    """Plan for the energised network `y` (node, node) [p.u.] with the given retained nodes."""
+    graph = graph_of(y)
+    eliminated = _cheap_eliminations(graph, set(range(y.shape[0])) - set(retained.tolist()))
+    kept = np.setdiff1d(np.arange(y.shape[0]), eliminated)
+    schur = _schur_complement(y, kept, np.asarray(eliminated, dtype=np.int64))
+    position = {int(node): k for k, node in enumerate(kept)}
+    retained_in_kept = np.array([position[int(node)] for node in retained], dtype=np.int64)
+    constant = _log_abs_det_outside(schur, retained_in_kept)
+
+    compact = [{position[j] for j in graph[int(node)]} for node in kept]
+    order, later = minimum_degree(compact)
+    pivot_of = np.empty(len(order), dtype=np.int64)
+    pivot_of[order] = np.arange(len(order))
+    structure = [sorted(int(pivot_of[j]) for j in later[node]) for node in order]
+    pointers = np.concatenate([[0], np.cumsum([len(row) for row in structure])]).astype(np.int64)
+    neighbours = np.array([j for row in structure for j in row], dtype=np.int64)
+    update_pointers, updates = _schedule(structure, pointers)
+    pivots = np.repeat(np.arange(len(order)), np.diff(pointers))
+    permuted = schur[np.ix_(order, order)] if isinstance(schur, np.ndarray) else schur[order, :][:, order]
+    return BlockPlan(
+        retained_at=pivot_of[retained_in_kept],
+        pointers=pointers,
+        neighbours=neighbours,
+        update_pointers=update_pointers,
+        updates=updates,
+        diagonal=np.asarray(permuted.diagonal(), dtype=np.complex128),
+        upper=_entries(permuted, pivots, neighbours),
+        lower=_entries(permuted, neighbours, pivots),
+        log_abs_det_constant=constant,
+    )
+
+
+def _fill(graph: Graph, node: int) -> int:
+    """Edges that the elimination of a node would add."""
+    around = graph[node]
+    missing = sum(len(around) - 1 - len(graph[j] & around) for j in around)
+    return missing // 2
+
+
+def _cheap_eliminations(graph: Graph, candidates: set[int]) -> list[int]:
+    """Nodes to eliminate once, chosen greedily so that the fewest blocks remain; updates `graph`."""
+    trial = [set(around) for around in graph]
+    edges = sum(len(around) for around in trial) // 2
+    blocks = best = len(trial) + 2 * edges
+    sequence: list[int] = []
+    best_length = 0
+    left = set(candidates)
+    heap = [(_fill(trial, k) - len(trial[k]), k) for k in sorted(left)]
+    heapq.heapify(heap)
+    while heap and blocks <= _GIVE_UP_FACTOR * best:
+        growth, node = heapq.heappop(heap)
+        if node not in left or growth != _fill(trial, node) - len(trial[node]):
+            continue
+        left.remove(node)
+        around = eliminate_node(trial, node)
+        sequence.append(node)
+        blocks += 2 * growth - 1
+        if blocks < best:
+            best, best_length = blocks, len(sequence)
+        touched = around.union(*(trial[j] for j in around)) & left
+        for k in touched:
+            heapq.heappush(heap, (_fill(trial, k) - len(trial[k]), k))
+    for node in sequence[:best_length]:
+        eliminate_node(graph, node)
+    return sequence[:best_length]
+
+
+def _schedule(structure: list[list[int]], pointers: IntArray) -> tuple[IntArray, IntArray]:
+    """Number of the block that every product of an elimination step is taken from."""
+    n, edges = len(structure), int(pointers[-1])
+    edge_of = [{j: int(pointers[p]) + k for k, j in enumerate(row)} for p, row in enumerate(structure)]
+    updates: list[int] = []
+    counts = [0]
+    for row in structure:
+        for i in row:
+            for j in row:
+                if i == j:
+                    updates.append(i)
+                elif i < j:
+                    updates.append(n + edge_of[i][j])
+                else:
+                    updates.append(n + edges + edge_of[j][i])
+        counts.append(len(updates))
+    return np.array(counts, dtype=np.int64), np.array(updates, dtype=np.int64)
+
+
+def _schur_complement(y: sp.csc_array, kept: IntArray, eliminated: IntArray) -> sp.csc_array:
+    rows = sp.csr_array(y)
+    inner = sp.csc_array(rows[kept, :][:, kept])
+    if len(eliminated) == 0:
+        return inner
+    left = sp.csr_array(rows[kept, :][:, eliminated])
+    right = sp.csc_array(rows[eliminated, :][:, kept])
+    factor = _sparse_factor(sp.csc_array(rows[eliminated, :][:, eliminated]))
+    touched = np.flatnonzero(np.diff(right.indptr))
+    parts = []
+    for start in range(0, len(touched), _COLUMNS_AT_A_TIME):
+        columns = touched[start : start + _COLUMNS_AT_A_TIME]
+        change = sp.coo_array(left @ factor.solve(right[:, columns].toarray()))
+        parts.append((change.data, (change.row, columns[change.col])))
+    change = sum((sp.csc_array(part, shape=inner.shape) for part in parts), sp.csc_array(inner.shape))
+    return sp.csc_array(inner - change)
+
+
+def _log_abs_det_outside(schur: sp.csc_array, retained: IntArray) -> float:
+    others = np.setdiff1d(np.arange(schur.shape[0]), retained)
+    if len(others) == 0:
+        return 0.0
+    pivots = _sparse_factor(sp.csc_array(schur[others, :][:, others])).U.diagonal()
+    return 2.0 * float(np.sum(np.log(np.abs(pivots))))
+
+
+def _sparse_factor(matrix: sp.csc_array):  # type: ignore[no-untyped-def]
+    try:
+        return splu(sp.csc_matrix(matrix), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.1)
+    except RuntimeError:
+        raise PowerFlowError(
+            "the network of zero-injection nodes is singular, so the Jacobian on the retained nodes is not "
+            "defined; leave out parts that no source feeds"
+        ) from None
+
+
+def _entries(matrix: sp.csc_array, rows: IntArray, columns: IntArray) -> ComplexArray:
+    if len(rows) == 0:
+        return np.zeros(0, dtype=np.complex128)
+    lookup = sp.csr_array(matrix)
+    return np.asarray(lookup[rows, columns], dtype=np.complex128).ravel()
+
+
+# ------------------------------------------------------------------------------------------ kernels
 
 
 class Matrix(NamedTuple):
@@ -43,12 +220,24 @@ class Matrix(NamedTuple):
     phase: ComplexArray
 
 
+class Work(NamedTuple):
+    """Arrays of the Lanczos steps, ending in the lane axis.
+
+    `q` and `p` are (retained, 2, lane), `x` and `spare` (pivot, 2, lane), `alpha` and `beta` (step, lane).
+    """
+
+    q: FloatArray
+    p: FloatArray
+    x: FloatArray
+    spare: FloatArray
+    alpha: FloatArray
+    beta: FloatArray
+
+
 @njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _factorise(
-    lu: FloatArray, pointers: IntArray, update_pointers: IntArray, updates: IntArray, log_det: FloatArray
-) -> None:
+def _factorise(lu: FloatArray, plan: BlockPlan, log_det: FloatArray) -> None:
     """LU in place, diagonal blocks inverted; `log_det` receives log|det| of every lane."""
-    n, edges = len(pointers) - 1, pointers[-1]
+    n, edges = len(plan.pointers) - 1, plan.pointers[-1]
     product = np.ones(LANES)
     log_det[:] = 0.0
     for p in range(n):
@@ -57,47 +246,46 @@ def _factorise(
             for w in range(LANES):
                 log_det[w] += log(abs(product[w])) if product[w] != 0.0 else -inf
                 product[w] = 1.0
-        first, last, u = pointers[p], pointers[p + 1], update_pointers[p]
+        first, last, u = plan.pointers[p], plan.pointers[p + 1], plan.update_pointers[p]
         for e in range(first, last):
-            eliminate_row(lu, n + edges + e, p, n + first, last - first, updates, u)
+            eliminate_row(lu, (n + edges + e, p, n + first, last - first), plan.updates, u)
             u += last - first
 
 
 @njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _solve(lu: FloatArray, pointers: IntArray, neighbours: IntArray, x: FloatArray) -> None:
+def _solve(lu: FloatArray, plan: BlockPlan, x: FloatArray) -> None:
     """x ← M⁻¹x."""
-    n, edges = len(pointers) - 1, len(neighbours)
+    n, edges = len(plan.pointers) - 1, len(plan.neighbours)
     for p in range(n):
-        scatter(lu, n + edges, x, neighbours, pointers[p], pointers[p + 1], p)
+        scatter(lu, n + edges, plan, x, p)
     for p in range(n - 1, -1, -1):
-        gather(lu, n, x, neighbours, pointers[p], pointers[p + 1], p)
+        gather(lu, n, plan, x, p)
         pivot(lu, p, x)
 
 
 @njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _solve_transposed(lu: FloatArray, pointers: IntArray, neighbours: IntArray, x: FloatArray) -> None:
+def _solve_transposed(lu: FloatArray, plan: BlockPlan, x: FloatArray) -> None:
     """x ← M⁻ᵀx."""
-    n, edges = len(pointers) - 1, len(neighbours)
+    n, edges = len(plan.pointers) - 1, len(plan.neighbours)
     for p in range(n):
         pivot_transposed(lu, p, x)
-        scatter_transposed(lu, n, x, neighbours, pointers[p], pointers[p + 1], p)
+        scatter_transposed(lu, n, plan, x, p)
     for p in range(n - 1, -1, -1):
-        gather_transposed(lu, n + edges, x, neighbours, pointers[p], pointers[p + 1], p)
+        gather_transposed(lu, n + edges, plan, x, p)
 
 
 @njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _load(
     matrix: Matrix,
+    plan: BlockPlan,
     snapshots: tuple[ComplexArray, ComplexArray, ComplexArray],
     first: int,
-    retained_at: IntArray,
-    constants: tuple[ComplexArray, ComplexArray, ComplexArray],
     pairing: ComplexArray,
 ) -> None:
     """M̃ of the snapshots (v, s, slope) from `first` on."""
     lu, own, phase = matrix.lu, matrix.own, matrix.phase
     v, s, slope = snapshots
-    diagonal, upper, lower = constants
+    diagonal, upper, lower = plan.diagonal, plan.upper, plan.lower
     n, edges = len(diagonal), len(upper)
     for k in range(n):
         fill_block(lu, k, diagonal[k].real, diagonal[k].imag)
@@ -105,8 +293,8 @@ def _load(
         fill_block(lu, n + e, upper[e].real, upper[e].imag)
         fill_block(lu, n + edges + e, lower[e].real, lower[e].imag)
     phase[:] = 0.0
-    for k in range(len(retained_at)):
-        p = retained_at[k]
+    for k in range(len(plan.retained_at)):
+        p = plan.retained_at[k]
         for w in range(LANES):
             row = min(first + w, len(v) - 1)
             here, power = v[row, k], s[row, k]
@@ -139,28 +327,21 @@ def _load(
 
 
 @njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _defect(
-    x: FloatArray,
-    right: FloatArray,
-    own: FloatArray,
-    schedule: tuple[IntArray, IntArray, IntArray, IntArray, IntArray],
-    constants: tuple[ComplexArray, ComplexArray, ComplexArray],
-    residual: FloatArray,
-    defect: FloatArray,
-) -> None:
-    """‖right − M·x‖ of every lane, M taken from its definition and not from its factors."""
-    diagonal, upper, lower = constants
-    pointers, neighbours, _, _, retained_at = schedule
+def _defect(plan: BlockPlan, own: FloatArray, work: Work, defect: FloatArray) -> None:
+    """‖q − M·x‖ of every lane, M taken from its definition and not from its factors."""
+    x, residual, nodes = work.x, work.spare, (plan.retained_at, len(plan.retained_at))
     residual[:] = 0.0
-    place(residual, retained_at, len(retained_at), right, np.ones(LANES))
-    subtract_own(residual, x, retained_at, len(retained_at), own)
-    for p in range(len(diagonal)):
-        subtract_admittance(residual, p, x, p, diagonal[p].real, diagonal[p].imag)
-        for e in range(pointers[p], pointers[p + 1]):
-            subtract_admittance(residual, p, x, neighbours[e], upper[e].real, upper[e].imag)
-            subtract_admittance(residual, neighbours[e], x, p, lower[e].real, lower[e].imag)
+    place(residual, nodes, work.q, np.ones(LANES))
+    subtract_own(residual, x, nodes, own)
+    for p in range(len(plan.diagonal)):
+        y = plan.diagonal[p]
+        subtract_admittance(residual, p, x, p, (y.real, y.imag))
+        for e in range(plan.pointers[p], plan.pointers[p + 1]):
+            j, upper, lower = plan.neighbours[e], plan.upper[e], plan.lower[e]
+            subtract_admittance(residual, p, x, j, (upper.real, upper.imag))
+            subtract_admittance(residual, j, x, p, (lower.real, lower.imag))
     defect[:] = 0.0
-    for k in range(len(diagonal)):
+    for k in range(len(plan.diagonal)):
         for i in range(2):
             for w in range(LANES):
                 defect[w] += residual[k, i, w] ** 2
@@ -187,7 +368,7 @@ def _largest_ritz(alpha: FloatArray, beta: FloatArray, sigma: FloatArray, residu
         for w in range(LANES):
             edge = sqrt(off[k, w]) if k < steps - 1 else 0.0
             high[w] = max(high[w], (main[k, w] + edge + (sqrt(off[k - 1, w]) if k else 0.0)) * (1.0 + 1e-14))
-    bisect(main, off, steps, low, high, _BISECTIONS)
+    bisect((main, off), steps, (low, high), _BISECTIONS)
     for w in range(LANES):
         theta, pivot, norm, least = high[w], main[0, w] - high[w], 1.0, inf
         for k in range(steps):
@@ -207,51 +388,41 @@ def _reciprocal_norm(square: FloatArray, norm: FloatArray, reciprocal: FloatArra
 
 
 @njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _start(
-    q: FloatArray, p: FloatArray, phase: ComplexArray, start: ComplexArray, admixture: ComplexArray
-) -> None:
+def _start(work: Work, phase: ComplexArray, start: ComplexArray, admixture: ComplexArray) -> None:
     """First Lanczos vector: the start vector in its best phase, and a little of everything else."""
     for k in range(len(start)):
         for w in range(LANES):
             value = start[k] * phase[w] + admixture[k]
-            q[k, 0, w], q[k, 1, w] = value.real, value.imag
-    p[:] = 0.0
+            work.q[k, 0, w], work.q[k, 1, w] = value.real, value.imag
+    work.p[:] = 0.0
 
 
 @njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _lanczos(
-    lu: FloatArray,
-    own: FloatArray,
-    schedule: tuple[IntArray, IntArray, IntArray, IntArray, IntArray],
-    constants: tuple[ComplexArray, ComplexArray, ComplexArray],
-    work: tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray],
-    result: FloatArray,
-) -> None:
+def _lanczos(plan: BlockPlan, matrix: Matrix, work: Work, result: FloatArray) -> None:
     """Golub-Kahan bidiagonalisation of M⁻¹ on the retained nodes: Lanczos on (M·Mᵀ)⁻¹, masked.
 
     Without reorthogonalisation: orthogonality is lost when the largest Ritz value has converged, not before;
     afterwards that value repeats, which does not change it.
     """
-    pointers, neighbours, _, _, retained_at = schedule
-    q, p, x, spare, alpha, beta = work
-    count = len(retained_at)
+    nodes = (plan.retained_at, len(plan.retained_at))
+    q, p, x, alpha, beta = work.q, work.p, work.x, work.alpha, work.beta
     square, scale, back, norm = np.zeros(LANES), np.ones(LANES), np.zeros(LANES), np.empty(LANES)
     x[:] = 0.0
-    place(x, retained_at, count, q, scale)
-    take(x, retained_at, count, q, back, square)
+    place(x, nodes, q, scale)
+    take(x, nodes, q, back, square)
     _reciprocal_norm(square, norm, scale)
     for step in range(len(alpha)):
         x[:] = 0.0
-        place(x, retained_at, count, q, scale)
-        _solve(lu, pointers, neighbours, x)
+        place(x, nodes, q, scale)
+        _solve(matrix.lu, plan, x)
         if step == 0:
-            _defect(x, q, own, schedule, constants, spare, result[2])
-        take(x, retained_at, count, p, back, square)
+            _defect(plan, matrix.own, work, result[2])
+        take(x, nodes, p, back, square)
         _reciprocal_norm(square, alpha[step], scale)
         x[:] = 0.0
-        place(x, retained_at, count, p, scale)
-        _solve_transposed(lu, pointers, neighbours, x)
-        take(x, retained_at, count, q, alpha[step], square)
+        place(x, nodes, p, scale)
+        _solve_transposed(matrix.lu, plan, x)
+        take(x, nodes, q, alpha[step], square)
         _reciprocal_norm(square, beta[step], scale)
         for w in range(LANES):
             back[w] = beta[step, w]
@@ -261,8 +432,7 @@ def _lanczos(
 @njit(cache=True, error_model="numpy", nogil=True)  # type: ignore[untyped-decorator]
 def analyse(
     snapshots: tuple[ComplexArray, ComplexArray, ComplexArray],
-    schedule: tuple[IntArray, IntArray, IntArray, IntArray, IntArray],
-    constants: tuple[ComplexArray, ComplexArray, ComplexArray],
+    plan: BlockPlan,
     starts: tuple[ComplexArray, ComplexArray, ComplexArray],
     steps: int,
     out: FloatArray,
@@ -272,28 +442,32 @@ def analyse(
     Parameters
     ----------
     snapshots : v, s and slope, complex (snapshot, retained) [p.u.]; slope empty without volt-var.
-    schedule, constants : arrays of the `BlockPlan`.
     starts : start vector and its admixture (retained,), and the product that chooses its phase.
     steps : Lanczos steps, at least 1.
     out : (4, snapshot), receives the results in the order above.
     """
     v = snapshots[0]
-    pointers, neighbours, update_pointers, updates, retained_at = schedule
     start, admixture, pairing = starts
-    n, edges, count = len(pointers) - 1, len(neighbours), len(retained_at)
-    lu = np.empty((n + 2 * edges, 4, LANES))
-    own = np.empty((count, 4, LANES))
-    x, spare = np.empty((n, 2, LANES)), np.empty((n, 2, LANES))
-    q, p = np.empty((count, 2, LANES)), np.empty((count, 2, LANES))
-    work = (q, p, x, spare, np.zeros((steps, LANES)), np.zeros((steps, LANES)))
-    phase = np.empty(LANES, dtype=np.complex128)
-    matrix = Matrix(lu, own, phase)
+    n, edges, count = len(plan.pointers) - 1, len(plan.neighbours), len(plan.retained_at)
+    matrix = Matrix(
+        np.empty((n + 2 * edges, 4, LANES)),
+        np.empty((count, 4, LANES)),
+        np.empty(LANES, dtype=np.complex128),
+    )
+    work = Work(
+        np.empty((count, 2, LANES)),
+        np.empty((count, 2, LANES)),
+        np.empty((n, 2, LANES)),
+        np.empty((n, 2, LANES)),
+        np.zeros((steps, LANES)),
+        np.zeros((steps, LANES)),
+    )
     result = np.full((4, LANES), np.nan)
     for first in range(0, len(v), LANES):
-        _load(matrix, snapshots, first, retained_at, constants, pairing)
-        _factorise(lu, pointers, update_pointers, updates, result[3])
-        _start(q, p, phase, start, admixture)
-        _lanczos(lu, own, schedule, constants, work, result)
+        _load(matrix, plan, snapshots, first, pairing)
+        _factorise(matrix.lu, plan, result[3])
+        _start(work, matrix.phase, start, admixture)
+        _lanczos(plan, matrix, work, result)
         for w in range(min(LANES, len(v) - first)):
             for i in range(4):
                 out[i, first + w] = result[i, w]

@@ -7,36 +7,53 @@ singular vectors, `SparseSigmaBound` the smallest few and a bound on the rest, f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import numpy as np
 
 from dp_powerflow.errors import PowerFlowError
+from dp_powerflow.powerflow.batch import in_threads
 from dp_powerflow.powerflow.jacobian.matrices import Elimination, SparseJacobian, real_form
 from dp_powerflow.units import ComplexArray, FloatArray
 
 VECTORS = 8
-_CHUNK = 1024
-_SPARSE_CHUNK = 1 << 20
-"""Entries of a and c at a time."""
+_ENTRIES = 1 << 20
+"""Entries of a and c at a time, of a large network."""
 _UNIT = float(np.finfo(np.float64).eps) / 2.0
 
 
-def in_threads(run: Callable[[int], None], starts: Iterable[int], threads: int) -> None:
-    """Call run(start) for every start; the work inside must leave Python's lock."""
-    starts = list(starts)
-    if threads == 1 or len(starts) <= 1:
-        for start in starts:
-            run(start)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(run, starts):
-            pass
+class Reference(ABC):
+    """A lower bound on σ_min near the point (a, c) it was made at.
+
+    Attributes
+    ----------
+    chunk : snapshots at a time.
+    """
+
+    chunk = 1024
+
+    def __init__(self, a: ComplexArray, c: ComplexArray, threads: int) -> None:
+        self._a, self._c, self._threads = a, c, threads
+
+    def __call__(self, a: ComplexArray, c: ComplexArray) -> FloatArray:
+        """Lower bound for every row of a and c, complex (snapshot, retained): (snapshot,), NaN for NaN."""
+        bound = np.full(len(c), np.nan)
+        finite = np.flatnonzero(np.isfinite(a).all(axis=1) & np.isfinite(c).all(axis=1))
+
+        def run(start: int) -> None:
+            rows = finite[start : start + self.chunk]
+            bound[rows] = self._bound(a[rows], c[rows])
+
+        in_threads(run, range(0, len(finite), self.chunk), self._threads)
+        return bound
+
+    @abstractmethod
+    def _bound(self, a: ComplexArray, c: ComplexArray) -> FloatArray:
+        """Of finite rows."""
 
 
-class SigmaBound:
+class SigmaBound(Reference):
     """Lower bound on σ_min of L x = Yx + a∘x + c∘conj(x), hence of M̃_eff, near a reference (a, c).
 
     Parameters
@@ -62,7 +79,7 @@ class SigmaBound:
         n = y.shape[0]
         if vectors < 1:
             raise PowerFlowError("the bound on the singular value needs at least one vector; 8 is usual")
-        self._a, self._c, self._threads = a, c, threads
+        super().__init__(a, c, threads)
         self._k = min(vectors, 2 * n)
         matrix = real_form(y, a, c)
         left, sigma, right = np.linalg.svd(matrix)
@@ -79,18 +96,6 @@ class SigmaBound:
     def _stretch(self) -> float:
         """Bound on ‖U‖·‖X‖, 1 but for rounding."""
         return float(np.sqrt((1.0 + self._left_defect) * (1.0 + self._right_defect)) * (1.0 + 8.0 * _UNIT))
-
-    def __call__(self, a: ComplexArray, c: ComplexArray) -> FloatArray:
-        """Lower bound for every row of a and c, complex (snapshot, retained): (snapshot,), NaN for NaN."""
-        bound = np.full(len(c), np.nan)
-        finite = np.flatnonzero(np.isfinite(a).all(axis=1) & np.isfinite(c).all(axis=1))
-
-        def run(start: int) -> None:
-            rows = finite[start : start + _CHUNK]
-            bound[rows] = self._bound(a[rows], c[rows])
-
-        in_threads(run, range(0, len(finite), _CHUNK), self._threads)
-        return bound
 
     def _bound(self, a: ComplexArray, c: ComplexArray) -> FloatArray:
         da, dc = a - self._a, c - self._c
@@ -118,7 +123,7 @@ class SigmaBound:
         return np.asarray(np.maximum(lower, 0.0))
 
 
-class SparseSigmaBound:
+class SparseSigmaBound(Reference):
     """The same bound from the k smallest singular vectors and the norm of the rest of the inverse.
 
     Blocks A, B, C of docs/jacobian.md are as in `SigmaBound`, each short by what the vectors' residuals leave
@@ -143,7 +148,8 @@ class SparseSigmaBound:
         y_error: float = 0.0,
         threads: int = 1,
     ) -> None:
-        self._a, self._c, self._threads = a, c, threads
+        super().__init__(a, c, threads)
+        self.chunk = max(1, _ENTRIES // max(1, len(a)))
         found = SparseJacobian(elimination, a, c).smallest(vectors)
         self._sigma = found.sigma
         self._error = found.error + y_error
@@ -151,19 +157,6 @@ class SparseSigmaBound:
         self._beyond = 1.0 / found.rest - left_over - y_error
         self._rounding = found.orthogonality + 100.0 * len(found.left) * vectors * _UNIT
         self._features = _Features(found.left, found.right)
-
-    def __call__(self, a: ComplexArray, c: ComplexArray) -> FloatArray:
-        """Lower bound for every row of a and c, complex (snapshot, retained): (snapshot,), NaN for NaN."""
-        bound = np.full(len(c), np.nan)
-        finite = np.flatnonzero(np.isfinite(a).all(axis=1) & np.isfinite(c).all(axis=1))
-        chunk = max(1, _SPARSE_CHUNK // max(1, a.shape[1]))
-
-        def run(start: int) -> None:
-            rows = finite[start : start + chunk]
-            bound[rows] = self._bound(a[rows], c[rows])
-
-        in_threads(run, range(0, len(finite), chunk), self._threads)
-        return bound
 
     def _bound(self, a: ComplexArray, c: ComplexArray) -> FloatArray:
         da, dc = a - self._a, c - self._c
@@ -178,44 +171,36 @@ class SparseSigmaBound:
         return np.asarray(np.maximum(inner * (1.0 - 16.0 * _UNIT) - own, 0.0))
 
 
-class Reference(Protocol):
-    """A lower bound on σ_min near the point it was made at."""
-
-    def __call__(self, a: ComplexArray, c: ComplexArray) -> FloatArray: ...
-
-
 def refine(
     make: Callable[[ComplexArray, ComplexArray], Reference],
     a: ComplexArray,
     c: ComplexArray,
     bound: FloatArray,
-    estimate: Callable[[int], float],
-    gap: float,
+    enough: Callable[[int], float],
     *,
     references: int = 100,
 ) -> FloatArray:
-    """Raise the lowest bounds until the lowest is within `gap` of σ_min of its snapshot.
+    """Raise the lowest bounds until the lowest is `enough`: within a gap of σ_min of its snapshot.
 
-    Then it is within `gap` of the smallest σ_min of the batch as well, because that is no larger. Each round
-    takes the snapshot with the lowest bound as a reference for all whose bound is too low.
+    Then it is within that gap of the smallest σ_min of the batch as well, because that is no larger. Each
+    round takes the snapshot with the lowest bound as a reference for all whose bound is too low.
 
     Parameters
     ----------
     make : a reference at given diagonal terms.
     bound : (snapshot,) lower bound of every snapshot [p.u.], NaN for NaN.
-    estimate : σ_min of one snapshot [p.u.].
-    gap : relative, such as 1e-3.
+    enough : bound of one snapshot, by its number, that need not be raised [p.u.].
     references : rounds at most; bounds stay valid, only less tight, if they do not suffice.
     """
     bound = bound.copy()
     for _ in range(references):
         worst = int(np.nanargmin(bound))
-        enough = (1.0 - gap) * estimate(worst)
-        low = np.flatnonzero(bound < enough)
+        wanted = enough(worst)
+        low = np.flatnonzero(bound < wanted)
         if len(low) == 0:
             break
         bound[low] = np.maximum(bound[low], make(a[worst], c[worst])(a[low], c[low]))
-        if bound[worst] < enough:
+        if bound[worst] < wanted:
             break  # rounding alone keeps it there
     return bound
 

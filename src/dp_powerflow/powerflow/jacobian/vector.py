@@ -1,7 +1,8 @@
 """Vector instructions on blocks and nodes of `LANES` snapshots, for the kernels of the Jacobian.
 
 Arrays end in a lane axis, one lane per snapshot. A 2×2 block [[a, b], [c, d]] is four rows of lanes,
-a node of a vector two. numba's cache on disk does not notice a change of this file: touch `kernels.py` too.
+a node of a vector two. `plan` is a `BlockPlan`, whose pivots and edges the loops follow. numba's cache on
+disk does not notice a change of this file: touch `kernels.py` too.
 """
 
 from __future__ import annotations
@@ -53,13 +54,14 @@ def invert_block(typing: Any, lu: Any, p: Any, product: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def eliminate_row(
-    typing: Any, lu: Any, left: Any, pivot: Any, right: Any, count: Any, updates: Any, u: Any
-) -> Any:
-    """lu[left] ← lu[left]·lu[pivot]; lu[updates[u + f]] −= lu[left]·lu[right + f] for f < count."""
+def eliminate_row(typing: Any, lu: Any, blocks: Any, updates: Any, u: Any) -> Any:
+    """lu[left] ← lu[left]·lu[pivot]; lu[updates[u + f]] −= lu[left]·lu[right + f] for f < count.
+
+    `blocks` = (left, pivot, right, count).
+    """
 
     def emit(e: Emitter) -> None:
-        data, left_at, pivot_at, right_at, number, targets, first_target = e.values
+        data, (left_at, pivot_at, right_at, number), targets, first_target = e.values
         where = e.pointers(data, left_at, _BLOCK)
         old, inverse = e.load(where), e.load(e.pointers(data, pivot_at, _BLOCK))
         block = [
@@ -80,47 +82,53 @@ def eliminate_row(
                 )
             e.store(value, goal)
 
-    return instruction(LANES, (lu, left, pivot, right, count, updates, u), emit)
+    return instruction(LANES, (lu, blocks, updates, u), emit)
+
+
+def _edges(e: Emitter, plan: Any, pivot: Any) -> Any:
+    """Loop over the edges of a pivot."""
+    after = e.builder.add(pivot, ir.Constant(pivot.type, 1))
+    return e.loop(e.item(plan.pointers, pivot), e.item(plan.pointers, after))
 
 
 def _make_scatter(transpose: bool) -> Any:
     @intrinsic  # type: ignore[untyped-decorator]
-    def scatter(typing: Any, lu: Any, base: Any, x: Any, nodes: Any, first: Any, last: Any, p: Any) -> Any:
-        """x[nodes[e]] −= lu[base + e]·x[p] for the edges e of a pivot."""
+    def scatter(typing: Any, lu: Any, base: Any, plan: Any, x: Any, p: Any) -> Any:
+        """x[neighbours[e]] −= lu[base + e]·x[p] for the edges e of pivot p."""
 
         def emit(e: Emitter) -> None:
-            data, offset, vector, others, begin, end, pivot = e.values
+            data, offset, plan, vector, pivot = e.values
             source = e.load(e.pointers(vector, pivot, _NODE))
-            with e.loop(begin, end) as (edge, _):
+            with _edges(e, plan, pivot) as (edge, _):
                 block = e.load(e.pointers(data, e.builder.add(offset, edge), _BLOCK))
-                goal = e.pointers(vector, e.item(others, edge), _NODE)
+                goal = e.pointers(vector, e.item(plan.neighbours, edge), _NODE)
                 block = _transposed(block) if transpose else block
                 e.store(e.subtract_block(e.load(goal), block, source), goal)
 
-        return instruction(LANES, (lu, base, x, nodes, first, last, p), emit)
+        return instruction(LANES, (lu, base, plan, x, p), emit)
 
     return scatter
 
 
 def _make_gather(transpose: bool) -> Any:
     @intrinsic  # type: ignore[untyped-decorator]
-    def gather(typing: Any, lu: Any, base: Any, x: Any, nodes: Any, first: Any, last: Any, p: Any) -> Any:
-        """x[p] −= Σ lu[base + e]·x[nodes[e]] over the edges e of a pivot."""
+    def gather(typing: Any, lu: Any, base: Any, plan: Any, x: Any, p: Any) -> Any:
+        """x[p] −= Σ lu[base + e]·x[neighbours[e]] over the edges e of pivot p."""
 
         def emit(e: Emitter) -> None:
-            data, offset, vector, others, begin, end, pivot = e.values
+            data, offset, plan, vector, pivot = e.values
             goal = e.pointers(vector, pivot, _NODE)
             running = [e.variable(value) for value in e.load(goal)]
-            with e.loop(begin, end) as (edge, _):
+            with _edges(e, plan, pivot) as (edge, _):
                 block = e.load(e.pointers(data, e.builder.add(offset, edge), _BLOCK))
-                source = e.load(e.pointers(vector, e.item(others, edge), _NODE))
+                source = e.load(e.pointers(vector, e.item(plan.neighbours, edge), _NODE))
                 block = _transposed(block) if transpose else block
                 now = [e.builder.load(value) for value in running]
                 for value, place in zip(e.subtract_block(now, block, source), running, strict=True):
                     e.builder.store(value, place)
             e.store([e.builder.load(value) for value in running], goal)
 
-        return instruction(LANES, (lu, base, x, nodes, first, last, p), emit)
+        return instruction(LANES, (lu, base, plan, x, p), emit)
 
     return gather
 
@@ -148,25 +156,25 @@ pivot, pivot_transposed = _make_pivot(False), _make_pivot(True)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def subtract_admittance(typing: Any, r: Any, i: Any, x: Any, j: Any, real: Any, imag: Any) -> Any:
-    """r[i] −= y·x[j] with y the same in all lanes."""
+def subtract_admittance(typing: Any, r: Any, i: Any, x: Any, j: Any, y: Any) -> Any:
+    """r[i] −= y·x[j] with y = (Re, Im) the same in all lanes."""
 
     def emit(e: Emitter) -> None:
-        target, row, vector, column, real_part, imag_part = e.values
+        target, row, vector, column, (real_part, imag_part) = e.values
         goal = e.pointers(target, row, _NODE)
         re, im = e.spread(real_part), e.spread(imag_part)
         block = [re, e.builder.fneg(im), im, re]
         e.store(e.subtract_block(e.load(goal), block, e.load(e.pointers(vector, column, _NODE))), goal)
 
-    return instruction(LANES, (r, i, x, j, real, imag), emit)
+    return instruction(LANES, (r, i, x, j, y), emit)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def place(typing: Any, x: Any, at: Any, count: Any, p: Any, scale: Any) -> Any:
-    """p ← scale·p and x[at[k]] ← p[k]."""
+def place(typing: Any, x: Any, nodes: Any, p: Any, scale: Any) -> Any:
+    """p ← scale·p and x[at[k]] ← p[k] for k < count; `nodes` = (at, count)."""
 
     def emit(e: Emitter) -> None:
-        vector, where, number, source, factor = e.values
+        vector, (where, number), source, factor = e.values
         times = e.load(e.pointers(factor, ir.Constant(ir.IntType(64), 0), _LANE))[0]
         with e.loop(ir.Constant(number.type, 0), number) as (k, _):
             own = e.pointers(source, k, _NODE)
@@ -174,15 +182,15 @@ def place(typing: Any, x: Any, at: Any, count: Any, p: Any, scale: Any) -> Any:
             e.store(value, own)
             e.store(value, e.pointers(vector, e.item(where, k), _NODE))
 
-    return instruction(LANES, (x, at, count, p, scale), emit)
+    return instruction(LANES, (x, nodes, p, scale), emit)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def take(typing: Any, x: Any, at: Any, count: Any, p: Any, back: Any, square: Any) -> Any:
-    """p[k] ← x[at[k]] − back·p[k]; square ← ‖p‖²."""
+def take(typing: Any, x: Any, nodes: Any, p: Any, back: Any, square: Any) -> Any:
+    """p[k] ← x[at[k]] − back·p[k] for k < count; square ← ‖p‖²; `nodes` = (at, count)."""
 
     def emit(e: Emitter) -> None:
-        vector, where, number, target, factor, norm = e.values
+        vector, (where, number), target, factor, norm = e.values
         zero = ir.Constant(ir.IntType(64), 0)
         times = e.load(e.pointers(factor, zero, _LANE))[0]
         running = e.variable(e.constant(0.0))
@@ -195,33 +203,34 @@ def take(typing: Any, x: Any, at: Any, count: Any, p: Any, back: Any, square: An
             e.builder.store(e.add(total, value[1], value[1]), running)
         e.store([e.builder.load(running)], e.pointers(norm, zero, _LANE))
 
-    return instruction(LANES, (x, at, count, p, back, square), emit)
+    return instruction(LANES, (x, nodes, p, back, square), emit)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def subtract_own(typing: Any, r: Any, x: Any, at: Any, count: Any, own: Any) -> Any:
-    """r[at[k]] −= own[k]·x[at[k]]."""
+def subtract_own(typing: Any, r: Any, x: Any, nodes: Any, own: Any) -> Any:
+    """r[at[k]] −= own[k]·x[at[k]] for k < count; `nodes` = (at, count)."""
 
     def emit(e: Emitter) -> None:
-        target, vector, where, number, blocks = e.values
+        target, vector, (where, number), blocks = e.values
         with e.loop(ir.Constant(number.type, 0), number) as (k, _):
             node = e.item(where, k)
             goal = e.pointers(target, node, _NODE)
             block, source = e.load(e.pointers(blocks, k, _BLOCK)), e.load(e.pointers(vector, node, _NODE))
             e.store(e.subtract_block(e.load(goal), block, source), goal)
 
-    return instruction(LANES, (r, x, at, count, own), emit)
+    return instruction(LANES, (r, x, nodes, own), emit)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def bisect(typing: Any, diagonal: Any, square: Any, count: Any, low: Any, high: Any, times: Any) -> Any:
-    """Halve [low, high] around the largest eigenvalue of a tridiagonal T with squared off-diagonals.
+def bisect(typing: Any, matrix: Any, count: Any, bracket: Any, times: Any) -> Any:
+    """Halve `bracket` = (low, high) around the largest eigenvalue of a tridiagonal T.
 
-    θ is above all eigenvalues if and only if all pivots of T − θ are negative.
+    `matrix` = (diagonal, squared off-diagonals), of `count` rows. θ is above all eigenvalues if and only if
+    all pivots of T − θ are negative.
     """
 
     def emit(e: Emitter) -> None:
-        main, off, number, lower, upper, halvings = e.values
+        (main, off), number, (lower, upper), halvings = e.values
         b, zero = e.builder, ir.Constant(ir.IntType(64), 0)
         below_at, above_at = e.pointers(lower, zero, _LANE)[0], e.pointers(upper, zero, _LANE)[0]
         below, above = (e.variable(e.load([place])[0]) for place in (below_at, above_at))
@@ -244,4 +253,4 @@ def bisect(typing: Any, diagonal: Any, square: Any, count: Any, low: Any, high: 
             b.store(b.select(is_above, b.load(below), theta), below)
         e.store([b.load(below), b.load(above)], [below_at, above_at])
 
-    return instruction(LANES, (diagonal, square, count, low, high, times), emit)
+    return instruction(LANES, (matrix, count, bracket, times), emit)
