@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -206,8 +205,9 @@ def test_nobody_else_asks_which_mode_it_is() -> None:
         if inside.parts[0] == "paper" or inside.name in ALLOWED:
             continue
         text = path.read_text(encoding="utf-8")
-        asked += [f"{inside}: {found}" for found in re.findall(r"['\"](?:true|twin)-network['\"]", text)]
         for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Constant) and node.value in ("true-network", "twin-network"):
+                asked.append(f"{inside}:{node.lineno} {node.value}")
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
                 names = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
                 asked += [f"{inside}:{node.lineno} {name}" for name in names & kinds]
