@@ -85,10 +85,7 @@ def inspect(
     from dp_powerflow.report.inspection import LABELS
 
     opened = dpf.open_feeder(
-        feeder,
-        taps=None if taps is None else read_taps(taps),
-        base_mva=base_mva,
-        drop_islanded=drop_islanded,
+        feeder, taps=None if taps is None else read_taps(taps), base_mva=base_mva, drop_islanded=drop_islanded
     )
     if save_taps is not None:
         write_taps(save_taps, opened.taps)
@@ -130,9 +127,7 @@ def certify(
 
 
 @app.command()
-def init(
-    path: Annotated[Path, typer.Argument(help="File to write.")] = Path("release.toml"),
-) -> None:
+def init(path: Annotated[Path, typer.Argument(help="File to write.")] = Path("release.toml")) -> None:
     """Write a commented example config.
 
     Example: `dp-powerflow init release.toml`
@@ -146,10 +141,7 @@ def init(
 
 
 @app.command()
-def plan(
-    config: ConfigFile,
-    as_json: AsJson = False,
-) -> None:
+def plan(config: ConfigFile, as_json: AsJson = False) -> None:
     """What a release would cost the customers, before anything is spent.
 
     Example: `dp-powerflow plan release.toml`
@@ -161,10 +153,7 @@ def plan(
 
 @app.command()
 def release(
-    config: ConfigFile,
-    workers: Workers = None,
-    scheduler: Scheduler = None,
-    as_json: AsJson = False,
+    config: ConfigFile, workers: Workers = None, scheduler: Scheduler = None, as_json: AsJson = False
 ) -> None:
     """Make the release; run it again to finish one that was interrupted.
 

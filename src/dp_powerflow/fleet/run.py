@@ -38,19 +38,8 @@ from dp_powerflow.fleet.accounts import (
     plan_customers,
 )
 from dp_powerflow.fleet.config import FleetConfig
-from dp_powerflow.fleet.feeders import (
-    FleetFeeder,
-    partition,
-    release_id_of,
-    staging_of,
-    write_register,
-)
-from dp_powerflow.fleet.manifest import (
-    FLEET_FILE,
-    fleet_manifest,
-    read_entries,
-    release_at,
-)
+from dp_powerflow.fleet.feeders import FleetFeeder, partition, release_id_of, staging_of, write_register
+from dp_powerflow.fleet.manifest import FLEET_FILE, fleet_manifest, read_entries, release_at
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.pipeline.inputs import history_of, loads_chunks, read_inputs
 from dp_powerflow.pipeline.manifest.model import canonical_json

@@ -78,9 +78,7 @@ def verify_fleet(
 
 
 def _feeder_reports(
-    directory: Path,
-    state_path: str | os.PathLike[str] | None,
-    progress: Callable[[int, int], None] | None,
+    directory: Path, state_path: str | os.PathLike[str] | None, progress: Callable[[int, int], None] | None
 ) -> dict[str, VerifyReport]:
     paths = sorted(path for path in directory.glob(f"{partition('')}*") if path.is_dir())
     reports = {}

@@ -90,11 +90,7 @@ class GridfmTables:
 
 
 def tables_of(
-    feeder: Feeder,
-    *,
-    order: IntArray | None = None,
-    sn_mva: float = SN_MVA,
-    vn_kv: FloatArray | None = None,
+    feeder: Feeder, *, order: IntArray | None = None, sn_mva: float = SN_MVA, vn_kv: FloatArray | None = None
 ) -> GridfmTables:
     """The network of a feeder in the layout of gridfm-datakit.
 

@@ -54,12 +54,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         **_floats("tap", "shift", "ang_min", "ang_max", "rate_a"),
         "br_status": "int8",
     },
-    "y_bus_data": {
-        **_KEY,
-        "index1": "int64",
-        "index2": "int64",
-        **_floats("G", "B"),
-    },
+    "y_bus_data": {**_KEY, "index1": "int64", "index2": "int64", **_floats("G", "B")},
 }
 """Table → column → type, in the order in which they are written."""
 

@@ -64,11 +64,7 @@ class GridfmWriter:
         self.tables: GridfmTables = tables_of(feeder, order=order, sn_mva=sn_mva, vn_kv=vn_kv)
 
     def write_block(
-        self,
-        first_scenario: int,
-        load: ComplexArray,
-        generation: ComplexArray | None,
-        v: ComplexArray,
+        self, first_scenario: int, load: ComplexArray, generation: ComplexArray | None, v: ComplexArray
     ) -> dict[str, str]:
         """Write scenarios `first_scenario` and following; relative names of their files and their SHA-256.
 

@@ -123,11 +123,7 @@ class AccountFacts:
             if isinstance(cap, GdpCap)
             else {"epsilon": cap.epsilon, "delta": cap.delta},
             "spent": dict(self.spent),
-            "promise": {
-                "epsilon": promise.epsilon,
-                "delta": promise.delta,
-                "definition": promise.definition,
-            },
+            "promise": {"epsilon": promise.epsilon, "delta": promise.delta, "definition": promise.definition},
         }
 
 
