@@ -151,6 +151,45 @@ def test_a_changed_file_is_refused(history: LoadHistory, what: str) -> None:
         LoadModel.from_json(json.dumps(changed(fields, what)))
 
 
+FORGED: dict[str, tuple[tuple[str | int, ...], object]] = {
+    "load points": (("n_load_points",), 10**6),
+    "days": (("n_days",), 365),
+    "step": (("step_minutes",), 30),
+    "scaled": (("scaled",), False),
+    "public labels": (("public_labels",), False),
+    "estimator": (("estimator",), "plain"),
+    "remarks": (("notes",), ["all is well"]),
+    "adjacency": (("adjacency",), "any change at all"),
+    "rho": (("rho",), 1e-9),
+    "epsilon spent": (("spent_epsilon",), 1e-9),
+    "cost": (("queries", 0, "rho"), 1e-9),
+    "fraction": (("queries", 0, "integers", 0, 0), 0.5),
+    "unknown entry": (("hidden",), [1, 2, 3]),
+    "huge integer": (("queries", 0, "integers", 0, 0), 2**70),
+    "no step": (("facts", "step_minutes"), 0),
+    "negative step": (("facts", "step_minutes"), -60),
+    "nobody": (("facts", "load_points_of_class"), [["residential", 0]]),
+    "words for numbers": (("classes", 0, "components", 0, "mean"), ["a"] * 24),
+    "endless classes": (("options", "private_classes"), {"n_classes": 10**12, "share": 0.25}),
+    "endless components": (("options", "n_components"), 10**12),
+}
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_whatever_the_integers_do_not_give_is_refused(history: LoadHistory, what: str) -> None:
+    """In a sentence, at once: a stranger's file must not stop or mislead who reads it."""
+    path, value = FORGED[what]
+    fields = json.loads(fitted(history, "structured").to_json())
+    holder: Any = fields
+    for key in path[:-1]:
+        holder = holder[key]
+    if what != "unknown entry":
+        assert holder[path[-1]] != value
+    holder[path[-1]] = value
+    with pytest.raises(PrivacyError):
+        LoadModel.from_json(json.dumps(fields))
+
+
 def test_a_model_of_version_1_is_read_as_stated(history: LoadHistory) -> None:
     old = replace(fitted(history, "structured"), origin=None)
     fields = json.loads(old.to_json())

@@ -17,10 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from dp_powerflow.corpus.encode import NodeTable, encode_nodes
+from dp_powerflow.pipeline.manifest.documents import certificate_html, croissant_bytes, registry_bytes
 from dp_powerflow.pipeline.manifest.facts import assemble, read_facts
 from dp_powerflow.pipeline.manifest.model import ReleaseError, seal
 from dp_powerflow.pipeline.manifest.policy import parse_manifest
-from dp_powerflow.pipeline.verify import SEED, verify_release
+from dp_powerflow.pipeline.verify import NO_ANSWERS, SEED, VERSION_2, verify_release
 from support.manifest_releases import Made, config, load_model, make_release
 from support.tampering import failed, leaves, manifest_of, rewrite, with_leaf
 
@@ -153,6 +154,55 @@ def test_a_smaller_noise_with_a_fitting_rho_is_found_by_the_load_model(copied: P
         manifest["load_queries"][0] = cost.to_dict()
 
     assert "load privacy" in forge(copied, made, halve_the_noise)
+
+
+def remade(path: Path, manifest: dict[str, Any]) -> set[str]:
+    """What `verify` finds when a forger makes every page and every hash fit a changed manifest."""
+    stated = parse_manifest(manifest)
+    pages = {"certificate.html": certificate_html(stated), "registry.yaml": registry_bytes(stated)}
+    hashes = dict(stated.files)
+    for name, content in pages.items():
+        (path / name).write_bytes(content)
+        hashes[name] = sha256(content).hexdigest()
+    rest = {name: digest for name, digest in hashes.items() if name != "croissant.json"}
+    (path / "croissant.json").write_bytes(croissant_bytes(stated, rest))
+    hashes["croissant.json"] = sha256((path / "croissant.json").read_bytes()).hexdigest()
+    rewrite(path, manifest | {"files": hashes}, sealed=True)
+    return failed(path) - {SEED}
+
+
+def test_an_account_about_other_neighbours_is_found_though_every_page_was_made_to_fit(copied: Path) -> None:
+    manifest = manifest_of(copied)
+    assert remade(copied, copy.deepcopy(manifest)) == set()
+    manifest["composition"]["network"]["unit"] = "any change of any line"
+    assert remade(copied, manifest) == {"statement"}
+
+
+def test_a_release_cannot_be_dressed_up_as_one_of_version_2(copied: Path) -> None:
+    """Sentences and pages of version 2 are not made again: false ones would go unnoticed."""
+    manifest = manifest_of(copied)
+    manifest["format"] = VERSION_2
+    manifest["data"]["twin_tables"] = manifest["data"].pop("network_tables")
+    manifest["guarantee"]["network"]["neighbours"] = "any two networks whatsoever"
+    manifest["unprotected"] = []
+    page = b"<p>The network is perfectly private.</p>"
+    (copied / "certificate.html").write_bytes(page)
+    manifest["files"]["certificate.html"] = sha256(page).hexdigest()
+    rewrite(copied, copy.deepcopy(manifest), sealed=True)
+    assert "manifest" in failed(copied)
+    manifest["software"]["dp-powerflow"] = "0.1.0"
+    rewrite(copied, manifest, sealed=True)
+    assert "manifest" in failed(copied)
+
+
+def test_a_model_without_its_noisy_answers_is_named(copied: Path) -> None:
+    assert NO_ANSWERS not in verify_release(copied).attested
+    old = replace(load_model(), origin=None).to_json().encode()
+    (copied / "model.json").write_bytes(old)
+    manifest = manifest_of(copied)
+    manifest["files"]["model.json"] = sha256(old).hexdigest()
+    assert remade(copied, manifest) == set()
+    assert NO_ANSWERS in verify_release(copied).attested
 
 
 @pytest.mark.parametrize("with_model", [False, True])

@@ -161,6 +161,15 @@ def ask(to: QuerySession, name: str, rho: float, blocks: int = 1) -> list[np.nda
     return to.ask(Query(name, 2, 1.0, Region.BALL, rho), data)
 
 
+def test_no_two_cohorts_share_their_noise() -> None:
+    key = StreamKey.from_insecure_seed(0)
+    answers = [
+        ask(QuerySession(key, PrivacyUnit.LOAD_POINT, cohort, 1.0), "first", 0.25)[0].tolist()
+        for cohort in ("", "*", "a")
+    ]
+    assert len({tuple(answer) for answer in answers}) == 3
+
+
 def test_session_records_what_it_spends() -> None:
     asked = session()
     ask(asked, "first", 0.25)

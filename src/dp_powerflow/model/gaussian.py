@@ -20,6 +20,7 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.derive import replay
 from dp_powerflow.model.law import ClassModel, GaussianComponent, LoadLaw, LoadNodes, ReactiveModel
 from dp_powerflow.model.options import FitOptions, HistoryFacts
+from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.privacy.budget import ADJACENCY, Budget, PrivacyUnit, QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.queries import Answer
 from dp_powerflow.units import IntArray
@@ -189,12 +190,20 @@ class LoadModel:
             If the text is no load model, or its parameters are not those that its integers give.
         """
         try:
-            stated = _from_plain(json.loads(text))
-        except (KeyError, TypeError, ValueError) as error:
+            fields = json.loads(text)
+            stated = _from_plain(fields)
+            model = stated if stated.origin is None else _derived_again(stated, stated.origin)
+            same = _close(fields, json.loads(model.to_json()))
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise PrivacyError(
                 "this is not a load model of dp-powerflow; use the model.json of a release"
             ) from error
-        return stated if stated.origin is None else _derived_again(stated, stated.origin)
+        if not same:
+            raise PrivacyError(
+                "the parameters of this load model are not those that its published integers give; "
+                "the file was changed, get it again"
+            )
+        return model
 
     def save(self, path: Path) -> None:
         """Write the canonical JSON."""
@@ -207,25 +216,29 @@ class LoadModel:
 
 
 def _derived_again(stated: LoadModel, origin: Origin) -> LoadModel:
+    """The model that the published integers, facts and options give; only their own words are taken."""
+    facts, options = origin.facts, origin.options
     budget = Budget(stated.epsilon, stated.delta, stated.unit)
     answers = tuple(Answer(*pair) for pair in zip(stated.costs, origin.integers, strict=True))
-    derived = replay(origin.facts, origin.options, budget, answers)
-    if not _close(
-        [_class_to_plain(part) for part in stated.classes],
-        [_class_to_plain(part) for part in derived.classes],
-    ):
-        raise PrivacyError(
-            "the parameters of this load model are not those that its published integers give; "
-            "the file was changed, get it again"
-        )
-    return replace(stated, classes=derived.classes)
+    derived = replay(facts, options, budget, answers)
+    return replace(
+        stated,
+        classes=derived.classes,
+        notes=derived.notes,
+        step_minutes=facts.step_minutes,
+        scaled=options.use_scale,
+        n_load_points=facts.n_load_points,
+        n_days=sum(count for _, count in facts.days_of_type),
+        public_labels=not isinstance(options.classes, PrivateClasses),
+        estimator=options.estimator.name,
+    )
 
 
 def _close(stated: Any, derived: Any) -> bool:
-    """Equal structures, numbers up to the tolerance."""
+    """Equal structures, floating-point numbers up to the tolerance."""
     if isinstance(stated, dict) and isinstance(derived, dict):
         return stated.keys() == derived.keys() and all(_close(stated[k], derived[k]) for k in stated)
-    if isinstance(stated, float) or (isinstance(stated, list) and stated and not isinstance(stated[0], dict)):
+    if _is_float(derived):
         first, second = np.asarray(stated, dtype=np.float64), np.asarray(derived, dtype=np.float64)
         return first.shape == second.shape and bool(
             np.abs(first - second).max() <= _TOLERANCE * np.abs(second).max()
@@ -233,6 +246,13 @@ def _close(stated: Any, derived: Any) -> bool:
     if isinstance(stated, list) and isinstance(derived, list):
         return len(stated) == len(derived) and all(map(_close, stated, derived))
     return bool(stated == derived)
+
+
+def _is_float(value: Any) -> bool:
+    """Whether it is a number with a fraction, or an array of them as lists."""
+    while isinstance(value, list) and value:
+        value = value[0]
+    return isinstance(value, float)
 
 
 def _to_plain(model: LoadModel) -> dict[str, Any]:

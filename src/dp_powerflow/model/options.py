@@ -15,6 +15,7 @@ from dp_powerflow.model.estimators.structured import Structured
 from dp_powerflow.model.partition import PrivateClasses, PublicLabels
 from dp_powerflow.model.reactive import FittedReactive, FixedPowerFactor, PublicSpread, ReactiveChoice
 from dp_powerflow.privacy.budget import Budget
+from dp_powerflow.privacy.queries import MAX_DIMENSION
 
 Bounds = tuple[float, float]
 _MINUTES_PER_DAY = 1440
@@ -108,8 +109,11 @@ class FitOptions:
         return float(low), float(high)
 
     def __post_init__(self) -> None:
-        if self.n_components < 1 or self.variance_floor <= 0:
-            raise PrivacyError("a class needs at least one component and a positive variance floor")
+        if not (1 <= self.n_components <= MAX_DIMENSION and self.variance_floor > 0):
+            raise PrivacyError(
+                f"a class needs at least one component, at most {MAX_DIMENSION}, and a positive variance "
+                "floor"
+            )
 
     def sha256(self, budget: Budget) -> str:
         """Hash of all choices; the noise is bound to it."""

@@ -19,7 +19,7 @@ from dp_powerflow._bits.linear import within_ball
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.estimators import Records
 from dp_powerflow.model.spectrum import prior_mean_std, to_coefficients
-from dp_powerflow.privacy.queries import Query, Region, Session
+from dp_powerflow.privacy.queries import MAX_DIMENSION, Query, Region, Session
 from dp_powerflow.units import FloatArray, IntArray
 
 TERMS = 6
@@ -49,9 +49,10 @@ class PrivateClasses:
     share: float = 0.25
 
     def __post_init__(self) -> None:
-        if self.n_classes < 2 or not 0 < self.share < 1:
+        if not (2 <= self.n_classes <= MAX_DIMENSION and 0 < self.share < 1):
             raise PrivacyError(
-                "a private partition needs at least 2 classes and a share of the budget between 0 and 1"
+                f"a private partition needs 2 to {MAX_DIMENSION} classes and a share of the budget between 0 "
+                "and 1"
             )
 
 

@@ -57,10 +57,15 @@ MALFORMED = (DpPowerflowError, LookupError, TypeError, ValueError, ArithmeticErr
 """What reading an entry of a file that somebody changed may raise."""
 UNREADABLE = "The entries of the manifest cannot be read together with the files."
 VERSION_2 = "dp-powerflow manifest, version 2"
+MAKER_OF_2 = "0.1.0"
 ONLY_FIGURES = (
     "This is a manifest of version 2. Files, voltages and every figure that follows from others were "
     "checked; its sentences and declared constants, certificate.html, croissant.json and registry.yaml only "
     "against their SHA-256. dp-powerflow 0.1.0 makes these again and compares."
+)
+NO_ANSWERS = (
+    f"{MODEL_FILE} is of version 1 and holds no noisy answers: that its parameters follow from the queries "
+    "is what the data owner says."
 )
 _PAGES = (CERTIFICATE_FILE, CROISSANT_FILE, REGISTRY_FILE)
 
@@ -215,6 +220,8 @@ def check_release(opened: Opened) -> VerifyReport:
     checks.append(_check_seed(opened))
     facts = opened.facts
     attested = () if facts is None else facts.policy.words(facts).attested
+    if opened.model is not None and opened.model.origin is None:
+        attested = (*attested, NO_ANSWERS)
     return VerifyReport(
         None if facts is None else facts.release_id,
         _sha256(opened.content),
@@ -299,12 +306,21 @@ def _check_manifest(opened: Opened) -> Check:
             yield f"{MANIFEST_FILE} has another format than '{FORMAT}'; use the program that made it."
         elif opened.problem:
             yield f"{opened.problem[:1].upper()}{opened.problem[1:]}."
+        elif opened.stated is not opened.raw and _is_newer(opened):
+            yield f"{MANIFEST_FILE} is of version 2, and what it is about was made by a later program."
         if canonical_json(opened.raw) != opened.content:
             yield f"{MANIFEST_FILE} is not in its canonical form, so it was changed after the release."
         if opened.raw.get(DIGEST) != digest_of(opened.raw):
             yield f"{MANIFEST_FILE} does not match its own SHA-256, so it was changed after the release."
 
     return check("manifest", problems(), f"{MANIFEST_FILE} is in canonical form and matches its own SHA-256.")
+
+
+def _is_newer(opened: Opened) -> bool:
+    """Whether a manifest of version 2, whose sentences nobody checks, is about a release of version 3."""
+    software = opened.raw.get("software")
+    made_by = software.get("dp-powerflow") if isinstance(software, dict) else None
+    return made_by != MAKER_OF_2 or (opened.model is not None and opened.model.origin is not None)
 
 
 def _check_files(opened: Opened) -> Check:

@@ -290,7 +290,7 @@ class QuerySession(Session):
         self._key = key
 
     def _answer(self, query: Query, cost: QueryCost, blocks: Blocks) -> IntArray:
-        purpose = f"noise/{self._cohort or '*'}/{query.name}"
+        purpose = f"noise/{'*' if self._cohort is None else self._cohort}/{query.name}"
         return np.array(
             [
                 release_sum(chunks, query, cost.sigma, self._key.stream(purpose, block))

@@ -14,6 +14,7 @@ from dp_powerflow.pipeline.manifest.facts import Facts
 from dp_powerflow.pipeline.manifest.model import Count, NetworkSection, Positive, Sentence, Statement
 from dp_powerflow.pipeline.manifest.policy import NetworkPolicy, NetworkWords
 from dp_powerflow.pipeline.manifest.words import at_most, in_digits
+from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, InstanceCap
 
 REFERENCE_LINE_PU = 200.0
@@ -106,9 +107,16 @@ class TruePolicy(NetworkPolicy):
         if not isinstance(facts.network.cap, InstanceCap):
             yield "The account of the network is not that of releases on the true network."
             return
+        if facts.network.cap.unit != account_neighbours(self.radius):
+            yield "The account of the network is about other neighbours than the policy."
         for name, own in (("epsilon", self.epsilon), ("delta", self.delta)):
             if not facts.network.holds(name, own):
                 yield f"The account of the network does not hold this release's {name}."
+
+
+def account_neighbours(radius: float) -> Neighbours:
+    """Whom the ledger's account is about, in words that it keeps."""
+    return Neighbours(f"changes of existing lines with Frobenius norm of at most r = {radius:g} p.u.")
 
 
 def _section(facts: Facts, policy: TruePolicy) -> TrueSection:

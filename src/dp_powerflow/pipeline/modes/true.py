@@ -16,6 +16,7 @@ from dp_powerflow.evidence.lines.collect import LineReport, LineRequest, collect
 from dp_powerflow.evidence.lines.losses import LineLoss
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.pipeline.inputs import NetworkInputs, network_chunks
+from dp_powerflow.pipeline.manifest.true import account_neighbours
 from dp_powerflow.pipeline.modes.base import (
     InternalReport,
     NetworkCharge,
@@ -46,8 +47,7 @@ class TrueMode(NetworkMode[TrueNetwork]):
     @property
     def neighbours(self) -> Neighbours:
         """Changes within the radius."""
-        radius = self.section.radius
-        return Neighbours(f"changes of existing lines with Frobenius norm of at most r = {radius:g} p.u.")
+        return account_neighbours(self.section.radius)
 
     def charge(self, request_sha256: str) -> NetworkCharge:
         """The policy of this release, under its own id."""
