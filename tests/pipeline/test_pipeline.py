@@ -420,6 +420,16 @@ def test_private_classes_release_and_certify_with_the_same_nodes(tmp_path: Path)
         assert ours["day"]["epsilon"] == theirs["day"]["epsilon"]
 
 
+def test_two_classes_at_one_node_are_refused_before_anything_is_spent(tmp_path: Path) -> None:
+    """Delta loads of IEEE 123 share their nodes."""
+    nodes = {"load_class": "residential", "class_of_load": {"s65a": "commercial"}}
+    config = small_config(tmp_path, feeder={"source": "ieee123"}, nodes=nodes)
+    with pytest.raises(ConfigError, match="carries loads of the classes commercial, residential"):
+        run_release(config, workers=1)
+    state = PrivateState.open(tmp_path / "state", insecure_seed=7)
+    assert not state.ledger_path.exists() or not Ledger.open(state, create=False).spends()
+
+
 @pytest.mark.parametrize(
     ("section", "change", "says"),
     [

@@ -211,7 +211,10 @@ def _check(config: Config, feeder: Feeder, history: LoadHistory) -> None:
         raise ConfigError(
             f"the config names the load class '{strangers[0]}'; there are {', '.join(sorted(known))}"
         )
-    _check_load_names(config, feeder)
+    nodes = _some_loaded_nodes(feeder)[0]
+    if not count:
+        default = next((label for label in history.class_label if label is not None), ONE_CLASS)
+        _declared_classes(config, feeder, nodes, default)
 
 
 def _check_load_names(config: Config, feeder: Feeder) -> None:
@@ -342,19 +345,27 @@ def node_plan(config: Config, feeder: Feeder, model: LoadModel, key: StreamKey) 
     ----------
     key : the secret, bound to the release.
     """
-    nodes, nominal_kw = loaded_nodes(feeder)
-    if not len(nodes):
-        raise ConfigError("no node of the feeder has a nominal active load; the release would be empty")
+    nodes, nominal_kw = _some_loaded_nodes(feeder)
     if model.public_labels:
-        classes = _declared_classes(config, feeder, nodes, model)
+        classes = _declared_classes(config, feeder, nodes, model.class_names[0])
+        for label in set(classes):
+            model.find(label, model.classes[0].day_type)
     else:
         classes = draw_node_classes(model, len(nodes), key)
     return NodePlan(nodes, classes, nominal_kw * config.nodes.scale_factor)
 
 
-def _declared_classes(config: Config, feeder: Feeder, nodes: IntArray, model: LoadModel) -> tuple[str, ...]:
+def _some_loaded_nodes(feeder: Feeder) -> tuple[IntArray, FloatArray]:
+    nodes, nominal_kw = loaded_nodes(feeder)
+    if not len(nodes):
+        raise ConfigError("no node of the feeder has a nominal active load; the release would be empty")
+    return nodes, nominal_kw
+
+
+def _declared_classes(config: Config, feeder: Feeder, nodes: IntArray, first: str) -> tuple[str, ...]:
+    """Class of every loaded node, the first one where none is declared; refuses two classes at one node."""
     section = config.nodes
-    default = section.load_class or model.class_names[0]
+    default = section.load_class or first
     declared = {name.lower(): label for name, label in section.class_of_load.items()}
     _check_load_names(config, feeder)
     shares = feeder.load_shares.tocsr()
@@ -368,6 +379,4 @@ def _declared_classes(config: Config, feeder: Feeder, nodes: IntArray, model: Lo
                 "declare one class for both"
             )
         classes.append(labels.pop())
-    for label in set(classes):
-        model.find(label, model.classes[0].day_type)
     return tuple(classes)
