@@ -118,9 +118,7 @@ class _Target:
     def __init__(
         self, grid: TimeGrid, fmt: MeterFormat, customers: tuple[str, ...], n_quantities: int
     ) -> None:
-        self.grid = grid
-        self.fmt = fmt
-        self.customers = customers
+        self.grid, self.fmt, self.customers = grid, fmt, customers
         self.index = {customer: i for i, customer in enumerate(customers)}
         self.quantities = [ReadingGrid(grid, len(customers)) for _ in range(n_quantities)]
 

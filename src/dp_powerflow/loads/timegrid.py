@@ -82,8 +82,7 @@ class TimeGrid:
     @property
     def doubled(self) -> IntArray:
         """Regular slot behind each extra slot (doubled hours of 25-hour days)."""
-        both = self.instant_of_wall[: self.n_regular, 1] >= 0
-        return np.flatnonzero(both)
+        return np.flatnonzero(self.instant_of_wall[: self.n_regular, 1] >= 0)
 
     @property
     def skipped(self) -> IntArray:

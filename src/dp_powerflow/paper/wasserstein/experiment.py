@@ -293,7 +293,8 @@ def to_csv(outcomes: Sequence[Outcome]) -> str:
 
 def to_markdown(lab: Lab, references: dict[str, float], outcomes: Sequence[Outcome]) -> str:
     """The tables of docs/experiments.md."""
-    scale = lab.scale
+    scale, bound = lab.scale, lab.proved
+    proved = "none" if bound is None else f"network {bound.network:.4g}, load {bound.load:.4g} p.u."
     share = radius_in_lines(lab.data.feeder, lab.data.radius).median
     lines = [
         f"{lab.data.words}. {scale.runs} runs of {scale.days} days, every run with fits of its own; pooled "
@@ -301,7 +302,7 @@ def to_markdown(lab: Lab, references: dict[str, float], outcomes: Sequence[Outco
         f"r = {lab.data.radius:g} ({share or math.nan:.2g} of the median line), common δ = {lab.delta:.3g}, "
         f"δ of the loads {DELTA_LOAD:g}. Sensitivities of one step as printed: network "
         f"{lab.sensitivities.network:.4g}, load {lab.sensitivities.load:.4g} p.u.; proved over the load box: "
-        f"{_proved(lab)}.",
+        f"{proved}.",
         "",
         WARNING,
         "",
@@ -319,11 +320,6 @@ def to_markdown(lab: Lab, references: dict[str, float], outcomes: Sequence[Outco
     lines += ["", "The twin network:", "", *_twins(outcomes)]
     lines += ["", "Gaussian calibration per unit of sensitivity:", "", *_calibrations(lab)]
     return "\n".join(lines) + "\n"
-
-
-def _proved(lab: Lab) -> str:
-    found = lab.proved
-    return "none" if found is None else f"network {found.network:.4g}, load {found.load:.4g} p.u."
 
 
 def _days(lab: Lab, outcomes: Sequence[Outcome]) -> list[str]:
