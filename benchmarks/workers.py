@@ -21,27 +21,12 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-RAW: dict[str, Any] = {
-    "feeder": {"source": "ieee123"},
-    "loads": {"kind": "simulated", "load_points": 1000, "days": 60},
-    "model": {"epsilon": 4.0},
-    "nodes": {"load_class": "residential"},
-    "network": {
-        "mode": "true-network",
-        "bound": "full-support",
-        "radius": 1e-7,
-        "epsilon": 5.0,
-        "delta": 1e-3,
-        "calibration_days": 20,
-        "require_evidence": False,
-    },
-    "release": {"id": "bench", "days": 365, "output": "out", "state": "state", "insecure_seed": 1},
-}
 TOML = """
 [feeder]
 source = "ieee123"
@@ -82,7 +67,7 @@ def job_of(folder: Path, days: int) -> Any:
     from dp_powerflow.pipeline.run import draw_key, part_job
     from dp_powerflow.privacy.state import PrivateState
 
-    config = parse_config({**RAW, "release": {**RAW["release"], "days": days}}, base=folder)
+    config = parse_config(tomllib.loads(TOML.format(days=days)), base=folder)
     state = PrivateState.open(folder / "state", insecure_seed=1)
     inputs, mode = read_inputs(config, state), mode_of(config)
     feeder, history = inputs.feeder, inputs.history
