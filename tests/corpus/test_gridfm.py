@@ -489,8 +489,8 @@ def test_gridfm_datakit_refuses_a_planted_error(
 
 
 def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
     given = case("ieee13")
+    monkeypatch.chdir(tmp_path)  # after OpenDSS, which goes back to the folder it was started in
     (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
     given.write(Path("release/twin"))
     names: dict[str, Any] = {}
