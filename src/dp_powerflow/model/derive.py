@@ -301,13 +301,12 @@ class _Job:
         if isinstance(choice, FittedReactive):
             return fit_reactive(cell.pairs, references, cell.bounds[1], cell.records, rho, cell.session)
         if isinstance(choice, PublicSpread):
+            angles, spread = choice.power_factor, choice.spread
             covariance = choice.covariance(self.facts.n_steps, self.facts.step_minutes)
-            return [
-                ReactiveModel(choice.power_factor.tan_theta(name), choice.spread, reference, covariance)
-                for name, reference in zip(cell.names, references, strict=True)
-            ]
+        else:
+            angles, spread, covariance = choice, 0.0, None
         return [
-            ReactiveModel(choice.tan_theta(name), 0.0, reference)
+            ReactiveModel(angles.tan_theta(name), spread, reference, covariance)
             for name, reference in zip(cell.names, references, strict=True)
         ]
 

@@ -105,7 +105,7 @@ def estimate_structured(
     return _round_2(groups, frames, tail, plan, session)
 
 
-def _shrink(value: FloatArray, noise_variance: FloatArray, prior_variance: FloatArray) -> FloatArray:
+def _shrink(value: FloatArray, noise_variance: float, prior_variance: FloatArray) -> FloatArray:
     """Posterior mean of a Gaussian with mean zero, seen through Gaussian noise."""
     return value * prior_variance / (prior_variance + noise_variance)
 
@@ -169,7 +169,7 @@ def _round_1(groups: Sequence[Records], plan: StructuredPlan, session: Session) 
     )
     prior = prior_mean_std(plan.half_range, plan.coarse_mean) ** 2
     means = [
-        plan.centre + from_coefficients(_shrink(average, np.full_like(prior, variance), prior), plan.n_steps)
+        plan.centre + from_coefficients(_shrink(average, variance, prior), plan.n_steps)
         for average, variance in zip(averages, noise, strict=True)
     ]
     mean_variances = [prior * variance / (prior + variance) for variance in noise]
@@ -223,7 +223,7 @@ def _tail(
     )
     prior = -np.diff(PRIOR_TAIL, append=0.0)
     above = [
-        np.cumsum((prior + _shrink(average - prior, np.full_like(prior, variance), 4 * prior**2))[::-1])[::-1]
+        np.cumsum((prior + _shrink(average - prior, variance, 4 * prior**2))[::-1])[::-1]
         for average, variance in zip(averages, noise, strict=True)
     ]
     # One clip for all classes, since they share one charge: the class with the heaviest tail decides.
@@ -235,7 +235,7 @@ def _profile(terms: FloatArray, noise_variance: float, n_steps: int) -> FloatArr
     level = max(float(terms[0]) / PROFILE_MEAN_WEIGHT, PROFILE_MIN_LEVEL)
     relative_terms, variance = terms[1:] / level, noise_variance / (level * level)
     prior = PRIOR_PROFILE_STD * PRIOR_PROFILE_STD / np.arange(1, terms.size)
-    shrunk = _shrink(relative_terms, np.full_like(prior, variance), prior)
+    shrunk = _shrink(relative_terms, variance, prior)
     shrunk *= _signal_share(float(np.sum(relative_terms**2)), shrunk.size * variance)
     relative = 1 + from_coefficients(np.concatenate([[0.0], shrunk]), n_steps)
     profile: FloatArray = np.sqrt(np.clip(relative, *PROFILE_RANGE))
@@ -245,7 +245,7 @@ def _profile(terms: FloatArray, noise_variance: float, n_steps: int) -> FloatArr
 def whitening_widths(log_energy: FloatArray, noise_variance: float, plan: StructuredPlan) -> FloatArray:
     """Standard deviation (T,) of each coefficient from the noisy mean log energies."""
     prior = np.full_like(log_energy, PRIOR_LOG_ENERGY_VARIANCE)
-    shrunk = _shrink(log_energy, np.full_like(prior, noise_variance), prior)
+    shrunk = _shrink(log_energy, noise_variance, prior)
     # E[log χ²_N/N] is below 0. A record with many days has more degrees of freedom than its band is wide,
     # but its days are alike: half of the correction is within a factor 2 in either case; round 2 corrects.
     width = np.diff(plan.edges)
@@ -344,7 +344,7 @@ def _mean_shift(average: FloatArray, noise_variance: float, frame: Frame, plan: 
     prior[:coarse] = frame.mean_variance / frame.width[:coarse] ** 2
     prior = np.maximum(prior, 0.0025)  # round 1 clips, so its error is never just its noise
     shift = np.zeros(plan.n_steps)
-    shift[:fine] = _shrink(average, np.full_like(prior, noise_variance), prior)
+    shift[:fine] = _shrink(average, noise_variance, prior)
     return shift
 
 
