@@ -37,8 +37,7 @@ from dp_powerflow.model.estimators.plain import Plain
 from dp_powerflow.model.estimators.structured import Structured
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.law import LoadNodes
-from dp_powerflow.model.options import FitOptions
-from dp_powerflow.model.reactive import PublicSpread
+from dp_powerflow.model.options import FitOptions, PublicSpread
 from dp_powerflow.model.sample import LoadSampler
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey

@@ -183,8 +183,7 @@ def load_model():  # type: ignore[no-untyped-def]
     from dp_powerflow.loads.simulate import simulate_load_history
     from dp_powerflow.model.estimators.structured import Structured
     from dp_powerflow.model.fit import fit
-    from dp_powerflow.model.options import FitOptions
-    from dp_powerflow.model.reactive import FixedPowerFactor, PublicSpread
+    from dp_powerflow.model.options import FitOptions, FixedPowerFactor, PublicSpread
     from dp_powerflow.privacy.budget import Budget, PrivacyUnit
     from dp_powerflow.privacy.random import StreamKey
 

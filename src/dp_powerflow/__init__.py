@@ -35,7 +35,7 @@ _NAMES = {
     "privacy.ledger.book": "Ledger",
     "privacy.random": "StreamKey",
     "privacy.state": "PrivateState",
-    "twin.guarantee": "Spread",
+    "twin": "Spread",
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 

@@ -33,4 +33,4 @@ from dp_powerflow.privacy.budget import Budget as Budget
 from dp_powerflow.privacy.ledger.book import Ledger as Ledger
 from dp_powerflow.privacy.random import StreamKey as StreamKey
 from dp_powerflow.privacy.state import PrivateState as PrivateState
-from dp_powerflow.twin.guarantee import Spread as Spread
+from dp_powerflow.twin import Spread as Spread

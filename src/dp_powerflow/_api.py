@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from dp_powerflow.privacy.random import StreamKey
     from dp_powerflow.report.evidence import Certification
     from dp_powerflow.report.inspection import Inspection
-    from dp_powerflow.twin.draw import Twin
-    from dp_powerflow.twin.guarantee import Spread, TwinGuarantee
+    from dp_powerflow.twin import Spread, Twin, TwinGuarantee
     from dp_powerflow.units import ComplexArray
 
 
@@ -679,8 +678,7 @@ def draw_twin(feeder: Feeder, spread: Spread, *, change: float, delta: float, ke
     >>> round(twin.guarantee.epsilon, 2)
     1.94
     """
-    from dp_powerflow.twin.draw import draw_twin, parameters_of, rebuilder_of
-    from dp_powerflow.twin.guarantee import twin_guarantee
+    from dp_powerflow.twin import draw_twin, parameters_of, rebuilder_of, twin_guarantee
 
     guarantee = twin_guarantee(spread, change, delta)
     source = rebuilder_of(feeder, spread)

@@ -16,9 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationErr
 
 from dp_powerflow._names import RELEASE_ID, TWIN_ID
 from dp_powerflow.errors import ConfigError, PrivacyError
-from dp_powerflow.grid.parameters import Quantity
+from dp_powerflow.grid.feeder import Quantity
 from dp_powerflow.privacy.ledger.records import Unrelated
-from dp_powerflow.twin.guarantee import Spread
+from dp_powerflow.twin import Spread
 
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(gt=0.0, lt=1.0)]

@@ -16,8 +16,7 @@ from scipy.stats import beta, norm
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.twin.draw import draw_twin, parameters_of, rebuilder_of
-from dp_powerflow.twin.guarantee import Spread, twin_guarantee
+from dp_powerflow.twin import Spread, draw_twin, parameters_of, rebuilder_of, twin_guarantee
 from support.tiny_feeder import two_lines
 
 TWINS = 300

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from dp_powerflow._bits import phasors
+from dp_powerflow._bits import elementary as phasors
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.powerflow import batch
 from dp_powerflow.powerflow._kernels.simd import LANES

@@ -33,7 +33,7 @@ from dp_powerflow.paper.mechanisms.gaussian import (
     printed_sensitivities,
 )
 from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.twin.guarantee import Spread
+from dp_powerflow.twin import Spread
 from support.laws import draw, sampler
 
 DAYS, STEPS = 3, 6

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from dp_powerflow.corpus.encode import NodeTable
-from dp_powerflow.corpus.schema import CorpusLayout
+from dp_powerflow.corpus.schema import CorpusLayout, NodeTable
 from dp_powerflow.corpus.validate import validate_corpus
 from dp_powerflow.corpus.writer import CorpusWriter
 from support.corpora import voltages

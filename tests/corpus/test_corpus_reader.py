@@ -16,9 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dp_powerflow import errors as extras
-from dp_powerflow.corpus.encode import NodeTable, Phasors, round_to_grid
 from dp_powerflow.corpus.reader import Corpus, open_corpus
-from dp_powerflow.corpus.schema import CorpusLayout, part_name
+from dp_powerflow.corpus.schema import CorpusLayout, NodeTable, Phasors, part_name, round_to_grid
 from dp_powerflow.errors import CorpusError, MissingExtraError
 from support.corpora import LAYOUT, RELEASE_ID, voltages, write_corpus
 

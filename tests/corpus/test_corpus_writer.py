@@ -18,8 +18,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from dp_powerflow.corpus.encode import NodeTable
-from dp_powerflow.corpus.schema import CorpusLayout, part_name
+from dp_powerflow.corpus.schema import CorpusLayout, NodeTable, part_name
 from dp_powerflow.corpus.storage import file_hashes
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import CorpusError

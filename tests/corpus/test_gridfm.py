@@ -26,9 +26,8 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-from dp_powerflow.corpus.gridfm.network import tables_of
 from dp_powerflow.corpus.gridfm.reader import GridfmData, read_gridfm
-from dp_powerflow.corpus.gridfm.schema import TABLES
+from dp_powerflow.corpus.gridfm.schema import TABLES, tables_of
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.storage import file_hashes
 from dp_powerflow.errors import CorpusError

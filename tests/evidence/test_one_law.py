@@ -30,8 +30,7 @@ from dp_powerflow.pipeline.inputs import Solar
 from dp_powerflow.pipeline.parts import PartJob
 from dp_powerflow.privacy.budget import PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.twin.draw import draw_twin, parameters_of, rebuilder_of
-from dp_powerflow.twin.guarantee import Spread
+from dp_powerflow.twin import Spread, draw_twin, parameters_of, rebuilder_of
 
 DAYS, BLOCK = 8000, 3000
 STANDARD_ERRORS = 6.0

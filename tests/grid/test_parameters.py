@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.feeder import SHAPE_GRID, Feeder, ParameterKey, Quantity, level_of, shape_of
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.opendss.reader import read_dss
-from dp_powerflow.grid.parameters import SHAPE_GRID, ParameterKey, Quantity, level_of, shape_of
 from dp_powerflow.grid.sources import Rebuilder, network_parameters, open_feeder
 from support.tiny_feeder import rebuilt, two_lines
 

@@ -18,9 +18,8 @@ from dp_powerflow.model.estimators.plain import Plain
 from dp_powerflow.model.estimators.structured import Structured
 from dp_powerflow.model.fit import WeakBudgetWarning, fit, history_facts
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.options import FitOptions
+from dp_powerflow.model.options import FitOptions, FittedReactive, FixedPowerFactor, PublicSpread
 from dp_powerflow.model.partition import PrivateClasses
-from dp_powerflow.model.reactive import FittedReactive, FixedPowerFactor, PublicSpread
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit, total_rho
 from dp_powerflow.privacy.queries import Answer
 from dp_powerflow.privacy.random import StreamKey

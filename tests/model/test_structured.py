@@ -4,27 +4,25 @@ import numpy as np
 import pytest
 
 from dp_powerflow.model.estimators import (
+    ROUND_1,
     GaussianEstimate,
     Records,
-    positive_part,
-    posterior_energy,
-    symmetric_to_vector,
-    vector_to_symmetric,
-    within_bounds,
-)
-from dp_powerflow.model.estimators.plain import PlainPlan
-from dp_powerflow.model.estimators.structured import estimate_structured
-from dp_powerflow.model.spectrum import (
-    ROUND_1,
     StructuredPlan,
     band_edges,
     band_means,
     band_of,
     from_coefficients,
     interpolate_bands,
+    positive_part,
+    posterior_energy,
+    symmetric_to_vector,
     synthesis_matrix,
     to_coefficients,
+    vector_to_symmetric,
+    within_bounds,
 )
+from dp_powerflow.model.estimators.plain import PlainPlan
+from dp_powerflow.model.estimators.structured import estimate_structured
 from support.adversary import WatchedSession
 
 

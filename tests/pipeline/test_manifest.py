@@ -17,8 +17,7 @@ from dp_powerflow.evidence.theorem import SCOPE
 from dp_powerflow.pipeline.manifest.documents import CONFORMS_TO, croissant_bytes, registry_bytes
 from dp_powerflow.pipeline.manifest.facts import ManifestInputs, make_statement
 from dp_powerflow.pipeline.manifest.model import ReleaseError, canonical_json, digest_of
-from dp_powerflow.pipeline.manifest.policy import manifest_schema
-from dp_powerflow.pipeline.manifest.words import at_most, in_digits
+from dp_powerflow.pipeline.manifest.policy import at_most, in_digits, manifest_schema
 from dp_powerflow.pipeline.verify import verify_release
 from support.manifest_releases import (
     CANARY,

@@ -14,7 +14,7 @@ from dp_powerflow.config import Config
 from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.manifest import facts as manifest_facts
 from dp_powerflow.pipeline.manifest import policy as register
-from dp_powerflow.pipeline.manifest import words as text
+from dp_powerflow.pipeline.manifest import policy as text
 from dp_powerflow.pipeline.manifest.facts import Facts
 from dp_powerflow.pipeline.manifest.model import NetworkSection, ReleaseError, Statement
 from dp_powerflow.pipeline.manifest.policy import (

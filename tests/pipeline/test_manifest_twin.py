@@ -14,12 +14,12 @@ import pytest
 import yaml
 
 from dp_powerflow.config import TwinNetwork
-from dp_powerflow.grid.parameters import Quantity
+from dp_powerflow.grid.feeder import Quantity
 from dp_powerflow.pipeline.manifest.documents import croissant_bytes, registry_bytes
 from dp_powerflow.pipeline.manifest.facts import ManifestInputs, make_statement
 from dp_powerflow.pipeline.manifest.model import ReleaseError
 from dp_powerflow.privacy.budget import gdp_epsilon
-from dp_powerflow.twin.guarantee import Spread, twin_guarantee, twin_neighbours
+from dp_powerflow.twin import Spread, twin_guarantee, twin_neighbours
 from support.manifest_releases import (
     CANARY,
     build_manifest,

@@ -16,8 +16,6 @@ from dp_powerflow.pipeline.run import run_release
 from support.small import small_config
 
 PACKAGE = Path(dp_powerflow.__file__).parent
-MOST = {"true-network": 81, "twin-network": 78}
-"""What it takes today, so that it does not grow unseen; the aim is 50, and then this is one number."""
 TWIN: dict[str, Any] = {
     **{"mode": "twin-network", "epsilon": 8.0, "delta": 1e-5, "id": "t1", "change": 0.05},
     **dict.fromkeys(("length", "resistance", "reactance", "transformer", "capacitor"), 0.1),
@@ -57,13 +55,22 @@ def _module(path: Path) -> str | None:
     return ".".join(path.relative_to(PACKAGE).with_suffix("").parts) if _ours(path) else None
 
 
-@pytest.mark.parametrize("network", [{}, TWIN], ids=list(MOST))
-def test_a_release_visits_no_more_modules_than_it_did(tmp_path: Path, network: dict[str, Any]) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("network", "most"),
+    [
+        pytest.param(TWIN | {"publish": "voltages", "graph_days": None}, 50, id="twin"),
+        pytest.param(TWIN, 52, id="twin with its tables"),
+        # Theorem 1 and the Jacobians beside what a twin needs: more than the aim of 50.
+        pytest.param({}, 59, id="true network"),
+    ],
+)
+def test_a_release_visits_few_modules(tmp_path: Path, network: dict[str, Any], most: int) -> None:
+    # Once unwatched: compiling kernels under a profiler takes minutes.
+    run_release(small_config(tmp_path / "first", release={"days": 3}, network=network), workers=1)
     config = small_config(tmp_path, release={"days": 3}, network=network)
     with modules_visited() as visited:
         run_release(config, workers=1)
     listed = "\n".join(f"{k:3} {name}" for k, name in enumerate(visited, start=1))
     assert "pipeline.run" in visited
-    assert len(visited) <= MOST[config.network.mode], (
-        f"{len(visited)} modules, in the order of the first call:\n{listed}"
-    )
+    assert len(visited) <= most, f"{len(visited)} modules, in the order of the first call:\n{listed}"

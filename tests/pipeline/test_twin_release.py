@@ -13,8 +13,7 @@ from dp_powerflow.config import Config, parse_config
 from dp_powerflow.corpus.gridfm.reader import read_gridfm
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError, PrivacyError
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.parameters import Quantity
+from dp_powerflow.grid.feeder import Feeder, Quantity
 from dp_powerflow.grid.sources import network_parameters, open_feeder
 from dp_powerflow.pipeline import inputs as assembly
 from dp_powerflow.pipeline.audit import verify_private
@@ -25,8 +24,7 @@ from dp_powerflow.pipeline.verify import verify_release
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.report.results import render_plan
-from dp_powerflow.twin.draw import Twin
-from dp_powerflow.twin.guarantee import Spread, twin_guarantee
+from dp_powerflow.twin import Spread, Twin, twin_guarantee
 from support.small import RAW, small_config, tree_hash
 from support.tiny_feeder import rebuilt
 

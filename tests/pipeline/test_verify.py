@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from dp_powerflow.corpus.encode import NodeTable, encode_nodes
+from dp_powerflow.corpus.schema import NodeTable, encode_nodes
 from dp_powerflow.pipeline.manifest.documents import certificate_html, croissant_bytes, registry_bytes
 from dp_powerflow.pipeline.manifest.facts import assemble, read_facts
 from dp_powerflow.pipeline.manifest.model import ReleaseError, seal

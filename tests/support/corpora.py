@@ -7,8 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from dp_powerflow.corpus.encode import NodeTable
-from dp_powerflow.corpus.schema import CorpusLayout
+from dp_powerflow.corpus.schema import CorpusLayout, NodeTable
 from dp_powerflow.corpus.storage import RemotePath
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.units import ComplexArray

@@ -14,9 +14,8 @@ from dp_powerflow.model.estimators.plain import Plain
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import LoadNodes
-from dp_powerflow.model.options import FitOptions
+from dp_powerflow.model.options import FitOptions, FittedReactive, PublicSpread
 from dp_powerflow.model.partition import PrivateClasses
-from dp_powerflow.model.reactive import FittedReactive, PublicSpread
 from dp_powerflow.model.sample import LoadSampler, draw_node_classes
 from dp_powerflow.privacy.budget import Budget, gdp_mu
 from dp_powerflow.privacy.random import StreamKey

@@ -15,15 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow.corpus.encode import round_to_grid
-from dp_powerflow.corpus.gridfm.network import tables_of
+from dp_powerflow.corpus.gridfm.schema import tables_of
+from dp_powerflow.corpus.schema import round_to_grid
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.powerflow.batch import BatchSolver, prepare
 from dp_powerflow.powerflow.voltvar import CATEGORY_B, VoltVar
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.twin.draw import draw_twin, parameters_of, rebuilder_of
-from dp_powerflow.twin.guarantee import Spread
+from dp_powerflow.twin import Spread, draw_twin, parameters_of, rebuilder_of
 from dp_powerflow.units import ComplexArray
 from support.synthetic import write_synthetic
 

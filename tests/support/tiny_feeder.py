@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.feeder import Feeder, Levels
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.opendss.reader import read_dss
-from dp_powerflow.grid.parameters import Levels
 from dp_powerflow.grid.sources import Rebuilder
 
 KEYS = {

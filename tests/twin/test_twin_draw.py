@@ -9,13 +9,22 @@ import pytest
 from scipy import stats
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.grid.parameters import CodedLine, NetworkParameters, ParameterKey, Quantity
+from dp_powerflow.grid.feeder import CodedLine, NetworkParameters, ParameterKey, Quantity
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.twin.draw import Twin, draw_twin, parameters_of, rebuilder_of, respond
-from dp_powerflow.twin.guarantee import LOG_GRID, Spread
-from dp_powerflow.twin.utility import predict, surrogate_load, voltage_distance
+from dp_powerflow.twin import (
+    LOG_GRID,
+    Spread,
+    Twin,
+    draw_twin,
+    parameters_of,
+    predict,
+    rebuilder_of,
+    respond,
+    surrogate_load,
+    voltage_distance,
+)
 from support.tiny_feeder import two_lines
 
 KEY = StreamKey.from_insecure_seed(3)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.grid.parameters import Quantity
+from dp_powerflow.grid.feeder import Quantity
 from dp_powerflow.privacy.budget import gdp_delta, gdp_epsilon
-from dp_powerflow.twin.guarantee import (
+from dp_powerflow.twin import (
     LOG_GRID,
     Spread,
     code_mu,

@@ -1,10 +1,15 @@
-"""Products, factors and eigenvectors of small matrices in a fixed order of operations."""
+"""Products, factors and eigenvectors of small matrices in a fixed order of operations.
+
+The normal law: draws from random words, Φ, log Φ and their inverses; the same bits everywhere.
+
+Draws invert Φ by Wichura's algorithm AS 241 (1988); Φ is that of Cody's rational approximations as in Cephes.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from dp_powerflow._bits.elementary import kernel
+from dp_powerflow._bits.elementary import exp1, kernel, log1, log1p1, poly1
 from dp_powerflow.units import FloatArray
 
 _SWEEPS = 60  # of Jacobi's method; ten are usual
@@ -201,3 +206,179 @@ def _jacobi(a: FloatArray, vectors: FloatArray) -> None:
                     vectors[q, j] = s * x + c * y
         if not rotated:
             return
+
+
+WordArray = np.ndarray[tuple[int, ...], np.dtype[np.uint64]]
+
+LOG_SQRT_2PI = 0.9189385332046727
+_SQRT_HALF = 0.7071067811865476
+_CHUNK = 1024
+_DEEP = 27.0  # √−log p up to which AS 241 holds
+# fmt: off
+_CENTRE = (
+    (3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3, 1.3731693765509461125e4,
+     4.5921953931549871457e4, 6.7265770927008700853e4, 3.3430575583588128105e4, 2.5090809287301226727e3),
+    (1.0, 4.2313330701600911252e1, 6.8718700749205790830e2, 5.3941960214247511077e3,
+     2.1213794301586595867e4, 3.9307895800092710610e4, 2.8729085735721942674e4, 5.2264952788528545610e3),
+)
+_TAIL = (
+    (1.42343711074968357734e0, 4.63033784615654529590e0, 5.76949722146069140550e0,
+     3.64784832476320460504e0, 1.27045825245236838258e0, 2.41780725177450611770e-1,
+     2.27238449892691845833e-2, 7.74545014278341407640e-4),
+    (1.0, 2.05319162663775882187e0, 1.67638483018380384940e0,
+     6.89767334985100004550e-1, 1.48103976427480074590e-1, 1.51986665636164571966e-2,
+     5.47593808499534494600e-4, 1.05075007164441684324e-9),
+)
+_FAR = (
+    (6.65790464350110377720e0, 5.46378491116411436990e0, 1.78482653991729133580e0,
+     2.96560571828504891230e-1, 2.65321895265761230930e-2, 1.24266094738807843860e-3,
+     2.71155556874348757815e-5, 2.01033439929228813265e-7),
+    (1.0, 5.99832206555887937690e-1, 1.36929880922735805310e-1,
+     1.48753612908506148525e-2, 7.86869131145613259100e-4, 1.84631831751005468180e-5,
+     1.42151175831644588870e-7, 2.04426310338993978564e-15),
+)
+_ERF = (
+    (5.55923013010394962768e4, 7.00332514112805075473e3, 2.23200534594684319226e3, 9.00260197203842689217e1,
+     9.60497373987051638749e0),
+    (4.92673942608635921086e4, 2.26290000613890934246e4, 4.59432382970980127987e3, 5.21357949780152679795e2,
+     3.35617141647503099647e1, 1.0),
+)
+_ERFC = (
+    (5.57535335369399327526e2, 1.02755188689515710272e3, 9.34528527171957607540e2, 5.26445194995477358631e2,
+     1.96520832956077098242e2, 4.86371970985681366614e1, 7.46321056442269912687e0, 5.64189564831068821977e-1,
+     2.46196981473530512524e-10),
+    (5.57535340817727675546e2, 1.65666309194161350182e3, 2.24633760818710981792e3, 1.82390916687909736289e3,
+     9.75708501743205489753e2, 3.54937778887819891062e2, 8.67072140885989742329e1, 1.32281951154744992508e1,
+     1.0),
+)
+_ERFC_FAR = (
+    (2.97886665372100240670e0, 7.40974269950448939160e0, 6.16021097993053585195e0, 5.01905042251180477414e0,
+     1.27536670759978104416e0, 5.64189583547755073984e-1),
+    (3.36907645100081516050e0, 9.60896809063285878198e0, 1.70814450747565897222e1, 1.20489539808096656605e1,
+     9.39603524938001434673e0, 2.26052863220117276590e0, 1.0),
+)
+# fmt: on
+
+
+@kernel
+def _ratio(table: tuple[tuple[float, ...], tuple[float, ...]], x: float) -> float:
+    return poly1(table[0], x) / poly1(table[1], x)
+
+
+@kernel
+def _tail_quantile(r: float) -> float:
+    """−Φ⁻¹(p) for p = exp(−r²) below 0.075."""
+    if r <= 5.0:
+        return _ratio(_TAIL, r - 1.6)
+    return _ratio(_FAR, r - 5.0)
+
+
+@kernel
+def ndtri1(p: float) -> float:
+    """Φ⁻¹ of one probability."""
+    q = p - 0.5
+    if abs(q) <= 0.425:
+        return q * _ratio(_CENTRE, 0.180625 - q * q)
+    if p <= 0.0 or p >= 1.0:
+        return -np.inf if p == 0.0 else (np.inf if p == 1.0 else np.nan)
+    value = _tail_quantile(np.sqrt(-log1(p if q < 0.0 else 1.0 - p)))
+    return -value if q < 0.0 else value
+
+
+@kernel
+def _scaled_erfc(a: float) -> float:
+    """exp(a²)·erfc(a), a ≥ 1."""
+    if a < 8.0:
+        return _ratio(_ERFC, a)
+    if a > 1e8:
+        return 0.5641895835477563 / a
+    return _ratio(_ERFC_FAR, a)
+
+
+@kernel
+def _gauss(x: float) -> float:
+    """exp(−x²/2), the square without rounding: x is split into a part of few bits and the rest."""
+    head = np.floor(abs(x) * 64.0 + 0.5) / 64.0
+    rest = abs(x) - head
+    return exp1(-0.5 * head * head) * exp1(-0.5 * rest * (abs(x) + head))
+
+
+@kernel
+def ndtr1(x: float) -> float:
+    """Φ of one number."""
+    a = abs(x) * _SQRT_HALF
+    if a < 1.0:
+        return 0.5 + 0.5 * (x * _SQRT_HALF) * _ratio(_ERF, a * a)
+    if not a < 40.0:
+        return x if x != x else (0.0 if x < 0.0 else 1.0)
+    below = 0.5 * _gauss(x) * _scaled_erfc(a)
+    return below if x < 0.0 else 1.0 - below
+
+
+@kernel
+def log_ndtr1(x: float) -> float:
+    """log Φ of one number."""
+    if x > 1.0:
+        return log1p1(-ndtr1(-x))
+    if x > -1.5:
+        return log1(ndtr1(x))
+    return -0.5 * x * x + log1(0.5 * _scaled_erfc(-x * _SQRT_HALF))
+
+
+@kernel
+def ndtri_exp1(y: float) -> float:
+    """Φ⁻¹(e^y) of one log probability, y ≤ −1; deep in the tail too."""
+    if y > -2.6:
+        return ndtri1(exp1(y))
+    r: float = np.sqrt(-y)
+    if r <= _DEEP:
+        return -_tail_quantile(r)
+    x: float = -r * 1.4142135623730951
+    for _ in range(4):
+        value = log_ndtr1(x)
+        x -= (value - y) / exp1(-0.5 * x * x - LOG_SQRT_2PI - value)
+    return x
+
+
+@kernel
+def _from_words(words: WordArray, out: FloatArray) -> None:
+    """Loops of their own for the centre, the tails and the far tails: the first two run on vectors."""
+    tails = np.empty(_CHUNK)
+    places = np.empty(_CHUNK, dtype=np.int64)
+    for start in range(0, words.size, _CHUNK):
+        stop = min(start + _CHUNK, words.size)
+        for i in range(start, stop):
+            q = np.uint64((words[i] >> np.uint64(12)) | np.uint64(0x3FF0000000000000)).view(np.float64)
+            out[i] = (q - 1.5) + 1.1102230246251565e-16
+        count = 0
+        for i in range(start, stop):
+            places[count] = i
+            tails[count] = out[i]
+            count += abs(out[i]) > 0.425
+        for i in range(start, stop):
+            q = out[i]
+            out[i] = q * _ratio(_CENTRE, 0.180625 - q * q)
+        for n in range(count):
+            r = np.sqrt(-log1(0.5 - abs(tails[n])))
+            value = _tail_quantile(r)
+            out[places[n]] = value if tails[n] > 0.0 else -value
+
+
+def standard_normal(generator: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
+    """Independent standard normals, one per 64-bit word: Φ⁻¹((w + ½)/2⁵²) of its upper 52 bits w."""
+    out = np.empty(shape)
+    _from_words(generator.bit_generator.random_raw(out.size), out.reshape(-1))
+    return out
+
+
+@kernel
+def _minus_logs(values: FloatArray) -> None:
+    for i in range(values.size):
+        values[i] = -log1(1.0 - values[i])
+
+
+def standard_exponential(generator: np.random.Generator, size: int) -> FloatArray:
+    """Independent standard exponentials (size,) by inversion."""
+    values: FloatArray = generator.random(size)
+    _minus_logs(values)
+    return values

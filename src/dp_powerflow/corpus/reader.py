@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as pd
 
-from dp_powerflow.corpus.encode import Float32Array, NodeTable, Phasors
 from dp_powerflow.corpus.schema import (
     DATA,
     MANIFEST_FILE,
@@ -25,6 +24,9 @@ from dp_powerflow.corpus.schema import (
     VA_GRID,
     VM_GRID,
     CorpusLayout,
+    Float32Array,
+    NodeTable,
+    Phasors,
     nodes_schema,
     part_name,
     part_schema,

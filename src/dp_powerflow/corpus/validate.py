@@ -11,9 +11,20 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from dp_powerflow.corpus.encode import VM_PER_PU, NodeTable, Phasors, on_grid, vm_counts
 from dp_powerflow.corpus.reader import list_values, read_nodes, rows_in_order
-from dp_powerflow.corpus.schema import DATA, NODES_FILE, CorpusLayout, part_name, part_number, part_schema
+from dp_powerflow.corpus.schema import (
+    DATA,
+    NODES_FILE,
+    VM_PER_PU,
+    CorpusLayout,
+    NodeTable,
+    Phasors,
+    on_grid,
+    part_name,
+    part_number,
+    part_schema,
+    vm_counts,
+)
 from dp_powerflow.corpus.storage import Location, RemotePath, loading, location, open_parquet
 from dp_powerflow.errors import CorpusError
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dp_powerflow.corpus.encode import Phasors
+from dp_powerflow.corpus.schema import Phasors
 from dp_powerflow.errors import CorpusError, require
 
 if TYPE_CHECKING:

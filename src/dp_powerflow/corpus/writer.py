@@ -18,13 +18,15 @@ from pathlib import Path, PurePosixPath
 import pyarrow as pa
 
 from dp_powerflow._files import is_temporary, remove_temporaries, sync_directory
-from dp_powerflow.corpus.encode import NodeTable, encode_nodes, encode_part
 from dp_powerflow.corpus.schema import (
     DATA,
     MANIFEST_FILE,
     NODES_FILE,
     CorpusLayout,
+    NodeTable,
     check_release_id,
+    encode_nodes,
+    encode_part,
     part_name,
     part_number,
     part_schema,

@@ -23,8 +23,7 @@ from dp_powerflow.fleet.manifest import (
 )
 from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.manifest.model import ReleaseError, canonical_json, differences, json_object
-from dp_powerflow.pipeline.manifest.policy import Check, check
-from dp_powerflow.pipeline.manifest.words import at_most, in_digits
+from dp_powerflow.pipeline.manifest.policy import Check, at_most, check, in_digits
 from dp_powerflow.pipeline.verify import MALFORMED, SEED, VerifyReport, verify_release
 
 

@@ -15,12 +15,11 @@ from scipy.sparse.csgraph import connected_components
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid import ieee
-from dp_powerflow.grid.feeder import GROUND, Feeder, Load, PVSystem, Tap
+from dp_powerflow.grid.feeder import GROUND, Feeder, Levels, Load, NetworkParameters, PVSystem, Quantity, Tap
 from dp_powerflow.grid.opendss import parameters as opendss_parameters
 from dp_powerflow.grid.opendss.engine import DssOrigin, Engine
 from dp_powerflow.grid.opendss.reader import read_dss, read_dss_file
 from dp_powerflow.grid.pandapower import reader as pandapower_reader
-from dp_powerflow.grid.parameters import Levels, NetworkParameters, Quantity
 from dp_powerflow.units import ComplexArray
 
 SIMBENCH = "simbench:"

@@ -26,8 +26,7 @@ from functools import cache
 import numpy as np
 
 from dp_powerflow._bits.elementary import cos, exp, exp1, kernel, log, log1, sin
-from dp_powerflow._bits.linear import cholesky, product, solve_lower, solve_upper
-from dp_powerflow._bits.normal import standard_normal
+from dp_powerflow._bits.linear import cholesky, product, solve_lower, solve_upper, standard_normal
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.declared import PowerFactors, inductive
 from dp_powerflow.loads.history import SATURDAY, LoadHistory, steps_per_day

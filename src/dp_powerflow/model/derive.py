@@ -23,9 +23,15 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.estimators import GaussianEstimate, PublicFacts, Records, with_floor, within_bounds
 from dp_powerflow.model.law import ClassModel, GaussianComponent, ReactiveModel
 from dp_powerflow.model.mixture import fit_mixtures
-from dp_powerflow.model.options import Bounds, FitOptions, HistoryFacts
+from dp_powerflow.model.options import (
+    Bounds,
+    FitOptions,
+    FittedReactive,
+    HistoryFacts,
+    PublicSpread,
+    fit_reactive,
+)
 from dp_powerflow.model.partition import PrivateClasses, assign_classes, private_counts, private_kmeans
-from dp_powerflow.model.reactive import FittedReactive, PublicSpread, fit_reactive
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit, QueryCost, epsilon_to_rho
 from dp_powerflow.privacy.queries import Answer, PlanSession, ReplaySession, Session
 from dp_powerflow.units import FloatArray, IntArray

@@ -13,9 +13,8 @@ from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.derive import derive
 from dp_powerflow.model.gaussian import LoadModel, Origin
-from dp_powerflow.model.options import Bounds, FitOptions, HistoryFacts
+from dp_powerflow.model.options import Bounds, FitOptions, FittedReactive, HistoryFacts
 from dp_powerflow.model.partition import PrivateClasses
-from dp_powerflow.model.reactive import FittedReactive
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.queries import QuerySession, Session
 from dp_powerflow.privacy.random import StreamKey

@@ -29,10 +29,10 @@ from dp_powerflow.model.estimators import (
     Records,
     positive_part,
     symmetric_to_vector,
+    synthesis_matrix,
     vector_to_symmetric,
 )
 from dp_powerflow.model.law import GaussianComponent
-from dp_powerflow.model.spectrum import synthesis_matrix
 from dp_powerflow.privacy.queries import Query, Region, Session
 from dp_powerflow.units import FloatArray
 

@@ -18,8 +18,7 @@ from typing import Protocol
 import numpy as np
 
 from dp_powerflow._bits.elementary import exp
-from dp_powerflow._bits.linear import product
-from dp_powerflow._bits.normal import standard_normal
+from dp_powerflow._bits.linear import product, standard_normal
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import ClassLaw, LoadLaw

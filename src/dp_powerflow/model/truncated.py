@@ -16,13 +16,17 @@ from typing import NamedTuple
 import numpy as np
 
 from dp_powerflow._bits.elementary import exp, exp1, kernel, log1, log1p1
-from dp_powerflow._bits.linear import cholesky, norms, product, solve_lower, solve_upper
-from dp_powerflow._bits.normal import (
+from dp_powerflow._bits.linear import (
     LOG_SQRT_2PI,
+    cholesky,
     log_ndtr1,
     ndtr1,
     ndtri1,
     ndtri_exp1,
+    norms,
+    product,
+    solve_lower,
+    solve_upper,
     standard_exponential,
     standard_normal,
 )

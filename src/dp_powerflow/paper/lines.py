@@ -15,7 +15,7 @@ from dp_powerflow.evidence.lines.losses import LineLoss
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
-from dp_powerflow.model.reactive import PublicSpread
+from dp_powerflow.model.options import PublicSpread
 from dp_powerflow.paper.datasets import ExperimentOptions, Progress
 from dp_powerflow.paper.run import Written, write_results
 from dp_powerflow.privacy.random import StreamKey

@@ -12,7 +12,7 @@ from dp_powerflow.evidence.collect import Evidence, Instance, Policy, collect_ev
 from dp_powerflow.evidence.theorem import Bound, paper_bound
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.model.reactive import PublicSpread
+from dp_powerflow.model.options import PublicSpread
 from dp_powerflow.paper.datasets import ExperimentOptions, oedi_history, one_class_law, relative_log_load
 from dp_powerflow.paper.mechanisms.gaussian import with_exact_kappa
 from dp_powerflow.paper.run import Written, write_results

@@ -14,9 +14,18 @@ from dp_powerflow.paper.datasets import Dataset, ExperimentOptions, Progress, op
 from dp_powerflow.paper.run import Written, csv_text, write_results
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.twin.draw import draw_twin, parameters_of, rebuilder_of
-from dp_powerflow.twin.guarantee import Spread, twin_guarantee
-from dp_powerflow.twin.utility import SURROGATES, VoltageDistance, predict, surrogate_load, voltage_distance
+from dp_powerflow.twin import (
+    SURROGATES,
+    Spread,
+    VoltageDistance,
+    draw_twin,
+    parameters_of,
+    predict,
+    rebuilder_of,
+    surrogate_load,
+    twin_guarantee,
+    voltage_distance,
+)
 from dp_powerflow.units import ComplexArray
 
 ETAS = (0.02, 0.05, 0.1, 0.2)

@@ -27,9 +27,14 @@ from dp_powerflow.model.estimators.structured import Structured
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import LoadLaw, LoadNodes
-from dp_powerflow.model.options import FitOptions
+from dp_powerflow.model.options import (
+    FitOptions,
+    FixedPowerFactor,
+    PublicSpread,
+    ReactiveChoice,
+    tan_theta_of,
+)
 from dp_powerflow.model.partition import PrivateClasses, PublicLabels
-from dp_powerflow.model.reactive import FixedPowerFactor, PublicSpread, ReactiveChoice, tan_theta_of
 from dp_powerflow.model.sample import draw_node_classes
 from dp_powerflow.powerflow.voltvar import CATEGORY_A, CATEGORY_B, VoltVar, pv_generation
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow._bits.phasors import modulus, multiply
+from dp_powerflow._bits.elementary import modulus, multiply
 from dp_powerflow._parallel import Engine
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.schema import CorpusLayout

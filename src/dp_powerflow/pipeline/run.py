@@ -20,7 +20,7 @@ import numpy as np
 from dp_powerflow._files import only_process
 from dp_powerflow._parallel import Engine, engine_of
 from dp_powerflow.config import Config
-from dp_powerflow.corpus.encode import NodeTable
+from dp_powerflow.corpus.schema import NodeTable
 from dp_powerflow.corpus.storage import Location, location
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ConfigError, PowerFlowError, PrivacyError

@@ -21,8 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from dp_powerflow.corpus.encode import VM_MAX_PU
-from dp_powerflow.corpus.schema import DATA
+from dp_powerflow.corpus.schema import DATA, VM_MAX_PU
 from dp_powerflow.corpus.validate import CorpusReport, validate_corpus
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.model.gaussian import LoadModel
@@ -44,8 +43,7 @@ from dp_powerflow.pipeline.manifest.model import (
     digest_of,
     json_object,
 )
-from dp_powerflow.pipeline.manifest.policy import Check, check, parse_manifest
-from dp_powerflow.pipeline.manifest.words import at_most, in_digits
+from dp_powerflow.pipeline.manifest.policy import Check, at_most, check, in_digits, parse_manifest
 from dp_powerflow.privacy.budget import QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.queries import Region, sensitivity_squared
 

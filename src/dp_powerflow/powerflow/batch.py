@@ -15,7 +15,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from dp_powerflow._bits.phasors import divide, modulus, multiply, square
+from dp_powerflow._bits.elementary import divide, modulus, multiply, square
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.powerflow._kernels.newton import System, newton_range

@@ -23,7 +23,7 @@ import scipy.sparse as sp
 from numba import njit
 from scipy.sparse.csgraph import connected_components
 
-from dp_powerflow._bits.phasors import joined, modulus
+from dp_powerflow._bits.elementary import joined, modulus
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.powerflow.elimination import (

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dp_powerflow._bits.phasors import joined
+from dp_powerflow._bits.elementary import joined
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray, kw_to_pu

@@ -39,7 +39,7 @@ from typing import Any
 from scipy import optimize
 
 from dp_powerflow._bits.elementary import exp1, expm11, log1
-from dp_powerflow._bits.normal import log_ndtr1
+from dp_powerflow._bits.linear import log_ndtr1
 from dp_powerflow.errors import PrivacyError
 
 ADJACENCY = "replace-one, public number of load points"

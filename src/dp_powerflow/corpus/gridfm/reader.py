@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import scipy.sparse as sp
 
-from dp_powerflow.corpus.gridfm.network import SN_MVA
 from dp_powerflow.corpus.gridfm.schema import (
     COUNT_FILE,
     SCENARIOS_PER_PARTITION,
+    SN_MVA,
     TABLES,
     partition_name,
     schema_of,

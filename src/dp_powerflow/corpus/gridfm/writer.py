@@ -11,17 +11,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dp_powerflow._bits.phasors import degrees, modulus, multiply, unit
-from dp_powerflow.corpus.gridfm.network import SN_MVA, GridfmTables, tables_of
+from dp_powerflow._bits.elementary import degrees, modulus, multiply, unit
 from dp_powerflow.corpus.gridfm.schema import (
     COUNT_FILE,
     SETTINGS,
     SETTINGS_FILE,
+    SN_MVA,
     TABLES,
     Column,
+    GridfmTables,
     encode_table,
     file_name,
     pieces,
+    tables_of,
 )
 from dp_powerflow.corpus.storage import Location, location, put, storing
 from dp_powerflow.errors import CorpusError

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.feeder import NO_REGULATORS, Feeder
-from dp_powerflow.grid.opendss.engine import DssOrigin, Engine, build_circuit, is_enabled, run
-from dp_powerflow.grid.opendss.reader import read_dss
-from dp_powerflow.grid.parameters import (
+from dp_powerflow.grid.feeder import (
+    NO_REGULATORS,
     CodedLine,
+    Feeder,
     Levels,
     NetworkParameters,
     ParameterKey,
@@ -21,6 +20,8 @@ from dp_powerflow.grid.parameters import (
     rounded,
     shape_of,
 )
+from dp_powerflow.grid.opendss.engine import DssOrigin, Engine, build_circuit, is_enabled, run
+from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.units import FloatArray
 
 _REACTANCES = {2: ("XHL",), 3: ("XHL", "XHT", "XLT")}

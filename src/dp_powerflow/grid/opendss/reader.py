@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from dp_powerflow._bits.phasors import degrees, joined, modulus
-from dp_powerflow._bits.phasors import solve as small_solve
+from dp_powerflow._bits.elementary import degrees, joined, modulus
+from dp_powerflow._bits.elementary import solve as small_solve
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import GROUND, NO_REGULATORS, TAPS_SOLVED, Feeder, Line, Load, PVSystem, Tap
 from dp_powerflow.grid.opendss.engine import (

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
-from dp_powerflow._bits.phasors import degrees, divide, joined, multiply, unit
+from dp_powerflow._bits.elementary import degrees, divide, joined, multiply, unit
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import Line, Tap
 from dp_powerflow.grid.pandapower.engine import ZERO_IMPEDANCE, Names, in_service

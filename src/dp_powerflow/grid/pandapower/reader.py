@@ -20,7 +20,19 @@ import numpy as np
 import scipy.sparse as sp
 
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.feeder import GROUND, Feeder, Load, PVSystem
+from dp_powerflow.grid.feeder import (
+    GROUND,
+    CodedLine,
+    Feeder,
+    Levels,
+    Load,
+    NetworkParameters,
+    ParameterKey,
+    PVSystem,
+    Quantity,
+    level_of,
+    shape_of,
+)
 from dp_powerflow.grid.pandapower.circuit import Circuit
 from dp_powerflow.grid.pandapower.engine import (
     DRAWING,
@@ -31,15 +43,6 @@ from dp_powerflow.grid.pandapower.engine import (
     require,
     third_party_warnings,
     with_branch_model,
-)
-from dp_powerflow.grid.parameters import (
-    CodedLine,
-    Levels,
-    NetworkParameters,
-    ParameterKey,
-    Quantity,
-    level_of,
-    shape_of,
 )
 from dp_powerflow.units import KW_PER_MW, FloatArray
 

@@ -26,17 +26,6 @@ import numpy as np
 from dp_powerflow._bits.elementary import exp, log
 from dp_powerflow._bits.linear import gram, norms, product
 from dp_powerflow.model.estimators import (
-    Contribution,
-    GaussianEstimate,
-    PublicFacts,
-    Records,
-    ask_averages,
-    positive_part,
-    posterior_energy,
-    symmetric_to_vector,
-    vector_to_symmetric,
-)
-from dp_powerflow.model.spectrum import (
     PRIOR_LOG_ENERGY_VARIANCE,
     PRIOR_PROFILE_STD,
     PRIOR_TAIL,
@@ -48,15 +37,24 @@ from dp_powerflow.model.spectrum import (
     ROUND_1,
     ROUND_1_SHARES,
     TAIL_THRESHOLDS,
+    Contribution,
+    GaussianEstimate,
+    PublicFacts,
+    Records,
     StructuredPlan,
+    ask_averages,
     band_means,
     band_of,
     from_coefficients,
     interpolate_bands,
+    positive_part,
+    posterior_energy,
     prior_log_energy,
     prior_mean_std,
+    symmetric_to_vector,
     synthesis_matrix,
     to_coefficients,
+    vector_to_symmetric,
 )
 from dp_powerflow.privacy.queries import Query, Region, Session
 from dp_powerflow.units import FloatArray, IntArray

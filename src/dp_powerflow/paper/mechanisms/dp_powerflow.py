@@ -38,8 +38,14 @@ from dp_powerflow.paper.mechanisms import (
     solve_loads,
 )
 from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.twin.draw import draw_twin, parameters_of, rebuilder_of
-from dp_powerflow.twin.guarantee import Spread, twin_guarantee, twin_neighbours
+from dp_powerflow.twin import (
+    Spread,
+    draw_twin,
+    parameters_of,
+    rebuilder_of,
+    twin_guarantee,
+    twin_neighbours,
+)
 from dp_powerflow.units import ComplexArray, FloatArray
 
 NOT_PROVED = (

@@ -17,8 +17,7 @@ from dp_powerflow.evidence.collect import network_facts
 from dp_powerflow.evidence.theorem import NetworkFacts, OperatingSet
 from dp_powerflow.model.fit import ONE_CLASS, WeakBudgetWarning, fit
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
-from dp_powerflow.model.options import FitOptions
-from dp_powerflow.model.reactive import PublicSpread
+from dp_powerflow.model.options import FitOptions, PublicSpread
 from dp_powerflow.model.sample import LoadSampler
 from dp_powerflow.paper.datasets import Dataset
 from dp_powerflow.paper.mechanisms import ONE_CUSTOMER_DAY, FittedLoads, Guarantee, Setting

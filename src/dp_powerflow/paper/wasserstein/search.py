@@ -30,7 +30,7 @@ from dp_powerflow.paper.mechanisms.gaussian import (
 )
 from dp_powerflow.paper.run import Store, fingerprint_of
 from dp_powerflow.paper.wasserstein.lab import DELTA_LOAD, DELTA_TAIL, Lab, Scale, needed
-from dp_powerflow.twin.guarantee import spread_for
+from dp_powerflow.twin import spread_for
 from dp_powerflow.units import ComplexArray, FloatArray
 
 STEP, TABLE = "step", "table"

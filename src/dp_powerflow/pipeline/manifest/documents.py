@@ -26,8 +26,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from dp_powerflow.corpus.gridfm.schema import table_directory
 from dp_powerflow.corpus.schema import NODES_FILE
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE, PARTS, Column, Statement
-from dp_powerflow.pipeline.manifest.policy import registered
-from dp_powerflow.pipeline.manifest.words import at_most, in_digits
+from dp_powerflow.pipeline.manifest.policy import at_most, in_digits, registered
 
 CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
 _PARTS, _NODES, _MODEL = "parts", "nodes-file", "load-model"

@@ -15,10 +15,9 @@ from importlib import metadata
 from typing import Any
 
 from dp_powerflow.config import Config
-from dp_powerflow.corpus.encode import VM_MAX_PU
-from dp_powerflow.corpus.schema import NODES_FILE, VA_GRID, VM_GRID, CorpusLayout
+from dp_powerflow.corpus.schema import NODES_FILE, VA_GRID, VM_GRID, VM_MAX_PU, CorpusLayout
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.pipeline.manifest import words as text
+from dp_powerflow.pipeline.manifest import policy as text
 from dp_powerflow.pipeline.manifest.model import (
     FORMAT,
     PACKAGES,

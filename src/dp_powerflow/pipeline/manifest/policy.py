@@ -3,13 +3,21 @@
 Nothing in a policy is computed from the network: its fields are public constants, which the config gives and
 the manifest states. A mode is added by a subclass with a `mode` of its own; nothing else in this package or
 in `verify` knows which modes there are.
+
+The sentences of the manifest: what is promised and what is not, in words, from public facts alone.
+
+The wording belongs to the format of the manifest: `verify` makes it again and compares. Change a sentence and
+the format's version changes with it (`model.FORMAT`). What is said of the network depends on the mode and is
+with its policy.
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from decimal import ROUND_UP, Context
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -26,6 +34,7 @@ from dp_powerflow.pipeline.manifest.model import (
     Tables,
     in_mode,
 )
+from dp_powerflow.privacy.budget import PrivacyUnit
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 
 if TYPE_CHECKING:
@@ -190,3 +199,125 @@ def manifest_schema() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "manifest.json of a dp-powerflow release, version 3",
     } | schema
+
+
+if TYPE_CHECKING:
+    from dp_powerflow.pipeline.manifest.facts import Facts
+    from dp_powerflow.pipeline.manifest.policy import NetworkWords
+
+DEFINITION = "(epsilon, delta)-differential privacy"
+LOADS_ACCOUNTING = (
+    "exact discrete Gaussian noise on integer sums, rho = sensitivity^2 / (2 sigma^2) of zero-concentrated "
+    "differential privacy; queries on every record add up, of queries on public classes the dearest class "
+    "counts; stated as (epsilon, delta) by Proposition 12 of Canonne, Kamath and Steinke (arXiv 2004.00010v4)"
+)
+COMPOSITION = (
+    "What the releases from the same customers, and from the same network, add up to by the data owner's "
+    "ledger, each account as of the charge that paid for this release (for its load model, if that was made "
+    "for an earlier one). The data owner attests it; later charges add to it."
+)
+SHRUNK = (
+    "The noisy answers are shrunk towards a public prior, made positive definite and given the declared "
+    "floor of variance, which is taken out of the log mean so that the mean load does not move."
+)
+HIDDEN_ORDER = "The released nodes are put in a secret random order under names that say nothing."
+ROUNDED = "Voltages are rounded to the public grid."
+ABOUT_RECORDS = (
+    "Differential privacy hides one record at a time. It does not hide what is common to many customers, "
+    "and the guarantee weakens for a person behind several load points."
+)
+ABOUT_QUALITY = (
+    "Nothing is claimed about how well the corpus resembles the true data: such figures are computed "
+    "from private data and stay internal."
+)
+ABOUT_OTHERS = "Releases made without the data owner's ledger are not counted."
+
+
+def at_most(value: float) -> str:
+    """A figure in three digits, rounded up: a promise is never shown better than it is."""
+    return in_digits(float(Context(prec=3, rounding=ROUND_UP).create_decimal(repr(value))))
+
+
+def in_digits(value: float) -> str:
+    """A declared constant as a person writes it: 1e-5, not 1e-05."""
+    return re.sub(r"e([+-])0*(\d)", r"e\1\2", f"{value:.12g}").replace("e+", "e")
+
+
+def unit_in_words(unit: PrivacyUnit) -> str:
+    """What one record is."""
+    if unit is PrivacyUnit.LOAD_POINT:
+        return (
+            "All days of one load point. A load point is the sum of the customers behind one service, so "
+            "whatever one of them does changes one load point: the guarantee covers every customer behind it."
+        )
+    return (
+        "One day of one load point. A load point is the sum of the customers behind one service, so the "
+        "guarantee covers one day of every customer behind it. A customer with d days is d records: the "
+        "whole history of a customer is protected d^2 times less in rho."
+    )
+
+
+def before_noise(facts: Facts) -> list[str]:
+    """What happens to the meter data before the noise."""
+    model = facts.model
+    relative = " Loads are divided by the public scale of their load point." if model.scaled else ""
+    return [
+        f"Readings are summed to load points and cut into days of {model.n_steps} steps of "
+        f"{model.step_minutes} minutes.{relative}",
+        "Gaps are filled from other readings of the same customer; a load point with too many gaps is "
+        "replaced by a constant, so that the number of records does not depend on the readings.",
+        "Loads are cut to the declared bounds before the logarithm is taken.",
+        "What one record contributes to a query is clipped to a public radius and rounded to integers; the "
+        "clipping is checked in integers.",
+        "Splits of the budget, clip radii and block sizes come from public figures or from answers already "
+        "paid for; nothing was tuned on the meter data.",
+    ]
+
+
+def public_sizes(facts: Facts) -> list[str]:
+    """What every reader learns of the history and of the files."""
+    model = facts.model
+    outcomes = [
+        f"That the history holds {model.n_load_points} load points and {model.n_days} days: declared public.",
+        "When the files were written and how long it took.",
+    ]
+    if len(model.class_names) > 1 and model.public_labels:
+        outcomes.append("The classes of the load points and the share of each: declared public.")
+    return outcomes
+
+
+def warnings(facts: Facts) -> list[str]:
+    """Why this may not be a release at all; shown before everything else."""
+    found = []
+    if facts.insecure_seed:
+        found.append(
+            "The noise came from an insecure seed, so anybody can take it off: nothing is protected. This is "
+            "a demonstration, not a release."
+        )
+    if facts.model.simulated:
+        found.append("The loads are simulated: no customer's readings were used, and none are protected.")
+    return found
+
+
+def random_source(facts: Facts, words: NetworkWords) -> dict[str, str]:
+    """Where noise and draws come from."""
+    return {
+        "generator": "AES-128 in counter mode, one stream per purpose and block",
+        "key": (
+            "insecure seed, for demonstrations and tests"
+            if facts.insecure_seed
+            else "256 bits from the operating system, kept in the data owner's private state directory"
+        ),
+        "noise": "exact discrete Gaussian on integers, in integer arithmetic",
+        "bound_to": words.bound_to,
+    }
+
+
+def attested_composition(facts: Facts, sign: str) -> str:
+    """What the ledger says of this and earlier releases; `sign` goes between epsilon and its figure."""
+    loads, network = facts.loads, facts.network
+    return (
+        f"This and earlier releases, by the ledger: customers charged {loads.charges} times, epsilon at most "
+        f"{at_most(loads.promise.epsilon)} at delta {in_digits(loads.promise.delta)}; network charged "
+        f"{network.charges} times, {sign} {at_most(network.promise.epsilon)}."
+    )

@@ -9,11 +9,10 @@ from typing import Any, ClassVar, Literal, Self
 from dp_powerflow.config import Config, TrueNetwork
 from dp_powerflow.evidence.calibration import CONFIDENCE
 from dp_powerflow.evidence.theorem import SCOPE
-from dp_powerflow.pipeline.manifest import words as text
+from dp_powerflow.pipeline.manifest import policy as text
 from dp_powerflow.pipeline.manifest.facts import Facts
 from dp_powerflow.pipeline.manifest.model import Count, NetworkSection, Positive, Sentence, Statement
-from dp_powerflow.pipeline.manifest.policy import NetworkPolicy, NetworkWords
-from dp_powerflow.pipeline.manifest.words import at_most, in_digits
+from dp_powerflow.pipeline.manifest.policy import NetworkPolicy, NetworkWords, at_most, in_digits
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, InstanceCap
 

@@ -15,8 +15,8 @@ from pydantic import Field
 from dp_powerflow.config import Config, TwinNetwork
 from dp_powerflow.corpus.gridfm.reader import check_tables
 from dp_powerflow.corpus.gridfm.schema import TABLES
-from dp_powerflow.grid.parameters import Quantity
-from dp_powerflow.pipeline.manifest import words as text
+from dp_powerflow.grid.feeder import Quantity
+from dp_powerflow.pipeline.manifest import policy as text
 from dp_powerflow.pipeline.manifest.facts import Facts
 from dp_powerflow.pipeline.manifest.model import (
     RELATIVE,
@@ -29,11 +29,17 @@ from dp_powerflow.pipeline.manifest.model import (
     Tables,
     differences,
 )
-from dp_powerflow.pipeline.manifest.policy import Check, NetworkPolicy, NetworkWords, check
-from dp_powerflow.pipeline.manifest.words import at_most, in_digits
+from dp_powerflow.pipeline.manifest.policy import (
+    Check,
+    NetworkPolicy,
+    NetworkWords,
+    at_most,
+    check,
+    in_digits,
+)
 from dp_powerflow.privacy.budget import Neighbours, gdp_epsilon
 from dp_powerflow.privacy.ledger.accounts import AccountKind, GdpCap
-from dp_powerflow.twin.guarantee import Spread, TwinGuarantee, largest_change, twin_guarantee, twin_neighbours
+from dp_powerflow.twin import Spread, TwinGuarantee, largest_change, twin_guarantee, twin_neighbours
 
 VOLTAGES, NETWORK, WITH_LOADS = "voltages", "network", "network and loads"
 """What of a twin can be released."""

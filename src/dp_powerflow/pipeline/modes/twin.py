@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow._bits.phasors import modulus
+from dp_powerflow._bits.elementary import modulus
 from dp_powerflow.config import TwinNetwork
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.storage import Location
@@ -36,15 +36,20 @@ from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import GdpCap, GdpCost
 from dp_powerflow.privacy.ledger.records import Preview
-from dp_powerflow.twin.draw import FORMAT, Twin, draw_twin, parameters_of, rebuilder_of
-from dp_powerflow.twin.guarantee import (
+from dp_powerflow.twin import (
+    FORMAT,
     LOG_GRID,
+    Twin,
     TwinGuarantee,
+    draw_twin,
     largest_change,
+    parameters_of,
+    predict,
+    rebuilder_of,
     twin_guarantee,
     twin_neighbours,
+    voltage_distance,
 )
-from dp_powerflow.twin.utility import predict, voltage_distance
 from dp_powerflow.units import FloatArray, IntArray
 
 TABLES = "twin"

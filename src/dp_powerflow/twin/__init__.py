@@ -1,1 +1,0 @@
-"""The twin network: a differentially private copy of the true one, drawn once, that all is solved on."""
