@@ -86,9 +86,10 @@ class Recorded:
     def refuse_unseen(self) -> None:
         """Nothing is on a disk."""
 
-    def write_part(self, part: int, v: np.ndarray) -> None:
+    def write_part(self, part: int, v: np.ndarray) -> dict[str, str]:
         assert part == len(self.parts)
         self.parts.append(v)
+        return {}
 
 
 def released_load(law: LoadLaw, feeder: Feeder, *, every_node: bool) -> np.ndarray:
@@ -239,15 +240,21 @@ def test_nothing_but_solve_days_draws_loads_and_solves_them() -> None:
     package = Path(dp_powerflow.__file__).parent
     both = []
     for file in package.rglob("*.py"):
-        called = {
-            node.func.attr
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-            if isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and not (isinstance(node.func.value, ast.Name) and node.func.value.id == "np")
-        }
-        if called & {"block", "blocks"} and "solve" in called:
-            both.append(file.relative_to(package).as_posix())
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        # The front door has a function for each, so there it is asked of functions.
+        scopes = (
+            [n for n in tree.body if isinstance(n, ast.FunctionDef)] if file.name == "_api.py" else [tree]
+        )
+        for scope in scopes:
+            called = {
+                node.func.attr
+                for node in ast.walk(scope)
+                if isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and not (isinstance(node.func.value, ast.Name) and node.func.value.id == "np")
+            }
+            if called & {"block", "blocks"} and "solve" in called:
+                both.append(file.relative_to(package).as_posix())
     assert both == ["model/sample.py"]
 
 

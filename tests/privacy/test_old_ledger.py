@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -53,12 +54,23 @@ def shown(account: AccountSummary) -> dict[str, Any]:
     }
 
 
+def close(one: Any, other: Any) -> bool:
+    """Equal, but for the last digits of what is computed again: logarithms are ours since 0.2.0."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(close(one[name], other[name]) for name in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(close, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-13)
+    return bool(one == other)
+
+
 def test_an_old_ledger_says_what_it_said(state: PrivateState) -> None:
     summary = Ledger.open(state, create=False).summary()
     said = json.loads((OLD / "summary.json").read_text())
     assert summary.insecure_seed is said["insecure_seed"] is True
     assert (summary.created, summary.entries) == (said["created"], said["entries"])
-    assert [shown(account) for account in summary.accounts] == said["accounts"]
+    assert close([shown(account) for account in summary.accounts], said["accounts"])
     assert summary.accounts[2].changes[0].reason == "not loads-1: another town"
     assert summary.accounts[2].changes[0].unrelated == ()
 

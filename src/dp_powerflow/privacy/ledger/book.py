@@ -18,13 +18,23 @@ to every one of them, by name.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.privacy.ledger.accounts import AccountKind, Cap, Cost, GdpCap, Statement, fits, to_plain
+from dp_powerflow.privacy.ledger.accounts import (
+    AccountKind,
+    Amounts,
+    Cap,
+    Cost,
+    GdpCap,
+    Statement,
+    fits,
+    to_plain,
+)
 from dp_powerflow.privacy.ledger.records import (
     Account,
     Accounts,
@@ -361,8 +371,8 @@ def _spend(
     _check_cap(found, account.cap)
     for spend in found.spends:
         if spend.release_id == release_id:
-            same = (spend.request_sha256, spend.dataset, spend.cost)
-            if same != (request_sha256, account.dataset, cost):
+            same = (spend.request_sha256, spend.dataset) == (request_sha256, account.dataset)
+            if not (same and spend.cost.unit == cost.unit and _same(spend.cost.amounts(), cost.amounts())):
                 raise PrivacyError(
                     f"release '{release_id}' was already charged to account {found.name} for another request "
                     "or other data; choose a new release id, or restore the configuration to resume that one"
@@ -398,8 +408,18 @@ def _named(accounts: Accounts, name: str, kind: AccountKind) -> AccountSummary:
     return found
 
 
+def _same(one: Amounts, other: Amounts) -> bool:
+    """Equal but for the last digits of a computed figure: version 0.1.0 computed it with other libraries."""
+    return one.keys() == other.keys() and all(
+        math.isclose(value, other[name], rel_tol=1e-12) for name, value in one.items()
+    )
+
+
 def _check_cap(account: AccountSummary, cap: Cap) -> None:
-    if account.cap != cap:
+    own = account.cap
+    if (own.kind, own.unit, own.delta) != (cap.kind, cap.unit, cap.delta) or not _same(
+        own.limits(), cap.limits()
+    ):
         raise PrivacyError(
             f"account {account.name} has a cap of {_cap_words(account.cap)}, not of {_cap_words(cap)}; use "
             "the recorded cap, or change it with a reason"
