@@ -186,7 +186,9 @@ class TwinNetwork(NetworkSection):
     @property
     def spread(self) -> Spread:
         """The public noise of the twin."""
-        etas = {quantity.value: getattr(self, quantity.value) for quantity in Quantity}
+        etas = {
+            quantity.value: getattr(self, quantity.value) for quantity in Quantity if hasattr(self, quantity)
+        }
         return Spread(code_epsilon=self.code_epsilon, **etas)
 
 

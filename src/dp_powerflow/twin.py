@@ -95,7 +95,7 @@ class Spread:
 
     def of(self, quantity: Quantity) -> float | None:
         """η as asked for."""
-        eta: float | None = getattr(self, quantity.value)
+        eta: float | None = getattr(self, quantity.value, None)
         return eta
 
     def protected(self) -> Iterator[tuple[Quantity, float]]:

@@ -434,7 +434,7 @@ def _declared(policy: TwinPolicy) -> list[str]:
         )
     else:
         known.append("The catalogue of conductor codes, and which lines have a code of it.")
-    public = [quantity for quantity in Quantity if policy.spread.of(quantity) is None]
+    public = [quantity for quantity in _FIGURES if policy.spread.of(quantity) is None]
     return known + [_without_spread(policy, quantity) for quantity in public]
 
 
