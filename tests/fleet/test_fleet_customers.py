@@ -52,7 +52,7 @@ def copied(made: tuple[Path, dict[str, Any]], tmp_path: Path) -> tuple[Path, dic
 
 def spends(folder: Path, kind: AccountKind) -> list[Spend]:
     ledger = Ledger.inspect(folder / "state")
-    return [spend for spend in ledger.spends() if spend.cost.kind is kind]
+    return [spend for spend in ledger.spends() if spend.kind is kind]
 
 
 def test_a_model_per_feeder_costs_a_customer_the_dearest_and_is_charged_once(

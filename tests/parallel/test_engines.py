@@ -102,7 +102,7 @@ class Connected:
 
 def spends(folder: Path) -> Counter[str]:
     ledger = Ledger.inspect(folder / "state")
-    return Counter(spend.cost.kind.name for spend in ledger.spends())
+    return Counter(spend.kind.name for spend in ledger.spends())
 
 
 def once(action: Callable[[], None]) -> Callable[[int, int], None]:

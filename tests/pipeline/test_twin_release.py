@@ -56,7 +56,7 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def charges(folder: Path) -> list[tuple[AccountKind, str]]:
     ledger = Ledger.inspect(folder / "state")
-    return [(spend.cost.kind, spend.release_id) for spend in ledger.spends()]
+    return [(spend.kind, spend.release_id) for spend in ledger.spends()]
 
 
 def test_a_twin_release_verifies_but_for_its_seed(released: Path) -> None:

@@ -33,6 +33,8 @@ from dp_powerflow.privacy.ledger.accounts import (
     InstanceCost,
     LoadsCap,
     LoadsCost,
+    PureCost,
+    TwinCap,
     cap_from_plain,
     cost_from_plain,
     fits,
@@ -71,6 +73,7 @@ CAPS_AND_HALVES: list[tuple[Cap, Cost]] = [
     (LoadsCap(1.0, 1e-5), LoadsCost(epsilon_to_rho(1.0, 1e-5) / 2, PrivacyUnit.LOAD_POINT)),
     (InstanceCap(10.0, 1e-5, LINE), InstanceCost(5.0, 5e-6, LINE)),
     (GdpCap(0.5, 1e-5, LINE), GdpCost(0.5 / math.sqrt(2), LINE)),
+    (TwinCap(1.0, 0.0, LINE), PureCost(0.5, LINE)),
 ]
 KINDS = pytest.mark.parametrize(
     ("cap", "half"), CAPS_AND_HALVES, ids=[cap.kind for cap, _ in CAPS_AND_HALVES]
@@ -342,7 +345,7 @@ def test_accounts_of_one_fleet_need_no_names_and_all_others_do(state: PrivateSta
 
 def test_kinds_of_the_same_data_are_accounts_of_their_own(ledger: Ledger, dataset: str) -> None:
     names = [ledger.account(dataset, cap).name for cap, _ in CAPS_AND_HALVES]
-    assert names == ["loads-1", "network-instance-1", "network-gdp-1"]
+    assert names == ["loads-1", "network-instance-1", "network-gdp-1", "network-twin-1"]
     assert [summary.kind for summary in ledger.summary().accounts] == list(AccountKind)
 
 
@@ -471,4 +474,4 @@ def test_a_cap_or_cost_out_of_range_is_refused(make: object) -> None:
 @KINDS
 def test_records_survive_json_to_the_bit(cap: Cap, half: Cost) -> None:
     assert cap_from_plain(cap.kind, to_plain(cap)) == cap
-    assert cost_from_plain(half.kind, to_plain(half)) == half
+    assert cost_from_plain(cap.kind, to_plain(half)) == half

@@ -23,14 +23,7 @@ from dp_powerflow.pipeline.manifest.model import seal
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.run import write_documents
 from dp_powerflow.privacy.budget import Neighbours
-from dp_powerflow.privacy.ledger.accounts import (
-    GdpCap,
-    GdpCost,
-    InstanceCap,
-    InstanceCost,
-    LoadsCap,
-    LoadsCost,
-)
+from dp_powerflow.privacy.ledger.accounts import Cap, Cost, InstanceCap, InstanceCost, LoadsCap, LoadsCost
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
@@ -125,7 +118,7 @@ class Made:
     inputs: ManifestInputs
 
 
-def network_cap(chosen: Config) -> InstanceCap | GdpCap:
+def network_cap(chosen: Config) -> Cap:
     """The cap of the network's account in the mode of the config."""
     release = chosen.release
     if isinstance(chosen.network, TwinNetwork):
@@ -133,7 +126,7 @@ def network_cap(chosen: Config) -> InstanceCap | GdpCap:
     return InstanceCap(release.network_epsilon_cap or 20.0, release.network_delta_cap or 0.01, UNIT)
 
 
-def network_cost(chosen: Config) -> InstanceCost | GdpCost:
+def network_cost(chosen: Config) -> Cost:
     """What the release costs the network in the mode of the config."""
     if isinstance(chosen.network, TwinNetwork):
         return mode_of(chosen).charge("").cost

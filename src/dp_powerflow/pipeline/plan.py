@@ -26,7 +26,7 @@ from dp_powerflow.pipeline.manifest.policy import kinds_of_shared_accounts
 from dp_powerflow.pipeline.modes.base import NetworkCharge, NetworkMode, mode_of
 from dp_powerflow.privacy.budget import QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.ledger.accounts import LoadsCap, LoadsCost
-from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.ledger.book import Ledger, price
 from dp_powerflow.privacy.ledger.records import Account, Preview, Spend
 from dp_powerflow.privacy.state import PrivateState
 
@@ -206,7 +206,7 @@ def charge_network(charged: Charged) -> tuple[Account, Spend]:
 
 
 def _needed(plan: Plan) -> float:
-    return plan.network.cap.statement(plan.network.cost.amounts()).epsilon
+    return price(plan.network.cap, plan.network.cost).epsilon
 
 
 def refuse_another_request(release_id: str, request_sha256: str, state: PrivateState, ledger: Ledger) -> None:
@@ -216,7 +216,7 @@ def refuse_another_request(release_id: str, request_sha256: str, state: PrivateS
     charged = {
         spend.request_sha256
         for spend in ledger.spends()
-        if spend.release_id == release_id and spend.cost.kind not in shared
+        if spend.release_id == release_id and spend.kind not in shared
     }
     known = charged | ({begun.decode()} if begun is not None else set())
     if known - {request_sha256}:

@@ -25,15 +25,23 @@ mechanism of Balle and Wang, arXiv 1805.06530v2, Theorem 8),
 
 and composes as μ² = Σ μᵢ² (Corollary 3.3). Nothing is lost by adding up in μ² and converting at the end; the
 conversions are exact, rounded to the safe side.
+
+**Pure and Gaussian together.** Pure ε adds up, and stays out of Gaussian accounts: ε = 1 would become 6.2 at
+δ = 1e-6 there. Where both touch the same secret, `composed_epsilon` composes the distributions of the privacy
+loss: every ε-DP mechanism is a post-processing of randomised response with the same ε (Kairouz, Oh and
+Viswanath, arXiv 1311.0776), every μ-GDP mechanism one of N(μ, 1) against N(0, 1).
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from decimal import ROUND_CEILING, Context
 from enum import StrEnum
+from fractions import Fraction
 from typing import Any
 
 from scipy import optimize
@@ -44,6 +52,7 @@ from dp_powerflow.errors import PrivacyError
 
 ADJACENCY = "replace-one, public number of load points"
 _SLACK = 1e-9  # relative; far above the error of the roots, far below what a guarantee is read to
+_LOSS_STEPS = 2**15  # of the composed epsilon: the grid of a mixed privacy-loss distribution
 _MIN_MU, _MAX_MU = 1e-5, 1e3  # where the formula is accurate to `_SLACK`; also all that makes sense
 
 
@@ -269,6 +278,55 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     if excess(low) > 0 or excess(high) < 0:
         raise PrivacyError("epsilon is too small or too large for Gaussian DP at this delta; change either")
     return exp1(float(optimize.brentq(excess, low, high, xtol=1e-14))) * (1 - _SLACK)
+
+
+@functools.lru_cache(maxsize=4096)
+def composed_epsilon(pure: tuple[float, ...], mu: float, delta: float) -> float:
+    """ε at δ of pure mechanisms and Gaussian ones that touched the same secret.
+
+    Only pure: their sum, for every δ. Only Gaussian: the exact conversion. Both: by privacy-loss
+    distributions (`dp_accounting`), never above the sum of the two and never below either. That figure is
+    rounded up to four significant digits, far coarser than what processors differ in.
+
+    Parameters
+    ----------
+    pure
+        ε of every pure mechanism, ascending.
+    mu
+        μ of all Gaussian mechanisms together.
+    delta
+        May be 0 if there is no Gaussian one.
+    """
+    added = float(sum(map(Fraction, pure)))
+    if mu == 0:
+        return added
+    if delta == 0:
+        raise PrivacyError(
+            "Gaussian noise has no epsilon at delta 0; give the cap a delta above 0, or draw Laplace noise"
+        )
+    gaussian = gdp_epsilon(mu, delta)
+    if added == 0:
+        return gaussian
+    return max(added, gaussian, min(added + gaussian, _mixed_epsilon(pure, mu, delta, added + gaussian)))
+
+
+def _mixed_epsilon(pure: tuple[float, ...], mu: float, delta: float, bound: float) -> float:
+    """By privacy-loss distributions, every one rounded to the safe side."""
+    from dp_accounting.pld import common, privacy_loss_distribution  # slow to import, rarely needed
+
+    step = 2.0 ** math.frexp(bound / _LOSS_STEPS)[1]  # of the loss; a power of two, so that ε = 1 is on it
+    loss = privacy_loss_distribution.from_gaussian_mechanism(
+        1.0, sensitivity=max(mu, _MIN_MU), value_discretization_interval=step
+    )
+    for epsilon, times in Counter(pure).items():
+        one = privacy_loss_distribution.from_privacy_parameters(
+            common.DifferentialPrivacyParameters(epsilon, 0.0), value_discretization_interval=step
+        )
+        loss = loss.compose(one.self_compose(times))
+    found = float(loss.get_epsilon_for_delta(delta))
+    if not math.isfinite(found):
+        return math.inf
+    return float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(found))
 
 
 def _check_delta(delta: float) -> None:

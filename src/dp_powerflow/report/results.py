@@ -14,7 +14,7 @@ from dp_powerflow.pipeline.manifest.policy import Check
 from dp_powerflow.pipeline.modes.base import left_afterwards
 from dp_powerflow.pipeline.plan import PlannedRelease
 from dp_powerflow.pipeline.verify import VerifyReport
-from dp_powerflow.privacy.ledger.accounts import to_plain
+from dp_powerflow.privacy.ledger.accounts import Cost, GdpCost, PureCost, to_plain
 from dp_powerflow.privacy.ledger.records import AccountSummary, LedgerSummary, Preview
 from dp_powerflow.report import Rendered
 
@@ -163,11 +163,19 @@ def _account_lines(account: AccountSummary) -> list[str]:
         *(
             f"| {spend.release_id} | {spend.at} | "
             + ", ".join(f"{name} {float(value):.4g}" for name, value in spend.cost.amounts().items())
-            + " |"
+            + f"{_touched(spend.cost)} |"
             for spend in account.spends
         ),
         "",
     ]
+
+
+def _touched(cost: Cost) -> str:
+    """Whom a cost is of, where that is not everybody."""
+    if not isinstance(cost, PureCost | GdpCost) or cost.scope.all_elements:
+        return ""
+    parts = {"replaced": cost.scope.replaced, "added": cost.scope.added}
+    return "; " + "; ".join(f"{what} {', '.join(names)}" for what, names in parts.items() if names)
 
 
 def render_verification(report: VerifyReport) -> Rendered:

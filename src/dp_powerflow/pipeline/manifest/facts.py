@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib import metadata
@@ -29,13 +29,15 @@ from dp_powerflow.pipeline.manifest.model import (
     LoadsAccount,
     ReleaseError,
     Statement,
+    TwinAccount,
     in_mode,
 )
 from dp_powerflow.pipeline.manifest.policy import NetworkPolicy, NetworkWords, policy_of, registered
 from dp_powerflow.privacy.budget import ADJACENCY, Neighbours, PrivacyUnit, gdp_epsilon
-from dp_powerflow.privacy.ledger.accounts import Cap, GdpCap, InstanceCap, LoadsCap, fits
+from dp_powerflow.privacy.ledger.accounts import Cap, GdpCap, InstanceCap, LoadsCap, TwinCap, fits
 from dp_powerflow.privacy.ledger.accounts import Statement as Promised
 from dp_powerflow.privacy.ledger.records import Balance
+from dp_powerflow.privacy.ledger.twins import Composed
 
 
 @dataclass(frozen=True)
@@ -78,21 +80,37 @@ class AccountFacts:
     ----------
     cap : the most that may ever be spent.
     charges : spends so far, this one included.
-    spent : by quantity that adds up: rho; epsilon and delta; or mu_squared.
+    spent : by quantity: rho; epsilon and delta; mu_squared; or the epsilon of the worst element of twins.
+    composed : of an account of twins, everything that touched the worst element; `spent` follows from it.
     """
 
     cap: Cap
     charges: int
     spent: Mapping[str, float]
+    composed: Composed | None = None
 
     @classmethod
     def of(cls, balance: Balance) -> AccountFacts:
+        if isinstance(balance.cap, TwinCap) and balance.composed is not None:
+            composed = balance.composed
+            return cls._of_twins(balance.cap, balance.n_spends, composed.pure, float(composed.mu_squared))
         return cls(balance.cap, balance.n_spends, balance.spent)
+
+    @classmethod
+    def _of_twins(cls, cap: TwinCap, charges: int, pure: Iterable[float], mu_squared: float) -> AccountFacts:
+        """As a manifest can state it: sums as floating-point numbers."""
+        composed = Composed(tuple(pure), Fraction(mu_squared))
+        return cls(cap, charges, {"epsilon": composed.epsilon(cap.delta)}, composed)
 
     @classmethod
     def read(cls, section: AccountSection) -> AccountFacts:
         """The account that a manifest states; what it promises is not read."""
         cap: Cap
+        if isinstance(section, TwinAccount):
+            cap, spent = TwinCap(**section.cap.model_dump(), unit=Neighbours(section.unit)), section.spent
+            if cap.delta == 0 and spent.mu_squared > 0:
+                raise ReleaseError("an account of twins with Gaussian noise is stated at delta 0")
+            return cls._of_twins(cap, section.charges, spent.pure_epsilons, spent.mu_squared)
         if isinstance(section, GdpAccount):
             cap = GdpCap(section.cap.mu, section.cap.delta, Neighbours(section.unit))
         elif isinstance(section, InstanceAccount):
@@ -105,6 +123,8 @@ class AccountFacts:
     @property
     def promise(self) -> Promised:
         """What all spends together promise, computed from what was spent."""
+        if isinstance(self.cap, TwinCap):
+            return self.cap.statement(self.composed or Composed())
         return self.cap.statement({name: Fraction(value) for name, value in self.spent.items()})
 
     def holds(self, name: str, own: float) -> bool:
@@ -121,7 +141,12 @@ class AccountFacts:
             "cap": {"mu": cap.mu, "epsilon": gdp_epsilon(cap.mu, cap.delta), "delta": cap.delta}
             if isinstance(cap, GdpCap)
             else {"epsilon": cap.epsilon, "delta": cap.delta},
-            "spent": dict(self.spent),
+            "spent": dict(self.spent)
+            if self.composed is None
+            else {
+                "pure_epsilons": list(self.composed.pure),
+                "mu_squared": float(self.composed.mu_squared),
+            },
             "promise": {"epsilon": promise.epsilon, "delta": promise.delta, "definition": promise.definition},
         }
 

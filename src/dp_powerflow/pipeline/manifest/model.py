@@ -70,6 +70,7 @@ def _all_files(hashes: dict[str, str]) -> dict[str, str]:
 Positive = Annotated[float, Field(gt=0.0)]
 NotNegative = Annotated[float, Field(ge=0.0)]
 Probability = Annotated[float, Field(gt=0.0, lt=1.0)]
+Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 Count = Annotated[int, Field(ge=1)]
 Sentence = Annotated[str, Field(min_length=1)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -192,11 +193,25 @@ class MuCap(Section):
     delta: Probability
 
 
+class TwinTotal(Section):
+    """The cap of an account of twins; delta is 0 if all its costs must be pure."""
+
+    epsilon: Positive
+    delta: Share
+
+
+class TwinSpent(Section):
+    """Everything that touched the worst element: pure epsilons, and the mu^2 of Gaussian noise."""
+
+    pure_epsilons: list[Positive]
+    mu_squared: NotNegative
+
+
 class Promise(Section):
     """What all spends of an account promise together."""
 
     epsilon: NotNegative
-    delta: Probability
+    delta: Share
     definition: Sentence
 
 
@@ -224,10 +239,17 @@ class InstanceAccount(AccountSection):
 
 
 class GdpAccount(AccountSection):
-    """A network's account in Gaussian differential privacy."""
+    """A network's account in Gaussian differential privacy, of versions up to 0.2."""
 
     cap: MuCap
     spent: MuSquared
+
+
+class TwinAccount(AccountSection):
+    """A network's account of twins, stated for the worst element."""
+
+    cap: TwinTotal
+    spent: TwinSpent
 
 
 class Composition(Section):
@@ -235,7 +257,7 @@ class Composition(Section):
 
     statement: Sentence
     loads: LoadsAccount
-    network: InstanceAccount | GdpAccount
+    network: InstanceAccount | GdpAccount | TwinAccount
 
 
 class LoadQuery(Section):

@@ -26,7 +26,7 @@ from dp_powerflow.pipeline.inputs import NetworkInputs, NodePlan, Solar, loaded_
 from dp_powerflow.pipeline.manifest.policy import policy_of
 from dp_powerflow.pipeline.parts import GraphTables
 from dp_powerflow.privacy.budget import Neighbours
-from dp_powerflow.privacy.ledger.accounts import GdpCap, GdpCost, InstanceCap, InstanceCost
+from dp_powerflow.privacy.ledger.accounts import Cap, Cost
 from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.units import IntArray
 
@@ -48,8 +48,8 @@ class NetworkCharge:
     request_sha256 : hash of everything that decides what is paid for.
     """
 
-    cost: InstanceCost | GdpCost
-    cap: InstanceCap | GdpCap
+    cost: Cost
+    cap: Cap
     paid_by: str
     request_sha256: str
 

@@ -1,10 +1,11 @@
-"""The three kinds of account: what a cost is, how costs add up, and what the sum promises.
+"""The four kinds of account: what a cost is, how costs add up, and what the sum promises.
 
 | kind | quantity that adds up | promise |
 |---|---|---|
 | loads | ρ of zCDP | (ε, δ)-differential privacy of one load record |
 | network, per-instance | ε and δ, each by itself (basic composition) | evidence about this network, not DP |
-| network, gdp | μ² of Gaussian DP | (ε, δ)-differential privacy of one line |
+| network, twin | ε of pure DP and μ² of Gaussian DP, per element (`twins`) | (ε, δ)-DP of one element |
+| network, gdp | μ² of Gaussian DP | (ε, δ)-DP of one line; twins of versions up to 0.2 |
 
 Every cap and every cost states its unit: the record, or the neighbours a network is compared with. Figures
 of different units are never added. Sums are exact rationals of the recorded floating-point numbers, so
@@ -14,9 +15,9 @@ neither the order of the spends nor rounding can stretch a cap.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -32,39 +33,67 @@ from dp_powerflow.privacy.budget import (
     rho_to_epsilon,
     total_rho,
 )
+from dp_powerflow.privacy.ledger.kinds import (
+    AccountKind,
+    Amounts,
+    Statement,
+    check_amount,
+    fits,
+    left_of,
+    total,
+)
+from dp_powerflow.privacy.ledger.twins import GdpCost, PureCost, Scope, TwinCap
 
-Amounts = Mapping[str, Fraction]
-"""Exact quantities that add up, by name: rho; epsilon and delta; or mu_squared."""
+__all__ = [
+    "AccountKind",
+    "Amounts",
+    "Cap",
+    "Cost",
+    "GdpCap",
+    "GdpCost",
+    "InstanceCap",
+    "InstanceCost",
+    "LoadsCap",
+    "LoadsCost",
+    "PureCost",
+    "Scope",
+    "Statement",
+    "TwinCap",
+    "accepts",
+    "cap_from_plain",
+    "cost_from_plain",
+    "fits",
+    "to_plain",
+    "total",
+]
 
-TOLERANCE = Fraction(1, 10**12)
-"""By how much, relative to the cap, a sum may pass it: ten spends of 0.1 fit a cap of 1."""
 
+class Additive(ABC):
+    """A cap whose quantities add up, whatever the order and whoever is touched."""
 
-class AccountKind(StrEnum):
-    """What an account protects, and by which arithmetic."""
+    @abstractmethod
+    def limits(self) -> Amounts:
+        """The most of each quantity."""
 
-    LOADS = "loads"
-    NETWORK_INSTANCE = "network, per-instance"
-    NETWORK_GDP = "network, gdp"
+    @abstractmethod
+    def statement(self, amounts: Amounts) -> Statement:
+        """What an amount promises."""
 
-    @property
-    def stem(self) -> str:
-        """How names of accounts of this kind begin."""
-        return self.value.replace(", ", "-").replace("per-", "")
+    def spent(self, costs: Sequence[Cost]) -> Amounts:
+        """Exact sums of the costs."""
+        return total([cost.amounts() for cost in costs], self.limits())
+
+    def promised(self, costs: Sequence[Cost]) -> Statement:
+        """What the costs promise together."""
+        return self.statement(self.spent(costs))
+
+    def available(self, costs: Sequence[Cost]) -> Statement:
+        """What one further cost may be."""
+        return self.statement(left_of(self.spent(costs), self.limits()))
 
 
 @dataclass(frozen=True)
-class Statement:
-    """What an amount means, as (ε, δ) for one unit."""
-
-    epsilon: float
-    delta: float
-    unit: str
-    definition: str
-
-
-@dataclass(frozen=True)
-class LoadsCap:
+class LoadsCap(Additive):
     """The most that all releases from the same customers may spend: (ε, δ)-DP of one record."""
 
     kind: ClassVar[AccountKind] = AccountKind.LOADS
@@ -85,7 +114,7 @@ class LoadsCap:
 
 
 @dataclass(frozen=True)
-class InstanceCap:
+class InstanceCap(Additive):
     """The most that all releases from the same true network may be allowed: sums of ε* and of δ*.
 
     Parameters
@@ -102,8 +131,8 @@ class InstanceCap:
     unit: Neighbours
 
     def __post_init__(self) -> None:
-        _check_amount(self.epsilon, "epsilon")
-        _check_amount(self.delta, "delta")
+        check_amount(self.epsilon, "epsilon")
+        check_amount(self.delta, "delta")
         if self.epsilon == 0 or self.delta >= 1:
             raise PrivacyError("the cap of a network needs a positive epsilon and a delta below 1")
 
@@ -116,8 +145,10 @@ class InstanceCap:
 
 
 @dataclass(frozen=True)
-class GdpCap:
-    """The most that all twins of the same network may spend: μ-GDP of one line.
+class GdpCap(Additive):
+    """The most that twins of the same network may spend, as versions up to 0.2 opened it: μ-GDP of one line.
+
+    New twins have a `TwinCap`; an account of this kind stays readable, and its twins resume.
 
     Parameters
     ----------
@@ -135,7 +166,7 @@ class GdpCap:
     unit: Neighbours
 
     def __post_init__(self) -> None:
-        _check_amount(self.mu, "mu")
+        check_amount(self.mu, "mu")
         gdp_epsilon(self.mu, self.delta)  # the ranges of both
 
     @classmethod
@@ -159,13 +190,12 @@ class LoadsCost:
     a fit within a budget may spend).
     """
 
-    kind: ClassVar[AccountKind] = AccountKind.LOADS
     rho: float
     unit: PrivacyUnit
     queries: tuple[QueryCost, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_amount(self.rho, "rho")
+        check_amount(self.rho, "rho")
         object.__setattr__(self, "unit", PrivacyUnit(self.unit))
         if any(query.unit is not self.unit for query in self.queries):
             raise PrivacyError("a cost has queries about another unit of privacy; fit one unit at a time")
@@ -197,36 +227,38 @@ class InstanceCost:
     functions of the secret network.
     """
 
-    kind: ClassVar[AccountKind] = AccountKind.NETWORK_INSTANCE
     epsilon: float
     delta: float
     unit: Neighbours
 
     def __post_init__(self) -> None:
-        _check_amount(self.epsilon, "epsilon")
-        _check_amount(self.delta, "delta")
+        check_amount(self.epsilon, "epsilon")
+        check_amount(self.delta, "delta")
 
     def amounts(self) -> Amounts:
         return {"epsilon": Fraction(self.epsilon), "delta": Fraction(self.delta)}
 
 
-@dataclass(frozen=True)
-class GdpCost:
-    """What drawing one twin costs; everything computed from that twin is free."""
+Cap = LoadsCap | InstanceCap | GdpCap | TwinCap
+Cost = LoadsCost | InstanceCost | GdpCost | PureCost
 
-    kind: ClassVar[AccountKind] = AccountKind.NETWORK_GDP
-    mu: float
-    unit: Neighbours
+_COSTS: dict[AccountKind, tuple[type, ...]] = {
+    AccountKind.LOADS: (LoadsCost,),
+    AccountKind.NETWORK_INSTANCE: (InstanceCost,),
+    AccountKind.NETWORK_GDP: (GdpCost,),
+    AccountKind.NETWORK_TWIN: (PureCost, GdpCost),
+}
+_NETWORK_CAPS: dict[AccountKind, Callable[..., Cap]] = {
+    AccountKind.NETWORK_INSTANCE: InstanceCap,
+    AccountKind.NETWORK_GDP: GdpCap,
+    AccountKind.NETWORK_TWIN: TwinCap,
+}
 
-    def __post_init__(self) -> None:
-        _check_amount(self.mu, "mu")
 
-    def amounts(self) -> Amounts:
-        return {"mu_squared": Fraction(self.mu) ** 2}
-
-
-Cap = LoadsCap | InstanceCap | GdpCap
-Cost = LoadsCost | InstanceCost | GdpCost
+def accepts(cap: Cap, cost: Cost) -> bool:
+    """Whether a cost can be charged to an account with this cap at all."""
+    whole = not isinstance(cost, GdpCost) or isinstance(cap, TwinCap) or cost.scope.all_elements
+    return isinstance(cost, _COSTS[cap.kind]) and cost.unit == cap.unit and whole
 
 
 def to_plain(record: Cap | Cost) -> dict[str, Any]:
@@ -234,6 +266,9 @@ def to_plain(record: Cap | Cost) -> dict[str, Any]:
     fields = asdict(record) | {"unit": str(record.unit)}
     if isinstance(record, LoadsCost):
         fields["queries"] = [query.to_dict() for query in record.queries]
+    if isinstance(record, PureCost | GdpCost):
+        scope = {name: list(names) for name, names in fields.pop("scope").items() if names}
+        fields |= {"scope": scope} if scope else {}
     return fields
 
 
@@ -241,8 +276,7 @@ def cap_from_plain(kind: AccountKind, fields: Mapping[str, Any]) -> Cap:
     """Inverse of `to_plain` for a cap."""
     if kind is AccountKind.LOADS:
         return LoadsCap(**fields)
-    cap: Callable[..., Cap] = InstanceCap if kind is AccountKind.NETWORK_INSTANCE else GdpCap
-    return cap(**{**fields, "unit": Neighbours(fields["unit"])})
+    return _NETWORK_CAPS[kind](**{**fields, "unit": Neighbours(fields["unit"])})
 
 
 def cost_from_plain(kind: AccountKind, fields: Mapping[str, Any]) -> Cost:
@@ -250,29 +284,8 @@ def cost_from_plain(kind: AccountKind, fields: Mapping[str, Any]) -> Cost:
     if kind is AccountKind.LOADS:
         queries = tuple(QueryCost.from_dict(query) for query in fields["queries"])
         return LoadsCost(fields["rho"], PrivacyUnit(fields["unit"]), queries)
-    cost: Callable[..., Cost] = InstanceCost if kind is AccountKind.NETWORK_INSTANCE else GdpCost
-    return cost(**{**fields, "unit": Neighbours(fields["unit"])})
-
-
-def total(parts: Iterable[Amounts], names: Iterable[str]) -> dict[str, Fraction]:
-    """Exact sums by name."""
-    parts = tuple(parts)
-    return {name: sum((part[name] for part in parts), Fraction(0)) for name in names}
-
-
-def fits(amounts: Amounts, limits: Amounts) -> bool:
-    """Whether every sum stays within its limit, to one part in 10¹²."""
-    return all(amounts[name] <= limit * (1 + TOLERANCE) for name, limit in limits.items())
-
-
-def left_of(amounts: Amounts, limits: Amounts) -> dict[str, Fraction]:
-    """What may still be spent; the last 10⁻¹² of a cap counts as nothing."""
-    return {
-        name: limit - amounts[name] if limit - amounts[name] > limit * TOLERANCE else Fraction(0)
-        for name, limit in limits.items()
-    }
-
-
-def _check_amount(value: float, name: str) -> None:
-    if not (math.isfinite(value) and value >= 0):
-        raise PrivacyError(f"{name} of an account of the ledger must be a number of at least 0")
+    unit = Neighbours(fields["unit"])
+    if kind is AccountKind.NETWORK_INSTANCE:
+        return InstanceCost(fields["epsilon"], fields["delta"], unit)
+    scope = Scope(**{name: tuple(names) for name, names in fields.get("scope", {}).items()})
+    return GdpCost(fields["mu"], unit, scope) if "mu" in fields else PureCost(fields["epsilon"], unit, scope)

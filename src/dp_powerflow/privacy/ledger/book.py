@@ -23,6 +23,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.ledger.accounts import (
@@ -31,7 +32,11 @@ from dp_powerflow.privacy.ledger.accounts import (
     Cap,
     Cost,
     GdpCap,
+    GdpCost,
+    PureCost,
     Statement,
+    TwinCap,
+    accepts,
     fits,
     to_plain,
 )
@@ -134,7 +139,7 @@ class Ledger:
         ----------
         dataset : str
             `PrivateState.identity` of the meter data or the network.
-        cap : LoadsCap, InstanceCap or GdpCap
+        cap : LoadsCap, InstanceCap, TwinCap or GdpCap
             Its kind, its unit and the most that may ever be spent. An existing account must have the same.
         continues : str, optional
             Name of the account whose customers or lines these are, in a corrected or extended version:
@@ -266,6 +271,7 @@ class Ledger:
                     f"account {name} is per '{account.cap.unit}', and what was spent cannot be restated in "
                     "another unit; change the figures of the cap only"
                 )
+            replace(account, cap=cap).spent()  # refused where what was spent has no figure at this delta
             transaction.append("cap", name, {"cap": to_plain(cap), "reason": reason})
 
     def change_figures(self, name: str, epsilon: float | None, delta: float | None, reason: str) -> None:
@@ -276,7 +282,8 @@ class Ledger:
         cap = account.cap
         if isinstance(cap, GdpCap):
             raise PrivacyError(
-                "the cap of a twin is a mu of Gaussian differential privacy; it cannot be changed here"
+                f"the cap of account {name}, of an earlier version of dp-powerflow, is a mu of Gaussian "
+                "differential privacy; it cannot be changed, so draw a new twin, whose account has an epsilon"
             )
         epsilon, delta = cap.epsilon if epsilon is None else epsilon, cap.delta if delta is None else delta
         self.change_cap(name, replace(cap, epsilon=epsilon, delta=delta), reason)
@@ -339,6 +346,11 @@ def _open(
     return Account(name, dataset, cap)
 
 
+def price(cap: Cap, cost: Any) -> Statement:
+    """What a cost alone promises; the cap must accept it."""
+    return cap.promised([cost])
+
+
 def _check_unrelated(
     kind: AccountKind, others: Mapping[str, str | None], unrelated: Unrelated | None
 ) -> None:
@@ -372,14 +384,14 @@ def _spend(
     for spend in found.spends:
         if spend.release_id == release_id:
             same = (spend.request_sha256, spend.dataset) == (request_sha256, account.dataset)
-            if not (same and spend.cost.unit == cost.unit and _same(spend.cost.amounts(), cost.amounts())):
+            if not (same and _same_cost(spend.cost, cost)):
                 raise PrivacyError(
                     f"release '{release_id}' was already charged to account {found.name} for another request "
                     "or other data; choose a new release id, or restore the configuration to resume that one"
                 )
             return spend
     if not fits(found.spent([cost]), found.cap.limits()):
-        needed, left = found.cap.statement(cost.amounts()), found.balance.available
+        needed, left = price(found.cap, cost), found.balance.available
         raise PrivacyError(
             f"release '{release_id}' needs {_words(needed)} of account {found.name}, which has "
             f"{_words(left)} left; ask for less, or raise the cap with a recorded reason; nothing was spent"
@@ -388,7 +400,7 @@ def _spend(
     entry = transaction.append(
         "spend", found.name, fields, release_id=release_id, request_sha256=request_sha256
     )
-    return Spend.of(entry, cost)
+    return Spend.of(entry, found.kind, cost)
 
 
 def _summary_of(accounts: Accounts, account: Account) -> AccountSummary:
@@ -415,6 +427,11 @@ def _same(one: Amounts, other: Amounts) -> bool:
     )
 
 
+def _same_cost(one: Cost, other: Cost) -> bool:
+    scopes = [cost.scope if isinstance(cost, PureCost | GdpCost) else None for cost in (one, other)]
+    return one.unit == other.unit and scopes[0] == scopes[1] and _same(one.amounts(), other.amounts())
+
+
 def _check_cap(account: AccountSummary, cap: Cap) -> None:
     own = account.cap
     if (own.kind, own.unit, own.delta) != (cap.kind, cap.unit, cap.delta) or not _same(
@@ -427,11 +444,13 @@ def _check_cap(account: AccountSummary, cap: Cap) -> None:
 
 
 def _check_cost(cap: Cap, cost: Cost) -> None:
-    if cost.kind is not cap.kind or cost.unit != cap.unit:
+    if not accepts(cap, cost):
         raise PrivacyError(
-            f"a cost in '{cost.kind}' per '{cost.unit}' cannot be charged to an account in '{cap.kind}' per "
+            f"a {type(cost).__name__} per '{cost.unit}' cannot be charged to an account in '{cap.kind}' per "
             f"'{cap.unit}'; use the same unit of privacy in both"
         )
+    if isinstance(cap, TwinCap):
+        price(cap, cost)  # Gaussian noise has none at delta 0
 
 
 def _check_sha256(value: str, what: str) -> None:

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.ledger.accounts import (
@@ -15,12 +16,13 @@ from dp_powerflow.privacy.ledger.accounts import (
     Cap,
     Cost,
     Statement,
+    TwinCap,
     cap_from_plain,
     cost_from_plain,
-    left_of,
-    total,
 )
+from dp_powerflow.privacy.ledger.kinds import left_of
 from dp_powerflow.privacy.ledger.store import Entry
+from dp_powerflow.privacy.ledger.twins import Composed
 
 _NAME = re.compile(r"[a-z]+(?:-[a-z]+)*-[0-9]{1,6}")
 _ROW = re.compile(rf"({_NAME.pattern}) to ({_NAME.pattern})")
@@ -130,6 +132,7 @@ class Spend:
     """One charge, as recorded. `entry` is its number in the ledger, `at` its time (UTC)."""
 
     account: str
+    kind: AccountKind
     release_id: str
     request_sha256: str
     dataset: str
@@ -138,10 +141,10 @@ class Spend:
     entry: int
 
     @classmethod
-    def of(cls, entry: Entry, cost: Cost) -> Spend:
+    def of(cls, entry: Entry, kind: AccountKind, cost: Cost) -> Spend:
         """The charge that an entry of the ledger records."""
-        dataset = entry.fields["dataset"]
-        return cls(entry.account, entry.release_id, entry.request_sha256, dataset, cost, entry.at, entry.seq)
+        e = entry
+        return cls(e.account, kind, e.release_id, e.request_sha256, e.fields["dataset"], cost, e.at, e.seq)
 
 
 @dataclass(frozen=True)
@@ -172,11 +175,13 @@ class Balance:
     Parameters
     ----------
     limits, spent, left
-        By quantity that adds up: rho; epsilon and delta; or mu_squared.
+        By quantity: rho; epsilon and delta; mu_squared; or the epsilon of the worst element of twins.
     promise
         What all spends together promise. Built from policy constants and query costs only.
     available
         What a single further spend could be.
+    composed
+        Of an account of twins: everything that touched the worst element.
     """
 
     cap: Cap
@@ -186,6 +191,7 @@ class Balance:
     left: dict[str, float]
     promise: Statement
     available: Statement
+    composed: Composed | None = None
 
 
 @dataclass(frozen=True)
@@ -227,23 +233,26 @@ class AccountSummary:
 
     def spent(self, also: Iterable[Cost] = ()) -> Amounts:
         """What has been spent, exactly, with further costs."""
-        costs = [spend.cost for spend in self.spends] + list(also)
-        return total([cost.amounts() for cost in costs], self.cap.limits())
+        return self.cap.spent(self._costs(also))
 
     def balance_with(self, also: Iterable[Cost] = ()) -> Balance:
         """Where the account would stand with further costs."""
-        also = tuple(also)
-        limits, spent = self.cap.limits(), self.spent(also)
-        left = left_of(spent, limits)
+        costs = self._costs(also)
+        limits, spent = self.cap.limits(), self.cap.spent(costs)
         return Balance(
             cap=self.cap,
-            n_spends=len(self.spends) + len(also),
+            n_spends=len(costs),
             limits=_floats(limits),
             spent=_floats(spent),
-            left=_floats(left),
-            promise=self.cap.statement(spent),
-            available=self.cap.statement(left),
+            left=_floats(left_of(spent, limits)),
+            promise=self.cap.promised(costs),
+            available=self.cap.available(costs),
+            composed=self.cap.composed(costs) if isinstance(self.cap, TwinCap) else None,
         )
+
+    def _costs(self, also: Iterable[Cost]) -> list[Any]:
+        """Charged and further costs, in order; the cap takes them all."""
+        return [spend.cost for spend in self.spends] + list(also)
 
     def as_of(self, entry: int) -> AccountSummary:
         """The account as it was just after an entry of the ledger; it was open then."""
@@ -283,7 +292,7 @@ def _after(account: AccountSummary | None, entry: Entry) -> AccountSummary:
         opened = Change("opened", fields["reason"], entry.at, entry.seq, cap, named)
         return AccountSummary(entry.account, cap, (fields["dataset"],), (), (opened,), fields.get("fleet"))
     if entry.event == "spend":
-        spend = Spend.of(entry, cost_from_plain(account.kind, fields["cost"]))
+        spend = Spend.of(entry, account.kind, cost_from_plain(account.kind, fields["cost"]))
         return replace(account, spends=(*account.spends, spend))
     if entry.event == "data":
         change = Change("data added", "", entry.at, entry.seq, account.cap)

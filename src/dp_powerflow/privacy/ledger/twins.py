@@ -1,0 +1,214 @@
+"""The account of twins: costs of pure or Gaussian DP, each of all elements or of some, and how they compose.
+
+The secret is one element (a line, a transformer, …), so the promise of an account is that of its worst
+element. A twin costs all elements that exist when it is drawn. A later change of the feeder gives fresh noise
+to the elements that were replaced or added, and costs these alone:
+
+- an element that no cost names has the costs of scope "all";
+- a replaced element has these and the costs that name it;
+- an added element has the cost that added it and what came later: no earlier twin has seen it.
+
+The costs of one element compose as `budget.composed_epsilon` says: pure ε adds up, μ² adds up, both together
+compose by their privacy-loss distributions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.privacy.budget import Neighbours, composed_epsilon, gdp_epsilon, gdp_mu
+from dp_powerflow.privacy.ledger.kinds import AccountKind, Amounts, Statement, check_amount, left_of
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Whom a cost touches: all elements, or those that were replaced or added.
+
+    Parameters
+    ----------
+    replaced, added
+        Names of elements, such as ``"line.l115"``. With neither, the cost is that of all elements.
+    """
+
+    replaced: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for field in ("replaced", "added"):
+            object.__setattr__(self, field, tuple(sorted(getattr(self, field))))
+        names = self.replaced + self.added
+        if len(set(names)) < len(names) or not all(name.strip() for name in names):
+            raise PrivacyError("the scope of a cost names an element twice or by a blank; name each once")
+
+    @property
+    def all_elements(self) -> bool:
+        return not (self.replaced or self.added)
+
+    @property
+    def named(self) -> frozenset[str]:
+        return frozenset(self.replaced + self.added)
+
+
+ALL_ELEMENTS = Scope()
+
+
+@dataclass(frozen=True)
+class PureCost:
+    """What noise of pure ε-DP costs an element, such as Laplace or K-norm noise of a twin."""
+
+    epsilon: float
+    unit: Neighbours
+    scope: Scope = ALL_ELEMENTS
+
+    def __post_init__(self) -> None:
+        check_amount(self.epsilon, "epsilon")
+
+    def amounts(self) -> Amounts:
+        return {"epsilon": Fraction(self.epsilon)}
+
+
+@dataclass(frozen=True)
+class GdpCost:
+    """What Gaussian noise of a twin costs an element; everything computed from that twin is free."""
+
+    mu: float
+    unit: Neighbours
+    scope: Scope = ALL_ELEMENTS
+
+    def __post_init__(self) -> None:
+        check_amount(self.mu, "mu")
+
+    def amounts(self) -> Amounts:
+        return {"mu_squared": Fraction(self.mu) ** 2}
+
+
+TwinCost = PureCost | GdpCost
+
+
+@dataclass(frozen=True)
+class Composed:
+    """Everything that touched one element.
+
+    Attributes
+    ----------
+    pure : ε of every pure cost, ascending.
+    mu_squared : exact sum of μ² of the Gaussian ones.
+    """
+
+    pure: tuple[float, ...] = ()
+    mu_squared: Fraction = Fraction(0)
+
+    @classmethod
+    def of(cls, costs: Iterable[TwinCost]) -> Composed:
+        costs = tuple(costs)
+        pure = sorted(cost.epsilon for cost in costs if isinstance(cost, PureCost) and cost.epsilon > 0)
+        squares = (Fraction(cost.mu) ** 2 for cost in costs if isinstance(cost, GdpCost))
+        return cls(tuple(pure), sum(squares, Fraction(0)))
+
+    def epsilon(self, delta: float) -> float:
+        """ε of all of it at δ; Gaussian costs need a δ above 0."""
+        return composed_epsilon(self.pure, math.sqrt(self.mu_squared), delta)
+
+    @property
+    def words(self) -> str:
+        if self.mu_squared == 0:
+            return "differential privacy; pure epsilons add up"
+        if not self.pure:
+            return "differential privacy, composed in Gaussian DP"
+        return "differential privacy, pure and Gaussian costs composed by privacy-loss distributions"
+
+
+@dataclass(frozen=True)
+class TwinCap:
+    """The most that all twins of the same network may spend: (ε, δ)-DP of one element.
+
+    Parameters
+    ----------
+    epsilon
+        Of the worst element.
+    delta
+        Where the promise is stated; 0 leaves room for pure costs only.
+    unit
+        The networks compared, such as one line with its length changed by a factor up to 1.05.
+    """
+
+    kind: ClassVar[AccountKind] = AccountKind.NETWORK_TWIN
+    epsilon: float
+    delta: float
+    unit: Neighbours
+
+    def __post_init__(self) -> None:
+        check_amount(self.epsilon, "epsilon")
+        check_amount(self.delta, "delta")
+        if self.epsilon == 0 or self.delta >= 1:
+            raise PrivacyError("the cap of twins needs a positive epsilon and a delta below 1")
+
+    def limits(self) -> Amounts:
+        return {"epsilon": Fraction(self.epsilon)}
+
+    def composed(self, costs: Sequence[TwinCost]) -> Composed:
+        """What touched the worst element, by the costs in the order they were made."""
+        return max(
+            _undominated({Composed.of(costs) for costs in _lists(costs)}),
+            key=lambda found: (found.epsilon(self.delta), found.pure, found.mu_squared),
+        )
+
+    def statement(self, composed: Composed) -> Statement:
+        """What everything that touched an element promises."""
+        return Statement(composed.epsilon(self.delta), self.delta, str(self.unit), composed.words)
+
+    def spent(self, costs: Sequence[TwinCost]) -> Amounts:
+        """ε of the worst element."""
+        return {"epsilon": Fraction(self.promised(costs).epsilon)}
+
+    def promised(self, costs: Sequence[TwinCost]) -> Statement:
+        """What the costs promise together."""
+        return self.statement(self.composed(costs))
+
+    def available(self, costs: Sequence[TwinCost]) -> Statement:
+        """What one further cost may be: pure, or Gaussian where all so far is."""
+        composed = self.composed(costs)
+        if composed.mu_squared and not composed.pure:
+            limit = {"mu_squared": Fraction(gdp_mu(self.epsilon, self.delta)) ** 2}
+            left = left_of({"mu_squared": composed.mu_squared}, limit)["mu_squared"]
+            epsilon = gdp_epsilon(math.sqrt(max(left, Fraction(0))), self.delta)
+        else:
+            spent = {"epsilon": Fraction(composed.epsilon(self.delta))}
+            epsilon = float(left_of(spent, self.limits())["epsilon"])
+        return Statement(epsilon, self.delta, str(self.unit), composed.words)
+
+
+def _lists(costs: Sequence[TwinCost]) -> list[tuple[TwinCost, ...]]:
+    """The costs of every element that a cost names, and of all others together."""
+    everybody = tuple(cost for cost in costs if cost.scope.all_elements)
+    named = frozenset[str]().union(*(cost.scope.named for cost in costs))
+    return [everybody, *(_list_of(name, costs) for name in named)]
+
+
+def _list_of(name: str, costs: Sequence[TwinCost]) -> tuple[TwinCost, ...]:
+    first = next(index for index, cost in enumerate(costs) if name in cost.scope.named)
+    start = first if name in costs[first].scope.added else 0
+    return tuple(cost for cost in costs[start:] if cost.scope.all_elements or name in cost.scope.named)
+
+
+def _undominated(lists: set[Composed]) -> list[Composed]:
+    """Without those that have less of everything than another one: few are left to convert."""
+
+    def covers(one: Composed, other: Composed) -> bool:
+        """Whether the largest pure costs of `one` are at least those of `other`, one by one."""
+        pairs = zip(reversed(one.pure), reversed(other.pure), strict=False)
+        enough = len(one.pure) >= len(other.pure) and one.mu_squared >= other.mu_squared
+        return enough and all(mine >= theirs for mine, theirs in pairs)
+
+    kept: list[Composed] = []
+    for item in sorted(
+        lists, key=lambda item: (len(item.pure), sum(item.pure), item.mu_squared), reverse=True
+    ):
+        if not any(covers(other, item) for other in kept):
+            kept.append(item)
+    return kept

@@ -1,0 +1,277 @@
+"""Accounts of twins: pure and Gaussian costs, of all elements or of some, compose to the worst element."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from dp_accounting.pld import common, privacy_loss_distribution
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.pipeline.manifest.facts import AccountFacts
+from dp_powerflow.pipeline.manifest.model import TwinAccount
+from dp_powerflow.privacy.budget import Neighbours, composed_epsilon, gdp_epsilon, gdp_mu
+from dp_powerflow.privacy.ledger.accounts import (
+    AccountKind,
+    GdpCap,
+    GdpCost,
+    PureCost,
+    Scope,
+    TwinCap,
+    cost_from_plain,
+    to_plain,
+)
+from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.ledger.records import Account
+from dp_powerflow.privacy.ledger.twins import Composed, TwinCost
+from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.report.results import render_ledger
+
+LINE = Neighbours("one line, length changed by a factor up to 1.05")
+DELTA = 1e-6
+REQUEST = "a" * 64
+
+
+def pure(epsilon: float, **scope: tuple[str, ...]) -> PureCost:
+    return PureCost(epsilon, LINE, Scope(**scope))
+
+
+def gaussian(mu: float, **scope: tuple[str, ...]) -> GdpCost:
+    return GdpCost(mu, LINE, Scope(**scope))
+
+
+def promised(costs: Sequence[TwinCost], delta: float = DELTA) -> float:
+    return TwinCap(50.0, delta, LINE).promised(costs).epsilon
+
+
+def exact_delta(epsilon: float, epsilons: Sequence[float], mu: float) -> float:
+    """δ of randomised responses and a Gaussian together, in closed form: a sum over all answers.
+
+    A randomised response has loss ±ε with odds exp(ε) : 1; given the sum s of these, the Gaussian has
+    δ(ε − s; μ), which holds for negative ε − s as well.
+    """
+
+    def phi(x: float) -> float:
+        return math.erfc(-x / math.sqrt(2)) / 2
+
+    total = 0.0
+    for signs in itertools.product((1, -1), repeat=len(epsilons)):
+        odds = math.prod(
+            math.exp(e * (sign > 0)) / (1 + math.exp(e)) for e, sign in zip(epsilons, signs, strict=True)
+        )
+        rest = epsilon - sum(sign * e for e, sign in zip(epsilons, signs, strict=True))
+        total += odds * (phi(mu / 2 - rest / mu) - math.exp(rest) * phi(-mu / 2 - rest / mu))
+    return total
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-12, 1e-2])
+def test_pure_costs_add_up_exactly_and_at_every_delta(delta: float) -> None:
+    cap = TwinCap(1.0, delta, LINE)
+    assert cap.promised([pure(0.1)] * 10).epsilon == 1.0
+    assert cap.promised([]).epsilon == 0.0
+    assert promised([pure(1.0)], delta=DELTA) == 1.0 < gdp_epsilon(1.0, DELTA)
+
+
+def test_gaussian_costs_add_up_in_mu_squared() -> None:
+    assert promised([gaussian(0.3), gaussian(0.4)]) == gdp_epsilon(0.5, DELTA)
+
+
+@pytest.mark.parametrize(
+    ("epsilons", "mu"),
+    [((1.0,), 0.2), ((0.3,), 0.01), ((1.0,) * 4, 0.5), ((0.5, 1.0, 1.7), 1.0), ((8.3,), 0.2), ((0.1,), 2.0)],
+)
+@pytest.mark.parametrize("delta", [1e-9, 1e-6, 1e-3])
+def test_mixed_costs_are_safe_and_tight(epsilons: tuple[float, ...], mu: float, delta: float) -> None:
+    """Against the closed form, and against distributions composed by dp_accounting on a finer grid."""
+    found = promised([gaussian(mu), *(pure(epsilon) for epsilon in epsilons)], delta)
+    assert exact_delta(found, epsilons, mu) <= delta
+    low = max(sum(epsilons), gdp_epsilon(mu, delta))
+    assert low <= found <= sum(epsilons) + gdp_epsilon(mu, delta)
+    if found > low:
+        assert exact_delta(found * (1 - 2e-3), epsilons, mu) > delta
+
+
+def test_mixed_costs_agree_with_dp_accounting_on_another_grid() -> None:
+    """The example of docs/ledger.md: four Laplace twins at 1 and a Gaussian one of μ = 0.5."""
+    distribution = privacy_loss_distribution.from_gaussian_mechanism(1.0, sensitivity=0.5)
+    for _ in range(4):
+        one = common.DifferentialPrivacyParameters(1.0, 0.0)
+        distribution = distribution.compose(privacy_loss_distribution.from_privacy_parameters(one))
+    found = composed_epsilon((1.0,) * 4, 0.5, DELTA)
+    assert found == pytest.approx(distribution.get_epsilon_for_delta(DELTA), rel=1e-3)
+    assert found == 6.116
+    assert 4.0 + gdp_epsilon(0.5, DELTA) == pytest.approx(6.254, abs=1e-3)
+
+
+COSTS = st.one_of(
+    st.builds(pure, st.sampled_from([0.1, 0.5, 1.0])),
+    st.builds(gaussian, st.sampled_from([0.1, 0.5])),
+    st.builds(
+        lambda epsilon, names: pure(epsilon, replaced=names),
+        st.sampled_from([0.1, 1.0]),
+        st.sampled_from([("a",), ("b",), ("a", "b")]),
+    ),
+    st.builds(
+        lambda mu, name: gaussian(mu, added=(name,)), st.sampled_from([0.1, 0.5]), st.sampled_from("cd")
+    ),
+)
+
+
+@given(costs=st.lists(COSTS, max_size=5), cost=COSTS)
+@settings(max_examples=12, deadline=None)
+def test_a_further_cost_never_lowers_the_promise_and_adds_at_most_its_price(
+    costs: list[TwinCost], cost: TwinCost
+) -> None:
+    before, after = promised(costs), promised([*costs, cost])
+    assert after >= before
+    assert after <= (before + promised([cost])) * (1 + 1e-3)
+
+
+@given(
+    costs=st.permutations([pure(0.5), gaussian(0.1), pure(1.0, replaced=("a",)), gaussian(0.5), pure(0.1)])
+)
+@settings(max_examples=10, deadline=None)
+def test_the_order_does_not_matter_unless_elements_are_added(costs: list[TwinCost]) -> None:
+    assert promised(costs) == promised(sorted(costs, key=repr))
+
+
+def test_the_promise_is_that_of_the_worst_element() -> None:
+    first, second = pure(1.0), pure(1.0)
+    assert promised([first, pure(0.5, replaced=("a",))]) == 1.5
+    assert promised([first, pure(0.5, replaced=("a",)), pure(0.7, replaced=("b",))]) == 1.7
+    assert promised([first, pure(0.5, replaced=("a",)), pure(0.5, replaced=("a",))]) == 2.0
+    assert promised([first, pure(0.5, added=("a",))]) == 1.0, "no earlier twin has seen it"
+    assert promised([first, pure(1.5, added=("a",))]) == 1.5
+    assert promised([first, pure(0.5, added=("a",)), second]) == 2.0
+    assert promised([first, pure(1.5, added=("a",)), second]) == 2.5
+    assert promised([first, pure(0.5, replaced=("a",)), pure(0.5, added=("a",))]) == 2.0, (
+        "it was there before"
+    )
+    assert promised([first, gaussian(0.2, replaced=("a",))]) == composed_epsilon((1.0,), 0.2, DELTA)
+    many = [pure(0.5, replaced=(f"line.{number}",)) for number in range(300)]
+    assert promised([first, *many]) == 1.5
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> PrivateState:
+    return PrivateState.open(tmp_path / "state")
+
+
+@pytest.fixture
+def ledger(state: PrivateState) -> Ledger:
+    return Ledger.open(state)
+
+
+def account(ledger: Ledger, state: PrivateState, cap: TwinCap) -> Account:
+    return ledger.account(state.identity("network", [b"feeder"]), cap)
+
+
+def test_an_account_of_twins_is_charged_for_the_element_that_changed(
+    state: PrivateState, ledger: Ledger
+) -> None:
+    twins = account(ledger, state, TwinCap(2.0, DELTA, LINE))
+    assert twins.name == "network-twin-1"
+    ledger.spend(twins, "north", REQUEST, pure(1.0))
+    ledger.spend(twins, "north-2", REQUEST, pure(1.0, replaced=("line.a",)))
+    ledger.spend(twins, "north-3", REQUEST, pure(1.0, replaced=("line.b",), added=("line.c",)))
+    assert ledger.remaining(twins).promise.epsilon == 2.0
+    assert ledger.remaining(twins).left == {"epsilon": 0.0}
+    with pytest.raises(PrivacyError, match="nothing was spent"):
+        ledger.spend(twins, "north-4", REQUEST, pure(0.1, replaced=("line.a",)))
+    ledger.spend(twins, "north-4", REQUEST, pure(1.0, replaced=("line.c",)))
+    with pytest.raises(PrivacyError, match="another request"):
+        ledger.spend(twins, "north-4", REQUEST, pure(1.0, replaced=("line.d",)))
+    assert Ledger.open(state).summary() == ledger.summary()
+    shown = render_ledger(ledger.summary())
+    assert "; replaced line.b; added line.c |" in "\n".join(shown.lines)
+    spends = json.loads(shown.json_text)["accounts"][0]["spends"]
+    assert spends[2]["scope"] == {"replaced": ["line.b"], "added": ["line.c"]}
+    assert "scope" not in spends[0]
+
+
+def test_gaussian_noise_needs_a_delta(state: PrivateState, ledger: Ledger) -> None:
+    cap = TwinCap(2.0, 0.0, LINE)
+    twins = account(ledger, state, cap)
+    with pytest.raises(PrivacyError, match="no epsilon at delta 0"):
+        ledger.spend(twins, "north", REQUEST, gaussian(0.1))
+    with pytest.raises(PrivacyError, match="no epsilon at delta 0"):
+        ledger.preview(twins.dataset, cap, gaussian(0.1))
+    ledger.change_figures(twins.name, None, DELTA, "the board, 12 May: Gaussian twins as well")
+    twins = account(ledger, state, TwinCap(2.0, DELTA, LINE))
+    ledger.spend(twins, "north", REQUEST, gaussian(0.1))
+    with pytest.raises(PrivacyError, match="no epsilon at delta 0"):
+        ledger.change_figures(twins.name, None, 0.0, "back")
+    ledger.change_figures(twins.name, 0.3, None, "less")
+    assert ledger.remaining(twins).cap == TwinCap(0.3, DELTA, LINE)
+    assert ledger.remaining(twins).promise.epsilon == gdp_epsilon(0.1, DELTA)
+
+
+def test_what_is_left_is_stated_for_the_noise_in_use(state: PrivateState, ledger: Ledger) -> None:
+    twins = account(ledger, state, TwinCap(4.0, DELTA, LINE))
+    half = gdp_mu(4.0, DELTA) / math.sqrt(2)
+    ledger.spend(twins, "north", REQUEST, gaussian(half))
+    assert ledger.remaining(twins).available.epsilon == pytest.approx(gdp_epsilon(half, DELTA), rel=1e-6)
+    assert not ledger.preview(twins.dataset, twins.cap, gaussian(half * 1.001)).affordable
+    preview = ledger.preview(twins.dataset, twins.cap, gaussian(half * 0.999))
+    assert preview.affordable
+    assert preview.after.composed == Composed.of([gaussian(half), gaussian(half * 0.999)])
+    ledger.spend(twins, "south", REQUEST, pure(0.5))
+    left = ledger.remaining(twins).available.epsilon
+    assert left == pytest.approx(4.0 - ledger.remaining(twins).promise.epsilon, abs=1e-9)
+
+
+@pytest.mark.parametrize("costs", [[pure(0.5), pure(0.2)], [gaussian(0.3)], [pure(0.5), gaussian(0.3)]])
+def test_a_manifest_states_what_touched_the_worst_element_and_the_promise_follows(
+    state: PrivateState, ledger: Ledger, costs: list[TwinCost]
+) -> None:
+    twins = account(ledger, state, TwinCap(4.0, DELTA, LINE))
+    for number, cost in enumerate(costs):
+        ledger.spend(twins, f"twin-{number}", REQUEST, cost)
+    stated = AccountFacts.of(ledger.remaining(twins))
+    section = json.loads(json.dumps(stated.entries()))
+    assert AccountFacts.read(TwinAccount.model_validate(section)) == stated
+    assert section["promise"]["epsilon"] == ledger.remaining(twins).promise.epsilon
+    assert stated.holds("epsilon", promised(costs))
+    assert not stated.holds("epsilon", promised(costs) * 1.01)
+
+
+def test_an_old_account_takes_gaussian_costs_of_all_elements_only(
+    state: PrivateState, ledger: Ledger
+) -> None:
+    old = ledger.account(state.identity("network", [b"old"]), GdpCap(1.0, DELTA, LINE))
+    for cost in (pure(0.1), gaussian(0.1, replaced=("line.a",))):
+        with pytest.raises(PrivacyError, match="cannot be charged"):
+            ledger.spend(old, "north", REQUEST, cost)
+    with pytest.raises(PrivacyError, match="is a mu of Gaussian"):
+        ledger.change_figures(old.name, 2.0, None, "more")
+
+
+@pytest.mark.parametrize("names", [("a", "a"), (" ",), ("",)])
+def test_a_scope_names_every_element_once(names: tuple[str, ...]) -> None:
+    with pytest.raises(PrivacyError, match="name each once"):
+        Scope(replaced=names)
+    with pytest.raises(PrivacyError, match="name each once"):
+        Scope(replaced=("a",), added=(*names, "a"))
+
+
+@pytest.mark.parametrize("cost", [pure(0.1), gaussian(0.2, added=("b", "a")), pure(0.1, replaced=("c",))])
+def test_costs_survive_json(cost: TwinCost) -> None:
+    plain = json.loads(json.dumps(to_plain(cost)))
+    assert cost_from_plain(AccountKind.NETWORK_TWIN, plain) == cost
+
+
+def test_dp_accounting_is_loaded_for_mixed_accounts_only() -> None:
+    script = (
+        "import sys; from dp_powerflow.privacy.budget import composed_epsilon as f;"
+        "f((1.0,), 0.0, 1e-6); f((), 1.0, 1e-6); print('dp_accounting' in sys.modules);"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "False"
