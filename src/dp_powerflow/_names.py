@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable
+
 __version__ = "0.2.0"
 
 RELEASE_ID = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
@@ -10,3 +14,18 @@ TWIN_ID = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,47}$"
 PUBLIC_NAME = r"^[A-Za-z0-9][A-Za-z0-9-]{0,22}$"
 """Of a fleet or a feeder. No underscore: it joins the two, so that no two releases share an id."""
 RELEASE_ID_RULE = "a release id is 1 to 64 letters, digits, '-' or '_' and begins with a letter or digit"
+
+
+def alike(names: Iterable[str]) -> int:
+    """How many of different names differ from another only in blanks, case or signs that are not seen.
+
+    Such names mean the same thing to whoever wrote them, and would be two secrets with a budget each.
+    """
+    count = Counter(_spelling(name) for name in set(names))
+    return sum(number for number in count.values() if number > 1)
+
+
+def _spelling(name: str) -> str:
+    text = unicodedata.normalize("NFKC", name)
+    seen = "".join(sign for sign in text if unicodedata.category(sign) != "Cf")
+    return " ".join(seen.split()).casefold()

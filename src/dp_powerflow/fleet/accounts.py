@@ -16,7 +16,6 @@ point to another feeder under the same fleet id is refused.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -35,7 +34,8 @@ from dp_powerflow.fleet.feeders import (
     read_register,
     release_id_of,
 )
-from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.loads.declared import read_service_rows
+from dp_powerflow.loads.history import LoadHistory, refuse_alike
 from dp_powerflow.pipeline.inputs import loads_chunks
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.manifest.policy import registered
@@ -202,27 +202,17 @@ def read_feeder_map(path: Path) -> dict[str, tuple[str, ...]]:
     Load points without a feeder belong to none. A load point on two feeders is refused: its customers would
     be in two models, and the costs would add up.
     """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            missing = [name for name in ("load_point", "feeder") if name not in (reader.fieldnames or ())]
-            rows = list(reader)
-    except (OSError, UnicodeDecodeError, csv.Error):
-        raise LoadDataError(
-            f"the service map {path} cannot be read; check the path and the encoding"
-        ) from None
-    if missing:
-        raise LoadDataError(
-            f"the service map {path} has no column '{missing[0]}', which models per feeder need; add it"
-        )
+    rows = read_service_rows(path, ("load_point", "feeder"), ", which models per feeder need")
     feeder_of: dict[str, str] = {}
     for number, row in enumerate(rows, start=2):
-        point, feeder = row["load_point"], row["feeder"] or ""
+        point, feeder = row.get("load_point", ""), row.get("feeder", "")
         if feeder_of.setdefault(point, feeder) != feeder:
             raise LoadDataError(
                 f"row {number} of the service map {path} puts a load point on a second feeder; models per "
                 "feeder need every load point on one feeder, or use fleet.models = 'one'"
             )
+    refuse_alike(feeder_of, "load points of the service map")
+    refuse_alike(set(feeder_of.values()) - {""}, "feeders of the service map")
     points: dict[str, list[str]] = {}
     for point, feeder in feeder_of.items():
         if feeder:

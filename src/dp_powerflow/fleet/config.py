@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from dp_powerflow._names import PUBLIC_NAME
+from dp_powerflow._names import PUBLIC_NAME, alike
 from dp_powerflow.config import (
     Config,
     LoadsSection,
@@ -71,6 +71,8 @@ class FleetSection(Section):
             raise ValueError("a fleet is written to a directory; copy it to object storage afterwards")
         if len(set(self.names.values())) < len(self.names):
             raise ValueError("two feeders have the same public name in fleet.names")
+        if alike(self.names.values()):
+            raise ValueError("two public names of fleet.names differ in case only; choose another")
         if self.continues == self.id:
             raise ValueError("a fleet cannot continue itself; run it again to finish it")
         return self

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
+from dp_powerflow._names import alike
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.fleet.config import FleetConfig, Override, is_named, parse_feeder_config
@@ -85,6 +86,10 @@ def find_sources(config: FleetConfig) -> dict[str, str]:
                     f"two feeders of the fleet are called '{key}'; write the glob so that what follows its "
                     "first wildcard tells them apart, or rename a file"
                 )
+    if alike(found):
+        raise ConfigError(
+            f"{alike(found)} feeders have names that differ only in blanks or case; rename a file"
+        )
     for what, keys in (("fleet.names", config.fleet.names), ("overrides", config.overrides)):
         strangers = sorted(set(keys) - found.keys())
         if strangers:

@@ -19,7 +19,7 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import arctan1, tan
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.loads.history import steps_per_day
+from dp_powerflow.loads.history import refuse_alike, steps_per_day
 from dp_powerflow.units import FloatArray
 
 MINUTES_PER_HOUR = 60
@@ -155,6 +155,8 @@ class ServiceMap:
         if not self.load_point_of:
             raise LoadDataError("the service map has no customer; list at least one")
         points = set(self.load_points)
+        refuse_alike(self.load_point_of, "customers")
+        refuse_alike(points, "load points")
         for name in ("node_of", "class_of", "scale_kw_of"):
             strangers = sum(point not in points for point in getattr(self, name))
             if strangers:
@@ -196,6 +198,30 @@ def one_service_each(customers: Iterable[str]) -> ServiceMap:
     return ServiceMap({customer: customer for customer in customers})
 
 
+def read_service_rows(path: Path, needed: tuple[str, ...], why: str = "") -> list[dict[str, str]]:
+    """Rows of a service map, their cells without blanks around them.
+
+    Parameters
+    ----------
+    needed : columns that the map must have.
+    why : words that follow the name of a column it lacks.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            missing = [name for name in needed if name not in (reader.fieldnames or ())]
+            rows = [
+                {name: text.strip() for name, text in row.items() if isinstance(text, str)} for row in reader
+            ]
+    except (OSError, UnicodeDecodeError, csv.Error):
+        raise LoadDataError(
+            f"the service map {path} cannot be read; check the path and the encoding"
+        ) from None
+    if missing:
+        raise LoadDataError(f"the service map {path} has no column '{missing[0]}'{why}; add it")
+    return rows
+
+
 def read_service_map(path: str | Path) -> ServiceMap:
     """Read a service map: CSV, one row per customer.
 
@@ -203,20 +229,10 @@ def read_service_map(path: str | Path) -> ServiceMap:
     load point repeats or leaves empty.
     """
     path = Path(path)
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            missing = [name for name in ("customer", "load_point") if name not in (reader.fieldnames or ())]
-            if missing:
-                raise LoadDataError(f"the service map {path} has no column '{missing[0]}'; add it")
-            rows = list(reader)
-    except (OSError, UnicodeDecodeError):
-        raise LoadDataError(
-            f"the service map {path} cannot be read; check the path and the encoding"
-        ) from None
+    rows = read_service_rows(path, ("customer", "load_point"))
     load_point_of: dict[str, str] = {}
     for number, row in enumerate(rows, start=2):
-        customer, point = row["customer"], row["load_point"]
+        customer, point = row.get("customer"), row.get("load_point")
         if not customer or not point:
             raise LoadDataError(
                 f"row {number} of the service map {path} lacks a customer or a load point; fill it in"

@@ -7,11 +7,12 @@ sees the meters through the released `LoadModel`. Its `repr` prints shapes, neve
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dp_powerflow._names import alike
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.units import FloatArray
 
@@ -24,6 +25,19 @@ def steps_per_day(step_minutes: int) -> int:
     if step_minutes <= 0 or MINUTES_PER_DAY % step_minutes != 0:
         raise LoadDataError(f"a step of {step_minutes} min does not divide a day; use 15, 30 or 60")
     return MINUTES_PER_DAY // step_minutes
+
+
+def refuse_alike(ids: Iterable[str], what: str) -> None:
+    """Refuse different ids that differ only in blanks, case or unseen signs: one service, two records."""
+    ids = tuple(ids)
+    count, blank = alike(ids), sum(name != name.strip() or not name for name in ids)
+    if blank:
+        raise LoadDataError(f"{blank} {what} have an empty id or one with blanks around it; correct the ids")
+    if count:
+        raise LoadDataError(
+            f"{count} {what} have ids that differ from another only in blanks, case or unseen signs; write "
+            "one id for one service, and clearly different ids for different ones"
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -90,6 +104,7 @@ class LoadHistory:
             raise LoadDataError("a load history needs at least one load point and one day; check the input")
         if len(set(self.load_points)) != n:
             raise LoadDataError("two load points have the same name; sum their customers or rename one")
+        refuse_alike(self.load_points, "load points")
         if any(later <= earlier for earlier, later in zip(self.days, self.days[1:], strict=False)):
             raise LoadDataError("the days of a load history must be strictly increasing; sort them")
         for name in ("node_of", "class_label"):

@@ -24,6 +24,7 @@ from dp_powerflow.loads.declared import (
     WideColumns,
     one_service_each,
 )
+from dp_powerflow.loads.history import refuse_alike
 from dp_powerflow.loads.tables import MeterTable, Stamps, doubles, open_table
 from dp_powerflow.loads.timegrid import ReadingGrid, TimeGrid, build_time_grid, whole_days
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
@@ -31,6 +32,7 @@ from dp_powerflow.units import BoolArray, FloatArray, IntArray
 Days = tuple[dt.date, dt.date]
 
 _QUANTITIES = ("active", "reactive")
+_CUSTOMERS = "customers of the meter file and the service map"
 
 
 def read_long(
@@ -89,6 +91,7 @@ def read_wide(
     table.require(columns.time)
     names, found = _wide_customers(table, columns)
     services = services or one_service_each(found)
+    refuse_alike({*found, *services.customers}, _CUSTOMERS)
     listed = [customer for customer in found if customer in services.load_point_of]
     if not listed:
         raise LoadDataError(f"no column of {table.path} is a customer of the service map; check its names")
@@ -192,6 +195,7 @@ def _fill_from_long(target: _Target, table: MeterTable, columns: LongColumns, va
         seconds = np.concatenate([rows.seconds for rows in late])
         readings = [np.concatenate([rows.readings[q] for rows in late]) for q in range(len(values))]
         target.add(own, Stamps(seconds, wall=True), _is_repeat(own, seconds), readings)
+    refuse_alike({*strangers, *target.customers}, _CUSTOMERS)
     return len(strangers)
 
 
@@ -246,11 +250,11 @@ def _scan_stamps(table: MeterTable, column: str) -> _Scan:
 
 
 def _encoded(cells: Any, table: MeterTable, column: str) -> tuple[list[str], IntArray]:
-    """Distinct customers of a batch and (row,) position in that list."""
+    """Customers of a batch, without blanks around them, and (row,) position in that list."""
     if cells.null_count:
         raise LoadDataError(f"{cells.null_count} rows of {table.path} have no '{column}'; remove them")
     encoded = cells if pa.types.is_dictionary(cells.type) else pc.dictionary_encode(cells)
-    names = encoded.dictionary.cast(pa.string()).to_pylist()
+    names = [name.strip() for name in encoded.dictionary.cast(pa.string()).to_pylist()]
     return names, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
@@ -269,7 +273,7 @@ def _wide_customers(table: MeterTable, columns: WideColumns) -> tuple[list[dict[
     suffixes = [columns.active_suffix]
     suffixes += [] if columns.reactive_suffix is None else [columns.reactive_suffix]
     names: list[dict[str, str]] = [{} for _ in suffixes]
-    other = 0
+    other = twice = 0
     # the longer suffix first: an empty one matches every column
     order = sorted(range(len(suffixes)), key=lambda i: -len(suffixes[i]))
     for column in table.columns:
@@ -279,9 +283,15 @@ def _wide_customers(table: MeterTable, columns: WideColumns) -> tuple[list[dict[
         if match is None:
             other += 1
         else:
-            names[match][column.removesuffix(suffixes[match])] = column
+            customer = column.removesuffix(suffixes[match]).strip()
+            twice += customer in names[match]
+            names[match][customer] = column
     if other:
         raise LoadDataError(f"{other} columns of {table.path} have neither suffix; list them under 'ignore'")
+    if twice:
+        raise LoadDataError(
+            f"{twice} columns of {table.path} name a customer a second time, but for blanks; keep one of each"
+        )
     if not names[0]:
         raise LoadDataError(
             f"{table.path} has no column of readings besides the time; check the column names"
