@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dp_powerflow.fleet.manifest import Fleet
     from dp_powerflow.fleet.run import FleetResult
     from dp_powerflow.grid.feeder import Feeder, Tap
+    from dp_powerflow.grid.sources import TapTable
     from dp_powerflow.loads.declared import LongColumns, MeterFormat, WideColumns
     from dp_powerflow.loads.history import LoadHistory
     from dp_powerflow.model.gaussian import LoadModel
@@ -367,7 +368,7 @@ def open_fleet(path: str | PathLike[str]) -> Fleet:
 def open_feeder(
     source: str | PathLike[str],
     *,
-    taps: Sequence[Tap] | None = None,
+    taps: TapTable | Sequence[Tap] | None = None,
     base_mva: float = 1.0,
     drop_islanded: bool = False,
 ) -> Feeder:
@@ -378,7 +379,8 @@ def open_feeder(
     source : str or path
         ``"ieee13"``, ``"ieee123"``, an OpenDSS file (.dss), a pandapower net (.json) or ``"simbench:CODE"``.
     taps : sequence of Tap, optional
-        Regulator taps (OpenDSS only). By default they are solved once at nominal load.
+        Regulator taps, or a table of them as a tap file holds it. By default they are solved once at nominal
+        load.
     base_mva : float
         Power base per phase [MVA].
     drop_islanded : bool

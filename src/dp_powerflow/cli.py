@@ -72,7 +72,9 @@ def inspect(
         str, typer.Argument(help="ieee13, ieee123, PATH.dss, PATH.json (pandapower) or simbench:CODE")
     ],
     taps: Annotated[Path | None, typer.Option(help="CSV file of regulator taps.")] = None,
-    save_taps: Annotated[Path | None, typer.Option(help="Write the regulator taps to this CSV file.")] = None,
+    save_taps: Annotated[
+        Path | None, typer.Option(help="Write the regulator taps, INTERNAL, to this CSV file.")
+    ] = None,
     base_mva: Annotated[float, typer.Option(help="Power base per phase [MVA].")] = 1.0,
     drop_islanded: Annotated[bool, typer.Option(help="Leave out nodes that no source feeds.")] = False,
     as_json: AsJson = False,
@@ -81,6 +83,7 @@ def inspect(
 
     Example: `dp-powerflow inspect ieee123 --json`
     """
+    from dp_powerflow.grid.feeder import TAPS_DECLARED, TAPS_INTERNAL
     from dp_powerflow.grid.sources import read_taps, write_taps
     from dp_powerflow.report.inspection import LABELS
 
@@ -88,7 +91,8 @@ def inspect(
         feeder, taps=None if taps is None else read_taps(taps), base_mva=base_mva, drop_islanded=drop_islanded
     )
     if save_taps is not None:
-        write_taps(save_taps, opened.taps)
+        declared = opened.taps_from.startswith(TAPS_DECLARED)
+        write_taps(save_taps, opened.taps, origin=opened.taps_from if declared else TAPS_INTERNAL)
     summary = dpf.inspect(opened).to_json()
     if as_json:
         out.print_json(json.dumps(summary))

@@ -115,10 +115,18 @@ def test_taps_are_solved_once_or_given(tmp_path: Path, ieee123: Feeder) -> None:
     file = tmp_path / "taps.csv"
     write_taps(file, ieee123.taps)
     given = open_feeder("ieee123", taps=read_taps(file))
-    assert given.taps_from == "given as input"
+    assert given.taps_from == "solved on the true network; INTERNAL"
+    assert open_feeder("ieee123", taps=ieee123.taps).taps_from == "given as input"
     assert abs(given.y - ieee123.y).max() < 1e-9 * abs(ieee123.y).max()
     moved = [replace(ieee123.taps[0], ratio=1.0), *ieee123.taps[1:]]
     assert abs(open_feeder("ieee123", taps=moved).y - ieee123.y).max() > 1.0
+
+
+def test_a_tap_file_says_who_declared_it(tmp_path: Path, ieee13: Feeder) -> None:
+    file = tmp_path / "taps.csv"
+    write_taps(file, ieee13.taps, origin="declared: the planning desk")
+    assert read_taps(file).taps == ieee13.taps
+    assert open_feeder("ieee13", taps=read_taps(file)).taps_from == "declared: the planning desk"
 
 
 def test_zip_loads_become_constant_power_and_are_counted(foreign_cases: Path) -> None:
@@ -201,6 +209,9 @@ def test_a_file_without_a_circuit_is_refused(tmp_path: Path) -> None:
         ("transformer,winding,tap\nreg1a,2,16\n", "between 0.5 and 1.5"),
         ("transformer,winding,tap\nnope,2,1.0\n", "names transformer 'nope'"),
         ("transformer,winding,tap\nreg1a,9,1.0\n", "has no winding 9"),
+        ("# declared:\ntransformer,winding,tap\nreg1a,2,1.0\n", "first line .* who set these taps"),
+        ("# my taps\ntransformer,winding,tap\nreg1a,2,1.0\n", "first line .* who set these taps"),
+        ("# declared: me\ntransformer,winding,tap\nreg1a,two,1.0\n", "line 3: winding must be a whole"),
     ],
 )
 def test_bad_tap_files_are_refused(tmp_path: Path, content: str, message: str) -> None:

@@ -64,7 +64,7 @@ def test_saved_taps_can_be_given_back(tmp_path: Path) -> None:
     file = tmp_path / "taps.csv"
     first = json.loads(run("ieee123", "--json", "--save-taps", str(file)))
     second = json.loads(run("ieee123", "--json", "--taps", str(file)))
-    assert second["taps_from"] == "given as input"
+    assert second["taps_from"] == "solved on the true network; INTERNAL"
     assert second["taps"] == first["taps"]
     assert np.isclose(second["vm_min_pu"], first["vm_min_pu"], atol=1e-9)
 

@@ -29,6 +29,11 @@ from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray, kw
 TAPS_SOLVED = "solved once at nominal load, then frozen"
 """`Feeder.taps_from` where the taps are a function of the network."""
 NO_REGULATORS = "no regulators"
+TAPS_GIVEN = "given as input"
+TAPS_INTERNAL = "solved on the true network; INTERNAL"
+"""Written by `inspect --save-taps`: good for the true network, never for a twin."""
+TAPS_DECLARED = "declared: "
+"""Start of `Feeder.taps_from` where somebody states the taps as public; who, follows."""
 GROUND = -1
 """Index that stands for ground where a node index is expected."""
 
@@ -320,3 +325,10 @@ def rounded(values: FloatArray) -> FloatArray:
     """Public figures to 24 bits: what an engine computes from them in another order comes out the same."""
     mantissa, exponent = np.frexp(values)
     return np.asarray(np.ldexp(np.round(mantissa * 2.0**_KEPT_BITS), exponent - _KEPT_BITS))
+
+
+def significant(values: FloatArray, digits: int) -> FloatArray:
+    """Public figures to so many significant decimal digits, each the nearest double of its decimal."""
+    array = np.asarray(values, dtype=np.float64)
+    nearest = [float(f"{value:.{digits - 1}e}") for value in array.ravel().tolist()]
+    return np.array(nearest, dtype=np.float64).reshape(array.shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,19 @@ from scipy.sparse.csgraph import connected_components
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid import ieee
-from dp_powerflow.grid.feeder import GROUND, Feeder, Levels, Load, NetworkParameters, PVSystem, Quantity, Tap
+from dp_powerflow.grid.feeder import (
+    GROUND,
+    TAPS_DECLARED,
+    TAPS_GIVEN,
+    TAPS_INTERNAL,
+    Feeder,
+    Levels,
+    Load,
+    NetworkParameters,
+    PVSystem,
+    Quantity,
+    Tap,
+)
 from dp_powerflow.grid.opendss import parameters as opendss_parameters
 from dp_powerflow.grid.opendss.engine import DssOrigin, Engine
 from dp_powerflow.grid.opendss.reader import read_dss, read_dss_file
@@ -23,7 +35,7 @@ from dp_powerflow.grid.pandapower import reader as pandapower_reader
 from dp_powerflow.units import ComplexArray
 
 SIMBENCH = "simbench:"
-COLUMNS = ("transformer", "winding", "tap")
+TAP_COLUMNS = ("transformer", "winding", "tap")
 _NAMES_SHOWN = 3
 _STRETCH = 1.5
 _COARSE, _FLOOR = 0.08, 1e-6
@@ -33,7 +45,7 @@ _TWO_ENDS = 2
 def open_feeder(
     source: str | Path,
     *,
-    taps: Sequence[Tap] | None = None,
+    taps: TapTable | Sequence[Tap] | None = None,
     base_mva: float = 1.0,
     drop_islanded: bool = False,
 ) -> Feeder:
@@ -48,17 +60,21 @@ def open_feeder(
     """
     if not (base_mva > 0.0 and math.isfinite(base_mva)):
         raise FeederError("the power base must be positive, such as 1 MVA per phase")
-    feeder = _read(str(source), taps, base_mva)
+    given = taps if isinstance(taps, TapTable) or taps is None else TapTable(tuple(taps))
+    feeder = _read(str(source), given, base_mva)
+    if given is not None:
+        feeder = replace(feeder, taps_from=given.origin)
     if drop_islanded:
         feeder = without_islands(feeder)
     check_feeder(feeder)
     return feeder
 
 
-def _read(source: str, taps: Sequence[Tap] | None, base_mva: float) -> Feeder:
+def _read(source: str, table: TapTable | None, base_mva: float) -> Feeder:
     lowered = source.lower()
+    taps = None if table is None else table.taps
     if lowered in ieee.BUILT_IN:
-        origin = DssOrigin(tuple(ieee.dss_commands(lowered)))
+        origin = DssOrigin(tuple(ieee.dss_commands(lowered)), public=True)
         return read_dss(origin, name=lowered, taps=taps, base_mva=base_mva)
     if lowered.endswith(".dss"):
         return read_dss_file(Path(source), taps=taps, base_mva=base_mva)
@@ -141,25 +157,62 @@ def without_islands(feeder: Feeder) -> Feeder:
     )
 
 
-def read_taps(path: Path) -> tuple[Tap, ...]:
-    """Taps declared in a file."""
+@dataclass(frozen=True)
+class TapTable:
+    """Taps of a file.
+
+    Attributes
+    ----------
+    origin : where they come from, in words (`Feeder.taps_from`).
+    """
+
+    taps: tuple[Tap, ...]
+    origin: str = TAPS_GIVEN
+
+
+def read_taps(path: Path) -> TapTable:
+    """Taps of a CSV file.
+
+    Its first line may say where they come from: `# declared: WHO` for taps that are public, or what
+    `write_taps` writes for taps that were solved.
+    """
     if not path.is_file():
         raise FeederError(f"tap file {path} does not exist; write one with 'inspect --save-taps'")
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            first = file.readline()
+            origin = _origin_of_taps(first, path) if first.startswith("#") else None
+            if origin is None:
+                file.seek(0)
             reader = csv.DictReader(file)
-            if tuple(reader.fieldnames or ()) != COLUMNS:
-                raise FeederError(f"tap file {path} must have the columns {', '.join(COLUMNS)}")
-            return tuple(_tap(row, path, reader.line_num) for row in reader)
+            if tuple(reader.fieldnames or ()) != TAP_COLUMNS:
+                raise FeederError(f"tap file {path} must have the columns {', '.join(TAP_COLUMNS)}")
+            skipped = int(origin is not None)
+            taps = tuple(_tap(row, path, reader.line_num + skipped) for row in reader)
     except (UnicodeDecodeError, csv.Error):
         raise FeederError(f"tap file {path} is not CSV text; write one with 'inspect --save-taps'") from None
+    return TapTable(taps, origin or TAPS_GIVEN)
 
 
-def write_taps(path: Path, taps: Iterable[Tap]) -> None:
-    """Write taps so that `read_taps` gives them back exactly."""
+def _origin_of_taps(line: str, path: Path) -> str:
+    said = line.lstrip("#").strip()
+    if said == TAPS_INTERNAL:
+        return said
+    who = said[len(TAPS_DECLARED) :].strip()
+    if not said.lower().startswith(TAPS_DECLARED) or not who:
+        raise FeederError(
+            f"the first line of tap file {path} must be '# {TAPS_DECLARED}' and who set these taps, or the "
+            "names of the columns"
+        )
+    return TAPS_DECLARED + who
+
+
+def write_taps(path: Path, taps: Iterable[Tap], *, origin: str = TAPS_INTERNAL) -> None:
+    """Write taps so that `read_taps` gives them back exactly; INTERNAL unless `origin` says otherwise."""
     with path.open("w", newline="", encoding="utf-8") as file:
+        file.write(f"# {origin}\n")
         writer = csv.writer(file)
-        writer.writerow(COLUMNS)
+        writer.writerow(TAP_COLUMNS)
         writer.writerows((tap.transformer, tap.winding, repr(tap.ratio)) for tap in taps)
 
 

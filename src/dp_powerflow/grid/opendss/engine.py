@@ -9,6 +9,7 @@ import re
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from dss import DSS, DSSException
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import Feeder, Tap
+from dp_powerflow.grid.opendss.script import read_script
 from dp_powerflow.units import ComplexArray
 
 Engine = Any
@@ -30,27 +32,41 @@ CONTROLS_OFF = "Set ControlMode=OFF"
 _NETWORK_CLASSES = frozenset(
     {"line", "transformer", "autotrans", "capacitor", "reactor", "fault", "gictransformer", "vsource"}
 )
-_OBSERVERS = frozenset(
+CONTROLS = frozenset(
     {
-        *("regcontrol", "capcontrol", "swtcontrol", "recloser", "relay", "fuse", "energymeter", "monitor"),
-        *("sensor", "invcontrol", "expcontrol", "storagecontroller", "gendispatcher", "upfccontrol"),
+        *("capcontrol", "swtcontrol", "recloser", "relay", "fuse", "invcontrol", "expcontrol"),
+        *("storagecontroller", "gendispatcher", "upfccontrol", "espvlcontrol"),
     }
 )
+"""All controls but regulators: what they control stays as the file states it."""
+_NO_INJECTIONS = CONTROLS | {"regcontrol", "energymeter", "monitor", "sensor"}
+_OPEN_ACTION = 1
 
 
 @dataclass(frozen=True)
 class DssOrigin:
-    """How to build the circuit again: the commands, and the master file they came from."""
+    """How to build the circuit again.
+
+    Attributes
+    ----------
+    commands : text commands in order; none of them solves, writes or observes.
+    path : the master file they came from.
+    places : where every command stands, in words; empty where no file holds them.
+    allocates : whether the file has loads computed from the network.
+    public : whether the network is public, so that all that is solved on it is public too.
+    """
 
     commands: tuple[str, ...]
     path: Path | None = None
+    places: tuple[str, ...] = ()
+    allocates: bool = False
+    public: bool = False
 
 
 def file_origin(path: Path) -> DssOrigin:
-    """Origin of a `.dss` master file."""
-    if not path.is_file():
-        raise FeederError(f"feeder file {path} does not exist; give the path of an OpenDSS master file")
-    return DssOrigin((f'Compile "{path.resolve()}"',), path)
+    """Origin of a `.dss` master file: its sanitised commands."""
+    script = read_script(path)
+    return DssOrigin(script.commands, path, script.places, script.allocates)
 
 
 def build_circuit(origin: DssOrigin, engine: Engine | None = None) -> Engine:
@@ -69,8 +85,8 @@ def build_circuit(origin: DssOrigin, engine: Engine | None = None) -> Engine:
     engine.AllowEditor = False
     engine.AllowChangeDir = False
     engine.DataPath = tempfile.gettempdir()
-    for command in origin.commands:
-        run(engine, command, origin)
+    for command, place in zip_longest(origin.commands, origin.places):
+        run(engine, command, origin, place)
     if engine.NumCircuits == 0 or engine.ActiveCircuit.NumCktElements == 0:
         raise FeederError(f"{_where(origin)} defines no circuit; a feeder starts with 'New Circuit.<name>'")
     sources = [name for name in engine.ActiveCircuit.AllElementNames if _class_of(name) == "vsource"]
@@ -79,12 +95,13 @@ def build_circuit(origin: DssOrigin, engine: Engine | None = None) -> Engine:
     return engine
 
 
-def run(engine: Engine, command: str, origin: DssOrigin) -> None:
+def run(engine: Engine, command: str, origin: DssOrigin, place: str | None = None) -> None:
     """One text command; what the engine objects to becomes a `FeederError` with its message."""
     try:
         engine.Text.Command = command
     except DSSException as error:
-        raise FeederError(f"OpenDSS rejects {_where(origin)}; {_advice(error)}: {_message(error)}") from None
+        at = place or _where(origin)
+        raise FeederError(f"OpenDSS rejects {at}; {_advice(error)}: {_message(error)}") from None
 
 
 def solve(engine: Engine, origin: DssOrigin) -> bool:
@@ -134,7 +151,7 @@ def disable_injections(engine: Engine, *, but: str | None = None) -> dict[str, i
     left_out: dict[str, int] = {}
     for name in circuit.AllElementNames:
         kind = _class_of(name)
-        if kind in _NETWORK_CLASSES or kind in _OBSERVERS or kind == but or not is_enabled(engine, name):
+        if kind in _NETWORK_CLASSES or kind in _NO_INJECTIONS or kind == but or not is_enabled(engine, name):
             continue
         circuit.ActiveCktElement.Enabled = False
         if kind not in REPLACED_CLASSES:
@@ -142,9 +159,29 @@ def disable_injections(engine: Engine, *, but: str | None = None) -> dict[str, i
     return left_out
 
 
+def settle_controls(engine: Engine, origin: DssOrigin) -> dict[str, int]:
+    """Put switches where their controls state them, disable every control but regulators; how many of a kind.
+
+    Nothing is solved: a capacitor or a fuse stays as the file has it.
+    """
+    circuit = engine.ActiveCircuit
+    for switches in circuit.SwtControls:
+        if int(switches.Action) != int(switches.State):
+            verb = "Open" if int(switches.Action) == _OPEN_ACTION else "Close"
+            run(engine, f'{verb} "{switches.SwitchedObj}" {int(switches.SwitchedTerm)}', origin)
+    left_out: dict[str, int] = {}
+    for name in circuit.AllElementNames:
+        kind = _class_of(name)
+        if kind in CONTROLS and is_enabled(engine, name):
+            circuit.ActiveCktElement.Enabled = False
+            left_out[kind] = left_out.get(kind, 0) + 1
+    return left_out
+
+
 def circuit_without_injections(origin: DssOrigin, taps: Iterable[Tap], *, but: str | None = None) -> Engine:
     """The network alone: taps frozen, controls off, loads and generation (`but` one class) disabled."""
     engine = build_circuit(origin)
+    settle_controls(engine, origin)
     set_taps(engine, taps)
     run(engine, CONTROLS_OFF, origin)
     disable_injections(engine, but=but)

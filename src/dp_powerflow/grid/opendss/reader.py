@@ -12,7 +12,17 @@ import scipy.sparse as sp
 from dp_powerflow._bits.elementary import degrees, joined, modulus
 from dp_powerflow._bits.elementary import solve as small_solve
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.feeder import GROUND, NO_REGULATORS, TAPS_SOLVED, Feeder, Line, Load, PVSystem, Tap
+from dp_powerflow.grid.feeder import (
+    GROUND,
+    NO_REGULATORS,
+    TAPS_GIVEN,
+    TAPS_SOLVED,
+    Feeder,
+    Line,
+    Load,
+    PVSystem,
+    Tap,
+)
 from dp_powerflow.grid.opendss.engine import (
     CONTROLS_OFF,
     DssOrigin,
@@ -23,6 +33,7 @@ from dp_powerflow.grid.opendss.engine import (
     regulated_taps,
     run,
     set_taps,
+    settle_controls,
     solve,
 )
 from dp_powerflow.units import ComplexArray, FloatArray, admittance_base_siemens
@@ -52,18 +63,26 @@ def read_dss(
 
     Parameters
     ----------
-    taps : ratios of the regulators; None solves them once at nominal load and freezes them.
+    taps : ratios of the regulators; None solves them once at nominal load, without generation, and freezes
+        them.
     base_mva : power base per phase [MVA].
     engine : has run the commands of the origin already; None builds a fresh one, which takes longer than all
         the rest.
     """
     engine = build_circuit(origin) if engine is None else engine
-    taps_from, frozen = _freeze_taps(engine, origin, taps)
     notes: list[str] = []
+    for kind, count in sorted(settle_controls(engine, origin).items()):
+        notes.append(
+            f"{count} controls of class {kind} are left out; what they control is as the file states"
+        )
+    if origin.allocates:
+        notes.append("the file allocates loads, which is not done; they are as the file states them")
     named_loads = _declared_loads(engine, notes)
     named_pv = _declared_pv(engine)
-    for kind, count in sorted(disable_injections(engine).items()):
+    for kind, count in sorted(disable_injections(engine, but="load").items()):
         notes.append(f"{count} elements of class {kind} are left out")
+    taps_from, frozen = _freeze_taps(engine, origin, taps)
+    disable_injections(engine)
     if not solve(engine, origin):
         raise FeederError("OpenDSS cannot solve the feeder without load; check its sources and impedances")
 
@@ -121,7 +140,7 @@ def _freeze_taps(
         set_taps(engine, taps)
         _refuse_missing_taps(engine, taps)
         run(engine, CONTROLS_OFF, origin)
-        return "given as input", tuple(taps)
+        return TAPS_GIVEN, tuple(taps)
     regulators = engine.ActiveCircuit.RegControls.Count
     if regulators:
         run(engine, "Set Mode=Snapshot ControlMode=STATIC MaxControlIter=100", origin)

@@ -1,0 +1,365 @@
+"""OpenDSS scripts, sanitised: what defines the circuit is kept, what runs, writes or observes is left out.
+
+A master file and all that it redirects to become one list of commands. The engine gets them one by one: it
+opens no script, solves nothing on the way and writes nothing. What a solution would have left in the circuit,
+such as taps, switched capacitors or allocated loads, is therefore not in it: the circuit is the one that is
+written down.
+
+Verbs and options are matched as the engine does: in full, else the first of its list with that beginning.
+Both are looked up in lists of what is known. A verb that is in neither list is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dp_powerflow.errors import FeederError
+
+_CONTINUING = frozenset({"more", "m", "~"})
+_OF_ELEMENTS = _CONTINUING | {"new", "edit", "select", "enable", "disable", "open", "close", "batchedit"}
+_OF_CIRCUITS = frozenset(
+    {"clear", "clearall", "calcvoltagebases", "setkvbase", "setbusxy", "makebuslist", "reprocessbuses", "var"}
+)
+_OF_FILES = frozenset({"buscoords", "latlongcoords", "giscoords"})
+_READ = frozenset({"redirect", "compile"})
+_SETTING = frozenset({"set", "solve"})
+_ALLOCATING = frozenset({"allocateloads", "estimate"})
+"""Loads that follow from the network."""
+_CHANGING = frozenset(
+    {
+        *("reduce", "distribute", "makeposseq", "reconductor", "rephase", "setloadandgenkv", "remove"),
+        *("obfuscate", "clone", "newactor", "connect", "updatestorage"),
+    }
+)
+"""Commands that change the circuit by rules of their own."""
+
+_VERBS = (
+    *("new", "edit", "more", "m", "~", "select", "save", "show", "solve", "enable", "disable", "plot"),
+    *("reset", "compile", "set", "dump", "open", "close", "//", "redirect", "help", "quit", "?", "next"),
+    *("panel", "sample", "clear", "about", "calcvoltagebases", "setkvbase", "buildy", "get", "init"),
+    *("export", "fileedit", "voltages", "currents", "powers", "seqvoltages", "seqcurrents", "seqpowers"),
+    *("losses", "phaselosses", "cktlosses", "allocateloads", "formedit", "totals", "capacity", "classes"),
+    *("userclasses", "zsc", "zsc10", "zscrefresh", "ysc", "puvoltages", "varvalues", "varnames"),
+    *("buscoords", "makebuslist", "makeposseq", "reduce", "interpolate", "alignfile", "top", "rotate"),
+    *("vdiff", "summary", "distribute", "di_plot", "comparecases", "yearlycurves", "cd", "visualize"),
+    *("closedi", "doscmd", "estimate", "reconductor", "_initsnap", "_solvenocontrol", "_samplecontrols"),
+    *("_docontrolactions", "_showcontrolqueue", "_solvedirect", "_solvepflow", "addbusmarker", "uuids"),
+    *("setloadandgenkv", "cvrtloadshapes", "nodediff", "rephase", "setbusxy", "updatestorage", "obfuscate"),
+    *("latlongcoords", "batchedit", "pstcalc", "variable", "reprocessbuses", "clearbusmarkers", "relcalc"),
+    *("var", "cleanup", "finishtimestep", "nodelist", "connect", "disconnect", "remove", "calcincmatrix"),
+    *("calcincmatrix_o", "refine_buslevels", "calclaplacian", "exportoverloads", "exportvviolations"),
+    *("zsc012", "allpceatbus", "allpdeatbus", "totalpowers", "giscoords", "clearall", "comhelp", "newactor"),
+    *("wait", "solveall", "abort", "clone"),
+)
+"""Every command in the engine's order; an abbreviation is the first that starts with it."""
+
+_OPTIONS = (
+    *("type", "element", "hour", "sec", "year", "frequency", "stepsize", "mode", "random", "number", "time"),
+    *("class", "object", "circuit", "editor", "tolerance", "maxiterations", "h", "loadmodel", "loadmult"),
+    *("normvminpu", "normvmaxpu", "emergvminpu", "emergvmaxpu", "%mean", "%stddev", "ldcurve", "%growth"),
+    *("genkw", "genpf", "capkvar", "addtype", "allowduplicates", "zonelock", "ueweight", "lossweight"),
+    *("ueregs", "lossregs", "voltagebases", "algorithm", "trapezoidal", "autobuslist", "controlmode"),
+    *("tracecontrol", "genmult", "defaultdaily", "defaultyearly", "allocationfactors", "cktmodel"),
+    *("pricesignal", "pricecurve", "terminal", "basefrequency", "harmonics", "maxcontroliter", "bus"),
+    *("datapath", "keeplist", "reduceoption", "demandinterval", "%normal", "diverbose", "casename"),
+    *("markercode", "nodewidth", "log", "recorder", "overloadreport", "voltexceptionreport", "cfactors"),
+    *("showexport", "numallociterations", "defaultbasefrequency", "markswitches", "switchmarkercode"),
+    *("daisysize", "marktransformers", "transmarkercode", "transmarkersize", "loadshapeclass", "earthmodel"),
+    *("querylog", "markcapacitors", "markregulators", "markpvsystems", "markstorage", "capmarkercode"),
+    *("regmarkercode", "pvmarkercode", "storemarkercode", "capmarkersize", "regmarkersize", "pvmarkersize"),
+    *("storemarkersize", "neglectloady", "markfuses", "fusemarkercode", "fusemarkersize", "markreclosers"),
+    *("reclosermarkercode", "reclosermarkersize", "registryupdate", "markrelays", "relaymarkercode"),
+    *("relaymarkersize", "processtime", "totaltime", "steptime", "sampleenergymeters", "miniterations"),
+    *("dssvisualizationtool", "keepload", "zmag", "seasonrating", "seasonsignal", "linetypes"),
+    *("eventlogdefault", "longlinecorrection", "showreports", "numcpus", "numcores", "numactors"),
+    *("activeactor", "cpu", "actorprogress", "parallel", "concatenatereports", "numanodes"),
+)
+_KEPT_OPTIONS = frozenset(
+    {
+        *("voltagebases", "loadmult", "frequency", "basefrequency", "defaultbasefrequency", "cktmodel"),
+        *("allowduplicates", "earthmodel", "longlinecorrection", "cfactors", "allocationfactors"),
+        *("tolerance", "maxiterations", "miniterations", "maxcontroliter", "algorithm"),
+        *("class", "object", "element", "terminal", "bus"),
+    }
+)
+"""What belongs to the circuit or to the care with which it is solved; others steer runs and reports."""
+
+_OBSERVERS = frozenset({"monitor", "energymeter", "sensor"})
+_CODE = ("usermodel", "dynadll", "shaftmodel")
+_SHORTEST = {"usermodel": 2, "dynadll": 4, "shaftmodel": 2}
+_OPEN, _CLOSE = "\"'([{", "\"')]}"
+_DEEPEST = 40
+
+
+@dataclass(frozen=True)
+class Script:
+    """The commands that define a circuit.
+
+    Attributes
+    ----------
+    commands : in order; every verb written in full, every file name absolute.
+    places : of every command, "line 3 of feeder.dss".
+    allocates : whether the file computes loads from the network.
+    """
+
+    commands: tuple[str, ...]
+    places: tuple[str, ...]
+    allocates: bool
+
+
+@dataclass(frozen=True)
+class _Word:
+    """One parameter of a command: `name=value`, or a value alone; `raw` is the value with its quotes."""
+
+    name: str
+    value: str
+    raw: str
+    start: int
+
+
+def read_script(path: Path) -> Script:
+    """The sanitised commands of a master file."""
+    if not path.is_file():
+        raise FeederError(f"feeder file {path} does not exist; give the path of an OpenDSS master file")
+    reader = _Reader()
+    reader.file(path.resolve(), 0)
+    return Script(tuple(reader.commands), tuple(reader.places), reader.allocates)
+
+
+class _Reader:
+    """Walks through a script as the engine would."""
+
+    def __init__(self) -> None:
+        self.commands: list[str] = []
+        self.places: list[str] = []
+        self.allocates = False
+        self._at_observer = False
+        self._folder = Path()
+
+    def file(self, path: Path, depth: int) -> None:
+        if depth > _DEEPEST:
+            raise FeederError(f"feeder file {path} redirects to itself; remove the circle")
+        self._folder = path.parent
+        for number, line in _lines(path):
+            place = f"line {number} of {path.name}"
+            words = _words(line)
+            if words:
+                self._command(line, words, place, depth)
+
+    def _command(self, line: str, words: list[_Word], place: str, depth: int) -> None:
+        first, rest = words[0], words[1:]
+        if first.name:
+            if first.name.lower().startswith("solution."):
+                raise FeederError(f"{place}: a script cannot edit the solution; remove the command")
+            if "." in first.name:
+                self._at_observer = _class_of(first.name) in _OBSERVERS
+            self._element(line.strip(), words, place)
+            return
+        verb = _matched(first.value, _VERBS)
+        text = line[first.start + len(first.raw) :].strip()
+        if verb in _READ:
+            self._redirect(verb, rest, place, depth)
+        elif verb in _SETTING:
+            self._options(verb, rest, place)
+        elif verb in _OF_FILES:
+            found = _existing(self._folder, rest[0].value) if rest else None
+            if found is None:
+                raise FeederError(f"{place}: OpenDSS rejects the file of coordinates, which does not exist")
+            self._add(f'{verb} "{found}"', place)
+        elif verb in _OF_ELEMENTS:
+            if verb not in _CONTINUING and rest:
+                self._at_observer = _class_of(rest[0].value) in _OBSERVERS
+            self._element(f"{verb} {text}", words, place)
+        elif verb in _OF_CIRCUITS:
+            self._add(f"{verb} {text}".strip(), place)
+        elif verb in _ALLOCATING:
+            self.allocates = True
+        elif verb is None or verb in _CHANGING:
+            raise FeederError(
+                f"{place}: the command '{first.value}' does not describe a circuit; remove it, or write down "
+                "what it does"
+            )
+
+    def _element(self, text: str, words: list[_Word], place: str) -> None:
+        """Keep a command about an element, unless it only observes."""
+        if self._at_observer:
+            return
+        for word in words:
+            name = word.name.lower()
+            if any(len(name) >= _SHORTEST[code] and code.startswith(name) for code in _CODE) and word.value:
+                raise FeederError(f"{place}: {name} loads a program; remove it")
+            if name == "action" and word.value.lower()[:1] in ("d", "s"):
+                raise FeederError(f"{place}: action={word.value} writes a file; remove it")
+        self._add(_absolute(_without_traces(text), self._folder), place)
+
+    def _options(self, verb: str, words: list[_Word], place: str) -> None:
+        kept = []
+        for word in words:
+            option = _matched(word.name, _OPTIONS) if word.name else None
+            if word.name and option is None:
+                raise FeederError(f"{place}: '{word.name}' is not an option of OpenDSS; correct it")
+            if option in _KEPT_OPTIONS:
+                kept.append(f"{option}={word.raw}")
+        if kept:
+            self._add("set " + " ".join(kept), place)
+        if verb == "solve":
+            # A solution also numbers the buses, which coordinates and voltage bases refer to.
+            self._add("makebuslist", place)
+
+    def _redirect(self, verb: str, words: list[_Word], place: str, depth: int) -> None:
+        path = _existing(self._folder, words[0].value) if words else None
+        if path is None:
+            named = words[0].value if words else ""
+            raise FeederError(f"OpenDSS rejects {place}; the file '{named}' does not exist, correct its path")
+        before = self._folder
+        self.file(path, depth + 1)
+        # After Compile, unlike Redirect, the engine stays in the folder of the file.
+        self._folder = path.parent if verb == "compile" else before
+
+    def _add(self, command: str, place: str) -> None:
+        self.commands.append(command)
+        self.places.append(place)
+
+
+# ------------------------------------------------------------------------------------------ text
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Lines that are no comment, with their numbers."""
+    content = path.read_bytes()
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = content.decode("latin-1")
+    inside = False
+    for number, line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), start=1):
+        inside = inside or line.lstrip().startswith("/*")
+        if not inside:
+            yield number, line
+        inside = inside and "*/" not in line
+
+
+def _words(line: str) -> list[_Word]:
+    """Parameters of a command line as the engine separates them; comments end it."""
+    words: list[_Word] = []
+    name, named_at, position, end = "", 0, 0, len(line)
+    while position < end:
+        character = line[position]
+        if character in " \t,=":
+            position += 1
+            continue
+        if character == "!" or line.startswith("//", position):
+            break
+        start = position
+        value, position = _token(line, position)
+        raw = line[start:position]
+        after = position
+        while after < end and line[after] in " \t":
+            after += 1
+        if after < end and line[after] == "=" and not name:
+            name, named_at, position = value, start, after + 1
+            if not line[position:].strip(" \t"):
+                words.append(_Word(name, "", "", named_at))
+            continue
+        words.append(_Word(name, value, raw, start if not name else named_at))
+        name = ""
+    return words
+
+
+def _token(line: str, start: int) -> tuple[str, int]:
+    """One token from a position on, and where it ends."""
+    if line[start] in _OPEN:
+        closing = _CLOSE[_OPEN.index(line[start])]
+        stop = line.find(closing, start + 1)
+        stop = len(line) if stop < 0 else stop
+        return line[start + 1 : stop], min(stop + 1, len(line))
+    position = start
+    while position < len(line):
+        if line[position] in " \t,=!" or line.startswith("//", position):
+            break
+        position += 1
+    return line[start:position], position
+
+
+def _matched(text: str, known: tuple[str, ...]) -> str | None:
+    lowered = text.lower()
+    if lowered in known:
+        return lowered
+    return next((name for name in known if lowered and name.startswith(lowered)), None)
+
+
+def _class_of(element: str) -> str:
+    return element.strip("\"'([{ ").split(".", 1)[0].lower()
+
+
+def _without_traces(text: str) -> str:
+    """The command without `debugtrace`, which makes an element write a file."""
+    if "deb" not in text.lower():
+        return text
+    words = [word for word in _words(text) if not _traces(word.name)]
+    return " ".join(f"{word.name}={word.raw}" if word.name else word.raw for word in words)
+
+
+def _traces(name: str) -> bool:
+    return name.lower().startswith("deb") and "debugtrace".startswith(name.lower())
+
+
+def _absolute(text: str, folder: Path) -> str:
+    """The command with every file that it names given by its full path."""
+    lowered = text.lower()
+    at = lowered.find("file")
+    while at >= 0:
+        value = at + len("file")
+        while value < len(text) and text[value] in " \t":
+            value += 1
+        if value < len(text) and text[value] == "=":
+            value += 1
+            while value < len(text) and text[value] in " \t":
+                value += 1
+            if value < len(text):
+                named, stop = _file_name(text, value)
+                found = _existing(folder, named)
+                if found is not None:
+                    text = f'{text[:value]}"{found}"{text[stop:]}'
+                    lowered, value = text.lower(), value + len(str(found))
+        at = lowered.find("file", max(value, at + 1))
+    return text
+
+
+def _file_name(text: str, start: int) -> tuple[str, int]:
+    if text[start] in _OPEN:
+        return _token(text, start)
+    stop = start
+    while stop < len(text) and text[stop] not in " \t,)]}!":
+        stop += 1
+    return text[start:stop], stop
+
+
+def _existing(folder: Path, named: str) -> Path | None:
+    """The file that a script names, relative to its folder; upper and lower case are the same."""
+    path = Path(named.strip().replace("\\", "/"))
+    for candidate in (path, path.with_name(path.name + ".dss") if path.name else path):
+        whole = folder / candidate
+        if whole.is_file():
+            return whole.resolve()
+        found = _any_case(folder, candidate)
+        if found is not None:
+            return found
+    return None
+
+
+def _any_case(folder: Path, path: Path) -> Path | None:
+    place = Path(path.anchor) if path.is_absolute() else folder
+    for part in path.parts[1:] if path.is_absolute() else path.parts:
+        step = place / part
+        if part != ".." and not step.exists():
+            if not place.is_dir():
+                return None
+            same = [entry for entry in sorted(place.iterdir()) if entry.name.lower() == part.lower()]
+            if not same:
+                return None
+            step = same[0]
+        place = step
+    return place.resolve() if place.is_file() else None
