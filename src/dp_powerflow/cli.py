@@ -294,8 +294,15 @@ def _release(config: dpf.Config, workers: int | None, scheduler: str | None, as_
         result = dpf.release(
             config, workers=workers, scheduler=scheduler, on_stage=describe, on_progress=advance
         )
+    for warning in result.warnings:
+        _say(f"warning: {warning}")
     if as_json:
-        out.print_json(json.dumps({"release": str(result.path), "internal": str(result.internal)}))
+        content = {
+            "release": str(result.path),
+            "internal": str(result.internal),
+            "warnings": list(result.warnings),
+        }
+        out.print_json(json.dumps(content))
         return
     _say(f"released: {result.path}")
     mismatch = "" if result.worst_mismatch is None else f"{result.worst_mismatch:.1e} p.u."

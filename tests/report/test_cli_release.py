@@ -34,6 +34,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = run("release", path / "release.toml")
     assert result.exit_code == 0, result.output
     assert "released:" in result.stderr
+    # What the plan warns of is said again when the release is made.
+    assert (
+        "warning: NO MEANINGFUL PROTECTION OF THE NETWORK: epsilon* = 1000000 is above 10." in result.stderr
+    )
     return path
 
 
@@ -44,6 +48,17 @@ def test_plan_lists_every_query_and_says_that_the_release_is_paid(folder: Path) 
     assert {(query["query"], query["cohort"]) for query in shown["queries"]} == asked
     assert shown["epsilon"] == pytest.approx(4.0, rel=1e-3)
     assert "was charged already" in run("plan", folder / "release.toml").stdout.replace("\n", " ")
+
+
+def test_release_says_that_a_budget_is_too_small_to_be_useful(folder: Path, tmp_path: Path) -> None:
+    """It was said by the plan alone, and silenced when the release was made."""
+    raw = {**RAW, "model": {**RAW["model"], "epsilon": 0.05}, "release": {**RAW["release"], "days": 1}}
+    (tmp_path / "weak.toml").write_text(toml(raw))
+    planned = json.loads(run("plan", tmp_path / "weak.toml", "--json").stdout)
+    assert len(planned["notes"]) == 1
+    made = run("release", tmp_path / "weak.toml", "--json")
+    assert f"warning: {planned['notes'][0]}" in made.stderr
+    assert planned["notes"][0] in json.loads(made.stdout)["warnings"]
 
 
 def test_verify_calls_a_seeded_release_a_demonstration(folder: Path) -> None:

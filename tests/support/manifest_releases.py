@@ -22,7 +22,6 @@ from dp_powerflow.pipeline.manifest.facts import ManifestInputs, make_statement
 from dp_powerflow.pipeline.manifest.model import seal
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.run import write_documents
-from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import Cap, Cost, InstanceCap, InstanceCost, LoadsCap, LoadsCost
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.random import StreamKey
@@ -31,7 +30,6 @@ from support.small import other_section
 
 LAYOUT = CorpusLayout(days=5, steps=24, nodes=4, days_per_part=3)
 REPORT = b'{"evidence": "a function of the secret network"}\n'
-UNIT = Neighbours("changes of existing lines with Frobenius norm of at most r = 1e-07 p.u.")
 CANARY = "canary_7f3a"
 
 
@@ -64,7 +62,7 @@ def config(bound: str = "full-support", **sections: Any) -> Config:
         "network": {
             "mode": "true-network",
             "bound": bound,
-            "radius": 1e-7,
+            "radius": 1.5,
             "epsilon": 5.0,
             "delta": 1e-3,
         },
@@ -123,14 +121,16 @@ def network_cap(chosen: Config) -> Cap:
     release = chosen.release
     if isinstance(chosen.network, TwinNetwork):
         return mode_of(chosen).charge("").cap
-    return InstanceCap(release.network_epsilon_cap or 20.0, release.network_delta_cap or 0.01, UNIT)
+    return InstanceCap(
+        release.network_epsilon_cap or 20.0, release.network_delta_cap or 0.01, mode_of(chosen).neighbours
+    )
 
 
 def network_cost(chosen: Config) -> Cost:
     """What the release costs the network in the mode of the config."""
     if isinstance(chosen.network, TwinNetwork):
         return mode_of(chosen).charge("").cost
-    return InstanceCost(chosen.network.epsilon, chosen.network.delta, UNIT)
+    return InstanceCost(chosen.network.epsilon, chosen.network.delta, mode_of(chosen).neighbours)
 
 
 def make_inputs(

@@ -73,7 +73,8 @@ def verify_fleet(
         _check_seed(list(reports.values())),
     )
     fleet_id = manifest["fleet"].get("id") if isinstance(manifest.get("fleet"), dict) else None
-    return VerifyReport(fleet_id, digest, checks, _attested(manifest, list(reports.values())))
+    warnings = tuple(dict.fromkeys(text for report in reports.values() for text in report.warnings))
+    return VerifyReport(fleet_id, digest, checks, _attested(manifest, list(reports.values())), warnings)
 
 
 def _feeder_reports(

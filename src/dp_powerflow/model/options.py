@@ -43,6 +43,7 @@ from dp_powerflow.model.law import ReactiveModel
 from dp_powerflow.model.partition import PrivateClasses, PublicLabels
 from dp_powerflow.privacy.budget import Budget
 from dp_powerflow.privacy.queries import MAX_DIMENSION, Query, Region, Session
+from dp_powerflow.privacy.random import canonical_bytes
 from dp_powerflow.units import FloatArray
 
 
@@ -330,8 +331,14 @@ class FitOptions:
             )
 
     def sha256(self, budget: Budget) -> str:
-        """Hash of all choices; the noise is bound to it."""
-        return hashlib.sha256(f"{self!r}{budget!r}".encode()).hexdigest()
+        """Hash of all choices; the noise is bound to it.
+
+        Raises
+        ------
+        PrivacyError
+            If a choice is an object whose content cannot be told, such as an estimator that is no dataclass.
+        """
+        return hashlib.sha256(canonical_bytes((self, budget))).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON: all that the post-processing needs, so without the type of every day."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from dp_powerflow._names import __version__
@@ -21,10 +22,13 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.derive import PlannedFit, planned_queries
 from dp_powerflow.model.fit import history_facts
-from dp_powerflow.pipeline.inputs import ReleaseInputs, budget_of, fit_options_of, read_inputs
+from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.model.options import FitOptions, PublicSpread
+from dp_powerflow.pipeline.inputs import ReleaseInputs, budget_of, fit_options_of, node_plan, read_inputs
+from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.manifest.policy import kinds_of_shared_accounts
 from dp_powerflow.pipeline.modes.base import NetworkCharge, NetworkMode, mode_of
-from dp_powerflow.privacy.budget import QueryCost, rho_to_epsilon, total_rho
+from dp_powerflow.privacy.budget import Budget, QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.ledger.accounts import LoadsCap, LoadsCost
 from dp_powerflow.privacy.ledger.book import Ledger, price
 from dp_powerflow.privacy.ledger.records import Account, Preview, Spend
@@ -92,6 +96,7 @@ def plan(config: Config) -> PlannedRelease:
     inputs, mode = read_inputs(config, state), mode_of(config)
     mode.check(inputs)
     found = plan_release(config, inputs.history, inputs.identity)
+    refuse_another_model(inputs)
     ledger = Ledger.open(state)
     loads = ledger.preview(
         inputs.loads_identity,
@@ -142,6 +147,73 @@ def plan_release(config: Config, history: LoadHistory, inputs: str) -> Plan:
     )
 
 
+def kept_model(config: Config, state: PrivateState) -> LoadModel | None:
+    """The load model already fitted for this release, or for the one whose model it reuses; None if none."""
+    stored = state.read_internal(config.release.id, MODEL_FILE)
+    if stored is None and config.model.reuse is not None:
+        stored = state.read_internal(config.model.reuse, MODEL_FILE)
+    return None if stored is None else _parsed(stored)
+
+
+@lru_cache(maxsize=1)
+def _parsed(content: bytes) -> LoadModel:
+    """A model is derived again from its noisy answers, which takes time."""
+    return LoadModel.from_json(content.decode())
+
+
+def refuse_another_model(inputs: ReleaseInputs) -> LoadModel | None:
+    """The model that a release would reuse; refused if the config says anything of it that is not so.
+
+    The manifest states the constants of the model that the loads are drawn from. A config that names others
+    is a mistake that would otherwise be published.
+    """
+    config = inputs.config
+    model = None if config.model.reuse is None else kept_model(config, inputs.state)
+    if model is None:
+        return None
+    if model.origin is None:
+        raise PrivacyError(
+            f"the load model of release '{config.model.reuse}' was made by version 0.1.0 and holds no noisy "
+            "answers, so nobody could check it; remove model.reuse to fit anew, which is charged"
+        )
+    asked = _choices(fit_options_of(config), budget_of(config), inputs.history.step_minutes)
+    fitted = _choices(
+        model.origin.options, Budget(model.epsilon, model.delta, model.unit), model.step_minutes
+    )
+    other = [name for name, value in asked.items() if fitted[name] != value]
+    if other:
+        raise PrivacyError(
+            f"model.reuse takes the load model of release '{config.model.reuse}', which was fitted with "
+            f"other values of {', '.join(other)}; state the same, or remove model.reuse to fit anew, which "
+            "is charged"
+        )
+    node_plan(config, inputs.feeder, model, inputs.key)  # it knows the classes of the nodes, or says so
+    return model
+
+
+def _choices(options: FitOptions, budget: Budget, step_minutes: int) -> dict[str, Any]:
+    """What decides a load model, by the keys of the config that state it."""
+    fields = options.to_dict()
+    reactive = fields["reactive"]
+    random = reactive.pop("kind") == PublicSpread.__name__
+    return {
+        "model.epsilon": budget.epsilon,
+        "model.delta": budget.delta,
+        "model.unit": budget.unit,
+        "model.estimator": fields["estimator"],
+        "model.private_classes": fields["private_classes"],
+        "model.components": fields["n_components"],
+        "model.use_scale": fields["use_scale"],
+        "model.bounds": fields["bounds"],
+        "model.variance_floor": fields["variance_floor"],
+        "model.power_factor": reactive["power_factor"] if random else reactive,
+        "model.reactive_spread": reactive["spread"] if random else None,
+        "model.reactive_correlation_minutes": reactive["correlation_minutes"] if random else None,
+        "network.mode or network.bound, which say whether reactive load is random": random,
+        "loads.step_minutes": step_minutes,
+    }
+
+
 def _planned_fit(config: Config, history: LoadHistory) -> PlannedFit:
     options, budget = fit_options_of(config), budget_of(config)
     return planned_queries(history_facts(history, options, budget.unit), options, budget)
@@ -167,6 +239,7 @@ def charge_loads(inputs: ReleaseInputs, mode: NetworkMode[Any]) -> Charged:
     """Plan, refuse what cannot be paid or was begun otherwise, and charge the customers."""
     config, state = inputs.config, inputs.state
     plan = plan_release(config, inputs.history, inputs.identity)
+    kept = refuse_another_model(inputs)
     ledger = Ledger.open(state)
     loads = ledger.account(
         inputs.loads_identity,
@@ -175,6 +248,8 @@ def charge_loads(inputs: ReleaseInputs, mode: NetworkMode[Any]) -> Charged:
         unrelated=config.release.unrelated_loads,
     )
     reused = None if config.model.reuse is None else _spend_of(ledger, loads, config.model.reuse)
+    if reused is not None and kept is None:
+        raise PrivacyError(f"release '{config.model.reuse}' has fitted no load model yet; run it first")
     dataset = mode.identity(inputs)
     preview = preview_network(ledger, config, plan.network, dataset)
     refuse_another_request(config.release.id, plan.request_sha256, state, ledger)

@@ -48,7 +48,7 @@ from dp_powerflow.pipeline.manifest.model import (
 )
 from dp_powerflow.pipeline.modes.base import InternalReport, NetworkMode, Progress, Scene, mode_of
 from dp_powerflow.pipeline.parts import PartJob, layout_of, make_parts
-from dp_powerflow.pipeline.plan import Charged, Plan, charge_loads, charge_network
+from dp_powerflow.pipeline.plan import Charged, Plan, charge_loads, charge_network, kept_model
 from dp_powerflow.privacy.ledger.records import Account, Spend
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
@@ -66,6 +66,7 @@ class ReleaseResult:
     """Where the release is, and what its owner may want to know (INTERNAL).
 
     `worst_mismatch` [p.u.] is of the parts written by this run, None if there was nothing left to write.
+    `warnings` are public: why the release protects, or says, less than its owner may expect.
     """
 
     path: Location
@@ -73,6 +74,7 @@ class ReleaseResult:
     evidence_met: bool
     worst_mismatch: float | None
     internal: Path
+    warnings: tuple[str, ...] = ()
 
 
 def run_release(
@@ -150,7 +152,8 @@ class _Run:
         mode.accept(report, internal / REPORT_FILE)
         self.say("drawing loads and solving")
         worst = None if writer.finished else self._write(writer, scene, report, charged, paid)
-        return ReleaseResult(writer.target, model, report.met, worst, internal)
+        warned = (*mode.warnings, *model.notes)
+        return ReleaseResult(writer.target, model, report.met, worst, internal, warned)
 
     def _report(self, scene: Scene) -> InternalReport:
         """The internal report that the manifest commits to: the one already made, or a fresh one."""
@@ -186,15 +189,13 @@ def fitted_model(
     config: Config, state: PrivateState, history: LoadHistory, plan: Plan, key: StreamKey
 ) -> LoadModel:
     """The load model of the release: the one already fitted, or a fresh fit kept for the next attempt."""
-    stored = state.read_internal(config.release.id, MODEL_FILE)
-    if stored is None and config.model.reuse is not None:
-        stored = state.read_internal(config.model.reuse, MODEL_FILE)
-    if stored is not None:
-        return LoadModel.from_json(stored.decode())
+    kept = kept_model(config, state)
+    if kept is not None:
+        return kept
     if config.model.reuse is not None:
         raise PrivacyError(f"release '{config.model.reuse}' has fitted no load model yet; run it first")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", WeakBudgetWarning)  # the plan has said it already
+        warnings.simplefilter("ignore", WeakBudgetWarning)  # the result carries the notes of the model
         model = fit(history, budget=budget_of(config), options=fit_options_of(config), key=key)
     if model.rho > plan.loads_cost.rho * (1.0 + 1e-9):
         raise PrivacyError(

@@ -43,7 +43,15 @@ from dp_powerflow.pipeline.manifest.model import (
     digest_of,
     json_object,
 )
-from dp_powerflow.pipeline.manifest.policy import Check, at_most, check, in_digits, parse_manifest
+from dp_powerflow.pipeline.manifest.policy import (
+    Check,
+    at_most,
+    check,
+    in_digits,
+    modes,
+    parse_manifest,
+    registered,
+)
 from dp_powerflow.privacy.budget import QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.queries import Region, sensitivity_squared
 
@@ -78,12 +86,14 @@ class VerifyReport:
     manifest_sha256 : SHA-256 of the file `manifest.json`, to compare with what the data owner says elsewhere.
     checks : in the order they were made.
     attested : statements that nobody can check without the network or the ledger.
+    warnings : why an intact release may promise less than a reader expects; worst first.
     """
 
     release_id: str | None
     manifest_sha256: str | None
     checks: tuple[Check, ...]
     attested: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
     @property
     def failures(self) -> tuple[Check, ...]:
@@ -217,7 +227,8 @@ def check_release(opened: Opened) -> VerifyReport:
             checks.append(Check(name, False, UNREADABLE))
     checks.append(_check_seed(opened))
     facts = opened.facts
-    attested = () if facts is None else facts.policy.words(facts).attested
+    words = None if facts is None else facts.policy.words(facts)
+    attested = () if words is None else words.attested
     if opened.model is not None and opened.model.origin is None:
         attested = (*attested, NO_ANSWERS)
     return VerifyReport(
@@ -225,6 +236,7 @@ def check_release(opened: Opened) -> VerifyReport:
         _sha256(opened.content),
         tuple(checks),
         attested if current else (*attested, ONLY_FIGURES),
+        () if words is None else tuple(words.warnings),
     )
 
 
@@ -281,11 +293,14 @@ def _in_this_version(raw: dict[str, Any]) -> dict[str, Any]:
     if raw.get("format") != VERSION_2:
         return raw
     stated = copy.deepcopy(raw) | {"format": FORMAT}
-    data, software = stated.get("data"), stated.get("software")
+    data, software, guarantee = (stated.get(name) for name in ("data", "software", "guarantee"))
     if isinstance(data, dict) and "twin_tables" in data:
         data["network_tables"] = data.pop("twin_tables")
     if isinstance(software, dict):
         software.setdefault("pyyaml", "0")  # version 2 wrote its YAML itself
+    network = guarantee.get("network") if isinstance(guarantee, dict) else None
+    if isinstance(network, dict) and network.get("mode") in tuple(modes()):
+        network |= registered(network["mode"]).unknown_to_version_2()
     return stated
 
 
@@ -390,6 +405,8 @@ def _check_queries(opened: Opened) -> Iterator[Check]:
             yield f"{MODEL_FILE} is not a load model, or does not follow from the answers in it."
         elif opened.model.costs != costs:
             yield f"{MODEL_FILE} carries other costs than the manifest."
+        elif opened.model.origin is None and opened.stated is opened.raw:
+            yield f"{MODEL_FILE} holds no noisy answers, so its costs follow from nothing."
 
     good = (
         f"{len(costs)} queries cost rho = {at_most(rho)} together, epsilon at most {at_most(epsilon)} at "

@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any
 
 import numpy as np
 from randomgen import AESCounter
@@ -100,6 +101,43 @@ class StreamKey:
             digest.update(len(encoded).to_bytes(8, "little"))
             digest.update(encoded)
         return digest.digest()
+
+
+def canonical_bytes(value: Any) -> bytes:
+    """Plain values, arrays and dataclasses as bytes: other content, other bytes. For hashes.
+
+    Never by way of the `repr` of an array, which leaves out the middle of a long one and follows NumPy's
+    print options. An array is the list of its entries; lists and tuples are the same; the order of a mapping
+    does not count.
+
+    Raises
+    ------
+    PrivacyError
+        If it holds an object whose content cannot be told.
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, str):
+        return _framed(b"str", value.encode())
+    for kind in (bool, int, float):
+        if isinstance(value, kind):
+            return _framed(kind.__name__.encode(), repr(kind(value)).encode())
+    if value is None:
+        return _framed(b"none")
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = {entry.name: getattr(value, entry.name) for entry in fields(value)}
+        return _framed(b"object", type(value).__qualname__.encode(), canonical_bytes(parts))
+    if isinstance(value, Mapping):
+        pairs = sorted((canonical_bytes(name), canonical_bytes(entry)) for name, entry in value.items())
+        return _framed(b"mapping", *(part for pair in pairs for part in pair))
+    if isinstance(value, Sequence):
+        return _framed(b"sequence", *map(canonical_bytes, value))
+    raise PrivacyError(f"a {type(value).__name__} cannot be hashed by its content; use a dataclass instead")
+
+
+def _framed(*parts: bytes) -> bytes:
+    """Each part with its length before it: no two lists of parts give the same bytes."""
+    return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
 
 
 class Stream:

@@ -10,7 +10,7 @@ import json
 from dp_powerflow.fleet.feeders import partition
 from dp_powerflow.fleet.manifest import CUSTOMERS
 from dp_powerflow.fleet.run import FeederPlan, FleetPlan
-from dp_powerflow.pipeline.manifest.policy import Check
+from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, Check
 from dp_powerflow.pipeline.modes.base import left_afterwards
 from dp_powerflow.pipeline.plan import PlannedRelease
 from dp_powerflow.pipeline.verify import VerifyReport
@@ -51,6 +51,7 @@ def render_plan(found: PlannedRelease) -> Rendered:
         "loads": {"affordable": loads.affordable, "left": loads.after.left},
         "network": {"affordable": network.affordable, "left": network.after.left},
         "request_sha256": plan.request_sha256,
+        "warnings": list(found.mode.warnings),
         "notes": list(plan.notes),
     }
     return Rendered(lines, json.dumps(content))
@@ -188,5 +189,7 @@ def render_verification(report: VerifyReport) -> Rendered:
         shown.append(Check("releases", intact == len(feeders), sentence))
     checks = (f"{'ok  ' if check.ok else 'FAIL'}  {check.name}: {check.sentence}" for check in shown)
     attested = (f"attested, not checked  {statement}" for statement in report.attested)
-    lines = [*checks, *attested, f"verdict: {report.verdict}"]
+    warnings = (f"WARNING  {warning}" for warning in report.warnings)
+    weak = f"; {NO_PROTECTION}" if any(text.startswith(NO_PROTECTION) for text in report.warnings) else ""
+    lines = [*warnings, *checks, *attested, f"verdict: {report.verdict}{weak}"]
     return Rendered(lines, json.dumps(report.to_json()))

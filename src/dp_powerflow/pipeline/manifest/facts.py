@@ -17,6 +17,7 @@ from typing import Any
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.schema import NODES_FILE, VA_GRID, VM_GRID, VM_MAX_PU, CorpusLayout
 from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.model.options import FitOptions, PublicSpread
 from dp_powerflow.pipeline.manifest import policy as text
 from dp_powerflow.pipeline.manifest.model import (
     FORMAT,
@@ -60,16 +61,20 @@ class Declared:
     volt_var: str | None
 
     @classmethod
-    def of(cls, config: Config, policy: NetworkPolicy) -> Declared:
-        """No path, no name of a load, a file or a customer is among them."""
-        model = config.model
+    def of(cls, config: Config, fitted: FitOptions) -> Declared:
+        """What the model was fitted with, and what of the config it does not tell; no path and no name."""
         return cls(
-            power_factor=model.power_factor,
+            power_factor=config.model.power_factor,
             scale_factor=config.nodes.scale_factor,
-            variance_floor=model.variance_floor,
-            reactive_correlation_minutes=model.reactive_correlation_minutes if policy.full_support else None,
+            variance_floor=fitted.variance_floor,
+            reactive_correlation_minutes=_correlation_minutes(fitted),
             volt_var=None if config.pv is None else config.pv.volt_var,
         )
+
+
+def _correlation_minutes(fitted: FitOptions) -> float | None:
+    reactive = fitted.reactive
+    return reactive.correlation_minutes if isinstance(reactive, PublicSpread) else None
 
 
 @dataclass(frozen=True)
@@ -198,13 +203,15 @@ def make_statement(inputs: ManifestInputs) -> Statement[Any]:
     ReleaseError : inputs contradict each other, for instance an account that holds less than this release.
     """
     policy = policy_of(inputs.config)
+    if inputs.model.origin is None:
+        raise ReleaseError("the load model holds no noisy answers, so nobody could check it; fit it anew")
     facts = Facts(
         release_id=inputs.config.release.id,
         insecure_seed=inputs.insecure_seed,
         model=inputs.model,
         layout=inputs.layout,
         policy=policy,
-        declared=Declared.of(inputs.config, policy),
+        declared=Declared.of(inputs.config, inputs.model.origin.options),
         loads=AccountFacts.of(inputs.loads),
         network=AccountFacts.of(inputs.network),
         versions={"python": platform.python_version()} | {name: metadata.version(name) for name in PACKAGES},
@@ -377,6 +384,11 @@ def _model_contradictions(facts: Facts) -> Iterator[str]:
         yield "The load model's reactive spread does not go with the bound of the network policy."
     if (declared.reactive_correlation_minutes is not None) != full_support:
         yield "The declared reactive correlation does not go with the bound of the network policy."
+    fitted = None if model.origin is None else model.origin.options
+    if fitted is not None and declared.variance_floor != fitted.variance_floor:
+        yield "The declared floor of variance is not the one that the load model was fitted with."
+    if fitted is not None and declared.reactive_correlation_minutes != _correlation_minutes(fitted):
+        yield "The declared reactive correlation is not the one that the load model was fitted with."
 
 
 def _account_contradictions(facts: Facts) -> Iterator[str]:

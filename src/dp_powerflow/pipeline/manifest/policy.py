@@ -21,7 +21,7 @@ from decimal import ROUND_UP, Context
 from functools import reduce
 from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -116,10 +116,28 @@ class NetworkPolicy(ABC):
     def read(cls, statement: Statement[Any]) -> Self:
         """The constants that a manifest states; what it computes from them is not read."""
 
+    @classmethod
+    def unknown_to_version_2(cls) -> dict[str, Any]:
+        """Entries of `guarantee.network` that a manifest of version 2 lacks, so that it can be read."""
+        return {}
+
     @property
     @abstractmethod
     def full_support(self) -> bool:
         """Whether reactive load is drawn at random."""
+
+    @property
+    def weaknesses(self) -> tuple[str, ...]:
+        """Why its constants protect the network from nothing that matters, in one sentence each; mostly none.
+
+        From policy constants and public yardsticks alone: the true network is not looked at.
+        """
+        return ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What certificate, manifest, `plan`, `release` and `verify` say before all else; mostly nothing."""
+        return (f"{NO_PROTECTION}: {' '.join(self.weaknesses)}",) if self.weaknesses else ()
 
     @abstractmethod
     def words(self, facts: Facts) -> NetworkWords:
@@ -158,6 +176,11 @@ def kinds_of_shared_accounts() -> set[AccountKind]:
     policies = _REGISTERED.values()
     own_ids = {policy.account_kind for policy in policies if policy.paid_by is not NetworkPolicy.paid_by}
     return own_ids | {AccountKind.NETWORK_GDP}  # twins of versions up to 0.2
+
+
+def modes() -> frozenset[str]:
+    """Names of the modes that there are."""
+    return frozenset(_REGISTERED)
 
 
 def policy_of(config: Config) -> NetworkPolicy:
@@ -206,6 +229,7 @@ if TYPE_CHECKING:
     from dp_powerflow.pipeline.manifest.facts import Facts
     from dp_powerflow.pipeline.manifest.policy import NetworkWords
 
+NO_PROTECTION: Literal["NO MEANINGFUL PROTECTION OF THE NETWORK"] = "NO MEANINGFUL PROTECTION OF THE NETWORK"
 DEFINITION = "(epsilon, delta)-differential privacy"
 LOADS_ACCOUNTING = (
     "exact discrete Gaussian noise on integer sums, rho = sensitivity^2 / (2 sigma^2) of zero-concentrated "
@@ -242,6 +266,11 @@ def at_most(value: float) -> str:
 def in_digits(value: float) -> str:
     """A declared constant as a person writes it: 1e-5, not 1e-05."""
     return re.sub(r"e([+-])0*(\d)", r"e\1\2", f"{value:.12g}").replace("e+", "e")
+
+
+def all_digits(value: float) -> str:
+    """A constant to the last digit that it has, as a person writes it."""
+    return re.sub(r"e([+-])0*(\d)", r"e\1\2", repr(float(value)).removesuffix(".0")).replace("e+", "e")
 
 
 def unit_in_words(unit: PrivacyUnit) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Self
 
 from dp_powerflow.config import Config, TrueNetwork
@@ -12,12 +12,25 @@ from dp_powerflow.evidence.theorem import SCOPE
 from dp_powerflow.pipeline.manifest import policy as text
 from dp_powerflow.pipeline.manifest.facts import Facts
 from dp_powerflow.pipeline.manifest.model import Count, NetworkSection, Positive, Sentence, Statement
-from dp_powerflow.pipeline.manifest.policy import NetworkPolicy, NetworkWords, at_most, in_digits
+from dp_powerflow.pipeline.manifest.policy import (
+    NO_PROTECTION,
+    NetworkPolicy,
+    NetworkWords,
+    all_digits,
+    at_most,
+    in_digits,
+)
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, InstanceCap
 
 REFERENCE_LINE_PU = 200.0
 """Frobenius norm of a line's admittance matrix [p.u., 1 MVA per phase], median of the public IEEE 123."""
+SURROGATE, SURROGATE_LINE_PU = "IEEE 123", 45.98
+"""The public feeder that r is measured by, and the Frobenius norm of the admittance of its weakest line, l103
+(no switch) [p.u., 1 MVA per phase]. It goes with 1/base; the weakest line of IEEE 13 has 52.99."""
+LARGEST_EPSILON, LARGEST_DELTA, SMALLEST_SHARE = 10.0, 1e-3, 0.01
+"""Beyond these a policy protects the network from nothing that matters; the share is of that line."""
+AS_STATED: Literal["as the policy says"] = "as the policy says"
 COMMITMENT = (
     "SHA-256 of a secret salt and the internal report, which holds the evidence about the network; the data "
     "owner can open it to an auditor (dp-powerflow verify --private)"
@@ -30,16 +43,24 @@ class TrueSection(NetworkSection):
     mode: Literal["true-network"]
     bound: Literal["paper", "full-support"]
     kind: Literal["per-instance evidence, not differential privacy"]
+    protection: Literal["as the policy says", "NO MEANINGFUL PROTECTION OF THE NETWORK"]
+    weak_because: list[Sentence]
     radius: Positive
+    base_mva: Positive
     radius_in_words: Sentence
     days: Count
     epsilon: Positive
     line_changes_covered: bool
     evidence_required: bool
 
+    def in_one_sentence(self) -> str:
+        weak = f"{NO_PROTECTION}. " if self.weak_because else ""
+        return f"{weak}{super().in_one_sentence()}"
+
     def in_full(self) -> str:
+        weak = f"{NO_PROTECTION}: {' '.join(self.weak_because)} " if self.weak_because else ""
         return (
-            f"The network is not covered by differential privacy. Policy ({self.kind}): neighbours are "
+            f"{weak}The network is not covered by differential privacy. Policy ({self.kind}): neighbours are "
             f"{self.neighbours}; epsilon {in_digits(self.epsilon)} and delta {in_digits(self.delta)} for "
             f"{self.days} days. {self.scope}"
         )
@@ -53,6 +74,7 @@ class TruePolicy(NetworkPolicy):
     ----------
     bound : `paper` or `full-support`.
     radius : r [p.u.], largest Frobenius norm of the change of the full admittance matrix.
+    base_mva : power base that r is per unit of [MVA per phase, or of the three phases of a balanced node].
     epsilon, delta : ε*, δ* for all days of the release together.
     evidence_required : whether the release would have been refused without supporting evidence.
     """
@@ -64,6 +86,7 @@ class TruePolicy(NetworkPolicy):
 
     bound: str
     radius: float
+    base_mva: float
     epsilon: float
     delta: float
     evidence_required: bool
@@ -72,20 +95,49 @@ class TruePolicy(NetworkPolicy):
     def of(cls, config: Config) -> Self:
         network = config.network
         assert isinstance(network, TrueNetwork)
-        return cls(network.bound, network.radius, network.epsilon, network.delta, network.require_evidence)
+        return cls(
+            bound=network.bound,
+            radius=network.radius,
+            base_mva=config.feeder.base_mva,
+            epsilon=network.epsilon,
+            delta=network.delta,
+            evidence_required=network.require_evidence,
+        )
 
     @classmethod
     def read(cls, statement: Statement[Any]) -> Self:
         stated = statement.guarantee.network
-        return cls(stated.bound, stated.radius, stated.epsilon, stated.delta, stated.evidence_required)
+        return cls(**{field.name: getattr(stated, field.name) for field in fields(cls)})
+
+    @classmethod
+    def unknown_to_version_2(cls) -> dict[str, Any]:
+        """Version 2 did not say how weak a policy is, nor on which power base; r is read on 1 MVA."""
+        return {"base_mva": 1.0, "protection": AS_STATED, "weak_because": []}
 
     @property
     def full_support(self) -> bool:
         """Whether reactive load is drawn at random, so that a change of a line can be covered."""
         return self.bound == "full-support"
 
+    @property
+    def weaknesses(self) -> tuple[str, ...]:
+        """By ε*, δ* and r: r is compared with the weakest line of a public feeder, on the same power base."""
+        found = []
+        if self.epsilon > LARGEST_EPSILON:
+            found.append(f"epsilon* = {all_digits(self.epsilon)} is above {LARGEST_EPSILON:g}.")
+        if self.delta > LARGEST_DELTA:
+            found.append(f"delta* = {all_digits(self.delta)} is above {all_digits(LARGEST_DELTA)}.")
+        line = SURROGATE_LINE_PU / self.base_mva
+        if self.radius < SMALLEST_SHARE * line:
+            found.append(
+                f"r = {all_digits(self.radius)} p.u. is below {SMALLEST_SHARE:.0%} of the weakest line of "
+                f"the public {SURROGATE} test feeder, whose admittance is {in_digits(line)} p.u. at "
+                f"{in_digits(self.base_mva)} MVA."
+            )
+        return tuple(found)
+
     def words(self, facts: Facts) -> NetworkWords:
-        warnings = [*text.warnings(facts), *_no_evidence(self)]
+        warnings = [*self.warnings, *text.warnings(facts), *_no_evidence(self)]
         return NetworkWords(
             section=_section(facts, self),
             composition=text.COMPOSITION,
@@ -106,16 +158,20 @@ class TruePolicy(NetworkPolicy):
         if not isinstance(facts.network.cap, InstanceCap):
             yield "The account of the network is not that of releases on the true network."
             return
-        if facts.network.cap.unit != account_neighbours(self.radius):
+        if facts.network.cap.unit != account_neighbours(self.radius, self.base_mva):
             yield "The account of the network is about other neighbours than the policy."
         for name, own in (("epsilon", self.epsilon), ("delta", self.delta)):
             if not facts.network.holds(name, own):
                 yield f"The account of the network does not hold this release's {name}."
 
 
-def account_neighbours(radius: float) -> Neighbours:
-    """Whom the ledger's account is about, in words that it keeps."""
-    return Neighbours(f"changes of existing lines with Frobenius norm of at most r = {radius:g} p.u.")
+def account_neighbours(radius: float, base_mva: float) -> Neighbours:
+    """Whom the ledger's account is about, in words that it keeps; 0.2.0 wrote six digits of r and no base."""
+    short = f"{radius:g}"
+    digits = short if float(short) == radius else repr(radius)
+    base = "" if base_mva == 1.0 else f" on a base of {all_digits(base_mva)} MVA"
+    words = "changes of existing lines with Frobenius norm of at most r = {} p.u.{}"
+    return Neighbours(words.format(digits, base), formerly=words.format(short, ""))
 
 
 def _section(facts: Facts, policy: TruePolicy) -> TrueSection:
@@ -124,9 +180,12 @@ def _section(facts: Facts, policy: TruePolicy) -> TrueSection:
             "mode": policy.mode,
             "bound": policy.bound,
             "kind": "per-instance evidence, not differential privacy",
+            "protection": NO_PROTECTION if policy.weaknesses else AS_STATED,
+            "weak_because": list(policy.weaknesses),
             "neighbours": _neighbours(policy.radius),
             "radius": policy.radius,
-            "radius_in_words": _radius_in_words(policy.radius),
+            "base_mva": policy.base_mva,
+            "radius_in_words": _radius_in_words(policy),
             "days": facts.layout.days,
             "epsilon": policy.epsilon,
             "delta": policy.delta,
@@ -142,15 +201,17 @@ def _neighbours(radius: float) -> str:
     """Whom the network is compared with."""
     return (
         "networks that differ from the true one on existing lines only, by a change of the full admittance "
-        f"matrix with a Frobenius norm of at most r = {in_digits(radius)} p.u."
+        f"matrix with a Frobenius norm of at most r = {all_digits(radius)} p.u."
     )
 
 
-def _radius_in_words(radius: float) -> str:
+def _radius_in_words(policy: TruePolicy) -> str:
     """The radius against a public yardstick; the true network is not looked at."""
+    line = REFERENCE_LINE_PU / policy.base_mva
     return (
-        f"The median line of the public IEEE 123 test feeder has an admittance of {REFERENCE_LINE_PU:g} "
-        f"p.u., so this r is a change of such a line by {at_most(radius / REFERENCE_LINE_PU)} of itself."
+        f"The median line of the public IEEE 123 test feeder has an admittance of {in_digits(line)} p.u. at "
+        f"{in_digits(policy.base_mva)} MVA, the power base of r, so this r is a change of such a line by "
+        f"{at_most(policy.radius / line)} of itself."
     )
 
 
@@ -240,7 +301,7 @@ def _attested(facts: Facts, policy: TruePolicy) -> tuple[str, ...]:
     return (
         f"Network ({target} the policy): epsilon* = {in_digits(policy.epsilon)} and delta* = "
         f"{in_digits(policy.delta)} over {facts.layout.days} days against changes of existing lines up to "
-        f"r = {in_digits(policy.radius)} p.u., bound '{policy.bound}'. Per-instance evidence, not "
+        f"r = {all_digits(policy.radius)} p.u., bound '{policy.bound}'. Per-instance evidence, not "
         "differential privacy.",
         text.attested_composition(facts, "epsilon*"),
         "Declared-public inputs are what the data owner says they are, and the key was kept secret.",

@@ -138,6 +138,11 @@ class NetworkMode(ABC, Generic[Section]):
         return policy_of(self.config).paid_by(self.config.release.id)
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """Why the promise protects the network from nothing that matters; public, mostly empty."""
+        return policy_of(self.config).warnings
+
+    @property
     @abstractmethod
     def neighbours(self) -> Neighbours:
         """Whom the promise hides the difference of."""

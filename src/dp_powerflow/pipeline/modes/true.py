@@ -47,7 +47,7 @@ class TrueMode(NetworkMode[TrueNetwork]):
     @property
     def neighbours(self) -> Neighbours:
         """Changes within the radius."""
-        return account_neighbours(self.section.radius)
+        return account_neighbours(self.section.radius, self.config.feeder.base_mva)
 
     def charge(self, request_sha256: str) -> NetworkCharge:
         """The policy of this release, under its own id."""
@@ -175,6 +175,7 @@ class TrueMode(NetworkMode[TrueNetwork]):
     def plan_lines(self, preview: Preview) -> list[str]:
         """The policy, and where to learn what supports it."""
         return [
+            *(line for warning in self.warnings for line in (f"**{warning}**", "")),
             f"Network policy (per-instance, not differential privacy): ε* = {self.section.epsilon:g}, "
             f"δ* = {self.section.delta:g} for {self.neighbours} " + left_afterwards(preview),
             "",

@@ -1,0 +1,115 @@
+"""A policy about the true network that protects nothing says so, everywhere and first."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.pipeline.manifest.documents import certificate_html, croissant_bytes, registry_bytes
+from dp_powerflow.pipeline.manifest.facts import make_statement
+from dp_powerflow.pipeline.manifest.model import Statement
+from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, policy_of
+from dp_powerflow.pipeline.manifest.true import SURROGATE_LINE_PU, TruePolicy, account_neighbours
+from dp_powerflow.pipeline.modes.base import mode_of
+from dp_powerflow.pipeline.verify import verify_release
+from dp_powerflow.privacy.budget import Neighbours
+from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
+from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.report.results import render_verification
+from support.manifest_releases import config, load_model, make_inputs, write_release
+
+STRONG = TruePolicy(
+    "full-support", radius=0.5, base_mva=1.0, epsilon=10.0, delta=1e-3, evidence_required=True
+)
+WEAK = [
+    ({"epsilon": 10.5}, "epsilon* = 10.5 is above 10."),
+    ({"delta": 0.002}, "delta* = 0.002 is above 0.001."),
+    ({"radius": 0.459}, "r = 0.459 p.u. is below 1% of the weakest line"),
+    ({"radius": 1e-13}, "r = 1e-13 p.u. is below"),
+    ({"base_mva": 0.9}, "r = 0.5 p.u. is below"),
+]
+
+
+@pytest.mark.parametrize(("change", "reason"), WEAK, ids=[str(change) for change, _ in WEAK])
+def test_each_weak_constant_is_named(change: dict[str, float], reason: str) -> None:
+    assert STRONG.weaknesses == ()
+    (found,) = replace(STRONG, **change).weaknesses  # type: ignore[arg-type]
+    assert reason in found
+    assert replace(STRONG, radius=0.2, base_mva=2.5).weaknesses == ()  # the same change on another base
+
+
+@pytest.mark.parametrize(("name", "weakest"), [("ieee123", SURROGATE_LINE_PU), ("ieee13", 52.99)])
+def test_the_yardstick_is_the_weakest_line_of_the_public_feeder(name: str, weakest: float) -> None:
+    for base_mva in (1.0, 2.5):
+        lines = [line for line in open_feeder(name, base_mva=base_mva).lines if not line.is_switch]
+        norms = [float(np.linalg.norm(line.primitive)) for line in lines]
+        assert weakest * (1 - 2e-4) < min(norms) * base_mva <= weakest
+
+
+def statement(folder: Path, **network: Any) -> Statement[Any]:
+    return make_statement(make_inputs(folder, config(network=network), load_model())[0])
+
+
+def test_the_page_says_it_on_its_first_line_and_every_document_says_it(tmp_path: Path) -> None:
+    """On the code of ffefb60 ε* = 1e6, δ* = 0.999 and r = 1e-13 got a page without any warning."""
+    weak = statement(tmp_path / "weak", radius=1e-13)
+    page = certificate_html(weak).decode()
+    body = page[page.index("<main>") + len("<main>") :]
+    assert body.strip().startswith('<p class="first" role="alert"><strong>' + NO_PROTECTION)
+    section = weak.guarantee.network
+    assert section.protection == NO_PROTECTION
+    assert section.weak_because[0].startswith(
+        "r = 1e-13 p.u. is below 1% of the weakest line of the public IEEE 123"
+    )
+    assert weak.release.warnings[0].startswith(NO_PROTECTION)
+    assert weak.not_claimed[0].startswith(NO_PROTECTION)
+    hashes = {"nodes.parquet": "0" * 64, "model.json": "0" * 64}
+    for document in (registry_bytes(weak), croissant_bytes(weak, hashes)):
+        assert NO_PROTECTION in document.decode()
+    strong = statement(tmp_path / "strong")
+    assert NO_PROTECTION not in certificate_html(strong).decode() + str(strong.model_dump())
+    assert strong.guarantee.network.protection == "as the policy says"
+
+
+def test_plan_and_verify_say_it(tmp_path: Path) -> None:
+    chosen = config(network={"radius": 1e-7})
+    assert mode_of(chosen).warnings == policy_of(chosen).warnings != ()
+    inputs, state = make_inputs(tmp_path, chosen, load_model())
+    path = write_release(tmp_path / "release", inputs)
+    preview = Ledger.open(state).preview(
+        state.identity("network", [b"feeder"]),
+        mode_of(chosen).charge("").cap,
+        mode_of(chosen).charge("").cost,
+    )
+    assert mode_of(chosen).plan_lines(preview)[0].startswith(f"**{NO_PROTECTION}: r = 1e-7 p.u.")
+    report = verify_release(path)
+    assert report.verdict == "release"
+    assert report.warnings[0].startswith(NO_PROTECTION)
+    rendered = render_verification(report)
+    assert rendered.lines[0].startswith(f"WARNING  {NO_PROTECTION}")
+    assert rendered.lines[-1] == f"verdict: release; {NO_PROTECTION}"
+    assert json.loads(rendered.json_text)["warnings"][0].startswith(NO_PROTECTION)
+
+
+def test_neighbours_keep_every_digit_and_old_accounts_are_found(tmp_path: Path) -> None:
+    """On the code of ffefb60 r = 1.2345678 and r = 1.2345712 were the same neighbours, r = 1.23457."""
+    one, other = account_neighbours(1.2345678, 1.0), account_neighbours(1.2345712, 1.0)
+    assert "1.2345678" in str(one)
+    assert one != other
+    assert account_neighbours(1.5, 1.0) != account_neighbours(1.5, 2.5)
+    assert str(account_neighbours(1e-7, 1.0)).endswith("r = 1e-07 p.u.")  # as ever: it had all its digits
+    ledger = Ledger.open(PrivateState.open(tmp_path, insecure_seed=1))
+    old = Neighbours("changes of existing lines with Frobenius norm of at most r = 1.23457 p.u.")
+    opened = ledger.account("a" * 64, InstanceCap(20.0, 0.01, old))
+    ledger.spend(opened, "r-0", "b" * 64, InstanceCost(1.0, 1e-4, old))
+    found = ledger.account("a" * 64, InstanceCap(20.0, 0.01, one))
+    assert found.name == opened.name
+    ledger.spend(found, "r-1", "c" * 64, InstanceCost(1.0, 1e-4, one))
+    assert ledger.remaining(found).spent["epsilon"] == 2.0
