@@ -186,9 +186,7 @@ def manifest_content(directory: Path) -> bytes:
 
 def open_release(directory: Path, content: bytes) -> Opened:
     """Read a release, given its `manifest.json`; ValueError or RecursionError if that is no JSON."""
-    raw = json_object(content)
-    stated = _in_this_version(raw)
-    listed = raw.get("files")
+    listed = json_object(content).get("files")
     corpus = validate_corpus(
         directory,
         other_files={
@@ -199,6 +197,15 @@ def open_release(directory: Path, content: bytes) -> Opened:
         vm_range_pu=(0.0, VM_MAX_PU),
     )
     hashes, small = _read_files(directory, dict(corpus.hashes) | {MANIFEST_FILE: _sha256(content)})
+    return understand(directory, content, corpus, hashes, small)
+
+
+def understand(
+    directory: Path, content: bytes, corpus: CorpusReport, hashes: dict[str, str], small: dict[str, bytes]
+) -> Opened:
+    """What was read from disk, parsed; parameters as in `Opened`. ValueError or RecursionError if no JSON."""
+    raw = json_object(content)
+    stated = _in_this_version(raw)
     model = _read_model(small.get(MODEL_FILE, b""))
     manifest, problem, facts = None, "", None
     try:
