@@ -34,6 +34,7 @@ TAPS_INTERNAL = "solved on the true network; INTERNAL"
 """Written by `inspect --save-taps`: good for the true network, never for a twin."""
 TAPS_DECLARED = "declared: "
 """Start of `Feeder.taps_from` where somebody states the taps as public; who, follows."""
+_MOVED = "between two nodes draw negative power at one of them; where loads are drawn, each has half"
 GROUND = -1
 """Index that stands for ground where a node index is expected."""
 
@@ -138,6 +139,12 @@ class Feeder:
     neutral: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     origin: object = None
 
+    def __post_init__(self) -> None:
+        moved = len({name for name, *_ in self._levelled})
+        note = f"{moved} of {len(self.loads)} loads {_MOVED}"
+        if moved and not any(known.endswith(_MOVED) for known in self.notes):
+            object.__setattr__(self, "notes", (*self.notes, note))
+
     def __repr__(self) -> str:
         return f"Feeder({self.name!r}, {len(self.nodes)} nodes, {len(self.loads)} loads)"
 
@@ -183,9 +190,35 @@ class Feeder:
         """Z: indices of the nodes without load, generation or source."""
         return np.setdiff1d(self.energised, self.retained)
 
+    @cached_property
+    def nominal_kw(self) -> FloatArray:
+        """(node,) active load that stands at every node where loads are drawn node by node [kW].
+
+        It is that of `nominal_injection`, but for a load between two nodes with so low a power factor (below
+        0.5 in a delta) that its wye equivalent draws negative active power at one of them. There each node
+        has half: what is drawn has the power factor of its class, not of the file. Totals of loads stay.
+        """
+        nominal_kw: FloatArray = -self.nominal_injection.real * self.base_mva * KW_PER_MW
+        for _, node, change_kw in self._levelled:
+            nominal_kw[node] += change_kw
+        return nominal_kw
+
+    @cached_property
+    def _levelled(self) -> tuple[tuple[str, int, float], ...]:
+        """Load, node, and what makes its share of the load half of that of the branch [kW]."""
+        phasor = unit(self.nominal_angle_deg)
+        found: list[tuple[str, int, float]] = []
+        for load in self.loads:
+            power = complex(load.kw, load.kvar) / max(len(load.branches), 1)
+            for branch in load.branches if load.kw > 0.0 else ():
+                shares = [(node, (power * share).real) for node, share in wye_equivalent(branch, phasor)]
+                if any(kw < 0.0 for _, kw in shares):
+                    found += [(load.name, node, power.real / len(shares) - kw) for node, kw in shares]
+        return tuple(found)
+
     def loaded_nodes(self) -> tuple[IntArray, FloatArray]:
         """Positions among `retained` of the nodes with nominal active load, and that load [kW]."""
-        nominal_kw = -self.nominal_injection[self.retained].real * self.base_mva * KW_PER_MW
+        nominal_kw = self.nominal_kw[self.retained]
         positions = np.flatnonzero(nominal_kw > 0.0)
         return positions, nominal_kw[positions]
 

@@ -338,9 +338,7 @@ class NodePlan:
 
 def loaded_nodes(feeder: Feeder) -> tuple[IntArray, FloatArray]:
     """Positions among `feeder.retained` of nodes with nominal load, and that load [kW]."""
-    nominal_kw = -feeder.nominal_injection[feeder.retained].real * feeder.base_mva * 1000.0
-    nodes = np.flatnonzero(nominal_kw > 0.0)
-    return nodes, nominal_kw[nodes]
+    return feeder.loaded_nodes()
 
 
 def node_plan(config: Config, feeder: Feeder, model: LoadModel, key: StreamKey) -> NodePlan:
