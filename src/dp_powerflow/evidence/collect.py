@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -54,6 +54,11 @@ _CURVE_DAYS = 200
 _DERIVED = ("epsilon", "delta", "formula", "bias", "floor", "mu", "denominator", "scope", "largest_radius")
 _SMALLEST_RADIUS = 1e-15
 _BISECTIONS = 60
+
+THIS_RELEASE: Literal["this release"] = "this release"
+NOT_THIS_RELEASE: Literal["not this release"] = "not this release"
+DrawnFrom = Literal["this release", "not this release"]
+"""Whether a bound is about the law that the release draws from, or about another law at the same nodes."""
 
 Evaluate = Callable[[NetworkFacts, LoadLaw, OperatingSet, float, float], Bound]
 
@@ -214,10 +219,12 @@ class Instance:
 class Row:
     """One mode at the policy's r: a step, a day, and the whole corpus.
 
-    `largest_r` is the largest r whose corpus stays within the policy's ε, None if there is none.
+    `largest_r` is the largest r whose corpus stays within the policy's ε, None if there is none. A row whose
+    `law` is not that of this release says nothing about it.
     """
 
     mode: Mode
+    law: DrawnFrom
     step: Bound
     day: Bound
     corpus: Composed
@@ -232,6 +239,7 @@ class Curve:
     """
 
     mode: Mode
+    law: DrawnFrom
     floor: float
     radius: tuple[float, ...]
     epsilon: tuple[float | None, ...]
@@ -308,13 +316,13 @@ def collect_evidence(
     failure = facts.amplification.failure
     # The paper's mode takes its set S_0 and every assumption that fails.
     box = OperatingSet(*ANSI_RANGE, found.operating.s_max, printed.mu, 0.0, "closed form of the paper")
-    rows = [
-        _row("paper", Case(partial(paper_bound, failed=failed), facts, truncated, box), policy),
-        _row("corrected", Case(corrected_bound, facts, truncated, _charged(cut, failure)), policy),
-    ]
+    cases: dict[Mode, Case] = {
+        "paper": Case(partial(paper_bound, failed=failed), facts, truncated, box),
+        "corrected": Case(corrected_bound, facts, truncated, _charged(cut, failure)),
+    }
     if law.q_sigma is not None:
-        case = Case(full_support_bound, facts, law, _charged(found, failure))
-        rows.append(_row("full-support", case, policy))
+        cases["full-support"] = Case(full_support_bound, facts, law, _charged(found, failure))
+    rows = [_row(mode, case, policy, drawn_from(mode, law)) for mode, case in cases.items()]
     return Evidence(
         policy=policy,
         n=network.n,
@@ -337,11 +345,18 @@ def _charged(calibration: MonteCarlo, failure: float) -> OperatingSet:
     return replace(calibration.operating, delta=calibration.operating.delta + failure)
 
 
-def _row(mode: Mode, case: Case, policy: Policy) -> Row:
+def drawn_from(mode: Mode, law: LoadLaw) -> DrawnFrom:
+    """With random reactive load a release draws untruncated days, otherwise truncated ones."""
+    of_release = (mode == "full-support") == (law.q_sigma is not None)
+    return THIS_RELEASE if of_release else NOT_THIS_RELEASE
+
+
+def _row(mode: Mode, case: Case, policy: Policy, drawn: DrawnFrom) -> Row:
     delta = _tail_share(policy, case.operating)
     day = case.bound(policy.radius, delta)
     return Row(
         mode=mode,
+        law=drawn,
         step=case.per_step(policy.radius, delta),
         day=day,
         corpus=over_days(day, policy.days),
@@ -375,7 +390,8 @@ def _curves(
             case = Case(evaluate, facts, chosen, _charged(calibrated, facts.amplification.failure))
             bounds = [case.bound(r, delta) for r in CURVE_RADII]
             values = tuple(bound.epsilon for bound in bounds)
-            found.append(Curve(mode, floor, CURVE_RADII, values, tuple(bound.delta for bound in bounds)))
+            deltas = tuple(bound.delta for bound in bounds)
+            found.append(Curve(mode, drawn_from(mode, law), floor, CURVE_RADII, values, deltas))
     return tuple(found)
 
 

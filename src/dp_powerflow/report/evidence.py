@@ -15,7 +15,7 @@ import numpy as np
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.evidence.calibration import Progress
-from dp_powerflow.evidence.collect import Evidence, Row, plain
+from dp_powerflow.evidence.collect import NOT_THIS_RELEASE, Evidence, Row, plain
 from dp_powerflow.evidence.lines.collect import LineReport
 from dp_powerflow.evidence.lines.evidence import LineRow
 from dp_powerflow.evidence.theorem import SCOPE
@@ -129,9 +129,10 @@ def evidence_lines(evidence: Evidence) -> list[str]:
         "|---|---|---|---|---|---|",
         *(_table_row(row) for row in evidence.rows),
         "",
+        *_about_other_laws(evidence),
     ]
     for row in evidence.rows:
-        lines.append(f"- **{row.mode}** covers: {SCOPE[row.mode]}")
+        lines.append(f"- **{_mode(row)}** covers: {SCOPE[row.mode]}")
         if row.day.violations:
             lines.append(f"  No number for a day, because {'; '.join(row.day.violations)}.")
         else:
@@ -144,10 +145,25 @@ def evidence_lines(evidence: Evidence) -> list[str]:
     return lines
 
 
+def _about_other_laws(evidence: Evidence) -> list[str]:
+    if all(row.law != NOT_THIS_RELEASE for row in evidence.rows):
+        return []
+    return [
+        f"Rows marked '{NOT_THIS_RELEASE}' are about loads truncated to their margins at fixed power "
+        "factors. This release draws untruncated loads with random reactive power: those rows say nothing about it.",
+        "",
+    ]
+
+
+def _mode(row: Row) -> str:
+    """Name of the mode, marked where its law is not the one that the release draws from."""
+    return f"{row.mode} ({NOT_THIS_RELEASE})" if row.law == NOT_THIS_RELEASE else row.mode
+
+
 def _table_row(row: Row) -> str:
     largest = "none" if row.largest_r is None else f"{row.largest_r:.3g}"
     return (
-        f"| {row.mode} | {_number(row.step.epsilon)} | {_number(row.day.epsilon)} | {row.day.delta:.2g} | "
+        f"| {_mode(row)} | {_number(row.step.epsilon)} | {_number(row.day.epsilon)} | {row.day.delta:.2g} | "
         f"{_number(row.corpus.epsilon)} | {largest} |"
     )
 

@@ -15,7 +15,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from dp_powerflow.evidence.collect import Evidence
+from dp_powerflow.evidence.collect import NOT_THIS_RELEASE, Evidence
 from dp_powerflow.evidence.lines.collect import SIZES, LineReport
 from dp_powerflow.grid.feeder import Feeder, Line
 
@@ -37,7 +37,8 @@ def draw_epsilon_against_radius(evidence: Evidence, marking: str | None, form: s
             *zip(*points, strict=True),
             _STYLES[curve.mode],
             color=f"C{floors.index(curve.floor)}",
-            label=f"{curve.mode}, floor {curve.floor:g}",
+            label=f"{curve.mode}, floor {curve.floor:g}"
+            + f" ({curve.law})" * (curve.law == NOT_THIS_RELEASE),
         )
     axes.axhline(
         evidence.policy.epsilon / evidence.policy.days, color="0.6", linewidth=0.8, label="policy, per day"

@@ -31,6 +31,12 @@ SURROGATE, SURROGATE_LINE_PU = "IEEE 123", 45.98
 LARGEST_EPSILON, LARGEST_DELTA, SMALLEST_SHARE = 10.0, 1e-3, 0.01
 """Beyond these a policy protects the network from nothing that matters; the share is of that line."""
 AS_STATED: Literal["as the policy says"] = "as the policy says"
+LEAST_SHARE = 0.05
+"""Least load of a released node, as a share of the middle load: half of the feeder's load is at nodes of that
+size or larger. At this size a node tells the lines around it about as well as the best-known line of the IEEE
+feeders is known anyway (docs/lines.md, benchmarks/light_nodes.py)."""
+_MIDDLE = f"{LEAST_SHARE:g} of the feeder's middle load (half of the nominal load is at nodes of that size or "
+    "larger)"
 COMMITMENT = (
     "SHA-256 of a secret salt and the internal report, which holds the evidence about the network; the data "
     "owner can open it to an auditor (dp-powerflow verify --private)"
@@ -141,7 +147,7 @@ class TruePolicy(NetworkPolicy):
         return NetworkWords(
             section=_section(facts, self),
             composition=text.COMPOSITION,
-            declared=[],
+            declared=[f"the least nominal load of a released node: {_MIDDLE}"],
             after_noise=_after_noise(self),
             unprotected=_unprotected(facts, self),
             not_claimed=warnings + _not_claimed(self),
@@ -245,7 +251,8 @@ def _after_noise(policy: TruePolicy) -> list[str]:
         drawn,
         "AC power flow is solved on the true network, with regulator taps fixed to declared positions; a "
         "snapshot without a solution aborts the release.",
-        "Only nodes with a random load of their own are released; the loads behind the voltages never are.",
+        "Only nodes with a random load of their own are released, and only where its nominal size is at "
+        f"least {_MIDDLE}; the loads behind the voltages never are.",
         text.HIDDEN_ORDER,
         text.ROUNDED,
     ]
@@ -257,7 +264,7 @@ def _unprotected(facts: Facts, policy: TruePolicy) -> list[str]:
     return [
         f"That this release was made: it is refused if {evidence}a draw has no power-flow solution, and that "
         "outcome depends on the true network.",
-        f"That {facts.layout.nodes} nodes of the feeder carry a load of their own and are released.",
+        f"That {facts.layout.nodes} nodes of the feeder carry a load of the least size and are released.",
         *text.public_sizes(facts),
     ]
 
@@ -272,8 +279,8 @@ def _not_claimed(policy: TruePolicy) -> list[str]:
         "Nothing is claimed about changes of the network larger than r, nor about lines added or removed.",
         "Every statement is conditional on what an attacker is assumed to know: the load model, power "
         "factors, generation and taps.",
-        "Nothing is claimed about nodes without a random load of their own, such as nodes with generation "
-        "only: their voltages are not released.",
+        "Nothing is claimed about nodes without a random load of the least size, such as nodes with "
+        "generation only: their voltages are not released.",
         text.ABOUT_RECORDS,
         text.ABOUT_QUALITY,
         text.ABOUT_OTHERS,

@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from dp_powerflow.config import TrueNetwork
 from dp_powerflow.errors import ConfigError, PrivacyError
 from dp_powerflow.evidence.collect import Evidence, Instance, Policy, collect_evidence, plain
 from dp_powerflow.evidence.lines.collect import LineReport, LineRequest, collect_lines
 from dp_powerflow.evidence.lines.losses import LineLoss
+from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
-from dp_powerflow.pipeline.inputs import NetworkInputs, network_chunks
-from dp_powerflow.pipeline.manifest.true import account_neighbours
+from dp_powerflow.pipeline.inputs import NetworkInputs, loaded_nodes, network_chunks
+from dp_powerflow.pipeline.manifest.true import LEAST_SHARE, account_neighbours
 from dp_powerflow.pipeline.modes.base import (
     InternalReport,
     NetworkCharge,
@@ -29,6 +32,7 @@ from dp_powerflow.pipeline.modes.base import (
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.records import Preview
+from dp_powerflow.units import FloatArray, IntArray
 
 CALIBRATION = "calibration of the certificate"
 _REGRESSED_DAYS = 30
@@ -67,6 +71,16 @@ class TrueMode(NetworkMode[TrueNetwork]):
                 "the network evidence is for one Gaussian per class; set model.components = 1, or "
                 "network.require_evidence = false"
             )
+        uncovered = _uncovered(inputs.feeder)
+        if uncovered is not None and self.section.require_evidence:
+            raise ConfigError(
+                f"{uncovered}; set network.require_evidence = false (the manifest says so), or use a twin"
+            )
+
+    def released_nodes(self, feeder: Feeder) -> IntArray:
+        """Nodes with a load of their own above the public minimum; lighter ones keep theirs, unseen."""
+        seen = np.setdiff1d(loaded_nodes(feeder)[0], light_nodes(feeder))
+        return np.asarray(feeder.retained[seen], dtype=np.int64)
 
     def identity_chunks(self, inputs: NetworkInputs) -> Iterator[bytes]:
         """The admittance matrix."""
@@ -112,11 +126,9 @@ class TrueMode(NetworkMode[TrueNetwork]):
     ) -> Evidence:
         """Theorem 1 in every mode, on draws from a stream that no release uses."""
         feeder, model, nodes = scene.network.feeder, scene.model, scene.nodes
-        if len(nodes.nodes) != len(feeder.retained):
-            raise PrivacyError(
-                f"{len(feeder.retained) - len(nodes.nodes)} nodes carry generation but no load of their own; "
-                "the closed-form certificate does not cover them"
-            )
+        uncovered = _uncovered(feeder)
+        if uncovered is not None:
+            raise PrivacyError(uncovered)
         solar = scene.network.solar
         return collect_evidence(
             Instance(Network(feeder), nodes.law(model, feeder), solar.generation, solar.voltvar),
@@ -203,3 +215,37 @@ class TrueMode(NetworkMode[TrueNetwork]):
         corpus = next(row for row in evidence.rows if row.mode == name).corpus
         within = corpus.epsilon is not None and corpus.epsilon <= self.section.epsilon
         return within and corpus.delta <= self.section.delta
+
+
+def _uncovered(feeder: Feeder) -> str | None:
+    """Why the closed-form certificate is not for a feeder, None where it is; scales and PV are public."""
+    idle = len(feeder.retained) - len(loaded_nodes(feeder)[0])
+    light = len(light_nodes(feeder))
+    found = [f"{idle} nodes carry generation but no load of their own"] * bool(idle)
+    found += [f"{light} nodes carry less load than the public minimum of a released node"] * bool(light)
+    return f"{' and '.join(found)}; the closed-form certificate does not cover them" if found else None
+
+
+def middle_load_kw(load_kw: FloatArray) -> float:
+    """The load of a node in the middle: half of all load is at nodes of this size or larger.
+
+    A plain median would follow dummy loads once they are the majority.
+
+    Parameters
+    ----------
+    load_kw : (node,) positive loads, in any unit.
+    """
+    ordered = np.sort(load_kw)
+    return float(ordered[np.searchsorted(np.cumsum(ordered), ordered.sum() / 2.0)])
+
+
+def light_nodes(feeder: Feeder) -> IntArray:
+    """Positions among `feeder.retained` of the nodes with a load below the public minimum.
+
+    The net nominal load of a node counts, so loads that cancel make a light node. Its voltage is nearly a
+    linear function of its neighbours', whose coefficients are the admittances of the lines between them.
+    """
+    nodes, nominal_kw = loaded_nodes(feeder)
+    if not len(nodes):
+        return nodes
+    return np.asarray(nodes[nominal_kw < LEAST_SHARE * middle_load_kw(nominal_kw)], dtype=np.int64)
