@@ -150,7 +150,8 @@ def _about_other_laws(evidence: Evidence) -> list[str]:
         return []
     return [
         f"Rows marked '{NOT_THIS_RELEASE}' are about loads truncated to their margins at fixed power "
-        "factors. This release draws untruncated loads with random reactive power: those rows say nothing about it.",
+        "factors. This release draws untruncated loads with random reactive power: those rows say nothing "
+        "about it.",
         "",
     ]
 
