@@ -56,7 +56,8 @@ def attack(mode: TrueMode, feeder: Feeder) -> float:
     positions, nominal_kw = loaded_nodes(feeder)
     correlation = 0.5 * np.eye(STEPS) + 0.5
     of_class = ClassLaw.gaussian(np.zeros(STEPS), 0.09 * correlation, q_covariance=correlation)
-    law = replace(nominal_law(nominal_kw * (0.001 + 0.0004j), of_class, 0.15), positions=positions)
+    nominal = (nominal_kw * (0.001 + 0.0004j)).astype(np.complex128)
+    law = replace(nominal_law(nominal, of_class, 0.15), positions=positions)
     sampler = LoadSampler(law, StreamKey.from_insecure_seed(1), DAYS, block_days=DAYS)
     made = solve_days(BatchSolver(feeder), sampler)
     made.solution.raise_if_failed()
