@@ -82,7 +82,9 @@ def test_an_old_ledger_goes_on(state: PrivateState) -> None:
     twin = ledger.account(state.identity("network", [b"feeder"]), cap)
     before = ledger.summary().entries
     ledger.spend(twin, "twin-1", REQUEST, GdpCost(cap.mu / 3, cap.unit))
-    assert ledger.summary().entries == before
+    assert ledger.summary().entries == before + 1, "that its anchor has a keyed hash from now on"
+    ledger.spend(twin, "twin-1", REQUEST, GdpCost(cap.mu / 3, cap.unit))
+    assert ledger.summary().entries == before + 1
     ledger.spend(twin, "twin-2", REQUEST, GdpCost(cap.mu / 3, cap.unit))
     assert ledger.remaining(twin).n_spends == 2
     new = state.identity("loads", [b"new"])

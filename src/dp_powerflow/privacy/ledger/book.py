@@ -46,6 +46,7 @@ from dp_powerflow.privacy.ledger.records import (
     AccountSummary,
     Balance,
     LedgerSummary,
+    LostAnchor,
     Preview,
     Spend,
     Unrelated,
@@ -54,7 +55,7 @@ from dp_powerflow.privacy.ledger.records import (
     spelled,
     unrelated_line,
 )
-from dp_powerflow.privacy.ledger.store import Entry, Store, Transaction
+from dp_powerflow.privacy.ledger.store import UNANCHORED, Entry, Store, Transaction
 from dp_powerflow.privacy.state import PrivateState, check_release_id
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -129,6 +130,19 @@ class Ledger:
             There is none, or it does not pass the check.
         """
         return cls.open(PrivateState.inspect(path), create=False)
+
+    @classmethod
+    def accept_unanchored(cls, path: Path | str, reason: str) -> Ledger:
+        """Go on with a ledger whose anchor is lost; the reason is shown with the ledger from then on.
+
+        Raises
+        ------
+        PrivacyError
+            There is an anchor, there is no reason, or the ledger does not pass the check.
+        """
+        store = Store(PrivateState.inspect(path))
+        store.accept_unanchored(reason)
+        return cls(store)
 
     def account(
         self, dataset: str, cap: Cap, *, continues: str | None = None, unrelated: Unrelated | None = None
@@ -307,7 +321,14 @@ class Ledger:
         """Everything, for showing."""
         entries = self._store.read()
         accounts = tuple(self._accounts(entries).values())
-        return LedgerSummary(bool(entries[0].fields["insecure_seed"]), entries[0].at, len(entries), accounts)
+        lost = (e for e in entries if e.event == UNANCHORED)
+        return LedgerSummary(
+            bool(entries[0].fields["insecure_seed"]),
+            entries[0].at,
+            len(entries),
+            accounts,
+            tuple(LostAnchor(e.fields["reason"], e.at, e.seq) for e in lost),
+        )
 
     def _accounts(self, entries: tuple[Entry, ...]) -> Accounts:
         """The accounts after these checked entries."""

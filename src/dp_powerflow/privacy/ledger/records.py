@@ -21,7 +21,7 @@ from dp_powerflow.privacy.ledger.accounts import (
     cost_from_plain,
 )
 from dp_powerflow.privacy.ledger.kinds import left_of
-from dp_powerflow.privacy.ledger.store import Entry
+from dp_powerflow.privacy.ledger.store import OF_THE_LEDGER, Entry
 from dp_powerflow.privacy.ledger.twins import Composed
 
 _NAME = re.compile(r"[a-z]+(?:-[a-z]+)*-[0-9]{1,6}")
@@ -262,6 +262,15 @@ class AccountSummary:
 
 
 @dataclass(frozen=True)
+class LostAnchor:
+    """That a lost anchor was replaced: whether entries are missing before `entry`, nobody can tell."""
+
+    reason: str
+    at: str
+    entry: int
+
+
+@dataclass(frozen=True)
 class LedgerSummary:
     """Everything in the ledger; PRIVATE like the ledger."""
 
@@ -269,6 +278,7 @@ class LedgerSummary:
     created: str
     entries: int
     accounts: tuple[AccountSummary, ...]
+    lost_anchors: tuple[LostAnchor, ...] = ()
 
 
 Accounts = Mapping[str, AccountSummary]
@@ -279,7 +289,7 @@ def replay(before: Accounts, entries: Iterable[Entry]) -> Accounts:
     """The accounts after further checked entries; `before` stays as it is."""
     accounts = dict(before)
     for entry in entries:
-        if entry.event != "ledger":
+        if entry.event not in OF_THE_LEDGER:
             accounts[entry.account] = _after(accounts.get(entry.account), entry)
     return accounts
 

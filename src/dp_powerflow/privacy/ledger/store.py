@@ -3,7 +3,13 @@
 Every entry carries the keyed hash of the one before and of its own fields, so a changed, removed, inserted
 or reordered entry is noticed, and cannot be made to look right without the secret key. What a chain cannot
 notice by itself, the loss of its last entries (an old backup put back, a deleted file), the anchor does: a
-small file beside the database that says where the chain stood last, written after every commit.
+small file beside the database that says where the chain stood last, written after every commit, with a keyed
+hash of its own. A ledger without its anchor is refused. Who puts back an old ledger *with* its old anchor is
+found out by what later releases left: see `pipeline.witness`.
+
+Ledgers of versions up to 0.2 (format 1) have an anchor without a keyed hash. The first transaction of this
+version records an entry `anchored` in the chain; from then on the anchor must have one. New ledgers say so in
+their first entry.
 
 Durability: journal_mode=DELETE with synchronous=EXTRA. A spend that was answered must survive a loss of
 power, or the same budget could be used twice; EXTRA also flushes the directory after the journal is gone,
@@ -21,6 +27,7 @@ meantime cannot mislead it, because it goes by what it remembers; whoever opens 
 from __future__ import annotations
 
 import contextlib
+import hmac
 import itertools
 import json
 import os
@@ -43,7 +50,9 @@ from dp_powerflow._files import (
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.state import PrivateState
 
-FORMAT = 1
+FORMAT = 2
+_FIRST_FORMAT = 1  # of versions up to 0.2: the anchor has no keyed hash
+_ANCHOR = "dp-powerflow-anchor-2"
 BUSY_SECONDS = 60.0
 _APPLICATION_ID = 0x64707066  # "dppf"
 _GENESIS = "0" * 64
@@ -61,6 +70,11 @@ _SCHEMA = (
     "BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END",
 )
 _COLUMNS = "seq, at, event, account, release_id, request_sha256, body, mac"
+
+ANCHORED, UNANCHORED = "anchored", "unanchored"
+"""Entries about the ledger itself: its anchor has a keyed hash from now on; its lost anchor was replaced."""
+OF_THE_LEDGER = ("ledger", ANCHORED, UNANCHORED)
+"""Entries that belong to no account."""
 
 # What SQLite's primary result codes mean for whoever runs the command.
 _FAILURES = {
@@ -110,13 +124,23 @@ class Entry:
         return fields
 
 
+@dataclass(frozen=True)
+class Anchor:
+    """Where the chain stood: number and keyed hash of an entry; `tag` is its own, None up to format 1."""
+
+    number: int
+    mac: str
+    tag: str | None
+
+
 class Store:
     """The database and its anchor in one private state directory."""
 
     def __init__(self, state: PrivateState) -> None:
         self._state = state
         self._path = state.ledger_path
-        self._key = state.stream_key().bind("ledger", f"format {FORMAT}")
+        self._key = state.stream_key().bind("ledger", "format 1")  # entries are chained as they always were
+        self._anchor_key = state.stream_key().bind("ledger", "anchor, format 2")
         self._seen: tuple[Entry, ...] = ()  # checked; replaced as a whole, so that threads may share it
 
     def create(self) -> None:
@@ -129,7 +153,8 @@ class Store:
         temporary = temporary_name(self._path)
         try:
             os.close(create_private(temporary))
-            first = self._entry((), "ledger", "", "", "", {"insecure_seed": self._state.insecure_seed})
+            fields = {"insecure_seed": self._state.insecure_seed, "anchor": FORMAT}
+            first = self._entry((), "ledger", "", "", "", fields)
             connection = sqlite3.connect(temporary, isolation_level=None)
             with self._translated(), contextlib.closing(connection):
                 connection.execute("PRAGMA synchronous = EXTRA")
@@ -167,7 +192,13 @@ class Store:
         with self._translated(), self._connection() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
-                transaction = Transaction(self, connection, self._checked(connection, self._read_anchor()))
+                anchor = self._read_anchor()
+                transaction = Transaction(self, connection, self._checked(connection, anchor))
+                if anchor is None or anchor.tag is None:  # killed when it was made, or an earlier version
+                    self._write_anchor(transaction.entries[-1])  # first: who is killed now finds both right
+                if not _is_anchored(transaction.entries):
+                    transaction.append(ANCHORED, "", {"anchor": FORMAT})
+                    connection.execute(f"PRAGMA user_version = {FORMAT}")
                 yield transaction
                 connection.execute("COMMIT")
             finally:
@@ -175,6 +206,30 @@ class Store:
             if transaction.appended:
                 self._seen = transaction.entries
                 self._move_anchor(connection)
+
+    def accept_unanchored(self, reason: str) -> None:
+        """Go on with a ledger whose anchor is lost; the reason stays in the ledger for ever.
+
+        Raises
+        ------
+        PrivacyError : there is an anchor, there is no reason, or the ledger does not pass the check.
+        """
+        if not reason.strip():
+            raise PrivacyError("a ledger without its anchor needs a reason; say how the anchor was lost")
+        with self._translated(), self._connection() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                if self._read_anchor() is not None:
+                    raise PrivacyError("the ledger has its anchor; leave out --accept-unanchored")
+                entries = self._checked(connection, None, may_lack_anchor=True)
+                transaction = Transaction(self, connection, entries)
+                transaction.append(UNANCHORED, "", {"anchor": FORMAT, "reason": reason})
+                connection.execute(f"PRAGMA user_version = {FORMAT}")
+                connection.execute("COMMIT")
+            finally:
+                _roll_back(connection)
+            self._seen = transaction.entries
+            self._move_anchor(connection)
 
     def _entry(
         self,
@@ -197,15 +252,17 @@ class Store:
         chunks = [previous, *(f"{type(value).__name__}:{value}" for value in signed)]
         return self._key.keyed_hash(chunk.encode() for chunk in chunks)
 
-    def _checked(self, connection: sqlite3.Connection, anchor: tuple[int, str] | None) -> tuple[Entry, ...]:
+    def _checked(
+        self, connection: sqlite3.Connection, anchor: Anchor | None, *, may_lack_anchor: bool = False
+    ) -> tuple[Entry, ...]:
         """The entries: `_seen`, and after it what the database has since."""
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if application != _APPLICATION_ID:
             raise self._error(*_FAILURES[sqlite3.SQLITE_CORRUPT])
-        if version != FORMAT:
+        if version not in (_FIRST_FORMAT, FORMAT):
             raise self._error(
-                f"has format {version}, and this version of dp-powerflow reads format {FORMAT}",
+                f"has format {version}, and this version of dp-powerflow reads formats 1 and {FORMAT}",
                 "use the version that wrote it; nothing was spent",
             )
         tables = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
@@ -225,10 +282,32 @@ class Store:
                     "restore it from a backup; nothing was spent",
                 )
         entries = (*seen[:-1], *found)
-        if anchor is not None and (anchor[0] >= len(entries) or entries[anchor[0]].mac != anchor[1]):
-            raise self._lacks_entries(anchor[0])
+        self._check_anchor(entries, anchor, may_lack_anchor)
+        if _is_anchored(entries) != (version == FORMAT):
+            raise self._error("had its tables changed", "restore it from a backup; nothing was spent")
         self._seen = entries
         return entries
+
+    def _check_anchor(self, entries: tuple[Entry, ...], anchor: Anchor | None, may_lack: bool) -> None:
+        if anchor is None:
+            # One entry: it was just made. Nothing is spent yet.
+            if len(entries) > 1 and not may_lack:
+                raise self._error(
+                    "has lost its anchor, so nobody can tell whether an older copy was put back",
+                    f"restore {self._state.anchor_path.name} from the newest backup, or record why it is "
+                    "gone with 'dp-powerflow ledger STATE --accept-unanchored REASON'; nothing was spent",
+                )
+            return
+        right = self._anchor_tag(anchor.number, anchor.mac) if anchor.tag is not None else ""
+        if (anchor.tag is None and _is_anchored(entries)) or not hmac.compare_digest(
+            (anchor.tag or "").encode(), right.encode()
+        ):
+            raise self._error(
+                "has an anchor that was not written with its key",
+                f"restore {self._state.anchor_path.name} from the newest backup; nothing was spent",
+            )
+        if anchor.number >= len(entries) or entries[anchor.number].mac != anchor.mac:
+            raise self._lacks_entries(anchor.number)
 
     def _check_start(self, seen: tuple[Entry, ...], found: tuple[Entry, ...]) -> None:
         if seen:
@@ -245,21 +324,30 @@ class Store:
             f"lacks entries it had before (up to {number})", "restore the newest backup; nothing was spent"
         )
 
-    def _read_anchor(self) -> tuple[int, str] | None:
+    def _read_anchor(self) -> Anchor | None:
         content = read_private(self._state.anchor_path)
         if content is None:
             return None
-        number, _, mac = content.decode(errors="replace").strip().partition(" ")
-        if not (number.isascii() and number.isdigit()):
+        words = content.decode(errors="replace").split()
+        signed = words[:1] == [_ANCHOR]
+        number, mac, tag = [*words[signed:], "", "", ""][:3]
+        if not (number.isascii() and number.isdigit()) or len(words) != (4 if signed else 2):
             raise self._error("has a damaged anchor", f"restore {self._state.anchor_path.name} from a backup")
-        return int(number), mac
+        return Anchor(int(number), mac, tag if signed else None)
+
+    def _anchor_tag(self, number: int, mac: str) -> str:
+        return self._anchor_key.keyed_hash([str(number).encode(), b" ", mac.encode()])
+
+    def _write_anchor(self, head: Entry) -> None:
+        content = f"{_ANCHOR} {head.seq} {head.mac} {self._anchor_tag(head.seq, head.mac)}\n"
+        write_private(self._state.anchor_path, content.encode())
 
     def _move_anchor(self, connection: sqlite3.Connection) -> None:
         """Record where the chain stands, one process at a time, so that it never moves back."""
         connection.execute("BEGIN IMMEDIATE")
         try:
-            head = connection.execute("SELECT seq, mac FROM entry ORDER BY seq DESC LIMIT 1").fetchone()
-            write_private(self._state.anchor_path, f"{head[0]} {head[1]}\n".encode())
+            rows = connection.execute(f"SELECT {_COLUMNS} FROM entry ORDER BY seq DESC LIMIT 1")
+            self._write_anchor(Entry(*rows.fetchone()))
             # Whoever is here holds the lock, so any other temporary anchor is of a process that was killed.
             for stale in self._state.root.glob(f"{self._state.anchor_path.name}*"):
                 if is_temporary(stale.name):
@@ -330,6 +418,11 @@ class Transaction:
         _insert(self._connection, entry)
         self.entries = (*self.entries, entry)
         return entry
+
+
+def _is_anchored(entries: tuple[Entry, ...]) -> bool:
+    """Whether the chain says that its anchor has a keyed hash: in its first entry, or from an upgrade on."""
+    return "anchor" in entries[0].fields or any(e.event in (ANCHORED, UNANCHORED) for e in entries)
 
 
 def _insert(connection: sqlite3.Connection, entry: Entry) -> None:
