@@ -251,18 +251,35 @@ def fleet(
 @app.command()
 def ledger(
     state: Annotated[Path, typer.Argument(help="Private state directory.")],
+    releases: Annotated[
+        list[str] | None, typer.Argument(help="With --witness: directories or URLs of releases or fleets.")
+    ] = None,
+    witness: Annotated[
+        bool, typer.Option("--witness", help="Compare the ledger with earlier releases.")
+    ] = False,
+    accept_unanchored: Annotated[
+        str | None, typer.Option(help="Why the ledger's anchor is gone; kept for ever.", metavar="REASON")
+    ] = None,
     account: Annotated[str | None, typer.Option(help="Account whose cap is to be changed.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="New cap.")] = None,
     delta: Annotated[float | None, typer.Option(help="New cap.")] = None,
     reason: Annotated[str, typer.Option(help="Who decided it and why; kept for ever.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """What has been spent (PRIVATE); with --account, change a cap.
+    """What has been spent (PRIVATE); with --account, change a cap; with --witness, look for a lost charge.
 
-    Example: `dp-powerflow ledger private-state`
+    Example: `dp-powerflow ledger private-state --witness release-1 release-2`
     """
     from dp_powerflow.privacy.ledger.book import Ledger
     from dp_powerflow.report.results import render_ledger
+
+    if witness is not bool(releases):
+        raise ConfigError("give releases or fleets after --witness, and only there")
+    if witness:
+        _hear(state, releases or [], as_json)
+        return
+    if accept_unanchored is not None:
+        Ledger.accept_unanchored(state, accept_unanchored)
 
     if account is None and (epsilon is not None or delta is not None or reason):
         raise ConfigError("name the account whose cap is to be changed with --account")
@@ -270,6 +287,16 @@ def ledger(
     if account is not None:
         opened.change_figures(account, epsilon, delta, reason)
     _show(render_ledger(opened.summary()), as_json)
+
+
+def _hear(state: Path, releases: list[str], as_json: bool) -> None:
+    from dp_powerflow.fleet.witness import hear_witnesses
+    from dp_powerflow.report.results import render_testimony
+
+    found = hear_witnesses(state, releases)
+    _show(render_testimony(found), as_json)
+    if found.contradictions:
+        raise typer.Exit(1)
 
 
 @app.command()

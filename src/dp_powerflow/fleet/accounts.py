@@ -39,7 +39,8 @@ from dp_powerflow.loads.history import LoadHistory, refuse_alike
 from dp_powerflow.pipeline.inputs import loads_chunks
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.manifest.policy import registered
-from dp_powerflow.pipeline.plan import REQUEST_FILE, Plan, plan_release, refuse_another_request
+from dp_powerflow.pipeline.plan import Plan, plan_release, refuse_another_request
+from dp_powerflow.pipeline.receipts import REQUEST_FILE, keep_receipt
 from dp_powerflow.pipeline.run import fitted_model
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import AccountSummary, Unrelated, spelled, unrelated_line
@@ -254,7 +255,8 @@ def charge_customers(config: FleetConfig, state: PrivateState, ledger: Ledger, c
         unrelated=fleet.unrelated_loads,
     )
     if config.model.reuse is None:
-        ledger.spend(account, fleet.id, customers.request_sha256, customers.plan.loads_cost)
+        spend = ledger.spend(account, fleet.id, customers.request_sha256, customers.plan.loads_cost)
+        keep_receipt(state, fleet.id, spend)
         state.write_internal(fleet.id, REQUEST_FILE, customers.request_sha256.encode())
     elif all(spend.release_id != config.model.reuse for spend in ledger.spends(account)):
         raise PrivacyError(

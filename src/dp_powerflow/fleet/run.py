@@ -45,6 +45,7 @@ from dp_powerflow.pipeline.inputs import history_of, loads_chunks, read_inputs
 from dp_powerflow.pipeline.manifest.model import canonical_json
 from dp_powerflow.pipeline.modes.base import INTERNAL, Progress, mode_of
 from dp_powerflow.pipeline.plan import Plan, preview_network
+from dp_powerflow.pipeline.receipts import open_ledger
 from dp_powerflow.pipeline.run import Say, run_release
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Preview
@@ -193,7 +194,7 @@ def plan_fleet(
     feeders_per_process : as of `run_fleet`.
     """
     state = PrivateState.open(config.fleet.state, insecure_seed=config.fleet.insecure_seed)
-    ledger = Ledger.open(state)
+    ledger = open_ledger(state)
     feeders = feeders_of(config, state, ledger)
     history = history_of(feeders[0].config, None)
     plans = []
@@ -276,7 +277,7 @@ def run_fleet(
     state = PrivateState.open(config.fleet.state, insecure_seed=config.fleet.insecure_seed)
     internal = state.internal_directory(config.fleet.id)
     with only_process(internal):
-        run = _Run(config, state, Ledger.open(state), engine, feeders_per_process, say, progress, on_outcome)
+        run = _Run(config, state, open_ledger(state), engine, feeders_per_process, say, progress, on_outcome)
         outcomes = run.all()
     return FleetResult(config.fleet.output, outcomes, internal)
 

@@ -28,13 +28,13 @@ from dp_powerflow.pipeline.inputs import ReleaseInputs, budget_of, fit_options_o
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.manifest.policy import kinds_of_shared_accounts
 from dp_powerflow.pipeline.modes.base import NetworkCharge, NetworkMode, mode_of
+from dp_powerflow.pipeline.receipts import REQUEST_FILE, keep_receipt, open_ledger
 from dp_powerflow.privacy.budget import Budget, QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.ledger.accounts import LoadsCap, LoadsCost
 from dp_powerflow.privacy.ledger.book import Ledger, price
 from dp_powerflow.privacy.ledger.records import Account, Preview, Spend
 from dp_powerflow.privacy.state import PrivateState
 
-REQUEST_FILE = "request.sha256"
 _NOT_PART_OF_THE_REQUEST = {
     "release": {"output", "state", "epsilon_cap", "network_epsilon_cap", "network_delta_cap"},
     "feeder": {"source", "taps"},
@@ -97,7 +97,7 @@ def plan(config: Config) -> PlannedRelease:
     mode.check(inputs)
     found = plan_release(config, inputs.history, inputs.identity)
     refuse_another_model(inputs)
-    ledger = Ledger.open(state)
+    ledger = open_ledger(state)
     loads = ledger.preview(
         inputs.loads_identity,
         found.loads_cap,
@@ -229,6 +229,7 @@ def _request(config: Config, inputs: str) -> str:
 class Charged:
     """A release whose load model is paid for, and whose network can be."""
 
+    inputs: ReleaseInputs
     plan: Plan
     ledger: Ledger
     loads: tuple[Account, Spend]
@@ -240,7 +241,9 @@ def charge_loads(inputs: ReleaseInputs, mode: NetworkMode[Any]) -> Charged:
     config, state = inputs.config, inputs.state
     plan = plan_release(config, inputs.history, inputs.identity)
     kept = refuse_another_model(inputs)
-    ledger = Ledger.open(state)
+    unrelated = config.release.unrelated_network
+    of_fleet = unrelated is not None and unrelated.fleet is not None
+    ledger = open_ledger(state, only=config.release.id if of_fleet else None)
     loads = ledger.account(
         inputs.loads_identity,
         plan.loads_cap,
@@ -265,18 +268,20 @@ def charge_loads(inputs: ReleaseInputs, mode: NetworkMode[Any]) -> Charged:
         dataset,
         plan.network.cap,
         continues=config.release.continues_network,
-        unrelated=config.release.unrelated_network,
+        unrelated=unrelated,
     )
     paid = reused or ledger.spend(loads, config.release.id, plan.request_sha256, plan.loads_cost)
     # A release that reuses a model is in the ledger only when it is published; this stands for it until then.
     state.write_internal(config.release.id, REQUEST_FILE, plan.request_sha256.encode())
-    return Charged(plan, ledger, (loads, paid), network)
+    keep_receipt(state, config.release.id, paid)
+    return Charged(inputs, plan, ledger, (loads, paid), network)
 
 
 def charge_network(charged: Charged) -> tuple[Account, Spend]:
     """Charge the network; when that is, the mode says."""
     asked = charged.plan.network
     spend = charged.ledger.spend(charged.network, asked.paid_by, asked.request_sha256, asked.cost)
+    keep_receipt(charged.inputs.state, charged.inputs.config.release.id, spend)
     return charged.network, spend
 
 

@@ -17,7 +17,7 @@ import hmac
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -166,6 +166,14 @@ class PrivateState:
         """Content of an internal file, None if there is none."""
         path = self.root / INTERNAL_DIRECTORY / check_release_id(release_id) / _check_file_name(name)
         return read_private(path)
+
+    def internal_files(self, only: str | None = None) -> Iterator[tuple[str, frozenset[str]]]:
+        """Release id, or whatever else files are kept under, with the names of the files; of one, or all."""
+        internal = self.root / INTERNAL_DIRECTORY
+        every = [internal / only] if only is not None else internal.iterdir() if internal.is_dir() else ()
+        for path in sorted(every):
+            if re.fullmatch(RELEASE_ID, path.name) and path.is_dir():
+                yield path.name, frozenset(os.listdir(path))
 
     def commit(self, release_id: str, purpose: str, data: bytes) -> Commitment:
         """Commitment with a salt derived from the key, so that a resumed release publishes the same digest.

@@ -6,10 +6,12 @@ The plan of a fleet is INTERNAL, since it names the feeders, and what the ledger
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 from dp_powerflow.fleet.feeders import partition
 from dp_powerflow.fleet.manifest import CUSTOMERS
 from dp_powerflow.fleet.run import FeederPlan, FleetPlan
+from dp_powerflow.fleet.witness import Testimony
 from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, Check
 from dp_powerflow.pipeline.modes.base import left_afterwards
 from dp_powerflow.pipeline.plan import PlannedRelease
@@ -127,6 +129,11 @@ def render_ledger(summary: LedgerSummary) -> Rendered:
     """All accounts with their spends."""
     lines = [
         "The ledger was made with an insecure seed: a demo or a test." if summary.insecure_seed else "",
+        *(
+            f"**Its anchor was lost** before entry {lost.entry} ({lost.at}): {lost.reason}. Whether entries "
+            "are missing, only earlier releases can tell: `ledger --witness`."
+            for lost in summary.lost_anchors
+        ),
         "",
     ]
     for account in summary.accounts:
@@ -136,6 +143,7 @@ def render_ledger(summary: LedgerSummary) -> Rendered:
     content = {
         "insecure_seed": summary.insecure_seed,
         "entries": summary.entries,
+        "lost_anchors": [asdict(lost) for lost in summary.lost_anchors],
         "accounts": [
             {
                 "name": account.name,
@@ -148,6 +156,14 @@ def render_ledger(summary: LedgerSummary) -> Rendered:
             for account in summary.accounts
         ],
     }
+    return Rendered(lines, json.dumps(content))
+
+
+def render_testimony(found: Testimony) -> Rendered:
+    """What earlier releases say of the ledger."""
+    agreed = f"The ledger has every charge that {found.releases} earlier releases state."
+    lines = [f"- {sentence}" for sentence in found.contradictions] or [agreed]
+    content = {"releases": found.releases, "contradictions": list(found.contradictions)}
     return Rendered(lines, json.dumps(content))
 
 
