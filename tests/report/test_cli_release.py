@@ -53,6 +53,10 @@ def test_plan_lists_every_query_and_says_that_the_release_is_paid(folder: Path) 
 def test_release_says_that_a_budget_is_too_small_to_be_useful(folder: Path, tmp_path: Path) -> None:
     """It was said by the plan alone, and silenced when the release was made."""
     raw = {**RAW, "model": {**RAW["model"], "epsilon": 0.05}, "release": {**RAW["release"], "days": 1}}
+    raw["nodes"] = {
+        **RAW["nodes"],
+        "scale_factor": 0.01,
+    }  # loads that nobody knows are huge
     (tmp_path / "weak.toml").write_text(toml(raw))
     planned = json.loads(run("plan", tmp_path / "weak.toml", "--json").stdout)
     assert planned["notes"]
