@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -178,7 +179,7 @@ class LoadModel:
 
     def to_json(self) -> str:
         """Canonical JSON; floats survive the round trip bit by bit."""
-        return json.dumps(_to_plain(self), sort_keys=True, separators=(",", ":"), allow_nan=False) + "\n"
+        return _canonical(_to_plain(self))
 
     @classmethod
     def from_json(cls, text: str) -> LoadModel:
@@ -193,7 +194,8 @@ class LoadModel:
             fields = json.loads(text)
             stated = _from_plain(fields)
             model = stated if stated.origin is None else _derived_again(stated, stated.origin)
-            same = _close(fields, json.loads(model.to_json()))
+            # A key that is there twice, or a number that is none, would read otherwise elsewhere.
+            same = _canonical(fields) == text and _close(fields, json.loads(model.to_json()))
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise PrivacyError(
                 "this is not a load model of dp-powerflow; use the model.json of a release"
@@ -234,25 +236,31 @@ def _derived_again(stated: LoadModel, origin: Origin) -> LoadModel:
     )
 
 
+def _canonical(fields: dict[str, Any]) -> str:
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False) + "\n"
+
+
 def _close(stated: Any, derived: Any) -> bool:
-    """Equal structures, floating-point numbers up to the tolerance."""
+    """Equal structures of the same types, floating-point numbers up to the tolerance."""
     if isinstance(stated, dict) and isinstance(derived, dict):
         return stated.keys() == derived.keys() and all(_close(stated[k], derived[k]) for k in stated)
-    if _is_float(derived):
-        first, second = np.asarray(stated, dtype=np.float64), np.asarray(derived, dtype=np.float64)
-        return first.shape == second.shape and bool(
-            np.abs(first - second).max() <= _TOLERANCE * np.abs(second).max()
+    if _floats(derived):
+        first, second = np.asarray(stated), np.asarray(derived)
+        return (
+            _floats(stated)
+            and first.shape == second.shape
+            and bool(np.abs(first - second).max() <= _TOLERANCE * np.abs(second).max())
         )
     if isinstance(stated, list) and isinstance(derived, list):
         return len(stated) == len(derived) and all(map(_close, stated, derived))
-    return bool(stated == derived)
+    return type(stated) is type(derived) and bool(stated == derived)
 
 
-def _is_float(value: Any) -> bool:
-    """Whether it is a number with a fraction, or an array of them as lists."""
-    while isinstance(value, list) and value:
-        value = value[0]
-    return isinstance(value, float)
+def _floats(value: Any) -> bool:
+    """Whether it is a number with a fraction, or lists of nothing else."""
+    if isinstance(value, list):
+        return bool(value) and all(map(_floats, value))
+    return type(value) is float
 
 
 def _to_plain(model: LoadModel) -> dict[str, Any]:
@@ -282,18 +290,18 @@ def _to_plain(model: LoadModel) -> dict[str, Any]:
     )
 
 
-_SIMPLE_FIELDS = (
-    "step_minutes",
-    "scaled",
-    "epsilon",
-    "delta",
-    "n_load_points",
-    "n_days",
-    "public_labels",
-    "estimator",
-    "insecure_seed",
-    "simulated",
-)
+_SIMPLE_FIELDS: dict[str, Callable[[Any], Any]] = {
+    "step_minutes": int,
+    "scaled": bool,
+    "epsilon": float,
+    "delta": float,
+    "n_load_points": int,
+    "n_days": int,
+    "public_labels": bool,
+    "estimator": str,
+    "insecure_seed": bool,
+    "simulated": bool,
+}
 
 
 def _class_to_plain(part: ClassModel) -> dict[str, Any]:
@@ -333,7 +341,8 @@ def _from_plain(fields: dict[str, Any]) -> LoadModel:
         costs=tuple(QueryCost.from_dict(cost) for cost in costs),
         unit=PrivacyUnit(fields["unit"]),
         notes=tuple(fields["notes"]),
-        **{name: fields[name] for name in _SIMPLE_FIELDS},
+        # Converted, so that a value of another type differs from what the model says of itself.
+        **{name: kind(fields[name]) for name, kind in _SIMPLE_FIELDS.items()},
     )
 
 

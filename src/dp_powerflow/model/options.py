@@ -357,28 +357,36 @@ class FitOptions:
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> FitOptions:
-        """Inverse of `to_dict`."""
+        """Inverse of `to_dict`; values are converted, so that one of another type differs from `to_dict`."""
         bounds, classes = fields["bounds"], fields["private_classes"]
         estimator = _ESTIMATORS[fields["estimator"]["name"]]
         return cls(
-            bounds={name: tuple(pair) for name, pair in bounds.items()}
+            bounds={name: (float(pair[0]), float(pair[1])) for name, pair in bounds.items()}
             if isinstance(bounds, dict)
-            else (bounds[0], bounds[1]),
+            else (float(bounds[0]), float(bounds[1])),
             estimator=Structured(fields["estimator"]["block"]) if estimator is Structured else estimator(),
-            classes=PublicLabels() if classes is None else PrivateClasses(**classes),
-            use_scale=fields["use_scale"],
-            n_components=fields["n_components"],
-            reactive=_reactive_from_dict(dict(fields["reactive"])),
-            variance_floor=fields["variance_floor"],
+            classes=PublicLabels()
+            if classes is None
+            else PrivateClasses(int(classes["n_classes"]), float(classes["share"])),
+            use_scale=bool(fields["use_scale"]),
+            n_components=int(fields["n_components"]),
+            reactive=_reactive_from_dict(fields["reactive"]),
+            variance_floor=float(fields["variance_floor"]),
         )
 
 
 def _reactive_from_dict(fields: dict[str, Any]) -> ReactiveChoice:
-    kind = fields.pop("kind")
+    kind = fields["kind"]
     if kind == FittedReactive.__name__:
-        return FittedReactive(**fields)
+        return FittedReactive(float(fields["share"]))
     if kind == PublicSpread.__name__:
-        return PublicSpread(**fields | {"power_factor": FixedPowerFactor(**fields["power_factor"])})
+        figures = (float(fields[name]) for name in ("spread", "correlation_minutes", "white"))
+        return PublicSpread(_factor_from_dict(fields["power_factor"]), *figures)
     if kind == FixedPowerFactor.__name__:
-        return FixedPowerFactor(**fields)
+        return _factor_from_dict(fields)
     raise ValueError("unknown law of reactive load")
+
+
+def _factor_from_dict(fields: dict[str, Any]) -> FixedPowerFactor:
+    of_class = {str(name): float(value) for name, value in fields["tan_theta_of"].items()}
+    return FixedPowerFactor(of_class, float(fields["default"]))

@@ -21,6 +21,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from dp_powerflow.corpus.schema import DATA, VM_MAX_PU
 from dp_powerflow.corpus.validate import CorpusReport, validate_corpus
 from dp_powerflow.errors import DpPowerflowError
@@ -280,7 +282,8 @@ def _read_model(content: bytes) -> LoadModel | None:
     A model is derived again from its noisy answers, which takes time; the feeders of a fleet may share one.
     """
     try:
-        model = LoadModel.from_json(content.decode("utf-8"))
+        with np.errstate(all="ignore"):  # figures that somebody made up may overflow
+            model = LoadModel.from_json(content.decode("utf-8"))
         return model if model.n_steps and math.isfinite(model.spent_epsilon) else None
     except (RecursionError, *MALFORMED):
         return None

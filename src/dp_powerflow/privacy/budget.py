@@ -197,9 +197,25 @@ class QueryCost:
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> QueryCost:
-        """Inverse of `to_dict`; derived figures are recomputed, not trusted."""
+        """Inverse of `to_dict`; derived figures are recomputed, not trusted.
+
+        Raises
+        ------
+        PrivacyError
+            If a figure is of another type, or no cost has it.
+        """
         names = cls.__dataclass_fields__
         kept = {name: fields[name] for name in names}
+        counts = [kept[name] for name in ("dimension", "sensitivity_squared", "sigma")]
+        words = [kept[name] for name in ("query", "region", "natural_unit")]
+        step, cohort = kept["grid_step"], kept["cohort"]
+        if not (
+            all(type(count) is int and count > 0 for count in counts)
+            and (type(step) is float and 0 < step < math.inf)
+            and all(isinstance(word, str) for word in words)
+            and (cohort is None or isinstance(cohort, str))
+        ):
+            raise PrivacyError("the record of a query's cost is damaged; get the file again")
         return cls(**(kept | {"unit": PrivacyUnit(kept["unit"])}))
 
 

@@ -41,7 +41,7 @@ from dp_powerflow.units import FloatArray, IntArray
 GRID_RADIUS = 2**24
 MAX_DIMENSION = 2**14  # squares of an unclipped row still fit 64 bits
 _MAX_RECORDS = 2**36
-_CLOSE = 1e-6  # relative difference of two noise scales that are the same but for rounding
+_CLOSE = 1e-9  # relative difference of two noise scales that are the same but for rounding
 
 Blocks = Sequence[Iterable[FloatArray]]
 
@@ -349,6 +349,6 @@ def _same(published: QueryCost, due: QueryCost) -> bool:
     )
     return (
         first == second
-        and math.isclose(published.sigma, due.sigma, rel_tol=_CLOSE)
+        and math.isclose(published.sigma, due.sigma, rel_tol=_CLOSE, abs_tol=1)
         and math.isclose(published.grid_step, due.grid_step, rel_tol=_CLOSE)
     )

@@ -34,7 +34,7 @@ from dp_powerflow.pipeline.manifest.model import (
     in_mode,
 )
 from dp_powerflow.pipeline.manifest.policy import NetworkPolicy, NetworkWords, policy_of, registered
-from dp_powerflow.privacy.budget import ADJACENCY, Neighbours, PrivacyUnit, gdp_epsilon
+from dp_powerflow.privacy.budget import ADJACENCY, Neighbours, PrivacyUnit, epsilon_to_rho, gdp_epsilon
 from dp_powerflow.privacy.ledger.accounts import Cap, GdpCap, InstanceCap, LoadsCap, TwinCap, fits
 from dp_powerflow.privacy.ledger.accounts import Statement as Promised
 from dp_powerflow.privacy.ledger.records import Balance
@@ -397,8 +397,13 @@ def _account_contradictions(facts: Facts) -> Iterator[str]:
         yield "The account of the loads is about another unit than the load model."
     if loads.charges < 1 or network.charges < 1:
         yield "An account of the composition does not count this release."
+    if isinstance(loads.cap, LoadsCap) and loads.cap.delta != model.delta:
+        yield "The account of the loads is stated at another delta than the load model."
     if loads.spent["rho"] < model.rho * (1 - RELATIVE):
         yield "The account of the loads holds less than the queries of this release cost."
+    granted = epsilon_to_rho(model.epsilon, model.delta)
+    if loads.charges == 1 and loads.spent["rho"] > granted * (1 + RELATIVE):
+        yield "The account of the loads holds one charge, and it is more than this release was granted."
     for account, what in ((loads, "loads"), (network, "network")):
         amounts = {name: Fraction(value) for name, value in account.spent.items()}
         limits = {name: value * (1 + Fraction(RELATIVE)) for name, value in account.cap.limits().items()}
