@@ -18,7 +18,7 @@ def main() -> None:
     print(f"load model: ε = {model.spent_epsilon:.3g} at δ = {model.delta:g}")
 
     feeder = dpf.open_feeder("ieee13")
-    twin = dpf.draw_twin(feeder, dpf.Spread(length=0.2), change=0.05, delta=1e-6, key=key)
+    twin = dpf.draw_twin(feeder, dpf.TwinDesign(epsilon=1.0, change=0.05), key=key)
     print(f"twin: ε = {twin.guarantee.epsilon:.3g} for one line changed by {twin.guarantee.change:.0%}")
 
     loads = dpf.sample(model, twin.feeder, days=7, key=key)

@@ -25,7 +25,7 @@ _NAMES = {
     "config": "Config",
     "corpus.gridfm.reader": "read_gridfm",
     "corpus.reader": "Corpus",
-    "grid.feeder": "Feeder",
+    "grid.feeder": "Feeder Protected",
     "loads.declared": "LongColumns MeterFormat WideColumns",
     "loads.history": "LoadHistory",
     "model.gaussian": "LoadModel",
@@ -35,7 +35,7 @@ _NAMES = {
     "privacy.ledger.book": "Ledger",
     "privacy.random": "StreamKey",
     "privacy.state": "PrivateState",
-    "twin": "Spread",
+    "twin.design": "TwinDesign",
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 

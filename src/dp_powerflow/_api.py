@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from dp_powerflow.privacy.random import StreamKey
     from dp_powerflow.report.evidence import Certification
     from dp_powerflow.report.inspection import Inspection
-    from dp_powerflow.twin import Spread, Twin, TwinGuarantee
+    from dp_powerflow.twin.design import TwinDesign, TwinGuarantee
+    from dp_powerflow.twin.draw import Twin
     from dp_powerflow.units import ComplexArray
 
 
@@ -634,7 +635,7 @@ class DrawnTwin:
     Attributes
     ----------
     feeder : the network to solve on; publishable as far as the guarantee goes.
-    guarantee : ε and δ for one changed element, and what composes.
+    guarantee : ε, δ and advantage for one changed element.
     record : the noisy integers that the twin is built from.
     """
 
@@ -643,8 +644,8 @@ class DrawnTwin:
     record: Twin
 
 
-def draw_twin(feeder: Feeder, spread: Spread, *, change: float, delta: float, key: StreamKey) -> DrawnTwin:
-    """Draw a twin, a copy of the network whose parameters carry noise: what spends the network's budget.
+def draw_twin(feeder: Feeder, design: TwinDesign, *, key: StreamKey) -> DrawnTwin:
+    """Draw a twin, a copy of the network whose figures carry noise: what spends the network's budget.
 
     This function keeps no account. A release does: it charges the ledger before it draws. Drawing again
     until the twin looks good voids the guarantee.
@@ -653,12 +654,8 @@ def draw_twin(feeder: Feeder, spread: Spread, *, change: float, delta: float, ke
     ----------
     feeder : Feeder
         PRIVATE. The true network.
-    spread : Spread
-        Noise of every quantity; a quantity without spread is declared public.
-    change : float
-        x: one element's figures may change by factors up to 1 + x.
-    delta : float
-        δ at which ε is stated.
+    design : TwinDesign
+        Which figures get noise, and how much.
     key : StreamKey
         Secret of the noise.
 
@@ -676,16 +673,17 @@ def draw_twin(feeder: Feeder, spread: Spread, *, change: float, delta: float, ke
     >>> import dp_powerflow as dpf
     >>> feeder = dpf.open_feeder("ieee13")
     >>> key = dpf.StreamKey.from_insecure_seed(1)
-    >>> twin = dpf.draw_twin(feeder, dpf.Spread(length=0.1), change=0.05, delta=1e-5, key=key)
-    >>> round(twin.guarantee.epsilon, 2)
-    1.94
+    >>> twin = dpf.draw_twin(feeder, dpf.TwinDesign(epsilon=1.0, change=0.05), key=key)
+    >>> round(twin.guarantee.epsilon, 2), round(twin.guarantee.advantage, 2)
+    (1.0, 0.39)
     """
-    from dp_powerflow.twin import draw_twin, parameters_of, rebuilder_of, twin_guarantee
+    from dp_powerflow.grid.sources import Rebuilder
+    from dp_powerflow.twin.design import twin_guarantee
+    from dp_powerflow.twin.draw import draw_twin, parameters_of
 
-    guarantee = twin_guarantee(spread, change, delta)
-    source = rebuilder_of(feeder, spread)
-    record = draw_twin(parameters_of(source, spread), spread, key)
-    return DrawnTwin(record.feeder(source), guarantee, record)
+    source = Rebuilder(feeder, design.protected)
+    record = draw_twin(parameters_of(source, design), design, key)
+    return DrawnTwin(record.feeder(source), twin_guarantee(design), record)
 
 
 def solve(

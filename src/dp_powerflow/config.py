@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import difflib
 import tomllib
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -16,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationErr
 
 from dp_powerflow._names import RELEASE_ID, TWIN_ID
 from dp_powerflow.errors import ConfigError, PrivacyError
-from dp_powerflow.grid.feeder import Quantity
+from dp_powerflow.grid.feeder import Protected
 from dp_powerflow.privacy.ledger.records import Unrelated
-from dp_powerflow.twin import Spread
+from dp_powerflow.twin.design import TwinDesign
 
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(gt=0.0, lt=1.0)]
@@ -166,30 +167,60 @@ class TrueNetwork(NetworkSection):
 class TwinNetwork(NetworkSection):
     """Power flow on a differentially private twin: what its noise covers, and what of it is published.
 
-    A quantity without a spread is declared public.
+    Figures that the noise does not cover are declared public.
     """
 
     mode: Literal["twin-network"]
     id: TwinId
-    change: Positive
-    length: Positive | None = None
-    resistance: Positive | None = None
-    reactance: Positive | None = None
-    transformer: Positive | None = None
-    capacitor: Positive | None = None
-    pv: Positive | None = None
+    change: Positive = 0.05
+    delta: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    noise: Literal["laplace", "gaussian"] = "laplace"
+    lines: Literal["impedance", "length"] = "impedance"
+    transformers: bool = False
+    capacitors: bool = False
+    pv: bool = False
+    charging_epsilon: Positive | None = None
     code_epsilon: Positive | None = None
+    x_ohm_per_km: Positive = 0.4
+    c_nf_per_km: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 10.0
     publish: Literal["voltages", "network", "network and loads"] = "voltages"
     graph_days: Annotated[int, Field(ge=1)] | None = None
     released: Literal["loaded", "all"] = "loaded"
 
     @property
-    def spread(self) -> Spread:
-        """The public noise of the twin."""
-        etas = {
-            quantity.value: getattr(self, quantity.value) for quantity in Quantity if hasattr(self, quantity)
-        }
-        return Spread(code_epsilon=self.code_epsilon, **etas)
+    def protected(self) -> Protected:
+        """The figures that the noise covers."""
+        return Protected(
+            lines=self.lines,
+            transformers=self.transformers,
+            capacitors=self.capacitors,
+            pv=self.pv,
+            charging=self.charging_epsilon is not None,
+            codes=self.code_epsilon is not None,
+            x_ohm_per_km=self.x_ohm_per_km,
+            c_nf_per_km=self.c_nf_per_km,
+        )
+
+    @cached_property
+    def design(self) -> TwinDesign:
+        """The public constants of the twin."""
+        return TwinDesign(
+            epsilon=self.epsilon,
+            change=self.change,
+            protected=self.protected,
+            noise=self.noise,
+            delta=self.delta,
+            charging_epsilon=self.charging_epsilon,
+            code_epsilon=self.code_epsilon,
+        )
+
+    @model_validator(mode="after")
+    def _can_be_drawn(self) -> TwinNetwork:
+        try:
+            _ = self.design
+        except PrivacyError as error:
+            raise ValueError(str(error)) from None
+        return self
 
 
 Network = Annotated[TrueNetwork | TwinNetwork, Field(discriminator="mode")]
@@ -230,6 +261,9 @@ class Config(Section):
         return refuse_old_keys(raw)
 
 
+_SPREADS = ("length", "resistance", "reactance", "transformer", "capacitor", "pv")
+
+
 def refuse_old_keys(raw: Any) -> Any:
     """Say where keys of earlier versions have moved, of a config that is not checked yet."""
     sections = raw if isinstance(raw, dict) else {}
@@ -244,6 +278,13 @@ def refuse_old_keys(raw: Any) -> Any:
             "nodes.released is now network.released of mode 'twin-network'; move it there, or remove it on "
             "the true network, which releases nodes with a load only: the voltage of a node without a random "
             "load is an exact linear function of the others, and its coefficients are the network"
+        )
+    spreads = [name for name in _SPREADS if isinstance(network.get(name), float)]
+    if network.get("mode") == "twin-network" and spreads:
+        raise ValueError(
+            f"network.{spreads[0]} was a spread of version 0.2; a twin now takes its noise from "
+            "network.epsilon and network.change: set network.lines to 'impedance' or 'length', and "
+            "transformers, capacitors or pv to true where they are to be protected"
         )
     strangers = [name for name in ("bound", "radius") if name in network]
     if network.get("mode") == "twin-network" and strangers:

@@ -24,6 +24,7 @@ from dp_powerflow.grid.feeder import (
     Levels,
     Load,
     NetworkParameters,
+    Protected,
     PVSystem,
     Quantity,
     Tap,
@@ -236,31 +237,28 @@ class Rebuilder:
 
     Parameters
     ----------
-    relative_to_code : state resistance and reactance of a line that has a code as a multiple of the code's,
-        so that they say nothing of which code it is.
+    protected : figures that are read and replaced; by default R and X of all lines.
     drop_islanded : leave out what no source feeds, as when the feeder was opened.
     """
 
     def __init__(
-        self, feeder: Feeder, *, relative_to_code: bool = False, drop_islanded: bool = False
+        self, feeder: Feeder, protected: Protected | None = None, *, drop_islanded: bool = False
     ) -> None:
         if not isinstance(feeder.origin, DssOrigin | pandapower_reader.PandapowerOrigin):
             raise FeederError("this feeder has no source to be read from; open it with open_feeder")
         self.feeder = feeder
-        self._relative = relative_to_code
+        self._protected = Protected() if protected is None else protected
         self._drop_islanded = drop_islanded
         # One engine for all: it compiles the same commands every time.
         self._engine: Engine = DSS.NewContext() if isinstance(feeder.origin, DssOrigin) else None
 
     def parameters(self) -> NetworkParameters:
-        """PRIVATE. The parameters of the feeder."""
+        """PRIVATE. The figures of the feeder that are protected."""
         origin = self.feeder.origin
         if isinstance(origin, DssOrigin):
-            return opendss_parameters.read_parameters(
-                origin, relative_to_code=self._relative, engine=self._engine
-            )
+            return opendss_parameters.read_parameters(origin, self._protected, engine=self._engine)
         assert isinstance(origin, pandapower_reader.PandapowerOrigin)
-        return pandapower_reader.read_parameters(origin, relative_to_code=self._relative)
+        return pandapower_reader.read_parameters(origin, self._protected)
 
     def check(self, parameters: NetworkParameters) -> None:
         """Refuse a feeder that its levels do not give back, or a line that does not move with them.
@@ -268,7 +266,7 @@ class Rebuilder:
         A source can hold figures that override those that are replaced; they would stay true in the result.
         """
         levels = parameters.levels
-        codes = {line.line: line.code for line in parameters.coded} if self._relative else {}
+        codes = {line.line: line.code for line in parameters.coded} if self._protected.codes else {}
         same = self.build(levels, codes)
         other = self.build({key: _STRETCH * level for key, level in levels.items()}, codes)
         if same.nodes != self.feeder.nodes or other.nodes != self.feeder.nodes:
@@ -305,12 +303,10 @@ class Rebuilder:
             raise FeederError(f"the {bad[0].quantity} of a rebuilt element must be positive and finite")
         if isinstance(self.feeder.origin, DssOrigin):
             made = opendss_parameters.rebuild(
-                self.feeder, levels, codes or {}, relative_to_code=self._relative, engine=self._engine
+                self.feeder, self._protected, levels, codes or {}, engine=self._engine
             )
         else:
-            made = pandapower_reader.rebuild(
-                self.feeder, levels, codes or {}, relative_to_code=self._relative
-            )
+            made = pandapower_reader.rebuild(self.feeder, self._protected, levels, codes or {})
         return without_islands(made) if self._drop_islanded else made
 
 
@@ -331,6 +327,7 @@ def _close(one: ComplexArray | sp.csc_array, other: ComplexArray | sp.csc_array)
     return bool(np.all(difference.data <= _COARSE * scale + _FLOOR))
 
 
-def network_parameters(feeder: Feeder, *, relative_to_code: bool = False) -> NetworkParameters:
-    """PRIVATE. The parameters of a feeder, once; see `Rebuilder`."""
-    return Rebuilder(feeder, relative_to_code=relative_to_code).parameters()
+def network_parameters(feeder: Feeder) -> NetworkParameters:
+    """PRIVATE. Every figure of a feeder that a twin could protect; identifies the network."""
+    everything = Protected(transformers=True, capacitors=True, pv=True, charging=True)
+    return Rebuilder(feeder, everything).parameters()

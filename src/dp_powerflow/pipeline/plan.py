@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -95,9 +95,9 @@ def plan(config: Config) -> PlannedRelease:
     state = PrivateState.open(config.release.state, insecure_seed=config.release.insecure_seed)
     inputs, mode = read_inputs(config, state), mode_of(config)
     mode.check(inputs)
-    found = plan_release(config, inputs.history, inputs.identity)
     refuse_another_model(inputs)
     ledger = open_ledger(state)
+    found = _with_charge(plan_release(config, inputs.history, inputs.identity), inputs, mode, ledger)
     loads = ledger.preview(
         inputs.loads_identity,
         found.loads_cap,
@@ -214,6 +214,11 @@ def _choices(options: FitOptions, budget: Budget, step_minutes: int) -> dict[str
     }
 
 
+def _with_charge(plan: Plan, inputs: ReleaseInputs, mode: NetworkMode[Any], ledger: Ledger) -> Plan:
+    """The plan with what this version of the network costs."""
+    return replace(plan, network=mode.charge_of(plan.network, inputs, ledger))
+
+
 def _planned_fit(config: Config, history: LoadHistory) -> PlannedFit:
     options, budget = fit_options_of(config), budget_of(config)
     return planned_queries(history_facts(history, options, budget.unit), options, budget)
@@ -239,11 +244,11 @@ class Charged:
 def charge_loads(inputs: ReleaseInputs, mode: NetworkMode[Any]) -> Charged:
     """Plan, refuse what cannot be paid or was begun otherwise, and charge the customers."""
     config, state = inputs.config, inputs.state
-    plan = plan_release(config, inputs.history, inputs.identity)
     kept = refuse_another_model(inputs)
     unrelated = config.release.unrelated_network
     of_fleet = unrelated is not None and unrelated.fleet is not None
     ledger = open_ledger(state, only=config.release.id if of_fleet else None)
+    plan = _with_charge(plan_release(config, inputs.history, inputs.identity), inputs, mode, ledger)
     loads = ledger.account(
         inputs.loads_identity,
         plan.loads_cap,

@@ -45,6 +45,7 @@ from dp_powerflow.pipeline.manifest.model import (
     digest_of,
     json_object,
 )
+from dp_powerflow.pipeline.manifest.old_twin import MODE as OLD_TWIN
 from dp_powerflow.pipeline.manifest.policy import (
     Check,
     at_most,
@@ -64,12 +65,13 @@ SEED = "random source"
 MALFORMED = (DpPowerflowError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
 """What reading an entry of a file that somebody changed may raise."""
 UNREADABLE = "The entries of the manifest cannot be read together with the files."
-VERSION_2 = "dp-powerflow manifest, version 2"
-MAKER_OF_2 = "0.1.0"
+VERSION_2, VERSION_3 = (f"dp-powerflow manifest, version {number}" for number in (2, 3))
+MAKER_OF = {VERSION_2: "0.1.0", VERSION_3: "0.2.0"}
 ONLY_FIGURES = (
-    "This is a manifest of version 2. Files, voltages and every figure that follows from others were "
-    "checked; its sentences and declared constants, certificate.html, croissant.json and registry.yaml only "
-    "against their SHA-256. dp-powerflow 0.1.0 makes these again and compares."
+    "This is a manifest of an earlier version. Files, voltages and every figure that follows from others "
+    "were checked; its sentences and declared constants, certificate.html, croissant.json and "
+    "registry.yaml only against their SHA-256. The version of dp-powerflow that made it makes these again "
+    "and compares."
 )
 NO_ANSWERS = (
     f"{MODEL_FILE} is of version 1 and holds no noisy answers: that its parameters follow from the queries "
@@ -299,16 +301,18 @@ def read_manifest(directory: Path) -> tuple[Manifest[Any], str]:
 
 
 def _in_this_version(raw: dict[str, Any]) -> dict[str, Any]:
-    """A manifest of version 2 in the form of this version, any other as it is."""
-    if raw.get("format") != VERSION_2:
+    """A manifest of an earlier version in the form of this version, any other as it is."""
+    if raw.get("format") not in MAKER_OF:
         return raw
     stated = copy.deepcopy(raw) | {"format": FORMAT}
     data, software, guarantee = (stated.get(name) for name in ("data", "software", "guarantee"))
+    network = guarantee.get("network") if isinstance(guarantee, dict) else None
+    if isinstance(network, dict) and network.get("mode") == "twin-network":
+        network["mode"] = OLD_TWIN
     if isinstance(data, dict) and "twin_tables" in data:
         data["network_tables"] = data.pop("twin_tables")
     if isinstance(software, dict):
         software.setdefault("pyyaml", "0")  # version 2 wrote its YAML itself
-    network = guarantee.get("network") if isinstance(guarantee, dict) else None
     if isinstance(network, dict) and network.get("mode") in tuple(modes()):
         network |= registered(network["mode"]).unknown_to_version_2()
     return stated
@@ -330,7 +334,7 @@ def _check_manifest(opened: Opened) -> Check:
         elif opened.problem:
             yield f"{opened.problem[:1].upper()}{opened.problem[1:]}."
         elif opened.stated is not opened.raw and _is_newer(opened):
-            yield f"{MANIFEST_FILE} is of version 2, and what it is about was made by a later program."
+            yield f"{MANIFEST_FILE} is of an earlier version, and its release was made by a later program."
         if canonical_json(opened.raw) != opened.content:
             yield f"{MANIFEST_FILE} is not in its canonical form, so it was changed after the release."
         if opened.raw.get(DIGEST) != digest_of(opened.raw):
@@ -340,10 +344,12 @@ def _check_manifest(opened: Opened) -> Check:
 
 
 def _is_newer(opened: Opened) -> bool:
-    """Whether a manifest of version 2, whose sentences nobody checks, is about a release of version 3."""
+    """Whether a manifest of an earlier version, whose sentences nobody checks, is about a later release."""
     software = opened.raw.get("software")
     made_by = software.get("dp-powerflow") if isinstance(software, dict) else None
-    return made_by != MAKER_OF_2 or (opened.model is not None and opened.model.origin is not None)
+    version = str(opened.raw.get("format"))
+    with_answers = opened.model is not None and opened.model.origin is not None
+    return made_by != MAKER_OF.get(version) or (version == VERSION_2 and with_answers)
 
 
 def _check_files(opened: Opened) -> Check:

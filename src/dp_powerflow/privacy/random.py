@@ -14,6 +14,10 @@ the data (Mironov 2012). Running time depends on the noise only, but is not hidd
 Two facts keep all numbers below σ, whatever σ is (up to 2⁶²):
 a Bernoulli(a·b) is a Bernoulli(a) and a Bernoulli(b); and with the Laplace proposal at scale σ the
 acceptance exp(−(|y|−σ)²/2σ²) splits, for ||y|−σ| = kσ + r, into exp(−½)^(k²) · exp(−r/σ)^k · exp(−r²/2σ²).
+
+The discrete Laplace, P(x) ∝ exp(−|x|/t), is its proposal. In two dimensions P(n) ∝ exp(−‖n‖∞/t): the radius
+‖n‖∞ = N has 8N lattice points (one for N = 0), so N is the sum of two geometric numbers, P ∝ (N + 1)·q^N with
+q = exp(−1/t), kept with probability N/(N + 1), or 1/8 at 0; then one of its points is chosen at random.
 """
 
 from __future__ import annotations
@@ -186,6 +190,54 @@ def discrete_gaussian(stream: Stream, sigma: int, size: int) -> IntArray:
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 
+def discrete_laplace(stream: Stream, scale: int, size: int) -> IntArray:
+    """Draws of P(x) ∝ exp(−|x|/scale) on the integers."""
+    _check_scale(scale)
+    parts: list[IntArray] = [np.empty(0, dtype=np.int64)]
+    while (missing := size - sum(part.size for part in parts)) > 0:
+        parts.append(_discrete_laplace(stream, scale, min(2 * missing + 4, _BATCH))[:missing])
+    return np.concatenate(parts)
+
+
+def square_laplace(stream: Stream, scale: int, size: int) -> IntArray:
+    """Draws (size, 2) of P(n) ∝ exp(−‖n‖∞/scale) on Z²."""
+    _check_scale(scale)
+    parts: list[IntArray] = [np.empty(0, dtype=np.int64)]
+    while (missing := size - sum(part.size for part in parts)) > 0:
+        batch = min(2 * missing + 4, _BATCH)
+        first, second = (_geometric_of(stream, scale, 2 * batch) for _ in range(2))
+        count = min(first.size, second.size)
+        radius = first[:count] + second[:count]
+        at_zero = radius == 0
+        kept = _below_each(stream, np.where(at_zero, 8, radius + 1)) < np.where(at_zero, 1, radius)
+        parts.append(radius[kept][:missing])
+    radius = np.concatenate(parts)
+    side, along = np.divmod(_below_each(stream, np.maximum(8 * radius, 1)), np.maximum(2 * radius, 1))
+    forward, back = along - radius, radius - along
+    x = np.choose(side, [radius, back, -radius, forward])
+    y = np.choose(side, [forward, radius, back, -radius])
+    return np.stack([x, y], axis=1)
+
+
+def _check_scale(scale: int) -> None:
+    if not 1 <= scale <= MAX_SIGMA:
+        raise PrivacyError(f"the noise scale must be an integer between 1 and {MAX_SIGMA} grid units")
+
+
+def _below_each(stream: Stream, bounds: IntArray) -> IntArray:
+    """One uniform integer in [0, bound) for each bound, by masking and rejection, exactly uniform."""
+    _, bits = np.frexp((bounds - 1).astype(np.float64))  # never too few: rounding can only go up to 2^k
+    masks = (np.uint64(1) << bits.astype(np.uint64)) - np.uint64(1)
+    out = np.empty(bounds.size, dtype=np.int64)
+    todo = np.arange(bounds.size)
+    while todo.size:
+        words = (stream.words(todo.size) & masks[todo]).astype(np.int64)
+        fits = words < bounds[todo]
+        out[todo[fits]] = words[fits]
+        todo = todo[~fits]
+    return out
+
+
 def uniform_below(stream: Stream, bound: int, size: int) -> IntArray:
     """Independent uniform integers in [0, bound), by masking and rejection, exactly uniform."""
     mask = np.uint64((1 << (bound - 1).bit_length()) - 1)
@@ -201,14 +253,19 @@ def uniform_below(stream: Stream, bound: int, size: int) -> IntArray:
 
 def _discrete_laplace(stream: Stream, scale: int, size: int) -> IntArray:
     """Draws of P(x) ∝ exp(−|x|/scale) by Algorithm 2 of CKS; fewer than `size` are returned."""
-    offset = uniform_below(stream, scale, size)
-    offset = offset[_bernoulli_exp(stream, offset, scale)]
-    magnitude = offset + scale * _geometric(stream, offset.size)
-    negative = uniform_below(stream, 2, offset.size) == 1
+    magnitude = _geometric_of(stream, scale, size)
+    negative = uniform_below(stream, 2, magnitude.size) == 1
     keep = ~(negative & (magnitude == 0))  # else zero would be counted twice
     signed = np.where(negative, -magnitude, magnitude)
     kept: IntArray = signed[keep]
     return kept
+
+
+def _geometric_of(stream: Stream, scale: int, size: int) -> IntArray:
+    """Draws of P(x) ∝ exp(−x/scale) on 0, 1, …; fewer than `size` are returned."""
+    offset = uniform_below(stream, scale, size)
+    offset = offset[_bernoulli_exp(stream, offset, scale)]
+    return offset + scale * _geometric(stream, offset.size)
 
 
 def _geometric(stream: Stream, size: int) -> IntArray:

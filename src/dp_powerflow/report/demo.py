@@ -75,18 +75,18 @@ line_change = 0.01            # exact losses per line: neighbours scale one line
 line_draws = 0                # days drawn for them (INTERNAL); 0: none, 300 or more to say anything
 require_evidence = true       # refuse the release where the evidence does not support the policy
 
-# Mode twin-network instead: of the keys above keep epsilon and delta, which are then differential privacy
-# of the network, for any number of days. A quantity without a spread is declared public.
+# Mode twin-network instead: of the keys above keep epsilon, which is then differential privacy of one element
+# of the network, for any number of days. What is not named below is declared public.
 # mode = "twin-network"
 # id = "twin-1"               # the same twin serves every release; a new id is a new twin and is paid for
 # change = 0.05               # neighbours: one element, its figures changed by factors up to 1.05
-# length = 0.1                # spread of the log of a line's length
-# resistance = 0.1            # of its series resistance per length
-# reactance = 0.1             # of its series reactance per length
-# transformer = 0.1           # of a transformer's impedance
-# capacitor = 0.1             # of a capacitor's size
-# pv = 0.1                    # of a PV system's capacity; without it capacities are declared public
-# code_epsilon = 2.0          # randomised response on conductor codes; without it codes are declared public
+# noise = "laplace"           # laplace (no delta), or gaussian with a delta: for many twins or changed lines
+# lines = "impedance"         # R and X of every line; or length, where conductor codes are public
+# transformers = false        # true: their impedances are protected too
+# capacitors = false          # true: their sizes
+# pv = false                  # true: capacities of PV systems
+# charging_epsilon = 0.2      # share of epsilon for a line's charging; without it charging follows its length
+# code_epsilon = 0.5          # share of epsilon for conductor codes (lines = "length"); else they are public
 # publish = "voltages"        # voltages | network | network and loads: tables for graph models in twin/
 # graph_days = 7              # days of the corpus in those tables; without it all
 # released = "loaded"         # loaded: nodes with a load of their own; all: every node of the twin

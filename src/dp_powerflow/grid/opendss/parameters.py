@@ -15,6 +15,7 @@ from dp_powerflow.grid.feeder import (
     Levels,
     NetworkParameters,
     ParameterKey,
+    Protected,
     Quantity,
     level_of,
     rounded,
@@ -27,7 +28,8 @@ from dp_powerflow.units import FloatArray
 _REACTANCES = {2: ("XHL",), 3: ("XHL", "XHT", "XLT")}
 """Number of windings → properties of the reactances between them; of more windings there is one array."""
 _FORBIDDEN = frozenset("\"'`")
-_UNITS = ("none", "mi", "kft", "km", "m", "ft", "in", "cm", "mm")
+_KM = {1: 1.609344, 2: 0.3048, 3: 1.0, 4: 1e-3, 5: 3.048e-4, 6: 2.54e-5, 7: 1e-5}
+"""Kilometres of OpenDSS's units of length, by their numbers."""
 _STATE_CONTROLS = frozenset({"capcontrol", "swtcontrol", "recloser", "relay", "fuse"})
 
 
@@ -44,40 +46,46 @@ class _Line:
     code: str
 
     @property
-    def impedance(self) -> dict[Quantity, FloatArray]:
-        """What has a level, but for the length."""
-        return {Quantity.RESISTANCE: self.resistance, Quantity.REACTANCE: self.reactance}
+    def km(self) -> float:
+        """Its length [km]; as stated where there is no unit."""
+        return self.length * _KM.get(self.units, 1.0)
+
+    def coded(self, catalogue: Mapping[str, int]) -> bool:
+        """Whether its figures per length are those of an entry of the catalogue."""
+        return self.code in catalogue and self.units in _KM
 
 
 def read_parameters(
-    origin: DssOrigin, *, relative_to_code: bool, engine: Engine | None = None
+    origin: DssOrigin, protected: Protected, *, engine: Engine | None = None
 ) -> NetworkParameters:
-    """Every level of the circuit; refuses what could not be rebuilt from them."""
+    """Every protected level of the circuit; refuses what could not be rebuilt from them."""
     engine = build_circuit(origin, engine)
     _refuse_what_keeps_its_figures(engine)
     levels: dict[ParameterKey, float] = {}
     catalogue = _catalogue(engine)
     coded: list[CodedLine] = []
     for line in _lines(engine):
-        levels[ParameterKey(Quantity.LENGTH, line.name)] = line.length
-        if line.code in catalogue:
+        if line.coded(catalogue):
             fitting = sorted(name for name, phases in catalogue.items() if phases == len(line.resistance))
             coded.append(CodedLine(line.name, line.code, tuple(fitting)))
-        # Relative to a code there is always a level: its absence would tell a code without resistance.
-        relative = relative_to_code and line.code in catalogue
-        for quantity, matrix in line.impedance.items():
-            levels[ParameterKey(quantity, line.name)] = 1.0 if relative else level_of(matrix)
-    for quantity, name, figures in _other_figures(engine):
+        if protected.lines == "length" and line.coded(catalogue):
+            levels[ParameterKey(Quantity.LENGTH, line.name)] = line.km
+        else:
+            levels[ParameterKey(Quantity.RESISTANCE, line.name)] = level_of(line.resistance) * line.length
+            levels[ParameterKey(Quantity.REACTANCE, line.name)] = level_of(line.reactance) * line.length
+        if protected.charging:
+            levels[ParameterKey(Quantity.CHARGING, line.name)] = level_of(line.capacitance) * line.length
+    for quantity, name, figures in _other_figures(engine, protected):
         levels[ParameterKey(quantity, name)] = level_of(figures)
     return NetworkParameters({key: level for key, level in levels.items() if level > 0.0}, tuple(coded))
 
 
 def rebuild(
     feeder: Feeder,
+    protected: Protected,
     levels: Levels,
     codes: Mapping[str, str],
     *,
-    relative_to_code: bool,
     engine: Engine | None = None,
 ) -> Feeder:
     """The circuit again with other levels; taps stay as they were given."""
@@ -85,11 +93,7 @@ def rebuild(
     if not isinstance(origin, DssOrigin):
         raise FeederError("only a feeder read from OpenDSS can be rebuilt by it")
     engine = build_circuit(origin, engine)
-    catalogue = _catalogue(engine)
-    edits = [
-        *_line_edits(engine, origin, levels, codes, catalogue, relative_to_code),
-        *_other_edits(engine, levels),
-    ]
+    edits = [*_line_edits(engine, origin, protected, levels, codes), *_other_edits(engine, protected, levels)]
     commands = tuple(f"Edit {element} {figures}" for element, figures in edits)
     made = DssOrigin((*origin.commands, *commands), origin.path)
     for (element, _), command in zip(edits, commands, strict=True):
@@ -162,62 +166,62 @@ def _catalogue(engine: Engine) -> dict[str, int]:
 
 
 def _line_edits(
-    engine: Engine,
-    origin: DssOrigin,
-    levels: Levels,
-    codes: Mapping[str, str],
-    catalogue: Mapping[str, int],
-    relative_to_code: bool,
+    engine: Engine, origin: DssOrigin, protected: Protected, levels: Levels, codes: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
+    catalogue = _catalogue(engine)
     for line in list(_lines(engine)):
         own, element = line, _named("Line", line.name)
-        if line.name in codes:
-            run(engine, f"Edit {element} linecode={codes[line.name]} units={_UNITS[line.units]}", origin)
+        if line.coded(catalogue):
+            chosen = codes.get(line.name, line.code)
+            run(engine, f"Edit {element} linecode={chosen} length=1 units=km", origin)
             engine.ActiveCircuit.Lines.Name = line.name
-            own = _line(engine.ActiveCircuit.Lines)
-        relative = relative_to_code and line.code in catalogue
-        r, x = (
-            _scaled(matrix, levels.get(ParameterKey(quantity, line.name)), relative)
-            for quantity, matrix in own.impedance.items()
+            own = _line(engine.ActiveCircuit.Lines)  # per km, of the catalogue
+        phases = len(line.resistance)
+        public_x = own.reactance if line.coded(catalogue) else protected.x_ohm_per_km * np.eye(phases)
+        public_c = own.capacitance if line.coded(catalogue) else protected.c_nf_per_km * np.eye(phases)
+        length = levels.get(ParameterKey(Quantity.LENGTH, line.name))
+        x = levels.get(ParameterKey(Quantity.REACTANCE, line.name), 0.0)
+        r = levels.get(ParameterKey(Quantity.RESISTANCE, line.name), 0.0)
+        charging = levels.get(ParameterKey(Quantity.CHARGING, line.name), 0.0)
+        if length is not None:
+            km, resistance, reactance = length, rounded(own.resistance), rounded(own.reactance)
+        else:
+            km = x / level_of(public_x) if x > 0.0 else 1.0
+            resistance, reactance = r / km * shape_of(line.resistance), x / km * shape_of(line.reactance)
+        capacitance = charging / km * shape_of(line.capacitance) if protected.charging else rounded(public_c)
+        yield (
+            element,
+            f"rmatrix={_matrix(resistance)} xmatrix={_matrix(reactance)} cmatrix={_matrix(capacitance)} "
+            f"length={km!r} units=km",
         )
-        length = levels.get(ParameterKey(Quantity.LENGTH, line.name), line.length)
-        capacitance = _matrix(rounded(own.capacitance))
-        yield element, f"rmatrix={_matrix(r)} xmatrix={_matrix(x)} cmatrix={capacitance} length={length!r}"
-
-
-def _scaled(matrix: FloatArray, level: float | None, relative: bool) -> FloatArray:
-    """A line's figures at another level, None for their own; `relative` to those of its code."""
-    if level is None:
-        return rounded(matrix)
-    return level * (rounded(matrix) if relative else shape_of(matrix))
 
 
 # ---------------------------------------------------------------------------- everything else
 
 
-def _other_figures(engine: Engine) -> Iterator[tuple[Quantity, str, FloatArray]]:
+def _other_figures(engine: Engine, protected: Protected) -> Iterator[tuple[Quantity, str, FloatArray]]:
     """Figures that change together, element by element; the element is the active one meanwhile.
 
     Of a transformer the reactances between windings, then resistances [%]; of a capacitor kvar of every step;
     of a PV system the peak power [kW] and the rating [kVA].
     """
     circuit = engine.ActiveCircuit
-    for transformers in circuit.Transformers:
+    for transformers in circuit.Transformers if protected.transformers else ():
         element, pairs = circuit.ActiveCktElement, _pairs(transformers)
         between = _numbers(element.Properties("Xscarray").Val)[:pairs]
         resistances = _numbers(element.Properties("%Rs").Val)
         yield Quantity.TRANSFORMER, transformers.Name.lower(), np.array([*between, *resistances])
-    for capacitors in circuit.Capacitors:
+    for capacitors in circuit.Capacitors if protected.capacitors else ():
         name = capacitors.Name.lower()
         yield Quantity.CAPACITOR, name, np.array(_numbers(circuit.ActiveCktElement.Properties("kvar").Val))
-    for systems in circuit.PVSystems:
+    for systems in circuit.PVSystems if protected.pv else ():
         figures = np.array([float(systems.Pmpp), float(systems.kVArated)])
         yield Quantity.PV, systems.Name.lower(), figures
 
 
-def _other_edits(engine: Engine, levels: Levels) -> Iterator[tuple[str, str]]:
+def _other_edits(engine: Engine, protected: Protected, levels: Levels) -> Iterator[tuple[str, str]]:
     transformers = engine.ActiveCircuit.Transformers
-    for quantity, name, figures in _other_figures(engine):
+    for quantity, name, figures in _other_figures(engine, protected):
         level = levels.get(ParameterKey(quantity, name))
         if level is None:
             continue

@@ -28,6 +28,7 @@ from dp_powerflow.grid.feeder import (
     Load,
     NetworkParameters,
     ParameterKey,
+    Protected,
     PVSystem,
     Quantity,
     level_of,
@@ -51,11 +52,6 @@ PHASES = 3
 _ANGLE_STEP_DEG = 30.0
 _CLOSE_CODES = 3
 
-_LINE_COLUMNS = {
-    Quantity.LENGTH: "length_km",
-    Quantity.RESISTANCE: "r_ohm_per_km",
-    Quantity.REACTANCE: "x_ohm_per_km",
-}
 _PER_LENGTH = ("r_ohm_per_km", "x_ohm_per_km", "c_nf_per_km")
 _SHORT_CIRCUIT = {
     "trafo": ("vk_percent", "vkr_percent"),
@@ -297,33 +293,31 @@ def _replacements(
 # ------------------------------------------------------------------------------------------ parameters
 
 
-def read_parameters(origin: PandapowerOrigin, *, relative_to_code: bool) -> NetworkParameters:
-    """Every level of the net."""
+def read_parameters(origin: PandapowerOrigin, protected: Protected) -> NetworkParameters:
+    """Every protected level of the net."""
     net, names = origin.net, Names(origin.net)
     _refuse_tables(net)
     levels: dict[ParameterKey, float] = {}
     catalogue = _catalogue(net)
     coded: list[CodedLine] = []
     for index, row in net.line.iterrows():
-        name = names.of("line", index)
-        code = row.get("std_type")
+        name, code, km = names.of("line", index), row.get("std_type"), float(row["length_km"])
         if code in catalogue:
             coded.append(CodedLine(name, str(code), tuple(sorted(catalogue))))
-        for quantity, column in _LINE_COLUMNS.items():
-            level = float(row[column])
-            relative = relative_to_code and code in catalogue and quantity is not Quantity.LENGTH
-            if relative:
-                standard = catalogue[code][column]
-                # Always a level: its absence would tell a type without resistance.
-                level = level / standard if standard > 0.0 and level > 0.0 else 1.0
-            levels[ParameterKey(quantity, name)] = level
-    for quantity, kind, index, columns in _grouped(net):
+        if protected.lines == "length" and code in catalogue:
+            levels[ParameterKey(Quantity.LENGTH, name)] = km
+        else:
+            levels[ParameterKey(Quantity.RESISTANCE, name)] = float(row["r_ohm_per_km"]) * km
+            levels[ParameterKey(Quantity.REACTANCE, name)] = float(row["x_ohm_per_km"]) * km
+        if protected.charging:
+            levels[ParameterKey(Quantity.CHARGING, name)] = float(row["c_nf_per_km"]) * km
+    for quantity, kind, index, columns in _grouped(net, protected):
         key = ParameterKey(quantity, _named(names, kind, index))
         levels[key] = level_of(_figures(net, kind, index, columns))
     return NetworkParameters({key: level for key, level in levels.items() if level > 0.0}, tuple(coded))
 
 
-def rebuild(feeder: Feeder, levels: Levels, codes: Mapping[str, str], *, relative_to_code: bool) -> Feeder:
+def rebuild(feeder: Feeder, protected: Protected, levels: Levels, codes: Mapping[str, str]) -> Feeder:
     """The net again with other levels; taps and switches stay as they stand."""
     origin = feeder.origin
     if not isinstance(origin, PandapowerOrigin):
@@ -333,18 +327,25 @@ def rebuild(feeder: Feeder, levels: Levels, codes: Mapping[str, str], *, relativ
     catalogue = _catalogue(net)
     for index in net.line.index:
         name = names.of("line", index)
-        standard = catalogue.get(codes.get(name, net.line.at[index, "std_type"]))
-        if name in codes and standard is not None:
-            for column in _PER_LENGTH:
-                net.line.at[index, column] = standard[column]
-            net.line.at[index, "std_type"] = codes[name]
-        for quantity, column in _LINE_COLUMNS.items():
-            level = levels.get(ParameterKey(quantity, name))
-            if level is None:
-                continue
-            relative = relative_to_code and standard is not None and quantity is not Quantity.LENGTH
-            net.line.at[index, column] = level * standard[column] if relative and standard else level
-    for quantity, kind, index, columns in list(_grouped(net)):
+        code = codes.get(name, net.line.at[index, "std_type"])
+        standard = catalogue.get(code)
+        public_x = standard["x_ohm_per_km"] if standard else protected.x_ohm_per_km
+        length = levels.get(ParameterKey(Quantity.LENGTH, name))
+        x = levels.get(ParameterKey(Quantity.REACTANCE, name), 0.0)
+        r = levels.get(ParameterKey(Quantity.RESISTANCE, name), 0.0)
+        charging = levels.get(ParameterKey(Quantity.CHARGING, name), 0.0)
+        km = length if length is not None else x / public_x if x > 0.0 else 1.0
+        figures = {"r_ohm_per_km": r / km, "x_ohm_per_km": x / km, "c_nf_per_km": protected.c_nf_per_km}
+        if standard is not None:
+            figures["c_nf_per_km"] = standard["c_nf_per_km"]
+            if length is not None:
+                figures = dict(standard)
+        if protected.charging:
+            figures["c_nf_per_km"] = charging / km
+        for column, value in ({"length_km": km, "g_us_per_km": 0.0} | figures).items():
+            net.line.at[index, column] = value
+        net.line.at[index, "std_type"] = code
+    for quantity, kind, index, columns in list(_grouped(net, protected)):
         level = levels.get(ParameterKey(quantity, _named(names, kind, index)))
         if level is not None:
             values = level * shape_of(_figures(net, kind, index, columns))
@@ -368,14 +369,14 @@ def _named(names: Names, kind: str, index: int) -> str:
     return f"{kind}:{names.of(kind, index)}"
 
 
-def _grouped(net: Any) -> Iterator[tuple[Quantity, str, int, tuple[str, ...]]]:
+def _grouped(net: Any, protected: Protected) -> Iterator[tuple[Quantity, str, int, tuple[str, ...]]]:
     """Elements with one level for several columns: (quantity, table, index, columns)."""
-    for kind, columns in _SHORT_CIRCUIT.items():
+    for kind, columns in _SHORT_CIRCUIT.items() if protected.transformers else ():
         for index in net[kind].index:
             yield Quantity.TRANSFORMER, kind, int(index), columns
-    for index in net.shunt.index:
+    for index in net.shunt.index if protected.capacitors else ():
         yield Quantity.CAPACITOR, "shunt", int(index), ("q_mvar", "p_mw")
-    for kind in FEEDING:
+    for kind in FEEDING if protected.pv else ():
         if kind in net and set(_RATINGS) <= set(net[kind].columns):
             for index in net[kind].index:
                 yield Quantity.PV, kind, int(index), _RATINGS

@@ -23,6 +23,7 @@ import numpy as np
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.theorem import NetworkFacts
+from dp_powerflow.grid.sources import Rebuilder
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.model.truncated import truncate
 from dp_powerflow.paper.mechanisms import (
@@ -38,14 +39,8 @@ from dp_powerflow.paper.mechanisms import (
     solve_loads,
 )
 from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.twin import (
-    Spread,
-    draw_twin,
-    parameters_of,
-    rebuilder_of,
-    twin_guarantee,
-    twin_neighbours,
-)
+from dp_powerflow.twin.design import LOG_GRID, Noise, Part, TwinDesign, twin_guarantee, twin_neighbours
+from dp_powerflow.twin.draw import draw_twin, parameters_of
 from dp_powerflow.units import ComplexArray, FloatArray
 
 NOT_PROVED = (
@@ -321,16 +316,12 @@ class TwinNetwork:
 
     Attributes
     ----------
-    spread : η of every quantity.
-    change : x of the neighbours.
-    delta : where the guarantee is stated.
+    design : which figures get noise, and how much.
     law, loads : of the synthetic loads and what is claimed for them; None takes the true loads, unprotected.
     """
 
     setting: Setting
-    spread: Spread
-    change: float
-    delta: float
+    design: TwinDesign
     law: LoadLaw | None = None
     loads: Guarantee | None = None
     name: str = "twin network"
@@ -342,21 +333,32 @@ class TwinNetwork:
 
     @property
     def noise_std(self) -> dict[str, float]:
-        """η of a line's length, if lengths are noisy."""
-        return {} if self.spread.length is None else {"log_length": self.spread.length}
+        """Of the logarithm of a figure of a line."""
+        part = self.design.parts[self.design.protected.lines]
+        return {f"log_{self.design.protected.lines}": _std(part, self.design.noise)}
 
     def cost(self) -> Cost:
         """Differential privacy of one element of the network, in closed form."""
-        promised = twin_guarantee(self.spread, self.change, self.delta)
-        words = twin_neighbours(self.spread, self.change).words
-        network = Guarantee(promised.epsilon, self.delta, "any number of days", words, True)
+        promised = twin_guarantee(self.design)
+        words = twin_neighbours(self.design.protected, self.design.change).words
+        network = Guarantee(promised.epsilon, promised.delta, "any number of days", words, True)
         return Cost(network=network, loads=self.loads)
 
     def release(self, generator: np.random.Generator, days: int) -> ComplexArray:
         """Voltages on one freshly drawn twin; NaN where power flow fails."""
-        source = rebuilder_of(self.setting.network.feeder, self.spread)
-        twin = draw_twin(parameters_of(source, self.spread), self.spread, key_from(generator)).feeder(source)
+        source = Rebuilder(self.setting.network.feeder, self.design.protected)
+        parameters = parameters_of(source, self.design)
+        twin = draw_twin(parameters, self.design, key_from(generator)).feeder(source)
         solver = BatchSolver(twin)
         if self.law is not None:
             return solve_drawn(solver, self.law, days, generator)
         return solve_loads(solver, self.setting.first_days(days))
+
+
+def _std(part: Part, noise: Noise) -> float:
+    """Standard deviation of one integer's noise, as a logarithm.
+
+    Laplace noise of scale b has 2b²; one of the pair has E[r²]·(1/2 + 1/6) with r² of mean 6b², so 4b².
+    """
+    b = part.scale * LOG_GRID
+    return b if noise == "gaussian" else b * float(np.sqrt(2.0 * part.dimension))

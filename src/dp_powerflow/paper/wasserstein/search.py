@@ -14,6 +14,7 @@ from scipy.stats import wasserstein_distance
 from dp_powerflow._names import __version__
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.collect import plain
+from dp_powerflow.grid.feeder import Protected
 from dp_powerflow.paper.datasets import Dataset, ExperimentOptions
 from dp_powerflow.paper.mechanisms import Mechanism, Target
 from dp_powerflow.paper.mechanisms.dp_powerflow import (
@@ -30,7 +31,7 @@ from dp_powerflow.paper.mechanisms.gaussian import (
 )
 from dp_powerflow.paper.run import Store, fingerprint_of
 from dp_powerflow.paper.wasserstein.lab import DELTA_LOAD, DELTA_TAIL, Lab, Scale, needed
-from dp_powerflow.twin import spread_for
+from dp_powerflow.twin.design import TwinDesign
 from dp_powerflow.units import ComplexArray, FloatArray
 
 STEP, TABLE = "step", "table"
@@ -145,8 +146,9 @@ def _admittance_noise(lab: Lab, config: Configuration, run: int) -> Mechanism:
 
 def _twin_network(lab: Lab, config: Configuration, run: int) -> Mechanism:
     loads = lab.restored_loads(config.epsilon_load, config.p_max, run)
-    spread = spread_for(TWIN_CHANGE, config.epsilon, lab.delta)
-    return TwinNetwork(lab.setting, spread, TWIN_CHANGE, lab.delta, loads.law, loads.claim)
+    protected = Protected(transformers=True, capacitors=True)
+    design = TwinDesign(config.epsilon, TWIN_CHANGE, protected, noise="gaussian", delta=lab.delta)
+    return TwinNetwork(lab.setting, design, loads.law, loads.claim)
 
 
 def _covered(lab: Lab, config: Configuration) -> int:

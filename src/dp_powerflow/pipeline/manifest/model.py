@@ -23,7 +23,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from dp_powerflow.corpus.schema import DATA, NODES_FILE
 from dp_powerflow.errors import DpPowerflowError
 
-FORMAT: Literal["dp-powerflow manifest, version 3"] = "dp-powerflow manifest, version 3"
+FORMAT: Literal["dp-powerflow manifest, version 4"] = "dp-powerflow manifest, version 4"
 """Fixes form and wording: any change of either is another version."""
 MANIFEST_FILE = "manifest.json"
 MODEL_FILE = "model.json"
@@ -406,7 +406,7 @@ class InternalReport(Section):
 class Statement(Section, Generic[Network]):
     """All that a release says but for the hashes of its files; certificate and metadata are made from it."""
 
-    format: Literal["dp-powerflow manifest, version 3"]
+    format: Literal["dp-powerflow manifest, version 4"]
     release: Release
     guarantee: Guarantee[Network]
     composition: Composition

@@ -95,12 +95,14 @@ class NetworkPolicy(ABC):
     section : model of `guarantee.network`.
     account_kind : kind of the ledger's account that the network is charged to.
     template : page of the certificate; the common one says what every mode has.
+    of_earlier_versions : whether no release of this version is in this mode.
     """
 
     mode: ClassVar[str]
     section: ClassVar[type[NetworkSection]]
     account_kind: ClassVar[AccountKind]
     template: ClassVar[str] = "certificate.html"
+    of_earlier_versions: ClassVar[bool] = False
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -217,11 +219,12 @@ def parse_manifest(content: Mapping[str, Any]) -> Manifest[Any]:
 
 def manifest_schema() -> dict[str, Any]:
     """The JSON schema of `manifest.json` in every registered mode."""
-    models = [in_mode(Manifest, _REGISTERED[mode].section) for mode in sorted(_REGISTERED)]
+    current = [policy for _, policy in sorted(_REGISTERED.items()) if not policy.of_earlier_versions]
+    models = [in_mode(Manifest, policy.section) for policy in current]
     schema = TypeAdapter(reduce(or_, models)).json_schema()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "manifest.json of a dp-powerflow release, version 3",
+        "title": "manifest.json of a dp-powerflow release, version 4",
     } | schema
 
 

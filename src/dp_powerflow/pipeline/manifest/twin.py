@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from decimal import ROUND_DOWN, Context
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -15,16 +13,19 @@ from pydantic import Field
 from dp_powerflow.config import Config, TwinNetwork
 from dp_powerflow.corpus.gridfm.reader import check_tables
 from dp_powerflow.corpus.gridfm.schema import TABLES
-from dp_powerflow.grid.feeder import Quantity
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.grid.feeder import Protected
 from dp_powerflow.pipeline.manifest import policy as text
 from dp_powerflow.pipeline.manifest.facts import Facts
 from dp_powerflow.pipeline.manifest.model import (
     RELATIVE,
+    Count,
     NetworkSection,
     NotNegative,
     Positive,
     Section,
     Sentence,
+    Share,
     Statement,
     Tables,
     differences,
@@ -37,76 +38,76 @@ from dp_powerflow.pipeline.manifest.policy import (
     check,
     in_digits,
 )
-from dp_powerflow.privacy.budget import Neighbours, gdp_epsilon
-from dp_powerflow.privacy.ledger.accounts import AccountKind, GdpCap
-from dp_powerflow.twin import Spread, TwinGuarantee, largest_change, twin_guarantee, twin_neighbours
+from dp_powerflow.privacy.budget import Neighbours
+from dp_powerflow.privacy.ledger.accounts import AccountKind, TwinCap
+from dp_powerflow.twin.design import LOG_GRID, TwinDesign, TwinGuarantee, twin_guarantee, twin_neighbours
 
 VOLTAGES, NETWORK, WITH_LOADS = "voltages", "network", "network and loads"
 """What of a twin can be released."""
 TWIN = "twin"
 """Directory of the published twin."""
+CHANGES = (0.05, 0.5)
+"""Changes of one element that a guarantee is always stated for, beside its own."""
 GROUPS = (2, 10)
 """Numbers of elements changed together that the guarantee of a twin is also stated for."""
-_LARGEST_STATED_MU = 1e3
-"""Where a guarantee says nothing at all any more, and the exact conversion ends."""
 COMMITMENT = (
     "SHA-256 of a secret salt and the internal report, which stays with the data owner; he can open it to an "
     "auditor (dp-powerflow verify --private)"
 )
-ACCOUNTING = (
-    "the logarithm of every figure with a spread is rounded to a multiple of g = 2^-40 and gets exact "
-    "discrete Gaussian noise of scale sigma = ceil(spread / g), in units of g; one element whose figures "
-    "change by factors up to 1 + x moves them by at most D = ceil(ln(1 + x) / g) + 2, hence mu^2 = sum of "
-    "(D / sigma)^2 over its figures; a conductor code drawn by randomised response with epsilon_c adds the "
-    "square of -2 Phi^-1(1 / (1 + exp(epsilon_c))); mu is that of the worst kind of element, stated as "
-    "(epsilon, delta) by Corollary 2.13 of Dong, Roth and Su (arXiv 1905.02383v3)"
-)
+ACCOUNTING = {
+    "laplace": (
+        "the logarithm of every protected figure is rounded to a multiple of g = 2^-40; one element whose "
+        "figures change by factors up to 1 + x moves each by at most D = ceil(ln(1 + x) / g) + 2 units; one "
+        "figure gets exact discrete Laplace noise of scale t, the pair of a line's R and X exact discrete "
+        "noise with probability proportional to exp(-max(|n1|, |n2|) / t), in units of g, so that "
+        "epsilon = D / t and delta = 0; what is added to a line, its charging or its conductor code, adds "
+        "its epsilon; the advantage is 1 - exp(-D / 2t)"
+    ),
+    "gaussian": (
+        "the logarithm of every protected figure is rounded to a multiple of g = 2^-40 and gets exact "
+        "discrete Gaussian noise of scale sigma, in units of g; one element whose figures change by "
+        "factors up to 1 + x moves each by at most D = ceil(ln(1 + x) / g) + 2, hence mu^2 = sum of (D / "
+        "sigma)^2 over its figures; a conductor code drawn by randomised response with epsilon_c adds the "
+        "square of -2 Phi^-1(1 / (1 + exp(epsilon_c))); mu is stated as (epsilon, delta) by Corollary 2.13 "
+        "of Dong, Roth and Su (arXiv 1905.02383v3); the advantage is 2 Phi(mu / 2) - 1"
+    ),
+}
 COMPOSITION = (
     f"{text.COMPOSITION} A twin is charged once, when it is drawn, and every release made on it is covered "
-    "by that charge; the network's account is stated as of that draw, and a later twin of the same network "
-    "adds its mu^2. Customers and network are two secrets with a guarantee each, and both hold at once: "
-    "against a reader who compares worlds that differ in one record and in one element together, epsilons "
-    "and deltas of the two add up. Releases made on the true network are in another account, which this "
-    "one does not count."
+    "by that charge; the network's account is stated as of that draw, for the element that was touched most. "
+    "A later twin of the same network adds to it, and an element that is replaced or added gets fresh noise, "
+    "charged to that element alone. Pure epsilons add up, mu^2 of Gaussian noise adds up, and both together "
+    "compose by their privacy-loss distributions. Customers and network are two secrets with a guarantee "
+    "each, and both hold at once: against a reader who compares worlds that differ in one record and in one "
+    "element together, epsilons and deltas of the two add up. Releases made on the true network are in "
+    "another account, which this one does not count."
 )
-_FIGURES = {
-    Quantity.LENGTH: "Lengths of lines",
-    Quantity.RESISTANCE: "Resistances of lines per length",
-    Quantity.REACTANCE: "Reactances of lines per length",
-    Quantity.TRANSFORMER: "Impedances of transformers",
-    Quantity.CAPACITOR: "Sizes of capacitors",
-    Quantity.PV: "Capacities of PV systems",
-}
-_ON_THE_PAGE = {
-    Quantity.LENGTH: "Length of a line",
-    Quantity.RESISTANCE: "Resistance of a line per length",
-    Quantity.REACTANCE: "Reactance of a line per length",
-    Quantity.TRANSFORMER: "Impedance of a transformer",
-    Quantity.CAPACITOR: "Size of a capacitor",
-    Quantity.PV: "Capacity of a PV system",
-}
 
 _Element = Literal["line", "transformer", "capacitor", "pv"]
-_Spread = Annotated[float, Field(ge=1e-4, le=4.0)] | None
+Chance = Annotated[float, Field(ge=0.0, le=1.0)]
+_Part = Literal["impedance", "length", "charging", "transformer", "capacitor", "pv"]
 
 
-class SpreadSection(Section):
-    """η of each quantity; null is no noise, declared public."""
+class ProtectedSection(Section):
+    """Which figures get noise; all others are declared public."""
 
-    length: _Spread
-    resistance: _Spread
-    reactance: _Spread
-    transformer: _Spread
-    capacitor: _Spread
-    pv: _Spread
+    lines: Literal["impedance", "length"]
+    transformers: bool
+    capacitors: bool
+    pv: bool
+    charging: bool
+    codes: bool
+    x_ohm_per_km: Positive
+    c_nf_per_km: NotNegative
 
 
-class Group(Section):
-    """What a twin promises if several elements change together; no ε where none can be stated."""
+class Changed(Section):
+    """What a twin promises if elements change; no figures where none can be stated."""
 
-    elements: Literal[2, 10]
-    mu: Positive
+    change: Positive
+    elements: Count
     epsilon: NotNegative | None
+    advantage: Chance | None
 
 
 class TwinSection(NetworkSection):
@@ -115,15 +116,20 @@ class TwinSection(NetworkSection):
     mode: Literal["twin-network"]
     kind: Literal["differential privacy"]
     definition: Literal["(epsilon, delta)-differential privacy"]
+    noise: Literal["laplace", "gaussian"]
+    delta: Share
     change: Positive
     change_in_words: Sentence
-    spread: SpreadSection
+    protected: ProtectedSection
+    charging_epsilon: Positive | None
     code_epsilon: Annotated[float, Field(gt=0.0, le=20.0)] | None
-    mu: Positive
-    mu_by_element: Annotated[dict[_Element, Positive], Field(min_length=1)]
+    scales: Annotated[dict[_Part, Count], Field(min_length=1)]
+    advantage: Chance
+    mu: Positive | None
+    epsilon_by_element: Annotated[dict[_Element, Positive], Field(min_length=1)]
     epsilon_granted: Positive
-    largest_change_at_epsilon_granted: NotNegative | None
-    groups: Annotated[list[Group], Field(min_length=2, max_length=2)]
+    changes: Annotated[list[Changed], Field(min_length=2, max_length=2)]
+    groups: Annotated[list[Changed], Field(min_length=2, max_length=2)]
     group_in_words: Sentence
     days: Literal["any number"]
     twin: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
@@ -140,14 +146,36 @@ class TwinSection(NetworkSection):
     def in_full(self) -> str:
         return (
             "A second guarantee of differential privacy covers the network, whose twin all was solved on. "
-            f"Unit: {self.neighbours}. mu = {at_most(self.mu)} of Gaussian differential privacy, "
-            f"epsilon at most {at_most(self.epsilon)} at delta {in_digits(self.delta)}, for "
+            f"Unit: {self.neighbours}. Epsilon at most {at_most(self.epsilon)} at delta "
+            f"{in_digits(self.delta)}, advantage of the best test at most {at_most(self.advantage)}, for "
             f"{self.days} of days: {self.accounting}. {self.group_in_words} {self.scope}"
         )
 
-    def spreads(self) -> list[tuple[str, float | None]]:
-        """The spreads under the names that the certificate shows."""
-        return [(words, getattr(self.spread, quantity)) for quantity, words in _ON_THE_PAGE.items()]
+    def covered(self) -> list[tuple[str, str]]:
+        """Figures and what happens to them, for the certificate."""
+        chosen = self.protected
+        lines = "Total resistance and reactance of a line"
+        if chosen.lines == "length":
+            lines = "Length of a line (of one without a conductor code: total resistance and reactance)"
+        rows = [(lines, self._noise("impedance"))]
+        own = "follows from its length in the twin and a public figure per km"
+        if chosen.charging:
+            own = self._noise("charging")
+        rows.append(("Charging of a line", own))
+        others = {"transformer": "Impedance of a transformer", "capacitor": "Size of a capacitor"}
+        others["pv"] = "Capacity of a PV system"
+        rows += [(words, self._noise(part)) for part, words in others.items()]
+        code = "NOT PROTECTED: declared public"
+        if self.code_epsilon is not None:
+            code = f"randomised response, epsilon = {in_digits(self.code_epsilon)}"
+        return [*rows, ("Conductor code of a line", code)]
+
+    def _noise(self, part: str) -> str:
+        scale = self.scales.get(part)  # type: ignore[call-overload]
+        if scale is None:
+            return "NOT PROTECTED: declared public"
+        named = "Laplace" if self.noise == "laplace" else "Gaussian"
+        return f"{named} noise, scale {at_most(scale * LOG_GRID)} of the logarithm"
 
 
 @dataclass(frozen=True)
@@ -157,10 +185,7 @@ class TwinPolicy(NetworkPolicy):
     Attributes
     ----------
     twin_id : public name of the twin, the same in every release made on it.
-    spread : public noise of the twin.
-    change : x: figures change by factors up to 1 + x.
-    epsilon : ε*, the most that the twin was allowed to cost at δ.
-    delta : where the guarantee is stated.
+    design : its public constants.
     published : what is released of the twin: `voltages`, `network`, or `network and loads`.
     all_nodes : whether every node is released, or those with a load of their own.
     table_days : days whose loads are published beside the voltages, in the tables of the twin.
@@ -168,14 +193,11 @@ class TwinPolicy(NetworkPolicy):
 
     mode: ClassVar[str] = "twin-network"
     section: ClassVar[type[NetworkSection]] = TwinSection
-    account_kind: ClassVar[AccountKind] = AccountKind.NETWORK_GDP
+    account_kind: ClassVar[AccountKind] = AccountKind.NETWORK_TWIN
     template: ClassVar[str] = "twin.html"
 
     twin_id: str
-    spread: Spread
-    change: float
-    epsilon: float
-    delta: float
+    design: TwinDesign
     published: str
     all_nodes: bool
     table_days: int
@@ -186,10 +208,7 @@ class TwinPolicy(NetworkPolicy):
         assert isinstance(twin, TwinNetwork)
         return cls(
             twin_id=twin.id,
-            spread=twin.spread,
-            change=twin.change,
-            epsilon=twin.epsilon,
-            delta=twin.delta,
+            design=twin.design,
             published=twin.publish,
             all_nodes=twin.released == "all",
             table_days=min(twin.graph_days or days, days) if twin.publish == WITH_LOADS else 0,
@@ -198,16 +217,17 @@ class TwinPolicy(NetworkPolicy):
     @classmethod
     def read(cls, statement: Statement[Any]) -> Self:
         stated, tables = statement.guarantee.network, statement.data.network_tables
-        return cls(
-            twin_id=stated.twin,
-            spread=Spread(code_epsilon=stated.code_epsilon, **stated.spread.model_dump()),
-            change=stated.change,
+        design = TwinDesign(
             epsilon=stated.epsilon_granted,
+            change=stated.change,
+            protected=Protected(**stated.protected.model_dump()),
+            noise=stated.noise,
             delta=stated.delta,
-            published=stated.published,
-            all_nodes=stated.all_nodes,
-            table_days=0 if tables is None else tables.days,
+            charging_epsilon=stated.charging_epsilon,
+            code_epsilon=stated.code_epsilon,
         )
+        table_days = 0 if tables is None else tables.days
+        return cls(stated.twin, design, stated.published, stated.all_nodes, table_days)
 
     @property
     def full_support(self) -> bool:
@@ -217,51 +237,32 @@ class TwinPolicy(NetworkPolicy):
     @property
     def neighbours(self) -> Neighbours:
         """Whom the twin hides the difference of."""
-        return twin_neighbours(self.spread, self.change)
+        return twin_neighbours(self.design.protected, self.design.change)
 
     @cached_property
     def guarantee(self) -> TwinGuarantee:
         """The guarantee for one element, recomputed from the constants."""
-        return twin_guarantee(self.spread, self.change, self.delta)
-
-    @cached_property
-    def groups(self) -> list[dict[str, Any]]:
-        """The guarantee for several elements changed together."""
-        by_elements = {elements: self.guarantee.mu * math.sqrt(elements) for elements in GROUPS}
-        return [
-            {
-                "elements": elements,
-                "mu": mu,
-                "epsilon": gdp_epsilon(mu, self.delta) if mu <= _LARGEST_STATED_MU else None,
-            }
-            for elements, mu in by_elements.items()
-        ]
+        return twin_guarantee(self.design)
 
     def figures(self) -> dict[str, Any]:
-        """Every figure that follows from spreads, x and δ; `verify` makes them again."""
-        promised = self.guarantee
-        spread = asdict(self.spread)
+        """Every figure that follows from the public constants; `verify` makes them again."""
+        design, promised = self.design, self.guarantee
         return {
-            "change": self.change,
-            "code_epsilon": spread.pop("code_epsilon"),
-            "spread": spread,
-            "mu": promised.mu,
-            "mu_by_element": dict(promised.mu_of),
+            "noise": design.noise,
+            "change": design.change,
+            "protected": asdict(design.protected),
+            "charging_epsilon": design.charging_epsilon,
+            "code_epsilon": design.code_epsilon,
+            "scales": {name: part.scale for name, part in design.parts.items()},
             "epsilon": promised.epsilon,
-            "delta": self.delta,
-            "epsilon_granted": self.epsilon,
-            "largest_change_at_epsilon_granted": self._largest_change,
-            "groups": self.groups,
+            "delta": design.delta,
+            "advantage": promised.advantage,
+            "mu": promised.mu,
+            "epsilon_by_element": dict(promised.epsilon_of),
+            "epsilon_granted": design.epsilon,
+            "changes": [_changed(design, change, 1) for change in CHANGES],
+            "groups": [_changed(design, design.change, elements) for elements in GROUPS],
         }
-
-    @cached_property
-    def _largest_change(self) -> float | None:
-        """Largest x at ε*, rounded down; None if only codes are protected, which change in any way."""
-        if not any(True for _ in self.spread.protected()):
-            return None
-        # A step function of the noise's grid: rounded, so that another scipy finds the same.
-        found = largest_change(self.spread, self.epsilon, self.delta)
-        return float(Context(prec=6, rounding=ROUND_DOWN).create_decimal(repr(found)))
 
     def paid_by(self, release_id: str) -> str:
         """A twin is charged once, under its own id, whatever releases are made on it."""
@@ -287,22 +288,23 @@ class TwinPolicy(NetworkPolicy):
         )
 
     def contradictions(self, facts: Facts) -> Iterator[str]:
-        cap, promised = facts.network.cap, self.guarantee
-        if not isinstance(cap, GdpCap):
+        cap, promised, composed = facts.network.cap, self.guarantee, facts.network.composed
+        if not isinstance(cap, TwinCap) or composed is None:
             yield "The account of the network is not that of twins."
             return
         if not 0 <= self.table_days <= facts.layout.days:
             yield "The tables of the twin hold more days than the corpus."
         if (self.table_days > 0) != (self.published == WITH_LOADS):
             yield "The days of the tables do not go with what is published of the twin."
-        if promised.epsilon > self.epsilon * (1 + RELATIVE):
+        if promised.epsilon > self.design.epsilon * (1 + RELATIVE):
             yield "The twin costs more than the epsilon that was granted."
         if cap.unit != self.neighbours:
             yield "The account of the network is about other neighbours than the twin."
-        if cap.delta != self.delta:
+        if cap.delta != self.design.delta:
             yield "The account of the network is stated at another delta than the twin."
-        if not facts.network.holds("mu_squared", promised.mu**2):
-            yield "The account of the network does not hold this twin's mu."
+        own = max(composed.pure, default=0.0) if promised.mu is None else float(composed.mu_squared)
+        if own < (promised.epsilon if promised.mu is None else promised.mu**2) * (1 - RELATIVE):
+            yield "The account of the network does not hold this twin's cost."
 
     def tables(self, facts: Facts) -> Tables | None:
         """Where the published twin is; None if only voltages are released."""
@@ -323,14 +325,15 @@ class TwinPolicy(NetworkPolicy):
     def checks(
         self, statement: Statement[Any], facts: Facts, directory: Path, files: Iterable[str]
     ) -> Iterator[Check]:
-        """Every μ and ε from spreads and x alone; the tables are there if and only if they are published."""
+        """Every figure from the public constants; the tables are there if and only if they are published."""
         figures, stated = self.figures(), statement.guarantee.network.model_dump()
         wrong = differences({key: stated[key] for key in figures}, figures)
         yield check(
             "network privacy",
-            (f"The stated {where} of the network does not follow from spreads and x." for where in wrong),
-            f"The twin costs mu = {at_most(figures['mu'])}, epsilon at most {at_most(figures['epsilon'])} at "
-            f"delta {in_digits(self.delta)}, for {self.neighbours}; recomputed from the spreads and x.",
+            (f"The stated {where} of the network does not follow from the noise and x." for where in wrong),
+            f"The twin costs epsilon at most {at_most(figures['epsilon'])} at delta "
+            f"{in_digits(self.design.delta)}, for {self.neighbours}; {_stated_changes(figures['changes'])}. "
+            "Recomputed from the noise and x.",
         )
         name, tables = "twin tables", self.tables(facts)
         if tables is not None:
@@ -360,21 +363,45 @@ def _section(policy: TwinPolicy) -> TwinSection:
             "published": policy.published,
             "all_nodes": policy.all_nodes,
             "scope": _scope(policy),
-            "accounting": ACCOUNTING,
+            "accounting": ACCOUNTING[policy.design.noise],
             "attestation": _attestation(policy),
         }
     )
 
 
+def _changed(design: TwinDesign, change: float, elements: int) -> dict[str, Any]:
+    """One row of figures; none where the noise says nothing any more."""
+    try:
+        found = twin_guarantee(design, change, elements=elements)
+    except PrivacyError:
+        return {"change": change, "elements": elements, "epsilon": None, "advantage": None}
+    return {
+        "change": change,
+        "elements": elements,
+        "epsilon": found.epsilon,
+        "advantage": found.advantage,
+    }
+
+
+def _stated_changes(rows: list[dict[str, Any]]) -> str:
+    """Changes and what is promised of them, in one phrase."""
+    parts = [
+        f"one element changed by {100.0 * row['change']:.3g} %: epsilon at most {at_most(row['epsilon'])}, "
+        f"advantage of the best test at most {at_most(row['advantage'])}"
+        for row in rows
+        if row["epsilon"] is not None
+    ]
+    return "; ".join(parts) or "no figure for larger changes"
+
+
 def _change_in_words(policy: TwinPolicy) -> str:
     """x, and what it means of one element; the true network is not looked at."""
-    if not any(True for _ in policy.spread.protected()):
-        return "The conductor code of one line is protected, whatever it is changed to; no other figure is."
-    both_ways = policy.change, policy.change / (1.0 + policy.change)
+    change = policy.design.change
+    both_ways = change, change / (1.0 + change)
     up, down = (in_digits(round(100.0 * share, 2)) for share in both_ways)
     return (
         "Compared are networks in which the protected figures of one element differ by factors up to "
-        f"{in_digits(1.0 + policy.change)} (about {up} % upwards, {down} % downwards), all else equal."
+        f"{in_digits(1.0 + change)} (about {up} % upwards, {down} % downwards), all else equal."
     )
 
 
@@ -382,13 +409,17 @@ def _group_in_words(policy: TwinPolicy) -> str:
     """Several elements at once."""
     stated = [
         f"at most {at_most(group['epsilon'])} for {group['elements']}"
-        for group in policy.groups
+        for group in policy.figures()["groups"]
         if group["epsilon"] is not None
     ]
-    figures = f", epsilon is then {' and '.join(stated)} elements" if stated else ""
+    figures = f" Epsilon is then {' and '.join(stated)} elements." if stated else ""
+    if policy.design.noise == "laplace":
+        grows = "If k elements change together epsilon is k times as large."
+    else:
+        grows = "If k elements change together mu is larger by the square root of k."
     return (
-        "The guarantee is for one element. If k elements change together mu grows to mu times the square "
-        f"root of k{figures}. A factor of (1 + x)^m of one element costs at most m times mu."
+        f"The guarantee is for one element. {grows}{figures} A factor of (1 + x)^m of one element costs at "
+        f"most m times {'epsilon' if policy.design.noise == 'laplace' else 'mu'}."
     )
 
 
@@ -409,56 +440,63 @@ def _scope(policy: TwinPolicy) -> str:
 def _attestation(policy: TwinPolicy) -> str:
     """What the data owner says of the twin, beyond what everybody can recompute."""
     return (
-        "Anybody can recompute mu and epsilon from the spreads and x. The data owner attests that twin "
+        "Anybody can recompute epsilon and advantage from the noise and x. The data owner attests that twin "
         f"'{policy.twin_id}' was drawn once, as said, from the network that this release is about, that "
-        "the spreads were chosen without looking at that network, and that the key is kept secret."
+        "the noise was chosen without looking at that network, and that the key is kept secret."
     )
 
 
 def _declared(policy: TwinPolicy) -> list[str]:
     """What of the network every neighbour has in common."""
+    chosen = policy.design.protected
     known = [
-        "Connectivity: which elements there are and which nodes they join; names, coordinates and grouping.",
-        "Switch states and all figures of switches, regulator taps, base voltages and phases.",
-        "Shapes of elements, rounded to 2^-7: ratios between the phases of R and of X, R/X and ratios of "
-        "windings of transformers; and which figures are zero.",
-        "Charging and conductance of lines per length, numbers of parallel circuits; ratings, no-load losses "
-        "and magnetising currents of transformers; states of capacitors.",
-        "Reactors, autotransformers, impedance elements and sources.",
-        "Nominal loads, as scales of the nodes.",
+        "Connectivity: which elements there are, which nodes and phases they join, and their names.",
+        "Switch states and all figures of switches, base voltages and phases; settings of regulators, line "
+        "drop compensation rounded to whole volts; taps that the data owner declared. Regulator taps that "
+        "are solved are solved on the twin.",
+        "Shapes of elements, rounded to 2^-7: ratios between the phases of R and of X, ratios of windings of "
+        "transformers; and which figures are zero.",
+        "Numbers of parallel circuits; ratings, no-load losses and magnetising currents of transformers; "
+        "states of capacitors; reactors, autotransformers, impedance elements and sources; each rounded.",
+        "Nominal loads, rounded to three digits, as scales of the nodes.",
     ]
-    if policy.spread.code_epsilon is None:
-        known.append(
-            "Conductor codes of lines: who knows the code of a line and its catalogue knows resistance and "
-            "reactance per length, whatever the noise on them."
-        )
-    else:
+    if chosen.codes:
         known.append("The catalogue of conductor codes, and which lines have a code of it.")
-    public = [quantity for quantity in _FIGURES if policy.spread.of(quantity) is None]
-    return known + [_without_spread(policy, quantity) for quantity in public]
-
-
-def _without_spread(policy: TwinPolicy, quantity: Quantity) -> str:
-    of_code = policy.spread.code_epsilon is not None and quantity in (Quantity.RESISTANCE, Quantity.REACTANCE)
-    relative = ", relative to those of the line's conductor code" if of_code else ""
-    return f"{_FIGURES[quantity]}{relative}: no spread."
+    else:
+        known.append(
+            "Conductor codes of lines and their catalogue: who knows the code of a line knows its resistance "
+            "and reactance per length, whatever the noise."
+        )
+    if not chosen.charging:
+        known.append(
+            "Charging of lines per km: of the conductor code, or "
+            f"{in_digits(chosen.c_nf_per_km)} nF per km and {in_digits(chosen.x_ohm_per_km)} ohm of "
+            "reactance per km for lines without one."
+        )
+    public = {
+        "Impedances of transformers: no noise.": chosen.transformers,
+        "Sizes of capacitors: no noise.": chosen.capacitors,
+        "Capacities of PV systems: no noise.": chosen.pv,
+    }
+    return known + [words for words, covered in public.items() if not covered]
 
 
 def _after_noise(policy: TwinPolicy) -> list[str]:
     codes = (
         ""
-        if policy.spread.code_epsilon is None
+        if policy.design.code_epsilon is None
         else " Conductor codes are replaced by randomised response over the public catalogue."
     )
     return [
         text.SHRUNK,
         "Days of active and reactive load are drawn independently for every node with a load from the load "
         "model, untruncated; reactive load has randomness of its own.",
-        f"The twin '{policy.twin_id}' is drawn once per network: the logarithm of every figure with a spread "
-        "is rounded to a public grid and gets exact discrete Gaussian noise, whose standard deviation is the "
-        f"spread; nothing else of the figure enters.{codes} The same twin serves every release under its id.",
-        "AC power flow is solved on the twin, not on the true network, with regulator taps fixed to declared "
-        "positions; a snapshot without a solution aborts the release.",
+        f"The twin '{policy.twin_id}' is drawn once per network: the logarithm of every protected figure is "
+        f"rounded to a public grid and gets exact discrete {policy.design.noise.capitalize()} noise; nothing "
+        f"else of the figure enters.{codes} The same twin serves every release under its id; an element that "
+        "is replaced gets fresh noise.",
+        "AC power flow is solved on the twin, not on the true network; regulator taps are declared, or "
+        "solved once on the twin at nominal load; a snapshot without a solution aborts the release.",
         "All energised nodes but those of the source are released."
         if policy.all_nodes
         else "Only nodes with a random load of their own are released.",
@@ -498,20 +536,22 @@ def _unprotected(facts: Facts, policy: TwinPolicy) -> list[str]:
 
 
 def _not_claimed(policy: TwinPolicy) -> list[str]:
-    groups = " and ".join(str(elements) for elements in GROUPS)
+    change = in_digits(1.0 + policy.design.change)
     return [
-        "Nothing is claimed about connectivity, switch states, regulator taps, phases, base voltages or "
-        "anything else of the network that is declared public, nor about elements added or removed.",
+        "Nothing is claimed about connectivity, switches, regulator settings, phases, base voltages or "
+        "anything else of the network that is declared public, nor about elements added or removed. The "
+        "phase of a node can be read from the angles of its voltages.",
+        "Coordinates are not published. Who has them from elsewhere, as from a map, knows the lengths of the "
+        "lines: lengths are NOT PROTECTED from him.",
         "This is not power flow on the true network. It is power flow on a network whose protected figures "
-        "differ from the true ones by noise of the stated spreads.",
+        "differ from the true ones by noise of the stated scales.",
         "The guarantee hides one element at a time. It weakens for figures that are known to go together, "
-        "such as two circuits in one trench, which are two elements, or one rule that set many lengths: k "
-        f"elements count as mu times the square root of k (stated for {groups}). It does not hide what is "
-        "common to many elements.",
-        f"A change of one element by more than a factor of {in_digits(1.0 + policy.change)} is covered less: "
-        "mu grows in proportion to its logarithm.",
+        "such as two circuits in one trench, which are two elements, or one rule that set many lengths. It "
+        "does not hide what is common to many elements.",
+        f"A change of one element by more than a factor of {change} is covered less: "
+        f"{_stated_changes(policy.figures()['changes'])}.",
         "What releases on the true network, or anything else published of it, tell is not covered and adds "
-        "to what is known.",
+        "to what is known. That an element was replaced between two releases on one twin can be seen.",
         "The secret order and the names of the nodes are no protection of the network: who knows its "
         "connectivity may find out which node is which.",
         text.ABOUT_RECORDS,
@@ -522,8 +562,8 @@ def _not_claimed(policy: TwinPolicy) -> list[str]:
 
 def _attested(facts: Facts, policy: TwinPolicy) -> tuple[str, ...]:
     return (
-        f"Network: twin '{policy.twin_id}' was drawn once, with the stated spreads, from the network that "
+        f"Network: twin '{policy.twin_id}' was drawn once, with the stated noise, from the network that "
         "this release is about, and all was solved on it. Its epsilon is recomputed, not attested.",
-        text.attested_composition(facts, f"epsilon at delta {in_digits(policy.delta)} at most"),
+        text.attested_composition(facts, f"epsilon at delta {in_digits(policy.design.delta)} at most"),
         "Declared-public inputs are what the data owner says they are, and the key was kept secret.",
     )

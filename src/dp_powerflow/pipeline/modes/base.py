@@ -27,6 +27,7 @@ from dp_powerflow.pipeline.manifest.policy import policy_of
 from dp_powerflow.pipeline.parts import GraphTables
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import Cap, Cost
+from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.units import IntArray
 
@@ -150,6 +151,10 @@ class NetworkMode(ABC, Generic[Section]):
     @abstractmethod
     def charge(self, request_sha256: str) -> NetworkCharge:
         """What the ledger is asked of the network, for a release of this request."""
+
+    def charge_of(self, asked: NetworkCharge, inputs: NetworkInputs, ledger: Ledger) -> NetworkCharge:
+        """The charge for this version of the network, by what the ledger holds of earlier ones."""
+        return asked
 
     def charged_otherwise(self) -> str:
         """What to do if `paid_by` was charged for something else."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,9 @@ from dp_powerflow._bits.elementary import modulus
 from dp_powerflow.config import TwinNetwork
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.storage import Location
-from dp_powerflow.errors import ConfigError, PowerFlowError, PrivacyError
+from dp_powerflow.errors import PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.sources import network_parameters
+from dp_powerflow.grid.sources import Rebuilder, network_parameters
 from dp_powerflow.model.sample import LoadSampler, solve_days
 from dp_powerflow.pipeline.inputs import NetworkInputs, Solar, network_chunks
 from dp_powerflow.pipeline.modes.base import (
@@ -34,28 +34,24 @@ from dp_powerflow.pipeline.modes.base import (
 from dp_powerflow.pipeline.parts import GraphTables
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.budget import Neighbours
-from dp_powerflow.privacy.ledger.accounts import GdpCap, GdpCost
-from dp_powerflow.privacy.ledger.records import Preview
-from dp_powerflow.twin import (
-    FORMAT,
-    LOG_GRID,
-    Twin,
-    TwinGuarantee,
-    draw_twin,
-    largest_change,
-    parameters_of,
-    predict,
-    rebuilder_of,
-    twin_guarantee,
-    twin_neighbours,
-    voltage_distance,
-)
+from dp_powerflow.privacy.ledger.accounts import AccountKind, GdpCost, PureCost, Scope, TwinCap
+from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.ledger.records import AccountSummary, Preview, Spend
+from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.twin.design import LOG_GRID, TwinGuarantee, twin_guarantee, twin_neighbours
+from dp_powerflow.twin.draw import FORMAT, Element, Twin, draw_twin, elements_of, parameters_of
+from dp_powerflow.twin.utility import predict, voltage_distance
 from dp_powerflow.units import FloatArray, IntArray
 
 TABLES = "twin"
 """Folder of the published twin."""
 COMPARED_DAYS = 8
 COMPARISON = "comparison of the twin"
+SHOWN_CHANGES = (0.05, 0.5)
+"""Changes of one element that a guarantee is always stated for."""
+KIND = AccountKind.NETWORK_TWIN
+_VERSION = "_version-"
+"""Between a twin's id and the number of the network's version, where a later one was charged."""
 
 
 class TwinMode(NetworkMode[TwinNetwork]):
@@ -67,72 +63,76 @@ class TwinMode(NetworkMode[TwinNetwork]):
     @property
     def neighbours(self) -> Neighbours:
         """Networks that differ in one element."""
-        return twin_neighbours(self.section.spread, self.section.change)
+        return twin_neighbours(self.section.protected, self.section.change)
 
     @property
     def guarantee(self) -> TwinGuarantee:
-        """What the twin promises; refused if that is more than the policy of the network allows."""
-        section = self.section
-        promised = twin_guarantee(section.spread, section.change, section.delta)
-        if promised.epsilon > section.epsilon:
-            raise ConfigError(
-                f"the twin's spread gives ε = {promised.epsilon:.4g} at δ = {section.delta:g} for a change "
-                f"by a factor of {1.0 + section.change:g}, above network.epsilon = {section.epsilon:g}; "
-                "raise the spreads, or the policy"
-            )
-        return promised
+        """What the twin promises for the change that its config names."""
+        return twin_guarantee(self.section.design)
 
     def charge(self, request_sha256: str) -> NetworkCharge:
-        """The cost of the twin, under its own id."""
-        section, neighbours = self.section, self.neighbours
-        epsilon = self.config.release.network_epsilon_cap or section.epsilon
-        return NetworkCharge(
-            GdpCost(self.guarantee.mu, neighbours),
-            GdpCap.from_epsilon(epsilon, section.delta, neighbours),
-            self.paid_by,
-            self._request,
-        )
+        """The cost of a whole twin, under its own id."""
+        epsilon = self.config.release.network_epsilon_cap or self.section.epsilon
+        cap = TwinCap(epsilon, self.section.delta, self.neighbours)
+        return NetworkCharge(self._cost(Scope()), cap, self.paid_by, self._request)
+
+    def charge_of(self, asked: NetworkCharge, inputs: NetworkInputs, ledger: Ledger) -> NetworkCharge:
+        """Of a later version of the network only the elements that were replaced or added are charged.
+
+        Which ones they are is known from the keyed hashes of the figures that were drawn before. Their noise
+        is fresh (`draw_twin`); a version that was charged already costs nothing more.
+        """
+        dataset = self.identity(inputs)
+        account = _account(ledger, dataset) or _named(ledger, self.config.release.continues_network)
+        spends = () if account is None else account.spends
+        paid = [spend for spend in spends if _version(spend, asked.paid_by) is not None]
+        for spend in paid:
+            if spend.dataset == dataset:
+                return replace(asked, paid_by=spend.release_id, cost=spend.cost)
+        if account is None or not paid or any(spend.request_sha256 != self._request for spend in paid):
+            return asked
+        number = 1 + max(_version(spend, asked.paid_by) or 1 for spend in paid)
+        cost = self._cost_of_changes(inputs, account.name, alone=len(paid) == len(spends))
+        return replace(asked, paid_by=f"{asked.paid_by}{_VERSION}{number}", cost=cost)
 
     def charged_otherwise(self) -> str:
-        """A twin id stands for one twin."""
+        """A twin id stands for one design."""
         return (
-            f"twin '{self.paid_by}' of this network was drawn with other spreads, for another change or from "
-            "another version of the network; restore those, or choose a new twin id, which is paid for anew; "
-            "nothing was spent"
+            f"twin '{self.paid_by}' of this network was drawn with other noise, for another change or other "
+            "figures; restore those, or choose a new twin id, which is paid for anew; nothing was spent"
         )
 
     def check(self, inputs: NetworkInputs) -> None:
-        """What the twin would not protect is refused, and so is a guarantee beyond the policy."""
-        spread = self.section.spread
-        parameters_of(rebuilder_of(inputs.feeder, spread), spread)
-        self.charge("")
+        """What the twin would not protect is refused."""
+        parameters_of(self._source(inputs), self.section.design)
 
     def identity_chunks(self, inputs: NetworkInputs) -> Iterator[bytes]:
-        """The network and the parameters that twins are drawn from, whatever the spread."""
+        """The network and the parameters that twins are drawn from, whatever the design."""
         yield from network_chunks(inputs.feeder)
-        absolute = network_parameters(inputs.feeder)
-        for key, level in sorted(absolute.levels.items()):
+        everything = network_parameters(inputs.feeder)
+        for key, level in sorted(everything.levels.items()):
             yield repr((key.quantity.value, key.element, level)).encode()
-        yield repr(absolute.coded).encode()
+        for line in everything.coded:
+            yield repr((line.line, line.code, line.candidates)).encode()
 
     def network_to_solve(self, inputs: NetworkInputs, dataset: str) -> Solvable:
         """The twin that is kept for this network, or a fresh draw that is kept from now on."""
         twin = self._kept(inputs, dataset)
         if twin is None:
-            twin = self._draw(inputs, dataset)
-            content = twin.to_json().encode()
-            inputs.state.write_internal(self._directory, _file(dataset), content)
+            account = self._charged_account(inputs, dataset)
+            twin = self._draw(inputs, account)
+            inputs.state.write_internal(self._directory, _file(dataset), twin.to_json().encode())
+            self._remember(inputs, account)
         return self._built(inputs, twin)
 
     def network_again(self, inputs: NetworkInputs) -> Solvable:
         """The twin drawn anew."""
-        return self._built(inputs, self._draw(inputs, self.identity(inputs)))
+        return self._built(inputs, self._again(inputs))
 
     def kept_is_the_one(self, inputs: NetworkInputs) -> bool | None:
         """Whether key and true network give the twin that all was solved on."""
-        dataset = self.identity(inputs)
-        kept = self._kept(inputs, dataset)
-        return kept is not None and kept.to_json() == self._draw(inputs, dataset).to_json()
+        kept = self._kept(inputs, self.identity(inputs))
+        return kept is not None and kept.to_json() == self._again(inputs).to_json()
 
     def released_nodes(self, feeder: Feeder) -> IntArray:
         """Nodes with a load, or all but the sources: a twin has nothing to hide at the others."""
@@ -169,21 +169,20 @@ class TwinMode(NetworkMode[TwinNetwork]):
         return InternalReport.make(self.config.release.id, True, found)
 
     def plan_lines(self, preview: Preview) -> list[str]:
-        """The guarantee, and what the spread costs on public feeders."""
-        section, promised = self.section, self.guarantee
-        covered = largest_change(section.spread, section.epsilon, section.delta)
+        """The guarantee, and what the noise costs on public feeders."""
+        section, design, promised = self.section, self.section.design, self.guarantee
+        shown = sorted({section.change, *SHOWN_CHANGES})
+        rows = [twin_guarantee(design, change) for change in shown]
         return [
-            f"Network: twin **{section.id}**, ε = {promised.epsilon:.4g} at δ = {section.delta:g} of "
-            f"differential privacy (μ = {promised.mu:.4g}), for any number of days, for "
-            f"{self.neighbours}. " + left_afterwards(preview, "This twin"),
+            f"Network: twin **{section.id}**, ε = {promised.epsilon:.4g}{_at(promised.delta)} of "
+            f"differential privacy ({section.noise} noise), for any number of days, for {self.neighbours}. "
+            + left_afterwards(preview, "This twin"),
             "",
-            "| kind of element | μ |",
-            "|---|---|",
-            *(f"| {kind} | {mu:.4g} |" for kind, mu in promised.mu_of.items()),
+            "| one element changed by | ε | advantage of the best test |",
+            "|---|---|---|",
+            *(f"| {row.change:.4g} | {row.epsilon:.3g} | {row.advantage:.2g} |" for row in rows),
             "",
-            f"The policy ε = {section.epsilon:g} would cover factors up to {1.0 + covered:.4g}.",
-            "",
-            "What this spread costs on public feeders (nothing of the network is looked at): distance W1 of",
+            "What this noise costs on public feeders (nothing of the network is looked at): distance W1 of",
             "the voltage magnitudes [p.u.], median and largest of several twins:",
             "",
             "| feeder | twins | pooled | worst node |",
@@ -191,7 +190,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
             *(
                 f"| {row.feeder} | {row.twins} | {row.median.pooled:.2g}, {row.largest.pooled:.2g} | "
                 f"{row.median.worst_node:.2g}, {row.largest.worst_node:.2g} |"
-                for row in predict(section.spread)
+                for row in predict(design)
             ),
         ]
 
@@ -205,9 +204,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
         content = {
             "format": FORMAT,
             "id": self.section.id,
-            "change": self.section.change,
-            "delta": self.section.delta,
-            "spread": asdict(self.section.spread),
+            "design": self.section.design.to_record(),
             "grid": LOG_GRID,
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -216,32 +213,113 @@ class TwinMode(NetworkMode[TwinNetwork]):
     def _directory(self) -> str:
         return f"twin-{self.section.id}"
 
-    def _draw(self, inputs: NetworkInputs, dataset: str) -> Twin:
-        """A draw bound to the twin, to the network and to every public choice: pay once per network."""
-        spread = self.section.spread
-        key = inputs.state.stream_key().bind("twin", self.section.id).bind("network", dataset)
-        parameters = parameters_of(rebuilder_of(inputs.feeder, spread), spread)
-        return draw_twin(parameters, spread, key.bind("request", self._request))
+    def _cost(self, scope: Scope) -> PureCost | GdpCost:
+        promised = self.guarantee
+        if promised.mu is None:
+            return PureCost(promised.epsilon, self.neighbours, scope)
+        return GdpCost(promised.mu, self.neighbours, scope)
+
+    def _cost_of_changes(self, inputs: NetworkInputs, account: str, *, alone: bool) -> PureCost | GdpCost:
+        """The cost of the elements whose figures were never drawn.
+
+        Parameters
+        ----------
+        alone : whether the account holds no other twin. Another one may have met an element that is new to
+            this twin, so that it is charged with all that was spent before.
+        """
+        drawn, key = self._drawn(inputs, account), self._key(inputs, account)
+        if drawn is None:
+            return self._cost(Scope())
+        now = {element.name: element.figures(key) for element in self._elements(inputs)}
+        changed = {name for name, figures in now.items() if figures not in drawn.get(name, ())}
+        added = changed - drawn.keys() if alone else set()
+        if not changed:  # other loads or switch states, the same figures: what was paid for covers it
+            return replace(self._cost(Scope()), **{"epsilon" if self.guarantee.mu is None else "mu": 0.0})
+        return self._cost(Scope(replaced=tuple(changed - added), added=tuple(added)))
+
+    def _source(self, inputs: NetworkInputs) -> Rebuilder:
+        return Rebuilder(
+            inputs.feeder, self.section.protected, drop_islanded=self.config.feeder.drop_islanded
+        )
+
+    def _elements(self, inputs: NetworkInputs) -> tuple[Element, ...]:
+        return elements_of(parameters_of(self._source(inputs), self.section.design), self.section.design)
+
+    def _key(self, inputs: NetworkInputs, account: str) -> StreamKey:
+        """Bound to the twin, its public choices and the account of the network, whatever its version."""
+        key = inputs.state.stream_key().bind("twin", self.section.id).bind("account", account)
+        return key.bind("request", self._request)
+
+    def _draw(self, inputs: NetworkInputs, account: str) -> Twin:
+        design = self.section.design
+        return draw_twin(parameters_of(self._source(inputs), design), design, self._key(inputs, account))
+
+    def _again(self, inputs: NetworkInputs) -> Twin:
+        return self._draw(inputs, self._charged_account(inputs, self.identity(inputs)))
+
+    def _charged_account(self, inputs: NetworkInputs, dataset: str) -> str:
+        """The account that this version of the network was charged to: before that nothing is drawn."""
+        account = _account(Ledger.open(inputs.state, create=False), dataset)
+        spends = () if account is None else account.spends
+        if account is None or not any(
+            spend.dataset == dataset and _version(spend, self.paid_by) is not None for spend in spends
+        ):
+            raise PrivacyError(f"twin '{self.section.id}' of this network is not paid for; run the release")
+        return account.name
+
+    def _drawn(self, inputs: NetworkInputs, account: str) -> dict[str, list[str]] | None:
+        """Element → keyed hashes of the figures that were drawn, in any version; None if nothing is known."""
+        stored = inputs.state.read_internal(self._directory, f"figures-{account}.json")
+        found: dict[str, list[str]] | None = None if stored is None else json.loads(stored)
+        return found
+
+    def _remember(self, inputs: NetworkInputs, account: str) -> None:
+        key, drawn = self._key(inputs, account), self._drawn(inputs, account) or {}
+        for element in self._elements(inputs):
+            figures = element.figures(key)
+            drawn[element.name] = sorted({*drawn.get(element.name, []), figures})
+        content = json.dumps(drawn, sort_keys=True).encode()
+        inputs.state.write_internal(self._directory, f"figures-{account}.json", content)
 
     def _kept(self, inputs: NetworkInputs, dataset: str) -> Twin | None:
         stored = inputs.state.read_internal(self._directory, _file(dataset))
         twin = None if stored is None else Twin.from_json(stored.decode())
-        if twin is not None and twin.spread != self.section.spread:
+        if twin is not None and twin.design != self.section.design:
             raise PrivacyError(
-                f"the kept twin '{self.section.id}' has other spreads than the config; restore them, or "
+                f"the kept twin '{self.section.id}' has another design than the config; restore it, or "
                 "choose a new twin id"
             )
         return twin
 
     def _built(self, inputs: NetworkInputs, twin: Twin) -> Solvable:
-        dropped = self.config.feeder.drop_islanded
-        feeder = twin.feeder(rebuilder_of(inputs.feeder, twin.spread, drop_islanded=dropped))
+        feeder = twin.feeder(self._source(inputs))
         identity = hashlib.sha256(twin.to_json().encode()).hexdigest()
         return Solvable(feeder, inputs.solar_on(feeder), identity)
 
 
 def _file(dataset: str) -> str:
     return f"twin-{dataset[:16]}.json"
+
+
+def _at(delta: float) -> str:
+    return f" at δ = {delta:g}" if delta else ""
+
+
+def _account(ledger: Ledger, dataset: str) -> AccountSummary | None:
+    """The account of twins that a version of a network belongs to."""
+    return next((a for a in ledger.summary().accounts if a.kind is KIND and dataset in a.datasets), None)
+
+
+def _named(ledger: Ledger, name: str | None) -> AccountSummary | None:
+    return next((a for a in ledger.summary().accounts if a.kind is KIND and a.name == name), None)
+
+
+def _version(spend: Spend, twin_id: str) -> int | None:
+    """Which version of a network a spend of a twin was for; None if it was for something else."""
+    if spend.release_id == twin_id:
+        return 1
+    stem, _, number = spend.release_id.rpartition(_VERSION)
+    return int(number) if stem == twin_id and number.isdigit() else None
 
 
 def _magnitudes(feeder: Feeder, solar: Solar, sampler: LoadSampler) -> FloatArray:

@@ -1,0 +1,205 @@
+"""Drawing a twin: integers in, integers out.
+
+The log of every level is rounded to a public grid and gets exact discrete noise (`design`). The twin's level
+is computed from the noisy integer alone, so no digit of it depends on anything else of the true level.
+
+The noise of an element comes from a stream of its own, bound to the key, the twin, the element and a keyed
+hash of its true integers. An element that is replaced therefore gets fresh noise, because the old noise on
+new figures would give their difference away; one that stays keeps its figures to the bit; and a twin can be
+drawn again from the key and the network alone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from dp_powerflow._bits.elementary import exp1, log
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.grid.feeder import CodedLine, Feeder, Levels, NetworkParameters, ParameterKey, Quantity
+from dp_powerflow.grid.sources import Rebuilder
+from dp_powerflow.privacy.random import (
+    Stream,
+    StreamKey,
+    discrete_gaussian,
+    discrete_laplace,
+    square_laplace,
+    uniform_below,
+)
+from dp_powerflow.twin.design import CODE, KINDS, LOG_GRID, TwinDesign, covered_quantities
+from dp_powerflow.units import IntArray
+
+FORMAT = "dp-powerflow twin, version 2"
+_RESPONSE_BITS = 53
+_RESPONSE_SLACK = 16
+
+
+@dataclass(frozen=True)
+class Twin:
+    """A drawn twin. Publishable: what the guarantee speaks of is exactly this record.
+
+    Attributes
+    ----------
+    positions : noisy log level of every protected parameter [grid units].
+    codes : drawn conductor code of every coded line; empty if codes are kept.
+    """
+
+    design: TwinDesign
+    positions: Mapping[ParameterKey, int]
+    codes: Mapping[str, str]
+
+    @property
+    def levels(self) -> Levels:
+        """Levels of the twin; a public shift keeps their mean at the true level."""
+        design = self.design
+        shifts = {
+            quantity: design.shift(design.part_of(quantity)) for quantity in _quantities(self.positions)
+        }
+        return {key: exp1(k * LOG_GRID + shifts[key.quantity]) for key, k in self.positions.items()}
+
+    def feeder(self, source: Rebuilder) -> Feeder:
+        """The twin's network, built by the engine that built the source's."""
+        return source.build(self.levels, self.codes)
+
+    def to_json(self) -> str:
+        """Canonical text."""
+        content = {
+            "format": FORMAT,
+            "design": self.design.to_record(),
+            "positions": [[key.quantity.value, key.element, k] for key, k in sorted(self.positions.items())],
+            "codes": dict(sorted(self.codes.items())),
+        }
+        return json.dumps(content, indent=1, sort_keys=True) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Twin:
+        content = json.loads(text)
+        if content.get("format") != FORMAT:
+            raise PrivacyError(
+                f"the stored twin is not of the format '{FORMAT}'; use the version that drew it"
+            )
+        positions = {ParameterKey(Quantity(q), element): int(k) for q, element, k in content["positions"]}
+        return cls(TwinDesign.of_record(content["design"]), positions, content["codes"])
+
+
+@dataclass(frozen=True)
+class Element:
+    """PRIVATE. The record of one element.
+
+    Attributes
+    ----------
+    name : kind and name, unique in a network.
+    positions : its true integers [grid units].
+    coded : its conductor code, if codes are drawn.
+    """
+
+    name: str
+    positions: Mapping[ParameterKey, int]
+    coded: CodedLine | None = None
+
+    def __repr__(self) -> str:
+        return "Element(PRIVATE)"
+
+    def figures(self, key: StreamKey) -> str:
+        """Keyed hash of the figures: the same for the same figures, and useless without the key."""
+        content = [[k.quantity.value, k.element, position] for k, position in sorted(self.positions.items())]
+        code = None if self.coded is None else [self.coded.code, *self.coded.candidates]
+        text = json.dumps([self.name, content, code])
+        return key.bind("purpose", "figures of an element").keyed_hash([text.encode()])
+
+
+def parameters_of(source: Rebuilder, design: TwinDesign) -> NetworkParameters:
+    """PRIVATE. What a twin of this design is drawn from; refuses a feeder that it would not protect."""
+    found = source.parameters()
+    source.check(found)
+    present = _quantities(found.levels)
+    for quantity in covered_quantities(design.protected):
+        if KINDS[quantity] == quantity.value and quantity not in present:
+            raise PrivacyError(
+                f"the feeder has no {quantity.value} that the twin could protect; leave out "
+                f"network.{quantity.value}{'s' * (quantity is not Quantity.PV)}"
+            )
+    if design.protected.lines == "length" and Quantity.LENGTH not in present:
+        raise PrivacyError(
+            "no line of the feeder has a conductor code and a length with a unit; set network.lines to "
+            "'impedance'"
+        )
+    if design.code_epsilon is not None and not found.coded:
+        raise PrivacyError("no line of the feeder has a conductor code; leave out network.code_epsilon")
+    if design.protected.pv:
+        # pandapower's tables may share names, so its keys have the table in front.
+        known = {key.element.split(":", 1)[-1] for key in found.levels if key.quantity is Quantity.PV}
+        missing = [system.name for system in source.feeder.pv if system.name not in known]
+        if missing:
+            raise PrivacyError(
+                f"the capacity of PV system '{missing[0]}' cannot be protected: its source states no rating; "
+                "declare PV capacities public by leaving out network.pv"
+            )
+    return found
+
+
+def elements_of(parameters: NetworkParameters, design: TwinDesign) -> tuple[Element, ...]:
+    """PRIVATE. The records of all elements, in the order of their names."""
+    keys = sorted(parameters.levels)
+    logs = log(np.array([parameters.levels[key] for key in keys], dtype=np.float64))
+    integers: IntArray = np.round(logs / LOG_GRID).astype(np.int64)
+    grouped: dict[str, dict[ParameterKey, int]] = {}
+    for key, position in zip(keys, integers.tolist(), strict=True):
+        grouped.setdefault(f"{KINDS[key.quantity]} {key.element}", {})[key] = position
+    drawn = parameters.coded if design.code_epsilon is not None else ()
+    coded = {f"{KINDS[Quantity.LENGTH]} {line.line}": line for line in drawn}
+    names = sorted(grouped.keys() | coded.keys())
+    return tuple(Element(name, grouped.get(name, {}), coded.get(name)) for name in names)
+
+
+def draw_twin(parameters: NetworkParameters, design: TwinDesign, key: StreamKey) -> Twin:
+    """Draw a twin; the same key gives the same twin, so pay once per key."""
+    positions: dict[ParameterKey, int] = {}
+    codes: dict[str, str] = {}
+    for element in elements_of(parameters, design):
+        own = key.bind("element", element.name).bind("figures", element.figures(key))
+        for part, keys in _by_part(element, design):
+            noise = _noise(design, part, len(keys), own.stream(f"twin: {part}"))
+            positions |= {item: element.positions[item] + n for item, n in zip(keys, noise, strict=True)}
+        if element.coded is not None and design.code_epsilon is not None:
+            stream = own.stream(f"twin: {CODE}")
+            codes[element.coded.line] = respond(stream, element.coded, design.code_epsilon)
+    return Twin(design, positions, codes)
+
+
+def _by_part(element: Element, design: TwinDesign) -> Iterator[tuple[str, list[ParameterKey]]]:
+    parts: dict[str, list[ParameterKey]] = {}
+    for key in sorted(element.positions):
+        parts.setdefault(design.part_of(key.quantity), []).append(key)
+    yield from parts.items()
+
+
+def _noise(design: TwinDesign, part: str, count: int, stream: Stream) -> list[int]:
+    """Noise on `count` integers that are released together."""
+    found = design.parts[part]
+    if count > found.dimension:
+        raise PrivacyError("an element has more figures than its noise was planned for; report this as a bug")
+    if design.noise == "gaussian":
+        return discrete_gaussian(stream, found.scale, count).tolist()
+    if count == 2:
+        return square_laplace(stream, found.scale, 1)[0].tolist()
+    return discrete_laplace(stream, found.scale, 1).tolist()
+
+
+def respond(stream: Stream, line: CodedLine, epsilon: float) -> str:
+    """Randomised response over the candidates of one line: the true code e^ε times as likely as another."""
+    others = [code for code in line.candidates if code != line.code]
+    odds = exp1(-epsilon) * len(others)
+    # A few units lower than rounding could have made it: the code is never kept too often.
+    threshold = math.floor(2.0**_RESPONSE_BITS / (1.0 + odds)) - _RESPONSE_SLACK
+    keeps = int(uniform_below(stream, 2**_RESPONSE_BITS, 1)[0]) < threshold
+    chosen = int(uniform_below(stream, max(len(others), 1), 1)[0])
+    return line.code if keeps or not others else others[chosen]
+
+
+def _quantities(keys: Mapping[ParameterKey, object]) -> set[Quantity]:
+    return {key.quantity for key in keys}
