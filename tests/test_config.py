@@ -45,7 +45,7 @@ def test_an_unknown_key_names_the_nearest_one(section: str, key: str, nearest: s
         parse_config(raw)
 
 
-TWIN = {"mode": "twin-network", "epsilon": 4.0, "delta": 1e-5, "id": "t", "change": 0.05, "length": 0.1}
+TWIN = {"mode": "twin-network", "epsilon": 4.0, "delta": 1e-5, "id": "t", "change": 0.05}
 
 
 def test_the_nearest_key_is_one_of_the_mode() -> None:

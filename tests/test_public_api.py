@@ -50,7 +50,8 @@ TYPES = (
     "MeterFormat",
     "PrivateState",
     "Solution",
-    "Spread",
+    "Protected",
+    "TwinDesign",
     "StreamKey",
     "WideColumns",
 )

@@ -12,7 +12,7 @@ import pytest
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.calibration import DaySolver, monte_carlo
 from dp_powerflow.evidence.collect import network_facts
-from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.feeder import Feeder, Protected
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
 from dp_powerflow.paper.mechanisms import (
@@ -33,7 +33,7 @@ from dp_powerflow.paper.mechanisms.gaussian import (
     printed_sensitivities,
 )
 from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.twin import Spread
+from dp_powerflow.twin.design import TwinDesign
 from support.laws import draw, sampler
 
 DAYS, STEPS = 3, 6
@@ -101,11 +101,13 @@ def _full_support(setting: Setting, law: LoadLaw) -> Mechanism:
 
 
 def _twin(setting: Setting, law: LoadLaw) -> Mechanism:
-    return TwinNetwork(setting, Spread.uniform(0.1), 0.05, 1e-5, law, LOADS)
+    return TwinNetwork(setting, TwinDesign(1.0, protected=Protected(capacitors=True)), law, LOADS)
 
 
 def _twin_true_loads(setting: Setting, law: LoadLaw) -> Mechanism:
-    return TwinNetwork(setting, Spread(length=0.1), 0.05, 1e-5)
+    return TwinNetwork(
+        setting, TwinDesign(2.0, noise="gaussian", delta=1e-5, protected=Protected(lines="length"))
+    )
 
 
 MECHANISMS: dict[str, Callable[[Setting, LoadLaw], Mechanism]] = {

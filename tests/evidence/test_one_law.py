@@ -21,8 +21,9 @@ import dp_powerflow
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.collect import Instance
-from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.feeder import Feeder, Protected
 from dp_powerflow.grid.reduction import Network
+from dp_powerflow.grid.sources import Rebuilder
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import ClassModel, GaussianComponent, LoadLaw, LoadNodes, ReactiveModel
 from dp_powerflow.model.sample import LoadSampler
@@ -30,7 +31,8 @@ from dp_powerflow.pipeline.inputs import Solar
 from dp_powerflow.pipeline.parts import PartJob
 from dp_powerflow.privacy.budget import PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.twin import Spread, draw_twin, parameters_of, rebuilder_of
+from dp_powerflow.twin.design import TwinDesign
+from dp_powerflow.twin.draw import draw_twin, parameters_of
 
 DAYS, BLOCK = 8000, 3000
 STANDARD_ERRORS = 6.0
@@ -175,9 +177,8 @@ def network(request: pytest.FixtureRequest, ieee13: Feeder) -> tuple[Feeder, boo
     """The feeder that is solved, and whether all its nodes are released."""
     if request.param == "true network":
         return ieee13, False
-    spread = Spread.uniform(0.1)
-    source = rebuilder_of(ieee13, replace(spread, pv=None))
-    own = replace(spread, pv=None)
+    own = TwinDesign(1.0, protected=Protected(transformers=True, capacitors=True))
+    source = Rebuilder(ieee13, own.protected)
     return draw_twin(parameters_of(source, own), own, KEY.bind("twin", "1")).feeder(source), True
 
 

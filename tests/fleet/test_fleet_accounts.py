@@ -13,7 +13,7 @@ from dp_powerflow.fleet.accounts import feeders_of
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.run import plan_fleet, run_fleet
 from dp_powerflow.privacy.budget import Neighbours
-from dp_powerflow.privacy.ledger.accounts import AccountKind, GdpCap, GdpCost
+from dp_powerflow.privacy.ledger.accounts import AccountKind, PureCost, TwinCap
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Unrelated
 from dp_powerflow.privacy.state import PrivateState
@@ -21,8 +21,8 @@ from support.fleet_small import circuit, fleet_config, on_twins
 
 CAPS = {"network_epsilon_cap": 9.0}
 ASKED = (
-    r"feeder 'alder' was charged to account network-gdp-\d and is no longer listed, while 'alder-2' is new; "
-    r'.*write under \[fleet\] unrelated = { accounts = \["network-gdp-\d"\], reason = "<why>" }'
+    r"feeder 'alder' was charged to account network-twin-\d and is no longer listed, while 'alder-2' is new; "
+    r'.*write under \[fleet\] unrelated = { accounts = \["network-twin-\d"\], reason = "<why>" }'
 )
 
 
@@ -120,15 +120,15 @@ def test_a_reason_that_names_the_account_lets_a_new_feeder_in_and_no_later_one(r
     [account] = charged(renamed).keys() - {account_of(renamed, "birch")}
     reason = table(account)
     assert not run_fleet(twins(renamed, unrelated=reason), workers=1).failed
-    assert list(charged(renamed)) == ["network-gdp-1", "network-gdp-2", "network-gdp-3"]
+    assert list(charged(renamed)) == ["network-twin-1", "network-twin-2", "network-twin-3"]
     ledger = Ledger.inspect(renamed / "state")
     opened = ledger.summary().accounts[-1]
     assert opened.changes[0].reason == "another feeder of fleet 'north'; that line was taken down"
-    assert opened.changes[0].unrelated == ("network-gdp-1", "network-gdp-2")
+    assert opened.changes[0].unrelated == ("network-twin-1", "network-twin-2")
     assert opened.fleet == "north"
     (renamed / "feeders" / "alder-2.dss").unlink()
     write(renamed, alder_3=1.0002)
-    with pytest.raises(PrivacyError, match="feeder 'alder-2' was charged to account network-gdp-3"):
+    with pytest.raises(PrivacyError, match="feeder 'alder-2' was charged to account network-twin-3"):
         run_fleet(twins(renamed, unrelated=reason), workers=1)
 
 
@@ -165,39 +165,39 @@ def test_an_account_from_elsewhere_must_be_named_and_a_newer_one_again(made: Pat
     ledger = Ledger.open(state, create=False)
 
     def elsewhere(name: str, *accounts: str) -> None:
-        cap = GdpCap.from_epsilon(1.0, 1e-5, Neighbours("one line"))
+        cap = TwinCap(1.0, 0.0, Neighbours("one line"))
         account = ledger.account(
             state.identity("x", [name.encode()]), cap, unrelated=Unrelated.to(accounts, name)
         )
-        ledger.spend(account, name, "a" * 64, GdpCost(cap.mu / 2, cap.unit))
+        ledger.spend(account, name, "a" * 64, PureCost(0.5, cap.unit))
 
-    elsewhere("mine", "network-gdp-1", "network-gdp-2")
+    elsewhere("mine", "network-twin-1", "network-twin-2")
     assert not run_fleet(twins(folder), workers=1).failed  # nothing new, nothing to ask
     write(folder, cedar=3.0)
     with pytest.raises(
-        PrivacyError, match=r"not of fleet 'north': network-gdp-3; .*accounts = \[\"network-gdp-3\"\]"
+        PrivacyError, match=r"not of fleet 'north': network-twin-3; .*accounts = \[\"network-twin-3\"\]"
     ):
         run_fleet(twins(folder), workers=1)
-    with pytest.raises(PrivacyError, match="names network-gdp-4 to network-gdp-9, and the ledger has"):
-        run_fleet(twins(folder, unrelated=table("network-gdp-3 to network-gdp-9")), workers=1)
-    reason = table("network-gdp-3")
+    with pytest.raises(PrivacyError, match="names network-twin-4 to network-twin-9, and the ledger has"):
+        run_fleet(twins(folder, unrelated=table("network-twin-3 to network-twin-9")), workers=1)
+    reason = table("network-twin-3")
     assert not run_fleet(twins(folder, unrelated=reason), workers=1).failed
-    elsewhere("port", "network-gdp-1 to network-gdp-4")
+    elsewhere("port", "network-twin-1 to network-twin-4")
     write(folder, elm=4.0)
-    with pytest.raises(PrivacyError, match=r'accounts = \["network-gdp-3", "network-gdp-5"\]'):
+    with pytest.raises(PrivacyError, match=r'accounts = \["network-twin-3", "network-twin-5"\]'):
         run_fleet(twins(folder, unrelated=reason), workers=1)
 
 
 def test_a_lost_register_does_not_lose_what_was_charged(renamed: Path) -> None:
     (renamed / "state" / "internal" / "north" / "feeders.json").unlink()
-    with pytest.raises(PrivacyError, match="network-gdp-1, network-gdp-2"):
+    with pytest.raises(PrivacyError, match="network-twin-1, network-twin-2"):
         run_fleet(twins(renamed), workers=1)
 
 
 def test_what_a_feeder_continues_must_be_an_account_of_its_kind(renamed: Path) -> None:
-    for name in ("network-gdp-9", "loads-1", "alder"):
+    for name in ("network-twin-9", "loads-1", "alder"):
         with pytest.raises(
-            PrivacyError, match=f"continue the account '{name}', and the ledger has network-gdp-1"
+            PrivacyError, match=f"continue the account '{name}', and the ledger has network-twin-1"
         ):
             run_fleet(twins(renamed, overrides={"alder-2": {"continues_network": name}}), workers=1)
 

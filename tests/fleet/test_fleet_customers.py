@@ -77,7 +77,7 @@ def test_a_model_per_feeder_costs_a_customer_the_dearest_and_is_charged_once(
 def test_twins_of_a_fleet_are_named_by_fleet_and_feeder_and_paid_apart(
     made: tuple[Path, dict[str, Any]],
 ) -> None:
-    paid = spends(made[0], AccountKind.NETWORK_GDP)
+    paid = spends(made[0], AccountKind.NETWORK_TWIN)
     assert sorted(spend.release_id for spend in paid) == [f"north_feeder-{k:04d}" for k in (1, 2, 3)]
     assert len({spend.account for spend in paid}) == 3
 
@@ -138,7 +138,7 @@ def test_a_later_fleet_on_the_same_twins_and_models_costs_nobody_anything(
     copied: tuple[Path, dict[str, Any]],
 ) -> None:
     folder, loads = copied
-    before = [*spends(folder, AccountKind.LOADS), *spends(folder, AccountKind.NETWORK_GDP)]
+    before = [*spends(folder, AccountKind.LOADS), *spends(folder, AccountKind.NETWORK_TWIN)]
     config = own_models(folder, loads, id="north-2", output="out-2", continues="north")
     config = config.model_copy(
         update={
@@ -147,7 +147,7 @@ def test_a_later_fleet_on_the_same_twins_and_models_costs_nobody_anything(
         }
     )
     assert not run_fleet(config, workers=1).failed
-    after = [*spends(folder, AccountKind.LOADS), *spends(folder, AccountKind.NETWORK_GDP)]
+    after = [*spends(folder, AccountKind.LOADS), *spends(folder, AccountKind.NETWORK_TWIN)]
     assert after == before
     assert verify_fleet(folder / "out-2", folder / "state").verdict == "demonstration"
     for path in (folder / "out").glob("feeder=*/model.json"):

@@ -44,7 +44,7 @@ DAYS = 1200
 TWIN: dict[str, Any] = {
     "network": {
         **{"mode": "twin-network", "epsilon": 8.0, "delta": 1e-5},
-        **dict.fromkeys(("length", "resistance", "reactance", "transformer", "capacitor"), 0.1),
+        **{"transformers": True, "capacitors": True},
         **{"id": "t1", "change": 0.05, "publish": "network and loads", "graph_days": 3},
     },
 }

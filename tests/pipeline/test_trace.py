@@ -18,7 +18,7 @@ from support.small import small_config
 PACKAGE = Path(dp_powerflow.__file__).parent
 TWIN: dict[str, Any] = {
     **{"mode": "twin-network", "epsilon": 8.0, "delta": 1e-5, "id": "t1", "change": 0.05},
-    **dict.fromkeys(("length", "resistance", "reactance", "transformer", "capacitor"), 0.1),
+    **{"transformers": True, "capacitors": True},
     **{"released": "all", "publish": "network and loads", "graph_days": 2},
 }
 

@@ -13,25 +13,27 @@ from dp_powerflow.config import Config, parse_config
 from dp_powerflow.corpus.gridfm.reader import read_gridfm
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError, PrivacyError
-from dp_powerflow.grid.feeder import Feeder, Quantity
-from dp_powerflow.grid.sources import network_parameters, open_feeder
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.opendss.engine import DssOrigin, build_circuit
+from dp_powerflow.grid.opendss.reader import read_dss
+from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.pipeline import inputs as assembly
 from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.modes.twin import TwinMode
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.pipeline.verify import verify_release
-from dp_powerflow.privacy.ledger.accounts import AccountKind
+from dp_powerflow.privacy.ledger.accounts import AccountKind, PureCost, Scope
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.report.results import render_plan
-from dp_powerflow.twin import Spread, Twin, twin_guarantee
+from dp_powerflow.twin.design import twin_guarantee
+from dp_powerflow.twin.draw import Twin
 from support.small import RAW, small_config, tree_hash
-from support.tiny_feeder import rebuilt
 
 TWIN: dict[str, Any] = {
-    **{"mode": "twin-network", "epsilon": 4.0, "delta": 1e-5, "released": "all"},
+    **{"mode": "twin-network", "epsilon": 1.0, "released": "all"},
     **{"id": "t1", "change": 0.05, "publish": "network and loads", "graph_days": 3},
-    **dict.fromkeys(("length", "resistance", "reactance", "transformer", "capacitor"), 0.1),
+    **{"transformers": True, "capacitors": True},
 }
 
 
@@ -71,11 +73,14 @@ def test_all_nodes_but_the_sources_are_released(released: Path) -> None:
     assert open_corpus(released / "out").layout.nodes == len(feeder.energised)
 
 
-def test_the_stated_epsilon_is_that_of_the_spread(released: Path) -> None:
+def test_the_stated_epsilon_is_that_of_the_noise(released: Path) -> None:
     stated = json.loads((released / "out" / "manifest.json").read_text())["guarantee"]["network"]
-    promised = twin_guarantee(Spread.uniform(0.1), 0.05, 1e-5)
-    assert stated["epsilon"] == pytest.approx(promised.epsilon)
-    assert stated["mu"] == pytest.approx(promised.mu)
+    design = TwinMode(twin_config(released)).section.design
+    for row in stated["changes"]:
+        promised = twin_guarantee(design, row["change"])
+        assert (row["epsilon"], row["advantage"]) == (promised.epsilon, promised.advantage)
+    assert [round(row["epsilon"], 1) for row in stated["changes"]] == [1.0, 8.3]
+    assert [round(row["advantage"], 2) for row in stated["changes"]] == [0.39, 0.98]
 
 
 def test_published_tables_hold_the_voltages_of_the_corpus_on_their_own_network(released: Path) -> None:
@@ -117,7 +122,7 @@ def test_the_same_twin_serves_every_release_for_one_charge(tmp_path: Path) -> No
         tmp_path, release={"id": "later", "output": "two", "days": 30}, model={"reuse": "small"}
     )
     run_release(second, workers=1)
-    assert charges(tmp_path) == [(AccountKind.LOADS, "small"), (AccountKind.NETWORK_GDP, "t1")]
+    assert charges(tmp_path) == [(AccountKind.LOADS, "small"), (AccountKind.NETWORK_TWIN, "t1")]
     assert kept == {path.name: path.read_bytes() for path in (tmp_path / "state/internal/twin-t1").iterdir()}
     for name in ("one", "two"):
         problems = [
@@ -132,17 +137,17 @@ def test_the_same_twin_serves_every_release_for_one_charge(tmp_path: Path) -> No
 
 
 def test_a_new_twin_is_charged_and_a_full_account_refuses_it(tmp_path: Path) -> None:
-    cap = {"network_epsilon_cap": 5.5}
+    cap = {"network_epsilon_cap": 2.5}
     run_release(twin_config(tmp_path, release={**cap, "output": "one"}), workers=1)
     reuse = {"reuse": "small"}
     second = twin_config(
         tmp_path, network={"id": "t2"}, release={**cap, "id": "r2", "output": "two"}, model=reuse
     )
     run_release(second, workers=1)
-    assert [kind for kind, _ in charges(tmp_path)].count(AccountKind.NETWORK_GDP) == 2
+    assert [kind for kind, _ in charges(tmp_path)].count(AccountKind.NETWORK_TWIN) == 2
     stated = json.loads((tmp_path / "two" / "manifest.json").read_text())["composition"]["network"]
-    mu = twin_guarantee(Spread.uniform(0.1), 0.05, 1e-5).mu
-    assert stated["spent"]["mu_squared"] == pytest.approx(2 * mu**2)
+    assert stated["spent"] == {"pure_epsilons": pytest.approx([1.0, 1.0]), "mu_squared": 0.0}
+    assert stated["promise"]["epsilon"] == pytest.approx(2.0)
     third = twin_config(
         tmp_path, network={"id": "t3"}, release={**cap, "id": "r3", "output": "three"}, model=reuse
     )
@@ -153,38 +158,65 @@ def test_a_new_twin_is_charged_and_a_full_account_refuses_it(tmp_path: Path) -> 
     assert not (tmp_path / "three").exists()
 
 
-def test_other_spreads_under_the_id_of_a_twin_are_refused_before_anything_is_spent(tmp_path: Path) -> None:
+def test_another_design_under_the_id_of_a_twin_are_refused_before_anything_is_spent(tmp_path: Path) -> None:
     run_release(twin_config(tmp_path, release={"output": "one"}), workers=1)
     before = charges(tmp_path)
     other = twin_config(
-        tmp_path, network={"length": 0.2}, release={"id": "r2", "output": "two", "epsilon_cap": 4.0}
+        tmp_path,
+        network={"epsilon": 0.5},
+        release={"id": "r2", "output": "two", "epsilon_cap": 4.0, "network_epsilon_cap": 1.0},
     )
     with pytest.raises(PrivacyError, match="twin 't1'"):
         run_release(other, workers=1)
     assert charges(tmp_path) == before
 
 
-def test_a_new_version_of_the_network_needs_a_new_twin_and_nothing_is_spent(
+def test_a_new_version_of_the_network_is_charged_for_what_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replaced line gets fresh noise, charged to it alone; everything else of the twin stays."""
+    cap = {"network_epsilon_cap": 2.0}
+    run_release(twin_config(tmp_path, release={**cap, "output": "one"}), workers=1)
+    original = assembly.feeder_of
+    monkeypatch.setattr(assembly, "feeder_of", lambda config: longer_line(original(config)))
+    corrected = {**cap, "id": "r2", "output": "two", "continues_network": "network-twin-1"}
+    second = twin_config(tmp_path, release=corrected, model={"reuse": "small"})
+    run_release(second, workers=1)
+    run_release(second, workers=1)  # again: nothing more
+    paid = [s for s in Ledger.inspect(tmp_path / "state").spends() if isinstance(s.cost, PureCost)]
+    assert [spend.release_id for spend in paid] == ["t1", "t1_version-2"]
+    assert paid[1].cost.scope == Scope(replaced=("line 632633",))
+    kept = [Twin.from_json(p.read_text()) for p in (tmp_path / "state/internal/twin-t1").glob("twin-*.json")]
+    moved = {key for key in kept[0].positions if kept[0].positions[key] != kept[1].positions[key]}
+    assert {key.element for key in moved} == {"632633"}
+    assert {c.name for c in verify_private(tmp_path / "two", tmp_path / "state").checks if not c.ok} == {
+        "random source"
+    }
+    stated = json.loads((tmp_path / "two" / "manifest.json").read_text())["composition"]["network"]
+    assert stated["promise"]["epsilon"] == pytest.approx(2.0)
+
+
+def test_a_change_that_the_cap_does_not_allow_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_release(twin_config(tmp_path, release={"output": "one"}), workers=1)
     before = charges(tmp_path)
     original = assembly.feeder_of
     monkeypatch.setattr(assembly, "feeder_of", lambda config: longer_line(original(config)))
-    corrected = twin_config(
-        tmp_path,
-        release={"id": "r2", "output": "two", "continues_network": "network-gdp-1"},
-        model={"reuse": "small"},
-    )
-    with pytest.raises(PrivacyError, match="another version of the network"):
-        run_release(corrected, workers=1)
+    corrected = {"id": "r2", "output": "two", "continues_network": "network-twin-1"}
+    with pytest.raises(PrivacyError, match="left"):
+        run_release(twin_config(tmp_path, release=corrected, model={"reuse": "small"}), workers=1)
     assert charges(tmp_path) == before
 
 
 def longer_line(feeder: Feeder) -> Feeder:
-    levels = dict(network_parameters(feeder).levels)
-    key = next(key for key in sorted(levels) if key.quantity is Quantity.LENGTH)
-    return rebuilt(feeder, {key: 1.05 * levels[key]})
+    """The same feeder with line 632633 five per cent longer in its source."""
+    origin = feeder.origin
+    assert isinstance(origin, DssOrigin)
+    engine = build_circuit(origin)
+    engine.ActiveCircuit.Lines.Name = "632633"
+    edit = f"Edit Line.632633 length={1.05 * engine.ActiveCircuit.Lines.Length!r}"
+    return read_dss(DssOrigin((*origin.commands, edit)), name=feeder.name, taps=feeder.taps)
 
 
 def test_changing_one_line_changes_only_data_and_the_tables_of_the_twin(
@@ -244,12 +276,6 @@ def _blank(release: Path, name: str) -> str:
     return text
 
 
-def test_a_spread_too_small_for_the_policy_is_refused_with_nothing_written(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"network\.epsilon"):
-        run_release(twin_config(tmp_path, network={"epsilon": 1.0}), workers=1)
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize("publish", ["voltages", "network"])
 def test_what_is_not_to_be_published_is_not(tmp_path: Path, publish: str) -> None:
     run_release(twin_config(tmp_path, network={"publish": publish, "released": "loaded"}), workers=1)
@@ -266,7 +292,8 @@ def test_what_is_not_to_be_published_is_not(tmp_path: Path, publish: str) -> Non
 @pytest.mark.slow
 def test_the_plan_of_a_twin_states_cost_and_prediction_from_public_figures(tmp_path: Path) -> None:
     shown = "\n".join(render_plan(plan(twin_config(tmp_path))).lines)
-    assert "ε = 3.606 at δ = 1e-05 of differential privacy" in shown
+    assert "ε = 1 of differential privacy (laplace noise)" in shown
+    assert "| 0.5 | 8.31 | 0.98 |" in shown
     assert "| ieee123 | 20 |" in shown
 
 
@@ -275,7 +302,9 @@ def test_the_plan_of_a_twin_states_cost_and_prediction_from_public_figures(tmp_p
     [
         ({"network": {"bound": "paper"}}, "mode 'true-network'"),
         ({"network": {"radius": 1e-9}}, "mode 'true-network'"),
-        ({"network": {"lenght": 0.1}}, "length"),
+        ({"network": {"lenght": 0.1}}, "unknown key"),
+        ({"network": {"length": 0.1}}, "version 0.2"),
+        ({"network": {"noise": "gaussian"}}, "delta"),
         ({"network": {"change": -0.1}}, "change"),
     ],
 )

@@ -68,17 +68,16 @@ def test_a_change_of_any_entry_is_found_though_the_digest_was_made_to_fit(copied
 
 
 FIGURES = [
-    ("mu",),
-    ("mu_by_element", "line"),
     ("epsilon",),
-    ("delta",),
+    ("epsilon_by_element", "line"),
+    ("advantage",),
     ("change",),
-    ("spread", "length"),
-    ("spread", "pv"),
-    ("code_epsilon",),
-    ("largest_change_at_epsilon_granted",),
+    ("scales", "impedance"),
+    ("epsilon_granted",),
+    ("changes", 1, "epsilon"),
+    ("changes", 0, "advantage"),
     ("groups", 0, "epsilon"),
-    ("groups", 1, "mu"),
+    ("groups", 1, "advantage"),
 ]
 
 
@@ -89,10 +88,8 @@ def test_a_figure_that_does_not_follow_from_the_noise_is_found(copied: Path, pat
 
 
 def test_more_noise_than_was_paid_for_is_found_by_the_account(copied: Path, made: Made) -> None:
-    """All of the guarantee made to fit a larger spread; the charge of the ledger stays what it was."""
-    louder = TwinPolicy.of(
-        twin_config(network={name: 2.0 * TWIN[name] for name in ("length", "transformer")})
-    )
+    """All of the guarantee made to fit more noise; the charge of the ledger stays what it was."""
+    louder = TwinPolicy.of(twin_config(network={"epsilon": 0.5 * TWIN["epsilon"]}))
     manifest = manifest_of(copied)
     manifest["guarantee"]["network"] |= louder.figures()
     manifest["composition"]["network"]["charges"] = 1
@@ -272,16 +269,11 @@ model = {{ epsilon = 4.0, bounds = [0.01, 2.0], variance_floor = 0.01 }}
 nodes = {{ load_class = "residential", scale_factor = 0.5 }}
 [network]
 mode = "twin-network"
-epsilon = 8.0
-delta = 1e-5
+epsilon = 2.0
 released = "all"
 id = "tw-1"
-change = 0.05
-length = 0.2
-resistance = 0.2
-reactance = 0.25
-transformer = 0.1
-capacitor = 0.15
+transformers = true
+capacitors = true
 publish = "network and loads"
 graph_days = 10
 [release]

@@ -33,7 +33,6 @@ RAW: dict[str, Any] = {
 TWIN: dict[str, Any] = {
     "mode": "twin-network",
     **{"epsilon": 4.0, "delta": 1e-5, "change": 0.05},
-    **{"length": 0.2, "resistance": 0.2, "reactance": 0.25},
 }
 
 

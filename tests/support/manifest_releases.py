@@ -39,11 +39,8 @@ TWIN: dict[str, Any] = {
     "delta": 1e-5,
     "id": "tw-1",
     "change": 0.05,
-    "length": 0.2,
-    "resistance": 0.2,
-    "reactance": 0.25,
-    "transformer": 0.1,
-    "capacitor": 0.15,
+    "transformers": True,
+    "capacitors": True,
 }
 
 

@@ -17,12 +17,13 @@ import numpy as np
 
 from dp_powerflow.corpus.gridfm.schema import tables_of
 from dp_powerflow.corpus.schema import round_to_grid
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.grid.feeder import Feeder, Protected
+from dp_powerflow.grid.sources import Rebuilder, open_feeder
 from dp_powerflow.powerflow.batch import BatchSolver, prepare
 from dp_powerflow.powerflow.voltvar import CATEGORY_B, VoltVar
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.twin import Spread, draw_twin, parameters_of, rebuilder_of
+from dp_powerflow.twin.design import TwinDesign
+from dp_powerflow.twin.draw import draw_twin, parameters_of
 from dp_powerflow.units import ComplexArray
 from support.synthetic import write_synthetic
 
@@ -87,9 +88,9 @@ def voltage_bits(feeder: Feeder, nose: float, threads: int) -> dict[str, str]:
 
 def twin_bits(feeder: Feeder) -> dict[str, str]:
     """Levels of a twin, and the network that they make."""
-    spread = Spread.uniform(0.1)
-    source = rebuilder_of(feeder, spread)
-    twin = draw_twin(parameters_of(source, spread), spread, StreamKey.from_insecure_seed(7))
+    design = TwinDesign(1.0, protected=Protected(transformers=True, capacitors=True))
+    source = Rebuilder(feeder, design.protected)
+    twin = draw_twin(parameters_of(source, design), design, StreamKey.from_insecure_seed(7))
     rebuilt = twin.feeder(source)
     return {
         "twin": hashlib.sha256(twin.to_json().encode()).hexdigest()[:16],

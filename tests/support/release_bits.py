@@ -20,7 +20,7 @@ TRUE: dict[str, Any] = {}
 TWIN: dict[str, Any] = {
     **{"mode": "twin-network", "epsilon": 4.0, "delta": 1e-5, "released": "all"},
     **{"id": "t1", "change": 0.05, "publish": "network and loads", "graph_days": 3},
-    **dict.fromkeys(("length", "resistance", "reactance", "transformer", "capacitor"), 0.1),
+    **{"transformers": True, "capacitors": True},
 }
 DAYS = 40
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dp_powerflow.grid.feeder import Feeder, Levels
+from dp_powerflow.grid.feeder import Feeder, Levels, Protected
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.sources import Rebuilder
 
+EVERYTHING = Protected(transformers=True, capacitors=True, pv=True, charging=True)
 KEYS = {
-    **{"length": "2.0", "r1": "0.30", "r0": "0.90", "x1": "0.60", "x0": "1.80"},
+    **{"coded": "1.5", "length": "2.0", "r1": "0.30", "r0": "0.90", "x1": "0.60", "x0": "1.80"},
     **{"xhl": "4", "rs": "0.6", "kvar": "60", "pmpp": "40", "kva": "50"},
 }
 
@@ -24,7 +25,7 @@ def two_lines(*, own: str | None = None, more: str = "", **changed: str) -> Feed
         "New Linecode.thin nphases=3 r1=0.30 x1=0.60 r0=0.8 x0=1.9 c1=9 c0=4 units=km",
         "New Linecode.thick nphases=3 r1=0.10 x1=0.50 r0=0.5 x0=1.7 c1=11 c0=5 units=km",
         "New Linecode.drop nphases=1 r1=0.4 x1=0.3 r0=0.4 x0=0.3 c1=3 c0=3 units=km",
-        "New Line.coded bus1=sourcebus bus2=a linecode=thin length=1.5 units=km",
+        f"New Line.coded bus1=sourcebus bus2=a linecode=thin length={value['coded']} units=km",
         own
         or (
             f"New Line.own phases=3 bus1=a bus2=b r1={value['r1']} x1={value['x1']} r0={value['r0']} "
@@ -45,7 +46,11 @@ def two_lines(*, own: str | None = None, more: str = "", **changed: str) -> Feed
 
 
 def rebuilt(
-    feeder: Feeder, levels: Levels, codes: Mapping[str, str] | None = None, *, relative_to_code: bool = False
+    feeder: Feeder,
+    levels: Levels,
+    codes: Mapping[str, str] | None = None,
+    *,
+    protected: Protected = EVERYTHING,
 ) -> Feeder:
-    """A feeder with other levels, once."""
-    return Rebuilder(feeder, relative_to_code=relative_to_code).build(levels, codes)
+    """A feeder with other levels, once; by default of all that `network_parameters` reads."""
+    return Rebuilder(feeder, protected).build(levels, codes)

@@ -9,51 +9,118 @@ import pytest
 from scipy import stats
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.grid.feeder import CodedLine, NetworkParameters, ParameterKey, Quantity
-from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.grid.feeder import CodedLine, Feeder, NetworkParameters, ParameterKey, Protected, Quantity
+from dp_powerflow.grid.sources import Rebuilder, open_feeder
 from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.twin import (
-    LOG_GRID,
-    Spread,
-    Twin,
-    draw_twin,
-    parameters_of,
-    predict,
-    rebuilder_of,
-    respond,
-    surrogate_load,
-    voltage_distance,
-)
+from dp_powerflow.privacy.random import StreamKey, discrete_laplace, square_laplace
+from dp_powerflow.twin.design import LOG_GRID, Noise, TwinDesign
+from dp_powerflow.twin.draw import Twin, draw_twin, parameters_of, respond
+from dp_powerflow.twin.utility import predict, surrogate_load, voltage_distance
 from support.tiny_feeder import two_lines
 
 KEY = StreamKey.from_insecure_seed(3)
+EVERYTHING = Protected(transformers=True, capacitors=True)
 
 
-def many(count: int, level: float) -> NetworkParameters:
-    return NetworkParameters({ParameterKey(Quantity.LENGTH, f"l{k}"): level for k in range(count)})
+def many(count: int, r: float, x: float) -> NetworkParameters:
+    levels = {ParameterKey(Quantity.RESISTANCE, f"l{k}"): r for k in range(count)}
+    return NetworkParameters(levels | {ParameterKey(Quantity.REACTANCE, f"l{k}"): x for k in range(count)})
 
 
-def test_the_log_of_a_level_carries_exactly_the_stated_spread() -> None:
-    """A factor of two in η, either way, is forty standard errors off."""
-    n, eta = 4000, 0.1
-    twin = draw_twin(many(n, 250.0), Spread(length=eta), KEY)
-    z = (np.array(list(twin.positions.values())) * LOG_GRID - math.log(250.0)) / eta
-    assert abs(z.mean()) < 4 / math.sqrt(n)
-    assert abs(z.var() - 1) < 4 * math.sqrt(2 / n)
-    assert stats.kstest(z, "norm").pvalue > 1e-3
+def drawn(design: TwinDesign, parameters: NetworkParameters) -> dict[Quantity, np.ndarray]:
+    """Noisy minus true logarithms, by quantity, in the order of the elements."""
+    twin = draw_twin(parameters, design, KEY)
+    return {
+        quantity: np.array(
+            [
+                position * LOG_GRID - math.log(parameters.levels[key])
+                for key, position in sorted(twin.positions.items())
+                if key.quantity is quantity
+            ]
+        )
+        for quantity in {key.quantity for key in twin.positions}
+    }
 
 
-def test_the_mean_level_is_the_true_level() -> None:
-    n, eta = 20000, 0.2
-    levels = np.array(list(draw_twin(many(n, 3.0), Spread(length=eta), KEY).levels.values()))
-    assert abs(levels.mean() / 3.0 - 1.0) < 4 * eta / math.sqrt(n)
+# ----------------------------------------------------------------------- the samplers are exact
+
+
+@pytest.mark.parametrize("t", [1, 2, 5])
+def test_discrete_laplace_has_exactly_its_law(t: int) -> None:
+    n, q = 200_000, math.exp(-1 / t)
+    found = discrete_laplace(KEY.stream(f"laplace {t}"), t, n)
+    edge = 6 * t
+    k = np.arange(-edge, edge + 1)
+    law = (1 - q) / (1 + q) * q ** np.abs(k)
+    counts = np.array([np.sum(found == value) for value in k])
+    assert stats.chisquare([*counts, n - counts.sum()], [*(n * law), n * (1 - law.sum())]).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("t", [1, 2, 4])
+def test_square_laplace_has_exactly_its_law_on_the_lattice(t: int) -> None:
+    """χ² over every lattice point near the origin, and over the radius far out."""
+    n, q = 300_000, math.exp(-1 / t)
+    found = square_laplace(KEY.stream(f"square {t}"), t, n)
+    far = np.arange(2000)
+    weight = np.where(far == 0, 1, 8 * far) * q**far
+    norm = weight.sum()
+    radius = np.abs(found).max(axis=1)
+    edge = 9 * t
+    counts = np.bincount(np.minimum(radius, edge), minlength=edge + 1)
+    expected = n * np.array([*weight[:edge], weight[edge:].sum()]) / norm
+    assert stats.chisquare(counts, expected).pvalue > 1e-3
+    near = found[radius <= 3]
+    points, at = np.unique(near, axis=0, return_counts=True)
+    assert len(points) == 49
+    expected = n * q ** np.abs(points).max(axis=1) / norm
+    assert stats.chisquare(at, expected * at.sum() / expected.sum()).pvalue > 1e-3
+
+
+def test_a_sampler_with_half_the_scale_would_be_found() -> None:
+    """The χ² above is sharp: scale 2 against the law of 1."""
+    n, q = 200_000, math.exp(-1.0)
+    found = discrete_laplace(KEY.stream("planted"), 2, n)
+    counts = np.array([np.sum(found == value) for value in range(-6, 7)])
+    law = (1 - q) / (1 + q) * q ** np.abs(np.arange(-6, 7))
+    assert stats.chisquare([*counts, n - counts.sum()], [*(n * law), n * (1 - law.sum())]).pvalue < 1e-12
+
+
+# ----------------------------------------------------------------------- the noise of a twin
+
+
+def test_laplace_noise_on_the_pair_has_the_stated_scale() -> None:
+    """Radius of a pair: Gamma(2) times the scale; a factor of two is fifty standard errors off."""
+    design, n = TwinDesign(1.0), 1200
+    noise = drawn(design, many(n, 0.4, 0.7))
+    pair = np.stack([noise[Quantity.RESISTANCE], noise[Quantity.REACTANCE]], axis=1)
+    radius = np.abs(pair).max(axis=1) / (design.parts["impedance"].scale * LOG_GRID)
+    assert stats.kstest(radius, stats.gamma(2.0).cdf).pvalue > 1e-3
+    assert abs(radius.mean() - 2.0) < 4 * math.sqrt(2.0 / n)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_noise_on_a_length_has_the_stated_scale(noise: Noise) -> None:
+    n, delta = 1200, 0.0 if noise == "laplace" else 1e-6
+    design = TwinDesign(1.0, protected=Protected(lines="length"), noise=noise, delta=delta)
+    parameters = NetworkParameters({ParameterKey(Quantity.LENGTH, f"l{k}"): 0.25 for k in range(n)})
+    z = drawn(design, parameters)[Quantity.LENGTH] / (design.parts["length"].scale * LOG_GRID)
+    law = stats.laplace() if noise == "laplace" else stats.norm()
+    assert stats.kstest(z, law.cdf).pvalue > 1e-3
+    assert abs(z.var() / law.var() - 1) < 8 / math.sqrt(n)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_the_mean_level_is_the_true_level(noise: Noise) -> None:
+    n, delta = 1500, 0.0 if noise == "laplace" else 1e-6
+    design = TwinDesign(0.5, noise=noise, delta=delta)
+    levels = np.array(list(draw_twin(many(n, 3.0, 3.0), design, KEY).levels.values()))
+    assert abs(levels.mean() / 3.0 - 1.0) < 5 * levels.std() / 3.0 / math.sqrt(2 * n)
 
 
 def test_the_twin_is_a_function_of_its_integers() -> None:
-    spread = Spread.uniform(0.1)
-    source, longer = (rebuilder_of(feeder, spread) for feeder in (two_lines(), two_lines(length="2.1")))
-    twin = draw_twin(parameters_of(source, spread), spread, KEY)
+    design = TwinDesign(1.0, protected=EVERYTHING)
+    source, longer = (Rebuilder(feeder, EVERYTHING) for feeder in (two_lines(), two_lines(length="2.1")))
+    twin = draw_twin(parameters_of(source, design), design, KEY)
     again = Twin.from_json(twin.to_json())
     assert again == twin
     assert again.levels == twin.levels
@@ -63,23 +130,47 @@ def test_the_twin_is_a_function_of_its_integers() -> None:
         Twin.from_json("{}")
 
 
-def test_only_what_has_a_spread_moves() -> None:
-    feeder = two_lines()
-    spread = Spread(capacitor=0.3)
-    source = rebuilder_of(feeder, spread)
-    twin = draw_twin(parameters_of(source, spread), spread, KEY).feeder(source)
-    changed = (twin.y - feeder.y).tocoo()
-    b = {feeder.node_index[f"b.{k}"] for k in (1, 2, 3)}
-    large = np.abs(changed.data) > 1e-6 * abs(feeder.y).max()
-    assert set(changed.row[large]) | set(changed.col[large]) <= b
-    assert abs(changed.data).max() > 1e-4
+def record(feeder: Feeder, design: TwinDesign, key: StreamKey = KEY) -> Twin:
+    return draw_twin(parameters_of(Rebuilder(feeder, design.protected), design), design, key)
+
+
+def test_a_replaced_element_gets_fresh_noise_and_the_others_keep_theirs() -> None:
+    """Old noise on a new length would show the ratio of the two lengths exactly."""
+    design = TwinDesign(1.0, protected=EVERYTHING)
+    before, after = record(two_lines(), design), record(two_lines(length="2.2"), design)
+    moved = {key for key in before.positions if before.positions[key] != after.positions[key]}
+    assert {key.element for key in moved} == {"own"}
+    for key in moved:
+        shift = (after.positions[key] - before.positions[key]) * LOG_GRID
+        assert abs(shift - math.log(1.1)) > 1e-6
+    assert record(two_lines(), design) == before
+
+
+def test_an_added_element_leaves_the_others_alone() -> None:
+    design = TwinDesign(1.0)
+    line = "New Line.far phases=3 bus1=b bus2=e r1=0.3 x1=0.6 r0=0.9 x0=1.8 c1=8 c0=3 length=1 units=km"
+    before, after = record(two_lines(), design), record(two_lines(more=line), design)
+    assert {key.element for key in after.positions.keys() - before.positions.keys()} == {"far"}
+    assert all(after.positions[key] == position for key, position in before.positions.items())
+
+
+def test_only_what_is_protected_moves() -> None:
+    feeder, design = two_lines(), TwinDesign(1.0)
+    source = Rebuilder(feeder, design.protected)
+    twin = draw_twin(parameters_of(source, design), design, KEY).feeder(source)
+    moved = {
+        bus: abs((twin.y - feeder.y)[[feeder.node_index[f"{bus}.1"]], :]).max()
+        / abs(feeder.y[[feeder.node_index[f"{bus}.1"]], :]).max()
+        for bus in "ad"
+    }
+    assert moved["a"] > 1e-3  # between two lines
+    assert moved["d"] < 1e-6  # behind the transformer
 
 
 def test_the_same_key_gives_the_same_twin_and_another_key_another() -> None:
-    spread = Spread.uniform(0.1)
-    parameters = parameters_of(rebuilder_of(two_lines(), spread), spread)
-    assert draw_twin(parameters, spread, KEY) == draw_twin(parameters, spread, KEY)
-    assert draw_twin(parameters, spread, KEY) != draw_twin(parameters, spread, KEY.bind("twin", "2"))
+    design = TwinDesign(1.0, protected=EVERYTHING)
+    assert record(two_lines(), design) == record(two_lines(), design)
+    assert record(two_lines(), design) != record(two_lines(), design, KEY.bind("twin", "2"))
 
 
 def test_randomised_response_keeps_the_code_as_often_as_it_says() -> None:
@@ -96,11 +187,11 @@ def test_randomised_response_keeps_the_code_as_often_as_it_says() -> None:
 @pytest.mark.slow
 def test_a_twin_with_codes_drawn_solves() -> None:
     feeder = two_lines()
-    spread = Spread(length=0.1, resistance=0.1, reactance=0.1, code_epsilon=0.5)
-    source = rebuilder_of(feeder, spread)
-    codes = set()
+    design = TwinDesign(2.0, protected=Protected(lines="length", codes=True), code_epsilon=0.5)
+    source = Rebuilder(feeder, design.protected)
+    parameters, codes = parameters_of(source, design), set()
     for k in range(12):
-        twin = draw_twin(parameters_of(source, spread), spread, KEY.bind("twin", str(k)))
+        twin = draw_twin(parameters, design, KEY.bind("twin", str(k)))
         codes.add(twin.codes["coded"])
         assert BatchSolver(twin.feeder(source)).solve(surrogate_load(feeder)).n_failed == 0
     assert codes == {"thin", "thick"}
@@ -108,15 +199,13 @@ def test_a_twin_with_codes_drawn_solves() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ieee13", "ieee123"])
-def test_power_flow_solves_on_twins_with_a_spread_of_a_fifth(name: str) -> None:
-    """`dp-powerflow experiment twin` does it a thousand times."""
+def test_power_flow_solves_on_twins(name: str) -> None:
     feeder = open_feeder(name)
-    spread = Spread.uniform(0.2)
-    source = rebuilder_of(feeder, spread)
-    parameters = parameters_of(source, spread)
-    load = surrogate_load(feeder)
-    for k in range(25):
-        twin = draw_twin(parameters, spread, KEY.bind("twin", str(k))).feeder(source)
+    design = TwinDesign(0.5, protected=EVERYTHING)
+    source = Rebuilder(feeder, EVERYTHING)
+    parameters, load = parameters_of(source, design), surrogate_load(feeder)
+    for k in range(15):
+        twin = draw_twin(parameters, design, KEY.bind("twin", str(k))).feeder(source)
         assert BatchSolver(twin).solve(load).n_failed == 0
 
 
@@ -128,23 +217,14 @@ def test_distance_of_voltages_on_a_case_with_a_known_answer() -> None:
     assert found.rms == pytest.approx(math.sqrt(0.03 / 4))
 
 
-def test_the_prediction_grows_with_the_spread() -> None:
-    small, large = (predict(Spread.uniform(eta), twins=6, surrogates=("ieee13",))[0] for eta in (0.02, 0.2))
-    assert 5 < large.median.pooled / small.median.pooled < 20
+def test_the_prediction_grows_with_the_noise() -> None:
+    small, large = (predict(TwinDesign(e), twins=6, surrogates=("ieee13",))[0] for e in (4.0, 0.5))
+    assert 3 < large.median.pooled / small.median.pooled < 20
     assert large.largest.worst_node >= large.median.worst_node
 
 
-def test_a_spread_that_meets_no_element_is_refused() -> None:
+def test_a_design_that_meets_no_element_is_refused() -> None:
+    design = TwinDesign(1.0, protected=Protected(capacitors=True))
     feeder = two_lines(more="Disable Capacitor.bank")
-    spread = Spread(capacitor=0.1)
-    with pytest.raises(PrivacyError, match=r"network\.capacitor"):
-        parameters_of(rebuilder_of(feeder, spread), spread)
-
-
-def test_a_code_without_resistance_has_a_level_like_any_other() -> None:
-    """Else the absence of noise would tell which code it was."""
-    bare = "New Linecode.bare nphases=3 rmatrix=[0|0 0|0 0 0] xmatrix=[.5|.1 .5|.1 .1 .5] units=km"
-    line = "New Line.far bus1=b bus2=e linecode=bare length=1 units=km"
-    spread = Spread(length=0.1, resistance=0.1, code_epsilon=1.0)
-    source = rebuilder_of(two_lines(more=f"{bare}\n{line}"), spread)
-    assert source.parameters().levels[ParameterKey(Quantity.RESISTANCE, "far")] == 1.0
+    with pytest.raises(PrivacyError, match=r"network\.capacitors"):
+        parameters_of(Rebuilder(feeder, design.protected), design)

@@ -141,7 +141,7 @@ def _design_row(
 def _solved_rows(name: str, twins: int, seed: int, work: _Counter) -> list[SolvedRow]:
     feeder = open_feeder(name)
     loads = {
-        "nominal": np.asarray(-feeder.nominal_injection[feeder.repsilonined])[None],
+        "nominal": np.asarray(-feeder.nominal_injection[feeder.retained])[None],
         "a day scattered by node": surrogate_load(feeder),
     }
     failed: dict[str, list[int]] = {words: [] for words in loads}

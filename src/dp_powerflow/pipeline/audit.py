@@ -110,13 +110,14 @@ def _check_ledger(state: PrivateState, opened: Opened, facts: Facts) -> Check:
         return Check("ledger", False, f"The ledger cannot be read: {error}.")
     of_loads = [account for account in accounts if account.kind is AccountKind.LOADS]
     of_network = [account for account in accounts if account.kind is facts.policy.account_kind]
-    release_id, payer = facts.release_id, facts.policy.paid_by(facts.release_id)
+    release_id, policy = facts.release_id, facts.policy
+    payer = policy.paid_by(release_id)
     # A release that reuses an earlier load model has no charge of its own to the loads.
     own = any(spend.release_id == release_id for account in of_loads for spend in account.spends)
 
     def problems() -> Iterator[str]:
-        loads = _balances(ledger, of_loads, release_id if own else None)
-        network = _balances(ledger, of_network, payer)
+        loads = _balances(ledger, of_loads, lambda charged: not own or charged == release_id)
+        network = _balances(ledger, of_network, lambda charged: policy.is_paid_by(charged, release_id))
         for name, balances in (("loads", loads), ("network", network)):
             stated = opened.stated["composition"][name]
             if not balances:
@@ -129,11 +130,11 @@ def _check_ledger(state: PrivateState, opened: Opened, facts: Facts) -> Check:
     return check("ledger", problems(), good)
 
 
-def _balances(ledger: Ledger, accounts: list[AccountSummary], release_id: str | None) -> list[Balance]:
-    """Balances just after the spends of a release, or after every spend."""
+def _balances(ledger: Ledger, accounts: list[AccountSummary], counts: Callable[[str], bool]) -> list[Balance]:
+    """Balances just after the spends whose names count."""
     return [
         ledger.remaining(Account(account.name, spend.dataset, account.cap), as_of=spend)
         for account in accounts
         for spend in account.spends
-        if release_id is None or spend.release_id == release_id
+        if counts(spend.release_id)
     ]

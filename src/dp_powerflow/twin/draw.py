@@ -184,10 +184,12 @@ def _noise(design: TwinDesign, part: str, count: int, stream: Stream) -> list[in
     if count > found.dimension:
         raise PrivacyError("an element has more figures than its noise was planned for; report this as a bug")
     if design.noise == "gaussian":
-        return discrete_gaussian(stream, found.scale, count).tolist()
-    if count == 2:
-        return square_laplace(stream, found.scale, 1)[0].tolist()
-    return discrete_laplace(stream, found.scale, 1).tolist()
+        drawn = discrete_gaussian(stream, found.scale, count)
+    elif count == 2:
+        drawn = square_laplace(stream, found.scale, 1)[0]
+    else:
+        drawn = discrete_laplace(stream, found.scale, 1)
+    return [int(value) for value in drawn]
 
 
 def respond(stream: Stream, line: CodedLine, epsilon: float) -> str:

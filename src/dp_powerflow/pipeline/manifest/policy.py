@@ -153,6 +153,10 @@ class NetworkPolicy(ABC):
         """The id that the network was charged under."""
         return release_id
 
+    def is_paid_by(self, charged_as: str, release_id: str) -> bool:
+        """Whether a charge of that name paid for the network of a release."""
+        return charged_as == self.paid_by(release_id)
+
     def tables(self, facts: Facts) -> Tables | None:
         """Tables published beside the voltages."""
         return None

@@ -48,6 +48,7 @@ TWIN = "twin"
 """Directory of the published twin."""
 CHANGES = (0.05, 0.5)
 """Changes of one element that a guarantee is always stated for, beside its own."""
+_VERSION = "_version-"
 GROUPS = (2, 10)
 """Numbers of elements changed together that the guarantee of a twin is also stated for."""
 COMMITMENT = (
@@ -268,6 +269,10 @@ class TwinPolicy(NetworkPolicy):
         """A twin is charged once, under its own id, whatever releases are made on it."""
         return self.twin_id
 
+    def is_paid_by(self, charged_as: str, release_id: str) -> bool:
+        """Also under the id of a later version of the network."""
+        return version_of(charged_as, self.twin_id) is not None
+
     def words(self, facts: Facts) -> NetworkWords:
         warnings = text.warnings(facts)
         return NetworkWords(
@@ -346,6 +351,19 @@ class TwinPolicy(NetworkPolicy):
             yield check(name, problems, good)
         elif any(file.startswith(f"{TWIN}/") for file in files):
             yield Check(name, False, f"There are files in {TWIN}/ though no twin is published.")
+
+
+def charged_as(twin_id: str, version: int) -> str:
+    """What the charge of a twin is recorded under: its id, with a number from the second version on."""
+    return twin_id if version == 1 else f"{twin_id}{_VERSION}{version}"
+
+
+def version_of(charged: str, twin_id: str) -> int | None:
+    """Which version of a network a charge was for; None if it was for something else."""
+    if charged == twin_id:
+        return 1
+    stem, _, number = charged.rpartition(_VERSION)
+    return int(number) if stem == twin_id and number.isascii() and number.isdigit() else None
 
 
 def _section(policy: TwinPolicy) -> TwinSection:

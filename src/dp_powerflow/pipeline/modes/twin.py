@@ -22,6 +22,7 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import Rebuilder, network_parameters
 from dp_powerflow.model.sample import LoadSampler, solve_days
 from dp_powerflow.pipeline.inputs import NetworkInputs, Solar, network_chunks
+from dp_powerflow.pipeline.manifest.twin import charged_as, version_of
 from dp_powerflow.pipeline.modes.base import (
     InternalReport,
     NetworkCharge,
@@ -36,7 +37,7 @@ from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, GdpCost, PureCost, Scope, TwinCap
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.records import AccountSummary, Preview, Spend
+from dp_powerflow.privacy.ledger.records import AccountSummary, Preview
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.twin.design import LOG_GRID, TwinGuarantee, twin_guarantee, twin_neighbours
 from dp_powerflow.twin.draw import FORMAT, Element, Twin, draw_twin, elements_of, parameters_of
@@ -50,8 +51,6 @@ COMPARISON = "comparison of the twin"
 SHOWN_CHANGES = (0.05, 0.5)
 """Changes of one element that a guarantee is always stated for."""
 KIND = AccountKind.NETWORK_TWIN
-_VERSION = "_version-"
-"""Between a twin's id and the number of the network's version, where a later one was charged."""
 
 
 class TwinMode(NetworkMode[TwinNetwork]):
@@ -85,15 +84,15 @@ class TwinMode(NetworkMode[TwinNetwork]):
         dataset = self.identity(inputs)
         account = _account(ledger, dataset) or _named(ledger, self.config.release.continues_network)
         spends = () if account is None else account.spends
-        paid = [spend for spend in spends if _version(spend, asked.paid_by) is not None]
+        paid = [spend for spend in spends if version_of(spend.release_id, asked.paid_by) is not None]
         for spend in paid:
             if spend.dataset == dataset:
                 return replace(asked, paid_by=spend.release_id, cost=spend.cost)
         if account is None or not paid or any(spend.request_sha256 != self._request for spend in paid):
             return asked
-        number = 1 + max(_version(spend, asked.paid_by) or 1 for spend in paid)
+        number = 1 + max(version_of(spend.release_id, asked.paid_by) or 1 for spend in paid)
         cost = self._cost_of_changes(inputs, account.name, alone=len(paid) == len(spends))
-        return replace(asked, paid_by=f"{asked.paid_by}{_VERSION}{number}", cost=cost)
+        return replace(asked, paid_by=charged_as(asked.paid_by, number), cost=cost)
 
     def charged_otherwise(self) -> str:
         """A twin id stands for one design."""
@@ -234,7 +233,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
         changed = {name for name, figures in now.items() if figures not in drawn.get(name, ())}
         added = changed - drawn.keys() if alone else set()
         if not changed:  # other loads or switch states, the same figures: what was paid for covers it
-            return replace(self._cost(Scope()), **{"epsilon" if self.guarantee.mu is None else "mu": 0.0})
+            return PureCost(0.0, self.neighbours)
         return self._cost(Scope(replaced=tuple(changed - added), added=tuple(added)))
 
     def _source(self, inputs: NetworkInputs) -> Rebuilder:
@@ -262,7 +261,8 @@ class TwinMode(NetworkMode[TwinNetwork]):
         account = _account(Ledger.open(inputs.state, create=False), dataset)
         spends = () if account is None else account.spends
         if account is None or not any(
-            spend.dataset == dataset and _version(spend, self.paid_by) is not None for spend in spends
+            spend.dataset == dataset and version_of(spend.release_id, self.paid_by) is not None
+            for spend in spends
         ):
             raise PrivacyError(f"twin '{self.section.id}' of this network is not paid for; run the release")
         return account.name
@@ -312,14 +312,6 @@ def _account(ledger: Ledger, dataset: str) -> AccountSummary | None:
 
 def _named(ledger: Ledger, name: str | None) -> AccountSummary | None:
     return next((a for a in ledger.summary().accounts if a.kind is KIND and a.name == name), None)
-
-
-def _version(spend: Spend, twin_id: str) -> int | None:
-    """Which version of a network a spend of a twin was for; None if it was for something else."""
-    if spend.release_id == twin_id:
-        return 1
-    stem, _, number = spend.release_id.rpartition(_VERSION)
-    return int(number) if stem == twin_id and number.isdigit() else None
 
 
 def _magnitudes(feeder: Feeder, solar: Solar, sampler: LoadSampler) -> FloatArray:

@@ -1,0 +1,183 @@
+"""What a twin promises, against closed forms, the figures of the study and exact computation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import norm
+
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.grid.feeder import Protected
+from dp_powerflow.privacy.budget import gdp_delta, gdp_epsilon
+from dp_powerflow.twin.design import (
+    LOG_GRID,
+    TwinDesign,
+    code_mu,
+    largest_change,
+    shift_of,
+    twin_guarantee,
+    twin_neighbours,
+)
+
+LENGTHS = Protected(lines="length")
+
+
+def gaussian(epsilon: float, protected: Protected = LENGTHS, **more: float) -> TwinDesign:
+    return TwinDesign(epsilon, protected=protected, noise="gaussian", delta=1e-6, **more)
+
+
+@pytest.mark.parametrize("protected", [LENGTHS, Protected()])
+def test_laplace_noise_at_epsilon_one(protected: Protected) -> None:
+    design = TwinDesign(1.0, protected=protected)
+    five, fifty = (twin_guarantee(design, change) for change in (0.05, 0.5))
+    assert five.epsilon == pytest.approx(1.0, abs=1e-9)
+    assert five.epsilon <= 1.0
+    assert fifty.epsilon == pytest.approx(8.31, abs=0.005)
+    assert five.delta == 0.0
+    assert five.advantage == pytest.approx(0.393, abs=5e-4)
+    assert fifty.advantage == pytest.approx(1.0 - math.exp(-fifty.epsilon / 2), rel=1e-8)
+
+
+def test_gaussian_noise_at_epsilon_one() -> None:
+    design = gaussian(1.0)
+    assert design.parts["length"].scale * LOG_GRID == pytest.approx(0.206, abs=5e-4)
+    five, fifty = (twin_guarantee(design, change) for change in (0.05, 0.5))
+    assert five.epsilon == pytest.approx(1.0, abs=1e-8)
+    assert fifty.epsilon == pytest.approx(10.8, abs=0.05)
+    assert five.advantage == pytest.approx(0.094, abs=5e-4)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_every_kind_of_element_costs_what_was_granted_and_no_more(noise: str) -> None:
+    everything = Protected(lines="length", transformers=True, capacitors=True, pv=True, charging=True)
+    delta = 0.0 if noise == "laplace" else 1e-6
+    design = TwinDesign(2.0, 0.05, everything, noise, delta, charging_epsilon=0.5)  # type: ignore[arg-type]
+    promised = twin_guarantee(design)
+    assert set(promised.epsilon_of) == {"line", "transformer", "capacitor", "pv"}
+    for value in promised.epsilon_of.values():
+        assert 2.0 * (1 - 1e-8) < value <= 2.0 * (1 + 1e-12)
+
+
+def test_what_is_added_to_a_line_leaves_less_for_the_rest() -> None:
+    plain = TwinDesign(2.0, protected=LENGTHS)
+    more = Protected(lines="length", codes=True, charging=True)
+    added = TwinDesign(2.0, protected=more, code_epsilon=0.5, charging_epsilon=0.5)
+    assert added.parts["length"].scale == pytest.approx(2 * plain.parts["length"].scale, rel=1e-9)
+    assert twin_guarantee(added).epsilon == pytest.approx(2.0)
+    assert twin_guarantee(added, 0.5).epsilon == pytest.approx(0.5 + 1.5 * math.log(1.5) / math.log(1.05))
+
+
+def test_k_elements_cost_k_epsilon_or_the_root_of_k() -> None:
+    assert twin_guarantee(TwinDesign(1.0), elements=9).epsilon == pytest.approx(9.0)
+    one, nine = (twin_guarantee(gaussian(1.0), elements=k) for k in (1, 9))
+    assert one.mu is not None
+    assert nine.mu == pytest.approx(3 * one.mu)
+    assert nine.epsilon == pytest.approx(gdp_epsilon(3 * one.mu, 1e-6))
+
+
+def test_the_scale_is_on_the_safe_side_of_the_continuous_formula() -> None:
+    for epsilon in (0.1, 1.0, 30.0):
+        scale = TwinDesign(epsilon).parts["impedance"].scale
+        assert math.log1p(0.05) / epsilon < scale * LOG_GRID < math.log1p(0.05) / epsilon * (1 + 1e-6)
+        assert shift_of(0.05) <= epsilon * scale
+
+
+def total_variation(noise: np.ndarray, shift: tuple[int, ...]) -> float:
+    """Exact, on a lattice large enough."""
+    moved = np.roll(noise, shift, axis=tuple(range(noise.ndim)))
+    return float(0.5 * np.abs(noise - moved).sum())
+
+
+@pytest.mark.parametrize("dimension", [1, 2])
+def test_the_advantage_is_the_total_variation_of_the_worst_shift(dimension: int) -> None:
+    """P(n) ∝ exp(−‖n‖∞/t) with t = 12: shifts up to Δ = 9 in every direction, and the corner is the worst."""
+    t, moved = 12.0, 9
+    axes = np.meshgrid(*[np.arange(-260, 261)] * dimension, indexing="ij")
+    noise = np.exp(-np.max(np.abs(np.array(axes)), axis=0) / t)
+    noise /= noise.sum()
+    stated = 1.0 - math.exp(-moved / (2 * t))
+    shifts = [(moved,)] if dimension == 1 else [(moved, b) for b in range(-moved, moved + 1, 3)]
+    found = [total_variation(noise, shift) for shift in shifts]
+    assert max(found) == found[0]
+    assert max(found) == pytest.approx(stated, abs=3e-3)  # the lattice at t = 12 against t of 10¹⁰
+    ratio = np.log(noise[noise > 1e-9] / np.roll(noise, shifts[0], tuple(range(dimension)))[noise > 1e-9])
+    assert np.abs(ratio).max() <= moved / t + 1e-9
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(0.2, 20.0), st.floats(0.2, 20.0), st.sampled_from(["laplace", "gaussian"]))
+def test_the_largest_change_is_covered_and_nothing_larger(own: float, asked: float, noise: str) -> None:
+    design = TwinDesign(own) if noise == "laplace" else gaussian(own)
+    x = largest_change(design, asked)
+    if x > 1e-8:
+        assert twin_guarantee(design, x).epsilon <= asked
+        assert twin_guarantee(design, 1.001 * x).epsilon > asked
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0, 8.0])
+def test_pure_epsilon_is_within_its_gaussian(epsilon: float) -> None:
+    """δ of the Gaussian at every ε is at least that of randomised response."""
+    mu = code_mu(epsilon)
+    kept, lied = math.exp(epsilon) / (1 + math.exp(epsilon)), 1 / (1 + math.exp(epsilon))
+    for other in np.linspace(0.0, 1.2 * epsilon, 40):
+        pure = max(0.0, kept - math.exp(other) * lied)
+        assert gdp_delta(float(other), mu) >= pure - 1e-12
+    assert gdp_delta(0.0, mu / 2) < kept - lied  # half the μ would not do
+
+
+def test_the_discrete_gaussian_is_the_rounded_one_to_far_below_the_slack() -> None:
+    """docs/guarantee.md: pmf ratios within exp(±B²/4σ²) up to B standard deviations, σ at least 1e-5/g."""
+    B, smallest = 40.0, 1e-5 / LOG_GRID
+    assert B**2 / (4 * smallest**2) < 1e-10
+    # The bound itself, checked where it is large enough to be seen: σ = 8.
+    small = 8.0
+    k = np.arange(-80, 81)
+    discrete = np.exp(-(k**2) / (2 * small**2))
+    discrete /= discrete.sum()
+    rounded = norm.cdf((k + 0.5) / small) - norm.cdf((k - 0.5) / small)
+    inside = np.abs(k) <= 4 * small
+    assert np.abs(np.log(discrete[inside] / rounded[inside])).max() <= 4.0**2 / (4 * small**2)
+
+
+def test_neighbours_are_named_in_public_words_whatever_the_noise() -> None:
+    assert twin_neighbours(Protected(capacitors=True), 0.05).words == (
+        "one line (total resistance and reactance) or capacitor (size): each figure named changed by a "
+        "factor up to 1.05"
+    )
+    assert twin_neighbours(Protected(lines="length", codes=True), 0.1).words == (
+        "one line (length; total resistance and reactance where it has no conductor code): each figure named "
+        "changed by a factor up to 1.1; the conductor code of a line in any way"
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: TwinDesign(0.0), "positive"),
+        (lambda: TwinDesign(math.nan), "positive"),
+        (lambda: TwinDesign(1.0, change=0.0), "positive"),
+        (lambda: TwinDesign(1.0, noise="gaussian"), "delta"),
+        (lambda: TwinDesign(1.0, noise="cauchy"), "laplace or gaussian"),  # type: ignore[arg-type]
+        (lambda: TwinDesign(1e-3), "not between"),
+        (lambda: TwinDesign(1e6), "not between"),
+        (lambda: TwinDesign(1.0, charging_epsilon=0.5), "exactly where"),
+        (lambda: TwinDesign(1.0, protected=Protected(codes=True), code_epsilon=0.5), "set lines to length"),
+        (
+            lambda: TwinDesign(1.0, protected=Protected("length", codes=True), code_epsilon=1.0),
+            "take all of the epsilon",
+        ),
+        (
+            lambda: TwinDesign(99.0, protected=Protected("length", codes=True), code_epsilon=30.0),
+            "between 0 and 20",
+        ),
+        (lambda: twin_guarantee(TwinDesign(1.0), 0.0), "positive"),
+        (lambda: twin_guarantee(TwinDesign(1.0), elements=0), "one changed element"),
+    ],
+)
+def test_nonsense_is_refused(make: object, message: str) -> None:
+    with pytest.raises(PrivacyError, match=message):
+        make()  # type: ignore[operator]
