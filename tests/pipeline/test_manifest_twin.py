@@ -14,12 +14,11 @@ import pytest
 import yaml
 
 from dp_powerflow.config import TwinNetwork
-from dp_powerflow.grid.feeder import Quantity
 from dp_powerflow.pipeline.manifest.documents import croissant_bytes, registry_bytes
 from dp_powerflow.pipeline.manifest.facts import ManifestInputs, make_statement
 from dp_powerflow.pipeline.manifest.model import ReleaseError
-from dp_powerflow.privacy.budget import gdp_epsilon
-from dp_powerflow.twin import Spread, twin_guarantee, twin_neighbours
+from dp_powerflow.privacy.ledger.twins import Composed
+from dp_powerflow.twin.design import TwinDesign, twin_guarantee, twin_neighbours
 from support.manifest_releases import (
     CANARY,
     build_manifest,
@@ -35,7 +34,6 @@ VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 TABLE = "twin/branch_data.parquet/scenario_partition=0/from-000000000.parquet"
 NAMES = ("nodes.parquet", "model.json", "croissant.json", "registry.yaml", "certificate.html", TABLE)
 HASHES = {name: f"{k:064x}" for k, name in enumerate(NAMES)}
-NOTHING = dict.fromkeys(("length", "resistance", "reactance", "transformer", "capacitor"))
 
 
 @pytest.fixture
@@ -43,9 +41,9 @@ def inputs(tmp_path: Path) -> ManifestInputs:
     return make_inputs(tmp_path, twin_config(), load_model())[0]
 
 
-def spread_of(inputs: ManifestInputs) -> Spread:
+def design_of(inputs: ManifestInputs) -> TwinDesign:
     assert isinstance(inputs.config.network, TwinNetwork)
-    return inputs.config.network.spread
+    return inputs.config.network.design
 
 
 def network_of(inputs: ManifestInputs) -> dict[str, Any]:
@@ -59,10 +57,12 @@ def variants(tmp_path: Path) -> Iterator[tuple[str, ManifestInputs]]:
         "all nodes": twin_config(network={"released": "all"}),
         "network": twin_config(network={"publish": "network"}),
         "network and loads": twin_config(network={"publish": "network and loads", "graph_days": 2}),
-        "codes": twin_config(network={"code_epsilon": 0.4}),
-        "codes only": twin_config(network={**NOTHING, "code_epsilon": 0.5}),
-        "lengths only": twin_config(network={**NOTHING, "length": 0.1}),
-        "pv": twin_config(network={"pv": 0.3}),
+        "lengths": twin_config(network={"lines": "length"}),
+        "codes": twin_config(network={"lines": "length", "code_epsilon": 0.4}),
+        "charging": twin_config(network={"charging_epsilon": 0.5}),
+        "lines only": twin_config(network={"transformers": False, "capacitors": False}),
+        "pv": twin_config(network={"pv": True}),
+        "gaussian": twin_config(network={"noise": "gaussian", "delta": 1e-6}),
     }
     for name, chosen in kinds.items():
         yield name, make_inputs(tmp_path / name, chosen, load_model())[0]
@@ -79,87 +79,62 @@ def test_the_schema_keeps_the_two_modes_apart(tmp_path: Path, inputs: ManifestIn
     true = build_manifest(make_inputs(tmp_path / "true", config(), load_model())[0], HASHES)
     twin["guarantee"]["network"]["mode"] = "true-network"
     assert list(VALIDATOR.iter_errors(twin))
-    true["guarantee"]["network"]["mu"] = 0.5
+    true["guarantee"]["network"]["advantage"] = 0.5
     assert list(VALIDATOR.iter_errors(true))
 
 
 def test_the_network_is_promised_what_the_twin_costs(inputs: ManifestInputs) -> None:
-    network, promised = network_of(inputs), twin_guarantee(spread_of(inputs), 0.05, 1e-5)
+    network, design = network_of(inputs), design_of(inputs)
+    promised = twin_guarantee(design)
     assert network["kind"] == "differential privacy"
     assert network["days"] == "any number"
     assert network["epsilon"] == promised.epsilon <= network["epsilon_granted"] == 4.0
-    assert network["mu"] == promised.mu == max(network["mu_by_element"].values())
-    assert network["neighbours"] == twin_neighbours(spread_of(inputs), 0.05).words
-    assert network["spread"] == {
-        "length": 0.2,
-        "resistance": 0.2,
-        "reactance": 0.25,
-        "transformer": 0.1,
-        "capacitor": 0.15,
-        "pv": None,
-    }
+    assert network["delta"] == 0.0
+    assert network["mu"] is None
+    assert network["advantage"] == promised.advantage
+    assert network["epsilon_by_element"] == promised.epsilon_of
+    assert network["neighbours"] == twin_neighbours(design.protected, 0.05).words
+    assert network["scales"] == {name: part.scale for name, part in design.parts.items()}
+    assert network["protected"]["lines"] == "impedance"
 
 
-def test_groups_and_the_largest_change_follow_from_the_noise(inputs: ManifestInputs) -> None:
-    network, spread = network_of(inputs), spread_of(inputs)
-    for group in network["groups"]:
-        assert math.isclose(group["mu"], network["mu"] * math.sqrt(group["elements"]))
-        assert group["epsilon"] == gdp_epsilon(group["mu"], 1e-5)
-        assert f"for {group['elements']}" in network["group_in_words"]
-    largest = network["largest_change_at_epsilon_granted"]
-    assert twin_guarantee(spread, largest, 1e-5).epsilon <= 4.0
-    assert twin_guarantee(spread, largest * 1.001, 1e-5).epsilon > 4.0
+def test_changes_and_groups_follow_from_the_noise(tmp_path: Path) -> None:
+    for name, inputs in variants(tmp_path):
+        network, design = network_of(inputs), design_of(inputs)
+        for row in network["changes"] + network["groups"]:
+            promised = twin_guarantee(design, row["change"], elements=row["elements"])
+            assert (row["epsilon"], row["advantage"]) == (promised.epsilon, promised.advantage), name
+        assert [row["change"] for row in network["changes"]] == [0.05, 0.5]
+        assert [row["elements"] for row in network["groups"]] == [2, 10]
+        assert "for 10 elements" in network["group_in_words"]
 
 
-def test_a_group_too_large_for_any_statement_has_none(tmp_path: Path) -> None:
+def test_a_change_too_large_for_any_statement_has_none(tmp_path: Path) -> None:
     chosen = twin_config(
-        network={**NOTHING, "length": 1e-4, "epsilon": 2e5},
+        network={"noise": "gaussian", "delta": 1e-6, "epsilon": 2e5, "lines": "length"},
         release={"network_epsilon_cap": 2e5},
     )
     network = network_of(make_inputs(tmp_path, chosen, load_model())[0])
-    two, ten = network["groups"]
-    assert two["epsilon"] > network["epsilon"]
-    assert ten["mu"] > 1e3
-    assert ten["epsilon"] is None
+    assert network["changes"][1]["epsilon"] is None
+    assert network["groups"][1]["advantage"] is None
     assert "for 10" not in network["group_in_words"]
 
 
-def test_codes_alone_have_no_largest_change(tmp_path: Path) -> None:
-    network = network_of(dict(variants(tmp_path))["codes only"])
-    assert network["largest_change_at_epsilon_granted"] is None
-    assert "whatever it is changed to" in network["change_in_words"]
-    assert network["mu_by_element"] == {"line": network["mu"]}
-
-
-def test_what_has_no_spread_is_declared_public(tmp_path: Path) -> None:
-    kinds = dict(variants(tmp_path))
-    words = {
-        Quantity.LENGTH: "Lengths of lines",
-        Quantity.RESISTANCE: "Resistances",
-        Quantity.REACTANCE: "Reactances",
-        Quantity.TRANSFORMER: "Impedances of transformers",
-        Quantity.CAPACITOR: "Sizes of capacitors",
-        Quantity.PV: "Capacities of PV",
-    }
-    for name, inputs in kinds.items():
+def test_what_has_no_noise_is_declared_public(tmp_path: Path) -> None:
+    for name, inputs in variants(tmp_path):
         declared = build_manifest(inputs, HASHES)["declared_public"]["network"]
-        spread = spread_of(inputs)
-        for quantity, start in words.items():
-            named = any(sentence.startswith(start) for sentence in declared)
-            assert named == (spread.of(quantity) is None), (name, quantity)
-        codes = any(sentence.startswith("Conductor codes") for sentence in declared)
-        assert codes == (spread.code_epsilon is None), name
+        chosen = design_of(inputs).protected
+        for start, covered in (
+            ("Impedances of transformers", chosen.transformers),
+            ("Sizes of capacitors", chosen.capacitors),
+            ("Capacities of PV", chosen.pv),
+            ("Conductor codes", chosen.codes),
+            ("Charging of lines per km", chosen.charging),
+        ):
+            assert any(sentence.startswith(start) for sentence in declared) != covered, (name, start)
         text = " ".join(declared)
-        for public in ("Connectivity", "Switch states", "taps", "base voltages", "R/X", "sources"):
+        for public in ("Connectivity", "Switch states", "taps", "base voltages", "Shapes", "sources"):
             assert public in text, (name, public)
-
-
-def test_figures_of_a_code_that_is_drawn_are_public_only_relative_to_it(tmp_path: Path) -> None:
-    kinds = dict(variants(tmp_path))
-    for name, relative in (("codes only", True), ("lengths only", False)):
-        declared = build_manifest(kinds[name], HASHES)["declared_public"]["network"]
-        sentence = next(words for words in declared if words.startswith("Resistances"))
-        assert ("relative to those of the line's conductor code" in sentence) == relative
 
 
 def test_a_true_network_declares_nothing_of_a_twin(tmp_path: Path) -> None:
@@ -211,8 +186,11 @@ def test_the_words_promise_no_more_than_the_twin_holds(inputs: ManifestInputs) -
         "connectivity",
         "not power flow on the true network",
         "two elements",
-        "square root",
+        "one element changed by 50 %: epsilon at most 33.3",
         "1.05",
+        "can be read from the angles",
+        "switches",
+        "Coordinates are not published",
     ):
         assert words in claims
     assert "per-instance" not in json.dumps(manifest)
@@ -224,29 +202,25 @@ def test_the_words_promise_no_more_than_the_twin_holds(inputs: ManifestInputs) -
 def test_the_composition_counts_twins(tmp_path: Path) -> None:
     inputs, _ = make_inputs(tmp_path, twin_config(), load_model(), earlier=2)
     account = build_manifest(inputs, HASHES)["composition"]["network"]
-    mu = twin_guarantee(spread_of(inputs), 0.05, 1e-5).mu
+    own = twin_guarantee(design_of(inputs)).epsilon
     assert account["charges"] == 3
-    assert math.isclose(account["spent"]["mu_squared"], 3 * mu**2)
-    assert math.isclose(account["promise"]["epsilon"], gdp_epsilon(mu * math.sqrt(3), 1e-5))
-    assert math.isclose(account["cap"]["epsilon"], 20.0, rel_tol=1e-6)
-    assert account["cap"]["epsilon"] >= 19.999
-    assert math.isclose(gdp_epsilon(account["cap"]["mu"], 1e-5), account["cap"]["epsilon"])
+    assert account["spent"] == {"pure_epsilons": [own] * 3, "mu_squared": 0.0}
+    assert math.isclose(account["promise"]["epsilon"], 3 * own)
+    assert account["cap"] == {"epsilon": 20.0, "delta": 0.0}
 
 
-@pytest.mark.parametrize("what", ["less", "more", "past the cap", "delta", "change", "granted", "kind"])
+@pytest.mark.parametrize("what", ["less", "past the cap", "delta", "change", "granted", "kind"])
 def test_an_account_that_does_not_hold_the_twin_is_refused(
     inputs: ManifestInputs, tmp_path: Path, what: str
 ) -> None:
-    spent = inputs.network.spent["mu_squared"]
     other = make_inputs(tmp_path / "other", config(), load_model())[0]
-    cap = inputs.network.cap
+    cap, own = inputs.network.cap, twin_guarantee(design_of(inputs)).epsilon
     changes: dict[str, dict[str, Any]] = {
-        "less": {"network": replace(inputs.network, spent={"mu_squared": spent * 0.999})},
-        "more": {"network": replace(inputs.network, spent={"mu_squared": spent * 1.001})},
-        "past the cap": {"network": replace(inputs.network, n_spends=9, spent={"mu_squared": 100.0})},
+        "less": {"network": replace(inputs.network, composed=Composed((0.999 * own,)))},
+        "past the cap": {"network": replace(inputs.network, n_spends=9, composed=Composed((own,) * 9))},
         "delta": {"network": replace(inputs.network, cap=replace(cap, delta=1e-6))},
         "change": {"config": twin_config(network={"change": 0.0500001})},
-        "granted": {"config": twin_config(network={"epsilon": 1.9})},
+        "granted": {"config": twin_config(network={"epsilon": 4.1})},
         "kind": {"network": other.network},
     }
     build_manifest(inputs, HASHES)

@@ -36,7 +36,6 @@ CANARY = "canary_7f3a"
 TWIN: dict[str, Any] = {
     "mode": "twin-network",
     "epsilon": 4.0,
-    "delta": 1e-5,
     "id": "tw-1",
     "change": 0.05,
     "transformers": True,
