@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.feeder import SHAPE_GRID, Feeder, ParameterKey, Quantity, level_of, shape_of
+from dp_powerflow.grid.feeder import SHAPE_GRID, Feeder, ParameterKey, Protected, Quantity, level_of, shape_of
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.sources import Rebuilder, network_parameters, open_feeder
@@ -124,17 +124,18 @@ def test_a_line_whose_impedances_are_scaled_has_the_same_shape() -> None:
         assert level_of(matrix * factor) == pytest.approx(factor * level_of(matrix))
 
 
-def test_codes_are_relative_and_replaceable() -> None:
+def test_codes_are_replaceable() -> None:
     feeder = two_lines()
-    parameters = network_parameters(feeder, relative_to_code=True)
+    drawn = Protected(lines="length", codes=True)
+    parameters = Rebuilder(feeder, drawn).parameters()
     (coded,) = parameters.coded
     assert (coded.line, coded.code, coded.candidates) == ("coded", "thin", ("thick", "thin"))
-    assert parameters.levels[ParameterKey(Quantity.RESISTANCE, "coded")] == 1.0
-    same = rebuilt(feeder, parameters.levels, {"coded": "thin"}, relative_to_code=True)
+    assert ParameterKey(Quantity.RESISTANCE, "coded") not in parameters.levels
+    same = rebuilt(feeder, parameters.levels, {"coded": "thin"}, protected=drawn)
     np.testing.assert_allclose(
         series_and_shunt(same, "coded")[0], series_and_shunt(feeder, "coded")[0], rtol=1e-6
     )
-    other = rebuilt(feeder, parameters.levels, {"coded": "thick"}, relative_to_code=True)
+    other = rebuilt(feeder, parameters.levels, {"coded": "thick"}, protected=drawn)
     z_thin, z_thick = (series_and_shunt(item, "coded")[0] for item in (same, other))
     assert z_thick[0, 0].real / z_thin[0, 0].real == pytest.approx(
         (2 * 0.1 + 0.5) / (2 * 0.3 + 0.8), rel=1e-6
