@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -145,21 +147,37 @@ def test_codes_are_replaceable() -> None:
 @pytest.mark.slow
 def test_a_rebuilt_feeder_of_pandapower_follows_its_levels() -> None:
     pytest.importorskip("pandapower")
+    from dp_powerflow.grid.pandapower.reader import read_pandapower
+    from support.pandapower_nets import differing
+
     feeder = open_feeder("simbench:1-LV-rural1--0-sw")
     parameters = network_parameters(feeder)
     again = rebuilt(feeder, parameters.levels)
+    assert again.taps == feeder.taps
     assert abs(again.y - feeder.y).max() <= 0.02 * abs(feeder.y).max()
-    key = next(key for key in parameters.levels if key.quantity is Quantity.LENGTH)
-    longer = rebuilt(feeder, {**parameters.levels, key: 2.0 * parameters.levels[key]})
+    kinds = {key.quantity for key in parameters.levels}
+    assert kinds == set(Quantity) - {Quantity.LENGTH, Quantity.CAPACITOR}
+    assert {key.element for key in parameters.levels if key.quantity is Quantity.PV} >= {
+        f"sgen:{system.name}" for system in feeder.pv
+    }
+    # By lengths: twice as long, half the admittance, on neighbouring nets to the last byte.
+    protected = Protected(lines="length", codes=True)
+    rebuilder = Rebuilder(feeder, protected)
+    parameters = rebuilder.parameters()
+    rebuilder.check(parameters)
+    codes = {line.line: line.code for line in parameters.coded}
+    key = next(iter(parameters.levels))
+    longer = rebuilder.build({**parameters.levels, key: 2.0 * parameters.levels[key]}, codes)
     line = next(line for line in feeder.lines if line.name == key.element)
     other = next(line for line in longer.lines if line.name == key.element)
     assert other.primitive[0, 1] == pytest.approx(line.primitive[0, 1] / 2, rel=1e-6)
     assert other.length_m == pytest.approx(2 * (line.length_m or 0.0))
-    kinds = {key.quantity for key in parameters.levels}
-    assert {Quantity.TRANSFORMER, Quantity.RESISTANCE, Quantity.REACTANCE, Quantity.PV} <= kinds
-    assert {key.element for key in parameters.levels if key.quantity is Quantity.PV} >= {
-        f"sgen:{system.name}" for system in feeder.pv
-    }
+    net = copy.deepcopy(feeder.origin.net)  # type: ignore[attr-defined]
+    net.line["length_km"] *= np.exp(np.random.default_rng(1).normal(0.0, 0.3, len(net.line)))
+    neighbour = Rebuilder(read_pandapower(net, name=feeder.name, public=True), protected)
+    drawn = {line.line: line.candidates[7] for line in parameters.coded}
+    twins = [each.build(parameters.levels, drawn) for each in (rebuilder, neighbour)]
+    assert differing(*twins) == []
 
 
 def test_a_feeder_without_source_or_a_level_out_of_range_is_refused() -> None:
@@ -258,10 +276,12 @@ def test_names_with_odd_characters_are_rebuilt_like_others(name: str) -> None:
     )
 
 
-@pytest.mark.slow
 def test_a_net_whose_figures_come_from_a_table_is_refused() -> None:
     pytest.importorskip("pandapower")
-    feeder = open_feeder("simbench:1-LV-rural1--0-sw")
+    from support.pandapower_nets import feeder_of, small_net
+
+    net = small_net()
+    feeder = feeder_of(net)
     feeder.origin.net.trafo["tap_dependency_table"] = True  # type: ignore[attr-defined]
     with pytest.raises(FeederError, match="characteristic table"):
         network_parameters(feeder)

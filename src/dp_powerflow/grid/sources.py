@@ -32,6 +32,7 @@ from dp_powerflow.grid.feeder import (
 from dp_powerflow.grid.opendss import parameters as opendss_parameters
 from dp_powerflow.grid.opendss.engine import DssOrigin, Engine
 from dp_powerflow.grid.opendss.reader import read_dss, read_dss_file
+from dp_powerflow.grid.pandapower import parameters as pandapower_parameters
 from dp_powerflow.grid.pandapower import reader as pandapower_reader
 from dp_powerflow.units import ComplexArray
 
@@ -55,7 +56,7 @@ def open_feeder(
     Parameters
     ----------
     source : `ieee13`, `ieee123`, `PATH.dss`, `PATH.json` (pandapower) or `simbench:CODE`.
-    taps : regulator taps (OpenDSS only); None solves them once at nominal load.
+    taps : regulator taps; None solves them once at nominal load (OpenDSS) or takes those of the net.
     base_mva : power base per phase [MVA].
     drop_islanded : leave out nodes that no source feeds, instead of refusing the feeder.
     """
@@ -80,11 +81,9 @@ def _read(source: str, table: TapTable | None, base_mva: float) -> Feeder:
     if lowered.endswith(".dss"):
         return read_dss_file(Path(source), taps=taps, base_mva=base_mva)
     if lowered.startswith(SIMBENCH) or lowered.endswith(".json"):
-        if taps is not None:
-            raise FeederError("a tap file is for OpenDSS feeders; set tap_pos in the pandapower net instead")
         if lowered.startswith(SIMBENCH):
-            return pandapower_reader.read_simbench(source[len(SIMBENCH) :], base_mva=base_mva)
-        return pandapower_reader.read_pandapower_file(Path(source), base_mva=base_mva)
+            return pandapower_reader.read_simbench(source[len(SIMBENCH) :], taps=taps, base_mva=base_mva)
+        return pandapower_reader.read_pandapower_file(Path(source), taps=taps, base_mva=base_mva)
     raise FeederError(
         f"'{source}' is not a feeder; use one of {', '.join(ieee.BUILT_IN)}, a .dss file, "
         "a pandapower .json file, or simbench:CODE"
@@ -258,7 +257,7 @@ class Rebuilder:
         if isinstance(origin, DssOrigin):
             return opendss_parameters.read_parameters(origin, self._protected, engine=self._engine)
         assert isinstance(origin, pandapower_reader.PandapowerOrigin)
-        return pandapower_reader.read_parameters(origin, self._protected)
+        return pandapower_parameters.read_parameters(origin, self._protected)
 
     def check(self, parameters: NetworkParameters) -> None:
         """Refuse a feeder that its levels do not give back, or a line that does not move with them.
@@ -306,7 +305,7 @@ class Rebuilder:
                 self.feeder, self._protected, levels, codes or {}, engine=self._engine
             )
         else:
-            made = pandapower_reader.rebuild(self.feeder, self._protected, levels, codes or {})
+            made = pandapower_parameters.rebuild(self.feeder, self._protected, levels, codes or {})
         return without_islands(made) if self._drop_islanded else made
 
 

@@ -1,4 +1,4 @@
-"""pandapower's branch model of a net → nodes, admittance matrix, lines and taps."""
+"""pandapower's branch model of a net → nodes, admittance matrix and lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scipy.sparse.csgraph import connected_components
 
 from dp_powerflow._bits.elementary import degrees, divide, joined, multiply, unit
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.feeder import Line, Tap
+from dp_powerflow.grid.feeder import Line
 from dp_powerflow.grid.pandapower.engine import ZERO_IMPEDANCE, Names, in_service
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
@@ -200,19 +200,6 @@ class Circuit:
                     )
                 )
         return tuple(lines)
-
-    def taps(self) -> tuple[Tap, ...]:
-        """Ratio pandapower applies at the tap changer of every two-winding transformer that has one."""
-        taps: list[Tap] = []
-        for row, index in self._rows_of("trafo"):
-            trafo = self.net.trafo.loc[index]
-            if trafo["tap_side"] in ("hv", "lv") and trafo["tap_step_percent"] > 0.0:
-                high, low = (self.base_kv[node] for node in self._ends(row))
-                ratio = self._branch[row, _TAP] * (high / low) * (trafo["vn_lv_kv"] / trafo["vn_hv_kv"])
-                on_high = trafo["tap_side"] == "hv"
-                name = self._names.of("trafo", index)
-                taps.append(Tap(name, 1 if on_high else 2, float(ratio if on_high else 1.0 / ratio)))
-        return tuple(taps)
 
     def coordinates(self) -> dict[str, tuple[float, float]]:
         """Bus part of a node's name → x and y, where the net states them."""

@@ -89,7 +89,7 @@ class Names:
 
 def in_service(net: Any, kind: str) -> list[Any]:
     """Rows of a table that are in service."""
-    return [row for row in net[kind].itertuples() if row.in_service] if kind in net else []
+    return [row for row in net[kind].itertuples() if row.in_service] if len(net.get(kind, ())) else []
 
 
 def check_net(net: Any) -> None:

@@ -3,7 +3,6 @@
 One node stands for one bus, its three phases taken together: a load keeps its total three-phase kW, the
 power base of a node is three times the base per phase, and voltages in per unit are those of the net.
 pandapower itself builds the admittances (switches, taps, vector groups); it is an optional dependency.
-Parameters of the elements are read from the net, and replaced in a copy of its tables.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import copy
 import difflib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,20 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.feeder import (
-    GROUND,
-    CodedLine,
-    Feeder,
-    Levels,
-    Load,
-    NetworkParameters,
-    ParameterKey,
-    Protected,
-    PVSystem,
-    Quantity,
-    level_of,
-    shape_of,
-)
+from dp_powerflow.grid.feeder import GROUND, NO_REGULATORS, TAPS_GIVEN, Feeder, Load, PVSystem, Tap
 from dp_powerflow.grid.pandapower.circuit import Circuit
 from dp_powerflow.grid.pandapower.engine import (
     DRAWING,
@@ -45,24 +31,13 @@ from dp_powerflow.grid.pandapower.engine import (
     third_party_warnings,
     with_branch_model,
 )
+from dp_powerflow.grid.pandapower.taps import TAPS_OF_NET, set_taps, tap_changers
 from dp_powerflow.units import KW_PER_MW, FloatArray
 
 PHASES = 3
 
 _ANGLE_STEP_DEG = 30.0
 _CLOSE_CODES = 3
-
-_PER_LENGTH = ("r_ohm_per_km", "x_ohm_per_km", "c_nf_per_km")
-_SHORT_CIRCUIT = {
-    "trafo": ("vk_percent", "vkr_percent"),
-    "trafo3w": tuple(f"vk{r}_{side}_percent" for side in ("hv", "mv", "lv") for r in ("", "r")),
-}
-_RATINGS = ("p_mw", "q_mvar", "sn_mva")
-_TABLES = {
-    "trafo": "tap_dependency_table",
-    "trafo3w": "tap_dependency_table",
-    "shunt": "step_dependency_table",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,14 +48,18 @@ class PandapowerOrigin:
     ----------
     net : a copy of the pandapower net, without time series.
     node_of_bus : index of a bus in `net.bus` → name of its node; buses joined by closed switches share one.
+    public : whether the net is public data, its taps and set points included.
+    taps_given : whether the taps were given beside the net.
     """
 
     net: Any
     node_of_bus: dict[int, str]
+    public: bool = False
+    taps_given: bool = False
 
 
-def read_simbench(code: str, *, base_mva: float = 1.0) -> Feeder:
-    """Feeder of a SimBench code, such as "1-MV-rural--0-sw"."""
+def read_simbench(code: str, *, base_mva: float = 1.0, taps: Sequence[Tap] | None = None) -> Feeder:
+    """Feeder of a SimBench code, such as "1-MV-rural--0-sw"; public data."""
     simbench = require("simbench")
     codes = {known.lower(): known for known in simbench.collect_all_simbench_codes()}
     known = codes.get(code.lower())
@@ -89,10 +68,10 @@ def read_simbench(code: str, *, base_mva: float = 1.0) -> Feeder:
         raise FeederError(f"'{code}' is not a SimBench code; the nearest are {', '.join(close)}")
     with third_party_warnings():
         net = simbench.get_simbench_net(known)
-    return read_pandapower(net, name=known, base_mva=base_mva)
+    return read_pandapower(net, name=known, base_mva=base_mva, taps=taps, public=True)
 
 
-def read_pandapower_file(path: Path, *, base_mva: float = 1.0) -> Feeder:
+def read_pandapower_file(path: Path, *, base_mva: float = 1.0, taps: Sequence[Tap] | None = None) -> Feeder:
     """Feeder of a net saved with `pandapower.to_json`.
 
     pandapower imports the modules such a file names, so open only files you trust.
@@ -107,21 +86,32 @@ def read_pandapower_file(path: Path, *, base_mva: float = 1.0) -> Feeder:
         net = None
     if not isinstance(net, pandapower.pandapowerNet):
         raise FeederError(f"{path} is not a pandapower net; save it again with pandapower.to_json")
-    return read_pandapower(net, name=path.stem, base_mva=base_mva)
+    return read_pandapower(net, name=path.stem, base_mva=base_mva, taps=taps)
 
 
-def read_pandapower(net: Any, *, name: str, base_mva: float = 1.0) -> Feeder:
+def read_pandapower(
+    net: Any,
+    *,
+    name: str,
+    base_mva: float = 1.0,
+    taps: Sequence[Tap] | None = None,
+    public: bool = False,
+) -> Feeder:
     """Translate a pandapower net; the net itself is left as it is.
 
     Parameters
     ----------
-    net : pandapowerNet; tap positions and switches are taken as they stand.
+    net : pandapowerNet; switches are taken as they stand.
     base_mva : power base per phase [MVA]; a node has three, so `Feeder.base_mva` is three times as much.
+    taps : of every tap changer, put at the nearest whole position; None takes them as they stand.
+    public : whether the net is public data.
     """
     require("pandapower")
     check_net(net)
     stored = copy.deepcopy(net)
     stored.pop("profiles", None)
+    if taps is not None:
+        set_taps(stored, taps)
     model = (stored.get("user_pf_options") or {}).get("trafo_model", "t")
     circuit = Circuit(with_branch_model(stored), Names(stored), trafo_model=model)
     notes = [
@@ -131,7 +121,7 @@ def read_pandapower(net: Any, *, name: str, base_mva: float = 1.0) -> Feeder:
     feeding = _with_effect([item for kind in FEEDING for item in _injections(stored, kind)], circuit, notes)
     notes.extend(_replacements(stored, drawing, feeding, circuit))
     scale = float(stored.sn_mva) / (PHASES * base_mva)
-    taps = circuit.taps()
+    standing = tuple(changer.tap for changer in tap_changers(stored) if changer.step is not None)
     return Feeder(
         name=name,
         nodes=circuit.nodes,
@@ -144,11 +134,16 @@ def read_pandapower(net: Any, *, name: str, base_mva: float = 1.0) -> Feeder:
         loads=tuple(item.load(circuit) for item in drawing),
         pv=tuple(item.pv_system(circuit) for item in feeding),
         lines=circuit.lines(scale),
-        taps=taps,
-        taps_from="tap positions of the pandapower net" if taps else "no regulators",
+        taps=standing,
+        taps_from=NO_REGULATORS if not standing else TAPS_OF_NET if taps is None else TAPS_GIVEN,
         coordinates=circuit.coordinates(),
         notes=tuple(notes),
-        origin=PandapowerOrigin(stored, {bus: circuit.nodes[k] for bus, k in circuit.node_of_bus.items()}),
+        origin=PandapowerOrigin(
+            stored,
+            {bus: circuit.nodes[k] for bus, k in circuit.node_of_bus.items()},
+            public=public,
+            taps_given=taps is not None,
+        ),
     )
 
 
@@ -189,7 +184,8 @@ class _Injection:
         )
 
     def pv_system(self, circuit: Circuit) -> PVSystem:
-        rated = self.rated_mva if self.rated_mva > 0.0 else abs(complex(self.p_mw, self.q_mvar))
+        # Without a rating it is the peak: a reactive power may be a solved one, a function of the lines.
+        rated = self.rated_mva if self.rated_mva > 0.0 else self.p_mw
         return PVSystem(
             name=self.name,
             branches=((circuit.node_of_bus[self.bus], GROUND),),
@@ -288,110 +284,3 @@ def _replacements(
         (joined, "buses are joined to another one by closed switches and share its node"),
     )
     return [f"{count} {remark}" for count, remark in remarks if count]
-
-
-# ------------------------------------------------------------------------------------------ parameters
-
-
-def read_parameters(origin: PandapowerOrigin, protected: Protected) -> NetworkParameters:
-    """Every protected level of the net."""
-    net, names = origin.net, Names(origin.net)
-    _refuse_tables(net)
-    levels: dict[ParameterKey, float] = {}
-    catalogue = _catalogue(net)
-    coded: list[CodedLine] = []
-    for index, row in net.line.iterrows():
-        name, code, km = names.of("line", index), row.get("std_type"), float(row["length_km"])
-        if code in catalogue:
-            coded.append(CodedLine(name, str(code), tuple(sorted(catalogue))))
-        if protected.lines == "length" and code in catalogue:
-            levels[ParameterKey(Quantity.LENGTH, name)] = km
-        else:
-            levels[ParameterKey(Quantity.RESISTANCE, name)] = float(row["r_ohm_per_km"]) * km
-            levels[ParameterKey(Quantity.REACTANCE, name)] = float(row["x_ohm_per_km"]) * km
-        if protected.charging:
-            levels[ParameterKey(Quantity.CHARGING, name)] = float(row["c_nf_per_km"]) * km
-    for quantity, kind, index, columns in _grouped(net, protected):
-        key = ParameterKey(quantity, _named(names, kind, index))
-        levels[key] = level_of(_figures(net, kind, index, columns))
-    return NetworkParameters({key: level for key, level in levels.items() if level > 0.0}, tuple(coded))
-
-
-def rebuild(feeder: Feeder, protected: Protected, levels: Levels, codes: Mapping[str, str]) -> Feeder:
-    """The net again with other levels; taps and switches stay as they stand."""
-    origin = feeder.origin
-    if not isinstance(origin, PandapowerOrigin):
-        raise FeederError("only a feeder read from pandapower can be rebuilt by it")
-    net = copy.deepcopy(origin.net)
-    names = Names(net)
-    catalogue = _catalogue(net)
-    for index in net.line.index:
-        name = names.of("line", index)
-        code = codes.get(name, net.line.at[index, "std_type"])
-        standard = catalogue.get(code)
-        public_x = standard["x_ohm_per_km"] if standard else protected.x_ohm_per_km
-        length = levels.get(ParameterKey(Quantity.LENGTH, name))
-        x = levels.get(ParameterKey(Quantity.REACTANCE, name), 0.0)
-        r = levels.get(ParameterKey(Quantity.RESISTANCE, name), 0.0)
-        charging = levels.get(ParameterKey(Quantity.CHARGING, name), 0.0)
-        km = length if length is not None else x / public_x if x > 0.0 else 1.0
-        figures = {"r_ohm_per_km": r / km, "x_ohm_per_km": x / km, "c_nf_per_km": protected.c_nf_per_km}
-        if standard is not None:
-            figures["c_nf_per_km"] = standard["c_nf_per_km"]
-            if length is not None:
-                figures = dict(standard)
-        if protected.charging:
-            figures["c_nf_per_km"] = charging / km
-        for column, value in ({"length_km": km, "g_us_per_km": 0.0} | figures).items():
-            net.line.at[index, column] = value
-        net.line.at[index, "std_type"] = code
-    for quantity, kind, index, columns in list(_grouped(net, protected)):
-        level = levels.get(ParameterKey(quantity, _named(names, kind, index)))
-        if level is not None:
-            values = level * shape_of(_figures(net, kind, index, columns))
-            for column, value in zip(columns, values, strict=True):
-                net[kind].at[index, column] = float(value)
-    return read_pandapower(net, name=feeder.name, base_mva=feeder.base_mva / PHASES)
-
-
-def _refuse_tables(net: Any) -> None:
-    """Characteristic tables override the figures that carry the noise."""
-    for kind, column in _TABLES.items():
-        if kind in net and column in net[kind] and net[kind][column].fillna(False).astype(bool).any():
-            raise FeederError(
-                f"a {kind} of the net takes its figures from a characteristic table, which a twin cannot "
-                f"protect; set its {column} to False"
-            )
-
-
-def _named(names: Names, kind: str, index: int) -> str:
-    """Tables may share names."""
-    return f"{kind}:{names.of(kind, index)}"
-
-
-def _grouped(net: Any, protected: Protected) -> Iterator[tuple[Quantity, str, int, tuple[str, ...]]]:
-    """Elements with one level for several columns: (quantity, table, index, columns)."""
-    for kind, columns in _SHORT_CIRCUIT.items() if protected.transformers else ():
-        for index in net[kind].index:
-            yield Quantity.TRANSFORMER, kind, int(index), columns
-    for index in net.shunt.index if protected.capacitors else ():
-        yield Quantity.CAPACITOR, "shunt", int(index), ("q_mvar", "p_mw")
-    for kind in FEEDING if protected.pv else ():
-        if kind in net and set(_RATINGS) <= set(net[kind].columns):
-            for index in net[kind].index:
-                yield Quantity.PV, kind, int(index), _RATINGS
-
-
-def _figures(net: Any, kind: str, index: int, columns: tuple[str, ...]) -> FloatArray:
-    values = np.array([net[kind].at[index, column] for column in columns], dtype=np.float64)
-    return np.nan_to_num(values)
-
-
-def _catalogue(net: Any) -> dict[str, dict[str, float]]:
-    """Every standard line type of the net, used or not."""
-    types = net.std_types.get("line", {}) if "std_types" in net else {}
-    return {
-        str(name): {column: float(entry[column]) for column in _PER_LENGTH}
-        for name, entry in types.items()
-        if all(column in entry for column in _PER_LENGTH)
-    }

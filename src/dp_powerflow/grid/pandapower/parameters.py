@@ -1,0 +1,295 @@
+"""Levels of the elements of a pandapower net, and the net of a twin made from its frame and other levels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dp_powerflow.errors import FeederError
+from dp_powerflow.grid.feeder import (
+    TAPS_DECLARED,
+    CodedLine,
+    Feeder,
+    Levels,
+    NetworkParameters,
+    ParameterKey,
+    Protected,
+    Quantity,
+    level_of,
+    shape_of,
+)
+from dp_powerflow.grid.pandapower.engine import FEEDING, Names
+from dp_powerflow.grid.pandapower.frame import (
+    RATINGS,
+    SHORT_CIRCUIT,
+    SHUNT,
+    Rule,
+    framed,
+    refuse_results,
+    to_digits,
+)
+from dp_powerflow.grid.pandapower.reader import PHASES, PandapowerOrigin, read_pandapower
+from dp_powerflow.units import FloatArray
+
+_PUBLIC = to_digits(5)
+_PER_LENGTH = ("r_ohm_per_km", "x_ohm_per_km", "c_nf_per_km", "g_us_per_km")
+_ALPHA_PER_K, _REFERENCE_C = 4e-3, 20.0
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One standard type of line, rounded: ohm/km, nF/km, µS/km."""
+
+    r: float
+    x: float
+    c: float
+    g: float
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One line in service.
+
+    Attributes
+    ----------
+    figures : quantity → its total, of one of the parallel circuits and with its sign; PRIVATE.
+    """
+
+    index: int
+    name: str
+    code: str | None
+    figures: Mapping[Quantity, float]
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Columns of one row that share a level.
+
+    Attributes
+    ----------
+    figures : in the order of the columns; PRIVATE.
+    rules : how each is rounded where it is public.
+    """
+
+    quantity: Quantity
+    kind: str
+    index: int
+    columns: tuple[str, ...]
+    figures: FloatArray
+    rules: tuple[Rule, ...]
+
+
+def read_parameters(
+    origin: PandapowerOrigin, protected: Protected, engine: object = None
+) -> NetworkParameters:
+    """Every level that noise covers; refuses what could not be rebuilt from them."""
+    del engine
+    net, names = origin.net, Names(origin.net)
+    # Who gave the taps is known to the feeder: `rebuild` asks.
+    refuse_results(net, public=origin.public, taps_declared=origin.taps_given)
+    catalogue = _catalogue(net)
+    levels: dict[ParameterKey, float] = {}
+    coded: list[CodedLine] = []
+    for line in _lines(net, protected, catalogue):
+        if line.code is not None:
+            coded.append(CodedLine(line.name, line.code, tuple(sorted(catalogue))))
+        levels.update({ParameterKey(quantity, line.name): abs(v) for quantity, v in line.figures.items()})
+    for group in _groups(net):
+        if _covers(protected, group.quantity):
+            levels[_key(names, group)] = level_of(group.figures)
+    return NetworkParameters({key: level for key, level in levels.items() if level > 0.0}, tuple(coded))
+
+
+def rebuild(
+    feeder: Feeder, protected: Protected, levels: Levels, codes: Mapping[str, str], engine: object = None
+) -> Feeder:
+    """A feeder of the source's frame and these levels alone; every parameter must have one."""
+    del engine
+    origin = feeder.origin
+    if not isinstance(origin, PandapowerOrigin):
+        raise FeederError("only a feeder read from pandapower can be rebuilt by it")
+    net = origin.net
+    declared = origin.taps_given and feeder.taps_from.startswith(TAPS_DECLARED)
+    refuse_results(net, public=origin.public, taps_declared=declared)
+    made = framed(net, keep_taps=origin.public or declared)
+    _fill_lines(net, made, protected, levels, codes)
+    _fill_groups(net, made, protected, levels)
+    twin = read_pandapower(
+        made,
+        name=feeder.name,
+        base_mva=feeder.base_mva / PHASES,
+        taps=feeder.taps if declared else None,
+        public=origin.public,
+    )
+    return replace(twin, taps_from=feeder.taps_from)
+
+
+def _covers(protected: Protected, quantity: Quantity) -> bool:
+    return {
+        Quantity.TRANSFORMER: protected.transformers,
+        Quantity.CAPACITOR: protected.capacitors,
+        Quantity.PV: protected.pv,
+    }[quantity]
+
+
+def _level(levels: Levels, key: ParameterKey) -> float:
+    if key not in levels:
+        raise FeederError(
+            f"the twin lacks the {key.quantity} of '{key.element}'; draw a twin of this network"
+        )
+    return levels[key]
+
+
+# ------------------------------------------------------------------------------------------ lines
+
+
+def _catalogue(net: Any) -> dict[str, _Entry]:
+    """Every standard line type of the net, used or not."""
+    types = net.std_types.get("line", {}) if "std_types" in net else {}
+    entries: dict[str, _Entry] = {}
+    for name, entry in types.items():
+        r, x, c, g = (_PUBLIC(entry.get(column, math.nan)) for column in _PER_LENGTH)
+        if all(map(math.isfinite, (r, x, c))) and x > 0.0:
+            entries[str(name)] = _Entry(r, x, c, 0.0 if math.isnan(g) else g)
+    return entries
+
+
+def _lines(net: Any, protected: Protected, catalogue: Mapping[str, _Entry]) -> Iterator[_Line]:
+    names = Names(net)
+    warm = bool((net.get("user_pf_options") or {}).get("consider_line_temperature"))
+    for index, row in net.line.iterrows():
+        if not row["in_service"]:
+            continue
+        stated = row.get("std_type")
+        code = stated if stated in catalogue else None
+        length = float(row["length_km"])
+        r, x, c = (float(row[column]) * length for column in _PER_LENGTH[:3])
+        if warm:
+            alpha = float(row.get("alpha", _ALPHA_PER_K))
+            r *= 1.0 + alpha * (float(row["temperature_degree_celsius"]) - _REFERENCE_C)
+        figures = {Quantity.RESISTANCE: r, Quantity.REACTANCE: x}
+        if protected.lines == "length" and code is not None:
+            figures = {Quantity.LENGTH: length}
+        if protected.charging:
+            figures[Quantity.CHARGING] = c
+        yield _Line(int(index), names.of("line", int(index)), code, figures)
+
+
+def _fill_lines(net: Any, made: Any, protected: Protected, levels: Levels, codes: Mapping[str, str]) -> None:
+    """Length and figures per km of every line; those out of service get figures that mean nothing."""
+    catalogue = _catalogue(net)
+    table = made.line
+    for column in ("length_km", "r_ohm_per_km", "x_ohm_per_km"):
+        table[column] = [1.0] * len(table)
+    for column in ("c_nf_per_km", "g_us_per_km"):
+        table[column] = [0.0] * len(table)
+    made["std_types"]["line"] = {
+        name: dict(zip(_PER_LENGTH, (entry.r, entry.x, entry.c, entry.g), strict=True))
+        for name, entry in catalogue.items()
+    }
+    for line in _lines(net, protected, catalogue):
+        totals = {
+            quantity: math.copysign(_level(levels, ParameterKey(quantity, line.name)), figure)
+            for quantity, figure in line.figures.items()
+            if figure != 0.0
+        }
+        if not set(totals) - {Quantity.CHARGING}:
+            continue
+        code = line.code
+        if code is not None and protected.codes:
+            code = codes.get(line.name)
+            if code not in catalogue:
+                raise FeederError(
+                    f"the twin lacks the code of line '{line.name}'; draw a twin of this network"
+                )
+        charged = bool(net.line.at[line.index, "c_nf_per_km"] != 0.0)
+        values = _per_km(totals, None if code is None else catalogue[code], protected, charged)
+        for column, value in zip(("length_km", *_PER_LENGTH), values, strict=True):
+            table.at[line.index, column] = value
+        table.at[line.index, "std_type"] = code
+
+
+def _per_km(
+    totals: Mapping[Quantity, float], entry: _Entry | None, protected: Protected, charged: bool
+) -> tuple[float, float, float, float, float]:
+    """Length [km], R, X [ohm/km], C [nF/km] and G [µS/km] of a twin's line, from levels and public figures.
+
+    Parameters
+    ----------
+    charged : whether a line without a code has charging at all.
+    """
+    r, x = totals.get(Quantity.RESISTANCE, 0.0), totals.get(Quantity.REACTANCE, 0.0)
+    length = totals.get(Quantity.LENGTH)
+    if length is None:
+        # A line without reactance is as long as its resistance says.
+        length = abs(x or r) / (protected.x_ohm_per_km if entry is None else entry.x)
+        r, x = r / length, x / length
+    elif entry is not None:
+        r, x = entry.r, entry.x
+    c = (protected.c_nf_per_km if charged else 0.0) if entry is None else entry.c
+    if protected.charging:
+        c = totals.get(Quantity.CHARGING, 0.0) / length
+    return length, r, x, c, 0.0 if entry is None else entry.g
+
+
+# ---------------------------------------------------------------------------- everything else
+
+
+def _groups(net: Any) -> Iterator[_Group]:
+    """Elements with one level for several columns."""
+
+    def of(quantity: Quantity, kind: str, index: int, columns: tuple[str, ...]) -> _Group:
+        values = np.array([net[kind].at[index, column] for column in columns], dtype=np.float64)
+        return _Group(quantity, kind, index, columns, np.nan_to_num(values), (_PUBLIC,) * len(columns))
+
+    for kind, columns in SHORT_CIRCUIT.items():
+        for index in net[kind].index:
+            yield of(Quantity.TRANSFORMER, kind, int(index), columns)
+    for index in net.shunt.index:
+        yield of(Quantity.CAPACITOR, "shunt", int(index), SHUNT)
+    for kind in FEEDING:
+        if kind in net:
+            for index, row in net[kind].iterrows():
+                figures = _ratings(row) if row["in_service"] and not row.get("slack") else np.zeros(2)
+                yield _Group(Quantity.PV, kind, int(index), tuple(RATINGS), figures, tuple(RATINGS.values()))
+
+
+def _ratings(row: Any) -> FloatArray:
+    """Peak power [MW] and rating [MVA]; without a rating, the power, never a reactive power of the moment."""
+    phases = [f"p_{phase}_mw" for phase in "abc"]
+    p = float(row["p_mw"]) if "p_mw" in row else sum(float(row[column]) for column in phases)
+    stated = float(row.get("sn_mva", math.nan))
+    return np.array([p, stated if stated > 0.0 else p])
+
+
+def _fill_groups(net: Any, made: Any, protected: Protected, levels: Levels) -> None:
+    names = Names(net)
+    for group in _groups(net):
+        if not _covers(protected, group.quantity):
+            values = [rule(value) for rule, value in zip(group.rules, group.figures, strict=True)]
+        elif level_of(group.figures) > 0.0:
+            values = list(_level(levels, _key(names, group)) * shape_of(group.figures))
+        else:
+            values = [0.0] * len(group.columns)
+        for column, value in zip(group.columns, values, strict=True):
+            _put(made, group, column, float(value))
+
+
+def _put(made: Any, group: _Group, column: str, value: float) -> None:
+    """One figure; an unbalanced unit has its power in three equal parts."""
+    table = made[group.kind]
+    if group.kind == "asymmetric_sgen" and column == "p_mw":
+        for phase in "abc":
+            table.at[group.index, f"p_{phase}_mw"] = value / PHASES
+            table.at[group.index, f"q_{phase}_mvar"] = 0.0
+    else:
+        table.at[group.index, column] = value
+
+
+def _key(names: Names, group: _Group) -> ParameterKey:
+    """Tables may share names, so theirs stands in front."""
+    return ParameterKey(group.quantity, f"{group.kind}:{names.of(group.kind, group.index)}")

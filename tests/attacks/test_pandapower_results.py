@@ -1,0 +1,386 @@
+"""Results of the true lines that a pandapower net carries, and twins that must not depend on them.
+
+Every attack takes two neighbouring nets, one line 5 % longer, with whatever a control, a power flow or a
+planner leaves in them recomputed, and forces the same levels on both. On commit ffefb60 the two twins
+differed, by what each test says; now they are the same to the last byte, or the net is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pandapower")
+
+from dp_powerflow.errors import FeederError
+from dp_powerflow.grid.feeder import TAPS_INTERNAL, Feeder, ParameterKey, Protected, Quantity, Tap
+from dp_powerflow.grid.pandapower.reader import read_pandapower
+from dp_powerflow.grid.sources import Rebuilder, open_feeder, read_taps, write_taps
+from support.pandapower_nets import (
+    CABLE,
+    CODES,
+    DECLARED,
+    EVERYTHING,
+    LENGTHS,
+    differing,
+    feeder_of,
+    levels_of,
+    quiet,
+    small_net,
+    twin_of,
+)
+
+LONGER = 1.05
+
+
+def controlled(kind: str, **changed: float) -> Any:
+    """The small net as a tap controller leaves it, the controller taken out."""
+    net = small_net(**changed)
+    with quiet() as pp:
+        import pandapower.control as control
+
+        if kind == "continuous":
+            control.ContinuousTapControl(net, 0, 0.9713)
+        else:
+            control.DiscreteTapControl(net, 0, 0.9713 - 0.01, 0.9713 + 0.01)
+        pp.runpp(net, run_control=True, numba=False)
+        net.controller = net.controller.iloc[:0]
+    return net
+
+
+def one_twin(one: Any, other: Any, protected: Protected, taps: tuple[Tap, ...] | None = None) -> list[str]:
+    """Parts in which twins of two nets differ under the same levels."""
+    first, second = (feeder_of(net, taps=taps) for net in (one, other))
+    levels = levels_of(first, protected)
+    return differing(twin_of(first, protected, levels), twin_of(second, protected, levels))
+
+
+# ------------------------------------------------------------------------------------------- taps
+
+
+@pytest.mark.parametrize("kind", ["continuous", "discrete"])
+def test_a_tap_that_a_controller_left_does_not_reach_a_twin(kind: str) -> None:
+    """On ffefb60 tap_pos passed: the −1.47686 of a continuous control is a smooth function of every line."""
+    one, other = controlled(kind), controlled(kind, own=LONGER)
+    if kind == "continuous":
+        assert one.trafo.tap_pos[0] != other.trafo.tap_pos[0]
+    for net in (one, other):
+        feeder = feeder_of(net)
+        assert feeder.taps[0].ratio != 1.0
+        with pytest.raises(FeederError, match=r"'step' stands at a tap .* '# declared: WHO SET THESE TAPS'"):
+            Rebuilder(feeder).parameters()
+    declared = (Tap("step", 1, 0.95),)
+    assert one_twin(one, other, Protected(), declared) == []
+    feeder = feeder_of(one, taps=declared)
+    twin = twin_of(feeder, Protected(), levels_of(feeder, Protected()))
+    assert twin.taps == (Tap("step", 1, pytest.approx(0.95)),)  # type: ignore[arg-type]
+    assert twin.origin.net.trafo.tap_pos.tolist() == [-2.0]  # type: ignore[attr-defined]
+
+
+def test_taps_written_by_inspect_are_internal_and_no_declaration(tmp_path: Path) -> None:
+    """On ffefb60 a pandapower net took no tap file at all, and its own positions passed."""
+    net = controlled("continuous")
+    with quiet() as pp:
+        pp.to_json(net, str(tmp_path / "net.json"))
+    opened = open_feeder(tmp_path / "net.json")
+    write_taps(tmp_path / "taps.csv", opened.taps, origin=TAPS_INTERNAL)
+    again = open_feeder(tmp_path / "net.json", taps=read_taps(tmp_path / "taps.csv"))
+    assert again.taps[0].ratio == pytest.approx(opened.taps[0].ratio, abs=0.0125)
+    assert again.origin.net.trafo.tap_pos[0] % 1 == 0.0  # type: ignore[attr-defined]
+    with pytest.raises(FeederError, match="stands at a tap"):
+        Rebuilder(again).build(Rebuilder(again).parameters().levels)
+    write_taps(tmp_path / "taps.csv", opened.taps, origin=DECLARED)
+    stated = open_feeder(tmp_path / "net.json", taps=read_taps(tmp_path / "taps.csv"))
+    rebuilder = Rebuilder(stated)
+    assert rebuilder.build(rebuilder.parameters().levels).taps == stated.taps
+
+
+@pytest.mark.parametrize(
+    ("taps", "says"),
+    [
+        ((), "lacks winding 1 of transformer 'step'"),
+        ((Tap("step", 1, 0.95), Tap("step", 2, 1.0)), "winding 2 of transformer 'step' has no tap changer"),
+        ((Tap("step", 1, 1.4),), "'step' is out of range"),
+    ],
+)
+def test_a_tap_file_that_does_not_fit_is_refused(taps: tuple[Tap, ...], says: str) -> None:
+    with pytest.raises(FeederError, match=says):
+        feeder_of(small_net(), taps=taps)
+
+
+def test_a_changer_of_three_windings_is_declared_under_its_table() -> None:
+    net = small_net()
+    net.trafo3w["tap_changer_type"] = "Ratio"
+    net.trafo3w["tap_pos"] = 3
+    taps = feeder_of(net).taps
+    assert [(tap.transformer, tap.winding) for tap in taps] == [("step", 1), ("trafo3w:star", 1)]
+    with pytest.raises(FeederError, match="'trafo3w:star' stands at a tap"):
+        Rebuilder(feeder_of(net)).parameters()
+    neutral = feeder_of(net, taps=(Tap("step", 1, 1.0), Tap("trafo3w:star", 1, 1.0)))
+    assert neutral.origin.net.trafo3w.tap_pos.tolist() == [0.0]  # type: ignore[attr-defined]
+
+
+def test_a_position_that_turns_the_angle_cannot_be_declared() -> None:
+    net = small_net()
+    net.trafo["tap_changer_type"], net.trafo["tap_step_degree"] = "Ideal", 1.2
+    net.trafo["tap_step_percent"] = math.nan
+    assert feeder_of(net).taps == ()
+    Rebuilder(feeder_of(net)).parameters()
+    net.trafo["tap_pos"] = 2
+    with pytest.raises(FeederError, match="set its tap_pos to tap_neutral"):
+        Rebuilder(feeder_of(net, taps=())).parameters()
+    net.trafo["tap_pos"], net.trafo["tap2_side"] = 0, "lv"
+    net.trafo["tap2_pos"], net.trafo["tap2_neutral"] = 1, 0
+    with pytest.raises(FeederError, match="second tap changer"):
+        Rebuilder(feeder_of(net)).parameters()
+
+
+# ---------------------------------------------------------------- other states that a control may leave
+
+
+def test_a_controller_in_service_is_refused_unless_what_it_drives_is_declared() -> None:
+    net = small_net()
+    with quiet():
+        import pandapower.control as control
+
+        control.DiscreteTapControl(net, 0, 0.99, 1.01)
+    with pytest.raises(FeederError, match="a controller of table 'trafo' in service"):
+        Rebuilder(feeder_of(net)).parameters()
+    Rebuilder(feeder_of(net, taps=(Tap("step", 1, 1.0),))).parameters()
+    with quiet():
+        control.ConstControl(net, "load", "p_mw", 0)
+    with pytest.raises(FeederError, match="a controller of table 'load' in service"):
+        Rebuilder(feeder_of(net, taps=(Tap("step", 1, 1.0),))).parameters()
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value", "says"),
+    [
+        ("shunt", "step", 0.6317, "'bank' stands at a step"),
+        ("shunt", "step", 0.0, "'bank' stands at a step"),
+        ("ext_grid", "vm_pu", 1.0234567, "more than 4 decimals"),
+    ],
+)
+def test_a_state_that_looks_computed_is_refused(table: str, column: str, value: float, says: str) -> None:
+    """On ffefb60 all of these passed into the twin with every digit."""
+    net = small_net()
+    net[table][column] = value
+    with pytest.raises(FeederError, match=says) as refused:
+        Rebuilder(feeder_of(net)).parameters()
+    assert str(value) not in str(refused.value)
+
+
+def test_angles_between_sources_are_those_of_vector_groups() -> None:
+    net = small_net()
+    net.ext_grid["va_degree"] = 3.217  # one source: a rotation of everything
+    twin = twin_of(feeder_of(net), Protected(), levels_of(feeder_of(net), Protected()))
+    assert twin.v_slack.tolist() == [1.02 + 0j]
+    with quiet() as pp:
+        pp.create_ext_grid(net, 2, vm_pu=1.0, va_degree=2.9)
+    with pytest.raises(FeederError, match="differ in angle"):
+        Rebuilder(feeder_of(net)).parameters()
+
+
+# ----------------------------------------------------------------------------------------- charging
+
+
+def five_lines(lengths: tuple[float, ...], *, code: str | None = None) -> Any:
+    """Lines of length 1 whose figures are totals: charging C·l and conductance G·l give the length back."""
+    net = small_net()
+    with quiet() as pp:
+        at = 3
+        for k, km in enumerate(lengths):
+            end = pp.create_bus(net, vn_kv=20, name=f"n{k}")
+            figures = {"r_ohm_per_km": 0.3 * km, "x_ohm_per_km": 0.4 * km}
+            charging = {"c_nf_per_km": 9.7 * km, "g_us_per_km": 0.2 * km}
+            own = {**figures, **charging, "max_i_ka": 0.2, "name": f"l{k}"}
+            pp.create_line_from_parameters(net, at, end, 1.0, **own)
+            pp.create_load(net, end, p_mw=0.1, q_mvar=0.03)
+            at = end
+        net.line["std_type"] = net.line["std_type"].where(net.line.index < 3, code)
+    return net
+
+
+TRUE_KM = (0.7312, 1.1946, 0.3518, 2.0457, 0.9183)
+
+
+@pytest.mark.parametrize("protected", [Protected(), LENGTHS, EVERYTHING, Protected(c_nf_per_km=250.0)])
+def test_charging_gives_no_length_away(protected: Protected) -> None:
+    """On ffefb60 c_nf_per_km and g_us_per_km of length 1 passed: five lengths came back to 1e-11."""
+    other = tuple(LONGER * km for km in TRUE_KM)
+    assert one_twin(five_lines(TRUE_KM), five_lines(other), protected) == []
+
+
+def test_charging_follows_from_the_twins_length_and_public_figures() -> None:
+    feeder = feeder_of(five_lines(TRUE_KM))
+    protected = Protected(x_ohm_per_km=0.35, c_nf_per_km=12.0)
+    levels = levels_of(feeder, protected)
+    lines = twin_of(feeder, protected, levels).origin.net.line.set_index("name")  # type: ignore[attr-defined]
+    x = levels[ParameterKey(Quantity.REACTANCE, "l0")]
+    assert lines.length_km["l0"] == pytest.approx(x / 0.35)
+    assert lines.x_ohm_per_km["l0"] == pytest.approx(0.35)
+    assert (lines.c_nf_per_km["l0"], lines.g_us_per_km["l0"]) == (12.0, 0.0)
+    standard = feeder.origin.net.std_types["line"][CABLE]  # type: ignore[attr-defined]
+    x = levels[ParameterKey(Quantity.REACTANCE, "cable")]
+    assert lines.length_km["cable"] == pytest.approx(x / standard["x_ohm_per_km"])
+    assert (lines.c_nf_per_km["cable"], lines.parallel["cable"]) == (standard["c_nf_per_km"], 2)
+    charged = Protected(charging=True)
+    levels = levels_of(feeder, charged)
+    lines = twin_of(feeder, charged, levels).origin.net.line.set_index("name")  # type: ignore[attr-defined]
+    total = lines.c_nf_per_km * lines.length_km
+    assert total["l0"] == pytest.approx(levels[ParameterKey(Quantity.CHARGING, "l0")])
+
+
+def test_a_drawn_code_brings_all_its_figures() -> None:
+    """On ffefb60 g_us_per_km stayed that of the true code."""
+    thick = "NA2XS2Y 1x185 RM/25 12/20 kV"
+
+    def net_of(code: str) -> Any:
+        net = small_net()
+        for name, g in ((CABLE, 1.75), (thick, 0.25)):
+            net.std_types["line"][name]["g_us_per_km"] = g
+        row = net.line.name == "cable"
+        for column, value in net.std_types["line"][code].items():
+            if column in net.line:
+                net.line.loc[row, column] = value
+        net.line.loc[row, "std_type"] = code
+        return net
+
+    feeders = [feeder_of(net_of(code)) for code in (CABLE, thick)]
+    levels = levels_of(feeders[0], CODES)
+    assert set(levels) == {
+        ParameterKey(Quantity.LENGTH, "cable"),
+        ParameterKey(Quantity.RESISTANCE, "own"),
+        ParameterKey(Quantity.REACTANCE, "own"),
+    }
+    twins = [twin_of(feeder, CODES, levels, thick) for feeder in feeders]
+    assert differing(*twins) == []
+    assert twins[0].origin.net.line.g_us_per_km.tolist()[1] == 0.25  # type: ignore[attr-defined]
+    with pytest.raises(FeederError, match="lacks the code of line 'cable'"):
+        Rebuilder(feeders[0], CODES).build(levels)
+
+
+# ------------------------------------------------------------------------------- loads, generation, the rest
+
+
+def test_a_rating_is_not_made_of_a_reactive_power() -> None:
+    """On ffefb60 a unit without sn_mva got |p + jq| of a solved q, in the twin and in the true network."""
+    one, other = small_net(), small_net(own=LONGER)
+    for net in (one, other):
+        with quiet() as pp:
+            pp.runpp(net, numba=False)
+        net.sgen.loc[1, "q_mvar"] = net.res_line.q_from_mvar[0] / 10  # what a volt-var control leaves
+    assert one.sgen.q_mvar[1] != other.sgen.q_mvar[1]
+    assert feeder_of(one).pv[1].kva == feeder_of(one).pv[1].kw_peak == pytest.approx(400.0)
+    for protected in (Protected(), Protected(pv=True)):
+        assert one_twin(one, other, protected) == []
+
+
+def marked(**changed: float) -> Any:
+    """The small net with what surveys, planners and power flows add to it, as functions of its lines."""
+    net = small_net(**changed)
+    with quiet() as pp:
+        pp.runpp(net, numba=False)
+        length = float(net.line.length_km.sum())
+        current = net.res_line.i_ka.fillna(0.0)
+        net.line["df"], net.line["max_i_ka"] = 1.0 / length, 0.2 + current
+        net.line["alpha"], net.line["temperature_degree_celsius"] = 0.00403, 20.0 + 50.0 * current
+        net.line["max_loading_percent"], net.line["endtemp_degree"] = 100.0 * current, length
+        net.bus["geo"] = [f'{{"coordinates": [{length * k}, 0], "type": "Point"}}' for k in net.bus.index]
+        net.bus["min_vm_pu"], net.load["sn_mva"] = net.res_bus.vm_pu, length
+        net.sgen["scaling"], net.sgen["max_q_mvar"] = length / 10, length
+        net.load["p_mw"], net.load["scaling"] = net.load.p_mw / length, length  # what a profile may leave
+        net.load["q_mvar"] = net.load.q_mvar / length
+        pp.create_storage(net, 3, p_mw=length / 100, max_e_mwh=1.0, soc_percent=length)
+        pp.create_measurement(net, "v", "bus", float(net.res_bus.vm_pu[3]), 0.01, 3)
+        pp.create_poly_cost(net, 0, "ext_grid", cp1_eur_per_mw=length)
+        net["survey"] = net.res_bus.copy()
+        net["profiles"] = {"load": net.res_line.copy()}
+        net["user_pf_options"] = {
+            **{"init_vm_pu": net.res_bus.vm_pu.tolist(), "tolerance_mva": length, "trafo_model": "t"},
+            **{"consider_line_temperature": True, "max_iteration": 7},
+        }
+    return net
+
+
+@pytest.mark.parametrize("protected", [Protected(), LENGTHS, EVERYTHING])
+def test_what_a_net_carries_beside_its_frame_is_left_behind(protected: Protected) -> None:
+    """On ffefb60 coordinates, temperatures, scaled loads (in their last digits) and charging passed."""
+    assert one_twin(marked(), marked(own=LONGER), protected) == []
+
+
+def test_the_resistance_that_a_temperature_makes_has_a_level() -> None:
+    net = small_net()
+    net.line["alpha"], net.line["temperature_degree_celsius"] = 0.004, 70.0
+    cold = Rebuilder(feeder_of(net)).parameters().levels
+    net["user_pf_options"] = {"consider_line_temperature": True}
+    feeder = feeder_of(net)
+    warm = Rebuilder(feeder).parameters().levels
+    key = ParameterKey(Quantity.RESISTANCE, "own")
+    assert warm[key] == pytest.approx(1.2 * cold[key])
+    Rebuilder(feeder).check(Rebuilder(feeder).parameters())
+
+
+def test_every_level_is_needed() -> None:
+    feeder = feeder_of(small_net())
+    levels = levels_of(feeder, EVERYTHING)
+    for key in levels:
+        rest = {other: level for other, level in levels.items() if other != key}
+        with pytest.raises(FeederError, match=f"lacks the {key.quantity} of '{key.element}'"):
+            twin_of(feeder, EVERYTHING, rest)
+
+
+def test_a_table_that_is_not_known_by_name_is_refused_in_service() -> None:
+    net = small_net()
+    net["flywheel"] = net.load.copy()
+    with pytest.raises(FeederError, match="kind flywheel in service"):
+        Rebuilder(feeder_of(net)).parameters()
+    net.flywheel["in_service"] = False
+    Rebuilder(feeder_of(net)).parameters()
+
+
+def test_figures_of_the_frame_are_short() -> None:
+    net = small_net()
+    net.load.loc[0, ["p_mw", "q_mvar"]] = [2.0123456, 0.6012345]
+    net.trafo.loc[0, ["sn_mva", "pfe_kw"]] = [0.630004321, 1.18012345]
+    twin = twin_of(feeder_of(net), Protected(), levels_of(feeder_of(net), Protected()))
+    assert [twin.loads[0].kw, twin.loads[0].kvar] == pytest.approx([2010.0, 601.0])
+    made = twin.origin.net  # type: ignore[attr-defined]
+    assert made.trafo.loc[0, ["sn_mva", "pfe_kw"]].tolist() == [0.63, 1.18]
+
+
+def check_is_passed(net: Any, protected: Protected) -> Feeder:
+    feeder = read_pandapower(net, name="small")
+    rebuilder = Rebuilder(feeder, protected)
+    rebuilder.check(rebuilder.parameters())
+    return feeder
+
+
+def test_a_line_that_is_not_its_code_is_found() -> None:
+    """By lengths alone R and X are those of the catalogue, so a line with other figures is refused."""
+    net = small_net()
+    check_is_passed(net, Protected(lines="length"))
+    net.line.loc[1, "r_ohm_per_km"] *= 3.0
+    check_is_passed(net, Protected())
+    with pytest.raises(FeederError, match="line 'cable' cannot be rebuilt"):
+        check_is_passed(net, Protected(lines="length"))
+
+
+# --------------------------------------------------------------------------------------------- all together
+
+
+@pytest.mark.parametrize("protected", [Protected(), EVERYTHING, LENGTHS, CODES])
+def test_twins_of_neighbours_are_the_same_to_the_last_byte(protected: Protected) -> None:
+    """On ffefb60 the small net's twins differed in charging and, with pv, in the shape of the ratings."""
+    changes: dict[str, float] = {"own": LONGER, "cable": LONGER}
+    changes |= {"vk": LONGER, "bank": LONGER} if protected.transformers else {}
+    changes |= {"roof": LONGER} if protected.pv else {}
+    first = feeder_of(small_net())
+    levels = levels_of(first, protected)
+    twin = twin_of(first, protected, levels)
+    neighbour = feeder_of(small_net(**changes))  # all at once: neighbours of neighbours are the same too
+    assert differing(first, neighbour)
+    assert differing(twin, twin_of(neighbour, protected, levels)) == []

@@ -1,0 +1,125 @@
+"""A small pandapower net with one of everything, its neighbours, and feeders compared to the last byte."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import importlib
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dp_powerflow.grid.feeder import TAPS_DECLARED, Feeder, Levels, Protected, Tap
+from dp_powerflow.grid.pandapower.reader import read_pandapower
+from dp_powerflow.grid.sources import Rebuilder
+
+DECLARED = f"{TAPS_DECLARED}the operator"
+EVERYTHING = Protected(transformers=True, capacitors=True, pv=True, charging=True)
+LENGTHS = Protected(lines="length", pv=True, charging=False)
+CODES = Protected(lines="length", codes=True)
+CABLE = "NA2XS2Y 1x95 RM/25 12/20 kV"
+
+
+@contextmanager
+def quiet() -> Iterator[Any]:
+    """pandapower, without what it deprecates in itself."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore", FutureWarning)
+        yield importlib.import_module("pandapower")
+
+
+def small_net(**changed: float) -> Any:
+    """110/20/10 kV, a line of its own figures, a cable of the catalogue, 20/0.4 kV with a tap changer.
+
+    Parameters
+    ----------
+    changed : `own`, `cable`: factors on the lengths; `vk`, `bank`, `roof`: factors on the transformers'
+        impedances, the capacitor's size, the PV system's capacity.
+    """
+    net = copy.deepcopy(_make_small_net())
+    factor = {**dict.fromkeys(("own", "cable", "vk", "bank", "roof"), 1.0), **changed}
+    net.line["length_km"] *= [factor["own"], factor["cable"], 1.0]
+    for table in (net.trafo, net.trafo3w):
+        columns = [column for column in table if column.startswith("vk")]
+        table[columns] *= factor["vk"]
+    net.shunt["q_mvar"] *= factor["bank"]
+    net.sgen.loc[0, ["p_mw", "sn_mva"]] *= factor["roof"]
+    return net
+
+
+@functools.cache
+def _make_small_net() -> Any:
+    with quiet() as pp:
+        net = pp.create_empty_network()
+        grid, bar, third, a, b, low = (
+            pp.create_bus(net, vn_kv=kv, name=name)
+            for kv, name in [(110, "grid"), (20, "bar"), (10, "third"), (20, "a"), (20, "b"), (0.4, "low")]
+        )
+        pp.create_ext_grid(net, grid, vm_pu=1.02)
+        pp.create_transformer3w(net, grid, bar, third, "63/25/38 MVA 110/20/10 kV", name="star")
+        net.trafo3w["tap_changer_type"] = None
+        figures = {"r_ohm_per_km": 0.31, "x_ohm_per_km": 0.38, "c_nf_per_km": 9.7, "max_i_ka": 0.3}
+        pp.create_line_from_parameters(net, bar, a, 3.1, **figures, g_us_per_km=0.4, name="own")
+        cable = pp.create_line(net, a, b, 2.2, CABLE, parallel=2, name="cable")
+        pp.create_line(net, a, b, 1.0, CABLE, name="spare", in_service=False)
+        pp.create_switch(net, b, cable, et="l", closed=True)
+        pp.create_transformer(net, b, low, "0.63 MVA 20/0.4 kV", name="step")
+        net.trafo["tap_changer_type"] = "Ratio"
+        net.trafo["tap_pos"] = 0
+        pp.create_shunt(net, b, q_mvar=-0.3, p_mw=0.0, name="bank")
+        pp.create_load(net, a, p_mw=2.0, q_mvar=0.6, name="mill")
+        pp.create_load(net, low, p_mw=0.25, q_mvar=0.08, name="homes")
+        pp.create_sgen(net, low, p_mw=0.04, sn_mva=0.05, type="PV", name="roof")
+        pp.create_sgen(net, a, p_mw=0.4, q_mvar=0.1, type="WP", name="wind")
+    return net
+
+
+def feeder_of(net: Any, *, taps: tuple[Tap, ...] | None = None) -> Feeder:
+    """A private feeder; taps are declared where they are given."""
+    feeder = read_pandapower(net, name="small", taps=taps)
+    return feeder if taps is None else replace(feeder, taps_from=DECLARED)
+
+
+def levels_of(feeder: Feeder, protected: Protected, scale: float = 1.1) -> Levels:
+    """Some levels for a twin of this feeder and of its neighbours."""
+    levels = sorted(Rebuilder(feeder, protected).parameters().levels.items())
+    return {key: scale * (1 + 0.1 * np.sin(k)) * level for k, (key, level) in enumerate(levels)}
+
+
+def twin_of(feeder: Feeder, protected: Protected, levels: Levels, code: str = CABLE) -> Feeder:
+    """The feeder with these levels; with drawn codes, all lines of one."""
+    rebuilder = Rebuilder(feeder, protected)
+    codes = {line.line: code for line in rebuilder.parameters().coded} if protected.codes else {}
+    return rebuilder.build(levels, codes)
+
+
+def content(feeder: Feeder) -> dict[str, bytes]:
+    """Everything of a feeder, its net included, as bytes."""
+    origin: Any = feeder.origin
+    net = {
+        kind: part.to_dict("list") if hasattr(part, "columns") else part for kind, part in origin.net.items()
+    }
+    return {
+        "y": feeder.y.toarray().tobytes(),
+        "arrays": b"".join(
+            np.ascontiguousarray(part).tobytes()
+            for part in (feeder.base_kv, feeder.slack, feeder.v_slack, feeder.nominal_angle_deg)
+        ),
+        "lines": repr(
+            [(x.name, x.nodes, x.primitive.tobytes(), x.length_m, x.code, x.is_switch) for x in feeder.lines]
+        ).encode(),
+        "elements": repr((feeder.nodes, feeder.loads, feeder.pv, feeder.taps, feeder.taps_from)).encode(),
+        "words": repr((feeder.name, feeder.notes, feeder.base_mva, feeder.coordinates)).encode(),
+        "net": repr(net).encode(),
+    }
+
+
+def differing(one: Feeder, other: Feeder) -> list[str]:
+    """The parts of two feeders that are not the same to the last byte."""
+    first, second = content(one), content(other)
+    return [name for name in first if first[name] != second[name]]
