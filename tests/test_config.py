@@ -49,8 +49,8 @@ TWIN = {"mode": "twin-network", "epsilon": 4.0, "delta": 1e-5, "id": "t", "chang
 
 
 def test_the_nearest_key_is_one_of_the_mode() -> None:
-    with pytest.raises(ConfigError, match=r"unknown key 'network\.lenght'; did you mean 'length'"):
-        parse_config({**example(), "network": {**TWIN, "lenght": 0.1}})
+    with pytest.raises(ConfigError, match=r"unknown key 'network\.capacitor'; did you mean 'capacitors'"):
+        parse_config({**example(), "network": {**TWIN, "capacitor": True}})
 
 
 def test_the_sections_of_the_modes_do_not_mix() -> None:

@@ -45,6 +45,7 @@ from dp_powerflow.pipeline.manifest.model import (
     digest_of,
     json_object,
 )
+from dp_powerflow.pipeline.manifest.old_twin import CALLED as OLD_TWIN_THEN
 from dp_powerflow.pipeline.manifest.old_twin import MODE as OLD_TWIN
 from dp_powerflow.pipeline.manifest.policy import (
     Check,
@@ -307,7 +308,7 @@ def _in_this_version(raw: dict[str, Any]) -> dict[str, Any]:
     stated = copy.deepcopy(raw) | {"format": FORMAT}
     data, software, guarantee = (stated.get(name) for name in ("data", "software", "guarantee"))
     network = guarantee.get("network") if isinstance(guarantee, dict) else None
-    if isinstance(network, dict) and network.get("mode") == "twin-network":
+    if isinstance(network, dict) and network.get("mode") == OLD_TWIN_THEN:
         network["mode"] = OLD_TWIN
     if isinstance(data, dict) and "twin_tables" in data:
         data["network_tables"] = data.pop("twin_tables")

@@ -87,6 +87,8 @@ require_evidence = true       # refuse the release where the evidence does not s
 # pv = false                  # true: capacities of PV systems
 # charging_epsilon = 0.2      # share of epsilon for a line's charging; without it charging follows its length
 # code_epsilon = 0.5          # share of epsilon for conductor codes (lines = "length"); else they are public
+# x_ohm_per_km = 0.4          # public reactance and charging of lines without a conductor code
+# c_nf_per_km = 10.0
 # publish = "voltages"        # voltages | network | network and loads: tables for graph models in twin/
 # graph_days = 7              # days of the corpus in those tables; without it all
 # released = "loaded"         # loaded: nodes with a load of their own; all: every node of the twin

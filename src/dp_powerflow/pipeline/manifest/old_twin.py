@@ -48,8 +48,8 @@ from dp_powerflow.privacy.budget import Neighbours, gdp_epsilon, gdp_mu
 from dp_powerflow.privacy.ledger.accounts import AccountKind, GdpCap
 from dp_powerflow.twin.design import LINE, LOG_GRID, code_mu, shift_of
 
-MODE = "twin-network-with-spreads"
-"""How `verify` calls the mode of these releases, which they call twin-network."""
+MODE, CALLED = "twin-network-with-spreads", "twin-network"
+"""How `verify` calls the mode of these releases, and how they call it."""
 _LARGEST_STATED_MU = 1e3
 _WORDS = "as the program that made it says"
 _Element = Literal["line", "transformer", "capacitor", "pv"]
