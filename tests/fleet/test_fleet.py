@@ -112,7 +112,9 @@ def test_customers_pay_once_and_every_network_has_an_account_of_its_own(
     networks = accounts(made[0], AccountKind.NETWORK_INSTANCE)
     assert len(networks) == 5
     assert all(len(account.spends) == 1 for account in networks)
-    assert {account.changes[0].reason for account in networks} == {"another feeder of fleet 'north'"}
+    assert {account.changes[0].reason for account in networks} == {
+        "another feeder of fleet 'north'; same frame: a standard design"
+    }
     models = {path.read_bytes() for path in (made[0] / "out").glob("feeder=*/model.json")}
     assert len(models) == 1
     manifest = json.loads((made[0] / "out" / "fleet.json").read_text())
@@ -154,7 +156,8 @@ def test_a_repaired_feeder_joins_and_a_new_one_gets_the_next_number(copied: Path
     register = read_register(PrivateState.inspect(copied / "state"), "north")
     write_feeders(copied, repaired=True)
     (copied / "feeders" / "aa-first-in-the-alphabet.dss").write_text(circuit(3.0))
-    result = run_fleet(fleet_config(copied), workers=1)
+    alike = {"feeders": [*KEYS, "aa-first-in-the-alphabet"], "reason": "a standard design"}
+    result = run_fleet(fleet_config(copied, fleet={"same_frame": alike}), workers=1)
     assert not result.failed
     after = tree_hash(copied / "out")
     assert {name: digest for name, digest in after.items() if name in before} | {"fleet.json": ""} == (

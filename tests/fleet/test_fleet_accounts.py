@@ -19,7 +19,8 @@ from dp_powerflow.privacy.ledger.records import Unrelated
 from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import circuit, fleet_config, on_twins
 
-CAPS = {"network_epsilon_cap": 9.0}
+SAME = {"feeders": ["alder", "alder-2", "alder-3", "birch", "cedar", "elm"], "reason": "two lines each"}
+FLEET: dict[str, Any] = {"network_epsilon_cap": 9.0, "same_frame": SAME}
 ASKED = (
     r"feeder 'alder' was charged to account network-twin-\d and is no longer listed, while 'alder-2' is new; "
     r'.*write under \[fleet\] unrelated = { accounts = \["network-twin-\d"\], reason = "<why>" }'
@@ -27,7 +28,7 @@ ASKED = (
 
 
 def twins(folder: Path, *, overrides: dict[str, Any] | None = None, **fleet: Any) -> FleetConfig:
-    return on_twins(folder, fleet={**CAPS, **fleet}, overrides=overrides or {})
+    return on_twins(folder, fleet={**FLEET, **fleet}, overrides=overrides or {})
 
 
 def table(*accounts: str) -> dict[str, Any]:
@@ -123,7 +124,9 @@ def test_a_reason_that_names_the_account_lets_a_new_feeder_in_and_no_later_one(r
     assert list(charged(renamed)) == ["network-twin-1", "network-twin-2", "network-twin-3"]
     ledger = Ledger.inspect(renamed / "state")
     opened = ledger.summary().accounts[-1]
-    assert opened.changes[0].reason == "another feeder of fleet 'north'; that line was taken down"
+    assert opened.changes[0].reason == (
+        "another feeder of fleet 'north'; that line was taken down; same frame: two lines each"
+    )
     assert opened.changes[0].unrelated == ("network-twin-1", "network-twin-2")
     assert opened.fleet == "north"
     (renamed / "feeders" / "alder-2.dss").unlink()

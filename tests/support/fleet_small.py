@@ -23,6 +23,7 @@ RAW: dict[str, Any] = {
         "days": 3,
         "output": "out",
         "state": "state",
+        "same_frame": {"feeders": [*KEYS], "reason": "a standard design"},
         "insecure_seed": 7,
     },
     "loads": {"kind": "simulated", "load_points": 60, "days": 6, "step_minutes": 60},
@@ -107,9 +108,15 @@ def write_services(folder: Path, feeders: list[str]) -> None:
         )
 
 
+def _toml(value: Any) -> str:
+    if not isinstance(value, dict):
+        return json.dumps(value)
+    return "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + " }"
+
+
 def toml_of() -> str:
     """The config of the small fleet as a file; JSON spells its numbers, strings and lists as TOML does."""
     lines = []
     for name, values in RAW.items():
-        lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
+        lines += [f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in values.items())]
     return "\n".join(lines) + "\n"

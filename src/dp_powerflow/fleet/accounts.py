@@ -2,9 +2,11 @@
 
 **Networks.** Every feeder is a secret of its own, with an account of its own. The ledger asks of every new
 network whether it continues an account or is unrelated to all others. Within a fleet the list of feeders
-answers: they are different networks. It says nothing about networks that are not in it: those charged outside
-the fleet, and those of feeders that it used to list, whose files may have been exported again under other
-names. About them only the data owner can answer, in the config.
+answers: they are different networks. That is not enough for feeders of the same frame (the same nodes and
+connections), which are most likely versions of one network: the config must name them in `same_frame`. The
+list says nothing about networks that are not in it: those charged outside the fleet, and those of feeders
+that it used to list, whose files may have been exported again under other names. About them only the data
+owner can answer, in the config.
 
 **Customers.** One meter source, one charge, and one load model, or one per feeder. One model: the charge pays
 for one fit on all customers, and every feeder's release reuses it. One model per feeder: a public map puts
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,7 +69,7 @@ def feeders_of(config: FleetConfig, state: PrivateState, ledger: Ledger) -> tupl
         FleetFeeder(
             key,
             names[key],
-            feeder_config(config, key, source, names[key], known.continued.get(key, unrelated)),
+            feeder_config(config, key, source, names[key], known.continued.get(key) or unrelated(key)),
         )
         for key, source in sources.items()
     ]
@@ -165,14 +167,22 @@ def _refuse_unexplained(
         )
 
 
-def _unrelated(config: FleetConfig, keys: Collection[str], known: _Known) -> Unrelated:
-    """What the ledger records when the account of a feeder's network is opened."""
-    fleet, also = config.fleet, config.fleet.unrelated
-    reason = f"another feeder of fleet '{fleet.id}'"
+def _unrelated(config: FleetConfig, keys: Collection[str], known: _Known) -> Callable[[str], Unrelated]:
+    """What the ledger records when the account of a feeder's network is opened, by key."""
+    fleet, also, alike = config.fleet, config.fleet.unrelated, config.fleet.same_frame
     listed = frozenset(known.of(keys))
-    if also is None:
-        return Unrelated(listed, reason, fleet.id)
-    return Unrelated(listed | also.accounts, f"{reason}; {also.reason}", fleet.id)
+    declared = frozenset() if also is None else also.accounts
+
+    def of(key: str) -> Unrelated:
+        reasons = [f"another feeder of fleet '{fleet.id}'"]
+        reasons += [] if also is None else [also.reason]
+        if alike is None or key not in alike.feeders:
+            return Unrelated(listed | declared, "; ".join(reasons), fleet.id, listed - declared)
+        reasons.append(f"same frame: {alike.reason}")
+        unnamed = listed - declared - known.of(alike.feeders)
+        return Unrelated(listed | declared, "; ".join(reasons), fleet.id, unnamed, same_frame=True)
+
+    return of
 
 
 def _list_of(accounts: list[AccountSummary]) -> str:

@@ -34,6 +34,19 @@ from dp_powerflow.errors import ConfigError
 PublicName = Annotated[str, Field(pattern=PUBLIC_NAME)]
 
 
+class SameFrame(Section):
+    """Feeders that are different networks although they have the same nodes and connections.
+
+    Attributes
+    ----------
+    feeders : their keys.
+    reason : why, such as a standard design; the ledger records it.
+    """
+
+    feeders: Annotated[tuple[str, ...], Field(min_length=2)]
+    reason: Annotated[str, Field(min_length=1, pattern=r"\S")]
+
+
 class FleetSection(Section):
     """Which feeders, what is written and where.
 
@@ -46,6 +59,7 @@ class FleetSection(Section):
     continues : earlier fleet whose feeders these are: names and accounts go on.
     unrelated : why no feeder is a version of networks that were charged outside this fleet, or for feeders
         that it no longer lists: a table of accounts and reason, as in a release.
+    same_frame : which feeders are different networks of the same structure, and why.
     continues_loads, unrelated_loads : the same for the customers, as in a release.
     """
 
@@ -61,6 +75,7 @@ class FleetSection(Section):
     network_delta_cap: Probability | None = None
     continues: PublicName | None = None
     unrelated: Reason = None
+    same_frame: SameFrame | None = None
     continues_loads: str | None = None
     unrelated_loads: Reason = None
     insecure_seed: int | None = None

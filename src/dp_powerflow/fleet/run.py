@@ -65,6 +65,7 @@ _MAY_CHANGE = {
         "network_epsilon_cap",
         "network_delta_cap",
         "unrelated",
+        "same_frame",
         "unrelated_loads",
         "continues_loads",
     },
@@ -85,8 +86,8 @@ P = ParamSpec("P")
 class Maker(Protocol):
     """Makes the releases of one fleet, one at a time."""
 
-    def examine(self, config: Config) -> str:
-        """Identity of a feeder's network; refuses what can be known to be wrong before anything is spent."""
+    def examine(self, config: Config) -> tuple[str, str]:
+        """Identity and frame of a feeder's network; refuses what can be known to be wrong before a charge."""
 
     def release(self, config: Config, say: Say, progress: Progress | None) -> None:
         """Make one release, or finish it."""
@@ -99,33 +100,33 @@ class HereMaker:
     engine: Engine
     history: LoadHistory
 
-    def examine(self, config: Config) -> str:
+    def examine(self, config: Config) -> tuple[str, str]:
         """Open the feeder and look at it."""
         state = PrivateState.open(config.release.state, insecure_seed=config.release.insecure_seed)
         inputs, mode = read_inputs(config, state, history=self.history), mode_of(config)
         mode.check(inputs)
-        return mode.identity(inputs)
+        return mode.identity(inputs), mode.frame(inputs)
 
     def release(self, config: Config, say: Say, progress: Progress | None) -> None:
         """Make one release."""
         run_release(config, engine=self.engine, history=self.history, say=say, progress=progress)
 
-    def __call__(self, request: tuple[str, Config], tell: Callable[[object], None]) -> str:
+    def __call__(self, request: tuple[str, Config], tell: Callable[[object], None]) -> tuple[str, str]:
         """Answer a request of `ProcessMaker`, in its process."""
         what, config = request
         if what == "examine":
             return self.examine(config)
         self.release(config, tell, lambda done, total: tell((done, total)))
-        return ""
+        return "", ""
 
 
 class ProcessMaker:
     """In a process of its own, which is replaced after some feeders and whenever it ends."""
 
-    def __init__(self, process: ServerProcess[tuple[str, Config], str]) -> None:
+    def __init__(self, process: ServerProcess[tuple[str, Config], tuple[str, str]]) -> None:
         self._process = process
 
-    def examine(self, config: Config) -> str:
+    def examine(self, config: Config) -> tuple[str, str]:
         """Open the feeder and look at it."""
         return self._process.ask(("examine", config), lambda _: None)
 
@@ -197,14 +198,16 @@ def plan_fleet(
     ledger = open_ledger(state)
     feeders = feeders_of(config, state, ledger)
     history = history_of(feeders[0].config, None)
-    plans = []
+    plans, alike = [], _Alike(config)
     with maker_of(engine_of(1, None), history, feeders_per_process) as maker:
         for done, feeder in enumerate(feeders, start=1):
             network, problem = None, None
             try:
-                dataset = maker.examine(feeder.config)
+                dataset, frame = maker.examine(feeder.config)
                 asked = mode_of(feeder.config).charge("")
                 network = preview_network(ledger, feeder.config, asked, dataset)
+                problem = None if network.account is not None else alike.problem(feeder, dataset, frame)
+                alike.add(feeder, dataset, frame)
             except (DpPowerflowError, OSError) as error:
                 problem = str(error)
             released = (config.fleet.output / feeder.directory).exists()
@@ -220,6 +223,33 @@ def plan_fleet(
         release_id=config.charged_under,
     )
     return FleetPlan(config, cost, loads, tuple(plans))
+
+
+class _Alike:
+    """PRIVATE. Feeders of the same frame, as they are looked at."""
+
+    def __init__(self, config: FleetConfig) -> None:
+        named = config.fleet.same_frame
+        self._named = frozenset() if named is None else frozenset(named.feeders)
+        self._seen: dict[str, dict[str, str]] = {}  # frame → data set → key of the first feeder with it
+
+    def add(self, feeder: FleetFeeder, dataset: str, frame: str) -> None:
+        self._seen.setdefault(frame, {}).setdefault(dataset, feeder.key)
+
+    def problem(self, feeder: FleetFeeder, dataset: str, frame: str) -> str | None:
+        """Why a new feeder would be refused: another one has its frame, and nobody says that they differ."""
+        others = self._seen.get(frame, {})
+        if dataset in others or feeder.config.release.continues_network is not None:
+            return None
+        unnamed = [key for key in others.values() if {key, feeder.key} - self._named]
+        if not unnamed:
+            return None
+        keys = sorted({feeder.key, *others.values(), *self._named})
+        return (
+            f"it has the nodes and connections of feeder '{unnamed[0]}'; list one of them if they are "
+            "versions of one network, or else write under [fleet] same_frame = "
+            f'{{ feeders = {json.dumps(keys)}, reason = "<why>" }}'
+        )
 
 
 @dataclass(frozen=True)

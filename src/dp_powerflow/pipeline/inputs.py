@@ -5,12 +5,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import dijkstra
 
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError
@@ -168,6 +172,44 @@ def network_chunks(feeder: Feeder) -> Iterator[bytes]:
     yield repr((feeder.nodes, feeder.base_mva)).encode()
     for array in (feeder.y.data, feeder.y.indices, feeder.y.indptr, feeder.v_slack):
         yield np.ascontiguousarray(array).tobytes()
+
+
+_FRAME_ROUNDS = 16
+"""How many nodes away a difference in structure is seen."""
+
+
+def frame_chunks(feeder: Feeder) -> Iterator[bytes]:
+    """The bytes that identify what a network has in common with its near copies, for a keyed hash.
+
+    Which nodes are connected, how far from the source, and their base voltages (three digits), whatever they
+    are called and in whatever order: the colours of a Weisfeiler-Lehman refinement of the graph of Y.
+    Impedances, lengths, taps and loads play no part. Networks of the same structure have the same bytes;
+    networks of different structure may, if their graphs are very regular.
+    """
+    rows, columns = feeder.y.nonzero()
+    apart = rows != columns
+    rows, columns = rows[apart], columns[apart]
+    pattern = sp.csr_array((np.ones(len(rows)), (rows, columns)), shape=feeder.y.shape)
+    away = dijkstra(pattern, indices=feeder.slack, unweighted=True, min_only=True)
+    kinds = [f"{kv:.3g} {steps:g}" for kv, steps in zip(feeder.base_kv, away, strict=True)]
+    colour = np.array([_scrambled_word(kind) for kind in kinds], dtype=np.uint64)
+    for _ in range(_FRAME_ROUNDS):
+        around = np.zeros_like(colour)
+        np.add.at(around, rows, _scrambled(colour)[columns])  # a sum modulo 2⁶⁴ does not know the order
+        colour = _scrambled(colour * np.uint64(3) + around)
+    yield np.sort(colour).tobytes()
+
+
+def _scrambled(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The finaliser of splitmix64: a bijection without visible structure."""
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
+
+
+@cache
+def _scrambled_word(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
 
 def loads_chunks(history: LoadHistory) -> Iterator[bytes]:

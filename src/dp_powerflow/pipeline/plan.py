@@ -274,6 +274,7 @@ def charge_loads(inputs: ReleaseInputs, mode: NetworkMode[Any]) -> Charged:
         plan.network.cap,
         continues=config.release.continues_network,
         unrelated=unrelated,
+        frame=mode.frame(inputs),
     )
     paid = reused or ledger.spend(loads, config.release.id, plan.request_sha256, plan.loads_cost)
     # A release that reuses a model is in the ledger only when it is published; this stands for it until then.

@@ -22,7 +22,14 @@ from dp_powerflow.evidence.collect import Evidence
 from dp_powerflow.evidence.lines.collect import LineReport
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.pipeline.inputs import NetworkInputs, NodePlan, Solar, loaded_nodes, node_plan
+from dp_powerflow.pipeline.inputs import (
+    NetworkInputs,
+    NodePlan,
+    Solar,
+    frame_chunks,
+    loaded_nodes,
+    node_plan,
+)
 from dp_powerflow.pipeline.manifest.policy import policy_of
 from dp_powerflow.pipeline.parts import GraphTables
 from dp_powerflow.privacy.budget import Neighbours
@@ -173,6 +180,10 @@ class NetworkMode(ABC, Generic[Section]):
     def identity(self, inputs: NetworkInputs) -> str:
         """Keyed hash of the protected network: the account that it is charged to."""
         return inputs.state.identity("network", self.identity_chunks(inputs))
+
+    def frame(self, inputs: NetworkInputs) -> str:
+        """Keyed hash of what the network has in common with its near copies: structure, base voltages."""
+        return inputs.state.identity("frame", frame_chunks(inputs.feeder))
 
     @abstractmethod
     def network_to_solve(self, inputs: NetworkInputs, dataset: str) -> Solvable:

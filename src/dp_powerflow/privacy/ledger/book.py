@@ -145,7 +145,13 @@ class Ledger:
         return cls(store)
 
     def account(
-        self, dataset: str, cap: Cap, *, continues: str | None = None, unrelated: Unrelated | None = None
+        self,
+        dataset: str,
+        cap: Cap,
+        *,
+        continues: str | None = None,
+        unrelated: Unrelated | None = None,
+        frame: str | None = None,
     ) -> Account:
         """The account of a data set, opened if there is none.
 
@@ -161,6 +167,9 @@ class Ledger:
         unrelated : Unrelated, optional
             Why these data share nothing with those of the other accounts of the kind, all of which it must
             name.
+        frame : str, optional
+            Keyed hash of what a network has in common with its near copies. New data with the frame of an
+            account are asked about even within a fleet.
 
         Returns
         -------
@@ -175,20 +184,22 @@ class Ledger:
         _check_sha256(dataset, "identity of a data set")
         if continues is not None and unrelated is not None:
             raise PrivacyError("data cannot both continue an account and be unrelated to it; say one of them")
+        data = {"dataset": dataset} | ({} if frame is None else {"frame": frame})
         known = _find(self._accounts(self._store.read()), dataset, cap, continues)
-        if known is not None:
+        if known is not None and (frame is None or known.frames.get(dataset) == frame):
             return Account(known.name, dataset, known.cap)
         with self._store.transaction() as transaction:
             accounts = self._accounts(transaction.entries)
             found = _find(accounts, dataset, cap, continues)  # another process may have been first
-            if found is not None:
-                return Account(found.name, dataset, found.cap)
-            if continues is None:
-                return _open(transaction, accounts, dataset, cap, unrelated)
-            continued = _named(accounts, continues, cap.kind)
-            _check_cap(continued, cap)
-            transaction.append("data", continued.name, {"dataset": dataset})
-            return Account(continued.name, dataset, continued.cap)
+            if found is None and continues is None:
+                return _open(transaction, accounts, data, cap, unrelated)
+            account = found or _named(accounts, continues or "", cap.kind)
+            if found is None:
+                _check_cap(account, cap)
+                transaction.append("data", account.name, data)
+            elif frame is not None and found.frames.get(dataset) != frame:  # opened by an earlier version
+                transaction.append("frame", account.name, data)
+            return Account(account.name, dataset, account.cap)
 
     def spend(self, account: Account, release_id: str, request_sha256: str, cost: Cost) -> Spend:
         """Check the cap and record a spend, before the data are used; see `spend_all`."""
@@ -354,17 +365,35 @@ def _find(accounts: Accounts, dataset: str, cap: Cap, continues: str | None) -> 
 
 
 def _open(
-    transaction: Transaction, accounts: Accounts, dataset: str, cap: Cap, unrelated: Unrelated | None
+    transaction: Transaction,
+    accounts: Accounts,
+    data: Mapping[str, str],
+    cap: Cap,
+    unrelated: Unrelated | None,
 ) -> Account:
     others = {item.name: item.fleet for item in accounts.values() if item.kind is cap.kind}
-    _check_unrelated(cap.kind, others, unrelated)
+    alike = _alike(accounts, data.get("frame"), cap.kind, unrelated)
+    _check_unrelated(cap.kind, others, unrelated, alike)
     name = f"{cap.kind.stem}-{len(others) + 1}"
-    fields = {"kind": str(cap.kind), "dataset": dataset, "cap": to_plain(cap), "reason": ""}
+    fields: dict[str, Any] = {"kind": str(cap.kind), **data, "cap": to_plain(cap), "reason": ""}
     if unrelated is not None:
         fields |= {"reason": unrelated.reason, "unrelated": rows_of(unrelated.accounts)}
         fields |= {} if unrelated.fleet is None else {"fleet": unrelated.fleet}
+        fields |= {"same_frame": True} if unrelated.same_frame else {}
     transaction.append("open", name, fields)
-    return Account(name, dataset, cap)
+    return Account(name, data["dataset"], cap)
+
+
+def _alike(
+    accounts: Accounts, frame: str | None, kind: AccountKind, unrelated: Unrelated | None
+) -> list[str]:
+    """Accounts of networks with the same structure, most likely versions of this one, if nobody says not."""
+    return [
+        item.name
+        for item in accounts.values()
+        if item.kind is kind and frame is not None and frame in item.frames.values()
+        if unrelated is None or not unrelated.explains(item)
+    ]
 
 
 def price(cap: Cap, cost: Any) -> Statement:
@@ -373,7 +402,7 @@ def price(cap: Cap, cost: Any) -> Statement:
 
 
 def _check_unrelated(
-    kind: AccountKind, others: Mapping[str, str | None], unrelated: Unrelated | None
+    kind: AccountKind, others: Mapping[str, str | None], unrelated: Unrelated | None, alike: Sequence[str]
 ) -> None:
     """Every account must have been thought of, and none that is yet to come can have been."""
     what, whose = ("loads", "customers") if kind is AccountKind.LOADS else ("network", "lines")
@@ -387,9 +416,16 @@ def _check_unrelated(
         )
     if silent:
         raise PrivacyError(
-            f"these data are new to the ledger, which has {spelled(silent)} of the same kind; set "
+            f"these data are new to the ledger, which has {spelled(silent)} of the same kind"
+            f"{f' ({spelled(alike)} with the same nodes and connections)' if alike else ''}; set "
             f"continues_{what} to the account whose {whose} these are, or, if they are about none of them, "
             f"write {unrelated_line(f'unrelated_{what}', named | silent)}"
+        )
+    if alike:
+        raise PrivacyError(
+            f"this network is new to the ledger and has the nodes and connections of account {alike[0]}; "
+            f"set continues_network = '{alike[0]}' under overrides if it is a version of that network, or "
+            "else name both feeders in fleet.same_frame, with a reason; nothing was spent"
         )
 
 

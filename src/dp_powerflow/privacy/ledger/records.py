@@ -6,7 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dp_powerflow.errors import PrivacyError
@@ -43,11 +43,16 @@ class Unrelated:
     reason : why; the ledger records it.
     fleet : id of a fleet whose list of feeders says that they are different networks: accounts that were
         opened for feeders of this fleet need no name. A config file of one release cannot set it.
+    listed : of the accounts, those that the list of a fleet names, and no person. They do not explain why a
+        network has the same frame as another one.
+    same_frame : that the fleet names this feeder among those that are different networks of the same frame.
     """
 
     accounts: frozenset[str]
     reason: str
     fleet: str | None = None
+    listed: frozenset[str] = frozenset()
+    same_frame: bool = False
 
     def __post_init__(self) -> None:
         if self.reason.strip() in ("", _PLACEHOLDER):
@@ -76,6 +81,11 @@ class Unrelated:
         """Of the accounts, given with the fleets that opened them, those it says nothing about."""
         own = {name for name, fleet in accounts.items() if self.fleet is not None and fleet == self.fleet}
         return accounts.keys() - self.accounts - own
+
+    def explains(self, twin: AccountSummary) -> bool:
+        """Whether it says why data with the frame of an account are not of its network."""
+        both_named = self.same_frame and twin.same_frame and twin.fleet == self.fleet
+        return twin.name in self.accounts - self.listed or both_named
 
 
 def rows_of(names: Iterable[str]) -> list[str]:
@@ -214,6 +224,8 @@ class AccountSummary:
     datasets : the data it belongs to, oldest first.
     cap : the most that may ever be spent, as it is now.
     fleet : the fleet that opened it for one of its feeders.
+    frames : data set → frame of a network: a keyed hash of its structure, which near copies share.
+    same_frame : that its fleet named the feeder among different networks of the same frame.
     """
 
     name: str
@@ -222,6 +234,8 @@ class AccountSummary:
     spends: tuple[Spend, ...] = ()
     changes: tuple[Change, ...] = ()
     fleet: str | None = None
+    frames: Mapping[str, str] = field(default_factory=dict)
+    same_frame: bool = False
 
     @property
     def kind(self) -> AccountKind:
@@ -300,17 +314,31 @@ def _after(account: AccountSummary | None, entry: Entry) -> AccountSummary:
         cap = cap_from_plain(AccountKind(fields["kind"]), fields["cap"])
         named = tuple(fields.get("unrelated", ()))
         opened = Change("opened", fields["reason"], entry.at, entry.seq, cap, named)
-        return AccountSummary(entry.account, cap, (fields["dataset"],), (), (opened,), fields.get("fleet"))
+        return AccountSummary(
+            entry.account,
+            cap,
+            (fields["dataset"],),
+            changes=(opened,),
+            fleet=fields.get("fleet"),
+            frames=_frame(fields),
+            same_frame=fields.get("same_frame", False),
+        )
     if entry.event == "spend":
         spend = Spend.of(entry, account.kind, cost_from_plain(account.kind, fields["cost"]))
         return replace(account, spends=(*account.spends, spend))
     if entry.event == "data":
         change = Change("data added", "", entry.at, entry.seq, account.cap)
-        datasets = (*account.datasets, fields["dataset"])
-        return replace(account, datasets=datasets, changes=(*account.changes, change))
+        datasets, frames = (*account.datasets, fields["dataset"]), {**account.frames, **_frame(fields)}
+        return replace(account, datasets=datasets, changes=(*account.changes, change), frames=frames)
+    if entry.event == "frame":
+        return replace(account, frames={**account.frames, **_frame(fields)})
     cap = cap_from_plain(account.kind, fields["cap"])
     change = Change("cap changed", fields["reason"], entry.at, entry.seq, cap)
     return replace(account, cap=cap, changes=(*account.changes, change))
+
+
+def _frame(fields: Mapping[str, Any]) -> dict[str, str]:
+    return {fields["dataset"]: fields["frame"]} if "frame" in fields else {}
 
 
 def _floats(amounts: Amounts) -> dict[str, float]:
