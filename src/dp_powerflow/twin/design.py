@@ -45,7 +45,7 @@ LOG_GRID = 2.0**-40
 _ROUNDING = 2
 """Grid units: one for rounding both logarithms to the grid, one for the last digit of a logarithm."""
 _LARGEST_CODE_EPSILON = 20.0
-_SMALLEST_SCALE, _LARGEST_SCALE = 1e-5, 2.0
+_SMALLEST_SCALE, _LARGEST_SCALE = 1e-4, 2.0
 _LARGEST_MU = 1e3
 LINE = "line"
 CODE = "code"
