@@ -68,6 +68,7 @@ class FeederSection(Section):
 
     source: str
     taps: Path | None = None
+    loads: Path | None = None
     base_mva: Positive = 1.0
     drop_islanded: bool = False
 

@@ -30,14 +30,15 @@ from dp_powerflow.grid.feeder import (
     Tap,
 )
 from dp_powerflow.grid.opendss import parameters as opendss_parameters
-from dp_powerflow.grid.opendss.engine import DssOrigin, Engine
-from dp_powerflow.grid.opendss.reader import read_dss, read_dss_file
+from dp_powerflow.grid.opendss.engine import DssOrigin, Engine, file_origin, with_declared_loads
+from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.pandapower import parameters as pandapower_parameters
 from dp_powerflow.grid.pandapower import reader as pandapower_reader
 from dp_powerflow.units import ComplexArray
 
 SIMBENCH = "simbench:"
 TAP_COLUMNS = ("transformer", "winding", "tap")
+LOAD_COLUMNS = ("name", "kw", "kvar")
 _NAMES_SHOWN = 3
 _STRETCH = 1.5
 _COARSE, _FLOOR = 0.08, 1e-6
@@ -48,6 +49,7 @@ def open_feeder(
     source: str | Path,
     *,
     taps: TapTable | Sequence[Tap] | None = None,
+    loads: LoadTable | None = None,
     base_mva: float = 1.0,
     drop_islanded: bool = False,
 ) -> Feeder:
@@ -57,13 +59,14 @@ def open_feeder(
     ----------
     source : `ieee13`, `ieee123`, `PATH.dss`, `PATH.json` (pandapower) or `simbench:CODE`.
     taps : regulator taps; None solves them once at nominal load (OpenDSS) or takes those of the net.
+    loads : nominal loads that are declared public, instead of those of the source (OpenDSS only).
     base_mva : power base per phase [MVA].
     drop_islanded : leave out nodes that no source feeds, instead of refusing the feeder.
     """
     if not (base_mva > 0.0 and math.isfinite(base_mva)):
         raise FeederError("the power base must be positive, such as 1 MVA per phase")
     given = taps if isinstance(taps, TapTable) or taps is None else TapTable(tuple(taps))
-    feeder = _read(str(source), given, base_mva)
+    feeder = _read(str(source), given, loads, base_mva)
     if given is not None:
         feeder = replace(feeder, taps_from=given.origin)
     if drop_islanded:
@@ -72,14 +75,25 @@ def open_feeder(
     return feeder
 
 
-def _read(source: str, table: TapTable | None, base_mva: float) -> Feeder:
+def _read(source: str, table: TapTable | None, loads: LoadTable | None, base_mva: float) -> Feeder:
     lowered = source.lower()
     taps = None if table is None else table.taps
+    origin: DssOrigin | None = None
     if lowered in ieee.BUILT_IN:
         origin = DssOrigin(tuple(ieee.dss_commands(lowered)), public=True)
-        return read_dss(origin, name=lowered, taps=taps, base_mva=base_mva)
-    if lowered.endswith(".dss"):
-        return read_dss_file(Path(source), taps=taps, base_mva=base_mva)
+    elif lowered.endswith(".dss"):
+        origin = file_origin(Path(source))
+    if origin is not None:
+        name = lowered if origin.public else Path(source).stem
+        origin = origin if loads is None else with_declared_loads(origin, loads.powers)
+        feeder = read_dss(origin, name=name, taps=taps, base_mva=base_mva)
+        if loads is not None:
+            loads.check(feeder)
+        return feeder
+    if loads is not None:
+        raise FeederError(
+            "a load table is for OpenDSS feeders; state the loads in the pandapower net instead"
+        )
     if lowered.startswith(SIMBENCH) or lowered.endswith(".json"):
         if lowered.startswith(SIMBENCH):
             return pandapower_reader.read_simbench(source[len(SIMBENCH) :], taps=taps, base_mva=base_mva)
@@ -226,6 +240,57 @@ def _tap(row: dict[str, str | None], path: Path, line: int) -> Tap:
     if not (math.isfinite(tap.ratio) and 0.5 <= tap.ratio <= 1.5):
         raise FeederError(f"tap file {path}, line {line}: a tap is a turns ratio between 0.5 and 1.5")
     return tap
+
+
+@dataclass(frozen=True)
+class LoadTable:
+    """Nominal loads that are declared public.
+
+    Attributes
+    ----------
+    powers : name of a load in lower case → (kW, kvar), multipliers included.
+    """
+
+    powers: Mapping[str, tuple[float, float]]
+
+    def check(self, feeder: Feeder) -> None:
+        """Refuse a table that does not state exactly the loads of the feeder."""
+        known = {load.name.lower() for load in feeder.loads}
+        missing, strange = sorted(known - self.powers.keys()), sorted(self.powers.keys() - known)
+        if missing:
+            raise FeederError(f"the load table lacks load '{missing[0]}'; it must state all of them")
+        if strange:
+            raise FeederError(f"the load table names '{strange[0]}', a load which the feeder does not have")
+
+
+def read_loads(path: Path) -> LoadTable:
+    """Nominal loads of a CSV file with the columns name, kw, kvar."""
+    if not path.is_file():
+        raise FeederError(f"load table {path} does not exist; correct feeder.loads")
+    powers: dict[str, tuple[float, float]] = {}
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            if tuple(reader.fieldnames or ()) != LOAD_COLUMNS:
+                raise FeederError(f"load table {path} must have the columns {', '.join(LOAD_COLUMNS)}")
+            for row in reader:
+                name, place = str(row["name"]).strip().lower(), f"load table {path}, line {reader.line_num}"
+                if not name or name in powers:
+                    raise FeederError(f"{place}: every load has one row, and a name")
+                powers[name] = _power(row, place)
+    except (UnicodeDecodeError, csv.Error):
+        raise FeederError(f"load table {path} is not CSV text; write it again") from None
+    return LoadTable(powers)
+
+
+def _power(row: dict[str, str | None], place: str) -> tuple[float, float]:
+    try:
+        kw, kvar = float(row["kw"] or ""), float(row["kvar"] or "")
+    except ValueError:
+        raise FeederError(f"{place}: kw and kvar must be numbers") from None
+    if not (math.isfinite(kw) and math.isfinite(kvar)):
+        raise FeederError(f"{place}: kw and kvar must be finite")
+    return kw, kvar
 
 
 # --------------------------------------------------------------------- the same feeder with other figures

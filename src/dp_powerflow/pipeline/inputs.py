@@ -20,7 +20,7 @@ from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.grid.feeder import TAPS_SOLVED, Feeder
 from dp_powerflow.grid.ieee import BUILT_IN
-from dp_powerflow.grid.sources import open_feeder, read_taps
+from dp_powerflow.grid.sources import open_feeder, read_loads, read_taps
 from dp_powerflow.loads.declared import IngestRules, LongColumns, MeterFormat, WideColumns, read_service_map
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.ingest import read_long, read_wide
@@ -225,9 +225,12 @@ def loads_chunks(history: LoadHistory) -> Iterator[bytes]:
 def feeder_of(config: Config) -> Feeder:
     """The network of the config."""
     section = config.feeder
-    taps = None if section.taps is None else read_taps(section.taps)
     return open_feeder(
-        section.source, taps=taps, base_mva=section.base_mva, drop_islanded=section.drop_islanded
+        section.source,
+        taps=None if section.taps is None else read_taps(section.taps),
+        loads=None if section.loads is None else read_loads(section.loads),
+        base_mva=section.base_mva,
+        drop_islanded=section.drop_islanded,
     )
 
 

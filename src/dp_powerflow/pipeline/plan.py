@@ -37,7 +37,7 @@ from dp_powerflow.privacy.state import PrivateState
 
 _NOT_PART_OF_THE_REQUEST = {
     "release": {"output", "state", "epsilon_cap", "network_epsilon_cap", "network_delta_cap"},
-    "feeder": {"source", "taps"},
+    "feeder": {"source", "taps", "loads"},
     "loads": {"path", "services"},
     "pv": {"irradiance"},
 }

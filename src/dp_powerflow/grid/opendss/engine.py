@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ class DssOrigin:
     path : the master file they came from.
     places : where every command stands, in words; empty where no file holds them.
     allocates : whether the file has loads computed from the network.
+    loads_declared : whether the nominal loads are those of a declared table.
     public : whether the network is public, so that all that is solved on it is public too.
     """
 
@@ -60,6 +61,7 @@ class DssOrigin:
     path: Path | None = None
     places: tuple[str, ...] = ()
     allocates: bool = False
+    loads_declared: bool = False
     public: bool = False
 
 
@@ -67,6 +69,18 @@ def file_origin(path: Path) -> DssOrigin:
     """Origin of a `.dss` master file: its sanitised commands."""
     script = read_script(path)
     return DssOrigin(script.commands, path, script.places, script.allocates)
+
+
+def with_declared_loads(origin: DssOrigin, powers: Mapping[str, tuple[float, float]]) -> DssOrigin:
+    """The circuit with nominal loads of a declared table: name → (kW, kvar)."""
+    commands = [f'Edit "Load.{name}" kW={kw!r} kvar={kvar!r}' for name, (kw, kvar) in powers.items()]
+    places = tuple(origin.places) or tuple(_where(origin) for _ in origin.commands)
+    return replace(
+        origin,
+        commands=(*origin.commands, "Set LoadMult=1", *commands),
+        places=(*places, *["the load table"] * (1 + len(commands))),
+        loads_declared=True,
+    )
 
 
 def build_circuit(origin: DssOrigin, engine: Engine | None = None) -> Engine:

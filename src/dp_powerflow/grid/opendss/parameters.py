@@ -1,83 +1,196 @@
-"""Parameters of the elements of an OpenDSS circuit, read and replaced through the engine itself."""
+"""Levels of an OpenDSS circuit, and circuits made of a frame and other levels.
+
+A twin is never the true circuit with figures edited: it is written anew from its frame (`frame.Frame`), its
+levels and its codes, so that it is a function of these alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import (
     NO_REGULATORS,
-    CodedLine,
+    TAPS_DECLARED,
+    TAPS_INTERNAL,
+    TAPS_SOLVED,
     Feeder,
     Levels,
     NetworkParameters,
     ParameterKey,
     Protected,
     Quantity,
+    Tap,
     level_of,
-    rounded,
-    shape_of,
+    significant,
 )
-from dp_powerflow.grid.opendss.engine import DssOrigin, Engine, build_circuit, is_enabled, run
+from dp_powerflow.grid.opendss.elements import ElementReader
+from dp_powerflow.grid.opendss.engine import (
+    CONTROLS,
+    DssOrigin,
+    Engine,
+    build_circuit,
+    is_enabled,
+    run,
+    settle_controls,
+)
+from dp_powerflow.grid.opendss.frame import (
+    RATING,
+    Code,
+    ElementFrame,
+    Frame,
+    LineFrame,
+    Matrix,
+    array,
+    figures_of,
+    matrix,
+    rounded,
+    tap_on_step,
+)
 from dp_powerflow.grid.opendss.reader import read_dss
+from dp_powerflow.grid.opendss.script import split_words
 from dp_powerflow.units import FloatArray
 
-_REACTANCES = {2: ("XHL",), 3: ("XHL", "XHT", "XLT")}
-"""Number of windings → properties of the reactances between them; of more windings there is one array."""
+_KM = 1000.0
+_INJECTIONS = frozenset({"generator", "storage", "isource", "vccs", "indmach012", "gicsource"})
+_IDLE = CONTROLS | {"energymeter", "monitor", "sensor"}
 _FORBIDDEN = frozenset("\"'`")
-_KM = {1: 1.609344, 2: 0.3048, 3: 1.0, 4: 1e-3, 5: 3.048e-4, 6: 2.54e-5, 7: 1e-5}
-"""Kilometres of OpenDSS's units of length, by their numbers."""
-_STATE_CONTROLS = frozenset({"capcontrol", "swtcontrol", "recloser", "relay", "fuse"})
-
-
-@dataclass(frozen=True, eq=False)
-class _Line:
-    """One line as the engine has it: figures per unit of length, (phase, phase); `code` is "" without one."""
-
-    name: str
-    length: float
-    resistance: FloatArray
-    reactance: FloatArray
-    capacitance: FloatArray
-    units: int
-    code: str
-
-    @property
-    def km(self) -> float:
-        """Its length [km]; as stated where there is no unit."""
-        return self.length * _KM.get(self.units, 1.0)
-
-    def coded(self, catalogue: Mapping[str, int]) -> bool:
-        """Whether its figures per length are those of an entry of the catalogue."""
-        return self.code in catalogue and self.units in _KM
+_KEPT = 4
+_known: dict[tuple[DssOrigin, Protected], tuple[Frame, NetworkParameters]] = {}
+"""The circuits read last; reading a large one takes longer than building a twin of it."""
 
 
 def read_parameters(
-    origin: DssOrigin, protected: Protected, *, engine: Engine | None = None
+    origin: DssOrigin, protected: Protected, engine: Engine | None = None
 ) -> NetworkParameters:
-    """Every protected level of the circuit; refuses what could not be rebuilt from them."""
+    """PRIVATE. Every level of the circuit that is protected; refuses what a twin could not have."""
+    return _read(origin, protected, engine)[1]
+
+
+def frame_of(origin: DssOrigin, protected: Protected, engine: Engine | None = None) -> Frame:
+    """What a twin of the circuit has beside its levels."""
+    return _read(origin, protected, engine)[0]
+
+
+def _read(origin: DssOrigin, protected: Protected, engine: Engine | None) -> tuple[Frame, NetworkParameters]:
+    key = (origin, protected)
+    if key not in _known:
+        while len(_known) >= _KEPT:
+            _known.pop(next(iter(_known)))
+        _known[key] = read_frame(origin, protected, engine)
+    return _known[key]
+
+
+def read_frame(
+    origin: DssOrigin, protected: Protected, engine: Engine | None = None
+) -> tuple[Frame, NetworkParameters]:
+    """The frame, and PRIVATE the levels; refuses what neither of them can hold."""
     engine = build_circuit(origin, engine)
-    _refuse_what_keeps_its_figures(engine)
-    levels: dict[ParameterKey, float] = {}
-    catalogue = _catalogue(engine)
-    coded: list[CodedLine] = []
-    for line in _lines(engine):
-        if line.coded(catalogue):
-            fitting = sorted(name for name, phases in catalogue.items() if phases == len(line.resistance))
-            coded.append(CodedLine(line.name, line.code, tuple(fitting)))
-        if protected.lines == "length" and line.coded(catalogue):
-            levels[ParameterKey(Quantity.LENGTH, line.name)] = line.km
-        else:
-            levels[ParameterKey(Quantity.RESISTANCE, line.name)] = level_of(line.resistance) * line.length
-            levels[ParameterKey(Quantity.REACTANCE, line.name)] = level_of(line.reactance) * line.length
-        if protected.charging:
-            levels[ParameterKey(Quantity.CHARGING, line.name)] = level_of(line.capacitance) * line.length
-    for quantity, name, figures in _other_figures(engine, protected):
-        levels[ParameterKey(quantity, name)] = level_of(figures)
-    return NetworkParameters({key: level for key, level in levels.items() if level > 0.0}, tuple(coded))
+    settle_controls(engine, origin)
+    circuit = engine.ActiveCircuit
+    names = _enabled_names(engine)
+    _refuse_allocated_loads(engine, origin)
+    run(engine, "makebuslist", origin)
+    engine.YMatrix.BuildYMatrixD(1, 0)
+    reading = ElementReader(engine, origin, protected)
+    elements: dict[str, LineFrame | ElementFrame] = {}
+    for kind, reader in reading.readers.items():
+        for name in (name for name in names if name.startswith(f"{kind}.")):
+            circuit.SetActiveElement(name)
+            elements[name] = reader(name.split(".", 1)[1])
+    network = [elements[name] for name in names if name in elements]
+    first = next((e for e in network if isinstance(e, ElementFrame) and e.kind == "vsource"), None)
+    if first is None or first.name != "source":
+        raise FeederError("the circuit's own Vsource is disabled; enable it, as a twin starts with it")
+    network.remove(first)
+    frame = Frame(
+        start=(
+            "ClearAll",
+            f"Set DefaultBaseFrequency={reading.frequency!r}",
+            f'New "Circuit.{circuit.Name}" {first.properties}',
+        ),
+        elements=tuple(network),
+        end=(*reading.opened, *_voltage_bases(engine, origin)),
+        catalogue=tuple(sorted(reading.catalogue.items())),
+        steps=tuple(sorted(reading.steps.items())),
+        left_taps=tuple(reading.left_taps),
+        notes=tuple(_notes(names, reading)),
+    )
+    return frame, NetworkParameters(
+        {key: level for key, level in reading.levels.items() if level > 0.0}, tuple(reading.coded)
+    )
+
+
+def _enabled_names(engine: Engine) -> list[str]:
+    """Enabled elements in order; refuses classes that are not known, and names that cannot be told apart."""
+    names = [name.lower() for name in engine.ActiveCircuit.AllElementNames]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise FeederError(f"the feeder has two elements '{twice}'; give every element a name of its own")
+    odd = next((name for name in names if set(name) & _FORBIDDEN), None)
+    if odd is not None:
+        raise FeederError(f"the name of element '{odd}' holds a quote; rename it")
+    enabled = [name for name in names if is_enabled(engine, name)]
+    known = {*ElementReader.KINDS, *_INJECTIONS, *_IDLE}
+    stranger = next((name for name in enabled if name.split(".", 1)[0] not in known), None)
+    if stranger is not None:
+        raise FeederError(
+            f"a twin cannot have element '{stranger}', whose figures would stay as they are; disable it"
+        )
+    return enabled
+
+
+def _refuse_allocated_loads(engine: Engine, origin: DssOrigin) -> None:
+    if origin.public or origin.loads_declared:
+        return
+    allocated = origin.allocates or any(
+        float(loads.xfkVA) > 0.0 or float(loads.kwh) > 0.0 for loads in engine.ActiveCircuit.Loads
+    )
+    if allocated:
+        raise FeederError(
+            "nominal loads of the feeder are allocated (AllocateLoads, Estimate, xfkVA or kWh), so they may "
+            "follow from the network; declare a load table in feeder.loads"
+        )
+
+
+def _voltage_bases(engine: Engine, origin: DssOrigin) -> Iterator[str]:
+    """Commands that state base voltages, in the order of the file."""
+    bases = significant(np.asarray(engine.ActiveCircuit.Settings.VoltageBases, dtype=np.float64), RATING)
+    yield f"Set VoltageBases={array(bases)}"
+    for command in origin.commands:
+        verb = command.split(maxsplit=1)[0].lower() if command.strip() else ""
+        if verb in ("clear", "clearall"):
+            continue
+        if verb == "calcvoltagebases":
+            yield "CalcVoltageBases"
+        elif verb == "setkvbase":
+            words = {word.name.lower() or "bus": word.value for word in split_words(command)[1:]}
+            kind = next((key for key in words if key.startswith("kv")), "")
+            if not kind or "bus" not in words:
+                raise FeederError("SetkVBase must name bus= and kvll= or kvln=; correct the feeder file")
+            yield f'SetkVBase bus="{words["bus"]}" {kind}={rounded(float(words[kind]), RATING)}'
+
+
+def _notes(names: list[str], reading: ElementReader) -> Iterator[str]:
+    counts: dict[str, int] = {}
+    for name in names:
+        kind = name.split(".", 1)[0]
+        counts[kind] = counts.get(kind, 0) + 1
+    for kind in sorted(_INJECTIONS & counts.keys()):
+        yield f"{counts[kind]} elements of class {kind} are left out"
+    if counts.get("reactor"):
+        yield f"{counts['reactor']} reactors are not protected: their impedances are public, to 3 digits"
+    if reading.line_drop:
+        yield (
+            f"{reading.line_drop} regulators have line-drop settings R, X, which often follow from line "
+            "impedances; they are not protected: public, to 1 V"
+        )
+
+
+# ------------------------------------------------------------------------------------------ twins
 
 
 def rebuild(
@@ -85,172 +198,176 @@ def rebuild(
     protected: Protected,
     levels: Levels,
     codes: Mapping[str, str],
-    *,
     engine: Engine | None = None,
 ) -> Feeder:
-    """The circuit again with other levels; taps stay as they were given."""
+    """The circuit of the feeder's frame, these levels and these codes.
+
+    Taps are the declared ones, or solved on the new circuit.
+    """
     origin = feeder.origin
     if not isinstance(origin, DssOrigin):
         raise FeederError("only a feeder read from OpenDSS can be rebuilt by it")
-    engine = build_circuit(origin, engine)
-    edits = [*_line_edits(engine, origin, protected, levels, codes), *_other_edits(engine, protected, levels)]
-    commands = tuple(f"Edit {element} {figures}" for element, figures in edits)
-    made = DssOrigin((*origin.commands, *commands), origin.path)
-    for (element, _), command in zip(edits, commands, strict=True):
-        try:
-            run(engine, command, made)
-        except FeederError:
-            # The engine's own words would quote the figures.
-            raise FeederError(f"OpenDSS cannot change the figures of {element}; rename it") from None
-    taps = None if feeder.taps_from == NO_REGULATORS else feeder.taps
-    return read_dss(made, name=feeder.name, taps=taps, base_mva=feeder.base_mva, engine=engine)
-
-
-def _refuse_what_keeps_its_figures(engine: Engine) -> None:
-    """Elements whose true figures would survive in a rebuilt circuit, or states that were solved on it."""
-    circuit = engine.ActiveCircuit
-    names = [name.lower() for name in circuit.AllElementNames]
-    twice = sorted({name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ())
-    if twice:
-        raise FeederError(f"the feeder has two elements '{twice[0]}'; give every element a name of its own")
-    odd = [name for name in names if set(name) & _FORBIDDEN]
-    if odd:
-        raise FeederError(f"the name of element '{odd[0]}' holds a quote; rename it")
-    for name in names:
-        kind = name.split(".", 1)[0]
-        if kind in _STATE_CONTROLS and is_enabled(engine, name):
-            raise FeederError(
-                f"the state that control '{name}' left is a function of the network; disable the control in "
-                "the file and state what it controls"
-            )
-    for capacitors in circuit.Capacitors:
-        if any(_numbers(circuit.ActiveCktElement.Properties("harm").Val)):
-            raise FeederError(
-                f"capacitor '{capacitors.Name}' is tuned by harm, which keeps its true size; give "
-                "its R and XL instead"
-            )
-
-
-def _named(kind: str, name: str) -> str:
-    return f'"{kind}.{name}"'
-
-
-# ------------------------------------------------------------------------------------------ lines
-
-
-def _lines(engine: Engine) -> Iterator[_Line]:
-    """Every enabled line that is no switch."""
-    return (_line(lines) for lines in engine.ActiveCircuit.Lines if not lines.IsSwitch)
-
-
-def _line(lines: Engine) -> _Line:
-    phases = int(lines.Phases)
-
-    def matrix(values: object) -> FloatArray:
-        return np.array(values, dtype=np.float64).reshape(phases, phases)
-
-    return _Line(
-        name=lines.Name.lower(),
-        length=float(lines.Length),
-        resistance=matrix(lines.Rmatrix),
-        reactance=matrix(lines.Xmatrix),
-        capacitance=matrix(lines.Cmatrix),
-        units=int(lines.Units),
-        code=lines.LineCode.lower(),
+    frame = frame_of(origin, protected, engine)
+    made = DssOrigin(tuple(_commands(frame, protected, levels, codes)), origin.path)
+    taps = _taps(feeder, frame, public=origin.public)
+    try:
+        circuit = build_circuit(made, engine)
+    except FeederError:
+        # The engine's own words would quote the figures.
+        raise FeederError("OpenDSS cannot build a twin of the feeder; simplify names and figures") from None
+    new = read_dss(made, name=feeder.name, taps=taps, base_mva=feeder.base_mva, engine=circuit)
+    code_of = {
+        element.name: codes.get(element.name, element.code)
+        for element in frame.elements
+        if isinstance(element, LineFrame)
+    }
+    return replace(
+        new,
+        lines=tuple(replace(line, code=code_of[line.name] or None) for line in new.lines),
+        taps_from=feeder.taps_from if taps is not None else new.taps_from,
+        coordinates=feeder.coordinates,
+        notes=(*frame.notes, *new.notes),
     )
 
 
-def _catalogue(engine: Engine) -> dict[str, int]:
-    """Every line code of the circuit, used or not, and its phases."""
-    return {codes.Name.lower(): int(codes.Phases) for codes in engine.ActiveCircuit.LineCodes}
-
-
-def _line_edits(
-    engine: Engine, origin: DssOrigin, protected: Protected, levels: Levels, codes: Mapping[str, str]
-) -> Iterator[tuple[str, str]]:
-    catalogue = _catalogue(engine)
-    for line in list(_lines(engine)):
-        own, element = line, _named("Line", line.name)
-        if line.coded(catalogue):
-            chosen = codes.get(line.name, line.code)
-            run(engine, f"Edit {element} linecode={chosen} length=1 units=km", origin)
-            engine.ActiveCircuit.Lines.Name = line.name
-            own = _line(engine.ActiveCircuit.Lines)  # per km, of the catalogue
-        phases = len(line.resistance)
-        public_x = own.reactance if line.coded(catalogue) else protected.x_ohm_per_km * np.eye(phases)
-        public_c = own.capacitance if line.coded(catalogue) else protected.c_nf_per_km * np.eye(phases)
-        length = levels.get(ParameterKey(Quantity.LENGTH, line.name))
-        x = levels.get(ParameterKey(Quantity.REACTANCE, line.name), 0.0)
-        r = levels.get(ParameterKey(Quantity.RESISTANCE, line.name), 0.0)
-        charging = levels.get(ParameterKey(Quantity.CHARGING, line.name), 0.0)
-        if length is not None:
-            km, resistance, reactance = length, rounded(own.resistance), rounded(own.reactance)
-        else:
-            km = x / level_of(public_x) if x > 0.0 else 1.0
-            resistance, reactance = r / km * shape_of(line.resistance), x / km * shape_of(line.reactance)
-        capacitance = charging / km * shape_of(line.capacitance) if protected.charging else rounded(public_c)
-        yield (
-            element,
-            f"rmatrix={_matrix(resistance)} xmatrix={_matrix(reactance)} cmatrix={_matrix(capacitance)} "
-            f"length={km!r} units=km",
+def _taps(feeder: Feeder, frame: Frame, *, public: bool) -> tuple[Tap, ...] | None:
+    """Taps that are given, on their steps; None where the twin solves its own."""
+    given = public or feeder.taps_from not in (TAPS_SOLVED, NO_REGULATORS)
+    if not public and given and not feeder.taps_from.startswith(TAPS_DECLARED):
+        internal = " were solved on it" if feeder.taps_from == TAPS_INTERNAL else " may follow from it"
+        raise FeederError(
+            f"the taps given for the network{internal}; leave them out, so that a twin solves its own, or "
+            f"give a tap file whose first line is '# {TAPS_DECLARED}' and who set them"
         )
+    covered = {(tap.transformer.lower(), tap.winding) for tap in feeder.taps} if given else set()
+    left = [key for key in frame.left_taps if key not in covered]
+    if left and not public:
+        name, winding = left[0]
+        raise FeederError(
+            f"winding {winding} of transformer '{name}' is off neutral and its regulator is disabled, so "
+            "that its tap may be a solved one; enable the regulator, or declare the tap in a tap file"
+        )
+    if not given or (public and feeder.taps_from == NO_REGULATORS):
+        return None
+    steps = dict(frame.steps)
+    return tuple(
+        replace(tap, ratio=tap_on_step(tap.ratio, steps[tap.transformer.lower(), tap.winding]))
+        for tap in feeder.taps
+        if (tap.transformer.lower(), tap.winding) in steps
+    )
 
 
-# ---------------------------------------------------------------------------- everything else
+# ----------------------------------------------------------------------------------------- commands
 
 
-def _other_figures(engine: Engine, protected: Protected) -> Iterator[tuple[Quantity, str, FloatArray]]:
-    """Figures that change together, element by element; the element is the active one meanwhile.
-
-    Of a transformer the reactances between windings, then resistances [%]; of a capacitor kvar of every step;
-    of a PV system the peak power [kW] and the rating [kVA].
-    """
-    circuit = engine.ActiveCircuit
-    for transformers in circuit.Transformers if protected.transformers else ():
-        element, pairs = circuit.ActiveCktElement, _pairs(transformers)
-        between = _numbers(element.Properties("Xscarray").Val)[:pairs]
-        resistances = _numbers(element.Properties("%Rs").Val)
-        yield Quantity.TRANSFORMER, transformers.Name.lower(), np.array([*between, *resistances])
-    for capacitors in circuit.Capacitors if protected.capacitors else ():
-        name = capacitors.Name.lower()
-        yield Quantity.CAPACITOR, name, np.array(_numbers(circuit.ActiveCktElement.Properties("kvar").Val))
-    for systems in circuit.PVSystems if protected.pv else ():
-        figures = np.array([float(systems.Pmpp), float(systems.kVArated)])
-        yield Quantity.PV, systems.Name.lower(), figures
-
-
-def _other_edits(engine: Engine, protected: Protected, levels: Levels) -> Iterator[tuple[str, str]]:
-    transformers = engine.ActiveCircuit.Transformers
-    for quantity, name, figures in _other_figures(engine, protected):
-        level = levels.get(ParameterKey(quantity, name))
-        if level is None:
+def _commands(frame: Frame, protected: Protected, levels: Levels, codes: Mapping[str, str]) -> Iterator[str]:
+    """The twin, written down."""
+    record = _Record(levels)
+    catalogue = dict(frame.catalogue)
+    yield from frame.start
+    for element in frame.elements:
+        if isinstance(element, LineFrame):
+            yield f'New "Line.{element.name}" {_line(element, protected, record, codes, catalogue)}'
             continue
-        new = level * shape_of(figures)
-        if quantity is Quantity.TRANSFORMER:
-            pairs, named = _pairs(transformers), _REACTANCES.get(int(transformers.NumWindings))
-            reactances = f"Xscarray={_array(new[:pairs])}"
-            if named is not None:
-                reactances = " ".join(f"{x}={float(new[k])!r}" for k, x in enumerate(named))
-            yield _named("Transformer", name), f"{reactances} %Rs={_array(new[pairs:])}"
-        elif quantity is Quantity.CAPACITOR:
-            yield _named("Capacitor", name), f"kvar={_array(new)}"
-        else:
-            yield _named("PVSystem", name), f"Pmpp={float(new[0])!r} kVA={float(new[1])!r}"
+        figures = ""
+        if element.quantity is not None:
+            key = element.name if element.kind != "autotrans" else f"autotrans.{element.name}"
+            level = record.take(element.quantity, key)
+            figures = " " + figures_of(element, level * np.array(element.shape))
+        yield f'New "{element.kind}.{element.name}" {element.properties}{figures}'
+    record.refuse_rest()
+    yield from frame.end
 
 
-def _pairs(transformers: Engine) -> int:
-    """Pairs of windings of the active transformer."""
-    windings = int(transformers.NumWindings)
-    return windings * (windings - 1) // 2
+class _Record:
+    """Levels, each to be taken once: one that is missing is never replaced by a true figure."""
+
+    def __init__(self, levels: Levels) -> None:
+        self._levels = levels
+        self._left = set(levels)
+
+    def take(self, quantity: Quantity, element: str) -> float:
+        key = ParameterKey(quantity, element)
+        if key not in self._levels:
+            raise FeederError(f"the record of the twin has no {quantity} of '{element}'; draw the twin again")
+        self._left.discard(key)
+        return self._levels[key]
+
+    def refuse_rest(self) -> None:
+        if self._left:
+            key = min(self._left)
+            raise FeederError(
+                f"the record of the twin has a {key.quantity} of '{key.element}', which the feeder does not; "
+                "draw the twin again"
+            )
 
 
-def _numbers(text: str) -> list[float]:
-    return [float(word) for word in text.strip("[]() ").replace(",", " ").split()]
+def _line(
+    line: LineFrame,
+    protected: Protected,
+    record: _Record,
+    codes: Mapping[str, str],
+    catalogue: Mapping[str, Code],
+) -> str:
+    """Properties of a line; its matrices are per km where a length is known, else totals."""
+    if line.switch:
+        return line.start
+    if line.by_length:
+        length = record.take(Quantity.LENGTH, line.name)
+        code = catalogue[codes.get(line.name, line.code)]
+        unit = (code.metres or line.metres or _KM) / _KM
+        r, x, c = (np.array(part) / unit for part in (code.resistance, code.reactance, code.charging))
+        return f"{line.start} {_per_km(r, x, c, length)}"
+    if line.name in codes:
+        raise FeederError(f"the record of the twin has a code of line '{line.name}', whose code is not drawn")
+    r, x = (
+        _scaled(shape, quantity, line, record)
+        for shape, quantity in ((line.resistance, Quantity.RESISTANCE), (line.reactance, Quantity.REACTANCE))
+    )
+    entry = catalogue.get(line.code)
+    units = _units_of_length(line, protected, entry, r, x)
+    if line.charging is not None:
+        c = _scaled(line.charging, Quantity.CHARGING, line, record)
+    elif not line.charged:
+        c = np.zeros_like(r)
+    elif entry is not None:
+        c = units * np.array(entry.charging)
+    else:
+        c = units * protected.c_nf_per_km * np.eye(line.phases)
+    metres = None if entry is not None and line.metres is None else _KM
+    if entry is not None and line.metres is not None:
+        metres = entry.metres or line.metres
+    if metres is None:
+        return f"{line.start} length=1 {_matrices(r, x, c)}"
+    length = units * metres / _KM
+    return f"{line.start} {_per_km(r / length, x / length, c / length, length)}"
 
 
-def _array(values: FloatArray) -> str:
-    return "[" + " ".join(repr(float(value)) for value in values) + "]"
+def _units_of_length(
+    line: LineFrame, protected: Protected, entry: Code | None, r: FloatArray, x: FloatArray
+) -> float:
+    """Length that the line's reactance (its resistance, if it has none) stands for.
+
+    In units of its code; in km without one.
+    """
+    own = (line.phases**0.5) * protected.x_ohm_per_km
+    for total, public in ((x, entry and entry.reactance), (r, entry and entry.resistance)):
+        size = level_of(total)
+        if size > 0.0:
+            return size / ((level_of(np.array(public)) if public else 0.0) or own)
+    raise FeederError(f"line '{line.name}' has neither resistance nor reactance; declare it a switch")
 
 
-def _matrix(values: FloatArray) -> str:
-    return "[" + " | ".join(" ".join(repr(float(value)) for value in row) for row in values) + "]"
+def _scaled(shape: Matrix | None, quantity: Quantity, line: LineFrame, record: _Record) -> FloatArray:
+    if shape is None:
+        return np.zeros((line.phases, line.phases))
+    return record.take(quantity, line.name) * np.array(shape)
+
+
+def _per_km(r: FloatArray, x: FloatArray, c: FloatArray, length: float) -> str:
+    # Matrices after a unit would make the engine forget it.
+    return f"{_matrices(r, x, c)} length={float(length)!r} units=km"
+
+
+def _matrices(r: FloatArray, x: FloatArray, c: FloatArray) -> str:
+    return f"rmatrix={matrix(r)} xmatrix={matrix(x)} cmatrix={matrix(c)}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,7 +28,6 @@ from dp_powerflow.grid.opendss.engine import (
     Engine,
     build_circuit,
     disable_injections,
-    file_origin,
     regulated_taps,
     run,
     set_taps,
@@ -44,11 +42,6 @@ _NEUTRAL_BELOW = 0.2
 _GROUNDED_BELOW_PU = 1e-3
 _PLAUSIBLE_PU = (0.6, 1.6)
 _ANGLE_STEP_DEG = 30.0
-
-
-def read_dss_file(path: Path, *, taps: Sequence[Tap] | None = None, base_mva: float = 1.0) -> Feeder:
-    """Feeder of an OpenDSS master file."""
-    return read_dss(file_origin(path), name=path.stem, taps=taps, base_mva=base_mva)
 
 
 def read_dss(
@@ -75,7 +68,7 @@ def read_dss(
         notes.append(
             f"{count} controls of class {kind} are left out; what they control is as the file states"
         )
-    if origin.allocates:
+    if origin.allocates and not origin.loads_declared:
         notes.append("the file allocates loads, which is not done; they are as the file states them")
     named_loads = _declared_loads(engine, notes)
     named_pv = _declared_pv(engine)

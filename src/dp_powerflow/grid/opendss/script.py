@@ -110,7 +110,7 @@ class Script:
 
 
 @dataclass(frozen=True)
-class _Word:
+class Word:
     """One parameter of a command: `name=value`, or a value alone; `raw` is the value with its quotes."""
 
     name: str
@@ -144,11 +144,11 @@ class _Reader:
         self._folder = path.parent
         for number, line in _lines(path):
             place = f"line {number} of {path.name}"
-            words = _words(line)
+            words = split_words(line)
             if words:
                 self._command(line, words, place, depth)
 
-    def _command(self, line: str, words: list[_Word], place: str, depth: int) -> None:
+    def _command(self, line: str, words: list[Word], place: str, depth: int) -> None:
         first, rest = words[0], words[1:]
         if first.name:
             if first.name.lower().startswith("solution."):
@@ -182,7 +182,7 @@ class _Reader:
                 "what it does"
             )
 
-    def _element(self, text: str, words: list[_Word], place: str) -> None:
+    def _element(self, text: str, words: list[Word], place: str) -> None:
         """Keep a command about an element, unless it only observes."""
         if self._at_observer:
             return
@@ -194,7 +194,7 @@ class _Reader:
                 raise FeederError(f"{place}: action={word.value} writes a file; remove it")
         self._add(_absolute(_without_traces(text), self._folder), place)
 
-    def _options(self, verb: str, words: list[_Word], place: str) -> None:
+    def _options(self, verb: str, words: list[Word], place: str) -> None:
         kept = []
         for word in words:
             option = _matched(word.name, _OPTIONS) if word.name else None
@@ -208,7 +208,7 @@ class _Reader:
             # A solution also numbers the buses, which coordinates and voltage bases refer to.
             self._add("makebuslist", place)
 
-    def _redirect(self, verb: str, words: list[_Word], place: str, depth: int) -> None:
+    def _redirect(self, verb: str, words: list[Word], place: str, depth: int) -> None:
         path = _existing(self._folder, words[0].value) if words else None
         if path is None:
             named = words[0].value if words else ""
@@ -241,9 +241,9 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         inside = inside and "*/" not in line
 
 
-def _words(line: str) -> list[_Word]:
+def split_words(line: str) -> list[Word]:
     """Parameters of a command line as the engine separates them; comments end it."""
-    words: list[_Word] = []
+    words: list[Word] = []
     name, named_at, position, end = "", 0, 0, len(line)
     while position < end:
         character = line[position]
@@ -261,9 +261,9 @@ def _words(line: str) -> list[_Word]:
         if after < end and line[after] == "=" and not name:
             name, named_at, position = value, start, after + 1
             if not line[position:].strip(" \t"):
-                words.append(_Word(name, "", "", named_at))
+                words.append(Word(name, "", "", named_at))
             continue
-        words.append(_Word(name, value, raw, start if not name else named_at))
+        words.append(Word(name, value, raw, start if not name else named_at))
         name = ""
     return words
 
@@ -298,7 +298,7 @@ def _without_traces(text: str) -> str:
     """The command without `debugtrace`, which makes an element write a file."""
     if "deb" not in text.lower():
         return text
-    words = [word for word in _words(text) if not _traces(word.name)]
+    words = [word for word in split_words(text) if not _traces(word.name)]
     return " ".join(f"{word.name}={word.raw}" if word.name else word.raw for word in words)
 
 

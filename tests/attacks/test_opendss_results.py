@@ -1,0 +1,253 @@
+"""Attacks on twins of OpenDSS feeders: results of the true network that a file carries into the frame.
+
+Each attack takes two neighbouring networks, one line 5 % longer, gives both the same record of a twin, and
+looks for any difference of what is built.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dp_powerflow.errors import FeederError
+from dp_powerflow.grid.feeder import Feeder, ParameterKey, Protected, Quantity
+from dp_powerflow.grid.opendss.engine import DssOrigin
+from dp_powerflow.grid.sources import LoadTable, open_feeder, read_loads, read_taps, write_taps
+from support.attacks import assert_twins_agree, record_of, twin_of
+
+FEEDER = """
+Clear
+New Circuit.small basekv=12.47 bus1=source pu=1.05 r1=0.5 x1=1.5 r0=0.5 x0=1.5
+New Line.secret bus1=source bus2=a r1=0.30 x1=0.60 r0=0.9 x0=1.8 c1=9 c0=4 length={length} units=km
+{regulator}
+New Line.b bus1={from_bus} bus2=b r1=0.30 x1=0.60 r0=0.9 x0=1.8 c1=9 c0=4 length=2 units=km
+New Load.one bus1=b phases=3 kv=12.47 kw=2000 kvar=900 {load}
+New Load.two bus1=a phases=3 kv=12.47 kw=500 kvar=100
+{more}
+Set VoltageBases=[12.47]
+CalcVoltageBases
+{end}
+"""
+REGULATOR = """
+New Transformer.reg phases=3 windings=2 buses=[a r] kvs=[12.47 12.47] kvas=[9000 9000] xhl=1 {tap}
+New RegControl.creg transformer=reg winding=2 vreg=122 band=1 ptratio=60 ctprim=500 {settings}
+"""
+
+
+def written(folder: Path, length: float, **parts: str) -> Feeder:
+    """The feeder of a file, opened."""
+    regulator = REGULATOR.format(tap=parts.pop("tap", ""), settings=parts.pop("settings", ""))
+    with_regulator = parts.pop("regulated", "yes") == "yes"
+    blanks = {"load": "", "more": "", "end": ""}
+    text = FEEDER.format(
+        length=length,
+        regulator=regulator if with_regulator else "",
+        from_bus="r" if with_regulator else "a",
+        **(blanks | parts),
+    )
+    path = folder / f"feeder {length}.dss"
+    path.write_text(text)
+    return open_feeder(path)
+
+
+def neighbours(folder: Path, **parts: str) -> tuple[Feeder, Feeder]:
+    return written(folder, 8.0, **parts), written(folder, 8.4, **parts)
+
+
+@pytest.mark.parametrize("protected", [Protected(), Protected(charging=True), Protected(lines="length")])
+def test_taps_are_solved_on_the_twin(tmp_path: Path, protected: Protected) -> None:
+    """On ffefb60 a twin had the taps of the true network: 1.06875 against 1.075 of its neighbour."""
+    one, other = neighbours(tmp_path)
+    twin = assert_twins_agree(one, other, protected)
+    assert len(twin.taps) == 1
+    assert twin.taps_from == "solved once at nominal load, then frozen"
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "Solve\nDisable RegControl.creg",
+        "Solve mode=snapshot\nRegControl.creg.enabled=no",
+        "_SolveNoControl\n_SampleControls\n_DoControlActions\nDisable RegControl.creg",
+        "So\nEdit RegControl.creg enabled=false",
+    ],
+)
+def test_a_file_that_solves_and_disables_its_regulator_gives_nothing_away(tmp_path: Path, end: str) -> None:
+    """On ffefb60 the tap that the file's own solution left was the twin's: 1.06875 against 1.075."""
+    one, other = neighbours(tmp_path, end=end)
+    assert one.taps == other.taps == ()
+    assert_twins_agree(one, other)
+
+
+def test_a_tap_beside_a_disabled_regulator_must_be_declared(tmp_path: Path) -> None:
+    """A saved circuit states solved taps as literals. On ffefb60 they were the twin's."""
+    parts = {"tap": "taps=[1 1.05625]", "end": "Disable RegControl.creg"}
+    one = written(tmp_path, 8.0, **parts)
+    with pytest.raises(FeederError, match="regulator is disabled"):
+        twin_of(one, record_of(one))
+    taps = tmp_path / "taps.csv"
+    taps.write_text("# declared: the planning desk\ntransformer,winding,tap\nreg,2,1.0251\n")
+    declared = open_feeder(tmp_path / "feeder 8.0.dss", taps=read_taps(taps))
+    assert twin_of(declared, record_of(declared)).taps[0].ratio == 1.025
+
+
+def test_a_saved_tap_does_not_decide_where_the_twin_s_regulator_ends(tmp_path: Path) -> None:
+    """A regulator stops at the edge of its band that it comes from: on ffefb60 at 1.05625 and 1.0875."""
+    low = written(tmp_path, 8.0, tap="taps=[1 0.9]", settings="band=4")
+    high = written(tmp_path, 8.4, tap="taps=[1 1.1]", settings="band=4")
+    assert low.taps != high.taps
+    assert_twins_agree(low, high)
+
+
+def test_taps_saved_by_inspect_are_refused_for_a_twin(tmp_path: Path) -> None:
+    """On ffefb60 they were taken as declared: a solved tap in every release of the twin."""
+    one = written(tmp_path, 8.0)
+    file = tmp_path / "taps.csv"
+    write_taps(file, one.taps)
+    internal = open_feeder(tmp_path / "feeder 8.0.dss", taps=read_taps(file))
+    with pytest.raises(FeederError, match="were solved on it"):
+        twin_of(internal, record_of(internal))
+    file.write_text("\n".join(file.read_text().splitlines()[1:]) + "\n")
+    unsigned = open_feeder(tmp_path / "feeder 8.0.dss", taps=read_taps(file))
+    with pytest.raises(FeederError, match="may follow from it"):
+        twin_of(unsigned, record_of(unsigned))
+
+
+def test_declared_taps_are_the_twin_s_on_their_steps(tmp_path: Path) -> None:
+    """On ffefb60 a declared ratio passed with all its digits, 53 bits of anything."""
+    written(tmp_path, 8.0)
+    written(tmp_path, 8.4)
+    taps = []
+    for length, ratio in ((8.0, 1.0371234), (8.4, 1.0384321)):
+        file = tmp_path / f"taps {length}.csv"
+        file.write_text(f"# declared: desk\ntransformer,winding,tap\nreg,2,{ratio}\n")
+        taps.append(open_feeder(tmp_path / f"feeder {length}.dss", taps=read_taps(file)))
+    twin = assert_twins_agree(taps[0], taps[1])
+    assert [tap.ratio for tap in twin.taps] == [1.0375]
+    assert twin.taps_from == "declared: desk"
+
+
+@pytest.mark.parametrize("control", ["", "enabled=no"])
+def test_states_that_a_capacitor_control_left_are_not_in_the_twin(tmp_path: Path, control: str) -> None:
+    """On ffefb60 the file's own solution switched a step on in one neighbour and not in the other."""
+    more = f"""
+New Capacitor.bank bus1=b phases=3 kvar=900 kv=12.47 numsteps=3 states=[1 0 0]
+New CapControl.cc element=line.b terminal=2 capacitor=bank type=voltage ptratio=60
+~ onsetting=114.0 offsetting=125 {control}
+"""
+    one, other = neighbours(
+        tmp_path, more=more, regulated="no", end="Solve controlmode=static\nDisable CapControl.cc"
+    )
+    twin = assert_twins_agree(one, other)
+    assert abs(twin.y - one.y).max() < 0.5 * abs(one.y).max()
+    assert one.nodes == twin.nodes
+
+
+def test_line_drop_settings_are_rounded_to_a_volt_and_named(tmp_path: Path) -> None:
+    """Settings R, X follow from the line's impedance: taps of 1.075 and 1.08125 on ffefb60."""
+    one = written(tmp_path, 8.0, settings="R=3.0912 X=6.1824")
+    other = written(tmp_path, 8.4, settings="R=3.2458 X=6.4915")
+    twin = assert_twins_agree(one, other)
+    assert any("line-drop settings R, X" in note and "not protected" in note for note in twin.notes)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"end": "New EnergyMeter.m element=line.secret\nAllocateLoads", "load": "xfkva=4000"},
+        {"end": "allocate"},
+        {"end": "Estimate"},
+        {"load": "xfkva=4000 allocationfactor=0.71934"},
+        {"load": "kwh=900000 kwhdays=30 cfactor=3.1234"},
+    ],
+)
+def test_allocated_loads_are_refused_without_a_declared_table(tmp_path: Path, parts: dict[str, str]) -> None:
+    """On ffefb60 loads that AllocateLoads had fitted were the twin's: 1571.2375402 kW and 1564.4540864."""
+    one, other = neighbours(tmp_path, **parts)
+    with pytest.raises(FeederError, match=r"declare a load table in feeder\.loads"):
+        record_of(one)
+    table = LoadTable({"one": (2001.0, 902.0), "two": (500.0, 100.0)})
+    declared = [open_feeder(tmp_path / f"feeder {length}.dss", loads=table) for length in (8.0, 8.4)]
+    twin = assert_twins_agree(declared[0], declared[1])
+    assert [(load.kw, load.kvar) for load in twin.loads] == [(2000.0, 902.0), (500.0, 100.0)]
+    assert [(load.kw, load.kvar) for load in declared[0].loads] == [(2001.0, 902.0), (500.0, 100.0)]
+    assert other.loads == one.loads
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("load,kw,kvar\none,1,1\n", "must have the columns name, kw, kvar"),
+        ("name,kw,kvar\none,1,1\n", "lacks load 'two'"),
+        ("name,kw,kvar\none,1,1\nONE,2,2\n", "line 3: every load has one row"),
+        ("name,kw,kvar\none,many,1\n", "line 2: kw and kvar must be numbers"),
+        ("name,kw,kvar\none,inf,1\n", "must be finite"),
+        ("name,kw,kvar\none,1,1\ntwo,1,1\nthree,1,1\n", "names 'three', a load which"),
+    ],
+)
+def test_bad_load_tables_are_refused(tmp_path: Path, content: str, message: str) -> None:
+    written(tmp_path, 8.0)
+    table = tmp_path / "loads.csv"
+    table.write_text(content)
+    with pytest.raises(FeederError, match=message):
+        open_feeder(tmp_path / "feeder 8.0.dss", loads=read_loads(table))
+
+
+def test_nominal_loads_have_three_digits(tmp_path: Path) -> None:
+    """On ffefb60 a file's kW passed with all its digits, in which anything can be written."""
+    one = written(tmp_path, 8.0, load="kw=2000.00012 kvar=900")
+    other = written(tmp_path, 8.4, load="kw=2000.00126 kvar=900.3")
+    assert assert_twins_agree(one, other).loads[0].kw == 2000.0
+
+
+def test_total_charging_of_a_line_of_length_one_is_not_in_the_twin(tmp_path: Path) -> None:
+    """On ffefb60 cmatrix passed to 24 bits: with a public C per km, the length to 2.5e-8."""
+    feeders = []
+    for length in (8.0, 8.4):
+        r, x, c = 0.3 * length, 0.6 * length, 9.123456 * length
+        line = f"New Line.own bus1=b bus2=e phases=1 rmatrix=[{r}] xmatrix=[{x}] cmatrix=[{c}] length=1"
+        feeders.append(
+            written(
+                tmp_path,
+                length,
+                regulated="no",
+                more=line.replace("bus1=b", "bus1=b.1").replace("e ", "e.1 "),
+            )
+        )
+    twin = assert_twins_agree(feeders[0], feeders[1])
+    assert next(line for line in twin.lines if line.name == "own").length_m is not None
+    charged = Protected(charging=True)
+    record = record_of(feeders[0], charged)
+    key = ParameterKey(Quantity.CHARGING, "own")
+    more = twin_of(feeders[0], {**record, key: 2.0 * record[key]}, charged)
+    assert abs(more.y - twin_of(feeders[0], record, charged).y).max() > 0.0
+
+
+@pytest.mark.parametrize(
+    ("element", "named"),
+    [
+        ("New Fault.f bus1=b phases=1 r=3.1234", "fault.f"),
+        ("New UPFC.u bus1=b bus2=e phases=1", "upfc.u"),
+        ("New GICTransformer.g bush=b busx=e phases=3 r1=0.1 r2=0.1", "gictransformer.g"),
+    ],
+)
+def test_elements_that_a_twin_does_not_know_are_refused(tmp_path: Path, element: str, named: str) -> None:
+    """On ffefb60 the resistance of a Fault was in the twin, unprotected and unnamed."""
+    one = written(tmp_path, 8.0)
+    assert isinstance(one.origin, DssOrigin)
+    changed = replace(one, origin=DssOrigin((*one.origin.commands, element)))
+    with pytest.raises(FeederError, match=named):
+        record_of(changed)
+
+
+def test_a_record_that_lacks_a_figure_is_refused_and_the_true_one_is_never_used(tmp_path: Path) -> None:
+    """On ffefb60 a figure without a level kept its true value."""
+    one = written(tmp_path, 8.0)
+    record = record_of(one)
+    for key in record:
+        with pytest.raises(FeederError, match="record of the twin has no"):
+            twin_of(one, {other: level for other, level in record.items() if other != key})
+    with pytest.raises(FeederError, match="which the feeder does not"):
+        twin_of(one, {**record, ParameterKey(Quantity.LENGTH, "secret"): 1.0})
