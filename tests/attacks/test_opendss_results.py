@@ -225,6 +225,19 @@ def test_total_charging_of_a_line_of_length_one_is_not_in_the_twin(tmp_path: Pat
     assert abs(more.y - twin_of(feeders[0], record, charged).y).max() > 0.0
 
 
+@pytest.mark.parametrize("protected", [Protected(), Protected(lines="length")])
+def test_a_code_of_one_line_is_not_a_public_catalogue(tmp_path: Path, protected: Protected) -> None:
+    """A code per line with its totals, length 1: the twin's length in km would tell the noise."""
+    feeders = []
+    for length in (8.0, 8.4):
+        figures = f"rmatrix=[{0.3 * length}] xmatrix=[{0.6 * length}] cmatrix=[{9.1 * length}]"
+        more = f"New Linecode.of_own nphases=1 {figures} units=km\n"
+        more += "New Line.own bus1=b.1 bus2=e.1 phases=1 linecode=of_own length=1 units=km"
+        feeders.append(written(tmp_path, length, regulated="no", more=more))
+    twin = assert_twins_agree(feeders[0], feeders[1], protected)
+    assert any("1 conductor codes belong to one line each" in note for note in twin.notes)
+
+
 @pytest.mark.parametrize(
     ("element", "named"),
     [

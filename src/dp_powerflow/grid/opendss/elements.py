@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -66,7 +67,8 @@ class ElementReader:
         self.steps: dict[tuple[str, int], float] = {}
         self.left_taps: list[tuple[str, int]] = []
         self.line_drop = 0
-        self.catalogue = dict(self._codes())
+        self.own_codes = self._codes_of_one_line()
+        self.catalogue = {name: code for name, code in self._codes() if name not in self.own_codes}
         self._regulated = self._regulated_windings()
         self._load_multiplier = float(self.circuit.Solution.LoadMult)
         self.readers: dict[str, Callable[[str], LineFrame | ElementFrame]] = {
@@ -117,6 +119,16 @@ class ElementReader:
                 ]
 
     # ---------------------------------------------------------------------------------- lines
+
+    def _codes_of_one_line(self) -> frozenset[str]:
+        """Codes that one line alone uses: they state its own figures, and are no entries of a catalogue.
+
+        Where codes are drawn, or the network is public, the whole catalogue is declared public.
+        """
+        if self.origin.public or self.protected.codes:
+            return frozenset()
+        used = Counter(lines.LineCode.lower() for lines in self.circuit.Lines if not lines.IsSwitch)
+        return frozenset(code for code, count in used.items() if code and count == 1)
 
     def _codes(self) -> Iterator[tuple[str, Code]]:
         for codes in self.circuit.LineCodes:

@@ -181,6 +181,8 @@ def _notes(names: list[str], reading: ElementReader) -> Iterator[str]:
         counts[kind] = counts.get(kind, 0) + 1
     for kind in sorted(_INJECTIONS & counts.keys()):
         yield f"{counts[kind]} elements of class {kind} are left out"
+    if reading.own_codes:
+        yield f"{len(reading.own_codes)} conductor codes belong to one line each and count as its own figures"
     if counts.get("reactor"):
         yield f"{counts['reactor']} reactors are not protected: their impedances are public, to 3 digits"
     if reading.line_drop:
