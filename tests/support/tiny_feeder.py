@@ -42,7 +42,8 @@ def two_lines(*, own: str | None = None, more: str = "", **changed: str) -> Feed
         "Set VoltageBases=[12.47 0.48]",
         "CalcVoltageBases",
     )
-    return read_dss(DssOrigin(commands), name="tiny")
+    # Public, so that a code is an entry of the catalogue though one line alone uses it.
+    return read_dss(DssOrigin(commands, public=True), name="tiny")
 
 
 def rebuilt(

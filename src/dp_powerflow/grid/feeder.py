@@ -347,11 +347,12 @@ def level_of(values: FloatArray) -> float:
 
 
 def shape_of(values: FloatArray) -> FloatArray:
-    """The figures over their level, rounded to `SHAPE_GRID`; zeros if all are zero."""
+    """The figures over their level, rounded to `SHAPE_GRID`, then of norm 1; zeros if all are zero."""
     level = level_of(values)
     if level == 0.0:
         return np.zeros_like(values)
-    return np.asarray(np.round(values / level / SHAPE_GRID) * SHAPE_GRID)
+    coarse = np.asarray(np.round(values / level / SHAPE_GRID) * SHAPE_GRID)
+    return coarse / level_of(coarse)
 
 
 def rounded(values: FloatArray) -> FloatArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +21,7 @@ from dp_powerflow.grid.feeder import (
     TAPS_DECLARED,
     TAPS_GIVEN,
     TAPS_INTERNAL,
+    TAPS_SOLVED,
     Feeder,
     Levels,
     Load,
@@ -331,8 +333,11 @@ class Rebuilder:
         """
         levels = parameters.levels
         codes = {line.line: line.code for line in parameters.coded} if self._protected.codes else {}
-        same = self.build(levels, codes)
-        other = self.build({key: _STRETCH * level for key, level in levels.items()}, codes)
+        self.build(levels, codes)
+        # Compared at the taps of the feeder: a twin that solves its own may be a step beside them.
+        source = self._at_own_taps()
+        same = source.build(levels, codes)
+        other = source.build({key: _STRETCH * level for key, level in levels.items()}, codes)
         if same.nodes != self.feeder.nodes or other.nodes != self.feeder.nodes:
             raise FeederError("the feeder cannot be rebuilt from its figures: it has other nodes then")
         lines = zip(self.feeder.lines, same.lines, other.lines, strict=True)
@@ -354,12 +359,20 @@ class Rebuilder:
         if shunts and abs(again_rest - stretched_rest).max() == 0.0:
             raise FeederError("transformers and capacitors keep their figures when these are replaced")
 
+    def _at_own_taps(self) -> Rebuilder:
+        """INTERNAL. One that builds with the taps of the feeder, wherever they come from."""
+        if self.feeder.taps_from != TAPS_SOLVED:
+            return self
+        fixed = copy.copy(self)
+        fixed.feeder = replace(self.feeder, taps_from=TAPS_DECLARED + "for a comparison")
+        return fixed
+
     def build(self, levels: Levels, codes: Mapping[str, str] | None = None) -> Feeder:
         """The feeder of the same source whose elements have these levels and its lines these codes.
 
         Parameters
         ----------
-        levels : of all the parameters to be replaced; an element keeps what is not named.
+        levels : of all the parameters, none missing.
         codes : line → entry of the catalogue.
         """
         bad = [key for key, level in levels.items() if not (np.isfinite(level) and level > 0.0)]

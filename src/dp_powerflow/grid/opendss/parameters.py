@@ -89,7 +89,7 @@ def read_frame(
 ) -> tuple[Frame, NetworkParameters]:
     """The frame, and PRIVATE the levels; refuses what neither of them can hold."""
     engine = build_circuit(origin, engine)
-    settle_controls(engine, origin)
+    controls = settle_controls(engine, origin)
     circuit = engine.ActiveCircuit
     names = _enabled_names(engine)
     _refuse_allocated_loads(engine, origin)
@@ -117,7 +117,7 @@ def read_frame(
         catalogue=tuple(sorted(reading.catalogue.items())),
         steps=tuple(sorted(reading.steps.items())),
         left_taps=tuple(reading.left_taps),
-        notes=tuple(_notes(names, reading)),
+        notes=tuple(_notes(names, controls, reading)),
     )
     return frame, NetworkParameters(
         {key: level for key, level in reading.levels.items() if level > 0.0}, tuple(reading.coded)
@@ -174,7 +174,9 @@ def _voltage_bases(engine: Engine, origin: DssOrigin) -> Iterator[str]:
             yield f'SetkVBase bus="{words["bus"]}" {kind}={rounded(float(words[kind]), RATING)}'
 
 
-def _notes(names: list[str], reading: ElementReader) -> Iterator[str]:
+def _notes(names: list[str], controls: Mapping[str, int], reading: ElementReader) -> Iterator[str]:
+    for kind, count in sorted(controls.items()):
+        yield f"{count} controls of class {kind} are left out; what they control is as the file states"
     counts: dict[str, int] = {}
     for name in names:
         kind = name.split(".", 1)[0]
