@@ -239,14 +239,13 @@ def require_declared_taps(config: Config, feeder: Feeder) -> None:
     solved = feeder.taps_from == TAPS_SOLVED
     if solved and config.feeder.source.lower() not in BUILT_IN:
         raise ConfigError(
-            "the feeder has regulators, whose taps a release takes as declared public: write them with "
-            "'dp-powerflow inspect FEEDER --save-taps taps.csv' and set feeder.taps"
+            "the feeder has regulators, whose taps a release on the true network takes as declared public: "
+            "write them with 'dp-powerflow inspect FEEDER --save-taps taps.csv' and set feeder.taps"
         )
 
 
 def _check(config: Config, feeder: Feeder, history: LoadHistory) -> None:
     """Everything in the config that can be known to be wrong before a budget is touched, in any mode."""
-    require_declared_taps(config, feeder)
     fit_options_of(config).bounds_of("")
     count = config.model.private_classes
     labels = {label for label in history.class_label if label is not None}

@@ -29,6 +29,7 @@ from dp_powerflow.pipeline.inputs import (
     frame_chunks,
     loaded_nodes,
     node_plan,
+    require_declared_taps,
 )
 from dp_powerflow.pipeline.manifest.policy import policy_of
 from dp_powerflow.pipeline.parts import GraphTables
@@ -171,7 +172,8 @@ class NetworkMode(ABC, Generic[Section]):
         )
 
     def check(self, inputs: NetworkInputs) -> None:
-        """Refuse what can be known to be wrong before anything is spent."""
+        """Refuse what can be known to be wrong before anything is spent: first, taps solved on the network."""
+        require_declared_taps(self.config, inputs.feeder)
 
     @abstractmethod
     def identity_chunks(self, inputs: NetworkInputs) -> Iterator[bytes]:

@@ -65,7 +65,8 @@ class TrueMode(NetworkMode[TrueNetwork]):
         return NetworkCharge(cost, cap, self.paid_by, request_sha256)
 
     def check(self, inputs: NetworkInputs) -> None:
-        """The evidence that is required must be possible."""
+        """Taps must be declared, and the evidence that is required must be possible."""
+        super().check(inputs)
         if self.config.model.components > 1 and self.section.require_evidence:
             raise ConfigError(
                 "the network evidence is for one Gaussian per class; set model.components = 1, or "
