@@ -216,7 +216,7 @@ def longer_line(feeder: Feeder) -> Feeder:
     engine = build_circuit(origin)
     engine.ActiveCircuit.Lines.Name = "632633"
     edit = f"Edit Line.632633 length={1.05 * engine.ActiveCircuit.Lines.Length!r}"
-    return read_dss(DssOrigin((*origin.commands, edit)), name=feeder.name, taps=feeder.taps)
+    return read_dss(DssOrigin((*origin.commands, edit), public=True), name=feeder.name, taps=feeder.taps)
 
 
 def test_changing_one_line_changes_only_data_and_the_tables_of_the_twin(

@@ -15,7 +15,8 @@ EXAMPLE = """\
 
 [feeder]
 source = "ieee123"            # ieee13, ieee123, an OpenDSS .dss file, a pandapower .json file, simbench:CODE
-# taps = "taps.csv"           # regulator taps, declared public; without it solved once at nominal load
+# taps = "taps.csv"           # regulator taps, declared public; without it a twin solves its own
+# loads = "loads.csv"         # nominal loads, declared public: name, kw, kvar; else those of the feeder
 base_mva = 1.0                # power base per phase
 drop_islanded = false         # leave out nodes that no source feeds
 

@@ -172,7 +172,7 @@ class NetworkMode(ABC, Generic[Section]):
         )
 
     def check(self, inputs: NetworkInputs) -> None:
-        """Refuse what can be known to be wrong before anything is spent: first, taps solved on the network."""
+        """Refuse what can be known to be wrong before anything is spent, such as taps that were solved."""
         require_declared_taps(self.config, inputs.feeder)
 
     @abstractmethod
