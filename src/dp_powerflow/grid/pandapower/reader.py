@@ -281,6 +281,7 @@ def _replacements(
         (scaled, f"{units} have a scaling, which is left out: their peak is the unscaled power"),
         (len(in_service(net, "xward")), "extended wards lose the voltage source behind their impedance"),
         (len(in_service(net, "storage")), "storage units are left out"),
+        (len(in_service(net, "impedance")), "impedance elements are not lines: a twin does not protect them"),
         (joined, "buses are joined to another one by closed switches and share its node"),
     )
     return [f"{count} {remark}" for count, remark in remarks if count]
