@@ -16,12 +16,13 @@ from dp_powerflow.config import Config
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.fleet.witness import hear_witnesses
 from dp_powerflow.pipeline.inputs import read_inputs
+from dp_powerflow.pipeline.manifest.twin import charged_as
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import charge_loads, charge_network
 from dp_powerflow.pipeline.receipts import keep_receipt, open_ledger
 from dp_powerflow.pipeline.run import fitted_model
 from dp_powerflow.privacy.budget import Neighbours
-from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
+from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost, PureCost, TwinCap
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Account
 from dp_powerflow.privacy.state import PrivateState
@@ -183,6 +184,17 @@ def test_an_old_ledger_with_its_old_anchor_is_found_by_the_files_of_later_releas
     shutil.rmtree(state.root / "internal" / "small")
     with pytest.raises(PrivacyError, match=r"charge of release 'north' \(the one that paid for the twin\)"):
         open_ledger(state)
+
+
+def test_a_later_version_of_a_twin_has_its_charge(state: PrivateState) -> None:
+    ledger, dataset = Ledger.open(state), state.identity("network", [b"feeder, a line replaced"])
+    cap = TwinCap(2.0, 0.0, CAP.unit)
+    later = ledger.account(dataset, cap)
+    state.write_internal("twin-north", f"twin-{dataset[:16]}.json", b"{}")
+    with pytest.raises(PrivacyError, match="the one that paid for the twin"):
+        open_ledger(state)
+    ledger.spend(later, charged_as("north", 2), REQUEST, PureCost(1.0, CAP.unit))
+    open_ledger(state)
 
 
 def test_another_charge_in_the_place_of_a_lost_one_is_found(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from dp_powerflow.fleet.feeders import partition
 from dp_powerflow.fleet.manifest import FLEET_FILE
 from dp_powerflow.pipeline.manifest.facts import AccountFacts
 from dp_powerflow.pipeline.manifest.model import MANIFEST_FILE, MODEL_FILE, ReleaseError, differences
+from dp_powerflow.pipeline.manifest.twin import version_of
 from dp_powerflow.pipeline.receipts import kept_models
 from dp_powerflow.pipeline.run import COMMITMENT, REPORT_FILE
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -112,9 +113,12 @@ class _Court:
             raise ReleaseError(
                 "a witness is not the manifest of a release; check it with 'dp-powerflow verify'"
             ) from None
-        ids = {"loads": self._paid_for(model, release_id), "network": {twin or release_id}}
-        for what, name in (("loads", "customers"), ("network", "network")):
-            balances = self._balances(what, ids[what])
+        payers, network = self._paid_for(model, release_id), str(twin or release_id)
+        for what, name, counts in (
+            ("loads", "customers", payers.__contains__),
+            ("network", "network", lambda charged: version_of(charged, network) is not None),
+        ):
+            balances = self._balances(what, counts)
             if not balances:
                 yield f"The ledger lacks the charge of release '{release_id}' to the {name}: {_OLDER}."
             elif not any(_agree(AccountFacts.of(balance).entries(), stated[what]) for balance in balances):
@@ -131,14 +135,14 @@ class _Court:
         kept = any(release_id in ids for ids in self.payers.values())
         return self.payers.get(model, set()) | (set() if kept else {release_id})
 
-    def _balances(self, what: str, ids: Set[str]) -> list[Balance]:
-        """Balances just after the charges under some ids, on accounts of the loads or of networks."""
+    def _balances(self, what: str, counts: Callable[[str], bool]) -> list[Balance]:
+        """Balances just after the charges whose ids count, on accounts of the loads or of networks."""
         return [
             account.as_of(spend.entry).balance
             for account in self.accounts
             if account.kind.stem.startswith(what)
             for spend in account.spends
-            if spend.release_id in ids
+            if counts(spend.release_id)
         ]
 
 

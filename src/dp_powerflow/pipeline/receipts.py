@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
+from dp_powerflow.pipeline.manifest.twin import version_of
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Spend
 from dp_powerflow.privacy.state import PrivateState
@@ -60,19 +61,21 @@ class _Charges:
     Attributes
     ----------
     entries : account, number, id that was charged, and request, of every charge.
-    by_id : id that was charged → requests and data sets.
+    requests, datasets : id that was charged, with its request or its data.
     """
 
     entries: Set[tuple[str, int, str, str]]
-    by_id: Mapping[str, list[tuple[str, str]]]
+    requests: Set[tuple[str, str]]
+    datasets: Set[tuple[str, str]]
 
     @classmethod
     def of(cls, spends: Iterable[Spend]) -> _Charges:
         spends = tuple(spends)
-        by_id: dict[str, list[tuple[str, str]]] = {}
-        for spend in spends:
-            by_id.setdefault(spend.release_id, []).append((spend.request_sha256, spend.dataset))
-        return cls({(s.account, s.entry, s.release_id, s.request_sha256) for s in spends}, by_id)
+        return cls(
+            {(s.account, s.entry, s.release_id, s.request_sha256) for s in spends},
+            {(s.release_id, s.request_sha256) for s in spends},
+            {(s.release_id, s.dataset) for s in spends},
+        )
 
 
 def _check(state: PrivateState, release_id: str, names: Set[str], charges: _Charges) -> None:
@@ -82,11 +85,12 @@ def _check(state: PrivateState, release_id: str, names: Set[str], charges: _Char
     # Below: what versions without receipts left, too.
     if {REQUEST_FILE, MODEL_FILE} <= names and "_" not in release_id:  # a fleet pays for models of feeders
         begun = (state.read_internal(release_id, REQUEST_FILE) or b"").decode()
-        if not any(begun == request for request, _ in charges.by_id.get(release_id, ())):
+        if (release_id, begun) not in charges.requests:
             raise _lacks(release_id, "the one that paid for its load model")
     twin_id = release_id.removeprefix("twin-")
     for kept in (found[1] for found in map(_TWIN_FILE.fullmatch, sorted(names)) if found):
-        if not any(dataset.startswith(kept) for _, dataset in charges.by_id.get(twin_id, ())):
+        drawn = {dataset for charged, dataset in charges.datasets if version_of(charged, twin_id)}
+        if not any(dataset.startswith(kept) for dataset in drawn):
             raise _lacks(twin_id, "the one that paid for the twin")
 
 
