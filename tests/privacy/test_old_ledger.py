@@ -15,7 +15,14 @@ import pytest
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.budget import Neighbours
-from dp_powerflow.privacy.ledger.accounts import GdpCap, GdpCost, LoadsCap, to_plain
+from dp_powerflow.privacy.ledger.accounts import (
+    AccountKind,
+    GdpCap,
+    GdpCost,
+    LoadsCap,
+    TwinCap,
+    to_plain,
+)
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import AccountSummary, Unrelated
 from dp_powerflow.privacy.state import PrivateState
@@ -95,3 +102,16 @@ def test_an_old_ledger_goes_on(state: PrivateState) -> None:
     corrected = state.identity("loads", [b"meters, corrected"])
     assert ledger.account(corrected, LoadsCap(5.0, 1e-5)).name == "loads-1"
     assert Ledger.open(state).summary() == ledger.summary()
+
+
+def test_a_new_twin_names_the_twins_of_earlier_versions(state: PrivateState) -> None:
+    """They are about other neighbours, so nobody can add them up; a fresh budget needs a word."""
+    ledger, cap = Ledger.open(state), TwinCap(1.0, 0.0, LENGTH)
+    dataset = state.identity("network", [b"feeder"])
+    old = [item.name for item in ledger.summary().accounts if item.kind is AccountKind.NETWORK_GDP]
+    charged = [item.name for item in ledger.summary().accounts if item.name in old and item.spends]
+    for unrelated in (None, Unrelated(frozenset(), "another feeder", "north")):
+        with pytest.raises(PrivacyError, match="of twins that an earlier version drew"):
+            ledger.account(dataset, cap, unrelated=unrelated)
+    named = Unrelated.to(charged, "the twins of 2025, read by nobody who gets the new one")
+    assert ledger.account(dataset, cap, unrelated=named).name == "network-twin-1"

@@ -44,7 +44,7 @@ from dp_powerflow.pipeline.manifest.policy import registered
 from dp_powerflow.pipeline.plan import Plan, plan_release, refuse_another_request
 from dp_powerflow.pipeline.receipts import REQUEST_FILE, keep_receipt
 from dp_powerflow.pipeline.run import fitted_model
-from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.ledger.book import Ledger, earlier_twins
 from dp_powerflow.privacy.ledger.records import AccountSummary, Unrelated, spelled, unrelated_line
 from dp_powerflow.privacy.state import PrivateState
 
@@ -63,7 +63,8 @@ def feeders_of(config: FleetConfig, state: PrivateState, ledger: Ledger) -> tupl
     names = public_names(config, state, sources)
     accounts = _network_accounts(config, ledger)
     known = _known_networks(config, state, accounts)
-    _refuse_unexplained(config, sources, accounts, known)
+    kind = registered(config.network.mode).account_kind
+    _refuse_unexplained(config, sources, accounts, known, earlier_twins(ledger.summary().accounts, kind))
     unrelated = _unrelated(config, sources, known)
     feeders = [
         FleetFeeder(
@@ -132,7 +133,11 @@ def _charged_by(fleet_id: str, state: PrivateState, accounts: list[AccountSummar
 
 
 def _refuse_unexplained(
-    config: FleetConfig, keys: Collection[str], accounts: list[AccountSummary], known: _Known
+    config: FleetConfig,
+    keys: Collection[str],
+    accounts: list[AccountSummary],
+    known: _Known,
+    earlier: Collection[str],
 ) -> None:
     """A re-export of a network that was charged before must not start with a full budget."""
     fleet = config.fleet
@@ -140,7 +145,7 @@ def _refuse_unexplained(
     if not new:
         return
     named = frozenset() if fleet.unrelated is None else fleet.unrelated.accounts
-    unknown = named - {account.name for account in accounts}
+    unknown = named - {account.name for account in accounts} - set(earlier)
     if unknown:
         raise PrivacyError(
             f"fleet.unrelated names {spelled(unknown)}, and the ledger has {_list_of(accounts)} of that "

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -372,8 +372,11 @@ def _open(
     unrelated: Unrelated | None,
 ) -> Account:
     others = {item.name: item.fleet for item in accounts.values() if item.kind is cap.kind}
-    alike = _alike(accounts, data.get("frame"), cap.kind, unrelated)
-    _check_unrelated(cap.kind, others, unrelated, alike)
+    earlier = dict.fromkeys(earlier_twins(accounts.values(), cap.kind))
+    _check_earlier(earlier, unrelated)
+    _check_unrelated(
+        cap.kind, others | earlier, unrelated, _alike(accounts, data.get("frame"), cap.kind, unrelated)
+    )
     name = f"{cap.kind.stem}-{len(others) + 1}"
     fields: dict[str, Any] = {"kind": str(cap.kind), **data, "cap": to_plain(cap), "reason": ""}
     if unrelated is not None:
@@ -382,6 +385,24 @@ def _open(
         fields |= {"same_frame": True} if unrelated.same_frame else {}
     transaction.append("open", name, fields)
     return Account(name, data["dataset"], cap)
+
+
+def earlier_twins(accounts: Iterable[AccountSummary], kind: AccountKind) -> list[str]:
+    """Charged accounts of twins of versions up to 0.2, which a new account of twins does not count."""
+    old = kind is AccountKind.NETWORK_TWIN
+    return [item.name for item in accounts if old and item.kind is AccountKind.NETWORK_GDP and item.spends]
+
+
+def _check_earlier(earlier: Collection[str], unrelated: Unrelated | None) -> None:
+    """Twins of earlier versions are about other neighbours: they cannot be added up, nor be forgotten."""
+    silent = set(earlier) - (frozenset() if unrelated is None else unrelated.accounts)
+    if silent:
+        raise PrivacyError(
+            f"the ledger has {spelled(silent)} of twins that an earlier version drew, which the new account "
+            "would not count, and whoever has twins of one network from both has both; say of each why "
+            f"that is right, in a release with {unrelated_line('unrelated_network', silent)}, in a fleet "
+            "with fleet.unrelated; nothing was spent"
+        )
 
 
 def _alike(
