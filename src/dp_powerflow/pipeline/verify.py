@@ -303,7 +303,7 @@ def read_manifest(directory: Path) -> tuple[Manifest[Any], str]:
 
 def _in_this_version(raw: dict[str, Any]) -> dict[str, Any]:
     """A manifest of an earlier version in the form of this version, any other as it is."""
-    if raw.get("format") not in MAKER_OF:
+    if raw.get("format") not in tuple(MAKER_OF):  # whatever it is, also what has no hash
         return raw
     stated = copy.deepcopy(raw) | {"format": FORMAT}
     data, software, guarantee = (stated.get(name) for name in ("data", "software", "guarantee"))

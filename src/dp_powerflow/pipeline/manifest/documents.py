@@ -26,7 +26,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from dp_powerflow.corpus.gridfm.schema import table_directory
 from dp_powerflow.corpus.schema import NODES_FILE
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE, PARTS, Column, Statement
-from dp_powerflow.pipeline.manifest.policy import at_most, in_digits, registered
+from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, at_most, in_digits, registered
 
 CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
 _PARTS, _NODES, _MODEL = "parts", "nodes-file", "load-model"
@@ -61,6 +61,7 @@ def certificate_html(statement: Statement[Any]) -> bytes:
     loads, network = statement.guarantee.loads, statement.guarantee.network
     shown = {
         "release": statement.release,
+        "banner": [words for words in statement.release.warnings if not words.startswith(NO_PROTECTION)],
         "loads": loads,
         "network": network,
         "composition": statement.composition,
@@ -93,8 +94,10 @@ def _environment() -> Environment:
         "number": _number,
         "odds": _odds,
         "percent": _percent,
+        "right": _right,
         "rounded": _rounded,
         "sentence": _sentence,
+        "share": _share,
     }
     return environment
 
@@ -118,6 +121,16 @@ def _rounded(value: float) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %" if share < 0.0995 else f"{100 * share:.0f} %"
+
+
+def _share(change: float) -> str:
+    """A declared share in percent, with the digits that it has."""
+    return f"{in_digits(round(100 * change, 10))} %"
+
+
+def _right(advantage: float) -> str:
+    """How often the best test between two networks is right, if either is as likely: (1 + advantage)/2."""
+    return f"{at_most(50 * (1 + advantage))} %"
 
 
 def _sentence(words: str) -> str:

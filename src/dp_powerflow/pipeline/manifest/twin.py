@@ -152,6 +152,32 @@ class TwinSection(NetworkSection):
             f"{self.days} of days: {self.accounting}. {self.group_in_words} {self.scope}"
         )
 
+    def shown_changes(self) -> list[Changed]:
+        """The rows of the certificate: the change that the policy names, and those that are always stated."""
+        own = Changed(change=self.change, elements=1, epsilon=self.epsilon, advantage=self.advantage)
+        rows = {row.change: row for row in (own, *self.changes)}
+        return [rows[change] for change in sorted(rows)]
+
+    def not_protected(self) -> str:
+        """What a reader of the certificate might take to be protected, and is not."""
+        chosen = self.protected
+        figures = {
+            "impedances of transformers": chosen.transformers,
+            "sizes of capacitors": chosen.capacitors,
+            "capacities of PV systems": chosen.pv,
+            "conductor codes": chosen.codes,
+        }
+        public = [words for words, covered in figures.items() if not covered]
+        return "; ".join(
+            [
+                "which elements there are and how they are connected",
+                "phases, which the angles of the voltages show",
+                "switches",
+                *public,
+                "the length of a line against a reader who has its coordinates",
+            ]
+        )
+
     def covered(self) -> list[tuple[str, str]]:
         """Figures and what happens to them, for the certificate."""
         chosen = self.protected
@@ -331,14 +357,15 @@ class TwinPolicy(NetworkPolicy):
         self, statement: Statement[Any], facts: Facts, directory: Path, files: Iterable[str]
     ) -> Iterator[Check]:
         """Every figure from the public constants; the tables are there if and only if they are published."""
-        figures, stated = self.figures(), statement.guarantee.network.model_dump()
+        figures, section = self.figures(), statement.guarantee.network
+        stated = section.model_dump()
         wrong = differences({key: stated[key] for key in figures}, figures)
         yield check(
             "network privacy",
             (f"The stated {where} of the network does not follow from the noise and x." for where in wrong),
             f"The twin costs epsilon at most {at_most(figures['epsilon'])} at delta "
             f"{in_digits(self.design.delta)}, for {self.neighbours}; {_stated_changes(figures['changes'])}. "
-            "Recomputed from the noise and x.",
+            f"Recomputed from the {self.design.noise} noise and x. Not protected: {section.not_protected()}.",
         )
         name, tables = "twin tables", self.tables(facts)
         if tables is not None:
