@@ -29,7 +29,7 @@ from dp_powerflow.pipeline.manifest.facts import Facts
 from dp_powerflow.privacy.budget import Budget
 from dp_powerflow.privacy.random import StreamKey
 from support.forgery import PAGES, Forger
-from support.manifest_releases import load_model, make_release
+from support.manifest_releases import load_model, make_release, twin_config
 from support.tampering import leaves
 
 Where = tuple[str | int, ...]
@@ -38,6 +38,13 @@ Where = tuple[str | int, ...]
 @pytest.fixture(scope="module")
 def forger(tmp_path_factory: pytest.TempPathFactory) -> Forger:
     return Forger.of(make_release(tmp_path_factory.mktemp("made"), earlier=1).path)
+
+
+@pytest.fixture(scope="module", params=["laplace", "gaussian"])
+def twin_forger(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Forger:
+    network = {"noise": request.param, "delta": 1e-6 if request.param == "gaussian" else 0.0}
+    chosen = twin_config(network=network, release={"network_epsilon_cap": 50.0})
+    return Forger.of(make_release(tmp_path_factory.mktemp("twin"), chosen, earlier=1).path)
 
 
 def variants(value: Any) -> list[Any]:
@@ -120,6 +127,29 @@ def test_a_changed_entry_of_the_manifest_is_found_unless_it_is_attested(
     paths = [path for path in entries(forger) if path[0] != "load_queries" or path[1] in (0, 7)]
     assert len(paths) > 150
     assert unnoticed(quick, paths, every=False) <= ATTESTED
+
+
+PER_KM = {("guarantee", "network", "protected", name) for name in ("c_nf_per_km", "x_ohm_per_km")}
+"""Declared figures of lines without a conductor code; sentences name them where they count."""
+
+
+def test_a_changed_figure_of_a_twin_is_found_unless_it_is_attested(
+    twin_forger: Forger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify, "_check_pages", lambda _: ())
+    quick = replace(twin_forger, pages=False)
+    assert quick.found(quick.manifest) == set()
+    of_network = [
+        p for p in entries(quick) if p[:2] in (("guarantee", "network"), ("composition", "network"))
+    ]
+    assert len(of_network) > 40
+    assert unnoticed(quick, of_network, every=False) <= (ATTESTED | PER_KM) - OF_POLICY
+
+
+@pytest.mark.campaign
+def test_every_change_of_every_entry_of_a_twin_is_found_unless_it_is_attested(twin_forger: Forger) -> None:
+    paths = [path for path in entries(twin_forger) if path[0] != "load_queries"]
+    assert unnoticed(twin_forger, paths, every=True) <= (ATTESTED | PER_KM) - OF_POLICY
 
 
 @pytest.mark.campaign

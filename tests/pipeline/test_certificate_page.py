@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,11 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         if "style" not in self.stack:
             self.text += data
+
+
+def cells_of(content: bytes) -> str:
+    """The text with a blank where a tag was, so that cells of a table stand apart."""
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", content.decode())).split())
 
 
 @pytest.fixture
@@ -111,9 +117,10 @@ def test_the_card_of_a_twin_is_that_of_differential_privacy(
     assert b'<div class="card evidence">' not in content
     assert content.count(b'<div class="kind">Differential privacy</div>') == 2
     text = " ".join(Page(content).text.split())
-    assert "ε ≤ 4" in text
-    assert "50 %33.30.99999995" in text or "50 %33.31" in text
-    assert "x = 0.05" in text
+    assert "5 % 4 0.865 93.3 % 50 % 33.3 1 100 %" in cells_of(content)
+    assert (
+        "Not protected: which elements there are and how they are connected; phases, which the angles" in text
+    )
     assert "not differential privacy" not in text.lower()
 
 
@@ -134,6 +141,29 @@ def test_the_page_of_a_twin_says_what_the_manifest_says(twin: Statement[Any]) ->
         assert sentence in text
     assert "Capacity of a PV systemNOT PROTECTED: declared public" in text
     assert "Conductor code of a lineNOT PROTECTED: declared public" in text
+
+
+def test_the_first_screen_of_a_twin_shows_both_changes_with_the_advantage(tmp_path: Path) -> None:
+    """At ε(5 %) = 1: 8.3 at 50 %, advantage 0.39; a Gaussian at δ = 1e-6 has 10.8 and 0.094."""
+    shown = {}
+    for noise, delta in (("laplace", 0.0), ("gaussian", 1e-6)):
+        chosen = twin_config(network={"epsilon": 1.0, "delta": delta, "noise": noise, "change": 0.05})
+        made = make_statement(make_inputs(tmp_path / noise, chosen, load_model())[0])
+        text = cells_of(certificate_html(made))
+        shown[noise] = text[: text.index("What this means for customers")]
+    assert "5 % 1 0.394 69.7 % 50 % 8.32 0.985 99.3 %" in shown["laplace"]
+    assert "Laplace noise, δ = 0, any number of days." in shown["laplace"]
+    assert "0.0943 54.8 % 50 % 10.8 0.675 83.8 %" in shown["gaussian"]
+    assert "Gaussian noise, ε at δ = 1e-6, any number of days." in shown["gaussian"]
+    for text in shown.values():
+        assert "Protected: one line (total resistance and reactance)" in text
+        assert "the length of a line against a reader who has its coordinates." in text
+
+
+def test_a_change_of_its_own_gets_a_row_of_its_own(tmp_path: Path) -> None:
+    chosen = twin_config(network={"epsilon": 1.0, "change": 0.2})
+    content = certificate_html(make_statement(make_inputs(tmp_path, chosen, load_model())[0]))
+    assert re.findall(r"<tr><td>([0-9.]+) %</td>", content.decode()) == ["5", "20", "50"]
 
 
 def test_a_manifest_that_lacks_what_the_page_shows_is_refused_in_one_sentence(

@@ -48,23 +48,13 @@ def sentence_of(path: Path, name: str) -> str:
 def test_the_epsilon_of_the_network_is_recomputed_and_not_attested(made: Made) -> None:
     report = verify_release(made.path)
     assert report.verdict == "release"
-    assert "epsilon at most 4 at delta 0" in sentence_of(made.path, "network privacy")
+    sentence = sentence_of(made.path, "network privacy")
+    assert "epsilon at most 4 at delta 0" in sentence
+    assert "changed by 5 %: epsilon at most 4, advantage of the best test at most 0.865" in sentence
+    assert "changed by 50 %: epsilon at most 33.3, advantage of the best test at most 1" in sentence
+    assert "Not protected: which elements there are" in sentence
     assert "recomputed, not attested" in report.attested[0]
     assert "not differential privacy" not in " ".join(report.attested)
-
-
-@pytest.mark.slow
-def test_a_change_of_any_entry_is_found_though_the_digest_was_made_to_fit(copied: Path) -> None:
-    """Only the commitment, which is checked with the private state, can be changed by itself."""
-    manifest = manifest_of(copied)
-    paths = [p for p in leaves(manifest) if p[0] not in ("load_queries", "manifest_sha256", "software")]
-    assert sum(p[:2] == ("guarantee", "network") for p in paths) > 30
-    unnoticed = []
-    for path in paths:
-        rewrite(copied, with_leaf(manifest, path), sealed=True)
-        if not failed(copied) - {SEED}:
-            unnoticed.append(path)
-    assert unnoticed == [("internal_report", "sha256")]
 
 
 FIGURES = [
