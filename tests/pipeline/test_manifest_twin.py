@@ -111,8 +111,8 @@ def test_changes_and_groups_follow_from_the_noise(tmp_path: Path) -> None:
 
 def test_a_change_too_large_for_any_statement_has_none(tmp_path: Path) -> None:
     chosen = twin_config(
-        network={"noise": "gaussian", "delta": 1e-6, "epsilon": 2e5, "lines": "length"},
-        release={"network_epsilon_cap": 2e5},
+        network={"noise": "gaussian", "delta": 1e-6, "epsilon": 1.1e5, "lines": "length"},
+        release={"network_epsilon_cap": 1.1e5},
     )
     network = network_of(make_inputs(tmp_path, chosen, load_model())[0])
     assert network["changes"][1]["epsilon"] is None
