@@ -18,6 +18,7 @@ import pytest
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.budget import Neighbours
+from dp_powerflow.privacy.ledger import anchor as ledger_anchor
 from dp_powerflow.privacy.ledger import store as ledger_store
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -492,7 +493,7 @@ def test_a_spend_whose_anchor_cannot_be_written_is_kept_and_not_charged_twice(
 
     ledger = Ledger.open(state)
     with monkeypatch.context() as patch:
-        patch.setattr(ledger_store, "write_private", fail)
+        patch.setattr(ledger_anchor, "write_private", fail)
         with pytest.raises(
             PrivacyError, match=r"was written, but its anchor was not; .* never charges twice"
         ):

@@ -44,7 +44,8 @@ from dp_powerflow.pipeline.manifest.policy import registered
 from dp_powerflow.pipeline.plan import Plan, plan_release, refuse_another_request
 from dp_powerflow.pipeline.receipts import REQUEST_FILE, keep_receipt
 from dp_powerflow.pipeline.run import fitted_model
-from dp_powerflow.privacy.ledger.book import Ledger, earlier_twins
+from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.ledger.checks import earlier_twins
 from dp_powerflow.privacy.ledger.records import AccountSummary, Unrelated, spelled, unrelated_line
 from dp_powerflow.privacy.state import PrivateState
 

@@ -31,7 +31,8 @@ from dp_powerflow.pipeline.modes.base import NetworkCharge, NetworkMode, mode_of
 from dp_powerflow.pipeline.receipts import REQUEST_FILE, keep_receipt, open_ledger
 from dp_powerflow.privacy.budget import Budget, QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.ledger.accounts import LoadsCap, LoadsCost
-from dp_powerflow.privacy.ledger.book import Ledger, price
+from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.ledger.checks import price
 from dp_powerflow.privacy.ledger.records import Account, Preview, Spend
 from dp_powerflow.privacy.state import PrivateState
 

@@ -18,9 +18,8 @@ to every one of them, by name.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,18 +27,13 @@ from typing import Any
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.ledger.accounts import (
     AccountKind,
-    Amounts,
     Cap,
     Cost,
     GdpCap,
-    GdpCost,
-    PureCost,
-    Statement,
-    TwinCap,
-    accepts,
     fits,
     to_plain,
 )
+from dp_powerflow.privacy.ledger.checks import check_cap, check_cost, check_new, price, same_cost, words
 from dp_powerflow.privacy.ledger.records import (
     Account,
     Accounts,
@@ -52,8 +46,6 @@ from dp_powerflow.privacy.ledger.records import (
     Unrelated,
     replay,
     rows_of,
-    spelled,
-    unrelated_line,
 )
 from dp_powerflow.privacy.ledger.store import UNANCHORED, Entry, Store, Transaction
 from dp_powerflow.privacy.state import PrivateState, check_release_id
@@ -195,7 +187,7 @@ class Ledger:
                 return _open(transaction, accounts, data, cap, unrelated)
             account = found or _named(accounts, continues or "", cap.kind)
             if found is None:
-                _check_cap(account, cap)
+                check_cap(account, cap)
                 transaction.append("data", account.name, data)
             elif frame is not None and found.frames.get(dataset) != frame:  # opened by an earlier version
                 transaction.append("frame", account.name, data)
@@ -234,7 +226,7 @@ class Ledger:
         check_release_id(release_id)
         _check_sha256(request_sha256, "hash of a request")
         for account, cost in charges:
-            _check_cost(account.cap, cost)
+            check_cost(account.cap, cost)
         if len({account.name for account, _ in charges}) < len(charges):
             raise PrivacyError("a release charges the same account twice; add up its costs and charge once")
         with self._store.transaction() as transaction:
@@ -262,12 +254,12 @@ class Ledger:
         -------
         Preview
         """
-        _check_cost(cap, cost)
+        check_cost(cap, cost)
         accounts = self._accounts(self._store.read())
         found = _find(accounts, dataset, cap, continues)
         if found is None and continues is not None:
             found = _named(accounts, continues, cap.kind)
-            _check_cap(found, cap)
+            check_cap(found, cap)
         shown = AccountSummary("", cap, (dataset,)) if found is None else found
         charged = any(spend.release_id == release_id for spend in shown.spends)
         extra = () if charged else (cost,)
@@ -359,7 +351,7 @@ def _find(accounts: Accounts, dataset: str, cap: Cap, continues: str | None) -> 
                     f"these data belong to account {account.name} and cannot continue another; "
                     f"leave out continues or set it to {account.name}"
                 )
-            _check_cap(account, cap)
+            check_cap(account, cap)
             return account
     return None
 
@@ -371,13 +363,8 @@ def _open(
     cap: Cap,
     unrelated: Unrelated | None,
 ) -> Account:
-    others = {item.name: item.fleet for item in accounts.values() if item.kind is cap.kind}
-    earlier = dict.fromkeys(earlier_twins(accounts.values(), cap.kind))
-    _check_earlier(earlier, unrelated)
-    _check_unrelated(
-        cap.kind, others | earlier, unrelated, _alike(accounts, data.get("frame"), cap.kind, unrelated)
-    )
-    name = f"{cap.kind.stem}-{len(others) + 1}"
+    check_new(accounts, data.get("frame"), cap.kind, unrelated)
+    name = f"{cap.kind.stem}-{1 + sum(item.kind is cap.kind for item in accounts.values())}"
     fields: dict[str, Any] = {"kind": str(cap.kind), **data, "cap": to_plain(cap), "reason": ""}
     if unrelated is not None:
         fields |= {"reason": unrelated.reason, "unrelated": rows_of(unrelated.accounts)}
@@ -385,69 +372,6 @@ def _open(
         fields |= {"same_frame": True} if unrelated.same_frame else {}
     transaction.append("open", name, fields)
     return Account(name, data["dataset"], cap)
-
-
-def earlier_twins(accounts: Iterable[AccountSummary], kind: AccountKind) -> list[str]:
-    """Charged accounts of twins of versions up to 0.2, which a new account of twins does not count."""
-    old = kind is AccountKind.NETWORK_TWIN
-    return [item.name for item in accounts if old and item.kind is AccountKind.NETWORK_GDP and item.spends]
-
-
-def _check_earlier(earlier: Collection[str], unrelated: Unrelated | None) -> None:
-    """Twins of earlier versions are about other neighbours: they cannot be added up, nor be forgotten."""
-    silent = set(earlier) - (frozenset() if unrelated is None else unrelated.accounts)
-    if silent:
-        raise PrivacyError(
-            f"the ledger has {spelled(silent)} of twins that an earlier version drew, which the new account "
-            "would not count, and whoever has twins of one network from both has both; say of each why "
-            f"that is right, in a release with {unrelated_line('unrelated_network', silent)}, in a fleet "
-            "with fleet.unrelated; nothing was spent"
-        )
-
-
-def _alike(
-    accounts: Accounts, frame: str | None, kind: AccountKind, unrelated: Unrelated | None
-) -> list[str]:
-    """Accounts of networks with the same structure, most likely versions of this one, if nobody says not."""
-    return [
-        item.name
-        for item in accounts.values()
-        if item.kind is kind and frame is not None and frame in item.frames.values()
-        if unrelated is None or not unrelated.explains(item)
-    ]
-
-
-def price(cap: Cap, cost: Any) -> Statement:
-    """What a cost alone promises; the cap must accept it."""
-    return cap.promised([cost])
-
-
-def _check_unrelated(
-    kind: AccountKind, others: Mapping[str, str | None], unrelated: Unrelated | None, alike: Sequence[str]
-) -> None:
-    """Every account must have been thought of, and none that is yet to come can have been."""
-    what, whose = ("loads", "customers") if kind is AccountKind.LOADS else ("network", "lines")
-    named = frozenset() if unrelated is None else unrelated.accounts
-    unknown = named - others.keys()
-    silent = set(others) if unrelated is None else unrelated.silent_on(others)
-    if unknown:
-        raise PrivacyError(
-            f"the reason why these data are unrelated names {spelled(unknown)}, and the ledger has "
-            f"{spelled(others) or 'no account'} of the kind '{kind}'; name accounts that are there"
-        )
-    if silent:
-        raise PrivacyError(
-            f"these data are new to the ledger, which has {spelled(silent)} of the same kind"
-            f"{f' ({spelled(alike)} with the same nodes and connections)' if alike else ''}; set "
-            f"continues_{what} to the account whose {whose} these are, or, if they are about none of them, "
-            f"write {unrelated_line(f'unrelated_{what}', named | silent)}"
-        )
-    if alike:
-        raise PrivacyError(
-            f"this network is new to the ledger and has the nodes and connections of account {alike[0]}; "
-            f"set continues_network = '{alike[0]}' under overrides if it is a version of that network, or "
-            "else name both feeders in fleet.same_frame, with a reason; nothing was spent"
-        )
 
 
 def _spend(
@@ -458,11 +382,11 @@ def _spend(
     request_sha256: str,
     cost: Cost,
 ) -> Spend:
-    _check_cap(found, account.cap)
+    check_cap(found, account.cap)
     for spend in found.spends:
         if spend.release_id == release_id:
             same = (spend.request_sha256, spend.dataset) == (request_sha256, account.dataset)
-            if not (same and _same_cost(spend.cost, cost)):
+            if not (same and same_cost(spend.cost, cost)):
                 raise PrivacyError(
                     f"release '{release_id}' was already charged to account {found.name} for another request "
                     "or other data; choose a new release id, or restore the configuration to resume that one"
@@ -471,8 +395,8 @@ def _spend(
     if not fits(found.spent([cost]), found.cap.limits()):
         needed, left = price(found.cap, cost), found.balance.available
         raise PrivacyError(
-            f"release '{release_id}' needs {_words(needed)} of account {found.name}, which has "
-            f"{_words(left)} left; ask for less, or raise the cap with a recorded reason; nothing was spent"
+            f"release '{release_id}' needs {words(needed)} of account {found.name}, which has "
+            f"{words(left)} left; ask for less, or raise the cap with a recorded reason; nothing was spent"
         )
     fields = {"dataset": account.dataset, "cost": to_plain(cost)}
     entry = transaction.append(
@@ -498,48 +422,6 @@ def _named(accounts: Accounts, name: str, kind: AccountKind) -> AccountSummary:
     return found
 
 
-def _same(one: Amounts, other: Amounts) -> bool:
-    """Equal but for the last digits of a computed figure: version 0.1.0 computed it with other libraries."""
-    return one.keys() == other.keys() and all(
-        math.isclose(value, other[name], rel_tol=1e-12) for name, value in one.items()
-    )
-
-
-def _same_cost(one: Cost, other: Cost) -> bool:
-    scopes = [cost.scope if isinstance(cost, PureCost | GdpCost) else None for cost in (one, other)]
-    return one.unit == other.unit and scopes[0] == scopes[1] and _same(one.amounts(), other.amounts())
-
-
-def _check_cap(account: AccountSummary, cap: Cap) -> None:
-    own = account.cap
-    if (own.kind, own.unit, own.delta) != (cap.kind, cap.unit, cap.delta) or not _same(
-        own.limits(), cap.limits()
-    ):
-        raise PrivacyError(
-            f"account {account.name} has a cap of {_cap_words(account.cap)}, not of {_cap_words(cap)}; use "
-            "the recorded cap, or change it with a reason"
-        )
-
-
-def _check_cost(cap: Cap, cost: Cost) -> None:
-    if not accepts(cap, cost):
-        raise PrivacyError(
-            f"a {type(cost).__name__} per '{cost.unit}' cannot be charged to an account in '{cap.kind}' per "
-            f"'{cap.unit}'; use the same unit of privacy in both"
-        )
-    if isinstance(cap, TwinCap):
-        price(cap, cost)  # Gaussian noise has none at delta 0
-
-
 def _check_sha256(value: str, what: str) -> None:
     if not _SHA256.fullmatch(value):
         raise PrivacyError(f"the {what} must have 64 lower-case hexadecimal digits")
-
-
-def _cap_words(cap: Cap) -> str:
-    size = f"mu {cap.mu!r}" if isinstance(cap, GdpCap) else f"epsilon {cap.epsilon!r}"
-    return f"{size} at delta {cap.delta!r} per {cap.unit}"
-
-
-def _words(statement: Statement) -> str:
-    return f"epsilon {statement.epsilon:.4g} at delta {statement.delta:.4g}"

@@ -27,7 +27,6 @@ meantime cannot mislead it, because it goes by what it remembers; whoever opens 
 from __future__ import annotations
 
 import contextlib
-import hmac
 import itertools
 import json
 import os
@@ -41,18 +40,15 @@ from urllib.parse import quote
 from dp_powerflow._files import (
     check_private,
     create_private,
-    is_temporary,
     publish_once,
-    read_private,
     temporary_name,
-    write_private,
 )
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.privacy.ledger.anchor import Anchor, AnchorFile
 from dp_powerflow.privacy.state import PrivateState
 
 FORMAT = 2
 _FIRST_FORMAT = 1  # of versions up to 0.2: the anchor has no keyed hash
-_ANCHOR = "dp-powerflow-anchor-2"
 BUSY_SECONDS = 60.0
 _APPLICATION_ID = 0x64707066  # "dppf"
 _GENESIS = "0" * 64
@@ -124,15 +120,6 @@ class Entry:
         return fields
 
 
-@dataclass(frozen=True)
-class Anchor:
-    """Where the chain stood: number and keyed hash of an entry; `tag` is its own, None up to format 1."""
-
-    number: int
-    mac: str
-    tag: str | None
-
-
 class Store:
     """The database and its anchor in one private state directory."""
 
@@ -140,7 +127,7 @@ class Store:
         self._state = state
         self._path = state.ledger_path
         self._key = state.stream_key().bind("ledger", "format 1")  # entries are chained as they always were
-        self._anchor_key = state.stream_key().bind("ledger", "anchor, format 2")
+        self._anchors = AnchorFile(state)
         self._seen: tuple[Entry, ...] = ()  # checked; replaced as a whole, so that threads may share it
 
     def create(self) -> None:
@@ -178,7 +165,7 @@ class Store:
 
     def read(self) -> tuple[Entry, ...]:
         """All entries, checked: the first time all of them, then those that are new."""
-        anchor = self._read_anchor()  # first: the database only ever moves on from there
+        anchor = self._anchors.read()  # first: the database only ever moves on from there
         with self._translated(), self._connection() as connection:
             connection.execute("BEGIN")
             try:
@@ -192,10 +179,11 @@ class Store:
         with self._translated(), self._connection() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
-                anchor = self._read_anchor()
+                anchor = self._anchors.read()
                 transaction = Transaction(self, connection, self._checked(connection, anchor))
                 if anchor is None or anchor.tag is None:  # killed when it was made, or an earlier version
-                    self._write_anchor(transaction.entries[-1])  # first: who is killed now finds both right
+                    head = transaction.entries[-1]
+                    self._anchors.write(head.seq, head.mac)  # first: who is killed now finds both right
                 if not _is_anchored(transaction.entries):
                     transaction.append(ANCHORED, "", {"anchor": FORMAT})
                     connection.execute(f"PRAGMA user_version = {FORMAT}")
@@ -219,7 +207,7 @@ class Store:
         with self._translated(), self._connection() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
-                if self._read_anchor() is not None:
+                if self._anchors.read() is not None:
                     raise PrivacyError("the ledger has its anchor; leave out --accept-unanchored")
                 entries = self._checked(connection, None, may_lack_anchor=True)
                 transaction = Transaction(self, connection, entries)
@@ -298,10 +286,8 @@ class Store:
                     "gone with 'dp-powerflow ledger STATE --accept-unanchored REASON'; nothing was spent",
                 )
             return
-        right = self._anchor_tag(anchor.number, anchor.mac) if anchor.tag is not None else ""
-        if (anchor.tag is None and _is_anchored(entries)) or not hmac.compare_digest(
-            (anchor.tag or "").encode(), right.encode()
-        ):
+        unsigned = anchor.tag is None and _is_anchored(entries)
+        if unsigned or not self._anchors.is_genuine(anchor):
             raise self._error(
                 "has an anchor that was not written with its key",
                 f"restore {self._state.anchor_path.name} from the newest backup; nothing was spent",
@@ -324,35 +310,12 @@ class Store:
             f"lacks entries it had before (up to {number})", "restore the newest backup; nothing was spent"
         )
 
-    def _read_anchor(self) -> Anchor | None:
-        content = read_private(self._state.anchor_path)
-        if content is None:
-            return None
-        words = content.decode(errors="replace").split()
-        signed = words[:1] == [_ANCHOR]
-        number, mac, tag = [*words[signed:], "", "", ""][:3]
-        if not (number.isascii() and number.isdigit()) or len(words) != (4 if signed else 2):
-            raise self._error("has a damaged anchor", f"restore {self._state.anchor_path.name} from a backup")
-        return Anchor(int(number), mac, tag if signed else None)
-
-    def _anchor_tag(self, number: int, mac: str) -> str:
-        return self._anchor_key.keyed_hash([str(number).encode(), b" ", mac.encode()])
-
-    def _write_anchor(self, head: Entry) -> None:
-        content = f"{_ANCHOR} {head.seq} {head.mac} {self._anchor_tag(head.seq, head.mac)}\n"
-        write_private(self._state.anchor_path, content.encode())
-
     def _move_anchor(self, connection: sqlite3.Connection) -> None:
         """Record where the chain stands, one process at a time, so that it never moves back."""
         connection.execute("BEGIN IMMEDIATE")
         try:
-            rows = connection.execute(f"SELECT {_COLUMNS} FROM entry ORDER BY seq DESC LIMIT 1")
-            self._write_anchor(Entry(*rows.fetchone()))
-            # Whoever is here holds the lock, so any other temporary anchor is of a process that was killed.
-            for stale in self._state.root.glob(f"{self._state.anchor_path.name}*"):
-                if is_temporary(stale.name):
-                    with contextlib.suppress(OSError):
-                        stale.unlink()
+            head = connection.execute("SELECT seq, mac FROM entry ORDER BY seq DESC LIMIT 1").fetchone()
+            self._anchors.write(*head)
         except PrivacyError as error:
             raise self._error(
                 "was written, but its anchor was not",
