@@ -16,7 +16,15 @@ import pytest
 pytest.importorskip("pandapower")
 
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.feeder import TAPS_INTERNAL, Feeder, ParameterKey, Protected, Quantity, Tap
+from dp_powerflow.grid.feeder import (
+    TAPS_INTERNAL,
+    TAPS_SOLVED,
+    Feeder,
+    ParameterKey,
+    Protected,
+    Quantity,
+    Tap,
+)
 from dp_powerflow.grid.pandapower.reader import read_pandapower
 from dp_powerflow.grid.sources import Rebuilder, open_feeder, read_taps, write_taps
 from support.pandapower_nets import (
@@ -88,6 +96,7 @@ def test_taps_written_by_inspect_are_internal_and_no_declaration(tmp_path: Path)
     with quiet() as pp:
         pp.to_json(net, str(tmp_path / "net.json"))
     opened = open_feeder(tmp_path / "net.json")
+    assert opened.taps_from == TAPS_SOLVED  # a release on the true network asks for a tap file then
     write_taps(tmp_path / "taps.csv", opened.taps, origin=TAPS_INTERNAL)
     again = open_feeder(tmp_path / "net.json", taps=read_taps(tmp_path / "taps.csv"))
     assert again.taps[0].ratio == pytest.approx(opened.taps[0].ratio, abs=0.0125)

@@ -19,7 +19,16 @@ import numpy as np
 import scipy.sparse as sp
 
 from dp_powerflow.errors import FeederError
-from dp_powerflow.grid.feeder import GROUND, NO_REGULATORS, TAPS_GIVEN, Feeder, Load, PVSystem, Tap
+from dp_powerflow.grid.feeder import (
+    GROUND,
+    NO_REGULATORS,
+    TAPS_GIVEN,
+    TAPS_SOLVED,
+    Feeder,
+    Load,
+    PVSystem,
+    Tap,
+)
 from dp_powerflow.grid.pandapower.circuit import Circuit
 from dp_powerflow.grid.pandapower.engine import (
     DRAWING,
@@ -121,7 +130,6 @@ def read_pandapower(
     feeding = _with_effect([item for kind in FEEDING for item in _injections(stored, kind)], circuit, notes)
     notes.extend(_replacements(stored, drawing, feeding, circuit))
     scale = float(stored.sn_mva) / (PHASES * base_mva)
-    standing = tuple(changer.tap for changer in tap_changers(stored) if changer.step is not None)
     return Feeder(
         name=name,
         nodes=circuit.nodes,
@@ -134,8 +142,8 @@ def read_pandapower(
         loads=tuple(item.load(circuit) for item in drawing),
         pv=tuple(item.pv_system(circuit) for item in feeding),
         lines=circuit.lines(scale),
-        taps=standing,
-        taps_from=NO_REGULATORS if not standing else TAPS_OF_NET if taps is None else TAPS_GIVEN,
+        taps=tuple(changer.tap for changer in tap_changers(stored) if changer.step is not None),
+        taps_from=_taps_from(stored, taps),
         coordinates=circuit.coordinates(),
         notes=tuple(notes),
         origin=PandapowerOrigin(
@@ -145,6 +153,16 @@ def read_pandapower(
             taps_given=taps is not None,
         ),
     )
+
+
+def _taps_from(net: Any, taps: Sequence[Tap] | None) -> str:
+    """Where the tap positions come from; one between two steps is what a control left."""
+    standing = [changer for changer in tap_changers(net) if changer.step is not None]
+    if not standing:
+        return NO_REGULATORS
+    if taps is not None:
+        return TAPS_GIVEN
+    return TAPS_OF_NET if all(changer.position % 1.0 == 0.0 for changer in standing) else TAPS_SOLVED
 
 
 def _nominal(angle_deg: FloatArray) -> FloatArray:
