@@ -6,21 +6,15 @@ costs in accuracy, so that it is chosen without a look at the secret.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from dp_powerflow._bits.elementary import modulus
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.sources import Rebuilder, open_feeder
 from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.twin.design import TwinDesign
-from dp_powerflow.twin.draw import draw_twin, parameters_of
 from dp_powerflow.units import ComplexArray, FloatArray
 
-SURROGATES = ("ieee13", "ieee123")
-"""Public feeders on which the cost of noise in accuracy is predicted."""
 _SNAPSHOTS = 96
 _LOAD_SPREAD = 0.3
 _SEED = 0
@@ -41,16 +35,6 @@ class VoltageDistance:
     worst_node: float
     median_node: float
     rms: float
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """Distances of several twins of one public feeder."""
-
-    feeder: str
-    twins: int
-    median: VoltageDistance
-    largest: VoltageDistance
 
 
 def voltage_distance(true: FloatArray, twin: FloatArray) -> VoltageDistance:
@@ -82,32 +66,3 @@ def surrogate_load(feeder: Feeder, snapshots: int = _SNAPSHOTS) -> ComplexArray:
         -0.5 * _LOAD_SPREAD**2, _LOAD_SPREAD, (snapshots, len(nominal))
     )
     return np.asarray(nominal * day[:, None] * np.exp(noise))
-
-
-def predict(
-    design: TwinDesign, *, twins: int = 20, surrogates: tuple[str, ...] = SURROGATES
-) -> tuple[Prediction, ...]:
-    """What a design costs in accuracy on public feeders; nothing private is looked at."""
-    found = []
-    for name in surrogates:
-        feeder = open_feeder(name)
-        load = surrogate_load(feeder)
-        true = magnitudes(feeder, load)
-        usable = design if feeder.pv else replace(design, protected=replace(design.protected, pv=False))
-        source = Rebuilder(feeder, usable.protected)
-        parameters = parameters_of(source, usable)
-        key = StreamKey.from_insecure_seed(_SEED)
-        distances = [
-            voltage_distance(
-                true,
-                magnitudes(draw_twin(parameters, usable, key.bind("twin", str(k))).feeder(source), load),
-            )
-            for k in range(twins)
-        ]
-        found.append(Prediction(name, twins, _over(distances, 0.5), _over(distances, 1.0)))
-    return tuple(found)
-
-
-def _over(distances: list[VoltageDistance], share: float) -> VoltageDistance:
-    table = np.array([(d.pooled, d.worst_node, d.median_node, d.rms) for d in distances])
-    return VoltageDistance(*(float(value) for value in np.quantile(table, share, axis=0)))

@@ -39,9 +39,10 @@ from dp_powerflow.privacy.ledger.accounts import AccountKind, GdpCost, PureCost,
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import AccountSummary, Preview
 from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.twin.choosing import choosing_lines
 from dp_powerflow.twin.design import LOG_GRID, TwinGuarantee, twin_guarantee, twin_neighbours
 from dp_powerflow.twin.draw import FORMAT, Element, Twin, draw_twin, elements_of, parameters_of
-from dp_powerflow.twin.utility import predict, voltage_distance
+from dp_powerflow.twin.utility import voltage_distance
 from dp_powerflow.units import FloatArray, IntArray
 
 TABLES = "twin"
@@ -181,16 +182,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
             "|---|---|---|",
             *(f"| {row.change:.4g} | {row.epsilon:.3g} | {row.advantage:.2g} |" for row in rows),
             "",
-            "What this noise costs on public feeders (nothing of the network is looked at): distance W1 of",
-            "the voltage magnitudes [p.u.], median and largest of several twins:",
-            "",
-            "| feeder | twins | pooled | worst node |",
-            "|---|---|---|---|",
-            *(
-                f"| {row.feeder} | {row.twins} | {row.median.pooled:.2g}, {row.largest.pooled:.2g} | "
-                f"{row.median.worst_node:.2g}, {row.largest.worst_node:.2g} |"
-                for row in predict(design)
-            ),
+            *choosing_lines(design),
         ]
 
     def outcome(self, met: bool) -> str:
