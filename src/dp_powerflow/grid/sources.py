@@ -389,14 +389,22 @@ class Rebuilder:
 
 def _without_lines(feeder: Feeder) -> sp.csc_array:
     """What of Y is not of lines: transformers, capacitors, sources."""
-    rest = feeder.y.tolil()
-    for line in feeder.lines:
-        rest[np.ix_(line.nodes, line.nodes)] -= line.primitive
-    return sp.csc_array(rest)
+    rows = [np.repeat(line.nodes, len(line.nodes)) for line in feeder.lines]
+    columns = [np.tile(line.nodes, len(line.nodes)) for line in feeder.lines]
+    values = [line.primitive.ravel() for line in feeder.lines]
+    if not values:
+        return feeder.y
+    places = (np.concatenate(rows).astype(np.int64), np.concatenate(columns).astype(np.int64))
+    lines = sp.coo_array((np.concatenate(values), places), shape=feeder.y.shape)
+    return sp.csc_array(feeder.y - lines.tocsc())
 
 
 def _close(one: ComplexArray | sp.csc_array, other: ComplexArray | sp.csc_array) -> bool:
     """Whether admittances agree to the coarseness of shapes, each beside those of its row and column."""
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        largest = np.abs(one).max(axis=1)
+        scales = np.sqrt(np.outer(largest, largest))
+        return bool(np.all(np.abs(one - other) <= _COARSE * scales + _FLOOR))
     first, second = sp.csr_array(one), sp.csr_array(other)
     difference = abs(first - second).tocoo()
     size = np.asarray(abs(first).max(axis=1).todense()).ravel()

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dp_powerflow.grid.feeder import Quantity, shape_of, significant
+from dp_powerflow.grid.feeder import Quantity, shape_of
 from dp_powerflow.units import FloatArray
 
 RATING, FIGURE, IMPEDANCE, CODE = 5, 3, 4, 5
@@ -155,7 +155,7 @@ def as_shape(values: FloatArray) -> Matrix | None:
 
 
 def rounded(value: float, digits: int) -> str:
-    return repr(float(significant(np.array(value), digits)))
+    return repr(float(f"{value:.{digits - 1}e}"))
 
 
 def nearest(value: float, step: float) -> float:

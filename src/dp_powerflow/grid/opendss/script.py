@@ -11,6 +11,7 @@ Both are looked up in lists of what is known. A verb that is in neither list is 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +91,10 @@ _OBSERVERS = frozenset({"monitor", "energymeter", "sensor"})
 _CODE = ("usermodel", "dynadll", "shaftmodel")
 _SHORTEST = {"usermodel": 2, "dynadll": 4, "shaftmodel": 2}
 _OPEN, _CLOSE = "\"'([{", "\"')]}"
+_BETWEEN, _EQUALS = re.compile(r"[ \t,=]*"), re.compile(r"[ \t]*=")
+_PLAIN = re.compile(r"(?:[^ \t,=!/]|/(?!/))+")
+_SUSPECT = re.compile(r"(?:\b(?:us|dyn|sh)\w*|\baction|\bdeb\w*)[ \t]*=", re.IGNORECASE)
+"""Properties that may have to be looked at; all others need not be separated, which takes time."""
 _DEEPEST = 40
 
 
@@ -144,7 +149,7 @@ class _Reader:
         self._folder = path.parent
         for number, line in _lines(path):
             place = f"line {number} of {path.name}"
-            words = split_words(line)
+            words = split_words(line, limit=2)
             if words:
                 self._command(line, words, place, depth)
 
@@ -155,14 +160,14 @@ class _Reader:
                 raise FeederError(f"{place}: a script cannot edit the solution; remove the command")
             if "." in first.name:
                 self._at_observer = _class_of(first.name) in _OBSERVERS
-            self._element(line.strip(), words, place)
+            self._element(line.strip(), place)
             return
         verb = _matched(first.value, _VERBS)
         text = line[first.start + len(first.raw) :].strip()
         if verb in _READ:
             self._redirect(verb, rest, place, depth)
         elif verb in _SETTING:
-            self._options(verb, rest, place)
+            self._options(verb, split_words(line)[1:], place)
         elif verb in _OF_FILES:
             found = _existing(self._folder, rest[0].value) if rest else None
             if found is None:
@@ -171,7 +176,7 @@ class _Reader:
         elif verb in _OF_ELEMENTS:
             if verb not in _CONTINUING and rest:
                 self._at_observer = _class_of(rest[0].value) in _OBSERVERS
-            self._element(f"{verb} {text}", words, place)
+            self._element(f"{verb} {text}", place)
         elif verb in _OF_CIRCUITS:
             self._add(f"{verb} {text}".strip(), place)
         elif verb in _ALLOCATING:
@@ -182,11 +187,11 @@ class _Reader:
                 "what it does"
             )
 
-    def _element(self, text: str, words: list[Word], place: str) -> None:
+    def _element(self, text: str, place: str) -> None:
         """Keep a command about an element, unless it only observes."""
         if self._at_observer:
             return
-        for word in words:
+        for word in split_words(text) if _SUSPECT.search(text) else ():
             name = word.name.lower()
             if any(len(name) >= _SHORTEST[code] and code.startswith(name) for code in _CODE) and word.value:
                 raise FeederError(f"{place}: {name} loads a program; remove it")
@@ -241,30 +246,24 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         inside = inside and "*/" not in line
 
 
-def split_words(line: str) -> list[Word]:
-    """Parameters of a command line as the engine separates them; comments end it."""
+def split_words(line: str, limit: int = 0) -> list[Word]:
+    """Parameters of a command line as the engine separates them, at most `limit`; comments end it."""
     words: list[Word] = []
-    name, named_at, position, end = "", 0, 0, len(line)
-    while position < end:
-        character = line[position]
-        if character in " \t,=":
-            position += 1
-            continue
-        if character == "!" or line.startswith("//", position):
+    name, named_at, position = "", 0, 0
+    while not limit or len(words) < limit:
+        position = _BETWEEN.match(line, position).end()  # type: ignore[union-attr]
+        if position == len(line) or line[position] == "!" or line.startswith("//", position):
             break
         start = position
         value, position = _token(line, position)
-        raw = line[start:position]
-        after = position
-        while after < end and line[after] in " \t":
-            after += 1
-        if after < end and line[after] == "=" and not name:
-            name, named_at, position = value, start, after + 1
-            if not line[position:].strip(" \t"):
-                words.append(Word(name, "", "", named_at))
+        equals = _EQUALS.match(line, position)
+        if equals is not None and not name:
+            name, named_at, position = value, start, equals.end()
             continue
-        words.append(Word(name, value, raw, start if not name else named_at))
+        words.append(Word(name, value, line[start:position], start if not name else named_at))
         name = ""
+    if name:
+        words.append(Word(name, "", "", named_at))
     return words
 
 
@@ -275,11 +274,8 @@ def _token(line: str, start: int) -> tuple[str, int]:
         stop = line.find(closing, start + 1)
         stop = len(line) if stop < 0 else stop
         return line[start + 1 : stop], min(stop + 1, len(line))
-    position = start
-    while position < len(line):
-        if line[position] in " \t,=!" or line.startswith("//", position):
-            break
-        position += 1
+    found = _PLAIN.match(line, start)
+    position = found.end() if found else start + 1
     return line[start:position], position
 
 
