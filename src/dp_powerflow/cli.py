@@ -237,6 +237,8 @@ def fleet(
             progress=advance,
             on_outcome=report,
         )
+    for warning in result.warnings:
+        _say(f"warning: {warning}")
     released = len(result.outcomes) - len(result.failed)
     if as_json:
         content = {"fleet": str(result.path), "released": released, "internal": str(result.internal)}

@@ -23,7 +23,7 @@ from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report.results import render_verification
-from support.manifest_releases import config, load_model, make_inputs, write_release
+from support.manifest_releases import config, load_model, make_inputs, twin_config, write_release
 
 STRONG = TruePolicy(
     "full-support", radius=0.5, base_mva=1.0, epsilon=10.0, delta=1e-3, evidence_required=True
@@ -78,17 +78,11 @@ def test_the_page_says_it_on_its_first_line_and_every_document_says_it(tmp_path:
     assert strong.guarantee.network.protection == "as the policy says"
 
 
-def test_plan_and_verify_say_it(tmp_path: Path) -> None:
+def test_verify_says_it(tmp_path: Path) -> None:
     chosen = config(network={"radius": 1e-7})
     assert mode_of(chosen).warnings == policy_of(chosen).warnings != ()
-    inputs, state = make_inputs(tmp_path, chosen, load_model())
+    inputs, _ = make_inputs(tmp_path, chosen, load_model())
     path = write_release(tmp_path / "release", inputs)
-    preview = Ledger.open(state).preview(
-        state.identity("network", [b"feeder"]),
-        mode_of(chosen).charge("").cap,
-        mode_of(chosen).charge("").cost,
-    )
-    assert mode_of(chosen).plan_lines(preview)[0].startswith(f"**{NO_PROTECTION}: r = 1e-7 p.u.")
     report = verify_release(path)
     assert report.verdict == "release"
     assert report.warnings[0].startswith(NO_PROTECTION)
@@ -113,3 +107,19 @@ def test_neighbours_keep_every_digit_and_old_accounts_are_found(tmp_path: Path) 
     assert found.name == opened.name
     ledger.spend(found, "r-1", "c" * 64, InstanceCost(1.0, 1e-4, one))
     assert ledger.remaining(found).spent["epsilon"] == 2.0
+
+
+def test_a_twin_that_hides_nothing_says_so_too(tmp_path: Path) -> None:
+    """ε(5 %) above 10 is certainty for the best test, whatever change its policy names."""
+    for number, (network, reason) in enumerate(
+        [
+            ({"epsilon": 12.0}, "epsilon = 12 for one element changed by 5% is above 10."),
+            ({"epsilon": 3.0, "change": 0.01}, "epsilon = 14.8 for one element changed by 5% is above 10."),
+            ({"epsilon": 1.0, "noise": "gaussian", "delta": 0.01}, "delta = 0.01 is above 0.001."),
+        ]
+    ):
+        chosen = twin_config(network=network)
+        made = make_statement(make_inputs(tmp_path / str(number), chosen, load_model())[0])
+        assert made.release.warnings == [f"{NO_PROTECTION}: {reason}"] == list(mode_of(chosen).warnings)
+        assert f"<strong>{NO_PROTECTION}</strong>{reason}" in certificate_html(made).decode()
+    assert mode_of(twin_config(network={"epsilon": 10.0})).warnings == ()

@@ -20,7 +20,7 @@ import json
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol
 
@@ -263,11 +263,15 @@ class Outcome:
 
 @dataclass(frozen=True)
 class FleetResult:
-    """INTERNAL. Where the corpus is, and what became of every feeder, in the order of public names."""
+    """INTERNAL. Where the corpus is, and what became of every feeder, in the order of public names.
+
+    `warnings` are public: why releases protect, or say, less than their owner may expect.
+    """
 
     path: Path
     outcomes: tuple[Outcome, ...]
     internal: Path
+    warnings: tuple[str, ...] = ()
 
     @property
     def failed(self) -> tuple[Outcome, ...]:
@@ -309,7 +313,7 @@ def run_fleet(
     with only_process(internal):
         run = _Run(config, state, open_ledger(state), engine, feeders_per_process, say, progress, on_outcome)
         outcomes = run.all()
-    return FleetResult(config.fleet.output, outcomes, internal)
+    return FleetResult(config.fleet.output, outcomes, internal, tuple(dict.fromkeys(run.warned)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,6 +328,7 @@ class _Run:
     say: Say
     progress: Progress | None
     on_outcome: OnOutcome
+    warned: list[str] = field(default_factory=list)
 
     def all(self) -> tuple[Outcome, ...]:
         """Make what is missing; whatever ends the run, `fleet.json` says what is there."""
@@ -372,6 +377,7 @@ class _Run:
         customers = plan_customers(self.config, feeder.config, self.state, history)
         charge_customers(self.config, self.state, self.ledger, customers)
         keep_shared_model(self.config, feeder.config, self.state, customers)
+        self.warned.extend(customers.plan.notes)
         return customers
 
     def _release(self, feeder: FleetFeeder, customers: Customers, maker: Maker, prefix: str) -> None:
@@ -380,6 +386,7 @@ class _Run:
         with storing(staging_of(self.config)):
             staging_of(self.config).mkdir(mode=0o700, parents=True, exist_ok=True)
         maker.release(feeder.config, lambda text: self.say(f"{prefix}: {text}"), self.progress)
+        self.warned.extend(mode_of(feeder.config).warnings)
         self.state.write_internal(self.config.fleet.id, CONFIG_FILE, _config_sha256(self.config).encode())
         target = self._target(feeder)
         with storing(target):

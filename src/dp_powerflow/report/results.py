@@ -28,6 +28,7 @@ def render_plan(found: PlannedRelease) -> Rendered:
     plan, release = found.plan, found.mode.config.release
     loads, network = found.loads, found.network
     lines = [
+        *(line for warning in found.mode.warnings for line in (f"**{_escaped(warning)}**", "")),
         f"Release **{release.id}**: {release.days} days, network mode {found.mode.title}.",
         "",
         f"Customers: ε = {plan.epsilon:.4g} at δ = {plan.delta:g} (ρ = {plan.rho:.4g}), unit "
@@ -57,6 +58,11 @@ def render_plan(found: PlannedRelease) -> Rendered:
         "notes": list(plan.notes),
     }
     return Rendered(lines, json.dumps(content))
+
+
+def _escaped(text: str) -> str:
+    """A sentence in Markdown whose stars are stars."""
+    return text.replace("*", "\\*")
 
 
 def render_fleet_plan(planned: FleetPlan) -> Rendered:

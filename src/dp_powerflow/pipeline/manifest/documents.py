@@ -59,9 +59,12 @@ _HEADER = (
 def certificate_html(statement: Statement[Any]) -> bytes:
     """The page of a statement; the commitment does not enter."""
     loads, network = statement.guarantee.loads, statement.guarantee.network
+    warnings = statement.release.warnings
+    weak = [words.split(": ", 1) for words in warnings if words.startswith(f"{NO_PROTECTION}: ")]
     shown = {
         "release": statement.release,
-        "banner": [words for words in statement.release.warnings if not words.startswith(NO_PROTECTION)],
+        "alarm": weak[0] if weak else None,
+        "banner": [words for words in warnings if not words.startswith(f"{NO_PROTECTION}: ")],
         "loads": loads,
         "network": network,
         "composition": statement.composition,

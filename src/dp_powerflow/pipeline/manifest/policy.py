@@ -236,6 +236,8 @@ if TYPE_CHECKING:
     from dp_powerflow.pipeline.manifest.facts import Facts
     from dp_powerflow.pipeline.manifest.policy import NetworkWords
 
+LARGEST_EPSILON, LARGEST_DELTA = 10.0, 1e-3
+"""Beyond these a promise protects a network from nothing that matters."""
 NO_PROTECTION: Literal["NO MEANINGFUL PROTECTION OF THE NETWORK"] = "NO MEANINGFUL PROTECTION OF THE NETWORK"
 DEFINITION = "(epsilon, delta)-differential privacy"
 LOADS_ACCOUNTING = (

@@ -13,6 +13,8 @@ from dp_powerflow.pipeline.manifest import policy as text
 from dp_powerflow.pipeline.manifest.facts import Facts
 from dp_powerflow.pipeline.manifest.model import Count, NetworkSection, Positive, Sentence, Statement
 from dp_powerflow.pipeline.manifest.policy import (
+    LARGEST_DELTA,
+    LARGEST_EPSILON,
     NO_PROTECTION,
     NetworkPolicy,
     NetworkWords,
@@ -28,8 +30,8 @@ REFERENCE_LINE_PU = 200.0
 SURROGATE, SURROGATE_LINE_PU = "IEEE 123", 45.98
 """The public feeder that r is measured by, and the Frobenius norm of the admittance of its weakest line, l103
 (no switch) [p.u., 1 MVA per phase]. It goes with 1/base; the weakest line of IEEE 13 has 52.99."""
-LARGEST_EPSILON, LARGEST_DELTA, SMALLEST_SHARE = 10.0, 1e-3, 0.01
-"""Beyond these a policy protects the network from nothing that matters; the share is of that line."""
+SMALLEST_SHARE = 0.01
+"""Of that line: a smaller r protects the network from nothing that matters."""
 AS_STATED: Literal["as the policy says"] = "as the policy says"
 LEAST_SHARE = 0.05
 """Least load of a released node, as a share of the middle load: half of the feeder's load is at nodes of that

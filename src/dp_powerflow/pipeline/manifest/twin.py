@@ -299,8 +299,24 @@ class TwinPolicy(NetworkPolicy):
         """Also under the id of a later version of the network."""
         return version_of(charged_as, self.twin_id) is not None
 
+    @property
+    def weaknesses(self) -> tuple[str, ...]:
+        """By ε of one element changed by 5 % and by δ, whatever change the policy names."""
+        found, small = [], _changed(self.design, CHANGES[0], 1)["epsilon"]
+        if small is None:
+            found.append(f"no epsilon can be stated for one element changed by {CHANGES[0]:.0%}.")
+        elif small > text.LARGEST_EPSILON * (1 + RELATIVE):
+            found.append(
+                f"epsilon = {at_most(small)} for one element changed by {CHANGES[0]:.0%} is above "
+                f"{text.LARGEST_EPSILON:g}."
+            )
+        if self.design.delta > text.LARGEST_DELTA:
+            limit = in_digits(text.LARGEST_DELTA)
+            found.append(f"delta = {text.all_digits(self.design.delta)} is above {limit}.")
+        return tuple(found)
+
     def words(self, facts: Facts) -> NetworkWords:
-        warnings = text.warnings(facts)
+        warnings = [*self.warnings, *text.warnings(facts)]
         return NetworkWords(
             section=_section(self),
             composition=COMPOSITION,

@@ -188,7 +188,6 @@ class TrueMode(NetworkMode[TrueNetwork]):
     def plan_lines(self, preview: Preview) -> list[str]:
         """The policy, and where to learn what supports it."""
         return [
-            *(line for warning in self.warnings for line in (f"**{warning}**", "")),
             f"Network policy (per-instance, not differential privacy): ε* = {self.section.epsilon:g}, "
             f"δ* = {self.section.delta:g} for {self.neighbours} " + left_afterwards(preview),
             "",
