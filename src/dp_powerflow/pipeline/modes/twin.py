@@ -35,9 +35,9 @@ from dp_powerflow.pipeline.modes.base import (
 from dp_powerflow.pipeline.parts import GraphTables
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.privacy.budget import Neighbours
-from dp_powerflow.privacy.ledger.accounts import AccountKind, GdpCost, PureCost, Scope, TwinCap
+from dp_powerflow.privacy.ledger.accounts import AccountKind, Cost, GdpCost, PureCost, Scope, TwinCap
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.records import AccountSummary, Preview
+from dp_powerflow.privacy.ledger.records import AccountSummary, Preview, Spend
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.twin.choosing import choosing_lines
 from dp_powerflow.twin.design import LOG_GRID, TwinGuarantee, twin_guarantee, twin_neighbours
@@ -84,15 +84,15 @@ class TwinMode(NetworkMode[TwinNetwork]):
         """
         dataset = self.identity(inputs)
         account = _account(ledger, dataset) or _named(ledger, self.config.release.continues_network)
-        spends = () if account is None else account.spends
-        paid = [spend for spend in spends if version_of(spend.release_id, asked.paid_by) is not None]
+        paid = self._paid(account)
         for spend in paid:
             if spend.dataset == dataset:
                 return replace(asked, paid_by=spend.release_id, cost=spend.cost)
-        if account is None or not paid or any(spend.request_sha256 != self._request for spend in paid):
+        if account is None or not paid:
             return asked
-        number = 1 + max(version_of(spend.release_id, asked.paid_by) or 1 for spend in paid)
-        cost = self._cost_of_changes(inputs, account.name, alone=len(paid) == len(spends))
+        # Also past another twin whose own id reads like a version of this one.
+        number = 1 + max(version_of(spend.release_id, asked.paid_by) or 1 for spend in account.spends)
+        cost = self._cost_of_changes(inputs, account)
         return replace(asked, paid_by=charged_as(asked.paid_by, number), cost=cost)
 
     def charged_otherwise(self) -> str:
@@ -121,8 +121,8 @@ class TwinMode(NetworkMode[TwinNetwork]):
         if twin is None:
             account = self._charged_account(inputs, dataset)
             twin = self._draw(inputs, account)
+            self._remember(inputs, account)  # first: a twin that is kept is not drawn, nor remembered, again
             inputs.state.write_internal(self._directory, _file(dataset), twin.to_json().encode())
-            self._remember(inputs, account)
         return self._built(inputs, twin)
 
     def network_again(self, inputs: NetworkInputs) -> Solvable:
@@ -210,22 +210,34 @@ class TwinMode(NetworkMode[TwinNetwork]):
             return PureCost(promised.epsilon, self.neighbours, scope)
         return GdpCost(promised.mu, self.neighbours, scope)
 
-    def _cost_of_changes(self, inputs: NetworkInputs, account: str, *, alone: bool) -> PureCost | GdpCost:
+    def _paid(self, account: AccountSummary | None) -> list[Spend]:
+        """Charges of an account for versions of this very twin."""
+        return [
+            spend
+            for spend in (() if account is None else account.spends)
+            if version_of(spend.release_id, self.paid_by) is not None
+            if spend.request_sha256 == self._request
+        ]
+
+    def _cost_of_changes(self, inputs: NetworkInputs, account: AccountSummary) -> PureCost | GdpCost:
         """The cost of the elements whose figures were never drawn.
 
-        Parameters
-        ----------
-        alone : whether the account holds no other twin. Another one may have met an element that is new to
-            this twin, so that it is charged with all that was spent before.
+        The ledger knows elements by their names. One with a new name counts as added, which no earlier twin
+        has seen, only where no other twin is in the account and no version's figures are forgotten. Where an
+        element of an earlier version is gone, the new one may be that element under another name: this
+        version is then charged as a whole, or every re-export with other names would be a free draw.
         """
-        drawn, key = self._drawn(inputs, account), self._key(inputs, account)
+        drawn, key = self._drawn(inputs, account.name), self._key(inputs, account.name)
         if drawn is None:
             return self._cost(Scope())
         now = {element.name: element.figures(key) for element in self._elements(inputs)}
         changed = {name for name, figures in now.items() if figures not in drawn.get(name, ())}
-        added = changed - drawn.keys() if alone else set()
         if not changed:  # other loads or switch states, the same figures: what was paid for covers it
             return PureCost(0.0, self.neighbours)
+        new, gone = changed - drawn.keys(), drawn.keys() - now.keys()
+        if new and gone:
+            return self._cost(Scope())
+        added = new if sum(_whole(spend.cost) for spend in account.spends) == 1 else set()
         return self._cost(Scope(replaced=tuple(changed - added), added=tuple(added)))
 
     def _source(self, inputs: NetworkInputs) -> Rebuilder:
@@ -251,18 +263,21 @@ class TwinMode(NetworkMode[TwinNetwork]):
     def _charged_account(self, inputs: NetworkInputs, dataset: str) -> str:
         """The account that this version of the network was charged to: before that nothing is drawn."""
         account = _account(Ledger.open(inputs.state, create=False), dataset)
-        spends = () if account is None else account.spends
-        if account is None or not any(
-            spend.dataset == dataset and version_of(spend.release_id, self.paid_by) is not None
-            for spend in spends
-        ):
+        if account is None or all(spend.dataset != dataset for spend in self._paid(account)):
             raise PrivacyError(f"twin '{self.section.id}' of this network is not paid for; run the release")
         return account.name
 
     def _drawn(self, inputs: NetworkInputs, account: str) -> dict[str, list[str]] | None:
         """Element → keyed hashes of the figures that were drawn, in any version; None if nothing is known."""
-        stored = inputs.state.read_internal(self._directory, f"figures-{account}.json")
-        found: dict[str, list[str]] | None = None if stored is None else json.loads(stored)
+        name = f"figures-{account}.json"
+        stored = inputs.state.read_internal(self._directory, name)
+        try:
+            found: dict[str, list[str]] | None = None if stored is None else json.loads(stored)
+        except ValueError:
+            raise PrivacyError(
+                f"{name} of twin '{self.section.id}' in the private state is damaged; restore it from a "
+                "backup, or remove it, so that the next version is charged as a whole; nothing was spent"
+            ) from None
         return found
 
     def _remember(self, inputs: NetworkInputs, account: str) -> None:
@@ -300,6 +315,12 @@ def _at(delta: float) -> str:
 def _account(ledger: Ledger, dataset: str) -> AccountSummary | None:
     """The account of twins that a version of a network belongs to."""
     return next((a for a in ledger.summary().accounts if a.kind is KIND and dataset in a.datasets), None)
+
+
+def _whole(cost: Cost) -> bool:
+    """Whether a cost is that of a whole twin; a version without new figures costs nothing."""
+    free = not any(cost.amounts().values())
+    return isinstance(cost, PureCost | GdpCost) and cost.scope.all_elements and not free
 
 
 def _named(ledger: Ledger, name: str | None) -> AccountSummary | None:

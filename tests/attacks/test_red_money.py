@@ -1,0 +1,147 @@
+"""A hostile second look at accounts of twins and at `verify`: what a reviewer who did not write them tried."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dp_powerflow.config import Config, parse_config
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.pipeline.inputs import NetworkInputs, read_network
+from dp_powerflow.pipeline.modes.base import mode_of
+from dp_powerflow.privacy.ledger.accounts import PureCost, Scope
+from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.ledger.records import Spend
+from dp_powerflow.privacy.state import PrivateState
+from support.fleet_small import circuit
+from support.small import RAW
+
+LINE = "phases=3 r1=0.3 x1=0.6 r0=0.9 x0=1.8 c1=8 c0=3 units=km"
+THIRD = f"New Line.third bus1=b bus2=c {LINE} length=0.7\n"
+
+
+def extended(text: str, more: str) -> str:
+    return text.replace("Set VoltageBases", f"{more}Set VoltageBases")
+
+
+class Owner:
+    """A data owner who draws twins of versions of one network, without load models and files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.state = PrivateState.open(folder / "state", insecure_seed=7)
+
+    def config(self, text: str, twin: str = "t1", **sections: dict[str, Any]) -> Config:
+        (self.folder / "feeder.dss").write_text(text)
+        network = {"mode": "twin-network", "id": twin, "epsilon": 1.0, **sections.get("network", {})}
+        release = {**RAW["release"], "network_epsilon_cap": 9.0, **sections.get("release", {})}
+        if Ledger.open(self.state).spends():
+            release["continues_network"] = "network-twin-1"
+        raw = {**RAW, "feeder": {"source": "feeder.dss"}, "network": network, "release": release}
+        return parse_config(raw, base=self.folder)
+
+    def pay(self, config: Config) -> tuple[NetworkInputs, Spend]:
+        """Charge a version of the network as a release would, and go no further."""
+        inputs, mode, ledger = read_network(config, self.state, 24), mode_of(config), Ledger.open(self.state)
+        asked = mode.charge_of(mode.charge("0" * 64), inputs, ledger)
+        account = ledger.account(mode.identity(inputs), asked.cap, continues=config.release.continues_network)
+        return inputs, ledger.spend(account, asked.paid_by, asked.request_sha256, asked.cost)
+
+    def draw(self, text: str, twin: str = "t1") -> Scope:
+        """Pay and draw; whom the charge was for."""
+        config = self.config(text, twin)
+        inputs, spend = self.pay(config)
+        mode_of(config).network_to_solve(inputs, spend.dataset)
+        assert isinstance(spend.cost, PureCost)
+        return spend.cost.scope
+
+    @property
+    def spent(self) -> float:
+        return Ledger.open(self.state).summary().accounts[0].balance.spent["epsilon"]
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Owner:
+    return Owner(tmp_path)
+
+
+def test_renaming_lines_buys_no_second_draw_for_nothing(owner: Owner) -> None:
+    """Every renamed line was "added": ten exports with other names were ten draws for a stated epsilon of 1."""
+    for number, name in enumerate(("first", "eins", "un"), start=1):
+        owner.draw(circuit(1.0).replace("Line.first", f"Line.{name}"))
+        assert owner.spent == pytest.approx(number)
+
+
+def test_a_line_renamed_in_two_steps_is_charged_for_what_was_drawn_before(owner: Owner) -> None:
+    """First it is gone, which costs nothing; then it comes back under another name."""
+    text = extended(circuit(1.0), THIRD)
+    owner.draw(text)
+    assert owner.draw(circuit(1.0)) == Scope()
+    assert owner.spent == pytest.approx(1.0)
+    assert owner.draw(text.replace("Line.third", "Line.other")) == Scope()
+    assert owner.spent == pytest.approx(2.0)
+
+
+def test_a_line_that_is_added_costs_itself_alone(owner: Owner) -> None:
+    owner.draw(circuit(1.0))
+    assert owner.draw(extended(circuit(1.0), THIRD)) == Scope(added=("line third",))
+    assert owner.spent == pytest.approx(1.0)
+    assert owner.draw(extended(circuit(1.0), THIRD.replace("0.7", "0.8"))) == Scope(replaced=("line third",))
+    assert owner.spent == pytest.approx(2.0)
+    owner.draw(extended(circuit(1.0), THIRD))  # as before, with the charge and the noise of before
+    assert owner.spent == pytest.approx(2.0)
+
+
+def test_forgotten_figures_make_nobody_new(owner: Owner) -> None:
+    """A line that left with the forgotten figures came back as one that no twin had seen."""
+    text = extended(circuit(1.0), THIRD)
+    owner.draw(text)
+    figures = owner.folder / "state/internal/twin-t1/figures-network-twin-1.json"
+    figures.unlink()
+    assert owner.draw(circuit(1.0)) == Scope()
+    assert owner.spent == pytest.approx(2.0)
+    assert owner.draw(text.replace("0.7", "0.8")) == Scope(replaced=("line third",))
+    assert owner.spent == pytest.approx(3.0)
+    figures.write_bytes(b"{")
+    with pytest.raises(PrivacyError, match="damaged"):
+        owner.pay(owner.config(circuit(1.1)))
+
+
+def test_figures_are_remembered_before_the_twin_is_kept(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed in between, a run that resumed found the twin and never remembered its figures."""
+    config = owner.config(circuit(1.0))
+    inputs, spend = owner.pay(config)
+    write, names = PrivateState.write_internal, []
+
+    def note(state: PrivateState, release_id: str, name: str, data: bytes) -> Path:
+        names.append(name.partition("-")[0])
+        return write(state, release_id, name, data)
+
+    monkeypatch.setattr(PrivateState, "write_internal", note)
+    mode_of(config).network_to_solve(inputs, spend.dataset)
+    assert names == ["figures", "twin"]
+
+
+def test_an_id_that_reads_like_a_version_of_another_twin_is_a_twin_of_its_own(owner: Owner) -> None:
+    """It blocked both: the later versions of the one, and the other where it came second."""
+    owner.draw(circuit(1.0), "t1_version-2")
+    assert owner.draw(circuit(1.0), "t1") == Scope()
+    assert owner.draw(circuit(1.1), "t1") == Scope(replaced=("line first",))
+    spends = Ledger.open(owner.state).spends()
+    assert [spend.release_id for spend in spends] == ["t1_version-2", "t1", "t1_version-3"]
+    assert owner.spent == pytest.approx(3.0)
+
+
+def test_a_twin_is_not_drawn_on_the_charge_of_another(owner: Owner) -> None:
+    """The charge of twin 't1_version-2' counted as that of 't1'."""
+    owner.draw(circuit(1.0), "t1_version-2")
+    config = owner.config(circuit(1.0), "t1")
+    inputs = read_network(config, owner.state, 24)
+    mode = mode_of(config)
+    with pytest.raises(PrivacyError, match="not paid for"):
+        mode.network_to_solve(inputs, mode.identity(inputs))
