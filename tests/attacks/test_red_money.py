@@ -1,8 +1,8 @@
-"""A hostile second look at accounts of twins and at `verify`: what a reviewer who did not write them tried."""
+"""A hostile second look at accounts of twins and at `verify`, by a reviewer who did not write them."""
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,18 @@ import pytest
 from dp_powerflow.config import Config, parse_config
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.pipeline.inputs import NetworkInputs, read_network
+from dp_powerflow.pipeline.manifest.facts import AccountFacts
+from dp_powerflow.pipeline.manifest.old_twin import OldTwinPolicy, Spread
 from dp_powerflow.pipeline.modes.base import mode_of
-from dp_powerflow.privacy.ledger.accounts import PureCost, Scope
+from dp_powerflow.pipeline.verify import UNCHECKED, verify_release
+from dp_powerflow.privacy.ledger.accounts import GdpCap, PureCost, Scope
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Spend
+from dp_powerflow.privacy.ledger.twins import Composed
 from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import circuit
+from support.forgery import Forger
+from support.manifest_releases import make_release, twin_config
 from support.small import RAW
 
 LINE = "phases=3 r1=0.3 x1=0.6 r0=0.9 x0=1.8 c1=8 c0=3 units=km"
@@ -69,9 +75,11 @@ def owner(tmp_path: Path) -> Owner:
 
 
 def test_renaming_lines_buys_no_second_draw_for_nothing(owner: Owner) -> None:
-    """Every renamed line was "added": ten exports with other names were ten draws for a stated epsilon of 1."""
+    """Every renamed line was "added": ten exports with other names were ten draws for epsilon = 1."""
     for number, name in enumerate(("first", "eins", "un"), start=1):
-        owner.draw(circuit(1.0).replace("Line.first", f"Line.{name}"))
+        config = owner.config(circuit(1.0).replace("Line.first", f"Line.{name}"))
+        inputs, _ = owner.pay(config)
+        mode_of(config)._remember(inputs, "network-twin-1")  # type: ignore[attr-defined]
         assert owner.spent == pytest.approx(number)
 
 
@@ -145,3 +153,42 @@ def test_a_twin_is_not_drawn_on_the_charge_of_another(owner: Owner) -> None:
     mode = mode_of(config)
     with pytest.raises(PrivacyError, match="not paid for"):
         mode.network_to_solve(inputs, mode.identity(inputs))
+
+
+@pytest.fixture(scope="module")
+def forger(tmp_path_factory: pytest.TempPathFactory) -> Forger:
+    return Forger.of(make_release(tmp_path_factory.mktemp("made"), twin_config()).path)
+
+
+def test_a_release_of_this_version_in_a_mode_of_earlier_ones_is_not_intact(forger: Forger) -> None:
+    """Its sentences were all "as the program that made it says", nothing was unprotected: a release."""
+    facts = forger.opened.readable()[1]
+    policy = OldTwinPolicy(
+        "tw-1", Spread(resistance=0.2, reactance=0.2), 0.05, 4.0, 1e-6, "voltages", False, 0
+    )
+    account = AccountFacts(GdpCap(policy.mu, 1e-6, policy.neighbours), 1, {"mu_squared": policy.mu**2})
+    assert forger.found_of(facts) == set()
+    assert forger.found_of(replace(facts, policy=policy, network=account)) == {"manifest"}
+
+
+@pytest.mark.parametrize("mode", ["true", "twin"])
+def test_that_pages_of_an_earlier_version_were_not_checked_is_said_first(mode: str) -> None:
+    """A forger states an earlier version and writes any certificate; `verify` said so in its last line."""
+    report = verify_release(Path(__file__).parents[1] / "data" / "format2" / mode)
+    assert UNCHECKED in report.warnings
+
+
+def test_an_account_holds_no_more_costs_than_charges(forger: Forger) -> None:
+    facts = forger.opened.readable()[1]
+    assert facts.network.composed is not None
+    twice = Composed(facts.network.composed.pure * 2)
+    account = replace(facts.network, composed=twice, spent={"epsilon": twice.epsilon(0.0)})
+    assert forger.found_of(replace(facts, network=account)) == {"statement"}
+
+
+def test_the_manifest_names_the_noise_that_was_drawn(forger: Forger) -> None:
+    """It said that all noise was Gaussian, and bound to the network as a whole."""
+    source = forger.manifest["random_source"]
+    assert "Laplace" in source["noise"]
+    assert "Gaussian" in source["noise"]
+    assert "keyed hash of its figures" in source["bound_to"]

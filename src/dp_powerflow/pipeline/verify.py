@@ -74,6 +74,10 @@ ONLY_FIGURES = (
     "registry.yaml only against their SHA-256. The version of dp-powerflow that made it makes these again "
     "and compares."
 )
+UNCHECKED = (
+    "The manifest is of an earlier version: its sentences and certificate.html were NOT checked and may say "
+    "anything."
+)
 NO_ANSWERS = (
     f"{MODEL_FILE} is of version 1 and holds no noisy answers: that its parameters follow from the queries "
     "is what the data owner says."
@@ -248,7 +252,7 @@ def check_release(opened: Opened) -> VerifyReport:
         _sha256(opened.content),
         tuple(checks),
         attested if current else (*attested, ONLY_FIGURES),
-        () if words is None else tuple(words.warnings),
+        (*(() if words is None else words.warnings), *(() if current else (UNCHECKED,))),
     )
 
 
@@ -336,6 +340,8 @@ def _check_manifest(opened: Opened) -> Check:
             yield f"{opened.problem[:1].upper()}{opened.problem[1:]}."
         elif opened.stated is not opened.raw and _is_newer(opened):
             yield f"{MANIFEST_FILE} is of an earlier version, and its release was made by a later program."
+        elif opened.stated is opened.raw and opened.facts and opened.facts.policy.of_earlier_versions:
+            yield f"{MANIFEST_FILE} is of this version, which makes no release in the mode that it states."
         if canonical_json(opened.raw) != opened.content:
             yield f"{MANIFEST_FILE} is not in its canonical form, so it was changed after the release."
         if opened.raw.get(DIGEST) != digest_of(opened.raw):

@@ -313,7 +313,7 @@ class OldTwinPolicy(NetworkPolicy):
             after_noise=[_WORDS],
             unprotected=[_WORDS],
             not_claimed=[_WORDS],
-            warnings=[],
+            warnings=text.warnings(facts),
             bound_to=_WORDS,
             commitment=_WORDS,
             attested=(

@@ -54,6 +54,7 @@ class NetworkWords:
     bound_to : what the streams of noise and draws are bound to.
     commitment : what the commitment is to.
     attested : what a third party cannot check, for `verify`.
+    noise : the noise that buys privacy, of loads and network.
     """
 
     section: NetworkSection
@@ -66,6 +67,7 @@ class NetworkWords:
     bound_to: str
     commitment: str
     attested: tuple[str, ...]
+    noise: str = "exact discrete Gaussian on integers, in integer arithmetic"
 
 
 @dataclass(frozen=True)
@@ -347,7 +349,7 @@ def random_source(facts: Facts, words: NetworkWords) -> dict[str, str]:
             if facts.insecure_seed
             else "256 bits from the operating system, kept in the data owner's private state directory"
         ),
-        "noise": "exact discrete Gaussian on integers, in integer arithmetic",
+        "noise": words.noise,
         "bound_to": words.bound_to,
     }
 

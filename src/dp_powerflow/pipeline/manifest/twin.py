@@ -327,11 +327,13 @@ class TwinPolicy(NetworkPolicy):
             warnings=warnings,
             bound_to=(
                 "the draws: release id, load model and hash of the twin; the noise of the load model: "
-                "release id and keyed hash of the meter data; the noise of the twin: twin id and keyed hash "
-                "of the network"
+                "release id and keyed hash of the meter data; the noise of an element of the twin: twin id "
+                "and constants, account of the network, name of the element and keyed hash of its figures"
             ),
             commitment=COMMITMENT,
             attested=_attested(facts, self),
+            noise=f"exact discrete Gaussian (loads) and {self.design.noise.capitalize()} (twin) on integers, "
+            "in integer arithmetic",
         )
 
     def contradictions(self, facts: Facts) -> Iterator[str]:
@@ -352,6 +354,8 @@ class TwinPolicy(NetworkPolicy):
         own = max(composed.pure, default=0.0) if promised.mu is None else float(composed.mu_squared)
         if own < (promised.epsilon if promised.mu is None else promised.mu**2) * (1 - RELATIVE):
             yield "The account of the network does not hold this twin's cost."
+        if len(composed.pure) + (composed.mu_squared > 0) > facts.network.charges:
+            yield "The account of the network holds more costs than charges."
 
     def tables(self, facts: Facts) -> Tables | None:
         """Where the published twin is; None if only voltages are released."""
