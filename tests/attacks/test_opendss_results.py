@@ -195,6 +195,19 @@ def test_bad_load_tables_are_refused(tmp_path: Path, content: str, message: str)
         open_feeder(tmp_path / "feeder 8.0.dss", loads=read_loads(table))
 
 
+def test_a_load_table_states_the_loads_of_a_pandapower_net_too(tmp_path: Path) -> None:
+    pandapower = pytest.importorskip("pandapower")
+    net = pandapower.networks.simple_four_bus_system()
+    path = tmp_path / "net.json"
+    pandapower.to_json(net, str(path))
+    stated = open_feeder(path)
+    table = LoadTable({load.name.lower(): (10.0 + k, 2.0) for k, load in enumerate(stated.loads)})
+    declared = open_feeder(path, loads=table)
+    assert [load.kw for load in declared.loads] == pytest.approx([kw for kw, _ in table.powers.values()])
+    assert [load.kvar for load in declared.loads] == pytest.approx([2.0] * len(stated.loads))
+    assert declared.nodes == stated.nodes
+
+
 def test_nominal_loads_have_three_digits(tmp_path: Path) -> None:
     """On ffefb60 a file's kW passed with all its digits, in which anything can be written."""
     one = written(tmp_path, 8.0, load="kw=2000.00012 kvar=900")

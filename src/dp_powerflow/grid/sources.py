@@ -61,7 +61,7 @@ def open_feeder(
     ----------
     source : `ieee13`, `ieee123`, `PATH.dss`, `PATH.json` (pandapower) or `simbench:CODE`.
     taps : regulator taps; None solves them once at nominal load (OpenDSS) or takes those of the net.
-    loads : nominal loads that are declared public, instead of those of the source (OpenDSS only).
+    loads : nominal loads that are declared public, instead of those of the source.
     base_mva : power base per phase [MVA].
     drop_islanded : leave out nodes that no source feeds, instead of refusing the feeder.
     """
@@ -92,14 +92,15 @@ def _read(source: str, table: TapTable | None, loads: LoadTable | None, base_mva
         if loads is not None:
             loads.check(feeder)
         return feeder
-    if loads is not None:
-        raise FeederError(
-            "a load table is for OpenDSS feeders; state the loads in the pandapower net instead"
-        )
     if lowered.startswith(SIMBENCH) or lowered.endswith(".json"):
         if lowered.startswith(SIMBENCH):
-            return pandapower_reader.read_simbench(source[len(SIMBENCH) :], taps=taps, base_mva=base_mva)
-        return pandapower_reader.read_pandapower_file(Path(source), taps=taps, base_mva=base_mva)
+            feeder = pandapower_reader.read_simbench(source[len(SIMBENCH) :], taps=taps, base_mva=base_mva)
+        else:
+            feeder = pandapower_reader.read_pandapower_file(Path(source), taps=taps, base_mva=base_mva)
+        if loads is not None:
+            loads.check(feeder)
+            feeder = pandapower_reader.with_declared_loads(feeder, loads.powers)
+        return feeder
     raise FeederError(
         f"'{source}' is not a feeder; use one of {', '.join(ieee.BUILT_IN)}, a .dss file, "
         "a pandapower .json file, or simbench:CODE"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import difflib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -153,6 +153,27 @@ def read_pandapower(
             taps_given=taps is not None,
         ),
     )
+
+
+def with_declared_loads(feeder: Feeder, powers: Mapping[str, tuple[float, float]]) -> Feeder:
+    """The feeder with nominal loads of a declared table: name in lower case → (kW, kvar)."""
+    origin = feeder.origin
+    assert isinstance(origin, PandapowerOrigin)
+    net, names = copy.deepcopy(origin.net), Names(origin.net)
+    for index in net.load.index:
+        stated = powers.get(names.of("load", index).lower())
+        if stated is not None:
+            net.load.loc[index, ["p_mw", "q_mvar"]] = [power / KW_PER_MW for power in stated]
+            net.load.loc[index, "scaling"] = 1.0
+    taps = feeder.taps if origin.taps_given else None
+    base_mva = feeder.base_mva / PHASES
+    made = read_pandapower(net, name=feeder.name, base_mva=base_mva, taps=taps, public=origin.public)
+    for load in made.loads:
+        if not np.allclose((load.kw, load.kvar), powers[load.name.lower()], rtol=1e-9, atol=1e-9):
+            raise FeederError(
+                f"the load table states '{load.name}', which is no plain load of the net; replace it"
+            )
+    return replace(made, taps_from=feeder.taps_from)
 
 
 def _taps_from(net: Any, taps: Sequence[Tap] | None) -> str:
