@@ -156,22 +156,24 @@ def _refuse_allocated_loads(engine: Engine, origin: DssOrigin) -> None:
         )
 
 
-def _voltage_bases(engine: Engine, origin: DssOrigin) -> Iterator[str]:
+def _voltage_bases(engine: Engine, origin: DssOrigin) -> list[str]:
     """Commands that state base voltages, in the order of the file."""
     bases = significant(np.asarray(engine.ActiveCircuit.Settings.VoltageBases, dtype=np.float64), RATING)
-    yield f"Set VoltageBases={array(bases)}"
+    first = f"Set VoltageBases={array(bases)}"
+    found = [first]
     for command in origin.commands:
         verb = command.split(maxsplit=1)[0].lower() if command.strip() else ""
         if verb in ("clear", "clearall"):
-            continue
-        if verb == "calcvoltagebases":
-            yield "CalcVoltageBases"
+            found = [first]
+        elif verb == "calcvoltagebases":
+            found.append("CalcVoltageBases")
         elif verb == "setkvbase":
             words = {word.name.lower() or "bus": word.value for word in split_words(command)[1:]}
             kind = next((key for key in words if key.startswith("kv")), "")
             if not kind or "bus" not in words:
                 raise FeederError("SetkVBase must name bus= and kvll= or kvln=; correct the feeder file")
-            yield f'SetkVBase bus="{words["bus"]}" {kind}={rounded(float(words[kind]), RATING)}'
+            found.append(f'SetkVBase bus="{words["bus"]}" {kind}={rounded(float(words[kind]), RATING)}')
+    return found
 
 
 def _notes(names: list[str], controls: Mapping[str, int], reading: ElementReader) -> Iterator[str]:
