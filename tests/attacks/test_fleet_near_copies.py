@@ -165,16 +165,18 @@ def test_the_frame_knows_structure_and_nothing_else() -> None:
         nodes=tuple(f"n{k}" for k in range(len(feeder.nodes))),
         base_kv=feeder.base_kv[order],
         y=noisy[order][:, order].tocsc(),
+        lines=tuple(replace(line, nodes=tuple(map(int, place[list(line.nodes)]))) for line in feeder.lines),
         slack=np.sort(place[feeder.slack]),
     )
     assert frame(shuffled) == frame(feeder)
     kv = feeder.base_kv.copy()
     kv[3] *= 2.0
     assert frame(replace(feeder, base_kv=kv)) != frame(feeder)
-    cut = feeder.y.tolil()
-    one, other = feeder.lines[4].nodes[0], feeder.lines[4].nodes[-1]
+    cut, line = feeder.y.tolil(), feeder.lines[4]
+    one, other = line.nodes[0], line.nodes[-1]
     cut[one, other] = cut[other, one] = 0.0
-    assert frame(replace(feeder, y=cut.tocsc())) != frame(feeder)
+    rest = tuple(item for item in feeder.lines if item is not line)
+    assert frame(replace(feeder, y=cut.tocsc(), lines=rest)) != frame(feeder)
     assert frame(open_feeder("ieee123")) != frame(feeder)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from dp_powerflow.config import Config, parse_config
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.pipeline.inputs import NetworkInputs, read_network
+from dp_powerflow.pipeline.inputs import NetworkInputs, frame_chunks, read_network
 from dp_powerflow.pipeline.manifest.facts import AccountFacts
 from dp_powerflow.pipeline.manifest.old_twin import OldTwinPolicy, Spread
 from dp_powerflow.pipeline.modes.base import mode_of
@@ -24,6 +24,7 @@ from support.fleet_small import circuit
 from support.forgery import Forger
 from support.manifest_releases import make_release, twin_config
 from support.small import RAW
+from support.tiny_feeder import two_lines
 
 LINE = "phases=3 r1=0.3 x1=0.6 r0=0.9 x0=1.8 c1=8 c0=3 units=km"
 THIRD = f"New Line.third bus1=b bus2=c {LINE} length=0.7\n"
@@ -153,6 +154,18 @@ def test_a_twin_is_not_drawn_on_the_charge_of_another(owner: Owner) -> None:
     mode = mode_of(config)
     with pytest.raises(PrivacyError, match="not paid for"):
         mode.network_to_solve(inputs, mode.identity(inputs))
+
+
+def test_a_copy_that_is_a_little_off_symmetry_has_the_frame_of_the_original() -> None:
+    """Phases of a line that are not coupled, and phases coupled by 1e-9, were two structures: two budgets."""
+
+    def frame(r0: float) -> bytes:
+        own = (
+            f"New Line.own phases=3 bus1=a bus2=b r1=0.3 x1=0.6 r0={r0!r} x0=0.6 c1=8 c0=8 length=2 units=km"
+        )
+        return b"".join(frame_chunks(two_lines(own=own)))
+
+    assert frame(0.3) == frame(0.3 * (1 + 1e-9)) == frame(0.9)
 
 
 @pytest.fixture(scope="module")

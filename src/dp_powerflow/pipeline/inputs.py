@@ -176,6 +176,8 @@ def network_chunks(feeder: Feeder) -> Iterator[bytes]:
 
 _FRAME_ROUNDS = 16
 """How many nodes away a difference in structure is seen."""
+_ROUND_OFF = 1e-12
+"""Entries of Y below this share of their nodes' own are what elements without coupling leave."""
 
 
 def frame_chunks(feeder: Feeder) -> Iterator[bytes]:
@@ -183,13 +185,12 @@ def frame_chunks(feeder: Feeder) -> Iterator[bytes]:
 
     Which nodes are connected, how far from the source, and their base voltages (three digits), whatever they
     are called and in whatever order: the colours of a Weisfeiler-Lehman refinement of the graph of Y.
-    Impedances, lengths, taps and loads play no part. Networks of the same structure have the same bytes;
+    Impedances, lengths, taps and loads play no part, nor whether the phases of a line are coupled: a copy
+    1e-9 off symmetry would have another structure. Networks of the same structure have the same bytes;
     networks of different structure may, if their graphs are very regular.
     """
-    rows, columns = feeder.y.nonzero()
-    apart = rows != columns
-    rows, columns = rows[apart], columns[apart]
-    pattern = sp.csr_array((np.ones(len(rows)), (rows, columns)), shape=feeder.y.shape)
+    pattern = _connections(feeder)
+    rows, columns = pattern.nonzero()
     away = dijkstra(pattern, indices=feeder.slack, unweighted=True, min_only=True)
     kinds = [f"{kv:.3g} {steps:g}" for kv, steps in zip(feeder.base_kv, away, strict=True)]
     colour = np.array([_scrambled_word(kind) for kind in kinds], dtype=np.uint64)
@@ -198,6 +199,22 @@ def frame_chunks(feeder: Feeder) -> Iterator[bytes]:
         np.add.at(around, rows, _scrambled(colour)[columns])  # a sum modulo 2⁶⁴ does not know the order
         colour = _scrambled(colour * np.uint64(3) + around)
     yield np.sort(colour).tobytes()
+
+
+def _connections(feeder: Feeder) -> sp.csr_array:
+    """(node, node) 1 where Y has more than round-off, and between all nodes of a line."""
+    y = sp.coo_array(feeder.y)
+    own = np.sqrt(np.abs(feeder.y.diagonal()))
+    seen = np.abs(y.data) > _ROUND_OFF * own[y.coords[0]] * own[y.coords[1]]
+    ends = [(y.coords[0][seen], y.coords[1][seen])]
+    for line in feeder.lines:
+        nodes = np.asarray(line.nodes, dtype=np.int64)
+        ends.append((np.repeat(nodes, len(nodes)), np.tile(nodes, len(nodes))))
+    rows, columns = (np.concatenate(side) for side in zip(*ends, strict=True))
+    apart = rows != columns
+    found = sp.csr_array((np.ones(apart.sum()), (rows[apart], columns[apart])), shape=feeder.y.shape)
+    found.data[:] = 1.0
+    return found
 
 
 def _scrambled(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
