@@ -57,6 +57,7 @@ def test_five_feeders_are_released_and_the_broken_one_is_reported(made: tuple[Pa
     kept = json.loads((folder / "state" / "internal" / "north" / "failures.json").read_text())
     assert kept["marking"].startswith("INTERNAL")
     assert [item["feeder"] for item in kept["failed"]] == [BROKEN]
+    assert result.warnings[-1].startswith("NO MEANINGFUL PROTECTION OF THE NETWORK")
     released = {outcome.name for outcome in result.outcomes} - {failed.name}
     assert {path.name for path in (folder / "out").iterdir()} == {
         "fleet.json",

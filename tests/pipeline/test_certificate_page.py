@@ -139,6 +139,8 @@ def test_the_page_of_a_twin_says_what_the_manifest_says(twin: Statement[Any]) ->
         *(network[name] for name in ("accounting", "attestation", "twin")),
     ):
         assert sentence in text
+    assert "Regulator tapsdeclared, or solved once on the twin; then frozen" in text
+    assert "exact discrete Gaussian (loads) and Laplace (twin)" in text
     assert "Capacity of a PV systemNOT PROTECTED: declared public" in text
     assert "Conductor code of a lineNOT PROTECTED: declared public" in text
 

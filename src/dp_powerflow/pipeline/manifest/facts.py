@@ -322,7 +322,7 @@ def _declared(facts: Facts, words: NetworkWords) -> dict[str, Any]:
         "generation": None
         if declared.volt_var is None
         else {"irradiance": "declared public", "volt_var": declared.volt_var},
-        "regulator_taps": "frozen: an input, the same for every network compared",
+        "regulator_taps": words.taps,
         "network": words.declared,
     }
 

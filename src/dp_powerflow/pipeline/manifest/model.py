@@ -323,7 +323,10 @@ class DeclaredPublic(Section):
     variance_floor: Positive
     estimator: Sentence
     generation: Generation | None
-    regulator_taps: Literal["frozen: an input, the same for every network compared"]
+    regulator_taps: Literal[
+        "frozen: an input, the same for every network compared",
+        "declared, or solved once on the twin; then frozen",
+    ]
     network: list[Sentence]
 
 

@@ -54,6 +54,7 @@ class NetworkWords:
     bound_to : what the streams of noise and draws are bound to.
     commitment : what the commitment is to.
     attested : what a third party cannot check, for `verify`.
+    taps : where the positions of regulator taps come from.
     noise : the noise that buys privacy, of loads and network.
     """
 
@@ -67,6 +68,7 @@ class NetworkWords:
     bound_to: str
     commitment: str
     attested: tuple[str, ...]
+    taps: str = "frozen: an input, the same for every network compared"
     noise: str = "exact discrete Gaussian on integers, in integer arithmetic"
 
 

@@ -332,6 +332,7 @@ class TwinPolicy(NetworkPolicy):
             ),
             commitment=COMMITMENT,
             attested=_attested(facts, self),
+            taps="declared, or solved once on the twin; then frozen",
             noise=f"exact discrete Gaussian (loads) and {self.design.noise.capitalize()} (twin) on integers, "
             "in integer arithmetic",
         )
