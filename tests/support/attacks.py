@@ -66,7 +66,10 @@ def record_of(feeder: Feeder, protected: Protected = EVERYTHING) -> dict[Paramet
 def assert_twins_agree(one: Feeder, other: Feeder, protected: Protected = EVERYTHING) -> Feeder:
     """Neighbours with the same record have the same twin; returned for a look at it."""
     assert bits_of(one) != bits_of(other)
-    record = record_of(one, protected)
-    first, second = twin_of(one, record, protected), twin_of(other, record, protected)
+    record, codes = record_of(one, protected), {}
+    if protected.codes:
+        assert isinstance(one.origin, DssOrigin)
+        codes = {line.line: line.code for line in read_parameters(one.origin, protected, ENGINE).coded}
+    first, second = (twin_of(feeder, record, protected, codes) for feeder in (one, other))
     assert bits_of(first) == bits_of(second)
     return first

@@ -123,11 +123,20 @@ class ElementReader:
     def _codes_of_one_line(self) -> frozenset[str]:
         """Codes that one line alone uses: they state its own figures, and are no entries of a catalogue.
 
-        Where codes are drawn, or the network is public, the whole catalogue is declared public.
+        Lines between the same two buses count as one: parallel circuits share their totals too. Where codes
+        are drawn, or the network is public, the whole catalogue is declared public.
         """
         if self.origin.public or self.protected.codes:
             return frozenset()
-        used = Counter(lines.LineCode.lower() for lines in self.circuit.Lines if not lines.IsSwitch)
+        spans = {
+            (
+                str(lines.LineCode).lower(),
+                frozenset(str(bus).split(".", 1)[0].lower() for bus in (lines.Bus1, lines.Bus2)),
+            )
+            for lines in self.circuit.Lines
+            if not lines.IsSwitch
+        }
+        used = Counter(code for code, _ in spans)
         return frozenset(code for code, count in used.items() if code and count == 1)
 
     def _codes(self) -> Iterator[tuple[str, Code]]:
@@ -172,6 +181,12 @@ class ElementReader:
         if by_length and metres is not None:
             self.levels[ParameterKey(Quantity.LENGTH, name)] = length * metres / _KM
             fitting = sorted(key for key, entry in self.catalogue.items() if entry.phases == phases)
+            unitless = any(self.catalogue[key].metres is None for key in fitting)
+            if self.protected.codes and unitless and int(lines.Units) not in METRES:
+                raise FeederError(
+                    f"line '{name}' and some conductor code have no unit of length, so that its code would "
+                    "state that of another one; give every code units= where codes are drawn"
+                )
             self.coded.append(CodedLine(name, code, tuple(fitting)))
             return LineFrame(name, start, phases, code, metres, by_length=True, charged=True)
         levels = {Quantity.RESISTANCE: r, Quantity.REACTANCE: x}
@@ -232,10 +247,17 @@ class ElementReader:
         key = (name, winding)
         if kind == "transformer":
             self.steps[key] = step
-            if key in self._regulated:
-                if not self._regulated[key] and tap != 1.0:
-                    self.left_taps.append(key)
-                tap = 1.0
+        if not self.origin.public and tap != 1.0 and not self._regulated.get(key, False):
+            # Nobody can tell a tap that somebody set from one that a control left: it has to be declared.
+            if kind != "transformer":
+                raise FeederError(
+                    f"AutoTrans '{name}' is off neutral, so that its tap may be a solved one, and no tap "
+                    "file can declare it; set its taps to 1, or make it a Transformer"
+                )
+            self.left_taps.append(key)
+            tap = 1.0
+        if key in self._regulated:
+            tap = 1.0
         neutral = ""
         if kind == "transformer":
             neutral = "".join(f" {key}={rounded(self._number(key), FIGURE)}" for key in ("rneut", "xneut"))
@@ -321,6 +343,12 @@ class ElementReader:
             raise FeederError(
                 f"capacitor '{name}' is tuned by harm, which keeps its true size; give its R and XL instead"
             )
+        states = self._numbers("states")
+        if not self.origin.public and not np.all(states):
+            raise FeederError(
+                f"capacitor '{name}' has open steps, which a control may have left as a function of the "
+                "lines; state the steps that you declare as a bank with all of them closed, or disable it"
+            )
         steps = int(self._text("numsteps"))
         self._note_open("capacitor", name)
         parts = [f"{self._buses()} phases={self._text('phases')} conn={self._text('conn')} numsteps={steps}"]
@@ -329,7 +357,7 @@ class ElementReader:
             values = self._numbers(key)
             if np.any(values):
                 parts.append(f"{key}={array(significant(values, FIGURE))}")
-        parts.append("states=[" + " ".join(str(int(state)) for state in self._numbers("states")) + "]")
+        parts.append("states=[" + " ".join(str(int(state)) for state in states) + "]")
         element = ElementFrame("capacitor", name, " ".join(parts) + self._base_frequency())
         return self._with_level(element, self._numbers("kvar"))
 

@@ -92,7 +92,7 @@ class Frame:
     ----------
     start, end : commands before and after those of the elements.
     steps : (transformer, winding) → step of its tap.
-    left_taps : windings off neutral whose only regulators are disabled: their taps may be solved ones.
+    left_taps : windings off neutral that no enabled regulator moves: their taps may be solved ones.
     """
 
     start: tuple[str, ...]

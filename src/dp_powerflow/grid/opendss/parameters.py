@@ -231,7 +231,6 @@ def rebuild(
         new,
         lines=tuple(replace(line, code=code_of[line.name] or None) for line in new.lines),
         taps_from=feeder.taps_from if taps is not None else new.taps_from,
-        coordinates=feeder.coordinates,
         notes=(*frame.notes, *new.notes),
     )
 
@@ -250,8 +249,8 @@ def _taps(feeder: Feeder, frame: Frame, *, public: bool) -> tuple[Tap, ...] | No
     if left and not public:
         name, winding = left[0]
         raise FeederError(
-            f"winding {winding} of transformer '{name}' is off neutral and its regulator is disabled, so "
-            "that its tap may be a solved one; enable the regulator, or declare the tap in a tap file"
+            f"winding {winding} of transformer '{name}' is off neutral and no enabled regulator moves it, so "
+            "that its tap may be a solved one; enable its regulator, or declare the tap in a tap file"
         )
     if not given or (public and feeder.taps_from == NO_REGULATORS):
         return None
@@ -320,6 +319,10 @@ def _line(
         return line.start
     if line.by_length:
         length = record.take(Quantity.LENGTH, line.name)
+        if protected.codes and codes.get(line.name) not in catalogue:
+            raise FeederError(
+                f"the record of the twin has no code of line '{line.name}'; draw the twin again"
+            )
         code = catalogue[codes.get(line.name, line.code)]
         unit = (code.metres or line.metres or _KM) / _KM
         r, x, c = (np.array(part) / unit for part in (code.resistance, code.reactance, code.charging))

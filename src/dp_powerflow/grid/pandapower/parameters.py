@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,7 +24,7 @@ from dp_powerflow.grid.feeder import (
     level_of,
     shape_of,
 )
-from dp_powerflow.grid.pandapower.engine import FEEDING, Names
+from dp_powerflow.grid.pandapower.engine import FEEDING, Names, in_service, require, third_party_warnings
 from dp_powerflow.grid.pandapower.frame import (
     RATINGS,
     SHORT_CIRCUIT,
@@ -91,7 +93,7 @@ def read_parameters(
     net, names = origin.net, Names(origin.net)
     # Who gave the taps is known to the feeder: `rebuild` asks.
     refuse_results(net, public=origin.public, taps_declared=origin.taps_given)
-    catalogue = _catalogue(net)
+    catalogue = _catalogue(net, every=origin.public or protected.codes)
     levels: dict[ParameterKey, float] = {}
     coded: list[CodedLine] = []
     for line in _lines(net, protected, catalogue):
@@ -116,7 +118,8 @@ def rebuild(
     declared = origin.taps_given and feeder.taps_from.startswith(TAPS_DECLARED)
     refuse_results(net, public=origin.public, taps_declared=declared)
     made = framed(net, keep_taps=origin.public or declared)
-    _fill_lines(net, made, protected, levels, codes)
+    catalogue = _catalogue(net, every=origin.public or protected.codes)
+    _fill_lines((net, made), protected, catalogue, levels, codes)
     _fill_groups(net, made, protected, levels)
     twin = read_pandapower(
         made,
@@ -147,15 +150,37 @@ def _level(levels: Levels, key: ParameterKey) -> float:
 # ------------------------------------------------------------------------------------------ lines
 
 
-def _catalogue(net: Any) -> dict[str, _Entry]:
-    """Every standard line type of the net, used or not."""
-    types = net.std_types.get("line", {}) if "std_types" in net else {}
+def _catalogue(net: Any, *, every: bool) -> dict[str, _Entry]:
+    """The standard line types of the net that are public.
+
+    A type of the owner's that one line alone has, or parallel ones, states that line's own figures: with a
+    length of 1 its totals. It is no entry, unless `every` type is declared public.
+    """
+    entries = _entries(net.std_types.get("line", {}) if "std_types" in net else {})
+    if every:
+        return entries
+    spans = {
+        (row.std_type, frozenset((int(row.from_bus), int(row.to_bus)))) for row in in_service(net, "line")
+    }
+    used = Counter(stated for stated, _ in spans)
+    library = _library()
+    return {name: entry for name, entry in entries.items() if used[name] != 1 or library.get(name) == entry}
+
+
+def _entries(types: Mapping[str, Mapping[str, float]]) -> dict[str, _Entry]:
     entries: dict[str, _Entry] = {}
     for name, entry in types.items():
         r, x, c, g = (_PUBLIC(entry.get(column, math.nan)) for column in _PER_LENGTH)
         if all(map(math.isfinite, (r, x, c))) and x > 0.0:
             entries[str(name)] = _Entry(r, x, c, 0.0 if math.isnan(g) else g)
     return entries
+
+
+@functools.cache
+def _library() -> dict[str, _Entry]:
+    """pandapower's own types, which every net may have."""
+    with third_party_warnings():
+        return _entries(require("pandapower").create_empty_network().std_types["line"])
 
 
 def _lines(net: Any, protected: Protected, catalogue: Mapping[str, _Entry]) -> Iterator[_Line]:
@@ -179,9 +204,20 @@ def _lines(net: Any, protected: Protected, catalogue: Mapping[str, _Entry]) -> I
         yield _Line(int(index), names.of("line", int(index)), code, figures)
 
 
-def _fill_lines(net: Any, made: Any, protected: Protected, levels: Levels, codes: Mapping[str, str]) -> None:
-    """Length and figures per km of every line; those out of service get figures that mean nothing."""
-    catalogue = _catalogue(net)
+def _fill_lines(
+    nets: tuple[Any, Any],
+    protected: Protected,
+    catalogue: Mapping[str, _Entry],
+    levels: Levels,
+    codes: Mapping[str, str],
+) -> None:
+    """Length and figures per km of every line; those out of service get figures that mean nothing.
+
+    Parameters
+    ----------
+    nets : the source, and the one that is made.
+    """
+    net, made = nets
     table = made.line
     for column in ("length_km", "r_ohm_per_km", "x_ohm_per_km"):
         table[column] = [1.0] * len(table)
