@@ -11,7 +11,8 @@ import pytest
 from dp_powerflow.config import Config, parse_config
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.pipeline.inputs import NetworkInputs, frame_chunks, read_network
-from dp_powerflow.pipeline.manifest.facts import AccountFacts
+from dp_powerflow.pipeline.manifest.facts import AccountFacts, make_statement
+from dp_powerflow.pipeline.manifest.model import ReleaseError
 from dp_powerflow.pipeline.manifest.old_twin import OldTwinPolicy, Spread
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.verify import UNCHECKED, verify_release
@@ -22,7 +23,7 @@ from dp_powerflow.privacy.ledger.twins import Composed
 from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import circuit
 from support.forgery import Forger
-from support.manifest_releases import make_release, twin_config
+from support.manifest_releases import load_model, make_inputs, make_release, twin_config
 from support.small import RAW
 from support.tiny_feeder import two_lines
 
@@ -146,6 +147,18 @@ def test_an_id_that_reads_like_a_version_of_another_twin_is_a_twin_of_its_own(ow
     assert owner.spent == pytest.approx(3.0)
 
 
+def test_a_laplace_twin_outlives_a_gaussian_one_in_its_account(owner: Owner) -> None:
+    """Gaussian noise needs a cap with a delta; under that cap the twin that was paid for was refused."""
+    owner.pay(owner.config(circuit(1.0)))
+    Ledger.open(owner.state).change_figures("network-twin-1", None, 1e-6, "a Gaussian twin as well")
+    gaussian = {"noise": "gaussian", "delta": 1e-6}
+    owner.pay(owner.config(circuit(1.0), "t2", network=gaussian))
+    spent = owner.spent
+    _, again = owner.pay(owner.config(circuit(1.0), release={"network_delta_cap": 1e-6}))
+    assert again.release_id == "t1"
+    assert owner.spent == spent
+
+
 def test_a_twin_is_not_drawn_on_the_charge_of_another(owner: Owner) -> None:
     """The charge of twin 't1_version-2' counted as that of 't1'."""
     owner.draw(circuit(1.0), "t1_version-2")
@@ -205,3 +218,12 @@ def test_the_manifest_names_the_noise_that_was_drawn(forger: Forger) -> None:
     assert "Laplace" in source["noise"]
     assert "Gaussian" in source["noise"]
     assert "keyed hash of its figures" in source["bound_to"]
+
+
+def test_a_gaussian_twin_is_stated_at_the_delta_of_its_account(tmp_path: Path) -> None:
+    chosen = twin_config(network={"noise": "gaussian", "delta": 1e-6})
+    inputs, _ = make_inputs(tmp_path, chosen, load_model())
+    make_statement(inputs)
+    cap = replace(inputs.network.cap, delta=1e-5)
+    with pytest.raises(ReleaseError, match="another delta"):
+        make_statement(replace(inputs, network=replace(inputs.network, cap=cap)))

@@ -207,19 +207,18 @@ def test_the_composition_counts_twins(tmp_path: Path) -> None:
     assert account["charges"] == 3
     assert account["spent"] == {"pure_epsilons": [own] * 3, "mu_squared": 0.0}
     assert math.isclose(account["promise"]["epsilon"], 3 * own)
-    assert account["cap"] == {"epsilon": 20.0, "delta": 0.0}
+    assert account["cap"] == {"epsilon": 20.0, "delta": 0.01}
 
 
-@pytest.mark.parametrize("what", ["less", "past the cap", "delta", "change", "granted", "kind"])
+@pytest.mark.parametrize("what", ["less", "past the cap", "change", "granted", "kind"])
 def test_an_account_that_does_not_hold_the_twin_is_refused(
     inputs: ManifestInputs, tmp_path: Path, what: str
 ) -> None:
     other = make_inputs(tmp_path / "other", config(), load_model())[0]
-    cap, own = inputs.network.cap, twin_guarantee(design_of(inputs)).epsilon
+    own = twin_guarantee(design_of(inputs)).epsilon
     changes: dict[str, dict[str, Any]] = {
         "less": {"network": replace(inputs.network, composed=Composed((0.999 * own,)))},
         "past the cap": {"network": replace(inputs.network, n_spends=9, composed=Composed((own,) * 9))},
-        "delta": {"network": replace(inputs.network, cap=replace(cap, delta=1e-6))},
         "change": {"config": twin_config(network={"change": 0.0500001})},
         "granted": {"config": twin_config(network={"epsilon": 4.1})},
         "kind": {"network": other.network},

@@ -350,7 +350,7 @@ class TwinPolicy(NetworkPolicy):
             yield "The twin costs more than the epsilon that was granted."
         if cap.unit != self.neighbours:
             yield "The account of the network is about other neighbours than the twin."
-        if cap.delta != self.design.delta:
+        if cap.delta != self.design.delta and promised.mu is not None:
             yield "The account of the network is stated at another delta than the twin."
         own = max(composed.pure, default=0.0) if promised.mu is None else float(composed.mu_squared)
         if own < (promised.epsilon if promised.mu is None else promised.mu**2) * (1 - RELATIVE):
@@ -630,6 +630,6 @@ def _attested(facts: Facts, policy: TwinPolicy) -> tuple[str, ...]:
     return (
         f"Network: twin '{policy.twin_id}' was drawn once, with the stated noise, from the network that "
         "this release is about, and all was solved on it. Its epsilon is recomputed, not attested.",
-        text.attested_composition(facts, f"epsilon at delta {in_digits(policy.design.delta)} at most"),
+        text.attested_composition(facts, f"epsilon at delta {in_digits(facts.network.cap.delta)} at most"),
         "Declared-public inputs are what the data owner says they are, and the key was kept secret.",
     )

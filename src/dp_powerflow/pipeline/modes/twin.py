@@ -72,8 +72,11 @@ class TwinMode(NetworkMode[TwinNetwork]):
 
     def charge(self, request_sha256: str) -> NetworkCharge:
         """The cost of a whole twin, under its own id."""
-        epsilon = self.config.release.network_epsilon_cap or self.section.epsilon
-        cap = TwinCap(epsilon, self.section.delta, self.neighbours)
+        release, section = self.config.release, self.section
+        # Laplace noise needs no delta, but the account of a twin may also hold Gaussian ones.
+        own = section.noise == "gaussian" or release.network_delta_cap is None
+        delta = section.delta if own else release.network_delta_cap
+        cap = TwinCap(release.network_epsilon_cap or section.epsilon, delta or 0.0, self.neighbours)
         return NetworkCharge(self._cost(Scope()), cap, self.paid_by, self._request)
 
     def charge_of(self, asked: NetworkCharge, inputs: NetworkInputs, ledger: Ledger) -> NetworkCharge:
