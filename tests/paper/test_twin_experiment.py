@@ -18,9 +18,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     kinds = {kind: (1.0,) for kind in twin.KINDS if kind.words == "Laplace on lengths"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(twin, "KINDS", kinds)
-        patch.setattr(twin, "_QUICK", twin._Size(2, 1, 3))
+        patch.setattr(twin, "_QUICK", twin._Size(2, 0, 3))
         patch.setattr(twin, "settings_of", lambda options: [twin.surrogate("ieee13")])
-        patch.setattr(twin, "_constants", lambda size, options: {})
         return twin.run(ExperimentOptions(out=tmp_path_factory.mktemp("twin"), quick=True))
 
 

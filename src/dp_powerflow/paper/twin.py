@@ -101,7 +101,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class _Size:
-    """Draws of a row, draws behind a constant of `plan`, elements tried for the floor (None for all)."""
+    """Draws of a row, draws behind a constant of `plan` (0: none), elements tried for the floor."""
 
     draws: int
     constants: int
@@ -109,7 +109,7 @@ class _Size:
 
 
 CONSTANT_DRAWS = 16
-_FULL, _QUICK = _Size(200, CONSTANT_DRAWS, None), _Size(3, 1, 4)
+_FULL, _QUICK = _Size(200, CONSTANT_DRAWS, None), _Size(3, 0, 4)
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def run(options: ExperimentOptions) -> Written:
         tables[setting] = [DesignRow(**row) for row in table["rows"]]
         found = store.get_or(f"floor-{_file(setting)}", partial(_chains, setting, size.tried))
         chains[setting] = [Chain(**chain) for chain in found["chains"]]
-    constants = store.get_or("constants", partial(_constants, size, options))
+    constants = store.get_or("constants", partial(_constants, size, options)) if size.constants else None
     text = _markdown(tables, chains)
     content = {
         "rows": {s.feeder: [asdict(row) for row in rows] for s, rows in tables.items()},
@@ -409,7 +409,7 @@ def _figure(tables: _Tables, chains: _Floors, form: str) -> bytes:
                 label = kind if which == "pooled" else None
                 at = [row.epsilon for row in own]
                 axes.errorbar(at, means, errors, fmt=style, color=f"C{number}", label=label, markersize=4)
-        epsilons = np.linspace(0.9, 2.2, 14)
+        epsilons = np.linspace(0.9, 2.2, 7)
         floors = [chains[setting][0].floor(float(epsilon), GAUSSIAN_DELTA) for epsilon in epsilons]
         axes.plot(epsilons, [floor.pooled for floor in floors], "k-", linewidth=0.8, label="floor, one line")
         axes.plot(epsilons, [floor.worst_node for floor in floors], "k--", linewidth=0.8)
