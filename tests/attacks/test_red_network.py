@@ -154,3 +154,9 @@ def test_a_standard_type_of_one_line_is_not_public(protected: Protected) -> None
     first, second = (pandapower_twin(net, protected, levels) for net in (one, other))
     assert differing(first, second) == []
     assert CABLE in {line.code for line in first.lines}  # a type of the library stays public
+
+
+def test_a_base_voltage_that_is_an_expression_is_refused_in_words() -> None:
+    """It ended in a ValueError that quoted the file."""
+    with pytest.raises(FeederError, match="must state a plain number"):
+        record_of(feeder(1.0, more="MakeBusList\nSetkVBase bus=b kvll=(12 0.47 +)"))

@@ -172,7 +172,13 @@ def _voltage_bases(engine: Engine, origin: DssOrigin) -> list[str]:
             kind = next((key for key in words if key.startswith("kv")), "")
             if not kind or "bus" not in words:
                 raise FeederError("SetkVBase must name bus= and kvll= or kvln=; correct the feeder file")
-            found.append(f'SetkVBase bus="{words["bus"]}" {kind}={rounded(float(words[kind]), RATING)}')
+            try:
+                volts = rounded(float(words[kind]), RATING)
+            except ValueError:
+                raise FeederError(
+                    f"SetkVBase of bus '{words['bus']}' must state a plain number, no expression; correct it"
+                ) from None
+            found.append(f'SetkVBase bus="{words["bus"]}" {kind}={volts}')
     return found
 
 
