@@ -130,3 +130,14 @@ def test_a_twin_that_hides_nothing_says_so_too(tmp_path: Path) -> None:
         assert made.release.warnings == [f"{NO_PROTECTION}: {reason}"] == list(mode_of(chosen).warnings)
         assert f"<strong>{NO_PROTECTION}</strong>{reason}" in certificate_html(made).decode()
     assert mode_of(twin_config(network={"epsilon": 10.0})).warnings == ()
+
+
+@pytest.mark.parametrize("chosen", [config, twin_config])
+def test_strong_promises_that_add_up_to_a_weak_one_say_so(tmp_path: Path, chosen: Any) -> None:
+    """Three releases within ε = 10 each; before, nothing was said of their sum."""
+    strong = {"radius": 0.5 * SURROGATE_LINE_PU} if chosen is config else {}
+    made = chosen(network=strong)
+    assert not policy_of(made).warnings
+    for earlier, weak in ((0, False), (2, True)):
+        inputs, _ = make_inputs(tmp_path / f"{earlier}", made, load_model(), earlier=earlier)
+        assert any(text.startswith(NO_PROTECTION) for text in make_statement(inputs).not_claimed) == weak

@@ -179,7 +179,11 @@ class _Run:
             # A store has readers of its own: paid for before the first part is there.
             paid = paid or charge_network(charged)
         written = make_parts(job, self.engine, self.progress)
-        paid = paid or charge_network(charged)
+        try:
+            paid = paid or charge_network(charged)
+        except PrivacyError:
+            writer.discard()  # another release was faster: voltages that nobody paid for do not stay
+            raise
         facts = manifest_inputs(self.inputs, scene.model, writer, report, (charged, paid))
         publish(writer, facts, written.hashes)
         return written.mismatch

@@ -342,6 +342,17 @@ def warnings(facts: Facts) -> list[str]:
     return found
 
 
+def composed_weakness(facts: Facts) -> list[str]:
+    """Promises that are strong one by one add up; said where the sum is weak."""
+    promise, composed = facts.network.promise, facts.network.composed
+    pure = composed is not None and not composed.mu_squared  # such a sum needs no delta
+    delta = 0.0 if pure else promise.delta
+    if promise.epsilon <= LARGEST_EPSILON and delta <= LARGEST_DELTA:
+        return []
+    sums = f"epsilon adds up to {at_most(promise.epsilon)} and delta to {at_most(delta)}"
+    return [f"{NO_PROTECTION}: over this and earlier releases {sums}."]
+
+
 def random_source(facts: Facts, words: NetworkWords) -> dict[str, str]:
     """Where noise and draws come from."""
     return {

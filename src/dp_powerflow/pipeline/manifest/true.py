@@ -147,7 +147,11 @@ class TruePolicy(NetworkPolicy):
         return tuple(found)
 
     def words(self, facts: Facts) -> NetworkWords:
-        warnings = [*self.warnings, *text.warnings(facts), *_no_evidence(self)]
+        warnings = [
+            *(self.warnings or text.composed_weakness(facts)),
+            *text.warnings(facts),
+            *_no_evidence(self),
+        ]
         return NetworkWords(
             section=_section(facts, self),
             composition=text.COMPOSITION,

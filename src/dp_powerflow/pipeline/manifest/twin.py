@@ -316,7 +316,7 @@ class TwinPolicy(NetworkPolicy):
         return tuple(found)
 
     def words(self, facts: Facts) -> NetworkWords:
-        warnings = [*self.warnings, *text.warnings(facts)]
+        warnings = [*(self.warnings or text.composed_weakness(facts)), *text.warnings(facts)]
         return NetworkWords(
             section=_section(self),
             composition=COMPOSITION,
