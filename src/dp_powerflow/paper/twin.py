@@ -159,7 +159,7 @@ def run(options: ExperimentOptions) -> Written:
         found = store.get_or(f"floor-{_file(setting)}", partial(_chains, setting, size.tried))
         chains[setting] = [Chain(**chain) for chain in found["chains"]]
     constants = store.get_or("constants", partial(_constants, size, options)) if size.constants else None
-    text = _markdown(tables, chains)
+    text = _markdown(tables, chains, size.tried)
     content = {
         "rows": {s.feeder: [asdict(row) for row in rows] for s, rows in tables.items()},
         "floors": {s.feeder: [asdict(chain) for chain in found] for s, found in chains.items()},
@@ -338,8 +338,10 @@ _Tables = dict[Setting, list[DesignRow]]
 _Floors = dict[Setting, list[Chain]]
 
 
-def _markdown(tables: _Tables, chains: _Floors) -> str:
+def _markdown(tables: _Tables, chains: _Floors, tried: int | None) -> str:
+    few = f"A quick run: {tried} elements were tried for the floor, which can be far too low."
     lines = [
+        *([few, ""] if tried is not None else []),
         "W1 of voltage magnitudes [p.u.], mean ± standard error over twins. ε and advantage (total variation",
         "of the best test) for one element changed by 5 % / 50 %. Taps as declared, the same on every twin.",
         "",

@@ -524,7 +524,8 @@ def _declared(policy: TwinPolicy) -> list[str]:
         "transformers; and which figures are zero.",
         "Numbers of parallel circuits; ratings, no-load losses and magnetising currents of transformers; "
         "states of capacitors; reactors, autotransformers, impedance elements and sources; each rounded.",
-        "Nominal loads, rounded to three digits, as scales of the nodes.",
+        "Nominal loads, rounded to three digits, as scales of the nodes. Loads, set points or settings that "
+        "were fitted to the network before they were declared carry what they were fitted to.",
     ]
     if chosen.codes:
         known.append("The catalogue of conductor codes, and which lines have a code of it.")
