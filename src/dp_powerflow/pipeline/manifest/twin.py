@@ -287,8 +287,8 @@ class TwinPolicy(NetworkPolicy):
             "mu": promised.mu,
             "epsilon_by_element": dict(promised.epsilon_of),
             "epsilon_granted": design.epsilon,
-            "changes": [_changed(design, change, 1) for change in CHANGES],
-            "groups": [_changed(design, design.change, elements) for elements in GROUPS],
+            "changes": [changed(design, change, 1) for change in CHANGES],
+            "groups": [changed(design, design.change, elements) for elements in GROUPS],
         }
 
     def paid_by(self, release_id: str) -> str:
@@ -302,7 +302,7 @@ class TwinPolicy(NetworkPolicy):
     @property
     def weaknesses(self) -> tuple[str, ...]:
         """By ε of one element changed by 5 % and by δ, whatever change the policy names."""
-        found, small = [], _changed(self.design, CHANGES[0], 1)["epsilon"]
+        found, small = [], changed(self.design, CHANGES[0], 1)["epsilon"]
         if small is None:
             found.append(f"no epsilon can be stated for one element changed by {CHANGES[0]:.0%}.")
         elif small > text.LARGEST_EPSILON * (1 + RELATIVE):
@@ -435,7 +435,7 @@ def _section(policy: TwinPolicy) -> TwinSection:
     )
 
 
-def _changed(design: TwinDesign, change: float, elements: int) -> dict[str, Any]:
+def changed(design: TwinDesign, change: float, elements: int) -> dict[str, Any]:
     """One row of figures; none where the noise says nothing any more."""
     try:
         found = twin_guarantee(design, change, elements=elements)

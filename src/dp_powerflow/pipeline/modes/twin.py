@@ -22,7 +22,8 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import Rebuilder, network_parameters
 from dp_powerflow.model.sample import LoadSampler, solve_days
 from dp_powerflow.pipeline.inputs import NetworkInputs, Solar, network_chunks
-from dp_powerflow.pipeline.manifest.twin import charged_as, version_of
+from dp_powerflow.pipeline.manifest.policy import at_most
+from dp_powerflow.pipeline.manifest.twin import CHANGES, changed, charged_as, version_of
 from dp_powerflow.pipeline.modes.base import (
     InternalReport,
     NetworkCharge,
@@ -49,8 +50,6 @@ TABLES = "twin"
 """Folder of the published twin."""
 COMPARED_DAYS = 8
 COMPARISON = "comparison of the twin"
-SHOWN_CHANGES = (0.05, 0.5)
-"""Changes of one element that a guarantee is always stated for."""
 KIND = AccountKind.NETWORK_TWIN
 
 
@@ -174,16 +173,18 @@ class TwinMode(NetworkMode[TwinNetwork]):
     def plan_lines(self, preview: Preview) -> list[str]:
         """The guarantee, and what the noise costs on public feeders."""
         section, design, promised = self.section, self.section.design, self.guarantee
-        shown = sorted({section.change, *SHOWN_CHANGES})
-        rows = [twin_guarantee(design, change) for change in shown]
+        rows = [changed(design, change, 1) for change in sorted({section.change, *CHANGES})]
         return [
-            f"Network: twin **{section.id}**, ε = {promised.epsilon:.4g}{_at(promised.delta)} of "
+            f"Network: twin **{section.id}**, ε = {at_most(promised.epsilon)}{_at(promised.delta)} of "
             f"differential privacy ({section.noise} noise), for any number of days, for {self.neighbours}. "
             + left_afterwards(preview, "This twin"),
             "",
             "| one element changed by | ε | advantage of the best test |",
             "|---|---|---|",
-            *(f"| {row.change:.4g} | {row.epsilon:.3g} | {row.advantage:.2g} |" for row in rows),
+            *(
+                f"| {row['change']:.4g} | {_shown(row['epsilon'])} | {_shown(row['advantage'])} |"
+                for row in rows
+            ),
             "",
             *choosing_lines(design),
         ]
@@ -309,6 +310,10 @@ class TwinMode(NetworkMode[TwinNetwork]):
 
 def _file(dataset: str) -> str:
     return f"twin-{dataset[:16]}.json"
+
+
+def _shown(figure: float | None) -> str:
+    return "no figure" if figure is None else at_most(figure)
 
 
 def _at(delta: float) -> str:
