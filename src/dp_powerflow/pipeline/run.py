@@ -9,6 +9,7 @@ was killed at any moment resumes to the same bits and draws nothing twice.
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -46,7 +47,15 @@ from dp_powerflow.pipeline.manifest.model import (
     REGISTRY_FILE,
     seal,
 )
-from dp_powerflow.pipeline.modes.base import InternalReport, NetworkMode, Progress, Scene, mode_of
+from dp_powerflow.pipeline.modes.base import (
+    INTERNAL,
+    OWNER_FILE,
+    InternalReport,
+    NetworkMode,
+    Progress,
+    Scene,
+    mode_of,
+)
 from dp_powerflow.pipeline.parts import PartJob, layout_of, make_parts
 from dp_powerflow.pipeline.plan import Charged, Plan, charge_loads, charge_network, kept_model
 from dp_powerflow.privacy.ledger.records import Account, Spend
@@ -163,6 +172,10 @@ class _Run:
             return InternalReport.read(stored)
         report = self.mode.report(self.inputs, scene, self.progress)
         state.write_internal(release_id, REPORT_FILE, report.content)
+        known = self.mode.for_the_owner(self.inputs, scene)
+        if known:
+            content = json.dumps({"marking": INTERNAL, **known}, indent=1, sort_keys=True) + "\n"
+            state.write_internal(release_id, OWNER_FILE, content.encode())
         return report
 
     def _write(

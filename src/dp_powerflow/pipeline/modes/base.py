@@ -41,6 +41,8 @@ from dp_powerflow.units import IntArray
 
 INTERNAL = "INTERNAL: computed from private data; not for publication"
 POLICY_MET = "policy met"
+OWNER_FILE = "owner.json"
+"""INTERNAL file beside the report, which the manifest does not commit to."""
 
 Section = TypeVar("Section", bound=NetworkSection)
 Progress = Callable[[int, int], None]
@@ -222,6 +224,10 @@ class NetworkMode(ABC, Generic[Section]):
     @abstractmethod
     def report(self, inputs: NetworkInputs, scene: Scene, progress: Progress | None = None) -> InternalReport:
         """What the data owner learns of the network. Releases keep it; `verify --private` makes it again."""
+
+    def for_the_owner(self, inputs: NetworkInputs, scene: Scene) -> dict[str, object]:
+        """INTERNAL. What else the data owner may want to know; nothing that is published depends on it."""
+        return {}
 
     def report_again(self, inputs: NetworkInputs, model: LoadModel) -> InternalReport:
         """The report from the private inputs and a released model alone, for `verify --private`."""
