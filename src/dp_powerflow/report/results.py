@@ -167,7 +167,8 @@ def render_ledger(summary: LedgerSummary) -> Rendered:
 
 def render_testimony(found: Testimony) -> Rendered:
     """What earlier releases say of the ledger."""
-    agreed = f"The ledger has every charge that {found.releases} earlier releases state."
+    stated = "1 earlier release states" if found.releases == 1 else f"{found.releases} earlier releases state"
+    agreed = f"The ledger has every charge that {stated}."
     lines = [f"- {sentence}" for sentence in found.contradictions] or [agreed]
     content = {"releases": found.releases, "contradictions": list(found.contradictions)}
     return Rendered(lines, json.dumps(content))
