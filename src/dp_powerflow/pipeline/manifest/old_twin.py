@@ -18,8 +18,6 @@ from pydantic import Field
 from scipy.optimize import brentq
 
 from dp_powerflow.config import Config
-from dp_powerflow.corpus.gridfm.reader import check_tables
-from dp_powerflow.corpus.gridfm.schema import TABLES
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.feeder import LINE_QUANTITIES, Quantity
 from dp_powerflow.pipeline.manifest import policy as text
@@ -43,7 +41,7 @@ from dp_powerflow.pipeline.manifest.policy import (
     check,
     in_digits,
 )
-from dp_powerflow.pipeline.manifest.twin import GROUPS, TWIN, VOLTAGES, WITH_LOADS
+from dp_powerflow.pipeline.manifest.twin import GROUPS, check_of_tables, described_tables, wrong_days
 from dp_powerflow.privacy.budget import Neighbours, gdp_epsilon, gdp_mu
 from dp_powerflow.privacy.ledger.accounts import AccountKind, GdpCap
 from dp_powerflow.twin.design import LINE, LOG_GRID, code_mu, shift_of
@@ -330,10 +328,7 @@ class OldTwinPolicy(NetworkPolicy):
         if not isinstance(cap, GdpCap):
             yield "The account of the network is not that of twins."
             return
-        if not 0 <= self.table_days <= facts.layout.days:
-            yield "The tables of the twin hold more days than the corpus."
-        if (self.table_days > 0) != (self.published == WITH_LOADS):
-            yield "The days of the tables do not go with what is published of the twin."
+        yield from wrong_days(self.published, self.table_days, facts)
         if gdp_epsilon(self.mu, self.delta) > self.epsilon * (1 + RELATIVE):
             yield "The twin costs more than the epsilon that was granted."
         if cap.unit != self.neighbours:
@@ -345,19 +340,7 @@ class OldTwinPolicy(NetworkPolicy):
 
     def tables(self, facts: Facts) -> Tables | None:
         """Where the published twin is; None if only voltages are released."""
-        if self.published == VOLTAGES:
-            return None
-        scenarios = self.table_days * facts.layout.steps
-        return Tables(
-            directory=TWIN,
-            layout="gridfm-datakit: Parquet tables, one directory per table and partition of scenarios",
-            tables=sorted(TABLES),
-            holds=self.published,
-            days=self.table_days,
-            scenarios=max(scenarios, 1),
-            order="bus k is node k of the corpus, further buses follow; "
-            + ("scenario = day * steps_per_day + step" if scenarios else "one scenario without load"),
-        )
+        return described_tables(self.published, self.table_days, facts)
 
     def checks(
         self, statement: Statement[Any], facts: Facts, directory: Path, files: Iterable[str]
@@ -371,14 +354,4 @@ class OldTwinPolicy(NetworkPolicy):
             f"The twin costs mu = {at_most(figures['mu'])}, epsilon at most {at_most(figures['epsilon'])} at "
             f"delta {in_digits(self.delta)}, for {self.neighbours}; recomputed from the spreads and x.",
         )
-        name, tables = "twin tables", self.tables(facts)
-        if tables is not None:
-            count = tables.scenarios
-            good = (
-                f"The twin's tables hold {count:,} scenario{'s' * (count > 1)} of power flow on their own "
-                f"network{', with the voltages of the corpus' * (tables.days > 0)}."
-            )
-            problems = check_tables(directory, TWIN, count, same_voltages=tables.days > 0)
-            yield check(name, problems, good)
-        elif any(file.startswith(f"{TWIN}/") for file in files):
-            yield Check(name, False, f"There are files in {TWIN}/ though no twin is published.")
+        yield from check_of_tables(self.tables(facts), directory, files)

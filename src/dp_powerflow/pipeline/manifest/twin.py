@@ -342,10 +342,7 @@ class TwinPolicy(NetworkPolicy):
         if not isinstance(cap, TwinCap) or composed is None:
             yield "The account of the network is not that of twins."
             return
-        if not 0 <= self.table_days <= facts.layout.days:
-            yield "The tables of the twin hold more days than the corpus."
-        if (self.table_days > 0) != (self.published == WITH_LOADS):
-            yield "The days of the tables do not go with what is published of the twin."
+        yield from wrong_days(self.published, self.table_days, facts)
         if promised.epsilon > self.design.epsilon * (1 + RELATIVE):
             yield "The twin costs more than the epsilon that was granted."
         if cap.unit != self.neighbours:
@@ -360,19 +357,7 @@ class TwinPolicy(NetworkPolicy):
 
     def tables(self, facts: Facts) -> Tables | None:
         """Where the published twin is; None if only voltages are released."""
-        if self.published == VOLTAGES:
-            return None
-        scenarios = self.table_days * facts.layout.steps
-        return Tables(
-            directory=TWIN,
-            layout="gridfm-datakit: Parquet tables, one directory per table and partition of scenarios",
-            tables=sorted(TABLES),
-            holds=self.published,
-            days=self.table_days,
-            scenarios=max(scenarios, 1),
-            order="bus k is node k of the corpus, further buses follow; "
-            + ("scenario = day * steps_per_day + step" if scenarios else "one scenario without load"),
-        )
+        return described_tables(self.published, self.table_days, facts)
 
     def checks(
         self, statement: Statement[Any], facts: Facts, directory: Path, files: Iterable[str]
@@ -388,17 +373,47 @@ class TwinPolicy(NetworkPolicy):
             f"{in_digits(self.design.delta)}, for {self.neighbours}; {_stated_changes(figures['changes'])}. "
             f"Recomputed from the {self.design.noise} noise and x. Not protected: {section.not_protected()}.",
         )
-        name, tables = "twin tables", self.tables(facts)
-        if tables is not None:
-            count = tables.scenarios
-            good = (
-                f"The twin's tables hold {count:,} scenario{'s' * (count > 1)} of power flow on their own "
-                f"network{', with the voltages of the corpus' * (tables.days > 0)}."
-            )
-            problems = check_tables(directory, TWIN, count, same_voltages=tables.days > 0)
-            yield check(name, problems, good)
-        elif any(file.startswith(f"{TWIN}/") for file in files):
-            yield Check(name, False, f"There are files in {TWIN}/ though no twin is published.")
+        yield from check_of_tables(self.tables(facts), directory, files)
+
+
+def described_tables(published: str, days: int, facts: Facts) -> Tables | None:
+    """Where the published twin is; None if only voltages are released."""
+    if published == VOLTAGES:
+        return None
+    scenarios = days * facts.layout.steps
+    return Tables(
+        directory=TWIN,
+        layout="gridfm-datakit: Parquet tables, one directory per table and partition of scenarios",
+        tables=sorted(TABLES),
+        holds=published,
+        days=days,
+        scenarios=max(scenarios, 1),
+        order="bus k is node k of the corpus, further buses follow; "
+        + ("scenario = day * steps_per_day + step" if scenarios else "one scenario without load"),
+    )
+
+
+def check_of_tables(tables: Tables | None, directory: Path, files: Iterable[str]) -> Iterator[Check]:
+    """The tables are there, and in order, if and only if they are published."""
+    name = "twin tables"
+    if tables is not None:
+        count = tables.scenarios
+        good = (
+            f"The twin's tables hold {count:,} scenario{'s' * (count > 1)} of power flow on their own "
+            f"network{', with the voltages of the corpus' * (tables.days > 0)}."
+        )
+        problems = check_tables(directory, TWIN, count, same_voltages=tables.days > 0)
+        yield check(name, problems, good)
+    elif any(file.startswith(f"{TWIN}/") for file in files):
+        yield Check(name, False, f"There are files in {TWIN}/ though no twin is published.")
+
+
+def wrong_days(published: str, days: int, facts: Facts) -> Iterator[str]:
+    """What cannot be true of the days in the tables."""
+    if not 0 <= days <= facts.layout.days:
+        yield "The tables of the twin hold more days than the corpus."
+    if (days > 0) != (published == WITH_LOADS):
+        yield "The days of the tables do not go with what is published of the twin."
 
 
 def charged_as(twin_id: str, version: int) -> str:
