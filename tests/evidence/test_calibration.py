@@ -35,6 +35,7 @@ from dp_powerflow.grid.norms import kron_amplification
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
 from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, injection, real_form
+from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.powerflow.voltvar import CATEGORY_B, VoltVar
 from dp_powerflow.privacy.random import StreamKey
 from support.laws import sampler
@@ -168,7 +169,7 @@ def test_too_few_days_are_refused(ieee13: Feeder) -> None:
 def test_volt_var_enters_the_calibration(ieee13: Feeder) -> None:
     network = Network(ieee13)
     steps = 4
-    generation = np.full((steps, network.n), 0.02 + 0.0j)
+    generation = Generation.every_day(np.full((steps, network.n), 0.02 + 0.0j))
     voltvar = VoltVar((CATEGORY_B,), np.zeros(network.n, dtype=np.int64))
     law = law_of(ieee13, 0.1, steps)
     plain = calibrated(network, law, 40, 3, generation=generation)
@@ -178,7 +179,8 @@ def test_volt_var_enters_the_calibration(ieee13: Feeder) -> None:
     assert volt_var_constant(voltvar, generation, 0.9) == pytest.approx(expected)
     found = check_assumptions(network, law, None, voltvar=voltvar, generation=generation)
     assert found[-1].holds
-    assert not check_assumptions(network, law, None, voltvar=voltvar, generation=20 * generation)[-1].holds
+    much = Generation.every_day(np.full((steps, network.n), 0.4 + 0.0j))
+    assert not check_assumptions(network, law, None, voltvar=voltvar, generation=much)[-1].holds
 
 
 def test_implied_loads_over_s0_are_attained(ieee13: Feeder) -> None:
@@ -274,7 +276,7 @@ def test_radius_is_told_as_a_share_of_lines(ieee123: Feeder) -> None:
 def test_no_number_is_given_where_volt_var_breaks_the_lemma(ieee13: Feeder) -> None:
     """The slope of a volt-var curve jumps at its corners, so M̃ may too under a tiny change of a line."""
     network = Network(ieee13)
-    generation = np.full((4, network.n), 0.01 + 0.0j)
+    generation = Generation.every_day(np.full((4, network.n), 0.01 + 0.0j))
     voltvar = VoltVar((CATEGORY_B,), np.zeros(network.n, dtype=np.int64))
     policy = Policy(radius=1e-12, epsilon=1.0, delta=0.9, days=1, calibration_days=20)
     law = law_of(ieee13, 0.2)

@@ -18,6 +18,7 @@ from dss import DSS
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.ieee import BUILT_IN, dss_commands
+from dp_powerflow.grid.sources import open_feeder
 
 # Published IEEE 13 solution: node → (p.u., degrees), printed to four and two decimals.
 PUBLISHED_IEEE13 = {
@@ -193,7 +194,17 @@ def test_load_of_each_phase_is_the_published_total(name: str) -> None:
         phases = nodes if circuit.ActiveCktElement.NumPhases == 3 else nodes[:1]
         for phase in phases:
             total[phase - 1] += np.array([load.kW, load.kvar]) / len(phases)
-    np.testing.assert_allclose(total, PUBLISHED_LOAD[name], atol=1e-9)
+    np.testing.assert_allclose(total, PUBLISHED_LOAD[name.removesuffix("-pv")], atol=1e-9)
+
+
+def test_pv_of_ieee123_is_named_like_the_oedi_profiles_and_adds_12_nodes(oedi: Path) -> None:
+    plain, feeder = open_feeder("ieee123"), open_feeder("ieee123-pv")
+    profiles = {path.stem for path in (oedi / "profiles" / "pv_profiles").glob("pvshape_*.csv")}
+    assert {f"pvshape_{pv.name}" for pv in feeder.pv} < profiles
+    assert (len(plain.retained), len(feeder.retained), len(feeder.pv)) == (96, 108, 9)
+    assert {(pv.kva, pv.kw_peak, pv.cut_in_fraction) for pv in feeder.pv} == {(50.0, 50.0, 0.2)}
+    assert sum(len(pv.branches) for pv in feeder.pv) == 23
+    assert feeder.taps == plain.taps
 
 
 def test_loads_of_ieee123_touch_96_nodes() -> None:
@@ -223,7 +234,7 @@ def test_every_bus_has_coordinates(name: str) -> None:
 def test_switches_are_a_millionth_of_an_ohm(name: str) -> None:
     lines = new_engine(dss_commands(name)).ActiveCircuit.Lines
     switches = [line.Name for line in lines if line.IsSwitch]
-    assert len(switches) == {"ieee13": 1, "ieee123": 8}[name]
+    assert len(switches) == {"ieee13": 1, "ieee123": 8}[name.removesuffix("-pv")]
     for switch in switches:
         lines.Name = switch
         assert lines.R1 * lines.Length == pytest.approx(1e-6)

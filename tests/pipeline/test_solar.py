@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.pipeline.inputs import read_irradiance, read_network
+from dp_powerflow.pipeline.inputs import read_network
 from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.powerflow.sun import Generation, read_irradiance
 from dp_powerflow.privacy.state import PrivateState
 from support.small import small_config
 
@@ -45,13 +47,44 @@ def test_generation_follows_irradiance_rating_and_cut_in(folder: Path) -> None:
     config = small_config(folder, feeder={"source": "c.dss"}, pv=section)
     inputs = read_network(config, state, STEPS)
     feeder, solar = inputs.feeder, inputs.solar
-    sun = read_irradiance(folder / "sun.csv", STEPS)
+    (sun,) = read_irradiance(folder / "sun.csv", STEPS, ["roof"])[..., 0]
     node = list(feeder.retained).index(feeder.node_index["y.1"])
     assert solar.generation is not None
     assert solar.voltvar is not None
     expected = np.where(sun * 0.25 >= 0.2 * 0.3, sun * 0.25, 0.0)
-    assert np.allclose(solar.generation[:, node].real, expected)
-    assert np.count_nonzero(solar.generation) == np.count_nonzero(expected)
+    day = solar.generation.of(np.array([3]))
+    assert np.allclose(day[:, node].real, expected)
+    assert np.count_nonzero(day) == np.count_nonzero(expected)
+    assert solar.generation.peak[node] == expected.max()
+
+
+def test_every_system_has_a_series_of_its_own_over_the_horizon(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    sun = rng.random((3 * STEPS, 2)).round(4)
+    both = "B,a\n" + "\n".join(f"{b},{a}" for a, b in sun)
+    (tmp_path / "sun.csv").write_text(both)
+    (tmp_path / "folder").mkdir()
+    for column, name in enumerate(("pvshape_A", "b")):
+        (tmp_path / "folder" / f"{name}.csv").write_text("\n".join(map(str, sun[:, column])))
+    for path in (tmp_path / "sun.csv", tmp_path / "folder"):
+        assert np.array_equal(read_irradiance(path, STEPS, ["a", "b"]), sun.reshape(3, STEPS, 2))
+    with pytest.raises(ConfigError, match="one file for the PV system 'c'"):
+        read_irradiance(tmp_path / "folder", STEPS, ["a", "c"])
+    with pytest.raises(ConfigError, match="for 'c'"):
+        read_irradiance(tmp_path / "sun.csv", STEPS, ["a", "c"])
+    with pytest.raises(ConfigError, match="does not exist"):
+        read_irradiance(tmp_path / "none", STEPS, ["a"])
+
+
+def test_days_of_a_corpus_go_round_the_horizon() -> None:
+    power = np.arange(12.0).reshape(3, 2, 2).astype(complex)
+    shares = sp.csr_array(np.array([[1.0, 0.0], [0.0, 0.0], [0.5, 0.5]]))
+    generation = Generation(power, shares)
+    found = generation.of(np.array([1, 4]))
+    assert np.array_equal(found[:2], found[2:])
+    assert np.array_equal(found[0], [4.0, 0.0, 4.5])
+    assert np.array_equal(generation.select(np.array([1])).of(np.array([0, 7])), found)
+    assert np.array_equal(generation.peak, [10.0, 0.0, 10.5])
 
 
 def test_pv_raises_the_released_voltages_at_noon(folder: Path) -> None:
@@ -69,6 +102,7 @@ def test_pv_raises_the_released_voltages_at_noon(folder: Path) -> None:
     ("content", "says"),
     [
         ("1\n2\n", "must hold 24 lines"),
+        ("", "must hold 24 lines"),
         ("a\n" * STEPS, "one number per line"),
         ("9\n" * STEPS, "between 0 and 1.5"),
     ],
@@ -76,7 +110,7 @@ def test_pv_raises_the_released_voltages_at_noon(folder: Path) -> None:
 def test_bad_irradiance_is_refused(tmp_path: Path, content: str, says: str) -> None:
     (tmp_path / "sun.csv").write_text(content)
     with pytest.raises(ConfigError, match=says):
-        read_irradiance(tmp_path / "sun.csv", STEPS)
+        read_irradiance(tmp_path / "sun.csv", STEPS, ["roof"])
 
 
 def test_a_pv_section_without_pv_systems_is_refused(tmp_path: Path) -> None:

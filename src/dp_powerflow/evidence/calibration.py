@@ -24,6 +24,7 @@ from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch
 from dp_powerflow.powerflow.jacobian.matrices import Elimination, SparseJacobian, diagonal_terms, real_form
 from dp_powerflow.powerflow.jacobian.sigma_bound import Reference
+from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.units import ComplexArray, FloatArray
 
@@ -76,11 +77,11 @@ def printed_closed_form(
     )
 
 
-def volt_var_constant(voltvar: VoltVar | None, generation: ComplexArray | None, v_min: float) -> float:
+def volt_var_constant(voltvar: VoltVar | None, generation: Generation | None, v_min: float) -> float:
     """C_vv = max_k γ_k·h_max·‖φ′_k‖∞ / V_min.  # Eq. Cvv_def"""
     if voltvar is None or generation is None:
         return 0.0
-    return float((np.abs(generation).max(axis=0) * voltvar.steepest).max()) / v_min
+    return float((generation.peak * voltvar.steepest).max()) / v_min
 
 
 def load_box_set(
@@ -89,7 +90,7 @@ def load_box_set(
     *,
     measured: OperatingSet | None = None,
     voltvar: VoltVar | None = None,
-    generation: ComplexArray | None = None,
+    generation: Generation | None = None,
 ) -> OperatingSet | None:
     """Operating set of all injections with |s_k| ≤ s_max_k (paper correction 3); None if there is no bound.
 
@@ -212,11 +213,11 @@ class DaySolver:
 
     Parameters
     ----------
-    generation : complex (step, node) [p.u.], public, before volt-var.
+    generation : public, before volt-var; day d of a calibration has that of day d modulo its horizon.
     """
 
     def __init__(
-        self, network: Network, generation: ComplexArray | None = None, voltvar: VoltVar | None = None
+        self, network: Network, generation: Generation | None = None, voltvar: VoltVar | None = None
     ) -> None:
         self._solver = BatchSolver(network.feeder, voltvar=voltvar)
         self._jacobian = JacobianBatch.from_feeder(network.feeder)
@@ -284,7 +285,7 @@ def check_assumptions(
     *,
     box: tuple[float, float] = ANSI_RANGE,
     voltvar: VoltVar | None = None,
-    generation: ComplexArray | None = None,
+    generation: Generation | None = None,
 ) -> tuple[Assumption, ...]:
     """(i) and (ii) over the paper's set S_0, (i) again over the operating set, and (iii)."""
     return (
@@ -368,12 +369,12 @@ def _nonsingular_on_operating_set(operating: OperatingSet | None) -> Assumption:
 
 
 def _loads_within_margins(
-    network: Network, law: LoadLaw, box: tuple[float, float], generation: ComplexArray | None
+    network: Network, law: LoadLaw, box: tuple[float, float], generation: Generation | None
 ) -> Assumption:
     name = "(ii) voltages of S_0 imply loads within the margins"
     least, most = implied_load_range(network, box)
     if generation is not None:
-        most = most + np.abs(generation).max(axis=0)
+        most = most + generation.peak
     span = f"they span {least.min():.3g} … {most.max():.3g} p.u."
     if not law.truncated:
         return Assumption(name, False, f"{span}; the loads have no margins (untruncated)")
@@ -382,9 +383,9 @@ def _loads_within_margins(
     return Assumption(name, holds, f"{span}; the margins {low.min():.3g} … {high.max():.3g} p.u.")
 
 
-def _volt_var_compliance(voltvar: VoltVar | None, generation: ComplexArray | None) -> Assumption:
+def _volt_var_compliance(voltvar: VoltVar | None, generation: Generation | None) -> Assumption:
     name = "(iii) volt-var slopes below 1/(γ·h_max)"
     if voltvar is None or generation is None:
         return Assumption(name, True, "no volt-var control")
-    product = float((np.abs(generation).max(axis=0) * voltvar.steepest).max())
+    product = float((generation.peak * voltvar.steepest).max())
     return Assumption(name, product < 1.0, f"largest γ·h_max·|φ′| is {product:.3g}, to stay below 1")

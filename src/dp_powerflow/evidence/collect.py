@@ -44,9 +44,9 @@ from dp_powerflow.grid.norms import Amplification, kron_amplification
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.model.sample import LoadSampler
+from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.units import ComplexArray
 
 FLOORS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
 CURVE_RADII = tuple(float(r) for r in np.logspace(-14, -4, 31))
@@ -196,12 +196,12 @@ class Instance:
     ----------
     law : untruncated law of the loads of every retained node, with margins for the modes whose loads are
         truncated; with random q the full-support mode is evaluated too.
-    generation : complex (step, node) [p.u.], public, before volt-var.
+    generation : public, before volt-var.
     """
 
     network: Network
     law: LoadLaw
-    generation: ComplexArray | None = None
+    generation: Generation | None = None
     voltvar: VoltVar | None = None
 
     def __post_init__(self) -> None:
@@ -307,7 +307,7 @@ def collect_evidence(
     cut = calibrate(truncated, policy.calibration_days, "truncated", progress)
     high = law.scale * law.p_max[law.class_of] * np.sqrt(1.0 + law.tan_theta**2)
     if generation is not None:
-        high = high + np.abs(generation).max(axis=0)
+        high = high + generation.peak
     kappa_r = facts.amplification.paper * policy.radius
     c_vv = volt_var_constant(voltvar, generation, ANSI_RANGE[0])
     printed = printed_closed_form(network, *ANSI_RANGE, kappa_r, c_vv)

@@ -13,7 +13,10 @@ from importlib import resources
 
 from dp_powerflow.errors import FeederError
 
-BUILT_IN = ("ieee13", "ieee123")
+BUILT_IN = ("ieee13", "ieee123", "ieee123-pv")
+
+_WITH_PV = "-pv"
+"""Suffix of a feeder with the PV systems of its table `pv`; without it they are left out."""
 
 _NODE_OF_PHASE = {"A": "1", "B": "2", "C": "3"}
 _LOAD_MODEL = {"PQ": 1, "Z": 2, "I": 5}
@@ -49,6 +52,8 @@ def dss_commands(name: str) -> list[str]:
     """
     if name not in BUILT_IN:
         raise FeederError(f"there is no built-in feeder '{name}'; choose one of: {', '.join(BUILT_IN)}.")
+    with_pv = name.endswith(_WITH_PV)
+    name = name.removesuffix(_WITH_PV)
     (source,) = _table(name, "source")
     return [
         "Clear",
@@ -61,6 +66,7 @@ def dss_commands(name: str) -> list[str]:
         *map(_switch, _table(name, "switches")),
         *map(_capacitor, _table(name, "capacitors")),
         *map(_load, _table(name, "loads")),
+        *(map(_pv_system, _table(name, "pv")) if with_pv else ()),
         f"Set VoltageBases=[{source['voltage_bases_kv']}]",
         "CalcVoltageBases",
         f"Set MaxControlIter={_MAX_CONTROL_ITERATIONS}",
@@ -190,4 +196,12 @@ def _load(row: _Row) -> str:
     return (
         f"New Load.{row['name']} phases={count} bus1={_bus(row['bus'], phases)} conn={row['connection']}"
         f" model={_LOAD_MODEL[row['model']]} kV={row['kv']} kW={row['kw']} kvar={row['kvar']}"
+    )
+
+
+def _pv_system(row: _Row) -> str:
+    phases = row["phases"]
+    return (
+        f"New PVSystem.{row['name']} phases={len(phases)} bus1={_bus(row['bus'], phases)} kV={row['kv']}"
+        f" kVA={row['kva']} Pmpp={row['kw_peak']} PF=1 irradiance=1 %Cutin={row['cut_in_percent']}"
     )

@@ -23,6 +23,7 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import ClassLaw, LoadLaw
 from dp_powerflow.powerflow.batch import Nodes, Solution, Solver
+from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray, kw_to_pu
 
@@ -233,7 +234,7 @@ def solve_days(
     source: LoadSource,
     block: int = 0,
     *,
-    generation: ComplexArray | None = None,
+    generation: Generation | None = None,
     nodes: Nodes = "retained",
 ) -> SolvedDays:
     """Draw one block of days and solve its power flow.
@@ -246,8 +247,8 @@ def solve_days(
         Where the loads come from: a `LoadSampler` of the law.
     block : int
         Number of the block. The loads are a function of the source and this number, not of the feeder.
-    generation : complex (step, retained), optional
-        Public generation of a day before volt-var [p.u.], the same every day.
+    generation : Generation, optional
+        Public generation of every day before volt-var.
     nodes : "retained" or "all"
         Whose voltages to give: nodes with load or generation, or every energised node.
 
@@ -264,7 +265,8 @@ def solve_days(
     drawn = source.block(block)
     steps = drawn.load_kw.shape[2]
     load = nodal_load(source.law, drawn, len(solver.feeder.retained))
-    injected = None if generation is None else np.tile(generation, (len(load) // steps, 1))
+    days = np.arange(drawn.first_day, drawn.first_day + len(load) // steps)
+    injected = None if generation is None else generation.of(days)
     solution = solver.solve(load, injected, nodes=nodes)
     positions: IntArray = np.arange(load.shape[1]) if source.law.positions is None else source.law.positions
     return SolvedDays(drawn.first_day, steps, positions, load, injected, solution)

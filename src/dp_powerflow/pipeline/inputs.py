@@ -40,11 +40,12 @@ from dp_powerflow.model.options import (
 )
 from dp_powerflow.model.partition import PrivateClasses, PublicLabels
 from dp_powerflow.model.sample import draw_node_classes
-from dp_powerflow.powerflow.voltvar import CATEGORY_A, CATEGORY_B, VoltVar, pv_generation
+from dp_powerflow.powerflow.sun import Generation, read_irradiance
+from dp_powerflow.powerflow.voltvar import CATEGORY_A, CATEGORY_B, VoltVar
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.units import ComplexArray, FloatArray, IntArray
+from dp_powerflow.units import FloatArray, IntArray
 
 _CURVES = {"category A": CATEGORY_A, "category B": CATEGORY_B}
 KEEP_RECORDS = IngestRules(on_rejected="placeholder")
@@ -53,15 +54,15 @@ KEEP_RECORDS = IngestRules(on_rejected="placeholder")
 
 @dataclass(frozen=True, eq=False)
 class Solar:
-    """Generation of a day, the same every day.
+    """Public generation of every day, and its control.
 
     Attributes
     ----------
-    generation : complex (step, retained) [p.u.], before volt-var; None without PV.
+    generation : None without PV.
     voltvar : None without control.
     """
 
-    generation: ComplexArray | None = None
+    generation: Generation | None = None
     voltvar: VoltVar | None = None
 
 
@@ -74,7 +75,7 @@ class NetworkInputs:
     config : public choices.
     state : private state directory: key, ledger, what is kept.
     feeder : the true network.
-    irradiance : (step,) public share of peak irradiance of a day; None without PV.
+    irradiance : (day, step, PV system) public share of peak irradiance; None without PV.
     """
 
     config: Config
@@ -98,7 +99,7 @@ class NetworkInputs:
             return Solar()
         curve = _CURVES.get(self.config.pv.volt_var)
         voltvar = None if curve is None else VoltVar.for_feeder(feeder, curve)
-        return Solar(pv_generation(feeder, self.irradiance), voltvar)
+        return Solar(Generation.from_irradiance(feeder, self.irradiance), voltvar)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -126,11 +127,11 @@ class ReleaseInputs(NetworkInputs):
         return self.state.identity("inputs", self._chunks())
 
     def _chunks(self) -> Iterator[bytes]:
-        feeder, generation = self.feeder, self.solar.generation
+        feeder, sun = self.feeder, self.irradiance
         yield from network_chunks(feeder)
         yield repr((feeder.loads, feeder.pv, feeder.taps)).encode()
         yield np.ascontiguousarray(feeder.nominal_angle_deg).tobytes()
-        yield b"" if generation is None else np.ascontiguousarray(generation).tobytes()
+        yield b"" if sun is None else np.ascontiguousarray(sun).tobytes()
         yield repr(self.history.node_of).encode()
         yield from loads_chunks(self.history)
 
@@ -335,22 +336,7 @@ def _irradiance(config: Config, feeder: Feeder, steps: int) -> FloatArray | None
         return None
     if not feeder.pv:
         raise ConfigError("the config has a [pv] section, but the feeder has no PV system; remove it")
-    return read_irradiance(config.pv.irradiance, steps)
-
-
-def read_irradiance(path: Path, steps: int) -> FloatArray:
-    """One value per line, a share of peak irradiance: one day of it."""
-    if not path.is_file():
-        raise ConfigError(f"irradiance file {path} does not exist")
-    try:
-        values = np.loadtxt(path, dtype=np.float64, ndmin=1)
-    except ValueError:
-        raise ConfigError(f"irradiance file {path} must hold one number per line") from None
-    if values.shape != (steps,):
-        raise ConfigError(f"irradiance file {path} must hold {steps} lines, one per step of a day")
-    if not (np.all(np.isfinite(values)) and np.all((values >= 0.0) & (values <= 1.5))):
-        raise ConfigError(f"irradiance file {path} must hold shares of peak irradiance between 0 and 1.5")
-    return values
+    return read_irradiance(config.pv.irradiance, steps, [pv.name for pv in feeder.pv])
 
 
 def budget_of(config: Config) -> Budget:

@@ -1,4 +1,4 @@
-"""Photovoltaics under public irradiance, and volt-var curves φ_k (Eq. voltvar).
+"""Volt-var curves φ_k of inverters (Eq. voltvar).
 
 IEEE 1547-2018 states a curve as reactive power q(u), a share of the apparent power, piecewise linear in
 the voltage magnitude u. The paper states it as an angle: s^g = γ·h·exp(jφ(u)). The two are the same curve
@@ -15,7 +15,7 @@ import numpy as np
 from dp_powerflow._bits.elementary import joined
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.units import ComplexArray, FloatArray, IntArray, kw_to_pu
+from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -132,32 +132,6 @@ class VoltVar:
             at = self.curve_of == index
             values[..., at] = getattr(curve, method)(np.asarray(u)[..., at])
         return values
-
-
-def pv_generation(feeder: Feeder, irradiance: FloatArray) -> ComplexArray:
-    """Nodal power of all PV systems at unit power factor, complex (snapshot, retained) [p.u.].
-
-    Parameters
-    ----------
-    irradiance : (snapshot,) or (snapshot, PV system), public, 1 at peak.
-    """
-    h = np.asarray(irradiance, dtype=np.float64)
-    if h.ndim == 1:
-        h = np.repeat(h[:, None], len(feeder.pv), axis=1)
-    if h.ndim != 2 or h.shape[1] != len(feeder.pv):
-        raise PowerFlowError(
-            f"irradiance has shape {h.shape}; "
-            f"it must be (snapshot,) or (snapshot, {len(feeder.pv)} PV systems)"
-        )
-    if not (np.isfinite(h).all() and (h >= 0.0).all()):
-        raise PowerFlowError("irradiance must be finite and not negative; 0 at night, 1 at peak")
-    peak = np.array([pv.kw_peak for pv in feeder.pv])
-    kva = np.array([pv.kva for pv in feeder.pv])
-    cut_in = np.array([pv.cut_in_fraction for pv in feeder.pv])
-    kw = np.minimum(h * peak, kva)
-    kw = np.where(kw < cut_in * kva, 0.0, kw)
-    shares = feeder.pv_shares.tocsr()[feeder.retained]
-    return np.asarray((shares @ kw_to_pu(kw, feeder.base_mva).T).T, dtype=np.complex128)
 
 
 def curve_arrays(voltvar: VoltVar | None) -> tuple[FloatArray, FloatArray, FloatArray]:

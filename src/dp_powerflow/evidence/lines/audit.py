@@ -28,6 +28,7 @@ from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.model.sample import LoadSampler, solve_days
 from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
@@ -72,12 +73,14 @@ def fresh_days(law: LoadLaw, key: StreamKey, days: int, generation: ComplexArray
     Parameters
     ----------
     key : which neither a release nor the losses use.
-    generation : complex (step, retained) [p.u.].
+    generation : complex (step, retained) [p.u.], the same every day.
     """
+    daily = None if generation is None else Generation.every_day(generation)
 
     def release(feeder: Feeder, number: int) -> ComplexArray:
         sampler = LoadSampler(law, key.bind("network", str(number)), days, block_days=days)
-        made = solve_days(BatchSolver(feeder, tolerance=SOLVER_TOLERANCE), sampler, generation=generation)
+        solver = BatchSolver(feeder, tolerance=SOLVER_TOLERANCE)
+        made = solve_days(solver, sampler, generation=daily)
         return np.asarray(made.v[..., made.positions])
 
     return release

@@ -22,6 +22,7 @@ from dp_powerflow.grid.norms import DENSE_UP_TO
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.model.sample import LoadSampler, LoadSource, SolvedDays, solve_days
+from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
@@ -168,8 +169,8 @@ class LineLoss:
         return LineLosses(tuple(neighbours), found[:, 0], found[:, 1])
 
     @property
-    def _injected(self) -> ComplexArray | None:
-        return self.generation if self.generation.any() else None
+    def _injected(self) -> Generation | None:
+        return Generation.every_day(self.generation) if self.generation.any() else None
 
     def _on_true_network(self, made: SolvedDays) -> _Days:
         load, steps = made.drawn, made.steps

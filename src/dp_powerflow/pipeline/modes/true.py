@@ -159,9 +159,13 @@ class TrueMode(NetworkMode[TrueNetwork]):
             return "none: with fixed power factors one snapshot tells every change of a line, almost surely"
         if scene.network.solar.voltvar is not None:
             return "none: losses per line are not evaluated under volt-var control"
+        sun = scene.network.solar.generation
+        if sun is not None and sun.n_days > 1:
+            return "none: losses per line are evaluated where every day has the same generation"
         try:
             law = scene.nodes.law(scene.model, scene.network.feeder)
-            loss = LineLoss(scene.network.feeder, law, generation=scene.network.solar.generation)
+            daily = None if sun is None else sun.of(np.zeros(1, dtype=np.int64))
+            loss = LineLoss(scene.network.feeder, law, generation=daily)
             return collect_lines(loss, request, inputs.key, progress)
         except PrivacyError as error:
             return f"none: {error}"

@@ -1,0 +1,204 @@
+"""Photovoltaics under public irradiance: what every PV system of a feeder produces, day by day."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from dp_powerflow.errors import ConfigError, PowerFlowError
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.units import ComplexArray, FloatArray, IntArray, kw_to_pu
+
+MOST_IRRADIANCE = 1.5
+"""Share of peak irradiance above which a figure is taken for a wrong unit."""
+_DAYS_AT_ONCE = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Generation:
+    """Public generation over a horizon; day d of a corpus has that of day d modulo the horizon.
+
+    Attributes
+    ----------
+    power : complex (day, step, source) before volt-var [p.u.].
+    shares : sparse (retained, source), what of each source goes to each node.
+    """
+
+    power: ComplexArray
+    shares: sp.csr_array
+
+    def __post_init__(self) -> None:
+        if self.power.ndim != 3 or not self.power.shape[0] or self.power.shape[2] != self.shares.shape[1]:
+            raise PowerFlowError(
+                f"generation has shape {self.power.shape}; it must be (day, step, source), one day or more"
+            )
+
+    @classmethod
+    def from_irradiance(cls, feeder: Feeder, irradiance: FloatArray) -> Generation:
+        """All PV systems of a feeder at unit power factor.
+
+        Parameters
+        ----------
+        irradiance : (day, step), or (day, step, PV system), public, 1 at peak.
+        """
+        shares = feeder.pv_shares.tocsr()[feeder.retained]
+        return cls(_pv_power(feeder, irradiance).astype(np.complex128), sp.csr_array(shares))
+
+    @classmethod
+    def every_day(cls, power: ComplexArray) -> Generation:
+        """The same every day: complex (step, retained) [p.u.]."""
+        return cls(np.asarray(power, dtype=np.complex128)[None], sp.eye_array(power.shape[1], format="csr"))
+
+    @property
+    def n_days(self) -> int:
+        """Days of the horizon."""
+        return len(self.power)
+
+    @property
+    def steps(self) -> int:
+        """T."""
+        return int(self.power.shape[1])
+
+    @cached_property
+    def peak(self) -> FloatArray:
+        """(retained,) largest |s^g| of each node over the horizon [p.u.]: γ_k·h_max."""
+        found = np.zeros(self.shares.shape[0])
+        for first in range(0, self.n_days, _DAYS_AT_ONCE):
+            days = np.arange(first, min(first + _DAYS_AT_ONCE, self.n_days))
+            found = np.maximum(found, np.abs(self.of(days)).max(axis=0))
+        return found
+
+    def of(self, days: IntArray) -> ComplexArray:
+        """Complex (day·step, retained) of some days [p.u.]."""
+        chosen = self.power[np.asarray(days) % self.n_days].reshape(-1, self.power.shape[2])
+        return np.ascontiguousarray((self.shares @ chosen.T).T)
+
+    def select(self, days: IntArray) -> Generation:
+        """A horizon of these days, in this order."""
+        return replace(self, power=self.power[np.asarray(days) % self.n_days])
+
+    def drawn(self, generator: np.random.Generator, count: int) -> Generation:
+        """A horizon of days drawn at random, with replacement."""
+        return self.select(generator.integers(self.n_days, size=count))
+
+
+def pv_generation(feeder: Feeder, irradiance: FloatArray) -> ComplexArray:
+    """Nodal power of all PV systems at unit power factor, complex (snapshot, retained) [p.u.].
+
+    Parameters
+    ----------
+    irradiance : (snapshot,) or (snapshot, PV system), public, 1 at peak.
+    """
+    h = np.asarray(irradiance, dtype=np.float64)
+    return Generation.from_irradiance(feeder, h[None]).of(np.zeros(1, dtype=np.int64))
+
+
+def _pv_power(feeder: Feeder, irradiance: FloatArray) -> FloatArray:
+    """(day, step, PV system) [p.u.]: never above the inverter's rating, nothing below its cut-in."""
+    h = np.asarray(irradiance, dtype=np.float64)
+    if h.ndim == 2:
+        h = np.repeat(h[:, :, None], len(feeder.pv), axis=2)
+    if h.ndim != 3 or h.shape[2] != len(feeder.pv):
+        raise PowerFlowError(
+            f"irradiance has shape {h.shape[1:]}; "
+            f"it must be (snapshot,) or (snapshot, {len(feeder.pv)} PV systems)"
+        )
+    if not (np.isfinite(h).all() and (h >= 0.0).all()):
+        raise PowerFlowError("irradiance must be finite and not negative; 0 at night, 1 at peak")
+    peak = np.array([pv.kw_peak for pv in feeder.pv])
+    kva = np.array([pv.kva for pv in feeder.pv])
+    cut_in = np.array([pv.cut_in_fraction for pv in feeder.pv])
+    kw = np.minimum(h * peak, kva)
+    return np.asarray(kw_to_pu(np.where(kw < cut_in * kva, 0.0, kw), feeder.base_mva))
+
+
+def read_irradiance(path: Path, steps: int, systems: Sequence[str]) -> FloatArray:
+    """Public irradiance of a horizon: (day, step, PV system), a share of its peak.
+
+    Parameters
+    ----------
+    path : a file of one number per line, for all systems; a CSV file with a header of PV systems, one column
+        each; or a folder with a file of one number per line for every system, `pvshape_NAME.csv` or
+        `NAME.csv`. The lines are the steps of one day or of several.
+    systems : names of the feeder's PV systems.
+
+    Raises
+    ------
+    ConfigError
+        If a file is missing or cannot be used.
+    """
+    if path.is_dir():
+        series = [_one_column(_file_of(path, name)) for name in systems]
+        if len({len(values) for values in series}) > 1:
+            raise ConfigError(f"the irradiance files in {path} must have the same number of lines")
+        values = np.stack(series, axis=1)
+    elif path.is_file():
+        header = _header(path)
+        values = (
+            _columns(path, header, systems)
+            if header
+            else np.repeat(_one_column(path)[:, None], len(systems), axis=1)
+        )
+    else:
+        raise ConfigError(f"irradiance file {path} does not exist; name a file, or a folder of files")
+    if not len(values) or len(values) % steps:
+        raise ConfigError(
+            f"irradiance of {path} must hold {steps} lines for one day, or a multiple of it for several"
+        )
+    if not (np.all(np.isfinite(values)) and np.all((values >= 0.0) & (values <= MOST_IRRADIANCE))):
+        raise ConfigError(f"irradiance of {path} must be shares of the peak, between 0 and {MOST_IRRADIANCE}")
+    return np.ascontiguousarray(values.reshape(-1, steps, len(systems)))
+
+
+def _file_of(folder: Path, system: str) -> Path:
+    """The file of a system, whatever the case of its name."""
+    wanted = {f"pvshape_{system}.csv".lower(), f"{system}.csv".lower()}
+    found = sorted(file for file in folder.iterdir() if file.name.lower() in wanted)
+    if len(found) != 1:
+        raise ConfigError(
+            f"the irradiance folder {folder} must hold one file for the PV system '{system}', named "
+            f"pvshape_{system}.csv or {system}.csv; it holds {len(found)}"
+        )
+    return found[0]
+
+
+def _header(path: Path) -> list[str]:
+    """Names of the columns, none where the first line is a number."""
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        names = [name.strip() for name in file.readline().strip().split(",")]
+    try:
+        [float(name) for name in names]
+    except ValueError:
+        return [name.lower() for name in names] if len(names) > 1 or names[0] else []
+    return []
+
+
+def _one_column(path: Path) -> FloatArray:
+    words = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
+    try:
+        return np.array([float(word) for word in words if word.strip()], dtype=np.float64)
+    except ValueError:
+        raise ConfigError(
+            f"irradiance file {path} must hold one number per line, or a header of PV systems"
+        ) from None
+
+
+def _columns(path: Path, header: list[str], systems: Sequence[str]) -> FloatArray:
+    missing = [name for name in systems if header.count(name.lower()) != 1]
+    if missing:
+        raise ConfigError(
+            f"irradiance file {path} needs one number per line, or a header with one column for every PV "
+            f"system; there is none, or more than one, for '{missing[0]}'"
+        )
+    wanted = [header.index(name.lower()) for name in systems]
+    rows = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()[1:]
+    cells = [row.split(",") for row in rows if row.strip()]
+    try:
+        return np.array([[float(row[column]) for column in wanted] for row in cells], dtype=np.float64)
+    except (ValueError, IndexError):
+        raise ConfigError(f"irradiance file {path} must hold numbers below its header") from None
