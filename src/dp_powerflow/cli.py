@@ -351,6 +351,10 @@ def experiment(
     data: Annotated[
         str | None, typer.Option(help="oedi, simbench or simulated; by default oedi where it is.")
     ] = None,
+    pv: Annotated[bool, typer.Option("--pv/--no-pv", help="PV systems, where the data set has them.")] = True,
+    volt_var: Annotated[
+        bool, typer.Option("--volt-var/--no-volt-var", help="Volt-var category B, or unit power factor.")
+    ] = True,
     output: Annotated[Path, typer.Option("--out", help="Folder for the results.")] = Path(
         "experiment-output"
     ),
@@ -366,7 +370,17 @@ def experiment(
     from dp_powerflow.paper.run import run_experiment
 
     with _progress(name) as (advance, _):
-        options = ExperimentOptions(output, oedi, data, quick, calibration_days, seed, advance)
+        options = ExperimentOptions(
+            out=output,
+            oedi=oedi,
+            data=data,
+            pv=pv,
+            volt_var=volt_var,
+            quick=quick,
+            calibration_days=calibration_days,
+            seed=seed,
+            progress=advance,
+        )
         written = run_experiment(name, options)
     out.print(written.text, markup=False, highlight=False, soft_wrap=True)
     for path in written.files:

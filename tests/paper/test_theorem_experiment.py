@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from dp_powerflow.errors import ConfigError, LoadDataError
-from dp_powerflow.paper.datasets import ExperimentOptions
+from dp_powerflow.paper.datasets import ExperimentOptions, open_dataset
 from dp_powerflow.paper.run import run_experiment
 from dp_powerflow.paper.theorem import FLOORS, run_theorem, to_json, to_markdown
 
 
 @pytest.mark.slow
-def test_per_step_figure_falls_with_the_floor_through_the_papers_range(oedi: Path) -> None:
-    rows = run_theorem(oedi, calibration_days=40)
+def test_per_step_figure_falls_with_the_floor_through_the_papers_range(oedi: Path, tmp_path: Path) -> None:
+    data = open_dataset(ExperimentOptions(tmp_path, oedi=oedi, pv=False))
+    rows = run_theorem(data, calibration_days=40)
     sums = [row.median_step.terms.formula for row in rows]
     assert [row.floor for row in rows] == list(FLOORS)
     assert sums == sorted(sums, reverse=True)

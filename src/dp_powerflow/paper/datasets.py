@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -10,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
+import scipy.sparse as sp
 
 from dp_powerflow.errors import ConfigError, LoadDataError
 from dp_powerflow.grid.feeder import Feeder
@@ -22,9 +24,23 @@ from dp_powerflow.model.estimators import Estimator
 from dp_powerflow.model.estimators.plain import Plain
 from dp_powerflow.model.estimators.structured import Structured
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
+from dp_powerflow.powerflow.sun import Generation, read_irradiance
+from dp_powerflow.powerflow.voltvar import CATEGORY_B, VoltVar
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
 FIRST_DAY = dt.date(2019, 1, 1)
+_GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
+"""Its multiples, modulo 1, fill the unit interval evenly from the first on."""
+
+
+def oedi_sun(folder: Path, feeder: Feeder, steps: int) -> Generation:
+    """A year of what the PV systems produce.
+
+    The data set's temperature has no effect: its PV systems have no curve of power against temperature.
+    """
+    profiles = folder / "profiles" / "pv_profiles"
+    systems = [system.name for system in feeder.pv]
+    return Generation.from_irradiance(feeder, read_irradiance(profiles, steps, systems))
 
 
 def oedi_history(folder: Path, feeder: Feeder) -> LoadHistory:
@@ -34,29 +50,6 @@ def oedi_history(folder: Path, feeder: Feeder) -> LoadHistory:
         raise LoadDataError(f"{folder} is not the OEDI folder; it must hold profiles/load_profiles")
     nominal = {load.name: load.kw for load in feeder.loads}
     return read_opendss_shapes(profiles, first_day=FIRST_DAY, nominal_kw=nominal).history
-
-
-def relative_log_load(history: LoadHistory) -> FloatArray:
-    """(load point × day, step) log of load over nominal load."""
-    if history.scale_kw is None:
-        raise LoadDataError("the history has no public scale to be relative to")
-    return np.asarray(np.log(history.load_kw / history.scale_kw[:, None, None]).reshape(-1, history.n_steps))
-
-
-def one_class_law(
-    log_load: FloatArray, feeder: Feeder, *, q_spread: float, q_covariance: FloatArray
-) -> LoadLaw:
-    """The empirical Gaussian of all load points, scaled to the nominal load of every node.
-
-    Its covariance is singular; add a floor before anything inverts it (paper correction 15).
-    """
-    nominal = -feeder.nominal_injection[feeder.retained]
-    mean_load = float(np.exp(log_load).mean())
-    margins = (float(np.exp(log_load.min())), float(np.exp(log_load.max())))
-    of_class = ClassLaw.gaussian(
-        log_load.mean(axis=0), np.cov(log_load.T), margins=margins, q_covariance=q_covariance
-    )
-    return nominal_law(nominal, of_class, q_spread * mean_load)
 
 
 Progress = Callable[[int, int], None]
@@ -75,6 +68,8 @@ class ExperimentOptions:
     out : folder for the results; what it holds already is taken up again.
     oedi : folder of the OEDI profiles, None if there is none.
     data : one of `DATASETS`, None for the OEDI profiles where they are and simulated customers otherwise.
+    pv : whether the PV systems of the data set are there, if it has any.
+    volt_var : whether they follow the volt-var curve of category B; otherwise they keep unit power factor.
     quick : a small run, for a look; its figures are not those of the paper.
     calibration_days : days of a Monte Carlo calibration.
     seed : of every draw; results of an experiment are never a release.
@@ -84,6 +79,8 @@ class ExperimentOptions:
     out: Path
     oedi: Path | None = None
     data: str | None = None
+    pv: bool = True
+    volt_var: bool = True
     quick: bool = False
     calibration_days: int = 1000
     seed: int = 0
@@ -99,6 +96,13 @@ class ExperimentOptions:
         return self.data or ("simulated" if self.oedi is None else "oedi")
 
     @property
+    def label(self) -> str:
+        """Name of the data set with what was left out of it, for files."""
+        if not DATASETS[self.dataset].has_pv:
+            return self.dataset
+        return self.dataset + ("-no-pv" if not self.pv else "-no-volt-var" if not self.volt_var else "")
+
+    @property
     def oedi_folder(self) -> Path:
         """Folder of the OEDI profiles, for what cannot run without it."""
         if self.oedi is None:
@@ -108,16 +112,23 @@ class ExperimentOptions:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A feeder and a year of public load for each of its load points.
+    """A feeder, a year of public load for each of its loads, and of public generation for its PV systems.
+
+    Only nodes with a load of their own have random loads and released voltages ("loaded nodes"); the others
+    with PV are solved with them.
 
     Attributes
     ----------
-    relative : (feeder load, day, step) load over nominal load.
+    relative : (source, day, step) load over nominal load.
+    shares : sparse complex (loaded node, source): nodal load per unit of relative load [p.u.].
+    nominal : complex (loaded node,) nominal load [p.u.].
     margins : p_min, p_max of the relative load; public, because the data are.
     radius : r of the comparison [p.u.]; the paper's 1e-4 where the loads allow its formula to be met.
     estimator : of the load model.
     calibration_floor : variance added to the log loads where a calibration needs a law wider than all others.
     words : one sentence for the results.
+    generation : public, its horizon the days of the history; None without PV.
+    voltvar : control of the PV systems, None for unit power factor.
     """
 
     name: str
@@ -125,11 +136,25 @@ class Dataset:
     network: Network
     history: LoadHistory
     relative: FloatArray
+    shares: sp.csr_array
+    nominal: ComplexArray
     margins: tuple[float, float]
     radius: float
     estimator: Estimator
     calibration_floor: float
     words: str
+    generation: Generation | None = None
+    voltvar: VoltVar | None = None
+
+    def __post_init__(self) -> None:
+        if self.shares.shape != (len(self.loaded), len(self.relative)) or len(self.nominal) != len(self.loaded):
+            raise LoadDataError("a data set needs the shares and nominal loads of exactly the loaded nodes")
+        sun = self.generation
+        if sun is not None and (sun.n_days, sun.steps) != (self.n_days, self.n_steps):
+            raise LoadDataError(
+                f"the irradiance has {sun.n_days} days of {sun.steps} steps and the load {self.n_days} of "
+                f"{self.n_steps}; give both for the same days"
+            )
 
     @property
     def n_days(self) -> int:
@@ -142,28 +167,55 @@ class Dataset:
         return int(self.relative.shape[2])
 
     @cached_property
-    def nominal(self) -> ComplexArray:
-        """Complex (node,) nominal load of the retained nodes [p.u.]."""
-        return np.asarray(-self.feeder.nominal_injection[self.feeder.retained])
+    def loaded(self) -> IntArray:
+        """Positions among `feeder.retained` of the nodes with nominal load."""
+        return self.feeder.loaded_nodes()[0]
 
     @cached_property
     def load_range(self) -> tuple[float, float]:
-        """p_min, p_max over all nodes [p.u.]."""
+        """p_min, p_max over all loaded nodes [p.u.]."""
         scale = self.nominal.real
         return float(self.margins[0] * scale.min()), float(self.margins[1] * scale.max())
 
+    @cached_property
+    def identity(self) -> str:
+        """Hash of network, loads, sun and control: results of another data set are never taken up."""
+        digest = hashlib.sha256(repr((self.feeder.nodes, self.margins, self.radius)).encode())
+        digest.update(repr((self.estimator, self.calibration_floor, self.history.days)).encode())
+        y, sun = self.feeder.y, self.generation
+        arrays = [y.data, y.indices, y.indptr, self.feeder.v_slack, self.relative, self.history.load_kw]
+        arrays += [self.shares.toarray(), self.nominal]
+        arrays += [] if sun is None else [sun.power, sun.shares.toarray()]
+        for array in arrays:
+            digest.update(np.ascontiguousarray(array).tobytes())
+        control = self.voltvar
+        digest.update(repr(None if control is None else (control.curves, control.curve_of.tolist())).encode())
+        return digest.hexdigest()
+
     def true_load(self, days: IntArray) -> ComplexArray:
-        """Complex (day, step, node) nodal loads of some days [p.u.], at the nominal power factors."""
-        shares = self.feeder.load_shares.tocsr()[self.feeder.retained]
+        """Complex (day, step, loaded node) loads of some days [p.u.], at the nominal power factors."""
         chosen = self.relative[:, days].reshape(len(self.relative), -1)
-        nodal = (shares @ (self.feeder.nominal_load[:, None] * chosen)).T
-        return np.ascontiguousarray(nodal).reshape(len(days), self.n_steps, -1)
+        return np.ascontiguousarray((self.shares @ chosen).T).reshape(len(days), self.n_steps, -1)
+
+    def sun(self, days: IntArray) -> Generation | None:
+        """Generation of some days, in this order."""
+        return None if self.generation is None else self.generation.select(days)
+
+    def law(self, of_class: ClassLaw, q_size: float | None = None) -> LoadLaw:
+        """One class at the loaded nodes, with their nominal loads and power factors."""
+        return replace(nominal_law(self.nominal, of_class, q_size), positions=self.loaded)
+
+    def of_days(self, days: IntArray) -> Dataset:
+        """The same with some days only, in their order."""
+        history = self.history.select(days=[self.history.days[day] for day in days])
+        return replace(self, history=history, relative=self.relative[:, days], generation=self.sun(days))
 
     def spread_days(self, count: int) -> IntArray:
-        """So many days, evenly spread over the year."""
+        """So many days, evenly spread over the year, in an order whose first few are spread as well."""
         if not 1 <= count <= self.n_days:
             raise LoadDataError(f"{count} days were asked of a history of {self.n_days}; ask for fewer")
-        return (np.arange(count) * self.n_days // count).astype(np.int64)
+        order = np.argsort(np.argsort(np.arange(count) * _GOLDEN % 1.0))
+        return (order * self.n_days // count).astype(np.int64)
 
 
 SIMULATED_LOAD_FACTOR = 4.0
@@ -180,6 +232,7 @@ class Profiles:
     ----------
     read : history of the options' profiles for a feeder.
     words : one sentence for the results; `{n}` is the number of load points.
+    sun : generation of the feeder's PV systems for so many steps a day; None where there is no public one.
     factor : on every load.
     lowest : quantile of the loads taken as p_min.
     radius, estimator, calibration_floor : as of `Dataset`; the defaults are for diverse loads.
@@ -187,14 +240,23 @@ class Profiles:
 
     read: Callable[[ExperimentOptions, Feeder], LoadHistory]
     words: str
+    sun: Callable[[ExperimentOptions, Feeder, int], Generation] | None = None
     factor: float = 1.0
     lowest: float = _LOWEST_SHARE
     radius: float = 1e-6
     estimator: Estimator = field(default_factory=Structured)
     calibration_floor: float = 0.1
 
-    def on(self, feeder: Feeder, options: ExperimentOptions) -> Dataset:
-        """Relative loads in the order of the feeder's loads: by name where the names agree, else in turn."""
+    @property
+    def has_pv(self) -> bool:
+        """Whether there is a public irradiance to go with the loads."""
+        return self.sun is not None
+
+    def open(self, options: ExperimentOptions) -> Dataset:
+        """Loads on IEEE 123, relative ones in the order of the feeder's: by name where names agree, else in
+        turn."""
+        has_pv = self.has_pv and options.pv
+        feeder = open_feeder("ieee123-pv" if has_pv else "ieee123")
         history = self.read(options, feeder)
         if history.scale_kw is None:
             raise LoadDataError("the profiles of an experiment need a public scale to be relative to")
@@ -208,25 +270,41 @@ class Profiles:
             scale_kw=np.ones(len(of_point)),
             class_label=(None,) * len(of_point),
         )
+        loaded = feeder.retained[feeder.loaded_nodes()[0]]
+        sun = self.sun(options, feeder, history.n_steps) if self.sun and has_pv else None
+        voltvar = VoltVar.for_feeder(feeder, CATEGORY_B) if has_pv and options.volt_var else None
         return Dataset(
-            name=options.dataset,
+            name=options.label,
             feeder=feeder,
             network=Network(feeder),
             history=unlabelled,
             relative=of_point[rows],
+            shares=sp.csr_array(feeder.load_shares.tocsr()[loaded] * feeder.nominal_load[None, :]),
+            nominal=np.asarray(-feeder.nominal_injection[loaded]),
             margins=(float(np.quantile(of_point, self.lowest)), float(of_point.max())),
             radius=self.radius,
             estimator=self.estimator,
             calibration_floor=self.calibration_floor,
-            words=self.words.format(n=history.n_load_points),
+            words=f"{self.words.format(n=history.n_load_points)} {pv_words(feeder, voltvar)}",
+            generation=sun,
+            voltvar=voltvar,
         )
+
+
+def pv_words(feeder: Feeder, voltvar: VoltVar | None) -> str:
+    """What the feeder's PV systems do."""
+    if not feeder.pv:
+        return "without PV"
+    control = "at unit power factor" if voltvar is None else "under volt-var control"
+    return f"with {len(feeder.pv)} PV systems {control}"
 
 
 DATASETS: Mapping[str, Profiles] = MappingProxyType(
     {
         "oedi": Profiles(
             lambda options, feeder: oedi_history(options.oedi_folder, feeder),
-            "OEDI profiles (91 load points, one year, 15 minutes) on IEEE 123 without PV",
+            "OEDI profiles (91 load points, one year, 15 minutes) on IEEE 123",
+            sun=lambda options, feeder, steps: oedi_sun(options.oedi_folder, feeder, steps),
             lowest=0.0,
             radius=1e-4,
             # On 91 nearly equal profiles the structured estimator's variances are ten times too wide.
@@ -244,8 +322,9 @@ DATASETS: Mapping[str, Profiles] = MappingProxyType(
         ),
     }
 )
+"""By name; those without a public irradiance that goes with their loads have no PV."""
 
 
 def open_dataset(options: ExperimentOptions) -> Dataset:
-    """The data set of the options, on IEEE 123."""
-    return DATASETS[options.dataset].on(open_feeder("ieee123"), options)
+    """The data set of the options."""
+    return DATASETS[options.dataset].open(options)

@@ -5,6 +5,7 @@ Every figure comes from real twins: `draw_twin`, rebuilt by the engine of the fe
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from dp_powerflow._bits.elementary import modulus
 from dp_powerflow._parallel import Processes, cores
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import TAPS_DECLARED, Feeder, Levels, ParameterKey, Protected, Quantity
@@ -20,6 +22,8 @@ from dp_powerflow.grid.ieee import BUILT_IN
 from dp_powerflow.grid.sources import Rebuilder, TapTable, open_feeder
 from dp_powerflow.paper.datasets import ExperimentOptions, open_dataset
 from dp_powerflow.paper.run import Store, Written, csv_text, fingerprint_of, write_results
+from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.privacy.budget import gdp_epsilon
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.report.figures import figure_bytes, new_figure
@@ -27,8 +31,8 @@ from dp_powerflow.twin.choosing import GAUSSIAN_DELTA, LARGE_CHANGE, SCALES, Fig
 from dp_powerflow.twin.design import LOG_GRID, Noise, TwinDesign, shift_of, twin_guarantee
 from dp_powerflow.twin.draw import draw_twin, parameters_of
 from dp_powerflow.twin.floor import CHANGE, Chain, chain_of
-from dp_powerflow.twin.utility import magnitudes, surrogate_load, voltage_distance
-from dp_powerflow.units import ComplexArray, FloatArray
+from dp_powerflow.twin.utility import surrogate_load, voltage_distance
+from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
 SIMBENCH = "simbench:1-MV-rural--0-no_sw"
 SURROGATE_FEEDERS = ("ieee13", SIMBENCH)
@@ -92,11 +96,39 @@ class DesignRow:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """A public feeder under public loads, complex (snapshot, retained) [p.u.]."""
+    """A public feeder under public loads and generation.
+
+    Attributes
+    ----------
+    load, generation : complex (snapshot, retained) [p.u.]; None without PV.
+    voltvar : control of the PV systems, the same on every twin.
+    compared : positions among the retained nodes of those whose voltages are compared; None for all.
+    """
 
     feeder: str
     words: str
     load: ComplexArray
+    generation: ComplexArray | None = None
+    voltvar: VoltVar | None = None
+    compared: IntArray | None = None
+
+    @property
+    def identity(self) -> str:
+        """Hash of what is solved, but for the network, which is public by its name."""
+        digest = hashlib.sha256(repr((self.feeder, self.voltvar and self.voltvar.curves)).encode())
+        for array in (self.load, self.generation, self.compared):
+            digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+    def open(self) -> Feeder:
+        """Its feeder, with declared taps."""
+        return public_feeder(self.feeder)
+
+    def magnitudes(self, feeder: Feeder) -> FloatArray:
+        """|v| (snapshot, compared node) [p.u.] on any network; refuses snapshots without a solution."""
+        solution = BatchSolver(feeder, voltvar=self.voltvar).solve(self.load, self.generation)
+        solution.raise_if_failed()
+        return modulus(solution.v if self.compared is None else solution.v[:, self.compared])
 
 
 @dataclass(frozen=True)
@@ -123,8 +155,8 @@ class Draws:
 
     def start(self, threads: int | None) -> Callable[[int], tuple[int, float, float]]:
         """The function that draws one twin: (design, pooled, worst node), NaN where power flow failed."""
-        feeder, load = public_feeder(self.setting.feeder), self.setting.load
-        true = magnitudes(feeder, load)
+        feeder = self.setting.open()
+        true = self.setting.magnitudes(feeder)
         of_kind = {design.protected: design for design in self.designs}
         sources = {protected: Rebuilder(feeder, protected) for protected in of_kind}
         levels = {protected: parameters_of(sources[protected], of_kind[protected]) for protected in of_kind}
@@ -136,7 +168,7 @@ class Draws:
             source = sources[design.protected]
             twin = draw_twin(levels[design.protected], design, key).feeder(source)
             try:
-                found = voltage_distance(true, magnitudes(twin, load))
+                found = voltage_distance(true, self.setting.magnitudes(twin))
             except PowerFlowError:
                 return index, float("nan"), float("nan")
             return index, found.pooled, found.worst_node
@@ -148,9 +180,8 @@ def run(options: ExperimentOptions) -> Written:
     """All tables; public data, so that they may be shown."""
     size = _QUICK if options.quick else _FULL
     settings = settings_of(options)
-    store = Store(
-        options.out / "twin", fingerprint_of({"size": asdict(size), "data": options.dataset, "version": 1})
-    )
+    facts = {"size": asdict(size), "version": 2, "settings": [setting.identity for setting in settings]}
+    store = Store(options.out / "twin", fingerprint_of(facts))
     tables, chains = {}, {}
     for setting in settings:
         kinds = {kind: epsilons for kind, epsilons in KINDS.items() if _fits(setting, kind)}
@@ -178,8 +209,12 @@ def run(options: ExperimentOptions) -> Written:
 def settings_of(options: ExperimentOptions) -> list[Setting]:
     """IEEE 123 under the chosen profiles, two more feeders under a public day."""
     data = open_dataset(options)
-    load = data.true_load(data.spread_days(SPREAD_DAYS)).reshape(-1, data.network.n)[::THINNED]
-    return [Setting("ieee123", data.words, load), *(surrogate(name) for name in SURROGATE_FEEDERS)]
+    days = data.spread_days(SPREAD_DAYS)
+    load = np.zeros((SPREAD_DAYS * data.n_steps, data.network.n), dtype=np.complex128)
+    load[:, data.loaded] = data.true_load(days).reshape(len(load), -1)
+    sun = None if data.generation is None else data.generation.of(days)[::THINNED]
+    own = Setting(data.feeder.name, data.words, load[::THINNED], sun, data.voltvar, data.loaded)
+    return [own, *(surrogate(name) for name in SURROGATE_FEEDERS)]
 
 
 def public_feeder(name: str) -> Feeder:
@@ -203,7 +238,7 @@ def _fits(setting: Setting, kind: Kind) -> bool:
     """Whether the feeder has all that the kind puts noise on."""
     if not kind.protected.capacitors:
         return True
-    found = Rebuilder(public_feeder(setting.feeder), kind.protected).parameters().levels
+    found = Rebuilder(setting.open(), kind.protected).parameters().levels
     return any(key.quantity is Quantity.CAPACITOR for key in found)
 
 
@@ -258,7 +293,7 @@ def _summary(words: str, design: TwinDesign, found: FloatArray) -> DesignRow:
 def _chains(setting: Setting, tried: int | None) -> dict[str, Any]:
     """Chains of the most influential line, and of the most influential capacitor where there is one."""
     protected = Protected(lines="length", capacitors=True)
-    source = Rebuilder(public_feeder(setting.feeder), protected)
+    source = Rebuilder(setting.open(), protected)
     levels = source.parameters().levels
     of: dict[str, list[str]] = {"line": [], "capacitor": []}
     for key in sorted(levels, key=lambda key: key.element):
@@ -267,9 +302,9 @@ def _chains(setting: Setting, tried: int | None) -> dict[str, Any]:
             of[kind].append(key.element)
 
     def changed(kind: str, element: str, factor: float) -> FloatArray:
-        return magnitudes(source.build(_scaled(levels, kind, element, factor)), setting.load)
+        return setting.magnitudes(source.build(_scaled(levels, kind, element, factor)))
 
-    true = magnitudes(source.build(levels), setting.load)
+    true = setting.magnitudes(source.build(levels))
     chains = []
     for kind, elements in of.items():
         some = elements if tried is None else elements[:: max(1, len(elements) // tried)]

@@ -7,6 +7,7 @@ them, are for public data: a producer has one fit, one release and no look at th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -18,8 +19,10 @@ from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.model.sample import LoadSampler, solve_days
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.reference import ReferenceSolver
+from dp_powerflow.powerflow.sun import Generation
+from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.units import ComplexArray
+from dp_powerflow.units import ComplexArray, IntArray
 
 BY_RADIUS = "networks that differ by at most r in Frobenius norm of Y_full"
 ON_LINES = "networks that differ on existing lines by at most r in Frobenius norm of Y_full"
@@ -79,15 +82,20 @@ class FittedLoads:
 class Setting:
     """The network and the history that mechanisms are compared on.
 
+    Nodes are those with a load of their own: they alone have random loads and released voltages. Nodes with
+    PV only are solved with them.
+
     Attributes
     ----------
     network : the true network.
-    solver : of the same feeder.
-    true_load : complex (day, step, node) [p.u.], the loads behind the true voltages.
+    solver : of the same feeder, with its volt-var control.
+    true_load : complex (day, step, loaded node) [p.u.], the loads behind the true voltages.
     load_range : p_max − p_min over all nodes [p.u.], public ("Δ_load").
     n_loads : number of nodes with load ("n_L").
     radius : r [p.u.].
     operating : voltage range and bound on ‖M̃⁻¹‖ the sensitivities are computed from.
+    generation : public; day j of any release, true or synthetic, has that of day j modulo its horizon.
+    voltvar : control of the PV systems, for solvers of other networks.
     """
 
     network: Network
@@ -97,14 +105,21 @@ class Setting:
     n_loads: int
     radius: float
     operating: OperatingSet
+    generation: Generation | None = None
+    voltvar: VoltVar | None = None
 
     def __post_init__(self) -> None:
-        if self.true_load.ndim != 3 or self.true_load.shape[2] != self.network.n:
-            raise PrivacyError("the true load of a setting must be complex (day, step, retained node)")
+        if self.true_load.ndim != 3 or self.true_load.shape[2] != len(self.loaded):
+            raise PrivacyError("the true load of a setting must be complex (day, step, loaded node)")
         if self.solver.feeder is not self.network.feeder:
             raise PrivacyError("the solver of a setting must be that of its network's feeder")
         if not (self.radius > 0.0 and self.load_range > 0.0 and self.n_loads > 0):
             raise PrivacyError("a setting needs a positive radius, a positive load range and load points")
+
+    @cached_property
+    def loaded(self) -> IntArray:
+        """Positions among the retained nodes of those with a load of their own."""
+        return self.network.feeder.loaded_nodes()[0]
 
     @property
     def days(self) -> int:
@@ -124,22 +139,35 @@ class Setting:
 
     def solve(self, load: ComplexArray) -> ComplexArray:
         """Complex (day, step, node) voltages on the true network [p.u.]; NaN where power flow fails."""
-        return solve_loads(self.solver, load)
+        return solve_loads(self.solver, load, self.generation)
 
     def solve_law(self, law: LoadLaw, days: int, generator: np.random.Generator) -> ComplexArray:
         """Complex (day, step, node) voltages of days drawn from a law [p.u.]; NaN where power flow fails."""
-        return solve_drawn(self.solver, law, days, generator)
+        return solve_drawn(self.solver, law, days, generator, self.generation)
 
 
-def solve_loads(solver: BatchSolver | ReferenceSolver, load: ComplexArray) -> ComplexArray:
+def solve_loads(
+    solver: BatchSolver | ReferenceSolver, load: ComplexArray, generation: Generation | None = None
+) -> ComplexArray:
     """`Setting.solve` on any feeder."""
-    flat = np.ascontiguousarray(load.reshape(-1, load.shape[-1]))
-    return np.asarray(solver.solve(flat).v.reshape(load.shape))
+    loaded = solver.feeder.loaded_nodes()[0]
+    everywhere = np.zeros((load.shape[0] * load.shape[1], len(solver.feeder.retained)), dtype=np.complex128)
+    everywhere[:, loaded] = load.reshape(-1, load.shape[2])
+    injected = None if generation is None else generation.of(np.arange(len(load)))
+    return np.asarray(solver.solve(everywhere, injected).v[:, loaded].reshape(load.shape))
 
 
-def solve_drawn(solver: BatchSolver, law: LoadLaw, days: int, generator: np.random.Generator) -> ComplexArray:
+def solve_drawn(
+    solver: BatchSolver,
+    law: LoadLaw,
+    days: int,
+    generator: np.random.Generator,
+    generation: Generation | None = None,
+) -> ComplexArray:
     """`Setting.solve_law` on any feeder."""
-    return solve_days(solver, LoadSampler(law, key_from(generator), days, block_days=days)).v
+    drawn = LoadSampler(law, key_from(generator), days, block_days=days)
+    made = solve_days(solver, drawn, generation=generation)
+    return np.asarray(made.v[:, :, made.positions])
 
 
 def key_from(generator: np.random.Generator) -> StreamKey:

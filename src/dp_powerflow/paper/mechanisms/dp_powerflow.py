@@ -349,10 +349,10 @@ class TwinNetwork:
         source = Rebuilder(self.setting.network.feeder, self.design.protected)
         parameters = parameters_of(source, self.design)
         twin = draw_twin(parameters, self.design, key_from(generator)).feeder(source)
-        solver = BatchSolver(twin)
+        solver = BatchSolver(twin, voltvar=self.setting.voltvar)
         if self.law is not None:
-            return solve_drawn(solver, self.law, days, generator)
-        return solve_loads(solver, self.setting.first_days(days))
+            return solve_drawn(solver, self.law, days, generator, self.setting.generation)
+        return solve_loads(solver, self.setting.first_days(days), self.setting.generation)
 
 
 def _std(part: Part, noise: Noise) -> float:

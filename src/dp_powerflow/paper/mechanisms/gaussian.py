@@ -348,7 +348,8 @@ class NoisyLoads:
         p_max = self.p_min + self.setting.load_range
         true = np.clip(self.setting.first_days(days).real, self.p_min, p_max)
         active = np.clip(self.load_noise.on_real(true, generator), self.p_min, p_max)
-        nominal = -self.setting.network.feeder.nominal_injection[self.setting.network.retained]
+        feeder = self.setting.network.feeder
+        nominal = -feeder.nominal_injection[feeder.retained[self.setting.loaded]]
         return np.asarray(active * (1.0 + 1j * nominal.imag / nominal.real))
 
 
@@ -388,10 +389,12 @@ class AdmittanceNoise:
         """Voltages on one noisy network; NaN where power flow fails, everywhere if it cannot be set up."""
         load = self.setting.first_days(days)
         try:
-            solver = ReferenceSolver(self.noisy_feeder(generator), max_iterations=_MAX_ITERATIONS)
+            solver = ReferenceSolver(
+                self.noisy_feeder(generator), max_iterations=_MAX_ITERATIONS, voltvar=self.setting.voltvar
+            )
         except (FeederError, PowerFlowError):
             return np.full(load.shape, np.nan + 1j * np.nan)
-        return solve_loads(solver, load)
+        return solve_loads(solver, load, self.setting.generation)
 
     def noisy_feeder(self, generator: np.random.Generator) -> Feeder:
         """The feeder with one draw of the noise on every entry."""

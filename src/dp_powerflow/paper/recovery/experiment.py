@@ -21,7 +21,7 @@ from dp_powerflow._parallel import cores
 from dp_powerflow.errors import PrivacyError, require
 from dp_powerflow.evidence.collect import plain
 from dp_powerflow.paper.datasets import Dataset, ExperimentOptions, open_dataset
-from dp_powerflow.paper.mechanisms import Guarantee
+from dp_powerflow.paper.mechanisms import Guarantee, solve_loads
 from dp_powerflow.paper.recovery.methods import (
     DP_SGD,
     NOISE_FREE,
@@ -71,21 +71,18 @@ def open_bench(options: ExperimentOptions, plan: Plan, epsilons: Sequence[float]
     data = open_dataset(options)
     split = split_days(data.n_days, plan.held_out_days, np.random.default_rng([options.seed, 0]))
     load = data.true_load(np.arange(data.n_days))
-    solved = BatchSolver(data.feeder).solve(load.reshape(-1, load.shape[-1]))
+    true = solve_loads(BatchSolver(data.feeder, voltvar=data.voltvar), load, data.generation)
     days = np.sort(split.train)
-    history = data.history.select(days=[data.history.days[day] for day in days])
-    known = replace(data, history=history, relative=data.relative[:, days])
     scale = _scale(options, plan, epsilons)
-    facts = {"version": __version__, "data": data.words, "seed": options.seed, "scale": asdict(scale)}
-    facts |= {"days": days.tolist(), "margins": data.margins, "radius": data.radius}
-    store = Store(folder_of(options) / "fits", fingerprint_of(facts))
-    lab = Lab(known, scale, options.seed, store)
-    return Bench(data, split, np.abs(solved.v).reshape(load.shape), lab)
+    facts = {"version": __version__, "data": data.identity, "seed": options.seed, "scale": asdict(scale)}
+    store = Store(folder_of(options) / "fits", fingerprint_of(facts | {"days": days.tolist()}))
+    lab = Lab(data.of_days(days), scale, options.seed, store)
+    return Bench(data, split, np.abs(true), lab)
 
 
 def folder_of(options: ExperimentOptions) -> Path:
     """Where results go."""
-    return options.out / f"recovery-{options.dataset}{'-quick' if options.quick else ''}"
+    return options.out / f"recovery-{options.label}{'-quick' if options.quick else ''}"
 
 
 def source_at(bench: Bench, epsilon: float) -> tuple[Source, dict[str, Chosen]]:

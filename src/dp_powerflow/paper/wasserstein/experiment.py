@@ -142,8 +142,9 @@ def references(lab: Lab) -> dict[str, float]:
     """Pooled W1 of the noise-free release, and of other true days: what sampling days alone does."""
     free = NoiseFree(lab.setting).release(lab.generator("noise-free", 0), lab.scale.days)
     days = lab.data.spread_days(lab.scale.days)
-    gap = int(days[1] - days[0]) // 2 if len(days) > 1 else 1
-    others = lab.setting.solve(lab.data.true_load((days + gap) % lab.data.n_days))
+    gap = max(1, lab.data.n_days // (2 * len(days)))
+    after = (days + gap) % lab.data.n_days
+    others = replace(lab.setting, generation=lab.data.sun(after)).solve(lab.data.true_load(after))
     return {
         "noise-free": distance(free, lab.true_voltages).pooled,
         "other true days": distance(others, lab.true_voltages).pooled,

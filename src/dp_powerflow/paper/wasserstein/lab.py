@@ -16,7 +16,7 @@ from dp_powerflow.evidence.calibration import DaySolver, load_box_set, monte_car
 from dp_powerflow.evidence.collect import network_facts
 from dp_powerflow.evidence.theorem import NetworkFacts, OperatingSet
 from dp_powerflow.model.fit import ONE_CLASS, WeakBudgetWarning, fit
-from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
+from dp_powerflow.model.law import ClassLaw, LoadLaw
 from dp_powerflow.model.options import FitOptions, PublicSpread
 from dp_powerflow.model.sample import LoadSampler
 from dp_powerflow.paper.datasets import Dataset
@@ -64,20 +64,23 @@ class Lab:
     @cached_property
     def facts(self) -> NetworkFacts:
         """κ and the like of the network."""
-        return network_facts(self.data.network)
+        return network_facts(self.data.network, volt_var=self.data.voltvar is not None)
 
     @cached_property
     def setting(self) -> Setting:
         """The true days of the comparison, with the calibrated operating set."""
         low, high = self.data.load_range
+        days = self.data.spread_days(self.scale.days)
         return Setting(
             network=self.data.network,
             solver=self._solver,
-            true_load=self.data.true_load(self.data.spread_days(self.scale.days)),
+            true_load=self.data.true_load(days),
             load_range=high - low,
-            n_loads=self.data.network.n,
+            n_loads=len(self.data.loaded),
             radius=self.data.radius,
             operating=self.operating,
+            generation=self.data.sun(days),
+            voltvar=self.data.voltvar,
         )
 
     @cached_property
@@ -98,10 +101,13 @@ class Lab:
     @cached_property
     def proved(self) -> Sensitivities | None:
         """Bounds over the load box, for comparison; None where there are none."""
-        box = load_box_set(self.data.network, self.data.margins[1] * np.abs(self.data.nominal))
+        data = self.data
+        largest = np.zeros(data.network.n) if data.generation is None else data.generation.peak.copy()
+        largest[data.loaded] += data.margins[1] * np.abs(data.nominal)
+        box = load_box_set(data.network, largest, voltvar=data.voltvar, generation=data.generation)
         if box is None:
             return None
-        tangent = float(np.abs(self.data.nominal.imag / self.data.nominal.real).max())
+        tangent = float(np.abs(data.nominal.imag / data.nominal.real).max())
         try:
             return proved_sensitivities(replace(self.setting, operating=box), tangent, self.facts)
         except PrivacyError:
@@ -119,7 +125,7 @@ class Lab:
 
     @cached_property
     def _solver(self) -> BatchSolver:
-        return BatchSolver(self.data.feeder)
+        return BatchSolver(self.data.feeder, voltvar=self.data.voltvar)
 
     def margins(self, p_max: float | None) -> tuple[float, float]:
         """p_min, p_max of the relative loads, with p_max widened by a factor."""
@@ -139,7 +145,7 @@ class Lab:
         if key not in self._fits:
             stored = self.store.get_or(self.fit_name(*key), lambda: self._fit(*key))
             mean, covariance = np.array(stored["mean"]), np.array(json.loads(stored["covariance"]))
-            self._fits[key] = nominal_law(self.data.nominal, ClassLaw.gaussian(mean, covariance))
+            self._fits[key] = self.data.law(ClassLaw.gaussian(mean, covariance))
         return self._fits[key]
 
     def loads(self, epsilon_load: float | None, run: int) -> FittedLoads:
@@ -158,11 +164,15 @@ class Lab:
         return FittedLoads(self._restored[key], _claim(epsilon))
 
     def _calibrate(self) -> dict[str, Any]:
-        key = StreamKey.from_insecure_seed(int(self.generator("calibration", 0).integers(2**31)))
+        generator = self.generator("calibration", 0)
+        key = StreamKey.from_insecure_seed(int(generator.integers(2**31)))
         law = self.law(max(self.scale.epsilons_load), 0).with_floor(self.data.calibration_floor)
         within = law.within(self.margins(max(self.scale.p_max_factors)))
-        days = LoadSampler(within, key, self.scale.calibration_days)
-        return asdict(monte_carlo(DaySolver(self.data.network), days).operating)
+        count, sun = self.scale.calibration_days, self.data.generation
+        solver = DaySolver(
+            self.data.network, None if sun is None else sun.drawn(generator, count), self.data.voltvar
+        )
+        return asdict(monte_carlo(solver, LoadSampler(within, key, count)).operating)
 
     def _fit(self, epsilon_load: float, run: int) -> dict[str, Any]:
         budget = Budget(epsilon_load, DELTA_LOAD, PrivacyUnit.LOAD_POINT_DAY)

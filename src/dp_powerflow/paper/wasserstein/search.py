@@ -283,9 +283,7 @@ def new_lab(options: ExperimentOptions, scale: Scale, data: Dataset) -> Lab:
     facts = {
         "version": __version__,
         "code": _CODE,
-        "data": data.words,
-        "margins": data.margins,
-        "radius": data.radius,
+        "data": data.identity,
         "seed": options.seed,
         "scale": asdict(scale),
     }
