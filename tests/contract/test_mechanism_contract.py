@@ -14,6 +14,7 @@ from dp_powerflow.evidence.calibration import DaySolver, monte_carlo
 from dp_powerflow.evidence.collect import network_facts
 from dp_powerflow.grid.feeder import Feeder, Protected
 from dp_powerflow.grid.reduction import Network
+from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
 from dp_powerflow.paper.mechanisms import (
     ONE_CUSTOMER_DAY,
@@ -33,6 +34,8 @@ from dp_powerflow.paper.mechanisms.gaussian import (
     printed_sensitivities,
 )
 from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.powerflow.sun import Generation
+from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.twin.design import TwinDesign
 from support.laws import draw, sampler
 
@@ -42,27 +45,39 @@ MARGINS = (0.5, 1.2)
 LOADS = Guarantee(2.0, 1e-5, "any number of days", ONE_CUSTOMER_DAY, True, "zCDP")
 
 
+@pytest.fixture(scope="module", params=["ieee13", "ieee123-pv"])
+def feeder(request: pytest.FixtureRequest) -> Feeder:
+    """Without PV, and with PV at nodes that have no load."""
+    return open_feeder(request.param)
+
+
 @pytest.fixture(scope="module")
-def law(ieee13: Feeder) -> LoadLaw:
-    nominal = -ieee13.nominal_injection[ieee13.retained]
+def law(feeder: Feeder) -> LoadLaw:
+    loaded = feeder.loaded_nodes()[0]
+    nominal = -feeder.nominal_injection[feeder.retained[loaded]]
     lag = np.abs(np.subtract.outer(np.arange(STEPS), np.arange(STEPS)))
-    return nominal_law(nominal, ClassLaw.gaussian(np.full(STEPS, math.log(0.8)), 0.02 * 0.7**lag))
+    of_class = ClassLaw.gaussian(np.full(STEPS, math.log(0.8)), 0.02 * 0.7**lag)
+    return dataclasses.replace(nominal_law(nominal, of_class), positions=loaded)
 
 
 @pytest.fixture(scope="module")
-def setting(ieee13: Feeder, law: LoadLaw) -> Setting:
-    network = Network(ieee13)
+def setting(feeder: Feeder, law: LoadLaw) -> Setting:
+    network = Network(feeder)
     rng = np.random.default_rng(1)
-    found = monte_carlo(DaySolver(network), sampler(law, 40, 1))
+    sun = Generation.from_irradiance(feeder, rng.uniform(0.0, 1.0, (DAYS, STEPS))) if feeder.pv else None
+    voltvar = VoltVar.for_feeder(feeder) if feeder.pv else None
+    found = monte_carlo(DaySolver(network, sun, voltvar), sampler(law, 20, 1))
     low, high = MARGINS[0] * law.scale.min(), MARGINS[1] * law.scale.max()
     return Setting(
         network,
-        BatchSolver(ieee13),
+        BatchSolver(feeder, voltvar=voltvar),
         draw(law, DAYS, rng),
         float(high - low),
-        network.n,
+        law.n,
         RADIUS,
         found.operating,
+        sun,
+        voltvar,
     )
 
 
@@ -136,7 +151,7 @@ def mechanism(kind: str, setting: Setting, law: LoadLaw) -> Mechanism:
 
 def test_release_is_complex_voltages_of_day_step_node(mechanism: Mechanism, setting: Setting) -> None:
     v = mechanism.release(np.random.default_rng(3), 2)
-    assert v.shape == (2, STEPS, setting.network.n)
+    assert v.shape == (2, STEPS, setting.n_loads)
     assert v.dtype == np.complex128
     solved = np.isfinite(v).all(axis=2)
     assert np.array_equal(solved, np.isfinite(v).any(axis=2)), "a snapshot that fails is NaN at every node"
@@ -196,6 +211,16 @@ def test_only_the_noise_free_release_equals_the_true_voltages(
     true = setting.solve(setting.true_load[:1])
     released = mechanism.release(np.random.default_rng(7), 1)
     assert np.array_equal(released, true) == (kind == "noise-free")
+
+
+def test_the_sun_reaches_every_release_and_moves_it(mechanism: Mechanism, setting: Setting) -> None:
+    if setting.generation is None:
+        return
+    idle = dataclasses.replace(setting, generation=None)
+    dark = dataclasses.replace(mechanism, setting=idle)  # type: ignore[type-var]
+    sunny, night = (made.release(np.random.default_rng(8), 1) for made in (mechanism, dark))
+    solved = np.isfinite(sunny) & np.isfinite(night)
+    assert np.abs(sunny - night)[solved].max() > 1e-3
 
 
 def test_noise_that_is_added_is_reported(mechanism: Mechanism, kind: str) -> None:

@@ -147,7 +147,9 @@ class Dataset:
     voltvar: VoltVar | None = None
 
     def __post_init__(self) -> None:
-        if self.shares.shape != (len(self.loaded), len(self.relative)) or len(self.nominal) != len(self.loaded):
+        if self.shares.shape != (len(self.loaded), len(self.relative)) or len(self.nominal) != len(
+            self.loaded
+        ):
             raise LoadDataError("a data set needs the shares and nominal loads of exactly the loaded nodes")
         sun = self.generation
         if sun is not None and (sun.n_days, sun.steps) != (self.n_days, self.n_steps):

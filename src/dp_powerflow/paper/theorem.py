@@ -40,7 +40,7 @@ class FloorRow:
 def run_theorem(
     data: Dataset, *, calibration_days: int = 1000, progress: Progress | None = None
 ) -> tuple[FloorRow, ...]:
-    """Evaluate every floor on the empirical Gaussian of a data set; where that is public, so is the result."""
+    """Evaluate every floor on the empirical Gaussian of a data set."""
     law = empirical_law(data)
     policy = Policy(radius=RADIUS, epsilon=50.0, delta=TOTAL_DELTA, days=1, calibration_days=calibration_days)
     exact, key = with_exact_kappa(network_facts(data.network)), StreamKey.from_insecure_seed(SEED)

@@ -1,0 +1,77 @@
+"""The data sets of the experiments: loads at the nodes, the sun of the same days, what tells them apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dp_powerflow.errors import LoadDataError
+from dp_powerflow.paper.datasets import Dataset, ExperimentOptions, open_dataset
+from dp_powerflow.paper.mechanisms import solve_loads
+from dp_powerflow.powerflow.batch import BatchSolver
+
+
+@pytest.fixture(scope="module")
+def data(oedi: Path) -> Dataset:
+    """The OEDI data set as the experiments open it."""
+    return open_dataset(ExperimentOptions(out=Path(), oedi=oedi))
+
+
+def test_the_oedi_year_has_its_pv_systems_at_nodes_without_load(data: Dataset) -> None:
+    assert (data.network.n, len(data.loaded), data.n_days) == (108, 96, 365)
+    assert data.true_load(np.array([3, 200])).shape == (2, 96, 96)
+    assert data.generation is not None
+    noon, night = data.generation.of(np.array([172])).sum(axis=1).real[[48, 0]]
+    assert 0.2 < noon < 0.46  # nine inverters of 50 kVA, 1 MVA per phase
+    assert night == 0.0
+    assert data.voltvar is not None
+    assert "9 PV systems under volt-var control" in data.words
+
+
+def test_a_day_is_solved_under_its_own_sun(data: Dataset) -> None:
+    days = np.array([172, 5])
+    solver = BatchSolver(data.feeder, voltvar=data.voltvar)
+    both = solve_loads(solver, data.true_load(days), data.sun(days))
+    alone = solve_loads(solver, data.true_load(days[1:]), data.sun(days[1:]))
+    assert np.array_equal(both[1], alone[0])
+    dark = solve_loads(solver, data.true_load(days))
+    assert np.abs(both[0, 48] - dark[0, 48]).max() > 1e-3
+    assert np.abs(both[0, 0] - dark[0, 0]).max() < 1e-8
+
+
+def test_first_days_of_a_choice_are_spread_over_the_year(data: Dataset) -> None:
+    days = data.spread_days(14)
+    assert sorted(days) == [k * 365 // 14 for k in range(14)]
+    assert np.ptp(days[:3]) > 180
+    with pytest.raises(LoadDataError, match="days were asked"):
+        data.spread_days(366)
+
+
+def test_data_sets_with_other_sun_control_days_or_loads_have_other_identities(data: Dataset) -> None:
+    others = [
+        replace(data, voltvar=None),
+        replace(data, generation=data.sun(np.arange(365)[::-1])),
+        replace(data, generation=None, voltvar=None),
+        replace(data, radius=2e-4),
+        replace(data, relative=1.01 * data.relative),
+        data.of_days(np.arange(364)),
+    ]
+    identities = {other.identity for other in (data, *others)}
+    assert len(identities) == 1 + len(others)
+    assert replace(data).identity == data.identity
+
+
+def test_sun_and_loads_of_different_days_are_refused(data: Dataset) -> None:
+    with pytest.raises(LoadDataError, match="same days"):
+        replace(data, generation=data.sun(np.arange(364)))
+
+
+def test_labels_say_what_was_left_out(tmp_path: Path) -> None:
+    def label(**choices: bool) -> str:
+        return ExperimentOptions(out=tmp_path, oedi=tmp_path, **choices).label
+
+    assert [label(), label(pv=False), label(volt_var=False)] == ["oedi", "oedi-no-pv", "oedi-no-volt-var"]
+    assert ExperimentOptions(out=tmp_path, data="simulated", pv=False).label == "simulated"
