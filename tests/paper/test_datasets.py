@@ -70,8 +70,7 @@ def test_sun_and_loads_of_different_days_are_refused(data: Dataset) -> None:
 
 
 def test_labels_say_what_was_left_out(tmp_path: Path) -> None:
-    def label(**choices: bool) -> str:
-        return ExperimentOptions(out=tmp_path, oedi=tmp_path, **choices).label
-
-    assert [label(), label(pv=False), label(volt_var=False)] == ["oedi", "oedi-no-pv", "oedi-no-volt-var"]
+    full = ExperimentOptions(out=tmp_path, oedi=tmp_path)
+    choices = (full, replace(full, pv=False), replace(full, volt_var=False))
+    assert [options.label for options in choices] == ["oedi", "oedi-no-pv", "oedi-no-volt-var"]
     assert ExperimentOptions(out=tmp_path, data="simulated", pv=False).label == "simulated"
