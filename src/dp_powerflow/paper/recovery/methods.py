@@ -1,30 +1,29 @@
 """Recovery of missing data, the paper's machine-learning experiment: models trained on what is released.
 
 Every method trains the same network on N windows and is judged on the same true windows of days that nobody
-trains on. Mechanisms train on days they release; the noise-free baseline and DP-SGD on true days. The
-evaluation set that stops the training, and picks DP-SGD's learning rate and clip norm, is true data and
-is not paid for: as in the paper, and nothing a producer may do.
+trains on. Mechanisms train on days they release; the noise-free baseline and DP-SGD on true days. All methods
+of one run stand for the same days of the year: they have the same generation, and mechanisms that read true
+loads read those of these days. The evaluation set that stops the training, and picks DP-SGD's learning
+rate and clip norm, is true data and is not paid for: as in the paper, and nothing a producer may do.
 
-Runs are spread over several processes and taken up again: each has a file with a hash of everything the run
-depends on (samples, schedule, noise, versions). A file with another hash is of another experiment.
+A day with a snapshot that has no power flow is left out whole, and another day of the year is drawn for it,
+up to `MOST_DRAWS` times as many days as a training set needs. A run that still lacks days has no training
+set; both are counted and told.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 
-from dp_powerflow._parallel import run_on_pool
-from dp_powerflow.errors import ConfigError, LoadDataError, PowerFlowError, require
-from dp_powerflow.evidence.collect import plain
+from dp_powerflow.errors import LoadDataError
 from dp_powerflow.paper.recovery.budget import Calibration, calibrate
+from dp_powerflow.paper.recovery.runs import Run, Shared, run_all
 from dp_powerflow.paper.recovery.training import (
     Curves,
     Privacy,
@@ -35,156 +34,16 @@ from dp_powerflow.paper.recovery.training import (
     interpolated,
     observed_mean,
     steps_per_epoch,
-    train_adam,
-    train_dp_sgd,
     windows_per_day,
 )
-from dp_powerflow.paper.run import Store
 from dp_powerflow.units import FloatArray, IntArray
 
-
-@dataclass(frozen=True, eq=False)
-class Run:
-    """One training: what, on what, how.
-
-    Attributes
-    ----------
-    method, seed : name of the run.
-    train : the method's own samples.
-    schedule : epochs, patience, batch, learning rate.
-    privacy : of DP-SGD; None for Adam.
-    """
-
-    method: str
-    seed: int
-    train: Samples
-    schedule: Schedule
-    privacy: Privacy | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Shared:
-    """True samples that all methods share."""
-
-    evaluation: Samples
-    test: Samples
-
-
-TOGETHER = 20
-"""Runs of Adam that are trained at once: a step of 20 costs far less than 20 steps."""
-
-
-def execute(runs: Sequence[Run], shared: Shared) -> list[Curves]:
-    """Train runs of one method together, or a single one of DP-SGD."""
-    first = runs[0]
-    if first.privacy is None:
-        trains, seeds = [run.train for run in runs], [run.seed for run in runs]
-        return train_adam(trains, shared.evaluation, shared.test, first.schedule, seeds)
-    return [
-        train_dp_sgd(run.train, shared.evaluation, shared.test, run.schedule, first.privacy, run.seed)
-        for run in runs
-    ]
-
-
-def run_all(
-    runs: Sequence[Run], shared: Shared, folder: Path, *, workers: int, progress: Callable[[int, int], None]
-) -> list[Curves]:
-    """Curves of every run, in order; what the folder holds already is not trained again."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"{folder} cannot be made ({error.strerror}); name another folder") from None
-    stores = [Store(folder, _hash(run, shared)) for run in runs]
-    found = [_stored(store, run) for store, run in zip(stores, runs, strict=True)]
-    missing = [index for index, curves in enumerate(found) if curves is None]
-    done = len(runs) - len(missing)
-    progress(done, len(runs))
-    jobs = _jobs(runs, missing)
-
-    def keep(trained: tuple[int, list[Curves]]) -> None:
-        nonlocal done
-        job = jobs[trained[0]]
-        for index, curves in zip(job, trained[1], strict=True):
-            stores[index].put(_name(runs[index]), {"unit": "p.u.^2", **plain(curves)})
-            found[index] = curves
-        done += len(job)
-        progress(done, len(runs))
-
-    training = _Training(tuple(tuple(runs[index] for index in job) for job in jobs), shared)
-    if workers == 1 or len(jobs) < 2:
-        for task in range(len(jobs)):
-            keep(training.train(task))
-    else:
-        run_on_pool(workers, training, range(len(jobs)), keep)
-    return [curves for curves in found if curves is not None]
-
-
-@dataclass(frozen=True, eq=False)
-class _Training:
-    """Groups of runs that are trained together, for this process or others."""
-
-    groups: tuple[tuple[Run, ...], ...]
-    shared: Shared
-
-    def start(self, threads: int | None) -> Callable[[int], tuple[int, list[Curves]]]:
-        return self.train
-
-    def train(self, task: int) -> tuple[int, list[Curves]]:
-        """Number of a group, and its curves."""
-        return task, execute(self.groups[task], self.shared)
-
-
-def _jobs(runs: Sequence[Run], missing: Sequence[int]) -> list[list[int]]:
-    """Indices of runs to train together: neighbours of one method with Adam, others by themselves."""
-    jobs: list[list[int]] = []
-    for index in missing:
-        run, before = runs[index], runs[jobs[-1][0]] if jobs else None
-        alike = before is not None and (before.method, before.privacy) == (run.method, None)
-        if alike and run.privacy is None and len(jobs[-1]) < TOGETHER:
-            jobs[-1].append(index)
-        else:
-            jobs.append([index])
-    return jobs
-
-
-def _name(run: Run) -> str:
-    """Of its file."""
-    words = re.findall(r"[\w.]+", run.method.lower())
-    return "-".join([*words, str(run.seed)])
-
-
-def _hash(run: Run, shared: Shared) -> str:
-    digest = hashlib.sha256()
-    for samples in (run.train, shared.evaluation, shared.test):
-        digest.update(np.ascontiguousarray(samples.values).tobytes())
-        digest.update(np.ascontiguousarray(samples.hidden).tobytes())
-    facts = {
-        "schedule": asdict(run.schedule),
-        "privacy": None if run.privacy is None else asdict(run.privacy),
-        "seed": run.seed,
-        "torch": require("torch", "ml").__version__,
-        "opacus": None if run.privacy is None else require("opacus", "ml").__version__,
-    }
-    digest.update(json.dumps(facts, sort_keys=True).encode())
-    return digest.hexdigest()
-
-
-def _stored(store: Store, run: Run) -> Curves | None:
-    """Curves of a file of this very run; None if there is none."""
-    try:
-        stored = store.get(_name(run))
-    except ConfigError:
-        return None  # not whole: a run is quickly made again
-    if stored is None:
-        return None
-    # JSON has no NaN: a run that diverged is stored as null.
-    train, evaluation, test = (np.array(stored[name], np.float64) for name in ("train", "evaluation", "test"))
-    return Curves(train, evaluation, test, best=stored["best"], stopped=stored["stopped"])
-
-
 NOISE_FREE, DP_SGD = "noise-free", "DP-SGD"
-Release = Callable[[int, np.random.Generator, int], FloatArray]
-"""Run, generator and days → voltage magnitudes (day, step, node) [p.u.]; every run has a fit of its own."""
+Release = Callable[[int, np.random.Generator, IntArray], FloatArray]
+"""Run, generator and numbers of days → voltage magnitudes (day, step, node) [p.u.], NaN where power flow
+fails; every run has a fit of its own."""
+MOST_DRAWS = 4
+"""Days drawn at the most for every day of a training set."""
 
 ADAM = Schedule(epochs=150, patience=30, batch=64, learning_rate=3e-3)
 SGD = Schedule(epochs=60, patience=60, batch=64, learning_rate=0.012)
@@ -209,7 +68,7 @@ class Source:
     true : (day, step, node) [p.u.] voltage magnitudes of the history.
     split : which of its days are for what.
     releases : mechanisms by name.
-    epsilon_step, delta : claim of every mechanism for the network and one step.
+    epsilon_step, delta : the target ε for the network and one step, and the common δ.
     """
 
     true: FloatArray
@@ -250,6 +109,11 @@ class Plan:
         """d: fewest days that hold N windows."""
         return math.ceil(self.samples / (windows_per_day(steps) * nodes))
 
+    @property
+    def dp_sgd_steps(self) -> int:
+        """S."""
+        return self.dp_sgd.epochs * steps_per_epoch(self.samples, self.batch)
+
 
 QUICK = Plan(
     runs=3,
@@ -261,13 +125,30 @@ QUICK = Plan(
 )
 
 
+@dataclass(frozen=True)
+class Holes:
+    """What power flow left of a method's training sets.
+
+    Attributes
+    ----------
+    failed : share of snapshots without a solution, of all that were drawn in all runs.
+    left_out : days left out for them, over the runs.
+    without : runs that have no training set.
+    """
+
+    failed: float
+    left_out: int
+    without: int
+
+
 @dataclass(frozen=True, eq=False)
 class Recovery:
     """What was found.
 
     Attributes
     ----------
-    curves : of every run, by method.
+    curves : of every run that has a training set, by method; a method without any is missing.
+    holes : of every mechanism, by name.
     guesses : mean squared error [p.u.²] on the test set of guesses that learn nothing, by name.
     days : of one training set.
     calibration : noise multipliers of DP-SGD.
@@ -277,11 +158,23 @@ class Recovery:
 
     plan: Plan
     curves: Mapping[str, tuple[Curves, ...]]
+    holes: Mapping[str, Holes]
     guesses: Mapping[str, float]
     days: int
     calibration: Calibration
     dp_sgd: tuple[Schedule, Privacy]
     searched: Mapping[tuple[float, float], float]
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """A run's training set, None where power flow left too few days; snapshots drawn and failed, days left
+    out."""
+
+    samples: Samples | None
+    snapshots: int
+    failed: int
+    left_out: int
 
 
 def split_days(days: int, held_out: int, generator: np.random.Generator) -> Split:
@@ -303,13 +196,26 @@ def run_recovery(
     _, steps, nodes = source.true.shape
     days = plan.days(steps, nodes)
     budget = source.epsilon_step * steps * days
-    count = plan.dp_sgd.epochs * steps_per_epoch(plan.samples, plan.batch)
-    calibration = calibrate(budget, source.delta, samples=plan.samples, batch=plan.batch, steps=count)
+    calibration = calibrate(
+        budget, source.delta, samples=plan.samples, batch=plan.batch, steps=plan.dp_sgd_steps
+    )
     tag = f"e{source.epsilon_step:g}"  # of the files; the noise-free runs serve every ε
     truth = [_true_samples(source, plan, days, seed, run) for run in range(plan.runs)]
+    drawn = {
+        name: [_drawn(source, name, plan, days, (seed, run)) for run in range(plan.runs)]
+        for name in source.releases
+    }
+    trainings = {NOISE_FREE: [Run(NOISE_FREE, run, truth[run], plan.adam) for run in range(plan.runs)]}
+    for name, sets in drawn.items():
+        runs = [
+            Run(f"{name} {tag}", run, found.samples, plan.adam)
+            for run, found in enumerate(sets)
+            if found.samples is not None
+        ]
+        trainings |= {name: runs} if runs else {}
     pairs = [(clip, rate) for clip in plan.clips for rate in plan.rates]
     tried = len(pairs) * plan.searched_runs
-    total = tried + plan.runs * (len(source.releases) + 2)
+    total = tried + sum(len(runs) for runs in trainings.values()) + plan.runs
 
     def train(runs: list[Run], before: int) -> list[Curves]:
         def advance(done: int, _: int) -> None:
@@ -320,27 +226,22 @@ def run_recovery(
     searched = _scores(pairs, train(_search(plan, calibration, pairs, truth, tag), 0), plan.searched_runs)
     best = min(searched, key=lambda pair: searched[pair], default=(plan.clip, plan.dp_sgd.learning_rate))
     schedule, privacy = _private(plan, calibration, *best)
-    trainings = {NOISE_FREE: [Run(NOISE_FREE, run, truth[run], plan.adam) for run in range(plan.runs)]}
-    for number, (name, release) in enumerate(source.releases.items()):
-        trainings[name] = [
-            Run(
-                f"{name} {tag}",
-                run,
-                _released_samples(name, release, run, plan, days, [seed, 2, number, run]),
-                plan.adam,
-            )
-            for run in range(plan.runs)
-        ]
     trainings[DP_SGD] = [
         Run(f"{DP_SGD} {tag}", run, truth[run], schedule, privacy) for run in range(plan.runs)
     ]
     results = iter(train([run for runs in trainings.values() for run in runs], tried))
     curves = {name: tuple(next(results) for _ in runs) for name, runs in trainings.items()}
+    holes = {name: _holes(sets) for name, sets in drawn.items()}
     guesses = {
         "mean of what is seen": hidden_mse(observed_mean(shared.test), shared.test),
         "straight line": hidden_mse(interpolated(shared.test), shared.test),
     }
-    return Recovery(plan, curves, guesses, days, calibration, (schedule, privacy), searched)
+    return Recovery(plan, curves, holes, guesses, days, calibration, (schedule, privacy), searched)
+
+
+def training_days(split: Split, seed: int, run: int) -> IntArray:
+    """Training days in the order in which a run takes them, for every method alike."""
+    return np.random.default_rng([seed, 1, run]).permutation(split.train)
 
 
 def _hold_out(source: Source, plan: Plan, seed: int) -> Shared:
@@ -361,21 +262,36 @@ def _search(
 
 
 def _true_samples(source: Source, plan: Plan, days: int, seed: int, run: int) -> Samples:
-    generator = np.random.default_rng([seed, 1, run])
-    chosen = generator.choice(source.split.train, size=days, replace=False)
-    return draw_samples(source.true[chosen], plan.samples, generator)
+    chosen = training_days(source.split, seed, run)[:days]
+    return draw_samples(source.true[chosen], plan.samples, np.random.default_rng([seed, 4, run]))
 
 
-def _released_samples(
-    name: str, release: Release, run: int, plan: Plan, days: int, key: list[int]
-) -> Samples:
-    generator = np.random.default_rng(key)
-    vm = release(run, generator, days)
-    if not np.isfinite(vm).all():
-        raise PowerFlowError(
-            f"power flow failed on days of '{name}', so its training set has holes; lower the loads' spread"
-        )
-    return draw_samples(vm, plan.samples, generator)
+def _drawn(source: Source, name: str, plan: Plan, days: int, seed_and_run: tuple[int, int]) -> Drawn:
+    """A run's training set of a mechanism, from whole days only."""
+    seed, run = seed_and_run
+    generator = np.random.default_rng([seed, 2, crc32(name.encode()), run])
+    order = training_days(source.split, seed, run)[: MOST_DRAWS * days]
+    whole: list[FloatArray] = []
+    snapshots = failed = left_out = 0
+    for start in range(0, len(order), days):
+        missing = days - len(whole)
+        vm = source.releases[name](run, generator, order[start : start + days])
+        solved = np.isfinite(vm).all(axis=2)
+        good = solved.all(axis=1)
+        snapshots, failed = snapshots + solved.size, failed + int(np.count_nonzero(~solved))
+        left_out += int(np.count_nonzero(~good))
+        whole += list(vm[good][:missing])
+        if len(whole) == days:
+            return Drawn(draw_samples(np.stack(whole), plan.samples, generator), snapshots, failed, left_out)
+    return Drawn(None, snapshots, failed, left_out)
+
+
+def _holes(sets: Sequence[Drawn]) -> Holes:
+    return Holes(
+        sum(found.failed for found in sets) / sum(found.snapshots for found in sets),
+        sum(found.left_out for found in sets),
+        sum(found.samples is None for found in sets),
+    )
 
 
 def _private(plan: Plan, calibration: Calibration, clip: float, rate: float) -> tuple[Schedule, Privacy]:

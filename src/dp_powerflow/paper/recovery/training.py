@@ -243,11 +243,14 @@ def train_adam(
                 adam.step()
 
         def errors() -> FloatArray:
-            with torch.no_grad():
-                found = [losses_of(stacked(weights, part.inputs), part) for part in (data, *shared)]
-            return np.stack([losses.mean(dim=1).double().numpy() for losses in found], axis=1) * SCALE**2
+            # Run by run: what one network makes of a set fits into the cache, what all make does not.
+            found = [
+                [float(losses_of(stacked(own, part.inputs), part).mean()) for part in (mine, *shared)]
+                for mine, *own in zip(parts, *weights, strict=True)
+            ]
+            return np.array(found) * SCALE**2
 
-        return follow(epoch, errors, schedule)
+        return follow(epoch, torch.no_grad()(errors), schedule)
 
 
 def stack(models: Sequence[Any]) -> list[Any]:
@@ -262,7 +265,10 @@ def stack(models: Sequence[Any]) -> list[Any]:
 
 
 def stacked(tensors: Sequence[Any], inputs: Any) -> Any:
-    """Answers (run, sample, 48) of all networks; inputs: (run, sample, 96), or (sample, 96) for all alike."""
+    """Answers (run, sample, 48) of all networks; inputs: (run, sample, 96), or (sample, 96) for all alike.
+
+    With the tensors of one run, which have no axis of runs, answers (sample, 48) of that one.
+    """
     *hidden, last = zip(tensors[::2], tensors[1::2], strict=True)
     values = inputs
     for weight, bias in hidden:
