@@ -12,9 +12,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dp_powerflow.errors import ConfigError, LoadDataError, PowerFlowError
-from dp_powerflow.paper.recovery import methods as recovery_methods
-from dp_powerflow.paper.recovery.experiment import (
+from dp_powerflow.errors import ConfigError, LoadDataError
+from dp_powerflow.paper.mechanisms import BY_RADIUS, Guarantee
+from dp_powerflow.paper.recovery import runs as recovery_runs
+from dp_powerflow.paper.recovery.columns import Chosen
+from dp_powerflow.paper.recovery.methods import (
+    DP_SGD,
+    MOST_DRAWS,
+    NOISE_FREE,
+    Plan,
+    Recovery,
+    Source,
+    run_recovery,
+    split_days,
+    training_days,
+)
+from dp_powerflow.paper.recovery.report import (
     Part,
     kept,
     mean_curve,
@@ -23,19 +36,10 @@ from dp_powerflow.paper.recovery.experiment import (
     to_markdown,
     write_all,
 )
-from dp_powerflow.paper.recovery.methods import (
-    DP_SGD,
-    NOISE_FREE,
-    Plan,
-    Recovery,
-    Run,
-    Shared,
-    Source,
-    run_all,
-    run_recovery,
-    split_days,
-)
+from dp_powerflow.paper.recovery.runs import Run, Shared, run_all
 from dp_powerflow.paper.recovery.training import Curves, Samples, Schedule, hide_blocks
+from dp_powerflow.paper.wasserstein.search import Configuration
+from dp_powerflow.units import FloatArray, IntArray
 
 pytest.importorskip("torch", reason="torch is not installed: pip install 'dp-powerflow[ml]'")
 pytest.importorskip("opacus", reason="opacus is not installed: pip install 'dp-powerflow[ml]'")
@@ -53,7 +57,9 @@ SMALL = Plan(
     clips=(0.1,),
     searched_runs=1,
 )
-CLAIMS = {"released": {"words": "ε = 50", "proved": False, "epsilon_load": 3.0, "pooled_w1": 0.001}}
+CLAIM = Guarantee(49.5, 1e-5, "step", BY_RADIUS, False, "made up")
+FOUND = Chosen(Configuration("gmm-noise", 50.0, 3.0, 1.5), 0.001, CLAIM, {"noise": 0.25}, None)
+CHOSEN: dict[str, Chosen | str] = {"released": FOUND, "never": "the formula is at least 60; lower r"}
 
 
 def voltages(days: int, seed: int) -> np.ndarray:
@@ -66,7 +72,7 @@ def source() -> Source:
     return Source(
         voltages(24, 0),
         split_days(24, 4, np.random.default_rng(0)),
-        {"released": lambda run, generator, days: voltages(days, int(generator.integers(1 << 30)))},
+        {"released": lambda run, generator, days: voltages(len(days), int(generator.integers(1 << 30)))},
         epsilon_step=50.0,
         delta=1e-5,
     )
@@ -120,14 +126,19 @@ def test_mean_and_standard_error_are_over_runs() -> None:
 
 
 def test_tables_and_figures_say_what_was_found(found: Recovery, tmp_path: Path) -> None:
-    written = write_all("made up", [Part(50.0, found, CLAIMS)], tmp_path / "new")
+    parts = [Part(50.0, found, CHOSEN)]
+    written = write_all("made up", parts, tmp_path / "new")
     text, paths = written.text, written.files
     assert [path.suffix for path in paths] == [".md", ".csv", ".json", ".png", ".svg"]
-    assert paths[3].read_bytes().startswith(b"\x89PNG")
-    assert b"<svg" in paths[4].read_bytes()
-    assert f"{1e6 * kept(found.curves[DP_SGD], 'test')[0]:.3g}" in text
-    assert "| released | ε = 50 | no | 3 | 0.001 |" in text
-    rows = list(csv.DictReader(io.StringIO(to_csv([Part(50.0, found, CLAIMS)]))))
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths[3::2])
+    assert all(b"<svg" in path.read_bytes() for path in paths[4::2])
+    assert f"| DP-SGD | {1e6 * kept(found.curves[DP_SGD], 'test')[0]:.3g} ± " in text
+    assert "| released | 50 | ε = 49.5 per step | no | 3 | 1.5 | — | 0.25 | 1 |" in text
+    assert "| never | ε not reached |" in text
+    assert "| never | 50 | none: the formula is at least 60; lower r | — |" in text
+    assert "Every snapshot that was trained on has a power flow." in text
+    assert "| true δ of the classical σ | 0.586 |" in text  # paper correction 10: at ε = 50, δ = 1e-5
+    rows = list(csv.DictReader(io.StringIO(to_csv(parts))))
     assert len(rows) == 3 * 3
     assert float(rows[0]["test_mse_mean"]) == pytest.approx(
         mean_curve(found.curves[NOISE_FREE], "test").mean[0], rel=1e-8
@@ -135,14 +146,14 @@ def test_tables_and_figures_say_what_was_found(found: Recovery, tmp_path: Path) 
     stored = json.loads(paths[2].read_text(encoding="utf-8"))
     assert stored["insecure_seed"] is True
     part = stored["epsilons"][0]
-    assert part["claims"]["released"]["proved"] is False
+    assert part["chosen"]["released"]["claim"]["proved"] is False
     assert part["methods"][NOISE_FREE]["best_epoch"] == [run.best + 1 for run in found.curves[NOISE_FREE]]
 
 
 def test_a_run_that_diverged_is_null_in_json_and_not_hidden(found: Recovery) -> None:
     nan = np.full(3, np.nan)
     broken = replace(found, curves={**found.curves, DP_SGD: (Curves(nan, nan, nan, 0, 2),)})
-    parts = [Part(50.0, broken, CLAIMS)]
+    parts = [Part(50.0, broken, CHOSEN)]
     stored = to_json("made up", parts)
     json.dumps(stored, allow_nan=False)
     assert stored["epsilons"][0]["methods"][DP_SGD]["test_mse"] == [None]
@@ -153,13 +164,13 @@ def test_a_run_is_not_trained_twice_and_a_changed_one_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained: list[tuple[str, int]] = []
-    real = recovery_methods.execute
+    real = recovery_runs.execute
 
     def counted(runs: Sequence[Run], shared: Shared) -> list[Curves]:
         trained.extend((run.method, run.seed) for run in runs)
         return real(runs, shared)
 
-    monkeypatch.setattr(recovery_methods, "execute", counted)
+    monkeypatch.setattr(recovery_runs, "execute", counted)
     told: list[tuple[int, int]] = []
 
     def go(given: Source, plan: Plan = SMALL) -> Recovery:
@@ -208,12 +219,45 @@ def test_processes_find_what_one_process_finds(tmp_path: Path) -> None:
         np.testing.assert_array_equal(one.test, other.test)
 
 
-def test_failed_power_flow_and_bad_folders_are_one_sentence(tmp_path: Path) -> None:
-    holes = replace(
-        source(), releases={"broken": lambda run, generator, days: np.full((days, 96, 5), np.nan)}
-    )
-    with pytest.raises(PowerFlowError, match="power flow failed on days of 'broken'"):
-        run_recovery(holes, SMALL, tmp_path / "a", seed=0, workers=1, progress=quiet)
+def holes(fails: IntArray) -> Source:
+    """Days of which those of the year named have one snapshot without power flow."""
+
+    def release(run: int, generator: np.random.Generator, days: IntArray) -> FloatArray:
+        vm = voltages(len(days), int(generator.integers(1 << 30)))
+        vm[np.isin(days, fails), 7] = np.nan
+        return vm
+
+    return replace(source(), releases={"holes": release})
+
+
+def test_days_without_power_flow_are_left_out_and_others_drawn(tmp_path: Path) -> None:
+    plan = replace(SMALL, samples=60)  # 6 days of 10 windows
+    given = holes(np.array([]))
+    order = training_days(given.split, 0, 0)
+    found = run_recovery(holes(order[:2]), plan, tmp_path, seed=0, workers=1, progress=quiet)
+    told = found.holes["holes"]
+    assert len(found.curves["holes"]) == 2
+    assert np.isfinite(found.curves["holes"][0].test).all()
+    assert told.without == 0
+    assert told.left_out >= 2
+    assert 0 < told.failed < 1 / 96
+    text = to_markdown("made up", [Part(50.0, found, {"holes": FOUND})])
+    assert f"| holes | 50 | {100 * told.failed:.2g} % | {told.left_out} | 0 of 2 |" in text
+
+
+def test_a_method_without_power_flow_is_told_and_not_fatal(tmp_path: Path) -> None:
+    plan = replace(SMALL, samples=30)  # 3 days, of at most 12 that are drawn
+    given = holes(np.arange(24))
+    found = run_recovery(given, plan, tmp_path, seed=0, workers=1, progress=quiet)
+    assert list(found.curves) == [NOISE_FREE, DP_SGD]
+    told = found.holes["holes"]
+    assert told == replace(told, failed=1 / 96, left_out=2 * 3 * MOST_DRAWS, without=2)
+    text = to_markdown("made up", [Part(50.0, found, {"holes": FOUND})])
+    assert "| holes | no training set: 1 % of the snapshots have no power flow |" in text
+    write_all("made up", [Part(50.0, found, {"holes": FOUND})], tmp_path / "written")
+
+
+def test_bad_folders_are_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(ConfigError, match="cannot be made"):
         run_all([], Shared(None, None), tmp_path / "file" / "runs", workers=1, progress=quiet)  # type: ignore[arg-type]

@@ -91,6 +91,11 @@ def sampled_epsilon(noise_multiplier: float, rate: float, steps: int, log_invers
     return float(max(0.0, np.min(values)))
 
 
+def leading_order(epsilon: float, delta: float, *, samples: int, batch: int, steps: int) -> float:
+    """Noise multiplier of the first term alone: ρ = S·q²/2σ²."""
+    return batch / samples * math.sqrt(steps / (2 * zcdp(per_sample(epsilon, delta, samples))))
+
+
 def calibrate(epsilon: float, delta: float, *, samples: int, batch: int, steps: int) -> Calibration:
     """Noise multipliers for S steps on N windows in batches of B at (ε, δ) of the network."""
     budget = per_sample(epsilon, delta, samples)

@@ -22,7 +22,7 @@ from zlib import crc32
 import numpy as np
 
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.paper.recovery.budget import Calibration, calibrate
+from dp_powerflow.paper.recovery.budget import Calibration, calibrate, leading_order
 from dp_powerflow.paper.recovery.runs import Run, Shared, run_all
 from dp_powerflow.paper.recovery.training import (
     Curves,
@@ -151,7 +151,8 @@ class Recovery:
     holes : of every mechanism, by name.
     guesses : mean squared error [p.u.²] on the test set of guesses that learn nothing, by name.
     days : of one training set.
-    calibration : noise multipliers of DP-SGD.
+    calibration : noise multipliers of DP-SGD at ε of one step, composed over the days.
+    of_a_day : the one that is used, were ε that of a day, as the paper's table of noise has it.
     dp_sgd : schedule and noise that DP-SGD was run with.
     searched : evaluation error [p.u.²] by (clip norm, learning rate · clip norm); empty without a search.
     """
@@ -162,6 +163,7 @@ class Recovery:
     guesses: Mapping[str, float]
     days: int
     calibration: Calibration
+    of_a_day: float
     dp_sgd: tuple[Schedule, Privacy]
     searched: Mapping[tuple[float, float], float]
 
@@ -195,10 +197,9 @@ def run_recovery(
     shared = _hold_out(source, plan, seed)
     _, steps, nodes = source.true.shape
     days = plan.days(steps, nodes)
-    budget = source.epsilon_step * steps * days
-    calibration = calibrate(
-        budget, source.delta, samples=plan.samples, batch=plan.batch, steps=plan.dp_sgd_steps
-    )
+    sizes = {"samples": plan.samples, "batch": plan.batch, "steps": plan.dp_sgd_steps}
+    calibration = calibrate(source.epsilon_step * steps * days, source.delta, **sizes)
+    of_a_day = leading_order(source.epsilon_step * days, source.delta, **sizes)
     tag = f"e{source.epsilon_step:g}"  # of the files; the noise-free runs serve every ε
     truth = [_true_samples(source, plan, days, seed, run) for run in range(plan.runs)]
     drawn = {
@@ -236,7 +237,17 @@ def run_recovery(
         "mean of what is seen": hidden_mse(observed_mean(shared.test), shared.test),
         "straight line": hidden_mse(interpolated(shared.test), shared.test),
     }
-    return Recovery(plan, curves, holes, guesses, days, calibration, (schedule, privacy), searched)
+    return Recovery(
+        plan,
+        curves,
+        holes,
+        guesses,
+        days,
+        calibration,
+        of_a_day,
+        (schedule, privacy),
+        searched,
+    )
 
 
 def training_days(split: Split, seed: int, run: int) -> IntArray:
@@ -276,8 +287,8 @@ def _drawn(source: Source, name: str, plan: Plan, days: int, seed_and_run: tuple
     for start in range(0, len(order), days):
         missing = days - len(whole)
         vm = source.releases[name](run, generator, order[start : start + days])
-        solved = np.isfinite(vm).all(axis=2)
-        good = solved.all(axis=1)
+        solved = np.asarray(np.isfinite(vm).all(axis=2))
+        good = np.asarray(solved.all(axis=1))
         snapshots, failed = snapshots + solved.size, failed + int(np.count_nonzero(~solved))
         left_out += int(np.count_nonzero(~good))
         whole += list(vm[good][:missing])
