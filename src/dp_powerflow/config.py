@@ -152,7 +152,7 @@ class TrueNetwork(NetworkSection):
     """Power flow on the true network, and internal evidence for a policy about it."""
 
     mode: Literal["true-network"]
-    bound: Literal["paper", "full-support"]
+    bound: Literal["paper", "corrected", "full-support"]
     radius: Positive
     calibration_days: Annotated[int, Field(ge=20)] = 1000
     line_change: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.01
@@ -161,8 +161,8 @@ class TrueNetwork(NetworkSection):
 
     @property
     def random_reactive(self) -> bool:  # type: ignore[override]
-        """The paper's bound is for fixed power factors."""
-        return self.bound != "paper"
+        """The paper's bound, printed or corrected, is for fixed power factors."""
+        return self.bound == "full-support"
 
 
 class TwinNetwork(NetworkSection):

@@ -9,6 +9,7 @@ import pytest
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.collect import network_facts
+from dp_powerflow.evidence.printed import with_exact_kappa
 from dp_powerflow.evidence.theorem import NetworkFacts, OperatingSet, paper_bound
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
@@ -21,7 +22,6 @@ from dp_powerflow.paper.mechanisms.dp_powerflow import (
     step_formula,
     with_restored_mean,
 )
-from dp_powerflow.paper.mechanisms.gaussian import with_exact_kappa
 from dp_powerflow.powerflow.batch import BatchSolver
 from support.laws import draw, gaussian_classes
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import beta
 
 from dp_powerflow.errors import PowerFlowError, PrivacyError
 from dp_powerflow.evidence import symbols
@@ -165,7 +165,10 @@ class MonteCarlo:
 def monte_carlo(
     solver: DaySolver, days: LoadSource, *, confidence: float = CONFIDENCE, progress: Progress | None = None
 ) -> MonteCarlo:
-    """Remark mc_calibration: N_cal days, and the set that holds all of them.
+    """N_cal days, and the set that holds all of them: Remark mc_calibration improved.
+
+    The remark counts exceedances of one threshold on ‖M̃⁻¹‖ (`printed.remark_calibration`). This is the
+    calibration of the rows that are bounds: it covers V_min, V_max and the injections as well.
 
     The first tenth of the days is a pilot that sets the shape of the set; its size is the largest score of
     the other N days, so a new day exceeds it with probability at most 1 − (1 − confidence)^{1/N}, with
@@ -200,14 +203,6 @@ def monte_carlo(
     return MonteCarlo(operating, extremes[:, 3], count, confidence, outside)
 
 
-def exceedance(worst_mu: FloatArray, mu_0: float, c_star: float, kappa_r: float, confidence: float) -> float:
-    """δ_M for a threshold μ₀ chosen beforehand: upper Clopper–Pearson bound of Pr(‖M̃⁻¹‖ > μ₀′)."""
-    mu_prime = mu_0 / (1.0 + mu_0 * c_star * kappa_r)
-    exceeding = int(np.count_nonzero(worst_mu > mu_prime))
-    days = len(worst_mu)
-    return 1.0 if exceeding == days else float(beta.ppf(confidence, exceeding + 1, days - exceeding))
-
-
 class DaySolver:
     """Solves days on the true network and bounds ‖M̃⁻¹‖; prepared once for any number of calibrations.
 
@@ -224,6 +219,12 @@ class DaySolver:
         self._generation, self._voltvar = generation, voltvar
         # A reference of a large network costs seconds and serves all days; a small one fits its own best.
         self._references: list[Reference] | None = [] if self._jacobian.large else None
+
+    def under(self, generation: Generation | None) -> DaySolver:
+        """The same solver with other generation."""
+        other = copy(self)
+        other._generation = generation
+        return other
 
     @property
     def failure(self) -> float:
@@ -375,6 +376,8 @@ def _loads_within_margins(
     least, most = implied_load_range(network, box)
     if generation is not None:
         most = most + generation.peak
+    if law.positions is not None:
+        least, most = least[law.positions], most[law.positions]
     span = f"they span {least.min():.3g} … {most.max():.3g} p.u."
     if not law.truncated:
         return Assumption(name, False, f"{span}; the loads have no margins (untruncated)")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +29,8 @@ from dp_powerflow.evidence.calibration import (
     printed_closed_form,
     volt_var_constant,
 )
+from dp_powerflow.evidence.hidden import hidden_nodes
+from dp_powerflow.evidence.printed import ConfirmedPaperBound, PrintedFormula, printed_formula
 from dp_powerflow.evidence.theorem import (
     Bound,
     Mode,
@@ -37,7 +38,6 @@ from dp_powerflow.evidence.theorem import (
     OperatingSet,
     corrected_bound,
     full_support_bound,
-    paper_bound,
 )
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.norms import Amplification, kron_amplification
@@ -47,6 +47,7 @@ from dp_powerflow.model.sample import LoadSampler
 from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.units import IntArray
 
 FLOORS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
 CURVE_RADII = tuple(float(r) for r in np.logspace(-14, -4, 31))
@@ -104,14 +105,14 @@ class Case:
             low, high = (middle, high) if within(math.exp(middle)) else (low, middle)
         return math.exp(low)
 
-    def per_step(self, radius: float, delta: float) -> Bound:
+    def per_step(self, radius: float, delta: float) -> Bound | None:
         """The bound for one released step by itself, of the worst step of the day.
 
-        Loads that are truncated as whole days have no truncated Gaussian at a single step; there the bound
-        of the day is given, which covers a step as post-processing of the day.
+        None for loads that are truncated as whole days: a single step of them has no truncated Gaussian, so
+        only the bound of the day covers it, as post-processing of the day.
         """
         if self.law.truncated:
-            return self.bound(radius, delta)
+            return None
         steps = range(self.law.steps)
         bounds = [replace(self, law=self.law.at_step(t)).bound(radius, delta) for t in steps]
         refused = [bound for bound in bounds if bound.epsilon is None]
@@ -205,10 +206,10 @@ class Instance:
     voltvar: VoltVar | None = None
 
     def __post_init__(self) -> None:
-        if self.law.n != self.network.n:
+        if self.law.positions is None and self.law.n != self.network.n:
             raise PrivacyError(
-                f"{self.network.n - self.law.n} nodes carry generation but no random load of their own; "
-                "Theorem 1 does not cover them"
+                f"the load law is of {self.law.n} nodes, but the network has {self.network.n} with load or "
+                "generation; say which of them the law is for"
             )
 
     def __repr__(self) -> str:
@@ -219,13 +220,14 @@ class Instance:
 class Row:
     """One mode at the policy's r: a step, a day, and the whole corpus.
 
-    `largest_r` is the largest r whose corpus stays within the policy's ε, None if there is none. A row whose
-    `law` is not that of this release says nothing about it.
+    `step` is None where only the bound of the day covers a step. `largest_r` is the largest r whose corpus
+    stays within the policy's ε, None if there is none. A row whose `law` is not that of this release says
+    nothing about it.
     """
 
     mode: Mode
     law: DrawnFrom
-    step: Bound
+    step: Bound | None
     day: Bound
     corpus: Composed
     largest_r: float | None
@@ -248,10 +250,14 @@ class Curve:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything; `load_box` is None where the closed form has no bound."""
+    """Everything; `load_box` is None where the closed form has no bound.
+
+    `n` nodes have a random load of their own; `hidden` more carry public generation alone.
+    """
 
     policy: Policy
     n: int
+    hidden: int
     steps: int
     amplification: Amplification
     norm_b: float
@@ -261,18 +267,33 @@ class Evidence:
     monte_carlo_truncated: MonteCarlo
     assumptions: tuple[Assumption, ...]
     lines: RadiusInLines
+    printed_formula: PrintedFormula
     rows: tuple[Row, ...]
     curves: tuple[Curve, ...]
 
 
-def network_facts(network: Network, *, volt_var: bool = False) -> NetworkFacts:
-    """What the theorem needs of the network."""
+def network_facts(
+    network: Network,
+    *,
+    volt_var: bool = False,
+    released: IntArray | None = None,
+    generation: Generation | None = None,
+) -> NetworkFacts:
+    """What the theorem needs of the network.
+
+    Parameters
+    ----------
+    released : positions among the retained nodes of those with a random load; None for all.
+    """
+    peak = None if generation is None else generation.peak
+    hidden = None if released is None else hidden_nodes(network, released, peak)
     return NetworkFacts(
-        n=network.n,
+        n=network.n - (0 if hidden is None else hidden.count),
         slack_norm=float(np.linalg.norm(network.feeder.v_slack)),
         d_max=network.rows.d_max,
         amplification=kron_amplification(network),
         volt_var=volt_var,
+        hidden=hidden,
     )
 
 
@@ -296,16 +317,25 @@ def collect_evidence(
         instance.generation,
         instance.voltvar,
     )
-    facts = network_facts(network, volt_var=voltvar is not None)
+    facts = network_facts(
+        network, volt_var=voltvar is not None, released=law.positions, generation=generation
+    )
     truncated = law.within()
-    solver = DaySolver(network, generation, voltvar)
+    solver = DaySolver(network, None, voltvar)
 
     def calibrate(of: LoadLaw, days: int, purpose: str, report: Progress | None = None) -> MonteCarlo:
-        return monte_carlo(solver, LoadSampler(of, key.bind("law", purpose), days), progress=report)
+        own = key.bind("law", purpose)
+        return monte_carlo(
+            solver.under(_sunny_days(generation, own, policy, days)),
+            LoadSampler(of, own, days),
+            progress=report,
+        )
 
     found = calibrate(law, policy.calibration_days, "untruncated", progress)
     cut = calibrate(truncated, policy.calibration_days, "truncated", progress)
-    high = law.scale * law.p_max[law.class_of] * np.sqrt(1.0 + law.tan_theta**2)
+    high = np.zeros(network.n)
+    positions = slice(None) if law.positions is None else law.positions
+    high[positions] = law.scale * law.p_max[law.class_of] * np.sqrt(1.0 + law.tan_theta**2)
     if generation is not None:
         high = high + generation.peak
     kappa_r = facts.amplification.paper * policy.radius
@@ -314,18 +344,22 @@ def collect_evidence(
     assumptions = check_assumptions(network, truncated, cut.operating, voltvar=voltvar, generation=generation)
     failed = tuple(f"Assumption 1 fails: {item.name}" for item in assumptions if not item.holds)
     failure = facts.amplification.failure
-    # The paper's mode takes its set S_0 and every assumption that fails.
-    box = OperatingSet(*ANSI_RANGE, found.operating.s_max, printed.mu, 0.0, "closed form of the paper")
+    confirmed = ConfirmedPaperBound(cut.worst_mu, cut.confidence, failed)
     cases: dict[Mode, Case] = {
-        "paper": Case(partial(paper_bound, failed=failed), facts, truncated, box),
+        "paper": Case(confirmed, facts, truncated, _charged(cut, failure)),
         "corrected": Case(corrected_bound, facts, truncated, _charged(cut, failure)),
     }
     if law.q_sigma is not None:
         cases["full-support"] = Case(full_support_bound, facts, law, _charged(found, failure))
+    tail = _tail_share(policy, cut.operating)
+    formula = printed_formula(
+        facts, truncated, cut.operating, cut.worst_mu, (policy.radius, tail, cut.confidence)
+    )
     rows = [_row(mode, case, policy, drawn_from(mode, law)) for mode, case in cases.items()]
     return Evidence(
         policy=policy,
-        n=network.n,
+        n=facts.n,
+        hidden=network.n - facts.n,
         steps=law.steps,
         amplification=facts.amplification,
         norm_b=float(np.linalg.norm(network.b)),
@@ -335,9 +369,23 @@ def collect_evidence(
         monte_carlo_truncated=cut,
         assumptions=assumptions,
         lines=radius_in_lines(network.feeder, policy.radius),
+        printed_formula=formula,
         rows=tuple(rows),
         curves=_curves(facts, law, policy, calibrate) if curves else (),
     )
+
+
+def _sunny_days(
+    generation: Generation | None, key: StreamKey, policy: Policy, days: int
+) -> Generation | None:
+    """Generation of the calibration: days of the corpus drawn at random, so that all days count alike.
+
+    δ of the calibration is then the mean over the days of the corpus, which is what D·δ adds up.
+    """
+    if generation is None or generation.n_days == 1:
+        return generation
+    of_corpus = generation.select(np.arange(policy.days))
+    return of_corpus.drawn(key.stream("days of generation").generator, days)
 
 
 def _charged(calibration: MonteCarlo, failure: float) -> OperatingSet:

@@ -19,6 +19,7 @@ import numpy as np
 
 from dp_powerflow.errors import FeederError, PrivacyError
 from dp_powerflow.evidence import symbols
+from dp_powerflow.evidence.hidden import NOTHING_HIDDEN, HiddenNodes, HiddenReach
 from dp_powerflow.grid.norms import Amplification
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.units import FloatArray
@@ -69,6 +70,11 @@ class NetworkFacts:
 
     With volt-var control Lemma 1 of docs/guarantee.md does not hold (the slope jumps at a corner of the
     curve), so no mode that needs it gives a number.
+
+    Attributes
+    ----------
+    n : nodes with a random load of their own.
+    hidden : retained nodes without one, None if there are none.
     """
 
     n: int
@@ -76,10 +82,12 @@ class NetworkFacts:
     d_max: int
     amplification: Amplification
     volt_var: bool = False
+    hidden: HiddenNodes | None = None
 
     def v_kept(self, v_max: float) -> float:
-        """Bound on ‖(v_R, v_slack)‖₂."""
-        return math.hypot(math.sqrt(self.n) * v_max, self.slack_norm)
+        """Bound on ‖(v_R, v_slack)‖₂, hidden nodes included."""
+        retained = self.n + (0 if self.hidden is None else self.hidden.count)
+        return math.hypot(math.sqrt(retained) * v_max, self.slack_norm)
 
 
 @dataclass(frozen=True)
@@ -242,16 +250,18 @@ def full_support_bound(
 
 @dataclass(frozen=True)
 class _Reach:
-    """How far r reaches on one network: κ, and the operating set of every neighbour.
+    """How far r reaches on one network: κ, the operating set of every neighbour, and the hidden nodes.
 
     Attributes
     ----------
     inside : the operating set over all neighbours.
+    through : what the hidden nodes add.
     failed : conditions on the network that fail.
     """
 
     facts: NetworkFacts
     inside: OperatingSet
+    through: HiddenReach
     kappa: float
     kappa_r: float
     failed: tuple[str, ...]
@@ -259,17 +269,36 @@ class _Reach:
     @classmethod
     def of(cls, facts: NetworkFacts, operating: OperatingSet, radius: float) -> _Reach:
         kappa, failed = _kappa(facts, radius)
-        return cls(facts, over_neighbours(facts, operating, kappa * radius), kappa, kappa * radius, failed)
+        kappa_r = kappa * radius
+        inside, through = over_neighbours(facts, operating, kappa_r), NOTHING_HIDDEN
+        if facts.hidden is not None and math.isfinite(inside.mu):
+            found = facts.hidden.reach(kappa_r, inside.v_min, facts.v_kept(inside.v_max))
+            if found is None:
+                failed = (*failed, f"r = {radius:g} is too large for a bound on nodes with generation alone")
+            through = found or NOTHING_HIDDEN
+        return cls(facts, inside, through, kappa, kappa_r, failed)
 
     @property
     def v_kept(self) -> float:
-        """Bound on ‖(v_R, v_slack)‖₂ under any neighbour."""
-        return self.facts.v_kept(self.inside.v_max)
+        """Bound on ‖(v_R, v_slack)‖₂ under any neighbour, wherever the hidden voltages move."""
+        return self.facts.v_kept(self.inside.v_max) + self.through.moved
+
+    @property
+    def loads_r(self) -> float:
+        """κr of the implied loads: hidden nodes pass changes of their own rows on."""
+        return self.through.loads * self.kappa_r
+
+    @property
+    def c_star(self) -> float:
+        """C⋆ with hidden nodes: ‖ΔS‖_F ≤ C⋆·κr for the Jacobian S of the released voltages."""
+        relative = self.v_kept / self.inside.v_min
+        own = symbols.c_star(math.hypot(self.through.loads * relative, self.through.turned), 1.0)
+        return self.through.schur * own
 
     @property
     def shift(self) -> float:
         """By how much r can move the implied loads [p.u.]."""
-        return self.inside.v_max * self.v_kept * self.kappa_r
+        return self.inside.v_max * self.v_kept * self.loads_r
 
     def rows(self, floor: FloatArray) -> FloatArray:
         """d of every node whose load is at least `floor` [1/p.u.]."""
@@ -278,8 +307,8 @@ class _Reach:
     def terms(self, law: LoadLaw, weights: FloatArray, d: float, log_inverse_delta: float) -> Terms:
         """Every term of the repaired theorem; with random q in 2n dimensions."""
         full = law.q_sigma is not None
-        c = symbols.c_star(self.v_kept, self.inside.v_min)
-        psi = symbols.psi_bar(self.kappa_r, weights)
+        c = self.c_star
+        psi = symbols.psi_bar(self.loads_r, weights)
         t = symbols.tau((2 if full else 1) * law.n * law.steps, log_inverse_delta)
         a = symbols.alpha(self.inside.mu, c, self.kappa_r)
         jacobian = symbols.lambda_ii_full if full else symbols.lambda_ii

@@ -10,11 +10,11 @@ import numpy as np
 
 from dp_powerflow.evidence.calibration import Progress
 from dp_powerflow.evidence.collect import Evidence, Instance, Policy, collect_evidence, network_facts, plain
+from dp_powerflow.evidence.printed import with_exact_kappa
 from dp_powerflow.evidence.theorem import Bound, paper_bound
 from dp_powerflow.model.law import ClassLaw, LoadLaw
 from dp_powerflow.model.options import PublicSpread
 from dp_powerflow.paper.datasets import Dataset, ExperimentOptions, open_dataset
-from dp_powerflow.paper.mechanisms.gaussian import with_exact_kappa
 from dp_powerflow.paper.run import Written, write_results
 from dp_powerflow.privacy.random import StreamKey
 
@@ -157,7 +157,7 @@ def to_json(rows: tuple[FloorRow, ...]) -> list[dict[str, Any]]:
 
 def _reason(row: FloorRow) -> str:
     corrected = next(mode for mode in row.evidence.rows if mode.mode == "corrected")
-    leaves = corrected.step.delta_parts["support exit"]
+    leaves = corrected.day.delta_parts["support exit"]
     return (
         f"Assumption 1 (i), (ii) fail; loads leave the margins under Y′ with probability up to {leaves:.2g}"
     )

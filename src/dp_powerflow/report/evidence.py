@@ -6,6 +6,7 @@ It is printed and kept in the private state directory.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,6 +117,7 @@ def evidence_lines(evidence: Evidence) -> list[str]:
         f"κ exact {evidence.amplification.exact:.4g} "
         f"(up to ‖ΔY‖ = {evidence.amplification.largest_radius:.3g}), as printed "
         f"{evidence.amplification.paper:.3g}; ‖b‖ = {evidence.norm_b:.4g}.",
+        *_about_hidden(evidence),
         f"‖M̃⁻¹‖: paper's closed form {printed}; load box {box}; Monte Carlo {operating.mu:.4g} "
         f"({evidence.monte_carlo.days} days, δ = {operating.delta:.2g} at confidence "
         f"{evidence.monte_carlo.confidence:g}).",
@@ -125,10 +127,12 @@ def evidence_lines(evidence: Evidence) -> list[str]:
             for item in evidence.assumptions
         ),
         "",
-        "| mode | ε, one step | ε, one day | δ, one day | ε, corpus | largest r within the policy |",
+        "| row | ε, one step | ε, one day | δ, one day | ε, corpus | largest r within the policy |",
         "|---|---|---|---|---|---|",
+        *_printed_rows(evidence),
         *(_table_row(row) for row in evidence.rows),
         "",
+        *_about_the_formula(evidence),
         *_about_other_laws(evidence),
     ]
     for row in evidence.rows:
@@ -145,13 +149,65 @@ def evidence_lines(evidence: Evidence) -> list[str]:
     return lines
 
 
+def _about_hidden(evidence: Evidence) -> list[str]:
+    if not evidence.hidden:
+        return []
+    return [
+        f"{evidence.n} nodes have a random load of their own; {evidence.hidden} more carry public generation "
+        "alone, are not released, and are eliminated implicitly."
+    ]
+
+
+def _printed_rows(evidence: Evidence) -> list[str]:
+    """The printed formula with either κ: smallest / median / largest sample of a day, day and corpus."""
+    lines = []
+    for found in (evidence.printed_formula.exact, evidence.printed_formula.as_printed):
+        samples = " / ".join(_figure(terms.formula) for terms in (found.least, found.median, found.most))
+        corpus = _figure(found.day.formula * evidence.policy.days)
+        lines.append(
+            f"| {evidence.printed_formula.label} (κ {found.kappa}) | {samples} | "
+            f"{_figure(found.day.formula)} | {found.delta:.2g} | {corpus} | — |"
+        )
+    return lines
+
+
+def _about_the_formula(evidence: Evidence) -> list[str]:
+    """Every term of the printed formula with the exact κ, and how ‖M̃⁻¹‖ was calibrated."""
+    found = evidence.printed_formula.exact
+    calibration = found.calibration
+    lines = [
+        f"**{evidence.printed_formula.label}**: B + ψ̄·τ(δ) of the paper's Theorem 1 per sample (smallest / "
+        "median / largest step of a day) and per day. Its conditions fail here, so these figures bound "
+        "nothing; the rows below them are bounds wherever they show a number. With κ as printed the formula "
+        "is infinite once α reaches 1/4.",
+        f"μ₀ = {calibration.mu_0:.4g} in place of ‖M̃⁻¹‖⋆ (Remark mc_calibration): {calibration.exceeding} of "
+        f"{calibration.days} days exceed μ₀′ = {calibration.mu_prime:.4g}, so δ_M ≤ {calibration.delta:.2g} "
+        f"(Clopper–Pearson, confidence {calibration.confidence:g}); δ of the tail {found.tail_delta:.2g}.",
+        "",
+        "| κ exact | ψ̄·τ | ψ̄²/2 | mean term | Jacobian | sum | ψ̄ | τ | γ | d | C⋆ | α |",
+        "|---" * 12 + "|",
+    ]
+    named = {"smallest": found.least, "median": found.median, "largest": found.most, "day": found.day}
+    for name, terms in named.items():
+        figures = (
+            *(terms.tail, terms.quadratic, terms.mean, terms.jacobian, terms.formula),
+            *(terms.psi_bar, terms.tau, terms.gamma, terms.d, terms.c_star, terms.alpha),
+        )
+        lines.append(f"| {name} | {' | '.join(_figure(value) for value in figures)} |")
+    return [*lines, ""]
+
+
+def _figure(value: float) -> str:
+    return f"{value:.4g}" if math.isfinite(value) else "∞"
+
+
 def _about_other_laws(evidence: Evidence) -> list[str]:
     if all(row.law != NOT_THIS_RELEASE for row in evidence.rows):
         return []
     return [
-        f"Rows marked '{NOT_THIS_RELEASE}' are about loads truncated to their margins at fixed power "
-        "factors. This release draws untruncated loads with random reactive power: those rows say nothing "
-        "about it.",
+        f"Rows marked '{NOT_THIS_RELEASE}', and the printed formula, are about loads truncated to their "
+        "margins at fixed power factors. This release draws untruncated loads with random reactive power: "
+        "those rows say nothing about it.",
         "",
     ]
 
@@ -163,8 +219,9 @@ def _mode(row: Row) -> str:
 
 def _table_row(row: Row) -> str:
     largest = "none" if row.largest_r is None else f"{row.largest_r:.3g}"
+    step = "as of the day" if row.step is None else _number(row.step.epsilon)
     return (
-        f"| {_mode(row)} | {_number(row.step.epsilon)} | {_number(row.day.epsilon)} | {row.day.delta:.2g} | "
+        f"| {_mode(row)} | {step} | {_number(row.day.epsilon)} | {row.day.delta:.2g} | "
         f"{_number(row.corpus.epsilon)} | {largest} |"
     )
 

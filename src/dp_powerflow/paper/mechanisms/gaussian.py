@@ -157,12 +157,6 @@ def proved_sensitivities(
     )
 
 
-def with_exact_kappa(facts: NetworkFacts) -> NetworkFacts:
-    """Facts whose printed κ is replaced by the exact one."""
-    exact = facts.amplification.exact
-    return replace(facts, amplification=replace(facts.amplification, paper=exact))
-
-
 @dataclass(frozen=True, eq=False)
 class NoiseFree:
     """AC power flow with the true loads."""

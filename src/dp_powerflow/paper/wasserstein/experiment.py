@@ -17,9 +17,10 @@ from typing import Any
 from dp_powerflow._parallel import cores, run_on_pool
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.collect import plain, radius_in_lines
+from dp_powerflow.evidence.printed import with_exact_kappa
 from dp_powerflow.evidence.theorem import paper_bound
 from dp_powerflow.paper.datasets import ExperimentOptions, open_dataset, silent
-from dp_powerflow.paper.mechanisms.gaussian import GaussianNoise, NoiseFree, with_exact_kappa
+from dp_powerflow.paper.mechanisms.gaussian import GaussianNoise, NoiseFree
 from dp_powerflow.paper.run import Written, csv_text, write_results
 from dp_powerflow.paper.wasserstein.lab import DELTA_LOAD, DELTA_TAIL, Lab, Scale
 from dp_powerflow.paper.wasserstein.search import (

@@ -51,7 +51,7 @@ class TrueSection(NetworkSection):
     """`guarantee.network` of a release on the true network."""
 
     mode: Literal["true-network"]
-    bound: Literal["paper", "full-support"]
+    bound: Literal["paper", "corrected", "full-support"]
     kind: Literal["per-instance evidence, not differential privacy"]
     protection: Literal["as the policy says", "NO MEANINGFUL PROTECTION OF THE NETWORK"]
     weak_because: list[Sentence]
@@ -82,7 +82,7 @@ class TruePolicy(NetworkPolicy):
 
     Attributes
     ----------
-    bound : `paper` or `full-support`.
+    bound : `paper`, `corrected` or `full-support`.
     radius : r [p.u.], largest Frobenius norm of the change of the full admittance matrix.
     base_mva : power base that r is per unit of [MVA per phase, or of the three phases of a balanced node].
     epsilon, delta : ε*, δ* for all days of the release together.
@@ -203,7 +203,7 @@ def _section(facts: Facts, policy: TruePolicy) -> TrueSection:
             "days": facts.layout.days,
             "epsilon": policy.epsilon,
             "delta": policy.delta,
-            "scope": SCOPE["full-support" if policy.full_support else "paper"],
+            "scope": {str(mode): words for mode, words in SCOPE.items()}[policy.bound],
             "line_changes_covered": policy.full_support,
             "evidence_required": policy.evidence_required,
             "attestation": _attestation(policy),

@@ -215,19 +215,20 @@ class TrueMode(NetworkMode[TrueNetwork]):
 
     def _supported(self, evidence: Evidence) -> bool:
         """Whether the bound that the config names holds for the whole corpus within the policy."""
-        name = "full-support" if self.section.random_reactive else "corrected"
-        corpus = next(row for row in evidence.rows if row.mode == name).corpus
+        corpus = next(row for row in evidence.rows if row.mode == self.section.bound).corpus
         within = corpus.epsilon is not None and corpus.epsilon <= self.section.epsilon
         return within and corpus.delta <= self.section.delta
 
 
 def _uncovered(feeder: Feeder) -> str | None:
     """Why the closed-form certificate is not for a feeder, None where it is; scales and PV are public."""
-    idle = len(feeder.retained) - len(loaded_nodes(feeder)[0])
     light = len(light_nodes(feeder))
-    found = [f"{idle} nodes carry generation but no load of their own"] * bool(idle)
-    found += [f"{light} nodes carry less load than the public minimum of a released node"] * bool(light)
-    return f"{' and '.join(found)}; the closed-form certificate does not cover them" if found else None
+    return (
+        f"{light} nodes carry less load than the public minimum of a released node; the closed-form "
+        "certificate does not cover them"
+        if light
+        else None
+    )
 
 
 def middle_load_kw(load_kw: FloatArray) -> float:

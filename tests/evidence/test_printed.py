@@ -1,0 +1,91 @@
+"""Theorem 1 as printed: the remark's calibration, the labelled row, and when it may be called a bound."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import beta
+
+from dp_powerflow.evidence import symbols
+from dp_powerflow.evidence.printed import (
+    NOT_A_BOUND,
+    ConfirmedPaperBound,
+    exceedance,
+    printed_formula,
+    remark_calibration,
+    with_exact_kappa,
+)
+from dp_powerflow.evidence.theorem import NetworkFacts, OperatingSet, corrected_bound, paper_bound
+from dp_powerflow.grid.norms import Amplification
+from dp_powerflow.model.law import LoadLaw
+from support.random_networks import small_law
+
+FACTS = NetworkFacts(6, 1.0, 6, Amplification(paper=5.0, exact=2.0, growth=0.0, reach=0.0))
+OPERATING = OperatingSet(0.95, 1.05, 0.1, 4.0, 1e-3, "measured")
+WORST = np.linspace(3.0, 3.5, 1000)[np.random.default_rng(0).permutation(1000)]
+
+
+@pytest.fixture
+def law(rng: np.random.Generator) -> LoadLaw:
+    return small_law(6, 4, rng, random_q=False).within((0.3, 2.0))
+
+
+def test_delta_of_a_threshold_is_counted_on_the_smaller_one() -> None:
+    """μ₀′ = μ₀/(1 + μ₀·C⋆·κr) is counted against; μ₀ stands in the formula."""
+    worst = np.linspace(1.0, 2.0, 1000)
+    assert exceedance(worst, 3.0, 10.0, 0.0, 0.95).delta == pytest.approx(1 - 0.05 ** (1 / 1000))
+    assert exceedance(worst, 1.5, 10.0, 0.0, 0.95).delta > 0.5
+    found = exceedance(worst, 3.0, 10.0, 0.1 / 3.0, 0.95)
+    assert (found.mu_0, found.mu_prime) == (3.0, 1.5)
+    assert found.exceeding == np.count_nonzero(worst > 1.5)
+    assert found.delta == beta.ppf(0.95, found.exceeding + 1, 1000 - found.exceeding)
+    assert exceedance(worst, 3.0, 10.0, 0.1, 0.95).delta == 1.0
+
+
+def test_the_remark_puts_mu_0_into_the_formula_not_mu_prime() -> None:
+    c, kappa_r = 20.0, 1e-3
+    found = remark_calibration(WORST, c, kappa_r, 0.95)
+    assert found.mu_prime == pytest.approx(found.mu_0 / (1.0 + found.mu_0 * c * kappa_r))
+    assert found.mu_0 > found.mu_prime >= WORST[:100].max()
+    assert found.days == 900
+    assert found.exceeding == np.count_nonzero(WORST[100:] > found.mu_prime)
+    assert remark_calibration(WORST, c, 1.0, 0.95).mu_0 == math.inf
+
+
+def test_printed_samples_are_the_formula_of_single_steps(law: LoadLaw) -> None:
+    found = printed_formula(FACTS, law, OPERATING, WORST, (1e-4, 1e-5, 0.95))
+    assert found.label == NOT_A_BOUND
+    for samples, facts in ((found.exact, with_exact_kappa(FACTS)), (found.as_printed, FACTS)):
+        at = replace(OPERATING, mu=samples.calibration.mu_0)
+        steps = sorted(
+            paper_bound(facts, law.at_step(t), at, 1e-4, 1e-5).terms.formula for t in range(law.steps)
+        )
+        assert [samples.least.formula, samples.median.formula, samples.most.formula] == [
+            steps[0],
+            steps[len(steps) // 2],
+            steps[-1],
+        ]
+        assert samples.day == paper_bound(facts, law, at, 1e-4, 1e-5).terms
+        assert samples.delta == 1e-5 + samples.calibration.delta
+        c = symbols.c_star_printed(6, 0.95, 1.05)
+        alpha = samples.calibration.mu_0 * c * facts.amplification.paper * 1e-4
+        assert samples.day.alpha == pytest.approx(alpha)
+    assert found.as_printed.day.formula > found.exact.day.formula
+
+
+def test_the_printed_formula_is_a_bound_only_where_nothing_speaks_against_it(law: LoadLaw) -> None:
+    asked = (FACTS, law, OPERATING, 1e-9, 1e-5)
+    failing = ConfirmedPaperBound(WORST, 0.95, ("Assumption 1 fails: (i)",))(*asked)
+    assert failing.epsilon is None
+    assert failing.violations[0] == "Assumption 1 fails: (i)"
+    found, repaired = ConfirmedPaperBound(WORST, 0.95, ())(*asked), corrected_bound(*asked)
+    assert repaired.epsilon is not None
+    smaller = found.terms.formula < repaired.epsilon or found.delta < repaired.delta
+    assert (found.epsilon is None) is smaller
+    assert any("the repaired theorem" in text for text in found.violations) is smaller
+    far = ConfirmedPaperBound(WORST, 0.95, ())(FACTS, law, OPERATING, 1.0, 1e-5)
+    assert far.epsilon is None
+    assert any("has no number here" in text for text in far.violations)
