@@ -61,8 +61,9 @@ def job_of(folder: Path, days: int) -> Any:
     from dp_powerflow.config import parse_config
     from dp_powerflow.corpus.writer import CorpusWriter
     from dp_powerflow.model.fit import fit
-    from dp_powerflow.pipeline.inputs import budget_of, fit_options_of, loaded_nodes, read_inputs
+    from dp_powerflow.pipeline.inputs import budget_of, fit_options_of, read_inputs
     from dp_powerflow.pipeline.modes.base import mode_of
+    from dp_powerflow.pipeline.nodes import loaded_nodes
     from dp_powerflow.pipeline.parts import layout_of
     from dp_powerflow.pipeline.run import draw_key, part_job
     from dp_powerflow.privacy.state import PrivateState

@@ -6,7 +6,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 RELEASE_ID = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 TWIN_ID = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,47}$"

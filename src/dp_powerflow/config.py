@@ -13,7 +13,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    model_validator,
+)
 
 from dp_powerflow._names import RELEASE_ID, TWIN_ID
 from dp_powerflow.errors import ConfigError, PrivacyError
@@ -25,6 +33,17 @@ Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(gt=0.0, lt=1.0)]
 TwinId = Annotated[str, Field(pattern=TWIN_ID)]
 ReleaseId = Annotated[str, Field(pattern=RELEASE_ID)]
+
+
+def _not_zero(factor: float) -> float:
+    if factor == 0.0:
+        raise ValueError("a power factor of 0 has no active load; give cos θ, negative where it is leading")
+    return factor
+
+
+PowerFactor = Annotated[float, Field(ge=-1.0, le=1.0), AfterValidator(_not_zero)]
+"""cos θ of a load, as OpenDSS writes it: positive where it is lagging (inductive), negative where leading."""
+Margins = tuple[Positive, Positive]
 
 
 class StorageUrl(str):
@@ -79,6 +98,7 @@ class LoadsSection(Section):
     kind: Literal["simulated", "long", "wide", "opendss-shapes"]
     path: Path | None = None
     services: Path | None = None
+    classes: Path | None = None
     unit: str = "kW"
     interval_label: str = "start"
     time_zone: str = "UTC"
@@ -97,6 +117,11 @@ class LoadsSection(Section):
     def _has_a_path(self) -> LoadsSection:
         if self.kind != "simulated" and self.path is None:
             raise ValueError(f"loads of kind '{self.kind}' need a path")
+        if self.kind != "opendss-shapes" and self.classes is not None:
+            raise ValueError(
+                f"loads.classes is for loads of kind 'opendss-shapes', not '{self.kind}'; meter data have "
+                "their classes in the column 'class' of loads.services, simulated loads have their own"
+            )
         return self
 
 
@@ -110,19 +135,22 @@ class ModelSection(Section):
     private_classes: Annotated[int, Field(ge=0)] = 0
     components: Annotated[int, Field(ge=1)] = 1
     use_scale: bool = True
-    bounds: tuple[Positive, Positive] = (1e-3, 3.0)
+    bounds: Margins = (1e-3, 3.0)
+    bounds_of_class: dict[str, Margins] = Field(default_factory=dict)
     variance_floor: Positive = 1e-3
-    power_factor: Annotated[float, Field(gt=0.0, le=1.0)] = 0.95
+    power_factor: PowerFactor = 0.95
+    power_factor_of_class: dict[str, PowerFactor] = Field(default_factory=dict)
     reactive_spread: Positive = 0.15
     reactive_correlation_minutes: Positive = 120.0
     reuse: str | None = None
 
 
 class NodesSection(Section):
-    """Declared-public facts of the feeder's nodes: class and scale that synthetic loads are drawn with."""
+    """Declared-public facts of the nodes: class, scale and power factor that loads are drawn with."""
 
     load_class: str | None = None
     class_of_load: dict[str, str] = Field(default_factory=dict)
+    power_factor_of_load: dict[str, PowerFactor] = Field(default_factory=dict)
     scale: Literal["nominal"] = "nominal"
     scale_factor: Positive = 1.0
 
@@ -235,6 +263,7 @@ class ReleaseSection(Section):
     days: Annotated[int, Field(ge=1)]
     output: Annotated[Path | StorageUrl, PlainValidator(_path_or_url)]
     state: Path
+    solver: Literal["batch", "opendss"] = "batch"
     epsilon_cap: Positive | None = None
     network_epsilon_cap: Positive | None = None
     network_delta_cap: Probability | None = None
@@ -260,6 +289,15 @@ class Config(Section):
     @classmethod
     def _refuse_old_keys(cls, raw: Any) -> Any:
         return refuse_old_keys(raw)
+
+    @model_validator(mode="after")
+    def _has_one_partition(self) -> Config:
+        if self.loads.classes is not None and self.model.private_classes:
+            raise ValueError(
+                "loads.classes declares the classes public, and model.private_classes finds them privately; "
+                "remove one of the two"
+            )
+        return self
 
 
 _SPREADS = ("length", "resistance", "reactance", "transformer", "capacitor", "pv")

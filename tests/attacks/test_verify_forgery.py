@@ -25,7 +25,7 @@ from dp_powerflow.model.fit import fit
 from dp_powerflow.model.gaussian import LoadModel, _derived_again, _from_plain
 from dp_powerflow.model.options import FitOptions, PublicSpread
 from dp_powerflow.pipeline import verify
-from dp_powerflow.pipeline.manifest.facts import Facts
+from dp_powerflow.pipeline.manifest.facts import DeclaredSun, Facts
 from dp_powerflow.privacy.budget import Budget
 from dp_powerflow.privacy.random import StreamKey
 from support.forgery import PAGES, Forger
@@ -191,7 +191,11 @@ def other_facts(facts: Facts) -> Iterator[tuple[str, Facts]]:
     yield "insecure_seed", replace(facts, insecure_seed=not facts.insecure_seed)
     yield "commitment_sha256", replace(facts, commitment_sha256="0" * 64)
     yield "versions", replace(facts, versions=dict.fromkeys(facts.versions, "1"))
-    yield "declared.volt_var", replace(facts, declared=replace(facts.declared, volt_var="category A"))
+    sun = DeclaredSun(2, True, "category A")
+    yield "declared.generation", replace(facts, declared=replace(facts.declared, generation=sun))
+    yield "declared.solver", replace(facts, declared=replace(facts.declared, solver="opendss"))
+    own = replace(facts.declared, load_power_factors={-0.9: 3})
+    yield "declared.load_power_factors", replace(facts, declared=own)
     for holder in ("declared", "policy"):
         part: Any = getattr(facts, holder)
         for field in fields(part):

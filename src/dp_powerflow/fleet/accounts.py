@@ -49,7 +49,7 @@ from dp_powerflow.privacy.ledger.checks import earlier_twins
 from dp_powerflow.privacy.ledger.records import AccountSummary, Unrelated, spelled, unrelated_line
 from dp_powerflow.privacy.state import PrivateState
 
-_NOT_PART_OF_THE_REQUEST = {"path", "services"}
+_NOT_PART_OF_THE_REQUEST = {"path", "services", "classes"}
 
 
 def feeders_of(config: FleetConfig, state: PrivateState, ledger: Ledger) -> tuple[FleetFeeder, ...]:

@@ -12,6 +12,7 @@ neither simbench nor pandapower is imported. The profiles are published under th
 
 from __future__ import annotations
 
+import csv
 import datetime as dt
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -32,6 +33,7 @@ from dp_powerflow.loads.timegrid import ReadingCounts
 from dp_powerflow.units import FloatArray
 
 _PREFIX = "loadshape_"
+CLASS_COLUMNS = ("load", "class")
 
 
 def read_opendss_shapes(
@@ -57,7 +59,7 @@ def read_opendss_shapes(
     nominal_kvar
         Load → nominal reactive power [kvar], if reactive loads are wanted; they follow the same multiplier.
     class_of
-        Load → public class.
+        Load → public class; names compare without case.
     step_minutes
         Time between values [min].
     """
@@ -82,12 +84,39 @@ def read_opendss_shapes(
     services = ServiceMap(
         load_point_of={name: name for name in names},
         node_of={name: name for name in names},
-        class_of={name: label for name, label in (class_of or {}).items() if name in loads},
+        class_of=_labels(loads, class_of or {}),
         scale_kw_of={} if kw is None else dict(zip(names, kw.tolist(), strict=True)),
     )
     no_jump = np.empty(0, dtype=np.int64)
     raw = RawHistory(tuple(quantities), names, services, days, step_minutes, no_jump)
     return check_history(raw, IngestRules())
+
+
+def read_load_classes(path: Path) -> dict[str, str]:
+    """PUBLIC. Load, in lower case → class, of a CSV file with the columns load, class."""
+    if not path.is_file():
+        raise LoadDataError(f"class file {path} does not exist; correct loads.classes")
+    found: dict[str, str] = {}
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            if tuple(reader.fieldnames or ()) != CLASS_COLUMNS:
+                raise LoadDataError(f"class file {path} must have the columns {', '.join(CLASS_COLUMNS)}")
+            for row in reader:
+                load, label = ((row[name] or "").strip() for name in CLASS_COLUMNS)
+                if not load or not label or load.casefold() in found:
+                    raise LoadDataError(
+                        f"class file {path}, line {reader.line_num}: every load has one row, with a class"
+                    )
+                found[load.casefold()] = label
+    except (UnicodeDecodeError, csv.Error):
+        raise LoadDataError(f"class file {path} is not CSV text; write it again") from None
+    return found
+
+
+def _labels(loads: dict[str, Path], class_of: Mapping[str, str]) -> dict[str, str]:
+    declared = {name.casefold(): label for name, label in class_of.items()}
+    return {name: declared[name.casefold()] for name in loads if name.casefold() in declared}
 
 
 def _shape_files(folder: Path) -> dict[str, Path]:

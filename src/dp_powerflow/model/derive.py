@@ -12,7 +12,7 @@ share the budget; with `load-point-day` a record's type is public and the types 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -168,12 +168,16 @@ def derive(source: Source, options: FitOptions, budget: Budget) -> Derived:
 
 @dataclass(frozen=True, eq=False)
 class _Cell:
-    """Classes fitted in lockstep on days of one type, and the session that pays for them."""
+    """Classes fitted in lockstep on days of one type, and the session that pays for them.
+
+    Records are cut to `bounds`, which hold the `margins` of every class.
+    """
 
     names: tuple[str, ...]
     day_type: str | None
     weights: tuple[float, ...]
     bounds: Bounds
+    margins: tuple[Bounds, ...]
     groups: list[Records]
     pairs: list[Records]
     records: float
@@ -205,6 +209,7 @@ class _Job:
                     day_type=day_type,
                     weights=(n_points / self.facts.n_load_points,),
                     bounds=bounds,
+                    margins=(bounds,),
                     groups=[Records(self.source.log_load(name, day_type, bounds), records)],
                     pairs=[Records(self.source.pairs(name, day_type), records)]
                     if self._fits_reactive
@@ -217,10 +222,8 @@ class _Job:
 
     def private_classes(self, choice: PrivateClasses) -> None:
         """Private K-means, then all classes in lockstep."""
-        if isinstance(self.options.bounds, Mapping):
-            raise PrivacyError("private classes need one pair of load bounds for all; declare a single pair")
-        names = tuple(f"class {k}" for k in range(1, choice.n_classes + 1))
-        bounds = self.options.bounds_of(names[0])
+        names = choice.names
+        bounds = self.options.widest(names)
         everyone = Records(self.source.log_load(None, None, bounds), 0.0)
         spent = self.rho * choice.share
         session = self.source.session(("stage", "partition"), None, spent)
@@ -241,6 +244,7 @@ class _Job:
                 day_type=day_type,
                 weights=tuple((of_class / of_class.sum()).tolist()),
                 bounds=bounds,
+                margins=tuple(self.options.bounds_of(name) for name in names),
                 groups=_split(log_load, of_record, of_class),
                 pairs=_split(self.source.pairs(None, day_type), of_record, of_class)
                 if self._fits_reactive
@@ -279,27 +283,31 @@ class _Job:
         facts = PublicFacts(cell.records, self.facts.n_steps, rest, *_logs(cell.bounds))
         self._note_weak_budget(cell, facts)
         bases = self.options.estimator.estimate(cell.groups, facts, cell.session)
-        floored = [self._finished(base, facts) for base in bases]
+        floored = [self._finished(base, own) for base, own in zip(bases, cell.margins, strict=True)]
         if n_components > 1:
             mixtures = fit_mixtures(cell.groups, floored, n_components, rho_mixture, cell.session)
-            components = [tuple(self._finished_part(part, facts) for part in parts) for parts in mixtures]
+            components = [
+                tuple(self._finished_part(part, own) for part in parts)
+                for parts, own in zip(mixtures, cell.margins, strict=True)
+            ]
         else:
             components = [(GaussianComponent(1.0, base.mean, base.covariance),) for base in floored]
         references = [_reference(parts) for parts in components]
         reactive = self._reactive(cell, references, rho_reactive)
+        fitted = zip(cell.names, cell.weights, components, cell.margins, reactive, strict=True)
         self.classes += [
-            ClassModel(name, cell.day_type, weight, parts, cell.bounds, law)
-            for name, weight, parts, law in zip(cell.names, cell.weights, components, reactive, strict=True)
+            ClassModel(name, cell.day_type, weight, parts, own, law)
+            for name, weight, parts, own, law in fitted
         ]
         self.answers += cell.session.answers
 
-    def _finished(self, estimate: GaussianEstimate, facts: PublicFacts) -> GaussianEstimate:
-        """Free post-processing from public values: the declared bounds and the floor."""
-        bounded = within_bounds(estimate, facts.log_low, facts.log_high)
+    def _finished(self, estimate: GaussianEstimate, margins: Bounds) -> GaussianEstimate:
+        """Free post-processing from public values: the declared bounds of the class and the floor."""
+        bounded = within_bounds(estimate, *_logs(margins))
         return with_floor(bounded.mean, bounded.covariance, self.options.variance_floor)
 
-    def _finished_part(self, part: GaussianComponent, facts: PublicFacts) -> GaussianComponent:
-        estimate = self._finished(GaussianEstimate(part.mean, part.covariance), facts)
+    def _finished_part(self, part: GaussianComponent, margins: Bounds) -> GaussianComponent:
+        estimate = self._finished(GaussianEstimate(part.mean, part.covariance), margins)
         return GaussianComponent(part.weight, estimate.mean, estimate.covariance)
 
     def _reactive(self, cell: _Cell, references: list[float], rho: float) -> list[ReactiveModel]:

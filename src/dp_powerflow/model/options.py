@@ -48,7 +48,7 @@ from dp_powerflow.units import FloatArray
 
 
 def tan_theta_of(power_factor: float) -> float:
-    """tan θ = √(1 − cos² θ)/cos θ of an inductive power factor cos θ."""
+    """tan θ = √(1 − cos² θ)/cos θ of a power factor cos θ; negative for a negative one, which is leading."""
     return math.sqrt((1 - power_factor) * (1 + power_factor)) / power_factor
 
 
@@ -287,7 +287,7 @@ class FitOptions:
     ----------
     bounds
         Declared (p_min, p_max) [kW, or per public scale], for all classes or per class. Loads are cut to
-        them before the log.
+        them before the log; of private classes to the widest pair, because a load's class is not known yet.
     estimator
         `Structured()` or `Plain()`.
     classes
@@ -322,6 +322,11 @@ class FitOptions:
         if not (0 < low < high and math.isfinite(high)):
             raise PrivacyError(f"the load bounds of the class '{name}' must satisfy 0 < p_min < p_max")
         return float(low), float(high)
+
+    def widest(self, names: Sequence[str]) -> Bounds:
+        """The bounds that hold those of all these classes."""
+        pairs = [self.bounds_of(name) for name in names]
+        return min(low for low, _ in pairs), max(high for _, high in pairs)
 
     def __post_init__(self) -> None:
         if not (1 <= self.n_components <= MAX_DIMENSION and self.variance_floor > 0):

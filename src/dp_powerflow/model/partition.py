@@ -47,6 +47,11 @@ class PrivateClasses:
     n_classes: int
     share: float = 0.25
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """ "class 1" to "class L"; the public start has the lowest loads in class 1."""
+        return tuple(f"class {k}" for k in range(1, self.n_classes + 1))
+
     def __post_init__(self) -> None:
         if not (2 <= self.n_classes <= MAX_DIMENSION and 0 < self.share < 1):
             raise PrivacyError(

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import dijkstra
 
 from dp_powerflow.config import Config
-from dp_powerflow.errors import ConfigError
+from dp_powerflow.errors import ConfigError, LoadDataError
 from dp_powerflow.grid.feeder import TAPS_SOLVED, Feeder
 from dp_powerflow.grid.ieee import BUILT_IN
 from dp_powerflow.grid.sources import open_feeder, read_loads, read_taps
@@ -29,8 +29,6 @@ from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.estimators.plain import Plain
 from dp_powerflow.model.estimators.structured import Structured
 from dp_powerflow.model.fit import ONE_CLASS
-from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.law import LoadLaw, LoadNodes
 from dp_powerflow.model.options import (
     FitOptions,
     FixedPowerFactor,
@@ -39,13 +37,18 @@ from dp_powerflow.model.options import (
     tan_theta_of,
 )
 from dp_powerflow.model.partition import PrivateClasses, PublicLabels
-from dp_powerflow.model.sample import draw_node_classes
+from dp_powerflow.pipeline.nodes import (
+    classes_of_shapes,
+    declared_classes,
+    declared_factors,
+    some_loaded_nodes,
+)
 from dp_powerflow.powerflow.sun import Generation, read_irradiance
 from dp_powerflow.powerflow.voltvar import CATEGORY_A, CATEGORY_B, VoltVar
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.units import FloatArray, IntArray
+from dp_powerflow.units import FloatArray
 
 _CURVES = {"category A": CATEGORY_A, "category B": CATEGORY_B}
 KEEP_RECORDS = IngestRules(on_rejected="placeholder")
@@ -87,6 +90,13 @@ class NetworkInputs:
     def solar(self) -> Solar:
         """Generation on the true network."""
         return self.solar_on(self.feeder)
+
+    @property
+    def sun(self) -> tuple[int, bool]:
+        """PUBLIC. Days of irradiance, and whether PV systems have different ones; one day without PV."""
+        if self.irradiance is None:
+            return 1, False
+        return len(self.irradiance), bool(np.any(self.irradiance != self.irradiance[..., :1]))
 
     @property
     def key(self) -> StreamKey:
@@ -264,31 +274,35 @@ def require_declared_taps(config: Config, feeder: Feeder) -> None:
 
 def _check(config: Config, feeder: Feeder, history: LoadHistory) -> None:
     """Everything in the config that can be known to be wrong before a budget is touched, in any mode."""
-    fit_options_of(config).bounds_of("")
-    count = config.model.private_classes
-    labels = {label for label in history.class_label if label is not None}
-    known = {f"class {k}" for k in range(1, count + 1)} if count else labels or {ONE_CLASS}
-    declared = set(config.nodes.class_of_load.values())
+    known = class_names(config, history)
+    options, private = fit_options_of(config, known), config.model.private_classes > 0
+    for name in known:
+        options.bounds_of(name)
+    declared = dict.fromkeys(config.nodes.class_of_load.values(), "nodes")
     if config.nodes.load_class is not None:
-        declared.add(config.nodes.load_class)
-    if count and declared:
+        declared[config.nodes.load_class] = "nodes"
+    if private and declared:
         raise ConfigError("private classes are drawn for the nodes, not declared; remove nodes.load_class")
-    strangers = sorted(declared - known)
+    declared |= dict.fromkeys(config.model.bounds_of_class, "model.bounds_of_class")
+    declared |= dict.fromkeys(config.model.power_factor_of_class, "model.power_factor_of_class")
+    strangers = sorted(declared.keys() - set(known))
     if strangers:
         raise ConfigError(
-            f"the config names the load class '{strangers[0]}'; there are {', '.join(sorted(known))}"
+            f"the config names the load class '{strangers[0]}' in {declared[strangers[0]]}; there are "
+            f"{', '.join(sorted(known))}"
         )
-    nodes = _some_loaded_nodes(feeder)[0]
-    if not count:
-        default = next((label for label in history.class_label if label is not None), ONE_CLASS)
-        _declared_classes(config, feeder, nodes, default)
+    nodes = some_loaded_nodes(feeder)[0]
+    if not private:
+        declared_classes(config, feeder, nodes, known[0])
+    declared_factors(config, feeder, nodes)
 
 
-def _check_load_names(config: Config, feeder: Feeder) -> None:
-    known = {load.name for load in feeder.loads}
-    unknown = sorted({name.lower() for name in config.nodes.class_of_load} - known)
-    if unknown:
-        raise ConfigError(f"nodes.class_of_load names '{unknown[0]}', a load which the feeder does not have")
+def class_names(config: Config, history: LoadHistory) -> tuple[str, ...]:
+    """PUBLIC. Names of the classes that the load model will have."""
+    if config.model.private_classes:
+        return tuple(f"class {k}" for k in range(1, config.model.private_classes + 1))
+    labels = [label for label in history.class_label if label is not None]
+    return tuple(dict.fromkeys(labels)) or (ONE_CLASS,)
 
 
 def history_of(config: Config, feeder: Feeder | None) -> LoadHistory:
@@ -306,10 +320,14 @@ def history_of(config: Config, feeder: Feeder | None) -> LoadHistory:
             )
         if feeder is None:
             raise ConfigError("load shapes belong to the loads of one feeder, and there is none")
-        nominal = {load.name: load.kw for load in feeder.loads}
         shapes = read_opendss_shapes(
-            path, first_day=section.first_day, nominal_kw=nominal, step_minutes=section.step_minutes
+            path,
+            first_day=section.first_day,
+            nominal_kw={load.name: load.kw for load in feeder.loads},
+            class_of=classes_of_shapes(config),
+            step_minutes=section.step_minutes,
         )
+        _check_class_file(config, shapes.history)
         return shapes.history
     if section.services is None or section.first_day is None or section.last_day is None:
         raise ConfigError(
@@ -331,6 +349,18 @@ def history_of(config: Config, feeder: Feeder | None) -> LoadHistory:
     return read_long(path, declared, columns, services=services, days=days, rules=KEEP_RECORDS).history
 
 
+def _check_class_file(config: Config, history: LoadHistory) -> None:
+    """Refuse a class file that is not about exactly the load shapes."""
+    if config.loads.classes is None:
+        return
+    shapes, declared = {name.casefold() for name in history.load_points}, classes_of_shapes(config).keys()
+    missing, strange = sorted(shapes - declared), sorted(declared - shapes)
+    if missing:
+        raise LoadDataError(f"the class file lacks the load shape '{missing[0]}'; it must state all of them")
+    if strange:
+        raise LoadDataError(f"the class file names '{strange[0]}', a load without a load shape; remove it")
+
+
 def _irradiance(config: Config, feeder: Feeder, steps: int) -> FloatArray | None:
     if config.pv is None:
         return None
@@ -344,15 +374,23 @@ def budget_of(config: Config) -> Budget:
     return Budget(config.model.epsilon, config.model.delta, PrivacyUnit(config.model.unit))
 
 
-def fit_options_of(config: Config) -> FitOptions:
-    """Public choices of the fit."""
-    section = config.model
-    factor = FixedPowerFactor(default=tan_theta_of(section.power_factor))
+def fit_options_of(config: Config, classes: Iterable[str] = ()) -> FitOptions:
+    """Public choices of the fit.
+
+    Parameters
+    ----------
+    classes : names of all classes; needed where some have margins of their own.
+    """
+    section, own = config.model, config.model.bounds_of_class
+    factor = FixedPowerFactor(
+        {name: tan_theta_of(factor) for name, factor in sorted(section.power_factor_of_class.items())},
+        tan_theta_of(section.power_factor),
+    )
     reactive: ReactiveChoice = factor
     if config.network.random_reactive:
         reactive = PublicSpread(factor, section.reactive_spread, section.reactive_correlation_minutes)
     return FitOptions(
-        bounds=section.bounds,
+        bounds={name: own.get(name, section.bounds) for name in classes} if own else section.bounds,
         estimator=Plain() if section.estimator == "plain" else Structured(),
         classes=PrivateClasses(section.private_classes) if section.private_classes else PublicLabels(),
         use_scale=section.use_scale,
@@ -360,73 +398,3 @@ def fit_options_of(config: Config) -> FitOptions:
         reactive=reactive,
         variance_floor=section.variance_floor,
     )
-
-
-@dataclass(frozen=True, eq=False)
-class NodePlan:
-    """Declared-public facts of the nodes that synthetic loads are drawn for.
-
-    Attributes
-    ----------
-    nodes : (loaded,) positions among `feeder.retained` of the nodes with a load of their own.
-    classes : class of each.
-    scale_kw : (loaded,) [kW].
-    """
-
-    nodes: IntArray
-    classes: tuple[str, ...]
-    scale_kw: FloatArray
-
-    def law(self, model: LoadModel, feeder: Feeder, *, truncated: bool = False) -> LoadLaw:
-        """The law of the loads at these nodes: drawn from by the release, and what the evidence is about."""
-        scale_kw = self.scale_kw if model.scaled else None
-        return model.at(LoadNodes(self.classes, scale_kw, feeder.base_mva, self.nodes), truncated=truncated)
-
-
-def loaded_nodes(feeder: Feeder) -> tuple[IntArray, FloatArray]:
-    """Positions among `feeder.retained` of nodes with nominal load, and that load [kW]."""
-    return feeder.loaded_nodes()
-
-
-def node_plan(config: Config, feeder: Feeder, model: LoadModel, key: StreamKey) -> NodePlan:
-    """Class and scale of every loaded node; private classes are drawn from the released weights.
-
-    Parameters
-    ----------
-    key : the secret, bound to the release.
-    """
-    nodes, nominal_kw = _some_loaded_nodes(feeder)
-    if model.public_labels:
-        classes = _declared_classes(config, feeder, nodes, model.class_names[0])
-        for label in set(classes):
-            model.find(label, model.classes[0].day_type)
-    else:
-        classes = draw_node_classes(model, len(nodes), key)
-    return NodePlan(nodes, classes, nominal_kw * config.nodes.scale_factor)
-
-
-def _some_loaded_nodes(feeder: Feeder) -> tuple[IntArray, FloatArray]:
-    nodes, nominal_kw = loaded_nodes(feeder)
-    if not len(nodes):
-        raise ConfigError("no node of the feeder has a nominal active load; the release would be empty")
-    return nodes, nominal_kw
-
-
-def _declared_classes(config: Config, feeder: Feeder, nodes: IntArray, first: str) -> tuple[str, ...]:
-    """Class of every loaded node, the first one where none is declared; refuses two classes at one node."""
-    section = config.nodes
-    default = section.load_class or first
-    declared = {name.lower(): label for name, label in section.class_of_load.items()}
-    _check_load_names(config, feeder)
-    shares = feeder.load_shares.tocsr()
-    classes = []
-    for k in feeder.retained[nodes]:
-        loads = [feeder.loads[j] for j in shares[[k], :].indices]
-        labels = {declared.get(load.name, default) for load in loads}
-        if len(labels) > 1:
-            raise ConfigError(
-                f"node {feeder.nodes[k]} carries loads of the classes {', '.join(sorted(labels))}; "
-                "declare one class for both"
-            )
-        classes.append(labels.pop())
-    return tuple(classes)

@@ -24,10 +24,17 @@ from dp_powerflow.model.derive import PlannedFit, planned_queries
 from dp_powerflow.model.fit import history_facts
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.options import FitOptions, PublicSpread
-from dp_powerflow.pipeline.inputs import ReleaseInputs, budget_of, fit_options_of, node_plan, read_inputs
+from dp_powerflow.pipeline.inputs import (
+    ReleaseInputs,
+    budget_of,
+    class_names,
+    fit_options_of,
+    read_inputs,
+)
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.manifest.policy import kinds_of_shared_accounts
 from dp_powerflow.pipeline.modes.base import NetworkCharge, NetworkMode, mode_of
+from dp_powerflow.pipeline.nodes import node_plan
 from dp_powerflow.pipeline.receipts import REQUEST_FILE, keep_receipt, open_ledger
 from dp_powerflow.privacy.budget import Budget, QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.ledger.accounts import LoadsCap, LoadsCost
@@ -39,7 +46,7 @@ from dp_powerflow.privacy.state import PrivateState
 _NOT_PART_OF_THE_REQUEST = {
     "release": {"output", "state", "epsilon_cap", "network_epsilon_cap", "network_delta_cap"},
     "feeder": {"source", "taps", "loads"},
-    "loads": {"path", "services"},
+    "loads": {"path", "services", "classes"},
     "pv": {"irradiance"},
 }
 
@@ -177,7 +184,8 @@ def refuse_another_model(inputs: ReleaseInputs) -> LoadModel | None:
             f"the load model of release '{config.model.reuse}' was made by version 0.1.0 and holds no noisy "
             "answers, so nobody could check it; remove model.reuse to fit anew, which is charged"
         )
-    asked = _choices(fit_options_of(config), budget_of(config), inputs.history.step_minutes)
+    options = fit_options_of(config, model.class_names)
+    asked = _choices(options, budget_of(config), inputs.history.step_minutes)
     fitted = _choices(
         model.origin.options, Budget(model.epsilon, model.delta, model.unit), model.step_minutes
     )
@@ -205,9 +213,9 @@ def _choices(options: FitOptions, budget: Budget, step_minutes: int) -> dict[str
         "model.private_classes": fields["private_classes"],
         "model.components": fields["n_components"],
         "model.use_scale": fields["use_scale"],
-        "model.bounds": fields["bounds"],
+        "model.bounds or model.bounds_of_class": fields["bounds"],
         "model.variance_floor": fields["variance_floor"],
-        "model.power_factor": reactive["power_factor"] if random else reactive,
+        "model.power_factor or model.power_factor_of_class": reactive["power_factor"] if random else reactive,
         "model.reactive_spread": reactive["spread"] if random else None,
         "model.reactive_correlation_minutes": reactive["correlation_minutes"] if random else None,
         "network.mode or network.bound, which say whether reactive load is random": random,
@@ -221,7 +229,7 @@ def _with_charge(plan: Plan, inputs: ReleaseInputs, mode: NetworkMode[Any], ledg
 
 
 def _planned_fit(config: Config, history: LoadHistory) -> PlannedFit:
-    options, budget = fit_options_of(config), budget_of(config)
+    options, budget = fit_options_of(config, class_names(config, history)), budget_of(config)
     return planned_queries(history_facts(history, options, budget.unit), options, budget)
 
 

@@ -33,8 +33,8 @@ from dp_powerflow.pipeline.inputs import (
     NetworkInputs,
     ReleaseInputs,
     budget_of,
+    class_names,
     fit_options_of,
-    loaded_nodes,
     read_inputs,
 )
 from dp_powerflow.pipeline.manifest.documents import certificate_html, croissant_bytes, registry_bytes
@@ -56,6 +56,7 @@ from dp_powerflow.pipeline.modes.base import (
     Scene,
     mode_of,
 )
+from dp_powerflow.pipeline.nodes import loaded_nodes
 from dp_powerflow.pipeline.parts import PartJob, layout_of, make_parts
 from dp_powerflow.pipeline.plan import Charged, Plan, charge_loads, charge_network, kept_model
 from dp_powerflow.privacy.ledger.records import Account, Spend
@@ -213,7 +214,8 @@ def fitted_model(
         raise PrivacyError(f"release '{config.model.reuse}' has fitted no load model yet; run it first")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WeakBudgetWarning)  # the result carries the notes of the model
-        model = fit(history, budget=budget_of(config), options=fit_options_of(config), key=key)
+        options = fit_options_of(config, class_names(config, history))
+        model = fit(history, budget=budget_of(config), options=options, key=key)
     if model.rho > plan.loads_cost.rho * (1.0 + 1e-9):
         raise PrivacyError(
             "the fit spent more than was paid, so nothing is released; this is a bug, report it"
@@ -264,6 +266,7 @@ def manifest_inputs(
         network=charged.ledger.remaining(network[0], as_of=network[1]),
         commitment_sha256=inputs.state.commit(inputs.config.release.id, COMMITMENT, report.content).sha256,
         insecure_seed=inputs.state.insecure_seed,
+        sun=inputs.sun,
     )
 
 

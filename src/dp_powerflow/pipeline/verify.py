@@ -38,6 +38,7 @@ from dp_powerflow.pipeline.manifest.model import (
     MODEL_FILE,
     REGISTRY_FILE,
     RELATIVE,
+    SOLVERS,
     Manifest,
     ReleaseError,
     canonical_json,
@@ -66,8 +67,8 @@ SEED = "random source"
 MALFORMED = (DpPowerflowError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
 """What reading an entry of a file that somebody changed may raise."""
 UNREADABLE = "The entries of the manifest cannot be read together with the files."
-VERSION_2, VERSION_3 = (f"dp-powerflow manifest, version {number}" for number in (2, 3))
-MAKER_OF = {VERSION_2: "0.1.0", VERSION_3: "0.2.0"}
+VERSION_2, VERSION_3, VERSION_4 = (f"dp-powerflow manifest, version {number}" for number in (2, 3, 4))
+MAKER_OF = {VERSION_2: "0.1.0", VERSION_3: "0.2.0", VERSION_4: "0.3.0"}
 ONLY_FIGURES = (
     "This is a manifest of an earlier version. Files, voltages and every figure that follows from others "
     "were checked; its sentences and declared constants, certificate.html, croissant.json and "
@@ -312,15 +313,33 @@ def _in_this_version(raw: dict[str, Any]) -> dict[str, Any]:
     stated = copy.deepcopy(raw) | {"format": FORMAT}
     data, software, guarantee = (stated.get(name) for name in ("data", "software", "guarantee"))
     network = guarantee.get("network") if isinstance(guarantee, dict) else None
-    if isinstance(network, dict) and network.get("mode") == OLD_TWIN_THEN:
+    spread = raw["format"] != VERSION_4  # later twins have other noise under the same name
+    if isinstance(network, dict) and spread and network.get("mode") == OLD_TWIN_THEN:
         network["mode"] = OLD_TWIN
     if isinstance(data, dict) and "twin_tables" in data:
         data["network_tables"] = data.pop("twin_tables")
     if isinstance(software, dict):
         software.setdefault("pyyaml", "0")  # version 2 wrote its YAML itself
-    if isinstance(network, dict) and network.get("mode") in tuple(modes()):
+    if isinstance(network, dict) and spread and network.get("mode") in tuple(modes()):
         network |= registered(network["mode"]).unknown_to_version_2()
+    _add_unknown_to_version_4(stated)
     return stated
+
+
+def _add_unknown_to_version_4(stated: dict[str, Any]) -> None:
+    """One power factor, one day of irradiance and one solver were all that there was."""
+    declared, processing = stated.get("declared_public"), stated.get("processing")
+    if isinstance(processing, dict):
+        processing["solver"] = SOLVERS["batch"]
+    if not isinstance(declared, dict):
+        return
+    declared["load_power_factors"] = []
+    classes = declared.get("classes")
+    for part in classes if isinstance(classes, list) else ():
+        if isinstance(part, dict):
+            part["power_factor"] = declared.get("power_factor")
+    if isinstance(declared.get("generation"), dict):
+        declared["generation"] |= {"days": 1, "per_system": False}
 
 
 def _figures(content: Any) -> Any:

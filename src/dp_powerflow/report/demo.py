@@ -24,6 +24,7 @@ drop_islanded = false         # leave out nodes that no source feeds
 kind = "simulated"            # simulated | long | wide | opendss-shapes
 # path = "meters.parquet"     # where the readings are (long, wide: CSV or Parquet)
 # services = "services.csv"   # public list of customers and the load points they are behind
+# classes = "classes.csv"     # of opendss-shapes: public class of every load, columns load, class
 # unit = "kWh per interval"   # kW | W | kWh per interval | Wh per interval
 # interval_label = "start"    # start | end
 # time_zone = "Europe/Berlin" # IANA name; days are cut in it
@@ -48,10 +49,14 @@ components = 1                # Gaussians per class (the closed-form certificate
 use_scale = true              # loads relative to the public scale of their load point
 bounds = [0.01, 2.0]          # declared p_min, p_max, relative to the scale (or kW without one)
 variance_floor = 1e-2
-power_factor = 0.95           # declared public
+power_factor = 0.95           # declared public, cos of the angle; negative: leading, as in OpenDSS
 reactive_spread = 0.15        # full support: random part of q, as a share of the mean load
 reactive_correlation_minutes = 120.0
 # reuse = "demo-0"            # take the load model of this earlier release: costs the customers nothing more
+# [model.bounds_of_class]     # margins of some classes, instead of bounds; private ones are "class 1", ...
+# commercial = [0.05, 3.0]
+# [model.power_factor_of_class]
+# commercial = 0.9
 
 [nodes]
 load_class = "residential"    # class of every node; without it the model's first
@@ -59,9 +64,12 @@ scale = "nominal"             # a node's public scale is its nominal load
 scale_factor = 6.0            # public: how many times the model's relative load a node draws
 # [nodes.class_of_load]
 # s76a = "commercial"
+# [nodes.power_factor_of_load] # of single loads, instead of that of their class; public
+# s76a = -0.98
 
 # [pv]
-# irradiance = "irradiance.csv"  # public, one share of peak per line, one day
+# irradiance = "irradiance.csv"  # public shares of peak, a line per step: one day or many, a column or a
+#                             # file (folder) per PV system; day d of the corpus has day d modulo the days
 # volt_var = "category B"     # none | category A | category B (IEEE 1547-2018)
 
 [network]
@@ -99,6 +107,7 @@ id = "demo-1"
 days = 28
 output = "release"
 state = "private-state"       # keys, ledger, internal reports: never publish this directory
+solver = "batch"              # batch | opendss (slow; needs a feeder from OpenDSS)
 # epsilon_cap = 4.0           # over all releases from these customers; default: this release's epsilon
 # network_epsilon_cap = 400.0
 # network_delta_cap = 0.5

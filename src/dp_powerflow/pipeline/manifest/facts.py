@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import math
 import platform
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from importlib import metadata
 from typing import Any
 
+from dp_powerflow._names import __version__
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.schema import NODES_FILE, VA_GRID, VM_GRID, VM_MAX_PU, CorpusLayout
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.options import FitOptions, PublicSpread
+from dp_powerflow.model.options import FitOptions, FixedPowerFactor, PublicSpread, tan_theta_of
 from dp_powerflow.pipeline.manifest import policy as text
 from dp_powerflow.pipeline.manifest.model import (
     FORMAT,
     PACKAGES,
     PARTS,
     RELATIVE,
+    SOLVERS,
     AccountSection,
     GdpAccount,
     InstanceAccount,
@@ -47,29 +50,74 @@ class Declared:
 
     Attributes
     ----------
-    power_factor : cos θ of every load.
+    power_factor : cos θ of loads whose class has none of its own; negative where it is leading.
+    power_factor_of_class : by class.
+    load_power_factors : factors that some loads have of their own → number of these loads.
     scale_factor : public factor on the nominal load of a node.
     variance_floor : smallest eigenvalue of a released covariance of log load.
     reactive_correlation_minutes : correlation time of the reactive part [min]; None if there is none.
-    volt_var : control of the generators on public irradiance, such as ``"none"``; None without generation.
+    generation : generators on public irradiance; None without.
+    solver : of the power flow, as the config names it.
     """
 
     power_factor: float
+    power_factor_of_class: Mapping[str, float]
+    load_power_factors: Mapping[float, int]
     scale_factor: float
     variance_floor: float
     reactive_correlation_minutes: float | None
-    volt_var: str | None
+    generation: DeclaredSun | None
+    solver: str
 
     @classmethod
-    def of(cls, config: Config, fitted: FitOptions) -> Declared:
+    def of(cls, inputs: ManifestInputs, fitted: FitOptions) -> Declared:
         """What the model was fitted with, and what of the config it does not tell; no path and no name."""
+        config, factors = inputs.config, Counter(inputs.config.nodes.power_factor_of_load.values())
         return cls(
             power_factor=config.model.power_factor,
+            power_factor_of_class=config.model.power_factor_of_class,
+            load_power_factors=dict(sorted(factors.items())),
             scale_factor=config.nodes.scale_factor,
             variance_floor=fitted.variance_floor,
             reactive_correlation_minutes=_correlation_minutes(fitted),
-            volt_var=None if config.pv is None else config.pv.volt_var,
+            generation=None if config.pv is None else DeclaredSun(*inputs.sun, config.pv.volt_var),
+            solver=config.release.solver,
         )
+
+    @classmethod
+    def read(cls, statement: Statement[Any]) -> Declared:
+        """What a manifest declares."""
+        declared, sun = statement.declared_public, statement.declared_public.generation
+        return cls(
+            power_factor=declared.power_factor,
+            power_factor_of_class={part.name: part.power_factor for part in declared.classes},
+            load_power_factors={item.power_factor: item.loads for item in declared.load_power_factors},
+            scale_factor=declared.node_scales.factor,
+            variance_floor=declared.variance_floor,
+            reactive_correlation_minutes=declared.reactive.correlation_minutes,
+            generation=None if sun is None else DeclaredSun(sun.days, sun.per_system, sun.volt_var),
+            solver=next(name for name, words in SOLVERS.items() if words == statement.processing.solver),
+        )
+
+    def factor_of(self, name: str) -> float:
+        """cos θ of a class."""
+        return self.power_factor_of_class.get(name, self.power_factor)
+
+
+@dataclass(frozen=True)
+class DeclaredSun:
+    """Generators on public irradiance.
+
+    Attributes
+    ----------
+    days : of irradiance, which the days of the corpus take in turn.
+    per_system : whether every PV system has a series of its own.
+    volt_var : control of the generators, such as ``"none"``.
+    """
+
+    days: int
+    per_system: bool
+    volt_var: str
 
 
 def _correlation_minutes(fitted: FitOptions) -> float | None:
@@ -184,6 +232,7 @@ class ManifestInputs:
     loads, network : balance of both accounts of the ledger just after the spend of this release.
     commitment_sha256 : salted commitment to the internal report.
     insecure_seed : whether noise and draws came from a seed.
+    sun : with a section [pv]: days of irradiance, and whether every PV system has a series of its own.
     """
 
     config: Config
@@ -193,6 +242,7 @@ class ManifestInputs:
     network: Balance
     commitment_sha256: str
     insecure_seed: bool
+    sun: tuple[int, bool] = (1, False)
 
 
 def make_statement(inputs: ManifestInputs) -> Statement[Any]:
@@ -211,10 +261,10 @@ def make_statement(inputs: ManifestInputs) -> Statement[Any]:
         model=inputs.model,
         layout=inputs.layout,
         policy=policy,
-        declared=Declared.of(inputs.config, inputs.model.origin.options),
+        declared=Declared.of(inputs, inputs.model.origin.options),
         loads=AccountFacts.of(inputs.loads),
         network=AccountFacts.of(inputs.network),
-        versions={"python": platform.python_version()} | {name: metadata.version(name) for name in PACKAGES},
+        versions=_versions(),
         commitment_sha256=inputs.commitment_sha256,
     )
     problems = contradictions(facts)
@@ -225,22 +275,20 @@ def make_statement(inputs: ManifestInputs) -> Statement[Any]:
     return assemble(facts)
 
 
+def _versions() -> dict[str, str]:
+    found = {name: metadata.version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), **found, "dp-powerflow": __version__}
+
+
 def read_facts(statement: Statement[Any], model: LoadModel, layout: CorpusLayout) -> Facts:
     """The facts of a release: shape and load model from its files, declared constants from its manifest."""
-    declared = statement.declared_public
     return Facts(
         release_id=statement.release.id,
         insecure_seed=statement.release.insecure_seed,
         model=model,
         layout=layout,
         policy=registered(statement.guarantee.network.mode).read(statement),
-        declared=Declared(
-            power_factor=declared.power_factor,
-            scale_factor=declared.node_scales.factor,
-            variance_floor=declared.variance_floor,
-            reactive_correlation_minutes=declared.reactive.correlation_minutes,
-            volt_var=None if declared.generation is None else declared.generation.volt_var,
-        ),
+        declared=Declared.read(statement),
         loads=AccountFacts.read(statement.composition.loads),
         network=AccountFacts.read(statement.composition.network),
         versions=statement.software,
@@ -269,7 +317,11 @@ def assemble(facts: Facts) -> Statement[Any]:
             },
             "load_queries": [cost.to_dict() for cost in facts.model.costs],
             "declared_public": _declared(facts, words),
-            "processing": {"before_noise": text.before_noise(facts), "after_noise": words.after_noise},
+            "processing": {
+                "solver": SOLVERS[facts.declared.solver],
+                "before_noise": text.before_noise(facts),
+                "after_noise": words.after_noise,
+            },
             "random_source": text.random_source(facts, words),
             "unprotected": words.unprotected,
             "not_claimed": words.not_claimed,
@@ -301,6 +353,9 @@ def _declared(facts: Facts, words: NetworkWords) -> dict[str, Any]:
         "days": model.n_days,
         "step_minutes": model.step_minutes,
         "power_factor": declared.power_factor,
+        "load_power_factors": [
+            {"power_factor": factor, "loads": count} for factor, count in declared.load_power_factors.items()
+        ],
         "reactive": {
             "spread": model.classes[0].reactive.spread,
             "correlation_minutes": declared.reactive_correlation_minutes,
@@ -314,14 +369,15 @@ def _declared(facts: Facts, words: NetworkWords) -> dict[str, Any]:
                 "day_type": part.day_type,
                 "bounds": list(part.bounds),
                 "bounds_unit": "per public scale" if model.scaled else "kW",
+                "power_factor": declared.factor_of(part.name),
             }
             for part in model.classes
         ],
         "variance_floor": declared.variance_floor,
         "estimator": model.estimator,
         "generation": None
-        if declared.volt_var is None
-        else {"irradiance": "declared public", "volt_var": declared.volt_var},
+        if declared.generation is None
+        else {"irradiance": "declared public", **asdict(declared.generation)},
         "regulator_taps": words.taps,
         "network": words.declared,
     }
@@ -373,10 +429,8 @@ def _model_contradictions(facts: Facts) -> Iterator[str]:
         yield "The steps of the corpus are not those of the load model's day."
     if model.spent_epsilon > model.epsilon * (1 + RELATIVE):
         yield "The queries cost more than the budget that was granted."
-    tan_theta = math.tan(math.acos(declared.power_factor))
     if not all(
-        math.isclose(part.reactive.tan_theta, tan_theta, rel_tol=RELATIVE, abs_tol=RELATIVE)
-        for part in model.classes
+        _same_factor(declared.factor_of(part.name), part.reactive.tan_theta) for part in model.classes
     ):
         yield "The load model's power factor is not the declared one."
     spreads = {part.reactive.spread for part in model.classes}
@@ -385,10 +439,24 @@ def _model_contradictions(facts: Facts) -> Iterator[str]:
     if (declared.reactive_correlation_minutes is not None) != full_support:
         yield "The declared reactive correlation does not go with the bound of the network policy."
     fitted = None if model.origin is None else model.origin.options
+    if fitted is not None and not _same_factor(declared.power_factor, _power_factor(fitted).default):
+        yield "The declared power factor is not the one that the load model was fitted with."
     if fitted is not None and declared.variance_floor != fitted.variance_floor:
         yield "The declared floor of variance is not the one that the load model was fitted with."
     if fitted is not None and declared.reactive_correlation_minutes != _correlation_minutes(fitted):
         yield "The declared reactive correlation is not the one that the load model was fitted with."
+
+
+def _power_factor(fitted: FitOptions) -> FixedPowerFactor:
+    reactive = fitted.reactive
+    if isinstance(reactive, PublicSpread):
+        return reactive.power_factor
+    return reactive if isinstance(reactive, FixedPowerFactor) else FixedPowerFactor()
+
+
+def _same_factor(power_factor: float, tan_theta: float) -> bool:
+    declared = math.inf if power_factor == 0.0 else tan_theta_of(power_factor)
+    return math.isclose(declared, tan_theta, rel_tol=RELATIVE, abs_tol=RELATIVE)
 
 
 def _account_contradictions(facts: Facts) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`manifest.json` as a model: the machine-readable certificate of a release, format 3.
+"""`manifest.json` as a model: the machine-readable certificate of a release, format 5.
 
 It holds policy constants, declared-public inputs, the costs of the load queries and, of a twin, the guarantee
 that follows from its public noise; nothing that was computed from the network or from the meter data without
@@ -16,14 +16,14 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Generic, Literal, TypeVar, cast
+from typing import Annotated, Any, Generic, Literal, TypeVar, cast, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from dp_powerflow.corpus.schema import DATA, NODES_FILE
 from dp_powerflow.errors import DpPowerflowError
 
-FORMAT: Literal["dp-powerflow manifest, version 4"] = "dp-powerflow manifest, version 4"
+FORMAT: Literal["dp-powerflow manifest, version 5"] = "dp-powerflow manifest, version 5"
 """Fixes form and wording: any change of either is another version."""
 MANIFEST_FILE = "manifest.json"
 MODEL_FILE = "model.json"
@@ -94,6 +94,14 @@ Files = Annotated[
     Field(json_schema_extra={"required": sorted(REQUIRED)}),
 ]
 Unit = Literal["load-point", "load-point-day"]
+PowerFactor = Annotated[float, Field(ge=-1.0, le=1.0)]
+"""cos θ, negative where it is leading."""
+Solver = Literal[
+    "batched fixed point, the same bits on every x86-64 processor",
+    "OpenDSS, whose last bits may differ between processors",
+]
+SOLVERS: Mapping[str, Solver] = dict(zip(("batch", "opendss"), get_args(Solver), strict=True))
+"""What the manifest says of `release.solver`."""
 
 
 class Section(BaseModel):
@@ -299,12 +307,25 @@ class LoadClass(Section):
     day_type: str | None
     bounds: Annotated[list[Positive], Field(min_length=2, max_length=2)]
     bounds_unit: Literal["per public scale", "kW"]
+    power_factor: PowerFactor
+
+
+class LoadFactor(Section):
+    """A power factor that some loads of the feeder have of their own, and how many."""
+
+    power_factor: PowerFactor
+    loads: Count
 
 
 class Generation(Section):
-    """Generators on public irradiance."""
+    """Generators on public irradiance: so many days of it, one series for all systems or one for each.
+
+    Day d of the corpus has the irradiance of day d modulo these.
+    """
 
     irradiance: Literal["declared public"]
+    days: Count
+    per_system: bool
     volt_var: Literal["none", "category A", "category B"]
 
 
@@ -314,7 +335,8 @@ class DeclaredPublic(Section):
     load_points: Count
     days: Count
     step_minutes: Count
-    power_factor: Annotated[float, Field(gt=0.0, le=1.0)]
+    power_factor: PowerFactor
+    load_power_factors: list[LoadFactor]
     reactive: Reactive
     load_scales: Literal["public scale of every load point", "none, loads are in kW"]
     node_scales: NodeScales
@@ -331,8 +353,9 @@ class DeclaredPublic(Section):
 
 
 class Processing(Section):
-    """What happens before the noise and after it."""
+    """What happens before the noise and after it, and what solved the power flow."""
 
+    solver: Solver
     before_noise: list[Sentence]
     after_noise: list[Sentence]
 
@@ -409,7 +432,7 @@ class InternalReport(Section):
 class Statement(Section, Generic[Network]):
     """All that a release says but for the hashes of its files; certificate and metadata are made from it."""
 
-    format: Literal["dp-powerflow manifest, version 4"]
+    format: Literal["dp-powerflow manifest, version 5"]
     release: Release
     guarantee: Guarantee[Network]
     composition: Composition

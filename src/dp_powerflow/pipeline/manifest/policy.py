@@ -232,7 +232,7 @@ def manifest_schema() -> dict[str, Any]:
     schema = TypeAdapter(reduce(or_, models)).json_schema()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "manifest.json of a dp-powerflow release, version 4",
+        "title": "manifest.json of a dp-powerflow release, version 5",
     } | schema
 
 

@@ -24,14 +24,12 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.inputs import (
     NetworkInputs,
-    NodePlan,
     Solar,
     frame_chunks,
-    loaded_nodes,
-    node_plan,
     require_declared_taps,
 )
 from dp_powerflow.pipeline.manifest.policy import policy_of
+from dp_powerflow.pipeline.nodes import NodePlan, loaded_nodes, node_plan
 from dp_powerflow.pipeline.parts import GraphTables
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import Cap, Cost

@@ -18,7 +18,7 @@ from dp_powerflow.evidence.lines.collect import LineReport, LineRequest, collect
 from dp_powerflow.evidence.lines.losses import LineLoss
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
-from dp_powerflow.pipeline.inputs import NetworkInputs, loaded_nodes, network_chunks
+from dp_powerflow.pipeline.inputs import NetworkInputs, network_chunks
 from dp_powerflow.pipeline.manifest.true import LEAST_SHARE, account_neighbours
 from dp_powerflow.pipeline.modes.base import (
     InternalReport,
@@ -29,6 +29,7 @@ from dp_powerflow.pipeline.modes.base import (
     Solvable,
     left_afterwards,
 )
+from dp_powerflow.pipeline.nodes import loaded_nodes
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.records import Preview
