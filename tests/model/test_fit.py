@@ -312,7 +312,7 @@ def test_no_private_value_reaches_a_message_a_log_or_the_model(caplog: pytest.Lo
 
 
 def test_bad_inputs_are_refused_with_what_to_do(history: LoadHistory) -> None:
-    with pytest.raises(PrivacyError, match="declare a single pair"):
+    with pytest.raises(PrivacyError, match="no load bounds are declared for the class 'class 2'"):
         quiet_fit(history, Budget(1.0), bounds={"class 1": BOUNDS}, classes=PrivateClasses(2))
     with pytest.raises(PrivacyError, match="p_min < p_max"):
         quiet_fit(history, Budget(1.0), bounds=(0.0, 1.0))

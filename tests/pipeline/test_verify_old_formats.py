@@ -1,4 +1,4 @@
-"""Releases of manifest version 2, made by dp-powerflow 0.1.0, still verify; what was changed is found."""
+"""Releases of manifest versions 2 and 4, made by 0.1.0 and 0.3.0, still verify; what was changed is found."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from dp_powerflow._names import __version__
+from dp_powerflow.pipeline import verify
+from dp_powerflow.pipeline.manifest.model import FORMAT
 from dp_powerflow.pipeline.verify import ONLY_FIGURES, SEED, verify_release
 from support.tampering import failed, leaves, manifest_of, rewrite, with_leaf
 
@@ -94,3 +97,42 @@ def test_another_version_names_the_program_to_use(copied: Path) -> None:
     assert "manifest" in sealed(copied, manifest)
     sentence = next(check.sentence for check in verify_release(copied).checks if check.name == "manifest")
     assert "use the program that made it" in sentence
+
+
+# --------------------------------------------------------------------------------------------- version 4
+
+NEWER_OLD = OLD.parent / "format4"
+OF_VERSION_4 = {
+    "true": {"power_factor", "bounds", "epsilon", "radius", "spread"},
+    "twin": {"power_factor", "epsilon", "change", "step_minutes"},
+}
+
+
+def test_a_release_of_version_4_still_verifies_and_a_changed_figure_is_found(
+    mode: str, tmp_path: Path
+) -> None:
+    path = Path(shutil.copytree(NEWER_OLD / mode, tmp_path / mode))
+    report = verify_release(path)
+    assert report.verdict == "release"
+    assert ONLY_FIGURES in report.attested
+    manifest = manifest_of(path)
+    wanted = [
+        where
+        for where in leaves(manifest)
+        if where[0] in ("declared_public", "guarantee") and set(where) & OF_VERSION_4[mode]
+    ]
+    assert len(wanted) > 5
+    unnoticed = [where for where in wanted if not sealed(path, with_leaf(manifest, where))]
+    assert {where[-1] for where in unnoticed} <= {"epsilon_granted"} | (
+        {"epsilon"} if mode == "true" else set()
+    )
+
+
+def test_a_release_cannot_be_dressed_up_as_one_of_version_4(tmp_path: Path) -> None:
+    """Its sentences would not be checked: the program that made it is not that of the version."""
+    path = Path(shutil.copytree(NEWER_OLD / "true", tmp_path / "true"))
+    manifest = manifest_of(path)
+    manifest["software"]["dp-powerflow"] = __version__
+    assert "manifest" in sealed(path, manifest)
+    assert verify.MAKER_OF.keys() & {FORMAT} == set()
+    assert __version__ not in verify.MAKER_OF.values()
