@@ -14,8 +14,8 @@ from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.powerflow.opendss import OpenDssSolver
 from dp_powerflow.powerflow.voltvar import CATEGORY_B, VoltVar
-from support.opendss_solver import OpenDssSolver
 
 AGREEMENT = 1e-7
 """Largest difference of a voltage between the engines [p.u.]."""
@@ -44,6 +44,14 @@ def test_voltages_agree_with_the_batched_solver(
     assert reference.converged.all()
     assert reference.v.shape == batch.v.shape
     assert np.max(np.abs(reference.v - batch.v)) < AGREEMENT
+
+
+def test_a_call_does_not_depend_on_earlier_ones(ieee13: Feeder) -> None:
+    load = random_load(ieee13, 6)
+    solver = OpenDssSolver(ieee13)
+    both = [solver.solve(load[3:]).v for _ in range(2) if solver.solve(load).converged.all()]
+    assert np.array_equal(both[0], both[1])
+    assert np.array_equal(both[0], OpenDssSolver(ieee13).solve(load[3:]).v)
 
 
 def test_taps_of_the_feeder_are_the_taps_that_are_solved(ieee13: Feeder) -> None:

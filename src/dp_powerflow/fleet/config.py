@@ -70,6 +70,7 @@ class FleetSection(Section):
     days: Annotated[int, Field(ge=1)]
     output: Path
     state: Path
+    solver: Literal["batch", "opendss"] = "batch"
     epsilon_cap: Positive | None = None
     network_epsilon_cap: Positive | None = None
     network_delta_cap: Probability | None = None

@@ -198,6 +198,7 @@ def feeder_config(config: FleetConfig, key: str, source: str, name: str, network
             "days": fleet.days,
             "output": staging_of(config) / partition(name),
             "state": fleet.state,
+            "solver": fleet.solver,
             "epsilon_cap": fleet.epsilon_cap,
             "network_epsilon_cap": fleet.network_epsilon_cap,
             "network_delta_cap": fleet.network_delta_cap,

@@ -22,12 +22,29 @@ from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.sample import LoadSampler, SolvedDays, days_per_block, solve_days
 from dp_powerflow.pipeline.inputs import Solar
-from dp_powerflow.powerflow.batch import BatchSolver, Nodes
+from dp_powerflow.powerflow.batch import BatchSolver, Nodes, Solver
+from dp_powerflow.powerflow.opendss import OpenDssSolver
+from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.units import ComplexArray, IntArray
 
 SOLVER_TOLERANCE = 1e-12
 """Voltages are solved to this mismatch [p.u.], or to the rounding floor of their rows: a switch of 1e8 p.u.
 between two loaded nodes leaves 1e-8. A snapshot that does not get there aborts the release."""
+
+
+def batch_solver(feeder: Feeder, voltvar: VoltVar | None, threads: int | None) -> Solver:
+    """The package's own solver: the same bits on every processor."""
+    return BatchSolver(feeder, tolerance=SOLVER_TOLERANCE, threads=threads, voltvar=voltvar)
+
+
+def opendss_solver(feeder: Feeder, voltvar: VoltVar | None, threads: int | None) -> Solver:
+    """OpenDSS, on one thread; refuses a feeder that was not read from it."""
+    return OpenDssSolver(feeder, voltvar=voltvar)
+
+
+SolverMaker = Callable[[Feeder, VoltVar | None, int | None], Solver]
+SOLVER_OF: Mapping[str, SolverMaker] = {"batch": batch_solver, "opendss": opendss_solver}
+"""What `release.solver` names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +97,7 @@ class PartJob:
     feeder : the network that is solved: the true one, or its twin.
     released : indices of the released nodes in `feeder.nodes`, in the secret random order of the release.
     graph : tables of a published network; None publishes none.
+    solver : what solves the power flow.
     """
 
     feeder: Feeder
@@ -88,6 +106,7 @@ class PartJob:
     released: IntArray
     solar: Solar
     graph: GraphTables | None = None
+    solver: SolverMaker = batch_solver
 
     @property
     def solves_all(self) -> bool:
@@ -97,9 +116,7 @@ class PartJob:
     def start(self, threads: int | None) -> Callable[[int], Written]:
         """What makes one part in this process, with so many threads, None for all cores."""
         self.writer.refuse_unseen()
-        voltvar = self.solar.voltvar
-        solver = BatchSolver(self.feeder, tolerance=SOLVER_TOLERANCE, threads=threads, voltvar=voltvar)
-        return partial(make_part, self, solver)
+        return partial(make_part, self, self.solver(self.feeder, self.solar.voltvar, threads))
 
     def __repr__(self) -> str:
         return "PartJob(PRIVATE)"
@@ -110,7 +127,7 @@ def layout_of(days: int, steps: int, nodes: int, loaded: int) -> CorpusLayout:
     return CorpusLayout(days=days, steps=steps, nodes=nodes, days_per_part=days_per_block(loaded))
 
 
-def make_part(job: PartJob, solver: BatchSolver, part: int) -> Written:
+def make_part(job: PartJob, solver: Solver, part: int) -> Written:
     """Write one part."""
     nodes: Nodes = "all" if job.solves_all else "retained"
     made = solve_days(solver, job.sampler, part, generation=job.solar.generation, nodes=nodes)

@@ -57,7 +57,7 @@ from dp_powerflow.pipeline.modes.base import (
     mode_of,
 )
 from dp_powerflow.pipeline.nodes import loaded_nodes
-from dp_powerflow.pipeline.parts import PartJob, layout_of, make_parts
+from dp_powerflow.pipeline.parts import SOLVER_OF, PartJob, layout_of, make_parts
 from dp_powerflow.pipeline.plan import Charged, Plan, charge_loads, charge_network, kept_model
 from dp_powerflow.privacy.ledger.records import Account, Spend
 from dp_powerflow.privacy.random import StreamKey
@@ -241,7 +241,8 @@ def part_job(mode: NetworkMode[Any], scene: Scene, key: StreamKey, writer: Corpu
     chosen = mode.released_nodes(feeder)
     released = chosen[secret_order(key, len(chosen))]
     graph = mode.tables(writer.root, feeder, released)
-    return PartJob(feeder, sampler, writer, released, scene.network.solar, graph)
+    solver = SOLVER_OF[mode.config.release.solver]
+    return PartJob(feeder, sampler, writer, released, scene.network.solar, graph, solver)
 
 
 def secret_order(key: StreamKey, count: int) -> IntArray:

@@ -30,7 +30,7 @@ from dp_powerflow.pipeline.inputs import (
 )
 from dp_powerflow.pipeline.manifest.policy import policy_of
 from dp_powerflow.pipeline.nodes import NodePlan, loaded_nodes, node_plan
-from dp_powerflow.pipeline.parts import GraphTables
+from dp_powerflow.pipeline.parts import SOLVER_OF, GraphTables
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import Cap, Cost
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -174,6 +174,11 @@ class NetworkMode(ABC, Generic[Section]):
     def check(self, inputs: NetworkInputs) -> None:
         """Refuse what can be known to be wrong before anything is spent, such as taps that were solved."""
         require_declared_taps(self.config, inputs.feeder)
+        self.check_solver(inputs.feeder, inputs.solar)
+
+    def check_solver(self, feeder: Feeder, solar: Solar) -> None:
+        """Refuse a solver that cannot be made for a network, such as OpenDSS for one it did not read."""
+        SOLVER_OF[self.config.release.solver](feeder, solar.voltvar, 1)
 
     @abstractmethod
     def identity_chunks(self, inputs: NetworkInputs) -> Iterator[bytes]:

@@ -106,8 +106,12 @@ class TwinMode(NetworkMode[TwinNetwork]):
         )
 
     def check(self, inputs: NetworkInputs) -> None:
-        """What the twin would not protect is refused."""
-        parameters_of(self._source(inputs), self.section.design)
+        """What the twin would not protect is refused, and what could not be solved once it is drawn."""
+        source = self._source(inputs)
+        parameters = parameters_of(source, self.section.design)
+        codes = {line.line: line.code for line in parameters.coded} if self.section.protected.codes else {}
+        feeder = source.build(parameters.levels, codes)  # without noise: it has the structure of any twin
+        self.check_solver(feeder, inputs.solar_on(feeder))
 
     def identity_chunks(self, inputs: NetworkInputs) -> Iterator[bytes]:
         """The network and the parameters that twins are drawn from, whatever the design."""

@@ -1,8 +1,9 @@
-"""The OpenDSS engine behind the interface of the batched solver: the reference, one snapshot at a time.
+"""The OpenDSS engine behind the interface of the batched solver, one snapshot at a time.
 
-The circuit of the feeder's own file is compiled again, its loads and generation replaced by one
+The circuit of the feeder's own commands is compiled again, its loads and generation replaced by one
 constant-power load per retained node. What the engine calls converged is checked: the mismatch is measured
-with the admittances of the `Feeder`.
+with the admittances of the `Feeder`. The engine is compiled C++ and Pascal: its last bits are not promised
+to be the same on every processor.
 """
 
 from __future__ import annotations
@@ -94,13 +95,15 @@ class OpenDssSolver:
         nodes: Nodes = "retained",
         out: ComplexArray | None = None,
     ) -> Solution:
-        """Voltages of every snapshot, as `BatchSolver.solve`; iterations are those of the engine."""
+        """Voltages of every snapshot, as `BatchSolver.solve`; iterations are those of the engine.
+
+        The engine starts a snapshot from the voltages of the one before, and every call from no load: what
+        it gives does not depend on earlier calls.
+        """
         if nodes not in ("retained", "all"):
             raise PowerFlowError(f"nodes must be 'retained' or 'all', not {nodes!r}")
         load, generation = checked_pair(self._feeder, load, generation)
         self._refuse_bad_power(load, generation)
-        if self._voltvar is not None and len(generation):
-            self._voltvar.check(abs(generation).max(axis=0))
         indices, places = (
             (self._feeder.retained, self._retained_at)
             if nodes == "retained"
@@ -111,6 +114,7 @@ class OpenDssSolver:
         iterations = np.zeros(len(load), dtype=np.int64)
         mismatch = np.full(len(load), np.nan)
         base_volts = _VOLT_PER_KV * self._feeder.base_kv[indices]
+        self._start_afresh()
         for k in range(len(load)):
             injected = generation[k] if len(generation) else np.zeros_like(load[k])
             done, iterations[k], mismatch[k] = self._solve_one(load[k], injected)
@@ -168,7 +172,7 @@ class OpenDssSolver:
         return np.asarray(self._volts()[self._retained_at] / base)
 
     def _start_afresh(self) -> None:
-        """Forget the voltages of a failed snapshot, from which the engine would start the next."""
+        """Forget the voltages of the last snapshot, from which the engine would start the next."""
         self._set_power(np.zeros(len(self._load_numbers), dtype=np.complex128))
         run(self._engine, "Solve Mode=Direct", self._origin)
         run(self._engine, "Set Mode=Snapshot", self._origin)
