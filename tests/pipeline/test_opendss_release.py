@@ -47,9 +47,7 @@ def test_the_solver_is_part_of_the_request(tmp_path: Path) -> None:
 def test_a_feeder_that_opendss_did_not_read_is_refused_before_anything_is_spent(tmp_path: Path) -> None:
     with quiet() as pp:
         pp.to_json(small_net(), str(tmp_path / "net.json"))
-    config = small_config(
-        tmp_path, feeder={"source": "net.json"}, release={"solver": "opendss"}
-    )
+    config = small_config(tmp_path, feeder={"source": "net.json"}, release={"solver": "opendss"})
     with pytest.raises(PowerFlowError, match="was not read from OpenDSS"):
         run_release(config, workers=1)
     assert not (tmp_path / "state" / "ledger.sqlite").exists()
