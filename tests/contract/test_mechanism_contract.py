@@ -24,15 +24,22 @@ from dp_powerflow.paper.mechanisms import (
     Setting,
     Target,
 )
-from dp_powerflow.paper.mechanisms.dp_powerflow import TwinNetwork, full_support_variant, paper_variant
+from dp_powerflow.paper.mechanisms.dp_powerflow import (
+    TwinNetwork,
+    full_support_variant,
+    literal_variant,
+    paper_variant,
+)
 from dp_powerflow.paper.mechanisms.gaussian import (
     AdmittanceNoise,
+    GaussianVoltages,
     GmmVoltageNoise,
     JointVoltageNoise,
     NoiseFree,
     NoisyLoads,
     printed_sensitivities,
 )
+from dp_powerflow.paper.mechanisms.noise import PAPER_DAY
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.powerflow.voltvar import VoltVar
@@ -85,6 +92,14 @@ def _noise_free(setting: Setting, law: LoadLaw) -> Mechanism:
     return NoiseFree(setting)
 
 
+def _gaussian_voltages(setting: Setting, law: LoadLaw) -> Mechanism:
+    return GaussianVoltages(setting, printed_sensitivities(setting), EPSILON, DELTA)
+
+
+def _papers_table(setting: Setting, law: LoadLaw) -> Mechanism:
+    return GaussianVoltages(setting, printed_sensitivities(setting), EPSILON, DELTA, PAPER_DAY)
+
+
 def _joint(setting: Setting, law: LoadLaw) -> Mechanism:
     return JointVoltageNoise(setting, printed_sensitivities(setting), EPSILON, 100.0, DELTA)
 
@@ -109,6 +124,11 @@ def _paper(setting: Setting, law: LoadLaw) -> Mechanism:
     return paper_variant(setting, facts, FittedLoads(law, LOADS), MARGINS, Target(EPSILON, DELTA), rng)
 
 
+def _literal(setting: Setting, law: LoadLaw) -> Mechanism:
+    facts = network_facts(setting.network)
+    return literal_variant(setting, facts, FittedLoads(law, LOADS), MARGINS, DELTA)
+
+
 def _full_support(setting: Setting, law: LoadLaw) -> Mechanism:
     facts = network_facts(setting.network)
     loads, target = FittedLoads(law, LOADS), Target(EPSILON, DELTA)
@@ -127,16 +147,27 @@ def _twin_true_loads(setting: Setting, law: LoadLaw) -> Mechanism:
 
 MECHANISMS: dict[str, Callable[[Setting, LoadLaw], Mechanism]] = {
     "noise-free": _noise_free,
+    "gaussian on voltages": _gaussian_voltages,
+    "the paper's table": _papers_table,
     "joint": _joint,
     "gmm": _gmm,
     "noisy loads": _noisy_loads,
     "y noise": _y_noise,
+    "literal": _literal,
     "paper": _paper,
     "full support": _full_support,
     "twin": _twin,
     "twin, true loads": _twin_true_loads,
 }
-READS_TRUE_LOADS = ("noise-free", "joint", "noisy loads", "y noise", "twin, true loads")
+READS_TRUE_LOADS = (
+    "noise-free",
+    "gaussian on voltages",
+    "the paper's table",
+    "joint",
+    "noisy loads",
+    "y noise",
+    "twin, true loads",
+)
 
 
 @pytest.fixture(scope="module", params=MECHANISMS)
@@ -224,5 +255,5 @@ def test_the_sun_reaches_every_release_and_moves_it(mechanism: Mechanism, settin
 
 
 def test_noise_that_is_added_is_reported(mechanism: Mechanism, kind: str) -> None:
-    assert (mechanism.noise_std == {}) == (kind in ("noise-free", "paper", "full support"))
+    assert (mechanism.noise_std == {}) == (kind in ("noise-free", "literal", "paper", "full support"))
     assert all(value > 0.0 for value in mechanism.noise_std.values())

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.paper.mechanisms.gaussian import GaussianNoise
+from dp_powerflow.paper.mechanisms.noise import UNITS, GaussianNoise
 
 DRAWS = 200_000
 
@@ -65,3 +65,15 @@ def test_noise_added_has_the_calibrated_variance() -> None:
 def test_nonsense_is_refused(sensitivity: float, epsilon: float, delta: float, calibration: str) -> None:
     with pytest.raises(PrivacyError):
         GaussianNoise(sensitivity, epsilon, delta, calibration)  # type: ignore[arg-type]
+
+
+def test_units_are_two_calibrations_of_a_step_and_of_a_day() -> None:
+    assert {(unit.calibration, unit.covered(96), unit.covered_loads(96, 5)) for unit in UNITS} == {
+        (calibration, *covered)
+        for calibration in ("analytic", "classical")
+        for covered in ((1, 96), (96, 480))
+    }
+    for unit in UNITS:
+        noise = unit.noise(0.3, 25.0, 1e-3)
+        assert noise.holds == (unit.calibration == "analytic")
+    assert len({unit.key for unit in UNITS}) == len({unit.title for unit in UNITS}) == 4

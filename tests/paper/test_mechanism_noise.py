@@ -18,14 +18,17 @@ from dp_powerflow.model.law import ClassLaw, nominal_law
 from dp_powerflow.paper.mechanisms import ONE_CUSTOMER_DAY, Guarantee, Setting
 from dp_powerflow.paper.mechanisms.gaussian import (
     AdmittanceNoise,
+    GaussianVoltages,
     GmmVoltageNoise,
     JointVoltageNoise,
     NoiseFree,
     NoisyLoads,
     Sensitivities,
+    VoltageNoise,
     printed_sensitivities,
     proved_sensitivities,
 )
+from dp_powerflow.paper.mechanisms.noise import DAY, PAPER_DAY, PAPER_STEP, STEP, NoiseUnit
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.reference import ReferenceSolver
 
@@ -88,35 +91,35 @@ def check_noise(difference: np.ndarray, sigma: float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("covered", [1, STEPS])
+@pytest.mark.parametrize(("unit", "covered"), [(STEP, 1), (DAY, STEPS)])
 def test_joint_noise_is_calibrated_to_the_larger_sensitivity_and_the_smaller_budget(
-    setting: Setting, covered: int
+    setting: Setting, unit: NoiseUnit, covered: int
 ) -> None:
-    mechanism = JointVoltageNoise(setting, GIVEN, 50.0, 5.0, 1e-3, covered=covered)
-    assert mechanism.noise.sensitivity == pytest.approx(math.sqrt(covered) * 0.03)
-    assert mechanism.noise.epsilon == 5.0
+    mechanism = JointVoltageNoise(setting, GIVEN, 50.0, 5.0, 1e-3, unit)
+    assert mechanism.voltage_noise.sensitivity == pytest.approx(math.sqrt(covered) * 0.03)
+    assert mechanism.voltage_noise.epsilon == 5.0
     true = NoiseFree(setting).release(np.random.default_rng(0), DAYS)
-    check_noise(mechanism.release(np.random.default_rng(1), DAYS) - true, mechanism.noise.sigma)
+    check_noise(mechanism.release(np.random.default_rng(1), DAYS) - true, mechanism.voltage_noise.sigma)
 
 
 def test_gmm_noise_adds_the_networks_noise_to_synthetic_voltages(setting: Setting) -> None:
     of_class = ClassLaw.gaussian(np.full(STEPS, -0.1), 0.01 * np.eye(STEPS))
     law = nominal_law(np.full(NODES, 0.03 + 0.01j), of_class)
-    mechanism = GmmVoltageNoise(setting, law, LOADS, GIVEN, 30.0, 1e-3, covered=STEPS)
-    assert mechanism.noise.sensitivity == pytest.approx(math.sqrt(STEPS) * 0.01)
+    mechanism = GmmVoltageNoise(setting, law, LOADS, GIVEN, 30.0, 1e-3, DAY)
+    assert mechanism.voltage_noise.sensitivity == pytest.approx(math.sqrt(STEPS) * 0.01)
     clean = setting.solve_law(law, DAYS, np.random.default_rng(2))
-    check_noise(mechanism.release(np.random.default_rng(2), DAYS) - clean, mechanism.noise.sigma)
+    check_noise(mechanism.release(np.random.default_rng(2), DAYS) - clean, mechanism.voltage_noise.sigma)
     assert mechanism.cost().loads is LOADS
 
 
-@pytest.mark.parametrize("all_loads", [False, True])
+@pytest.mark.parametrize("unit", [STEP, DAY])
 def test_noisy_loads_have_the_calibrated_variance_before_they_are_clipped(
-    setting: Setting, all_loads: bool
+    setting: Setting, unit: NoiseUnit
 ) -> None:
     # A budget so large that the noise stays within the range and is not clipped.
-    budget = 60_000.0 if all_loads else 20_000.0
-    mechanism = NoisyLoads(setting, GIVEN, LOW, 30.0, budget, 1e-3, 1e-5, all_loads=all_loads)
-    count = STEPS * (NODES if all_loads else 1)
+    budget = 60_000.0 if unit.whole_day else 20_000.0
+    mechanism = NoisyLoads(setting, GIVEN, LOW, 30.0, budget, 1e-3, 1e-5, unit)
+    count = STEPS * (NODES if unit.whole_day else 1)
     assert mechanism.load_noise.sensitivity == pytest.approx(math.sqrt(count) * (HIGH - LOW))
     noisy = mechanism.noisy_load(np.random.default_rng(3), DAYS)
     draws = (noisy.real - setting.true_load.real).ravel()
@@ -193,14 +196,45 @@ def test_a_claim_is_only_proved_with_proved_sensitivities_and_a_calibration_that
     setting: Setting,
 ) -> None:
     proved = proved_sensitivities(replace(setting, radius=1e-4), 1.0 / 3.0)
-    for sensitivities, calibration, expected in (
-        (proved, "analytic", True),
-        (proved, "classical", False),
-        (GIVEN, "analytic", False),
+    for sensitivities, unit, expected in (
+        (proved, STEP, True),
+        (proved, PAPER_STEP, False),
+        (GIVEN, STEP, False),
     ):
-        mechanism = JointVoltageNoise(setting, sensitivities, 50.0, 50.0, 1e-3, calibration=calibration)  # type: ignore[arg-type]
+        mechanism = JointVoltageNoise(setting, sensitivities, 50.0, 50.0, 1e-3, unit)
         claim = mechanism.cost().network
         assert claim is not None
         assert claim.proved is expected
-        if calibration == "classical":
+        if unit is PAPER_STEP:
             assert "its δ at this ε is" in claim.remark
+            assert mechanism.true_delta["noise"] > 0.5
+        else:
+            assert mechanism.true_delta["noise"] == pytest.approx(1e-3)
+
+
+def test_the_papers_table_is_what_its_formulae_give(setting: Setting) -> None:
+    """σ of every row of the table of sensitivities, written out: T = 96 steps, n_L = 3 loads."""
+    epsilon, budget, delta, delta_load = 25.0, 2.0, 1e-3, 1e-5
+    root, root_load = (math.sqrt(2 * math.log(1.25 / d)) for d in (delta, delta_load))
+    on_y = math.sqrt(STEPS) * GIVEN.network * root / epsilon
+    of_law = nominal_law(np.full(NODES, 0.03 + 0.01j), ClassLaw.gaussian(np.zeros(STEPS), np.eye(STEPS)))
+    loads = math.sqrt(NODES * STEPS) * (HIGH - LOW) * root_load / budget
+    both = math.sqrt(STEPS) * GIVEN.load * root / budget
+    table: dict[VoltageNoise | AdmittanceNoise, list[float]] = {
+        GaussianVoltages(setting, GIVEN, epsilon, delta, PAPER_DAY): [on_y],
+        AdmittanceNoise(setting, epsilon, delta, PAPER_DAY): [setting.radius * root / epsilon],
+        JointVoltageNoise(setting, GIVEN, epsilon, budget, delta, PAPER_DAY): [both],
+        GmmVoltageNoise(setting, of_law, LOADS, GIVEN, epsilon, delta, PAPER_DAY): [on_y],
+        NoisyLoads(setting, GIVEN, LOW, epsilon, budget, delta, delta_load, PAPER_DAY): [loads, on_y],
+    }
+    for mechanism, expected in table.items():
+        assert list(mechanism.noise_std.values()) == pytest.approx(expected)
+        assert mechanism.true_delta.keys() == mechanism.noise_std.keys()
+
+
+def test_noise_for_the_network_alone_is_added_to_the_true_voltages(setting: Setting) -> None:
+    mechanism = GaussianVoltages(setting, GIVEN, 30.0, 1e-3)
+    true = NoiseFree(setting).release(np.random.default_rng(0), DAYS)
+    check_noise(mechanism.release(np.random.default_rng(1), DAYS) - true, mechanism.voltage_noise.sigma)
+    assert np.array_equal(mechanism.clean(np.random.default_rng(2), DAYS), true)
+    assert mechanism.cost().loads is None

@@ -17,11 +17,11 @@ from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.paper.mechanisms import ONE_CUSTOMER_DAY, FittedLoads, Guarantee, Setting, Target
 from dp_powerflow.paper.mechanisms.dp_powerflow import (
     full_support_variant,
+    literal_variant,
     paper_variant,
-    smallest_floor,
-    step_formula,
     with_restored_mean,
 )
+from dp_powerflow.paper.mechanisms.step_formula import smallest_floor, step_formula
 from dp_powerflow.powerflow.batch import BatchSolver
 from support.laws import draw, gaussian_classes
 
@@ -128,6 +128,34 @@ def test_whitened_draws_stay_no_longer_than_standard_normal_ones(law: LoadLaw) -
     drawn = np.log(draw(restored.within(MARGINS), 40, rng).real / law.scale)
     z = (drawn - restored.mean[law.class_of].T) / restored.std[law.class_of].T
     assert np.mean(z**2, axis=(0, 2)).max() < 1.05
+
+
+def test_the_literal_variant_is_the_printed_formula_of_the_law_and_nothing_else(
+    setting: Setting, facts: NetworkFacts, law: LoadLaw
+) -> None:
+    """Two birds with one stone: a fit with k times the variance has a smaller ε of the network."""
+    claimed = []
+    for factor in (1.0, 2.0, 4.0):
+        wider = law.with_gaussians(law.mean, factor * law.covariance)
+        made = literal_variant(setting, facts, FittedLoads(wider, LOADS), MARGINS, DELTA)
+        assert made.law.truncated
+        assert np.array_equal(made.law.mean, law.mean)
+        assert np.array_equal(made.law.covariance, wider.covariance)
+        assert made.floor == 0.0
+        for t in (0, STEPS - 1):
+            printed = paper_bound(
+                with_exact_kappa(facts), made.law.at_step(t), setting.operating, RADIUS, DELTA
+            )
+            assert made.step_epsilon[t] == pytest.approx(printed.terms.formula, rel=1e-12)
+        claim = made.cost().network
+        assert claim is not None
+        assert not claim.proved
+        assert claim.epsilon == made.step_epsilon.max()
+        claimed.append(claim.epsilon)
+    assert claimed == sorted(claimed, reverse=True)
+    loud = law.with_random_q(np.full(law.n, 0.1), np.eye(STEPS))
+    with pytest.raises(PrivacyError, match="fixed power factor"):
+        literal_variant(setting, facts, FittedLoads(loud, LOADS), MARGINS, DELTA)
 
 
 def test_variants_claim_the_target_and_not_a_proof(

@@ -1,12 +1,12 @@
 """DP-Powerflow: loads from the private model through power flow, nothing added to the voltages.
 
-On the true network there are two variants. `paper_variant`: truncated loads at a fixed power factor.
-`full_support_variant`: untruncated loads with reactive power of their own, the only one whose neighbours
-include a change of a line. `TwinNetwork` solves on a twin instead.
+On the true network there are three variants. `literal_variant` is the paper's, as written: truncated loads at
+a fixed power factor, and whatever ε its formula gives for the fit. `paper_variant` is ours: the same with a
+covariance floor that meets a target ε. `full_support_variant`: untruncated loads with reactive power of
+their own, the only one whose neighbours include a change of a line. `TwinNetwork` solves on a twin instead.
 
-The two take the smallest covariance floor at which the paper's formula for one step meets a target ε: Theorem
-1 with T = 1, the exact κ and a calibrated operating set, as the paper evaluates it. On a real feeder it is
-*not* a bound (docs/theorem.md): it is the number the paper's comparison is made at.
+Their ε is the paper's formula for one step (`step_formula`); the last two of the three take the smallest
+covariance floor at which it meets a target.
 
 Widening Σ and then truncating to the margins moves the mean load (paper correction 14). The log mean is free
 post-processing and no term of the formula depends on it, but its tail term takes the whitened draw z to be no
@@ -15,13 +15,11 @@ longer than a standard normal. So the log mean of a step is moved only while E[z
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.theorem import NetworkFacts
 from dp_powerflow.grid.sources import Rebuilder
 from dp_powerflow.model.law import LoadLaw
@@ -38,6 +36,7 @@ from dp_powerflow.paper.mechanisms import (
     solve_drawn,
     solve_loads,
 )
+from dp_powerflow.paper.mechanisms.step_formula import smallest_floor, step_formula
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.twin.design import LOG_GRID, Noise, Part, TwinDesign, twin_guarantee, twin_neighbours
 from dp_powerflow.twin.draw import draw_twin, parameters_of
@@ -47,103 +46,6 @@ NOT_PROVED = (
     "the paper's formula for one step with the exact κ and a Monte Carlo calibration; not a proved bound on "
     "this feeder (docs/theorem.md)"
 )
-
-
-@dataclass(frozen=True)
-class StepFormula:
-    """B + ψ̄·τ(δ) of one step, as a function of the spread of the loads.
-
-    Attributes
-    ----------
-    kappa_r : κ·r with the exact κ [p.u.].
-    d : (class,) d_ℓ [1/p.u.].
-    sizes : (class,) number of nodes.
-    tau : tail factor of the whitened draw.
-    jacobian : Λ̄_II of one step.
-    """
-
-    kappa_r: float
-    d: FloatArray
-    sizes: FloatArray
-    tau: float
-    jacobian: float
-
-    @property
-    def least(self) -> float:
-        """What no spread of the loads can cross: the Jacobian and the mean term."""
-        # For one step γ·1ᵀΣ1 = 1, so the mean term does not depend on Σ.
-        return self.jacobian + self.kappa_r * float(np.sum(self.d * np.sqrt(self.sizes)))
-
-    def epsilon(self, precision: FloatArray) -> float:
-        """The worst step.
-
-        Parameters
-        ----------
-        precision : (class, step) 1/variance of the log loads, weights of q added where q is random.
-        """
-        psi = self.kappa_r * float(np.sqrt(np.max(self.d**2 @ precision)))
-        return self.least + psi * self.tau + psi**2 / 2.0
-
-    def psi_at(self, epsilon: float) -> float:
-        """ψ̄ at which the formula equals ε."""
-        room = epsilon - self.least
-        if not room > 0.0:
-            raise PrivacyError(
-                f"the formula of one step is at least {self.least:.4g} at this r, whatever the loads; "
-                "lower r or raise ε"
-            )
-        return math.sqrt(self.tau**2 + 2.0 * room) - self.tau
-
-
-def step_formula(
-    setting: Setting, facts: NetworkFacts, law: LoadLaw, p_min: float, delta: float, *, random_q: bool = False
-) -> StepFormula:
-    """The formula for the classes of a law.
-
-    Parameters
-    ----------
-    p_min : smallest active load over the scale of its node.
-    delta : of the χ² tail.
-    random_q : carry the formula over to 2n dimensions.
-    """
-    inside = setting.operating
-    kappa_r = facts.amplification.exact * setting.radius
-    classes = np.unique(law.class_of)
-    smallest = np.array([law.scale[law.class_of == ell].min() for ell in classes]) * p_min
-    c = symbols.c_star_printed(facts.n, inside.v_min, inside.v_max)
-    a = symbols.alpha(inside.mu, c, kappa_r)
-    term_ii = symbols.lambda_ii_full if random_q else symbols.lambda_ii
-    jacobian = term_ii(1, facts.n, a)
-    if not math.isfinite(jacobian):
-        raise PrivacyError(f"α = {a:.3g} is too large at this r for the formula to be evaluated; lower r")
-    return StepFormula(
-        kappa_r=kappa_r,
-        d=np.array([symbols.d_ell(inside.v_max, facts.d_max, p) for p in smallest]),
-        sizes=np.array([np.count_nonzero(law.class_of == ell) for ell in classes], dtype=np.float64),
-        tau=symbols.tau((2 if random_q else 1) * facts.n, math.log(1.0 / delta)),
-        jacobian=jacobian,
-    )
-
-
-def smallest_floor(formula: StepFormula, variance: FloatArray, psi: float) -> float:
-    """Smallest φ ≥ 0 with κr·√(Σ_ℓ d_ℓ²/(σ²_ℓt + φ)) ≤ ψ at every step.
-
-    Parameters
-    ----------
-    variance : (class, step) of the log loads.
-    """
-    target = (psi / formula.kappa_r) ** 2
-
-    def excess(floor: float) -> float:
-        return float(np.max(formula.d**2 @ (1.0 / (variance + floor)))) - target
-
-    if np.all(variance > 0.0) and excess(0.0) <= 0.0:
-        return 0.0
-    low, high = 0.0, float(np.sum(formula.d**2)) / target
-    for _ in range(100):
-        middle = (low + high) / 2.0
-        low, high = (middle, high) if excess(middle) > 0.0 else (low, middle)
-    return high
 
 
 _ROUNDS = 4
@@ -199,6 +101,7 @@ class DpPowerflow:
     law : of the synthetic loads; truncated, or with random q.
     network, loads : what is claimed.
     floor : variance added to the log loads.
+    step_epsilon : (step,) the formula at every step of the day; the claim is the worst of them.
     """
 
     setting: Setting
@@ -206,6 +109,7 @@ class DpPowerflow:
     network: Guarantee
     loads: Guarantee
     floor: float
+    step_epsilon: FloatArray
     name: str = "DP-Powerflow"
     protects: str = "network and loads"
 
@@ -223,6 +127,46 @@ class DpPowerflow:
         return self.setting.solve_law(self.law, days, generator)
 
 
+def literal_variant(
+    setting: Setting, facts: NetworkFacts, loads: FittedLoads, margins: tuple[float, float], delta: float
+) -> DpPowerflow:
+    """The mechanism exactly as the paper writes it: the fitted law truncated to the margins, nothing else.
+
+    ε is what the formula gives for this fit; a target is met by another ε_load, never by a floor.
+
+    Parameters
+    ----------
+    loads : of an untruncated law with a fixed power factor.
+    margins : p_min, p_max of p over the scale of its node.
+    delta : of the tail; the calibration's δ is added to the claim.
+    """
+    law = _fixed_power_factor(loads.law)
+    formula = step_formula(setting, facts, law, margins[0], delta)
+    per_step = formula.per_step(1.0 / law.std[np.unique(law.class_of)] ** 2)
+    return DpPowerflow(
+        setting,
+        law.within(margins),
+        Guarantee(
+            float(per_step.max()),
+            delta + setting.operating.delta,
+            "step",
+            SAME_MANIFOLD,
+            False,
+            NOT_PROVED,
+        ),
+        loads.claim,
+        floor=0.0,
+        step_epsilon=per_step,
+        name="DP-Powerflow, literal",
+    )
+
+
+def _fixed_power_factor(law: LoadLaw) -> LoadLaw:
+    if law.q_sigma is not None:
+        raise PrivacyError("the paper's variant is for a fixed power factor; give a law without random q")
+    return law
+
+
 def paper_variant(
     setting: Setting,
     facts: NetworkFacts,
@@ -231,7 +175,7 @@ def paper_variant(
     target: Target,
     generator: np.random.Generator,
 ) -> DpPowerflow:
-    """The paper's mechanism with the smallest floor at which its formula for one step meets ε.
+    """Ours: the paper's mechanism with the smallest floor at which its formula for one step meets ε.
 
     Parameters
     ----------
@@ -240,14 +184,13 @@ def paper_variant(
     target : ε of one step and δ of the tail; the calibration's δ is added to the claim.
     generator : for what the floor does to the mean, found by simulation from the law alone.
     """
-    law = loads.law
-    if law.q_sigma is not None:
-        raise PrivacyError("the paper's variant is for a fixed power factor; give a law without random q")
+    law = _fixed_power_factor(loads.law)
     formula = step_formula(setting, facts, law, margins[0], target.delta)
     classes = np.unique(law.class_of)
     variance = law.std[classes] ** 2
     floor = smallest_floor(formula, variance, formula.psi_at(target.epsilon))
-    reached = formula.epsilon(1.0 / (variance + floor))
+    per_step = formula.per_step(1.0 / (variance + floor))
+    reached = float(per_step.max())
     wide = with_restored_mean(law, floor, margins, generator)
     return DpPowerflow(
         setting,
@@ -255,6 +198,7 @@ def paper_variant(
         Guarantee(reached, target.delta + setting.operating.delta, "step", SAME_MANIFOLD, False, NOT_PROVED),
         loads.claim,
         floor,
+        per_step,
     )
 
 
@@ -289,12 +233,12 @@ def full_support_variant(
         nodes = law.class_of == ell
         least = float((law.scale[nodes] * cosine[nodes]).min())
         q_size[nodes] = law.scale[nodes].min() * p_min / (np.sqrt(weight) * least)
-    reached = formula.epsilon(1.0 / (variance + floor) + weight)
+    per_step = formula.per_step(1.0 / (variance + floor) + weight)
     return DpPowerflow(
         setting,
         law.with_floor(floor).with_random_q(q_size, q_covariance),
         Guarantee(
-            reached,
+            float(per_step.max()),
             target.delta + setting.operating.delta,
             "step",
             ON_LINES,
@@ -303,6 +247,7 @@ def full_support_variant(
         ),
         loads.claim,
         floor,
+        per_step,
         name="DP-Powerflow, full support",
     )
 

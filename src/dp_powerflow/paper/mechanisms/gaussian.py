@@ -1,15 +1,10 @@
-"""Gaussian noise on voltages, loads or entries of Y: calibration, sensitivities and mechanisms.
-
-`analytic` is the exact calibration (Balle and Wang, arXiv 1805.06530v2): μ = Δ/σ is the largest whose curve
-δ(ε; μ) passes through (ε, δ). `classical` is σ = Δ√(2 ln(1.25/δ))/ε, which the paper uses and which is only
-proved for ε ≤ 1; `true_delta` says what it really gives (paper correction 10).
-"""
+"""Noise on voltages, loads or entries of Y: sensitivities and mechanisms, those of the paper's table."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,75 +16,9 @@ from dp_powerflow.evidence.theorem import NetworkFacts, over_neighbours
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.paper.mechanisms import BY_RADIUS, Cost, Guarantee, Setting, solve_loads
+from dp_powerflow.paper.mechanisms.noise import STEP, GaussianNoise, NoiseUnit
 from dp_powerflow.powerflow.reference import ReferenceSolver
-from dp_powerflow.privacy.budget import gdp_delta, gdp_mu
-from dp_powerflow.units import ComplexArray, FloatArray
-
-Calibration = Literal["analytic", "classical"]
-
-
-@dataclass(frozen=True)
-class GaussianNoise:
-    """Independent N(0, σ²) on every real number of a vector.
-
-    Attributes
-    ----------
-    sensitivity : Δ₂ of the whole vector that one (ε, δ) covers.
-    epsilon, delta : what the noise is calibrated to.
-    """
-
-    sensitivity: float
-    epsilon: float
-    delta: float
-    calibration: Calibration = "analytic"
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.sensitivity) and self.sensitivity > 0.0):
-            raise PrivacyError("Gaussian noise needs a finite, positive sensitivity")
-        if self.calibration not in ("analytic", "classical"):
-            raise PrivacyError(f"calibration must be analytic or classical, not {self.calibration!r}")
-        if not (self.epsilon > 0.0 and 0.0 < self.delta < 1.0):
-            raise PrivacyError("Gaussian noise needs a positive ε and a δ between 0 and 1")
-
-    @property
-    def sigma(self) -> float:
-        """Standard deviation of every real number."""
-        if self.calibration == "classical":
-            return self.sensitivity * math.sqrt(2.0 * math.log(1.25 / self.delta)) / self.epsilon
-        return self.sensitivity / gdp_mu(self.epsilon, self.delta)
-
-    @property
-    def true_delta(self) -> float:
-        """δ that σ really gives at ε."""
-        return gdp_delta(self.epsilon, self.sensitivity / self.sigma)
-
-    @property
-    def holds(self) -> bool:
-        """Whether (ε, δ) is what σ gives."""
-        return self.true_delta <= self.delta * (1.0 + 1e-9)
-
-    @property
-    def remark(self) -> str:
-        """How σ was found, with its true δ where that is another."""
-        if self.holds:
-            return f"{self.calibration} Gaussian mechanism, σ = {self.sigma:.4g}"
-        return (
-            f"classical formula, σ = {self.sigma:.4g}: its δ at this ε is {self.true_delta:.3g}, "
-            f"not {self.delta:.3g}"
-        )
-
-    def claim(self, adjacency: str) -> Guarantee:
-        """What noise that is drawn once claims; all that follows is post-processing."""
-        return Guarantee(self.epsilon, self.delta, "any number of days", adjacency, self.holds, self.remark)
-
-    def on_real(self, values: FloatArray, generator: np.random.Generator) -> FloatArray:
-        """Noisy copy of real values."""
-        return np.asarray(values + self.sigma * generator.standard_normal(values.shape))
-
-    def on_complex(self, values: ComplexArray, generator: np.random.Generator) -> ComplexArray:
-        """Noisy copy of complex values; real and imaginary parts are separate real numbers."""
-        pair = generator.standard_normal((*values.shape, 2))
-        return np.asarray(values + self.sigma * (pair[..., 0] + 1j * pair[..., 1]))
+from dp_powerflow.units import ComplexArray
 
 
 @dataclass(frozen=True)
@@ -179,26 +108,95 @@ class NoiseFree:
         return self.setting.solve(self.setting.first_days(days))
 
 
-def _voltage_claim(noise: GaussianNoise, sensitivities: Sensitivities, covered: int) -> Guarantee:
-    """What noise on the voltages of `covered` steps together claims for the network."""
-    return Guarantee(
-        noise.epsilon,
-        noise.delta,
-        "step" if covered == 1 else f"{covered} steps",
-        BY_RADIUS,
-        sensitivities.proved and noise.holds,
-        f"{noise.remark}; sensitivity: {sensitivities.source}",
-    )
+class VoltageNoise(ABC):
+    """A mechanism whose last step is noise on voltages; one set of clean ones serves every amount of it."""
+
+    setting: Setting
+    sensitivities: Sensitivities
+    unit: NoiseUnit
+
+    @property
+    @abstractmethod
+    def voltage_noise(self) -> GaussianNoise:
+        """What is added to real and imaginary part of every voltage [p.u.]."""
+
+    def clean(self, generator: np.random.Generator, days: int) -> ComplexArray:
+        """Voltages before the noise: those of the true loads, unless the mechanism has others."""
+        return self.setting.solve(self.setting.first_days(days))
+
+    @property
+    def _noises(self) -> dict[str, GaussianNoise]:
+        return {"noise": self.voltage_noise}
+
+    @property
+    def noise_std(self) -> dict[str, float]:
+        """By what it is on [p.u.]."""
+        return {name: noise.sigma for name, noise in self._noises.items()}
+
+    @property
+    def true_delta(self) -> dict[str, float]:
+        """δ that every noise really gives at its ε, by what it is on."""
+        return {name: noise.true_delta for name, noise in self._noises.items()}
+
+    def release(self, generator: np.random.Generator, days: int) -> ComplexArray:
+        """Noisy voltages."""
+        clean = self.clean(generator, days)
+        return self.voltage_noise.on_complex(clean, generator)
+
+    def _noise_for(self, sensitivity: float, epsilon: float, delta: float) -> GaussianNoise:
+        """For Δ₂ of one voltage vector."""
+        covered = self.unit.covered(self.setting.steps)
+        return self.unit.noise(math.sqrt(covered) * sensitivity, epsilon, delta)
+
+    def _network_claim(self) -> Guarantee:
+        """What the noise on the voltages of the steps covered together claims for the network."""
+        noise, covered = self.voltage_noise, self.unit.covered(self.setting.steps)
+        return Guarantee(
+            noise.epsilon,
+            noise.delta,
+            "step" if covered == 1 else f"{covered} steps",
+            BY_RADIUS,
+            self.sensitivities.proved and noise.holds,
+            f"{noise.remark}; sensitivity: {self.sensitivities.source}",
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class JointVoltageNoise:
+class GaussianVoltages(VoltageNoise):
+    """True voltages with noise for Δ₂^(Y), as in the paper's table; the loads are not protected.
+
+    Attributes
+    ----------
+    epsilon, delta : target for the network.
+    unit : what the noise covers.
+    """
+
+    setting: Setting
+    sensitivities: Sensitivities
+    epsilon: float
+    delta: float
+    unit: NoiseUnit = STEP
+    name: str = "Gaussian on voltages"
+    protects: str = "network"
+
+    @property
+    def voltage_noise(self) -> GaussianNoise:
+        """What is added to every voltage vector."""
+        return self._noise_for(self.sensitivities.network, self.epsilon, self.delta)
+
+    def cost(self) -> Cost:
+        """Noise for the network; the voltages still tell the true loads."""
+        return Cost(network=self._network_claim(), loads=None)
+
+
+@dataclass(frozen=True, eq=False)
+class JointVoltageNoise(VoltageNoise):
     """True voltages with noise for the larger of the two sensitivities, at the smaller of the two budgets.
 
     Attributes
     ----------
     epsilon, epsilon_load : targets for network and loads; the noise is calibrated to the smaller.
-    covered : steps that one (ε, δ) covers together: 1, or T for the paper's table (√T).
+    unit : what the noise covers.
     """
 
     setting: Setting
@@ -206,44 +204,34 @@ class JointVoltageNoise:
     epsilon: float
     epsilon_load: float
     delta: float
-    covered: int = 1
-    calibration: Calibration = "analytic"
+    unit: NoiseUnit = STEP
     name: str = "joint voltage noise"
     protects: str = "network and loads"
 
     @property
-    def noise(self) -> GaussianNoise:
+    def voltage_noise(self) -> GaussianNoise:
         """What is added to every voltage vector."""
         larger = max(self.sensitivities.network, self.sensitivities.load)
-        budget = min(self.epsilon, self.epsilon_load)
-        return GaussianNoise(math.sqrt(self.covered) * larger, budget, self.delta, self.calibration)
-
-    @property
-    def noise_std(self) -> dict[str, float]:
-        """Of every voltage [p.u.]."""
-        return {"noise": self.noise.sigma}
+        return self._noise_for(larger, min(self.epsilon, self.epsilon_load), self.delta)
 
     def cost(self) -> Cost:
         """The same claim for both secrets; they change one at a time."""
-        span = "at one step" if self.covered == 1 else f"at {self.covered} steps"
+        covered = self.unit.covered(self.setting.steps)
+        span = "at one step" if covered == 1 else f"at {covered} steps"
         loads = f"histories in which one node has another load within its range {span}"
-        network = _voltage_claim(self.noise, self.sensitivities, self.covered)
+        network = self._network_claim()
         return Cost(network=network, loads=replace(network, adjacency=loads))
-
-    def release(self, generator: np.random.Generator, days: int) -> ComplexArray:
-        """Noisy true voltages."""
-        return self.noise.on_complex(self.setting.solve(self.setting.first_days(days)), generator)
 
 
 @dataclass(frozen=True, eq=False)
-class GmmVoltageNoise:
+class GmmVoltageNoise(VoltageNoise):
     """Power flow of loads drawn from a released model, with noise for Δ₂^(Y).
 
     Attributes
     ----------
     law : of the synthetic loads, fitted under differential privacy.
     loads : what the fit claims.
-    covered : steps that one (ε, δ) covers together: 1, or T for the paper's table (√T).
+    unit : what the noise covers.
     """
 
     setting: Setting
@@ -252,31 +240,22 @@ class GmmVoltageNoise:
     sensitivities: Sensitivities
     epsilon: float
     delta: float
-    covered: int = 1
-    calibration: Calibration = "analytic"
+    unit: NoiseUnit = STEP
     name: str = "DP-GMM + voltage noise"
     protects: str = "network and loads"
 
     @property
-    def noise(self) -> GaussianNoise:
+    def voltage_noise(self) -> GaussianNoise:
         """What is added to every voltage vector."""
-        reach = math.sqrt(self.covered) * self.sensitivities.network
-        return GaussianNoise(reach, self.epsilon, self.delta, self.calibration)
-
-    @property
-    def noise_std(self) -> dict[str, float]:
-        """Of every voltage [p.u.]."""
-        return {"noise": self.noise.sigma}
+        return self._noise_for(self.sensitivities.network, self.epsilon, self.delta)
 
     def cost(self) -> Cost:
         """Noise for the network; the loads are post-processing of the fit."""
-        network = _voltage_claim(self.noise, self.sensitivities, self.covered)
-        return Cost(network=network, loads=self.loads)
+        return Cost(network=self._network_claim(), loads=self.loads)
 
-    def release(self, generator: np.random.Generator, days: int) -> ComplexArray:
-        """Noisy voltages of synthetic days."""
-        clean = self.setting.solve_law(self.law, days, generator)
-        return self.noise.on_complex(clean, generator)
+    def clean(self, generator: np.random.Generator, days: int) -> ComplexArray:
+        """Voltages of synthetic days."""
+        return self.setting.solve_law(self.law, days, generator)
 
 
 ONE_NODE_DAY = "histories in which one node has other loads on one day"
@@ -284,15 +263,13 @@ WHOLE_DAY = "histories that differ in all loads of one day"
 
 
 @dataclass(frozen=True, eq=False)
-class NoisyLoads:
+class NoisyLoads(VoltageNoise):
     """True active loads with noise, clipped to the public range, through power flow; noise on the voltages.
 
     Attributes
     ----------
     p_min : smallest load of the public range [p.u.]; the largest is p_min + `setting.load_range`.
-    all_loads : True for the paper's √(n_L·T)·Δ_load, which hides all loads of a day at once; False for
-        √T·Δ_load, one node's day, nearly the unit the load model is fitted for.
-    covered : steps that the network's (ε, δ) covers together: 1, or T for the paper's table (√T).
+    unit : what both noises cover.
     """
 
     setting: Setting
@@ -302,40 +279,34 @@ class NoisyLoads:
     epsilon_load: float
     delta: float
     delta_load: float
-    all_loads: bool = False
-    covered: int = 1
-    calibration: Calibration = "analytic"
+    unit: NoiseUnit = STEP
     name: str = "noisy loads + voltage noise"
     protects: str = "network and loads"
 
     @property
     def load_noise(self) -> GaussianNoise:
         """What is added to every active load [p.u.]."""
-        count = self.setting.steps * (self.setting.n_loads if self.all_loads else 1)
-        reach = math.sqrt(count) * self.setting.load_range
-        return GaussianNoise(reach, self.epsilon_load, self.delta_load, self.calibration)
+        covered = self.unit.covered_loads(self.setting.steps, self.setting.n_loads)
+        reach = math.sqrt(covered) * self.setting.load_range
+        return self.unit.noise(reach, self.epsilon_load, self.delta_load)
 
     @property
     def voltage_noise(self) -> GaussianNoise:
         """What is added to every voltage vector."""
-        reach = math.sqrt(self.covered) * self.sensitivities.network
-        return GaussianNoise(reach, self.epsilon, self.delta, self.calibration)
+        return self._noise_for(self.sensitivities.network, self.epsilon, self.delta)
 
     @property
-    def noise_std(self) -> dict[str, float]:
-        """Of every active load and of every voltage [p.u.]."""
-        return {"load_noise": self.load_noise.sigma, "voltage_noise": self.voltage_noise.sigma}
+    def _noises(self) -> dict[str, GaussianNoise]:
+        return {"load_noise": self.load_noise, "voltage_noise": self.voltage_noise}
 
     def cost(self) -> Cost:
         """Noise for each secret; the loads' is proved by the range they are clipped to."""
-        network = _voltage_claim(self.voltage_noise, self.sensitivities, self.covered)
-        loads = self.load_noise.claim(WHOLE_DAY if self.all_loads else ONE_NODE_DAY)
-        return Cost(network=network, loads=loads)
+        loads = self.load_noise.claim(WHOLE_DAY if self.unit.whole_day else ONE_NODE_DAY)
+        return Cost(network=self._network_claim(), loads=loads)
 
-    def release(self, generator: np.random.Generator, days: int) -> ComplexArray:
-        """Noisy voltages of noisy loads."""
-        clean = self.setting.solve(self.noisy_load(generator, days))
-        return self.voltage_noise.on_complex(clean, generator)
+    def clean(self, generator: np.random.Generator, days: int) -> ComplexArray:
+        """Voltages of noisy loads."""
+        return self.setting.solve(self.noisy_load(generator, days))
 
     def noisy_load(self, generator: np.random.Generator, days: int) -> ComplexArray:
         """Complex (day, step, node) noisy loads [p.u.]; q follows p at the node's nominal power factor."""
@@ -355,25 +326,31 @@ _MAX_ITERATIONS = 100
 class AdmittanceNoise:
     """True loads on one network with noise on every matrix entry, for any number of days.
 
-    No structure is restored: sparsity and symmetry are lost, and failures stay visible.
+    No structure is restored: sparsity and symmetry are lost, and failures stay visible. Of the unit only the
+    calibration matters: one matrix serves every step.
     """
 
     setting: Setting
     epsilon: float
     delta: float
-    calibration: Calibration = "analytic"
+    unit: NoiseUnit = STEP
     name: str = "noise on entries of Y"
     protects: str = "network"
 
     @property
     def noise(self) -> GaussianNoise:
         """What is added to every entry of Y_full [p.u.]; its sensitivity is r by definition."""
-        return GaussianNoise(self.setting.radius, self.epsilon, self.delta, self.calibration)
+        return self.unit.noise(self.setting.radius, self.epsilon, self.delta)
 
     @property
     def noise_std(self) -> dict[str, float]:
         """Of every entry of Y_full [p.u.]."""
         return {"noise": self.noise.sigma}
+
+    @property
+    def true_delta(self) -> dict[str, float]:
+        """δ that the noise really gives at ε."""
+        return {"noise": self.noise.true_delta}
 
     def cost(self) -> Cost:
         """One noisy matrix, any number of days; the loads are not protected."""

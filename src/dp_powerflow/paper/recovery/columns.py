@@ -22,8 +22,9 @@ from dp_powerflow.paper.datasets import Dataset, ExperimentOptions, open_dataset
 from dp_powerflow.paper.mechanisms import Guarantee, Mechanism, solve_loads
 from dp_powerflow.paper.recovery.methods import Plan, Release, Source, Split, split_days
 from dp_powerflow.paper.run import Store, fingerprint_of
+from dp_powerflow.paper.wasserstein.evaluation import distance
 from dp_powerflow.paper.wasserstein.lab import Lab, Scale
-from dp_powerflow.paper.wasserstein.search import VARIANTS, Configuration, distance
+from dp_powerflow.paper.wasserstein.search import VARIANTS, Configuration
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.units import FloatArray, IntArray
 

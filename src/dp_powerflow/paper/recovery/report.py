@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow.evidence.collect import plain
-from dp_powerflow.paper.mechanisms.gaussian import GaussianNoise
+from dp_powerflow.paper.mechanisms.noise import GaussianNoise
 from dp_powerflow.paper.recovery.columns import COLUMNS, Chosen, Column
 from dp_powerflow.paper.recovery.methods import DP_SGD, NOISE_FREE, Holes, Recovery
 from dp_powerflow.paper.recovery.training import Curves

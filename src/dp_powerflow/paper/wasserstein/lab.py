@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -39,7 +40,14 @@ VARIANCE_FLOOR = 1e-4
 
 @dataclass(frozen=True)
 class Scale:
-    """Size of a run of the experiment."""
+    """Size of a run of the experiment.
+
+    Attributes
+    ----------
+    epsilons, epsilons_load : targets for the network, and budgets of the fits.
+    p_max_factors : on the upper margin of the loads that are drawn.
+    literal_loads : budgets of the fits of the literal recipe; empty leaves it out.
+    """
 
     runs: int
     days: int
@@ -48,18 +56,20 @@ class Scale:
     p_max_factors: tuple[float, ...]
     radii_of_y_noise: tuple[float, ...]
     calibration_days: int
+    literal_loads: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class Lab:
-    """Everything that is computed once; fits are kept, one per ε_load and run."""
+    """Everything that is computed once; fits are kept, one per ε_load, declared upper bound and run."""
 
     data: Dataset
     scale: Scale
     seed: int
     store: Store
-    _fits: dict[tuple[float, int], LoadLaw] = field(default_factory=dict)
-    _restored: dict[tuple[float, float, int], LoadLaw] = field(default_factory=dict)
+    _fits: dict[tuple[float, float, int], LoadLaw] = field(default_factory=dict)
+    _laws: dict[tuple[str, float, float, float, int], LoadLaw] = field(default_factory=dict)
+    _voltages: dict[tuple[str, int], ComplexArray] = field(default_factory=dict)
 
     @cached_property
     def facts(self) -> NetworkFacts:
@@ -135,33 +145,63 @@ class Lab:
         """A stream of its own for every configuration and run."""
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(crc32(name.encode()), run)))
 
-    def fit_name(self, epsilon_load: float, run: int) -> str:
+    def fit_name(self, epsilon_load: float, run: int, bounds: float = 1.0) -> str:
         """Of the fit's file."""
-        return f"fit-{epsilon_load:g}-{run}"
+        declared = "" if bounds == 1.0 else f"-b{bounds:g}"
+        return f"fit-{epsilon_load:g}{declared}-{run}"
 
-    def law(self, epsilon_load: float, run: int) -> LoadLaw:
-        """The law fitted at ε_load in one run, untruncated, with the nodes' own power factors."""
-        key = (epsilon_load, run)
+    def law(self, epsilon_load: float, run: int, bounds: float = 1.0) -> LoadLaw:
+        """The law fitted at ε_load in one run, untruncated, with the nodes' own power factors.
+
+        Parameters
+        ----------
+        bounds : factor on the upper margin that is declared to the fit.
+        """
+        key = (epsilon_load, bounds, run)
         if key not in self._fits:
-            stored = self.store.get_or(self.fit_name(*key), lambda: self._fit(*key))
+            name = self.fit_name(epsilon_load, run, bounds)
+            stored = self.store.get_or(name, lambda: self._fit(*key))
             mean, covariance = np.array(stored["mean"]), np.array(json.loads(stored["covariance"]))
             self._fits[key] = self.data.law(ClassLaw.gaussian(mean, covariance))
         return self._fits[key]
 
-    def loads(self, epsilon_load: float | None, run: int) -> FittedLoads:
+    def loads(self, epsilon_load: float | None, run: int, bounds: float = 1.0) -> FittedLoads:
         """The law fitted in one run, and what the fit promises the customers."""
         epsilon = needed(epsilon_load)
-        return FittedLoads(self.law(epsilon, run), _claim(epsilon))
+        return FittedLoads(self.law(epsilon, run, bounds), _claim(epsilon))
 
-    def restored_loads(self, epsilon_load: float | None, p_max: float | None, run: int) -> FittedLoads:
+    def literal_loads(
+        self, epsilon_load: float | None, p_max: float | None, run: int, bounds: float = 1.0
+    ) -> FittedLoads:
+        """The same with the law truncated to the margins, as the paper writes it."""
+        epsilon, factor = needed(epsilon_load), needed(p_max)
+        key = ("literal", epsilon, factor, bounds, run)
+        if key not in self._laws:
+            self._laws[key] = self.law(epsilon, run, bounds).within(self.margins(factor))
+        return FittedLoads(self._laws[key], _claim(epsilon))
+
+    def restored_loads(
+        self, epsilon_load: float | None, p_max: float | None, run: int, bounds: float = 1.0
+    ) -> FittedLoads:
         """The same with the law truncated to the margins, its mean load kept as far as it may."""
-        epsilon, margins = needed(epsilon_load), self.margins(p_max)
-        key = (epsilon, margins[1], run)
-        if key not in self._restored:
-            generator = self.generator(f"restored {epsilon:g} {p_max:g}", run)
-            law = with_restored_mean(self.law(epsilon, run), 0.0, margins, generator)
-            self._restored[key] = law.within(margins)
-        return FittedLoads(self._restored[key], _claim(epsilon))
+        epsilon, factor = needed(epsilon_load), needed(p_max)
+        key = ("restored", epsilon, factor, bounds, run)
+        if key not in self._laws:
+            margins = self.margins(factor)
+            generator = self.generator(f"restored {epsilon:g} {factor:g} {bounds:g}", run)
+            law = with_restored_mean(self.law(epsilon, run, bounds), 0.0, margins, generator)
+            self._laws[key] = law.within(margins)
+        return FittedLoads(self._laws[key], _claim(epsilon))
+
+    def voltages(
+        self, name: str, run: int, draw: Callable[[np.random.Generator], ComplexArray]
+    ) -> ComplexArray:
+        """Voltages that several configurations share, drawn once; those of another name are let go."""
+        if self._voltages and next(iter(self._voltages))[0] != name:
+            self._voltages.clear()
+        if (name, run) not in self._voltages:
+            self._voltages[name, run] = draw(self.generator(name, run))
+        return self._voltages[name, run]
 
     def _calibrate(self) -> dict[str, Any]:
         generator = self.generator("calibration", 0)
@@ -174,10 +214,10 @@ class Lab:
         )
         return asdict(monte_carlo(solver, LoadSampler(within, key, count)).operating)
 
-    def _fit(self, epsilon_load: float, run: int) -> dict[str, Any]:
+    def _fit(self, epsilon_load: float, bounds: float, run: int) -> dict[str, Any]:
         budget = Budget(epsilon_load, DELTA_LOAD, PrivacyUnit.LOAD_POINT_DAY)
         options = FitOptions(
-            bounds=self.data.margins,
+            bounds=self.margins(bounds),
             use_scale=True,
             estimator=self.data.estimator,
             variance_floor=VARIANCE_FLOOR,

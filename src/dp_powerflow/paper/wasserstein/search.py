@@ -1,42 +1,30 @@
-"""The points of the Wasserstein experiment, the mechanism of each, and its distance over all runs."""
+"""The points of the Wasserstein experiment, and the mechanism of each."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
 
-import numpy as np
-from scipy.stats import wasserstein_distance
-
-from dp_powerflow._names import __version__
-from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.collect import plain
 from dp_powerflow.grid.feeder import Protected
-from dp_powerflow.paper.datasets import Dataset, ExperimentOptions
-from dp_powerflow.paper.mechanisms import Mechanism, Target
+from dp_powerflow.paper.mechanisms import FittedLoads, Mechanism, Target
 from dp_powerflow.paper.mechanisms.dp_powerflow import (
     DpPowerflow,
     TwinNetwork,
     full_support_variant,
+    literal_variant,
     paper_variant,
 )
 from dp_powerflow.paper.mechanisms.gaussian import (
     AdmittanceNoise,
+    GaussianVoltages,
     GmmVoltageNoise,
     JointVoltageNoise,
     NoisyLoads,
 )
-from dp_powerflow.paper.run import Store, fingerprint_of
+from dp_powerflow.paper.mechanisms.noise import PAPER_STEP, STEP, UNITS, NoiseUnit
 from dp_powerflow.paper.wasserstein.lab import DELTA_LOAD, DELTA_TAIL, Lab, Scale, needed
 from dp_powerflow.twin.design import TwinDesign
-from dp_powerflow.units import ComplexArray, FloatArray
-
-STEP, TABLE = "step", "table"
-"""What Gaussian noise on voltages covers: one step like DP-Powerflow's formula, or a day (√T) as in the
-paper's table of sensitivities."""
 
 
 @dataclass(frozen=True)
@@ -46,19 +34,21 @@ class Configuration:
     Attributes
     ----------
     mechanism : key of `VARIANTS`.
-    epsilon : target for the network.
+    epsilon : target for the network; None where it is an outcome.
     epsilon_load : for the loads, None where they are not protected.
-    p_max : factor on the public upper margin of the loads, None where it does not matter.
-    unit : `STEP` or `TABLE`.
+    p_max : factor on the public upper margin that drawn loads are cut to, None where it does not matter.
+    unit : what Gaussian noise covers.
     radius : r, None for the data set's.
+    bounds : factor on the upper margin that is declared to the fit.
     """
 
     mechanism: str
-    epsilon: float
+    epsilon: float | None
     epsilon_load: float | None = None
     p_max: float | None = None
-    unit: str = STEP
+    unit: NoiseUnit = STEP
     radius: float | None = None
+    bounds: float = 1.0
 
     @property
     def variant(self) -> Variant:
@@ -66,13 +56,32 @@ class Configuration:
         return VARIANTS[self.mechanism]
 
     @property
+    def target(self) -> float:
+        """ε that it is made for."""
+        return needed(self.epsilon)
+
+    @property
+    def loads_name(self) -> str:
+        """Of its loads."""
+        parts = [] if self.epsilon_load is None else [f"l{self.epsilon_load:g}"]
+        parts += [] if self.p_max is None else [f"p{self.p_max:g}"]
+        parts += [] if self.bounds == 1.0 else [f"b{self.bounds:g}"]
+        return "-".join(parts)
+
+    @property
     def name(self) -> str:
         """Of its file."""
-        parts = [self.mechanism, f"e{self.epsilon:g}"]
-        parts += [] if self.epsilon_load is None else [f"l{self.epsilon_load:g}"]
-        parts += [] if self.p_max is None else [f"p{self.p_max:g}"]
+        parts = [self.mechanism]
+        parts += [] if self.epsilon is None else [f"e{self.epsilon:g}"]
+        parts += [self.loads_name] if self.loads_name else []
         parts += [] if self.radius is None else [f"r{self.radius:g}"]
-        return "-".join([*parts, self.unit])
+        return "-".join([*parts, self.unit.key])
+
+    @property
+    def voltages_name(self) -> str | None:
+        """Of the voltages before noise that it shares with others; None if it shares none."""
+        kind = self.variant.shares
+        return None if kind is None else kind(self)
 
 
 @dataclass(frozen=True)
@@ -83,46 +92,73 @@ class Variant:
     ----------
     label : in tables and figures.
     build : the mechanism at one configuration in one run.
-    by_unit : whether its noise depends on the unit; if not, it is the same for `STEP` and `TABLE`.
+    units : in which its noise differs.
     has_margins : whether the upper margin of the loads matters to it.
-    shares_law : whether configurations with the same loads draw from one law, found once per process.
+    shares : name of the voltages before noise, which configurations share; None if it shares none.
+    fitted : whether it draws loads from a fitted model.
     """
 
     label: str
     build: Callable[[Lab, Configuration, int], Mechanism]
-    by_unit: bool = False
+    units: tuple[NoiseUnit, ...] = (STEP,)
     has_margins: bool = False
-    shares_law: bool = False
+    shares: Callable[[Configuration], str] | None = None
+    fitted: bool = True
+
+    def own(self, unit: NoiseUnit) -> NoiseUnit:
+        """The unit whose noise it has in a column: the column's, or the nearest that matters to it."""
+        if unit in self.units:
+            return unit
+        return next((own for own in self.units if own.calibration == unit.calibration), self.units[0])
+
+
+def _literal(lab: Lab, config: Configuration, run: int) -> DpPowerflow:
+    loads = lab.loads(config.epsilon_load, run, config.bounds)
+    return literal_variant(lab.setting, lab.facts, loads, lab.margins(config.p_max), DELTA_TAIL)
 
 
 def paper_mechanism(lab: Lab, config: Configuration, run: int) -> DpPowerflow:
-    """DP-Powerflow, paper's variant."""
+    """DP-Powerflow with our floor."""
     return paper_variant(
         lab.setting,
         lab.facts,
-        lab.loads(config.epsilon_load, run),
+        lab.loads(config.epsilon_load, run, config.bounds),
         lab.margins(config.p_max),
-        Target(config.epsilon, DELTA_TAIL),
+        Target(config.target, DELTA_TAIL),
         lab.generator(f"mean of {config.name}", run),
     )
 
 
 def _full_support(lab: Lab, config: Configuration, run: int) -> Mechanism:
-    loads, target = lab.loads(config.epsilon_load, run), Target(config.epsilon, DELTA_TAIL)
+    loads, target = lab.loads(config.epsilon_load, run), Target(config.target, DELTA_TAIL)
     return full_support_variant(lab.setting, lab.facts, loads, lab.data.margins[0], target, lab.q_covariance)
 
 
 def _gmm_noise(lab: Lab, config: Configuration, run: int) -> Mechanism:
-    loads = lab.restored_loads(config.epsilon_load, config.p_max, run)
-    covered = _covered(lab, config)
+    return _noisy_model(lab, config, lab.restored_loads(*_loads_of(config, run)))
+
+
+def _literal_noise(lab: Lab, config: Configuration, run: int) -> Mechanism:
+    return _noisy_model(lab, config, lab.literal_loads(*_loads_of(config, run)))
+
+
+def _loads_of(config: Configuration, run: int) -> tuple[float | None, float | None, int, float]:
+    return config.epsilon_load, config.p_max, run, config.bounds
+
+
+def _noisy_model(lab: Lab, config: Configuration, loads: FittedLoads) -> GmmVoltageNoise:
     return GmmVoltageNoise(
-        lab.setting, loads.law, loads.claim, lab.sensitivities, config.epsilon, lab.delta, covered
+        lab.setting, loads.law, loads.claim, lab.sensitivities, config.target, lab.delta, config.unit
     )
 
 
+def _gaussian_voltages(lab: Lab, config: Configuration, run: int) -> Mechanism:
+    return GaussianVoltages(lab.setting, lab.sensitivities, config.target, lab.delta, config.unit)
+
+
 def _joint_noise(lab: Lab, config: Configuration, run: int) -> Mechanism:
-    epsilon_load, covered = needed(config.epsilon_load), _covered(lab, config)
-    return JointVoltageNoise(lab.setting, lab.sensitivities, config.epsilon, epsilon_load, lab.delta, covered)
+    budget = needed(config.epsilon_load)
+    return JointVoltageNoise(lab.setting, lab.sensitivities, config.target, budget, lab.delta, config.unit)
 
 
 def _noisy_loads(lab: Lab, config: Configuration, run: int) -> Mechanism:
@@ -130,41 +166,71 @@ def _noisy_loads(lab: Lab, config: Configuration, run: int) -> Mechanism:
         lab.setting,
         lab.sensitivities,
         lab.data.load_range[0],
-        config.epsilon,
+        config.target,
         needed(config.epsilon_load),
         lab.delta,
         DELTA_LOAD,
-        all_loads=config.unit == TABLE,
-        covered=_covered(lab, config),
+        config.unit,
     )
 
 
 def _admittance_noise(lab: Lab, config: Configuration, run: int) -> Mechanism:
     setting = lab.setting if config.radius is None else replace(lab.setting, radius=config.radius)
-    return AdmittanceNoise(setting, config.epsilon, lab.delta)
+    return AdmittanceNoise(setting, config.target, lab.delta, config.unit)
 
 
 def _twin_network(lab: Lab, config: Configuration, run: int) -> Mechanism:
-    loads = lab.restored_loads(config.epsilon_load, config.p_max, run)
+    loads = lab.restored_loads(*_loads_of(config, run))
     protected = Protected(transformers=True, capacitors=True)
-    design = TwinDesign(config.epsilon, TWIN_CHANGE, protected, noise="gaussian", delta=lab.delta)
+    design = TwinDesign(config.target, TWIN_CHANGE, protected, noise="gaussian", delta=lab.delta)
     return TwinNetwork(lab.setting, design, loads.law, loads.claim)
 
 
-def _covered(lab: Lab, config: Configuration) -> int:
-    return 1 if config.unit == STEP else lab.setting.steps
+def _of_literal(config: Configuration) -> str:
+    return f"voltages of literal-{config.loads_name}"
+
+
+def _of_restored(config: Configuration) -> str:
+    return f"voltages of restored-{config.loads_name}"
+
+
+def _of_true_loads(config: Configuration) -> str:
+    return "voltages of true loads"
+
+
+def _of_noisy_loads(config: Configuration) -> str:
+    return f"voltages of noisy-{config.loads_name}-{config.unit.key}"
 
 
 VARIANTS: Mapping[str, Variant] = MappingProxyType(
     {
-        "dp-powerflow": Variant("DP-Powerflow (paper)", paper_mechanism, has_margins=True),
-        "full-support": Variant("DP-Powerflow (full support)", _full_support),
-        "gmm-noise": Variant(
-            "DP-GMM + voltage noise", _gmm_noise, by_unit=True, has_margins=True, shares_law=True
+        "literal": Variant("DP-Powerflow (literal)", _literal, has_margins=True, shares=_of_literal),
+        "dp-powerflow": Variant(
+            "DP-Powerflow (floor and restored mean: ours)", paper_mechanism, has_margins=True
         ),
-        "joint-noise": Variant("joint voltage noise", _joint_noise, by_unit=True),
-        "noisy-loads": Variant("noisy loads + voltage noise", _noisy_loads, by_unit=True),
-        "y-noise": Variant("noise on entries of Y (loads not protected)", _admittance_noise),
+        "full-support": Variant("DP-Powerflow (full support: ours)", _full_support),
+        "literal-noise": Variant(
+            "DP-GMM + voltage noise (literal loads)", _literal_noise, UNITS, True, _of_literal
+        ),
+        "gmm-noise": Variant(
+            "DP-GMM + voltage noise (restored mean: ours)", _gmm_noise, UNITS, True, _of_restored
+        ),
+        "gaussian-voltages": Variant(
+            "Gaussian on voltages (loads not protected)",
+            _gaussian_voltages,
+            UNITS,
+            shares=_of_true_loads,
+            fitted=False,
+        ),
+        "joint-noise": Variant(
+            "joint voltage noise", _joint_noise, UNITS, shares=_of_true_loads, fitted=False
+        ),
+        "noisy-loads": Variant(
+            "noisy loads + voltage noise", _noisy_loads, UNITS, shares=_of_noisy_loads, fitted=False
+        ),
+        "y-noise": Variant(
+            "noise on entries of Y (loads not protected)", _admittance_noise, (STEP, PAPER_STEP), fitted=False
+        ),
         "twin-network": Variant(
             "twin network (one line by 5 %, any number of days)", _twin_network, has_margins=True
         ),
@@ -180,156 +246,69 @@ SWEEP_EPSILON = 100.0
 
 
 def configurations(scale: Scale) -> tuple[Configuration, ...]:
-    """Every point of the search, those that share a fit together."""
-    found: list[Configuration] = []
+    """Every point of the search, those that share voltages together."""
+    return (*_literal_points(scale), *_our_points(scale), *_true_load_points(scale), *_twin_points(scale))
+
+
+def _margins(scale: Scale) -> list[tuple[float, float]]:
+    """(p_max, bounds): upper margins of draws and of the fit, the same, and the fit's narrower one."""
+    factors = scale.p_max_factors
+    return [(factor, factor) for factor in factors] + [(factor, 1.0) for factor in factors if factor != 1.0]
+
+
+def _literal_points(scale: Scale) -> list[Configuration]:
+    """The paper's recipe: ε_load is searched over, and ε is what it gives."""
+    found = []
+    for load in scale.literal_loads:
+        for p_max, bounds in _margins(scale):
+            point = Configuration("literal", None, load, p_max, bounds=bounds)
+            noisy = replace(point, mechanism="literal-noise")
+            found.append(point)
+            found += [
+                replace(noisy, epsilon=epsilon, unit=unit) for unit in UNITS for epsilon in scale.epsilons
+            ]
+    return found
+
+
+def _our_points(scale: Scale) -> list[Configuration]:
+    """Mechanisms that read a model or the loads, at every ε_load."""
+    found = []
     for load in scale.epsilons_load:
-        for epsilon in scale.epsilons:
-            # Margins at the very extremes of the data are looked at for one ε_load only.
-            factors = scale.p_max_factors if load == max(scale.epsilons_load) else scale.p_max_factors[-1:]
-            found += [Configuration("dp-powerflow", epsilon, load, p) for p in factors]
-            found.append(Configuration("full-support", epsilon, load))
-            found += [Configuration("gmm-noise", epsilon, load, p) for p in scale.p_max_factors]
-            # √T of noise drowns what the margins do.
-            found.append(Configuration("gmm-noise", epsilon, load, scale.p_max_factors[0], TABLE))
-            found += [Configuration("noisy-loads", epsilon, load, unit=unit) for unit in (STEP, TABLE)]
+        for p_max, bounds in _margins(scale):
+            point = Configuration("gmm-noise", None, load, p_max, bounds=bounds)
+            found += [
+                replace(point, epsilon=epsilon, unit=unit) for unit in UNITS for epsilon in scale.epsilons
+            ]
+            # Draws within margins at the very extremes of the data are looked at for one ε_load only.
+            if p_max == scale.p_max_factors[-1] or load == max(scale.epsilons_load):
+                ours = replace(point, mechanism="dp-powerflow")
+                found += [replace(ours, epsilon=epsilon) for epsilon in scale.epsilons]
+        found += [Configuration("full-support", epsilon, load) for epsilon in scale.epsilons]
+        found += [
+            Configuration("noisy-loads", epsilon, load, unit=unit)
+            for unit in UNITS
+            for epsilon in scale.epsilons
+        ]
+    return found
+
+
+def _true_load_points(scale: Scale) -> list[Configuration]:
     # The joint noise is calibrated to min(ε_load, ε): only ε_load = ε and smaller ones differ.
     budgets = sorted({*scale.epsilons, *(load for load in scale.epsilons_load if load < min(scale.epsilons))})
-    found += [
-        Configuration("joint-noise", budget, budget, unit=unit)
-        for unit in (STEP, TABLE)
-        for budget in budgets
+    found = [
+        Configuration("gaussian-voltages", epsilon, unit=unit) for unit in UNITS for epsilon in scale.epsilons
     ]
-    found += [Configuration("y-noise", epsilon) for epsilon in scale.epsilons]
+    found += [Configuration("joint-noise", budget, budget, unit=unit) for unit in UNITS for budget in budgets]
+    units = VARIANTS["y-noise"].units
+    found += [Configuration("y-noise", epsilon, unit=unit) for unit in units for epsilon in scale.epsilons]
     found += [Configuration("y-noise", SWEEP_EPSILON, radius=r) for r in scale.radii_of_y_noise]
+    return found
+
+
+def _twin_points(scale: Scale) -> list[Configuration]:
     most, widest = max(scale.epsilons_load), scale.p_max_factors[-1]
     small = tuple(epsilon for epsilon in TWIN_EPSILONS if epsilon < min(scale.epsilons))
-    found += [Configuration("twin-network", epsilon, most, widest) for epsilon in (*small, *scale.epsilons)]
-    return tuple(found)
-
-
-@dataclass(frozen=True)
-class Distance:
-    """W1 of one release [p.u.].
-
-    Attributes
-    ----------
-    pooled : of all nodes, days and steps flattened; NaN if no snapshot was solved.
-    per_node : (node,) of each node by itself.
-    failed : share of snapshots without a power-flow solution; they are left out of the distance.
-    """
-
-    pooled: float
-    per_node: FloatArray
-    failed: float
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One configuration over all runs.
-
-    Attributes
-    ----------
-    pooled, per_node : mean W1 over the runs [p.u.] and its standard error; `per_node` is the mean over nodes.
-    failed : mean share of snapshots without a solution.
-    claim : what the mechanism claims, or None with `refused` saying why it could not be built.
-    noise : standard deviations of the Gaussian noise by what it is on, first run.
-    floor : variance added to the log loads, mean over the runs.
-    """
-
-    configuration: Configuration
-    pooled: tuple[float, float]
-    per_node: tuple[float, float]
-    failed: float
-    claim: dict[str, Any] | None
-    noise: dict[str, float]
-    floor: float | None
-    refused: str | None
-    runs: dict[str, list[float]]
-
-
-def distance(released: ComplexArray, true: ComplexArray) -> Distance:
-    """W1 between |v| of two sets of snapshots, complex (day, step, node)."""
-    n = true.shape[-1]
-    found = np.abs(released).reshape(-1, n)
-    solved = np.isfinite(found).all(axis=1)
-    found, wanted = found[solved], np.abs(true).reshape(-1, n)
-    failed = 1.0 - float(solved.mean())
-    if not len(found):
-        return Distance(math.nan, np.full(n, math.nan), failed)
-    if len(found) == len(wanted):
-        # Of samples of one size W1 is the mean distance of the sorted values; a fifth of scipy's time.
-        per_node = np.abs(np.sort(found, axis=0) - np.sort(wanted, axis=0)).mean(axis=0)
-        pooled = float(np.abs(np.sort(found, axis=None) - np.sort(wanted, axis=None)).mean())
-        return Distance(pooled, np.asarray(per_node), failed)
-    per_node = np.array([wasserstein_distance(found[:, k], wanted[:, k]) for k in range(n)])
-    return Distance(float(wasserstein_distance(found.ravel(), wanted.ravel())), per_node, failed)
-
-
-def mean_and_error(values: list[float]) -> tuple[float, float]:
-    """Mean and its standard error over the runs; runs without a value are left out."""
-    known = np.array([value for value in values if math.isfinite(value)])
-    if not len(known):
-        return math.nan, math.nan
-    error = float(known.std(ddof=1)) / math.sqrt(len(known)) if len(known) > 1 else math.nan
-    return float(known.mean()), error
-
-
-_CODE = 1
-"""Raised whenever a change of the code makes stored results worthless."""
-
-
-def new_lab(options: ExperimentOptions, scale: Scale, data: Dataset) -> Lab:
-    """The lab with a store that knows what its results depend on."""
-    facts = {
-        "version": __version__,
-        "code": _CODE,
-        "data": data.identity,
-        "seed": options.seed,
-        "scale": asdict(scale),
-    }
-    folder = options.out / f"wasserstein-{data.name}{'-quick' if options.quick else ''}"
-    return Lab(data, scale, options.seed, Store(folder, fingerprint_of(facts)))
-
-
-def evaluate(lab: Lab, config: Configuration) -> Outcome:
-    """The outcome of one configuration, stored or computed."""
-    stored = lab.store.get_or(config.name, lambda: _compute(lab, config))
-    runs = {
-        name: [math.nan if value is None else value for value in values]
-        for name, values in stored["runs"].items()
-    }
-    return Outcome(
-        config,
-        mean_and_error(runs["pooled"]),
-        mean_and_error(runs["per_node"]),
-        float(np.mean(runs["failed"])) if runs["failed"] else math.nan,
-        stored["claim"],
-        stored["noise"],
-        stored["floor"],
-        stored["refused"],
-        runs,
-    )
-
-
-def _compute(lab: Lab, config: Configuration) -> dict[str, Any]:
-    runs: dict[str, list[float]] = {"pooled": [], "per_node": [], "failed": []}
-    claim, refused = None, None
-    noise: dict[str, float] = {}
-    floors: list[float] = []
-    for run in range(lab.scale.runs):
-        try:
-            mechanism = config.variant.build(lab, config, run)
-            claim = claim or plain(mechanism.cost())
-        except PrivacyError as error:
-            refused = str(error)
-            break
-        noise = noise or mechanism.noise_std
-        if isinstance(mechanism, DpPowerflow):
-            floors.append(mechanism.floor)
-        released = mechanism.release(lab.generator(config.name, run), lab.scale.days)
-        found = distance(released, lab.true_voltages)
-        runs["pooled"].append(found.pooled)
-        runs["per_node"].append(float(found.per_node.mean()))
-        runs["failed"].append(found.failed)
-    floor = float(np.mean(floors)) if floors else None
-    return {"runs": plain(runs), "claim": claim, "noise": noise, "floor": floor, "refused": refused}
+    return [
+        Configuration("twin-network", epsilon, most, widest, bounds=widest)
+        for epsilon in (*small, *scale.epsilons)
+    ]
