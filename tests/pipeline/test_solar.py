@@ -9,13 +9,17 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from dp_powerflow.config import Config
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.pipeline.inputs import read_network
+from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.verify import verify_release
 from dp_powerflow.powerflow.sun import Generation, read_irradiance
 from dp_powerflow.privacy.state import PrivateState
 from support.small import small_config
+from support.tampering import manifest_of
 
 STEPS = 24
 CIRCUIT = """
@@ -117,3 +121,49 @@ def test_a_pv_section_without_pv_systems_is_refused(tmp_path: Path) -> None:
     config = small_config(tmp_path, pv={"irradiance": "sun.csv"})
     with pytest.raises(ConfigError, match="no PV system"):
         read_network(config, PrivateState.open(tmp_path / "state", insecure_seed=7), STEPS)
+
+
+def steep(folder: Path, **sections: Any) -> Config:
+    """A long line to a large PV system, whose control answers a change of voltage with a larger one."""
+    circuit = CIRCUIT.replace("bus1=x bus2=y length=0.5", "bus1=x bus2=y length=8").replace(
+        "kVA=300", "kVA=900"
+    )
+    (folder / "c.dss").write_text(circuit.replace("Pmpp=250", "Pmpp=900"))
+    sunny = {"irradiance": "sun.csv", "volt_var": "category B"}
+    return small_config(folder, feeder={"source": "c.dss"} | sections.pop("feeder", {}), pv=sunny, **sections)
+
+
+@pytest.mark.parametrize("base_mva", [1.0, 1000.0])
+def test_steep_control_is_refused_before_anything_is_spent_on_any_power_base(
+    folder: Path, base_mva: float
+) -> None:
+    with pytest.raises(ConfigError, match="volt-var control is too steep"):
+        run_release(steep(folder, feeder={"base_mva": base_mva}), workers=1)
+    assert not (folder / "state" / "ledger.sqlite").exists()
+
+
+def test_mild_control_is_not_refused_on_a_small_power_base(folder: Path) -> None:
+    """The printed condition fails there, 250 kW being 25 times the base."""
+    sunny = {"irradiance": "sun.csv", "volt_var": "category B"}
+    config = small_config(folder, feeder={"source": "c.dss", "base_mva": 0.01}, pv=sunny, release={"days": 2})
+    run_release(config, workers=1)
+    assert "too steep for the network" in (folder / "out" / "manifest.json").read_text()
+
+
+def test_a_twin_is_not_refused_for_the_impedances_of_the_true_network(folder: Path) -> None:
+    twin = {"mode": "twin-network", "epsilon": 8.0, "id": "t1", "change": 0.05}
+    plan(steep(folder, network=twin))
+
+
+def test_the_manifest_says_how_many_days_of_sun_there_are(folder: Path) -> None:
+    day = (folder / "sun.csv").read_text()
+    (folder / "sun.csv").write_text("ROOF\n" + day + "\n" + day.replace("1.0", "0.5"))
+    config = small_config(
+        folder, feeder={"source": "c.dss"}, pv={"irradiance": "sun.csv"}, release={"days": 3}
+    )
+    run_release(config, workers=1)
+    stated = manifest_of(folder / "out")["declared_public"]["generation"]
+    assert stated == {"irradiance": "declared public", "days": 2, "per_system": False, "volt_var": "none"}
+    assert verify_release(folder / "out").verdict == "demonstration"
+    first, second, third = np.abs(open_corpus(folder / "out").voltages())[:, STEPS // 2].max(axis=1)
+    assert min(first, third) > second

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import cast
 
 import numpy as np
 import pytest
 
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import GROUND, Feeder, PVSystem
+from dp_powerflow.grid.opendss.engine import DssOrigin
+from dp_powerflow.grid.opendss.reader import read_dss
+from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.reference import ReferenceSolver
 from dp_powerflow.powerflow.sun import pv_generation
 from dp_powerflow.powerflow.voltvar import CATEGORY_A, CATEGORY_B, VoltVar, VoltVarCurve
 from support.small_feeders import feeder_of
+from support.tiny_feeder import two_lines
 
 
 def feeder_with_pv() -> Feeder:
@@ -61,15 +66,30 @@ def test_impossible_curves_are_refused(voltage, reactive, says) -> None:  # type
         VoltVarCurve(voltage, reactive)
 
 
-def test_a_curve_too_steep_for_its_generation_is_refused() -> None:
+def test_the_loop_gain_is_that_of_the_network_and_does_not_know_the_power_base() -> None:
+    gains = []
+    for base in (1.0, 0.01):
+        feeder = read_dss(cast("DssOrigin", two_lines().origin), name="tiny", base_mva=base)
+        voltvar, network = VoltVar.for_feeder(feeder), Network(feeder)
+        peak = np.abs(pv_generation(feeder, np.array([1.0]))[0])
+        gains.append(voltvar.gain(network, peak))
+        matrix = np.abs(np.linalg.inv(network.y)) * (peak * voltvar.steepest)
+        assert gains[-1] == pytest.approx(np.abs(np.linalg.eigvals(matrix)).max(), rel=1e-6)
+        # The printed condition of Assumption 1 (iii) does: it would refuse the small base.
+        assert (np.max(peak * voltvar.steepest) < 1.0) == (base == 1.0)
+        assert voltvar.gain(network, 0.0 * peak) == 0.0
+    assert gains[0] == pytest.approx(gains[1], rel=1e-6)
+    assert 0.0 < gains[0] < 0.5
+
+
+def test_the_solver_refuses_no_curve_and_marks_what_has_no_solution() -> None:
     feeder = feeder_with_pv()
     steep = VoltVarCurve((0.99, 1.01), (0.44, -0.44))
     solver = BatchSolver(feeder, voltvar=VoltVar.for_feeder(feeder, steep))
     load = -feeder.nominal_injection[feeder.retained][None, :]
-    mild = pv_generation(feeder, np.array([0.1]))
-    assert solver.solve(load, mild).converged.all()
-    with pytest.raises(PowerFlowError, match="too steep for the generation at 2 nodes"):
-        solver.solve(load, pv_generation(feeder, np.array([1.0])))
+    solution = solver.solve(np.repeat(load, 2, axis=0), pv_generation(feeder, np.array([0.1, 1.0])))
+    assert solution.converged[0]
+    assert np.isfinite(solution.v[1]).all() == solution.converged[1]
 
 
 def test_assignments_to_unknown_curves_or_other_feeders_are_refused() -> None:

@@ -293,7 +293,7 @@ def check_assumptions(
         _nonsingular_on_box(network, box),
         _nonsingular_on_operating_set(operating),
         _loads_within_margins(network, law, box, generation),
-        _volt_var_compliance(voltvar, generation),
+        _volt_var_compliance(network, voltvar, generation),
     )
 
 
@@ -386,9 +386,16 @@ def _loads_within_margins(
     return Assumption(name, holds, f"{span}; the margins {low.min():.3g} … {high.max():.3g} p.u.")
 
 
-def _volt_var_compliance(voltvar: VoltVar | None, generation: Generation | None) -> Assumption:
+def _volt_var_compliance(
+    network: Network, voltvar: VoltVar | None, generation: Generation | None
+) -> Assumption:
+    """As printed: its two sides have different units, so it depends on the power base, which is said."""
     name = "(iii) volt-var slopes below 1/(γ·h_max)"
     if voltvar is None or generation is None:
         return Assumption(name, True, "no volt-var control")
     product = float((generation.peak * voltvar.steepest).max())
-    return Assumption(name, product < 1.0, f"largest γ·h_max·|φ′| is {product:.3g}, to stay below 1")
+    found = (
+        f"largest γ·h_max·|φ′| is {product:.3g} on a base of {network.feeder.base_mva:g} MVA, to stay below "
+        f"1; the loop gain of the control, on any base, is {voltvar.gain(network, generation.peak):.3g}"
+    )
+    return Assumption(name, product < 1.0, found)

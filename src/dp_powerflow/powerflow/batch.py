@@ -102,8 +102,6 @@ class BatchSolver:
             solution itself.
         """
         load, generation = checked_pair(self._feeder, load, generation)
-        if self._voltvar is not None and len(generation):
-            self._voltvar.check(modulus(generation).max(axis=0))
         n = len(load)
         targets, check = self._targets(nodes)
         v = checked_output((n, len(targets)), out)

@@ -15,7 +15,11 @@ import numpy as np
 from dp_powerflow._bits.elementary import joined
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.reduction import Network
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
+
+_COLUMNS_AT_A_TIME = 256
+_POWER_STEPS, _SMALLEST_SHARE = 60, 1e-9
 
 
 @dataclass(frozen=True)
@@ -112,19 +116,29 @@ class VoltVar:
         """φ′_k(u_k) for u (..., retained) [rad per p.u.]; 0 without volt-var."""
         return self._by_node(u, "slope")
 
-    def check(self, magnitude: FloatArray) -> None:
-        """Refuse generation so large that |φ′_k| < 1/(γ_k·h_max) fails (Assumption 1 (iii)).
+    def gain(self, network: Network, peak: FloatArray) -> float:
+        """Loop gain of the control, an upper bound: below 1 it settles.
+
+        The inverters answer a change δu of the voltages with at most γ_k·h_max·sup|φ′_k|·δu_k of power, and
+        the network answers that with at most |Z|·δs of voltage, at 1 p.u.: the gain is the spectral radius of
+        |Z_kj|·γ_j·h_max·sup|φ′_j| over the nodes with volt-var. Z goes with the power base and γ with its
+        inverse, so the gain is the same on every base, as the printed γ_k·h_max·|φ′_k| < 1 (Assumption 1
+        (iii)) is not.
 
         Parameters
         ----------
-        magnitude : (retained,) largest |s^g| of each node, γ_k·h_max [p.u.].
+        peak : (retained,) γ_k·h_max, the largest |s^g| of each node [p.u.].
         """
-        steep = magnitude * self.steepest >= 1.0
-        if steep.any():
-            raise PowerFlowError(
-                f"the volt-var curve is too steep for the generation at {np.sum(steep)} nodes: |φ'| "
-                "must stay below 1/(γ·h_max); flatten the curve, or raise base_mva if the base is too small"
-            )
+        answers = (peak * self.steepest)[self.nodes]
+        if not answers.any():
+            return 0.0
+        impedance = np.empty((len(self.nodes), len(self.nodes)))
+        for start in range(0, len(self.nodes), _COLUMNS_AT_A_TIME):
+            columns = self.nodes[start : start + _COLUMNS_AT_A_TIME]
+            unit = np.zeros((network.n, len(columns)), dtype=np.complex128)
+            unit[columns, np.arange(len(columns))] = 1.0
+            impedance[:, start : start + len(columns)] = np.abs(network.solve(unit)[self.nodes])
+        return _spectral_radius(impedance * answers)
 
     def _by_node(self, u: FloatArray, method: str) -> FloatArray:
         values = np.zeros(np.shape(u))
@@ -132,6 +146,16 @@ class VoltVar:
             at = self.curve_of == index
             values[..., at] = getattr(curve, method)(np.asarray(u)[..., at])
         return values
+
+
+def _spectral_radius(matrix: FloatArray) -> float:
+    """Upper bound of a matrix without negative entries: max (Ax)_i/x_i of any x > 0 (Collatz, Wielandt)."""
+    x, bound = np.ones(len(matrix)), np.inf
+    for _ in range(_POWER_STEPS):
+        y = matrix @ x
+        bound = min(bound, float(np.max(y / x)))
+        x = np.maximum(y / y.max(), _SMALLEST_SHARE)
+    return bound
 
 
 def curve_arrays(voltvar: VoltVar | None) -> tuple[FloatArray, FloatArray, FloatArray]:

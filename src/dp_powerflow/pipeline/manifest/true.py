@@ -269,9 +269,13 @@ def _after_noise(policy: TruePolicy) -> list[str]:
 def _unprotected(facts: Facts, policy: TruePolicy) -> list[str]:
     """Outcomes that no guarantee covers, and that a reader learns."""
     evidence = "the internal evidence does not support the network policy or if " * policy.evidence_required
+    sun = facts.declared.generation
+    steep = "volt-var control is too steep for the network or if " * (
+        sun is not None and sun.volt_var != "none"
+    )
     return [
-        f"That this release was made: it is refused if {evidence}a draw has no power-flow solution, and that "
-        "outcome depends on the true network.",
+        f"That this release was made: it is refused if {evidence}{steep}a draw has no power-flow solution, "
+        "and that outcome depends on the true network.",
         f"That {facts.layout.nodes} nodes of the feeder carry a load of the least size and are released.",
         *text.public_sizes(facts),
     ]

@@ -66,8 +66,9 @@ class TrueMode(NetworkMode[TrueNetwork]):
         return NetworkCharge(cost, cap, self.paid_by, request_sha256)
 
     def check(self, inputs: NetworkInputs) -> None:
-        """Taps must be declared, and the evidence that is required must be possible."""
+        """Taps must be declared, control must settle, and the evidence that is required must be possible."""
         super().check(inputs)
+        refuse_steep_control(inputs)
         if self.config.model.components > 1 and self.section.require_evidence:
             raise ConfigError(
                 "the network evidence is for one Gaussian per class; set model.components = 1, or "
@@ -219,6 +220,23 @@ class TrueMode(NetworkMode[TrueNetwork]):
         corpus = next(row for row in evidence.rows if row.mode == self.section.bound).corpus
         within = corpus.epsilon is not None and corpus.epsilon <= self.section.epsilon
         return within and corpus.delta <= self.section.delta
+
+
+def refuse_steep_control(inputs: NetworkInputs) -> None:
+    """Refuse volt-var control that would answer a change of voltage with a larger one.
+
+    A twin is not asked: its impedances are drawn when it is paid for, and whether the true network's would do
+    must not decide over a release on it.
+    """
+    solar = inputs.solar
+    if solar.voltvar is None or solar.generation is None:
+        return
+    if solar.voltvar.gain(Network(inputs.feeder), solar.generation.peak) >= 1.0:
+        raise ConfigError(
+            "volt-var control is too steep for the PV systems on this network: its answer to a change of "
+            "voltage would change the voltage by more; set pv.volt_var to 'none' or to a flatter category, "
+            "or correct the ratings of the PV systems"
+        )
 
 
 def _uncovered(feeder: Feeder) -> str | None:
