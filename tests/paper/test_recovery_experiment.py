@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import ConfigError, LoadDataError
-from dp_powerflow.paper.mechanisms import BY_RADIUS, Guarantee
 from dp_powerflow.paper.recovery import runs as recovery_runs
 from dp_powerflow.paper.recovery.columns import Chosen
 from dp_powerflow.paper.recovery.methods import (
@@ -38,6 +37,7 @@ from dp_powerflow.paper.recovery.report import (
 )
 from dp_powerflow.paper.recovery.runs import Run, Shared, run_all
 from dp_powerflow.paper.recovery.training import Curves, Samples, Schedule, hide_blocks
+from dp_powerflow.paper.wasserstein.evaluation import WORST, Outcome
 from dp_powerflow.paper.wasserstein.search import Configuration
 from dp_powerflow.units import FloatArray, IntArray
 
@@ -57,8 +57,19 @@ SMALL = Plan(
     clips=(0.1,),
     searched_runs=1,
 )
-CLAIM = Guarantee(49.5, 1e-5, "step", BY_RADIUS, False, "made up")
-FOUND = Chosen(Configuration("gmm-noise", 50.0, 3.0, 1.5), 0.001, CLAIM, {"noise": 0.25}, None)
+OUTCOME = Outcome(
+    configuration=Configuration("literal", None, 0.1, 1.5),
+    pooled=(0.001, 0.0001),
+    per_node=(0.002, 0.0001),
+    failed=0.0,
+    claim={"network": {"epsilon": 48.0, "unit": "step", "proved": False}, "loads": None},
+    noise={"noise": 0.25},
+    true_delta={},
+    floor=None,
+    refused=None,
+    runs={WORST: [47.0, 48.0]},
+)
+FOUND = Chosen(OUTCOME, (47.0, 49.5))
 CHOSEN: dict[str, Chosen | str] = {"released": FOUND, "never": "the formula is at least 60; lower r"}
 
 
@@ -129,11 +140,11 @@ def test_tables_and_figures_say_what_was_found(found: Recovery, tmp_path: Path) 
     parts = [Part(50.0, found, CHOSEN)]
     written = write_all("made up", parts, tmp_path / "new")
     text, paths = written.text, written.files
-    assert [path.suffix for path in paths] == [".md", ".csv", ".json", ".png", ".svg"]
+    assert [path.suffix for path in paths] == [".md", ".csv", ".json", *2 * [".png", ".svg"]]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths[3::2])
     assert all(b"<svg" in path.read_bytes() for path in paths[4::2])
     assert f"| DP-SGD | {1e6 * kept(found.curves[DP_SGD], 'test')[0]:.3g} ± " in text
-    assert "| released | 50 | ε = 49.5 per step | no | 3 | 1.5 | — | 0.25 | 1 |" in text
+    assert "| released | 50 | ε = 47 to 49.5 per step | no | 0.1 | 1.5 | — | 0.25 | 1 |" in text
     assert "| never | ε not reached |" in text
     assert "| never | 50 | none: the formula is at least 60; lower r | — |" in text
     assert "Every snapshot that was trained on has a power flow." in text
@@ -146,7 +157,7 @@ def test_tables_and_figures_say_what_was_found(found: Recovery, tmp_path: Path) 
     stored = json.loads(paths[2].read_text(encoding="utf-8"))
     assert stored["insecure_seed"] is True
     part = stored["epsilons"][0]
-    assert part["chosen"]["released"]["claim"]["proved"] is False
+    assert part["chosen"]["released"]["outcome"]["claim"]["network"]["proved"] is False
     assert part["methods"][NOISE_FREE]["best_epoch"] == [run.best + 1 for run in found.curves[NOISE_FREE]]
 
 

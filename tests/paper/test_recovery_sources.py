@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from dp_powerflow.paper.recovery.columns import (
     choose,
     on_days,
     open_bench,
+    search,
     source_at,
 )
 from dp_powerflow.paper.recovery.methods import QUICK
@@ -30,7 +32,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     options = ExperimentOptions(
         out=tmp_path_factory.mktemp("recovery"), data="simulated", quick=True, calibration_days=20
     )
-    return open_bench(options, QUICK, (200.0,))
+    return open_bench(options, replace(QUICK, runs=2), (200.0,))
 
 
 @pytest.mark.slow
@@ -57,20 +59,40 @@ def test_true_voltages_are_those_of_every_day_of_the_history(bench: Bench) -> No
 
 
 @pytest.mark.slow
-def test_every_run_has_a_fit_of_its_own_and_the_true_days_it_is_asked_for(bench: Bench) -> None:
-    source, chosen = source_at(bench, 200.0)
+def test_every_run_has_a_fit_of_its_own_and_the_days_it_is_asked_for(bench: Bench) -> None:
+    outcomes = search(bench.lab)
+    source, chosen = source_at(bench, outcomes, 200.0)
     assert list(chosen) == [column.label for column in COLUMNS]
+    assert len(chosen) == len(COLUMNS)  # no two have one label
     assert set(source.releases) == {name for name, found in chosen.items() if isinstance(found, Chosen)}
-    assert all(not found.claim.proved for found in chosen.values() if isinstance(found, Chosen))
+    assert all(not found.network["proved"] for found in chosen.values() if isinstance(found, Chosen))
     assert source.delta == bench.lab.delta
     days = bench.split.train[:2]
+    for name, release in source.releases.items():
+        vm = release(0, np.random.default_rng(0), days)
+        assert vm.shape == (2, 96, len(bench.data.loaded)), name
     release = source.releases[Column("dp-powerflow").label]
     one, other = (release(run, np.random.default_rng(0), days) for run in (0, 1))
-    assert one.shape == (2, 96, len(bench.data.loaded))
     assert np.isfinite(one).all()
     assert not np.array_equal(one, other)
     free = on_days(NoiseFree(bench.lab.setting), bench.data, days)
     np.testing.assert_allclose(np.abs(free.release(np.random.default_rng(1), 2)), bench.true[days], atol=1e-9)
+
+
+@pytest.mark.slow
+def test_the_literal_recipe_is_within_epsilon_or_says_its_smallest(bench: Bench) -> None:
+    column = Column("literal")
+    outcomes = search(bench.lab, [column])
+    refused = choose(bench.lab, outcomes, column, 1e-3)
+    assert isinstance(refused, str)
+    assert refused.startswith("its smallest ε is ")
+    found = choose(bench.lab, outcomes, column, np.inf)
+    assert isinstance(found, Chosen)
+    claims = [
+        found.configuration.variant.build(bench.lab, found.configuration, run).cost().network
+        for run in range(bench.lab.scale.runs)
+    ]
+    assert found.epsilon == (min(c.epsilon for c in claims if c), max(c.epsilon for c in claims if c))
 
 
 def test_a_calibration_that_fails_is_not_taken_for_a_mechanism_that_cannot_reach_epsilon(
@@ -78,19 +100,23 @@ def test_a_calibration_that_fails_is_not_taken_for_a_mechanism_that_cannot_reach
 ) -> None:
     options = ExperimentOptions(out=tmp_path, data="simulated", quick=True, calibration_days=3)
     with pytest.raises(PrivacyError, match="at least 20 days"):
-        source_at(open_bench(options, QUICK, (200.0,)), 200.0)
+        search(open_bench(options, QUICK, (200.0,)).lab, [Column("gmm-noise")])
 
 
 def test_a_mechanism_that_cannot_reach_epsilon_says_why(bench: Bench) -> None:
-    refused = choose(bench.lab, Column("dp-powerflow"), 1e-3)
+    column, lab = Column("dp-powerflow"), replace(bench.lab, scale=replace(bench.lab.scale, epsilons=(1e-3,)))
+    refused = choose(lab, search(lab, [column]), column, 1e-3)
     assert isinstance(refused, str)
     assert "lower r or raise ε" in refused
 
 
 def test_stored_distances_are_used_again(bench: Bench) -> None:
-    first = choose(bench.lab, Column("gmm-noise"), 200.0)
-    assert isinstance(first, Chosen)
-    bench.lab.store.put(f"w1-{first.configuration.name}", {"w1": [0.25]})
-    again = choose(bench.lab, Column("gmm-noise"), 200.0)
+    column = Column("joint-noise")
+    (first,) = (one for one in search(bench.lab, [column]) if one.configuration.epsilon == 200.0)
+    name = first.configuration.name
+    stored = bench.lab.store.get(name)
+    assert stored is not None
+    bench.lab.store.put(name, {**stored, "runs": {**stored["runs"], "pooled": [0.25]}})
+    again = choose(bench.lab, search(bench.lab, [column]), column, 200.0)
     assert isinstance(again, Chosen)
-    assert again.pooled_w1 == 0.25
+    assert again.outcome.pooled[0] == 0.25 or again.configuration.epsilon != 200.0

@@ -1,13 +1,12 @@
 """The mechanisms that training sets come from: each in the units of noise it is shown in, at its best point.
 
 Days held out for evaluation and test are taken out of the history before anything is fitted to it. ε_load and
-the upper margin are those with the smallest W1 to true training days, as the paper chooses them; on private
-data a producer may not do that.
+the margins are those with the smallest W1 to true training days over a few runs, as the paper chooses them;
+on private data a producer may not do that. The points are those of the Wasserstein experiment.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,68 +15,83 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow._names import __version__
-from dp_powerflow.errors import PrivacyError
-from dp_powerflow.evidence.collect import plain
 from dp_powerflow.paper.datasets import Dataset, ExperimentOptions, open_dataset
-from dp_powerflow.paper.mechanisms import Guarantee, Mechanism, solve_loads
+from dp_powerflow.paper.mechanisms import Mechanism, solve_loads
+from dp_powerflow.paper.mechanisms.noise import DAY, PAPER_DAY, STEP, NoiseUnit
 from dp_powerflow.paper.recovery.methods import Plan, Release, Source, Split, split_days
 from dp_powerflow.paper.run import Store, fingerprint_of
-from dp_powerflow.paper.wasserstein.evaluation import distance
+from dp_powerflow.paper.wasserstein.evaluation import Outcome, best, evaluate
+from dp_powerflow.paper.wasserstein.experiment import LITERAL_LOADS
 from dp_powerflow.paper.wasserstein.lab import Lab, Scale
-from dp_powerflow.paper.wasserstein.search import VARIANTS, Configuration
+from dp_powerflow.paper.wasserstein.search import VARIANTS, Configuration, configurations
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.units import FloatArray, IntArray
 
-_CHOICE_RUNS = 3
-_CODE = 2
+CHOICE_RUNS = 3
+"""Runs that a point is chosen by."""
+_CODE = 3
 """Raised whenever a change of the code makes stored distances worthless."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A mechanism of the tables."""
+    """A mechanism of the tables, in one unit of noise."""
 
     mechanism: str
+    unit: NoiseUnit = STEP
 
     @property
     def label(self) -> str:
         """In tables and figures."""
-        return VARIANTS[self.mechanism].label
-
-    def points(self, scale: Scale, epsilon: float) -> list[Configuration]:
-        """Where it is looked for at ε per step."""
-        if self.mechanism == "joint-noise":  # calibrated to min(ε_load, ε)
-            return [Configuration(self.mechanism, epsilon, epsilon)]
-        margins = scale.p_max_factors if VARIANTS[self.mechanism].has_margins else (None,)
-        return [
-            Configuration(self.mechanism, epsilon, load, factor)
-            for load in scale.epsilons_load
-            for factor in margins
-        ]
+        variant = VARIANTS[self.mechanism]
+        return variant.label if len(variant.units) == 1 else f"{variant.label}; {self.unit.title}"
 
 
-COLUMNS = tuple(
-    Column(name) for name in ("dp-powerflow", "full-support", "gmm-noise", "joint-noise", "noisy-loads")
+AS_PRINTED = (
+    Column("literal"),
+    Column("literal-noise", PAPER_DAY),
+    Column("joint-noise", PAPER_DAY),
+    Column("noisy-loads", PAPER_DAY),
 )
+"""The paper's comparison as it is printed."""
+A_DAY = (Column("gmm-noise", PAPER_DAY), Column("gmm-noise", DAY))
+"""Loads of ours with the noise of a day: the paper's σ, and the exact one."""
+ONE_STEP = (
+    Column("dp-powerflow"),
+    Column("full-support"),
+    Column("gmm-noise", STEP),
+    Column("joint-noise", STEP),
+    Column("noisy-loads", STEP),
+)
+"""Every claim for one step, σ by the exact calibration."""
+COLUMNS = (*AS_PRINTED, *A_DAY, *ONE_STEP)
 """In the order of the tables. To train one more mechanism, add its column."""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """A column's point of the search, and what its mechanism claims for the network there in the first run.
+    """A column's point of the search, and what its mechanism claims for the network there.
 
     Attributes
     ----------
-    pooled_w1 : mean over the runs it was chosen by [p.u.].
-    noise : standard deviations of the Gaussian noise, by what it is on [p.u.].
-    floor : variance added to the log loads, None where the mechanism has no such figure.
+    outcome : of the runs it was chosen by.
+    epsilon : smallest and largest ε that the runs of training claim.
     """
 
-    configuration: Configuration
-    pooled_w1: float
-    claim: Guarantee
-    noise: dict[str, float]
-    floor: float | None
+    outcome: Outcome
+    epsilon: tuple[float, float]
+
+    @property
+    def configuration(self) -> Configuration:
+        """The point."""
+        return self.outcome.configuration
+
+    @property
+    def network(self) -> dict[str, Any]:
+        """The claim in plain values, of the first run."""
+        assert self.outcome.claim is not None
+        found: dict[str, Any] = self.outcome.claim["network"]
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +113,7 @@ def open_bench(options: ExperimentOptions, plan: Plan, epsilons: Sequence[float]
     days = np.sort(split.train)
     scale = _scale(options, plan, epsilons)
     facts = {"version": __version__, "code": _CODE, "data": data.identity, "scale": asdict(scale)}
-    facts |= {"seed": options.seed, "days": days.tolist()}
+    facts |= {"seed": options.seed, "days": days.tolist(), "choice": CHOICE_RUNS}
     store = Store(folder_of(options) / "fits", fingerprint_of(facts))
     return Bench(data, split, np.abs(true), Lab(data.of_days(days), scale, options.seed, store))
 
@@ -109,40 +123,10 @@ def folder_of(options: ExperimentOptions) -> Path:
     return options.out / f"recovery-{options.label}{'-quick' if options.quick else ''}"
 
 
-def source_at(bench: Bench, epsilon: float) -> tuple[Source, dict[str, Chosen | str]]:
-    """Voltages of every column at ε per step, and what was chosen; one that cannot reach ε says why."""
-    delta = bench.lab.delta  # calibrates: what goes wrong there is not one mechanism's refusal
-    chosen = {column.label: choose(bench.lab, column, epsilon) for column in COLUMNS}
-    releases = {
-        label: _release(bench, found.configuration)
-        for label, found in chosen.items()
-        if isinstance(found, Chosen)
-    }
-    return Source(bench.true, bench.split, releases, epsilon, delta), chosen
-
-
-def choose(lab: Lab, column: Column, epsilon: float) -> Chosen | str:
-    """The point with the smallest pooled W1 to true training days, or why no point reaches ε."""
-    scored: list[tuple[float, Configuration]] = []
-    refused = ""
-    for point in column.points(lab.scale, epsilon):
-        try:
-            scored.append((_score(lab, point), point))
-        except PrivacyError as error:
-            refused = str(error)
-    if not scored:
-        return refused
-    best, point = min(scored, key=lambda pair: pair[0])
-    made = point.variant.build(lab, point, 0)
-    claim = made.cost().network
-    assert claim is not None
-    return Chosen(point, best, claim, made.noise_std, getattr(made, "floor", None))
-
-
 def _scale(options: ExperimentOptions, plan: Plan, epsilons: Sequence[float]) -> Scale:
     if options.quick:
         days = min(options.calibration_days, 60)
-        return Scale(plan.runs, 4, tuple(epsilons), (10.0,), (1.5,), (), days)
+        return Scale(plan.runs, 4, tuple(epsilons), (10.0,), (1.5,), (), days, (0.03,))
     return Scale(
         runs=plan.runs,
         days=14,
@@ -151,23 +135,46 @@ def _scale(options: ExperimentOptions, plan: Plan, epsilons: Sequence[float]) ->
         p_max_factors=(1.0, 1.5),
         radii_of_y_noise=(),
         calibration_days=options.calibration_days,
+        literal_loads=LITERAL_LOADS,
     )
 
 
-def _score(lab: Lab, point: Configuration) -> float:
-    """Mean pooled W1 over a few runs, stored; infinite where no snapshot of a run has a power flow."""
+def search(lab: Lab, columns: Sequence[Column] = COLUMNS) -> list[Outcome]:
+    """W1 to true training days of every point of some columns, over a few runs; stored ones are read."""
+    _ = lab.operating  # calibrates: what goes wrong there is not one mechanism's refusal
+    few = replace(lab, scale=replace(lab.scale, runs=min(CHOICE_RUNS, lab.scale.runs)))
+    wanted = {(column.mechanism, column.unit) for column in columns}
+    points = [point for point in configurations(lab.scale) if (point.mechanism, point.unit) in wanted]
+    return [evaluate(few, point) for point in points]
 
-    def measured() -> dict[str, Any]:
-        runs = range(min(_CHOICE_RUNS, lab.scale.runs))
-        made = [point.variant.build(lab, point, run) for run in runs]
-        released = (
-            one.release(lab.generator(f"choice {point.name}", run), lab.scale.days)
-            for run, one in enumerate(made)
-        )
-        return {"w1": plain([distance(days, lab.true_voltages).pooled for days in released])}
 
-    found = lab.store.get_or(f"w1-{point.name}", measured)["w1"]
-    return math.inf if None in found else float(np.mean(found))
+def source_at(
+    bench: Bench, outcomes: Sequence[Outcome], epsilon: float
+) -> tuple[Source, dict[str, Chosen | str]]:
+    """Voltages of every column at ε per step, and what was chosen; one that cannot reach ε says why."""
+    chosen = {column.label: choose(bench.lab, outcomes, column, epsilon) for column in COLUMNS}
+    releases = {
+        label: _release(bench, found.configuration)
+        for label, found in chosen.items()
+        if isinstance(found, Chosen)
+    }
+    return Source(bench.true, bench.split, releases, epsilon, bench.lab.delta), chosen
+
+
+def choose(lab: Lab, outcomes: Sequence[Outcome], column: Column, epsilon: float) -> Chosen | str:
+    """The point with the smallest pooled W1 among those within ε, or why there is none."""
+    found = best(outcomes, column.mechanism, epsilon, column.unit)
+    if found is None:
+        tried = [one for one in outcomes if one.configuration.mechanism == column.mechanism]
+        refused = [one.refused for one in tried if one.refused is not None]
+        least = min((one.epsilon for one in tried), default=np.inf)
+        return refused[0] if refused else f"its smallest ε is {least:.3g}"
+    point = found.configuration
+    if point.epsilon is not None:
+        return Chosen(found, (point.epsilon, point.epsilon))
+    claims = [point.variant.build(lab, point, run).cost().network for run in range(lab.scale.runs)]
+    reached = [claim.epsilon for claim in claims if claim is not None]
+    return Chosen(found, (min(reached), max(reached)))
 
 
 def _release(bench: Bench, point: Configuration) -> Release:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dp_powerflow._parallel import cores
 from dp_powerflow.errors import require
 from dp_powerflow.paper.datasets import ExperimentOptions
-from dp_powerflow.paper.recovery.columns import folder_of, open_bench, source_at
+from dp_powerflow.paper.recovery.columns import folder_of, open_bench, search, source_at
 from dp_powerflow.paper.recovery.methods import QUICK, Plan, run_recovery
 from dp_powerflow.paper.recovery.report import Part, write_all
 from dp_powerflow.paper.run import Written
@@ -24,9 +24,10 @@ def run(options: ExperimentOptions) -> Written:
     folder = folder_of(options)
     # A worker spends longer importing torch than on its share of a quick run.
     workers = 1 if options.quick else min(2, cores())
+    outcomes = search(bench.lab)
     parts = []
     for number, epsilon in enumerate(epsilons):
-        source, chosen = source_at(bench, epsilon)
+        source, chosen = source_at(bench, outcomes, epsilon)
 
         def advance(done: int, total: int, before: int = number) -> None:
             options.progress(before * total + done, len(epsilons) * total)

@@ -13,7 +13,7 @@ import numpy as np
 
 from dp_powerflow.evidence.collect import plain
 from dp_powerflow.paper.mechanisms.noise import GaussianNoise
-from dp_powerflow.paper.recovery.columns import COLUMNS, Chosen, Column
+from dp_powerflow.paper.recovery.columns import AS_PRINTED, ONE_STEP, Chosen, Column
 from dp_powerflow.paper.recovery.methods import DP_SGD, NOISE_FREE, Holes, Recovery
 from dp_powerflow.paper.recovery.training import Curves
 from dp_powerflow.paper.run import Written, csv_text, write_results
@@ -69,7 +69,10 @@ class Picture:
     columns: tuple[Column, ...]
 
 
-PICTURES = (Picture("recovery-step", "every claim for one step, exact calibration", COLUMNS),)
+PICTURES = (
+    Picture("recovery-paper", "the paper's comparison as printed", AS_PRINTED),
+    Picture("recovery-step", "every claim for one step, exact calibration", ONE_STEP),
+)
 
 
 def write_all(dataset: str, parts: Sequence[Part], folder: Path) -> Written:
@@ -203,15 +206,16 @@ def _choice_rows(part: Part) -> list[list[str]]:
         if isinstance(found, str):
             rows.append([*start, f"none: {found}", *["—"] * 6])
             continue
-        point, claim = found.configuration, found.claim
+        point, outcome, (low, high) = found.configuration, found.outcome, found.epsilon
+        reached = f"{high:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
         rows.append(
             [
                 *start,
-                f"ε = {claim.epsilon:.4g} per {claim.unit}",
-                "yes" if claim.proved else "no",
-                *(_number(value) for value in (point.epsilon_load, point.p_max, found.floor)),
-                " / ".join(f"{value:.3g}" for value in found.noise.values()) or "—",
-                f"{1e3 * found.pooled_w1:.3g}",
+                f"ε = {reached} per {found.network['unit']}",
+                "yes" if found.network["proved"] else "no",
+                *(_number(value) for value in (point.epsilon_load, point.p_max, outcome.floor)),
+                " / ".join(f"{value:.3g}" for value in outcome.noise.values()) or "—",
+                f"{1e3 * outcome.pooled[0]:.3g}",
             ]
         )
     return rows
@@ -270,7 +274,7 @@ def to_csv(parts: Sequence[Part]) -> str:
     for part in parts:
         for name, runs in part.found.curves.items():
             found = part.chosen.get(name)
-            proved = found.claim.proved if isinstance(found, Chosen) else ""
+            proved = found.network["proved"] if isinstance(found, Chosen) else ""
             curves = [mean_curve(runs, which) for which in sets]
             values = np.stack([line for curve in curves for line in (curve.mean, curve.error)], axis=1)
             for epoch, row in enumerate(values, start=1):
@@ -305,9 +309,7 @@ def _part_json(part: Part) -> dict[str, Any]:
     schedule, privacy = found.dp_sgd
     return {
         "epsilon_step": part.epsilon_step,
-        "chosen": {
-            name: one if isinstance(one, str) else plain(asdict(one)) for name, one in part.chosen.items()
-        },
+        "chosen": {name: one if isinstance(one, str) else plain(one) for name, one in part.chosen.items()},
         "methods": methods,
         "power_flow": {name: asdict(holes) for name, holes in found.holes.items()},
         "guesses": dict(found.guesses),
