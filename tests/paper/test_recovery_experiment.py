@@ -144,7 +144,7 @@ def test_tables_and_figures_say_what_was_found(found: Recovery, tmp_path: Path) 
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths[3::2])
     assert all(b"<svg" in path.read_bytes() for path in paths[4::2])
     assert f"| DP-SGD | {1e6 * kept(found.curves[DP_SGD], 'test')[0]:.3g} ± " in text
-    assert "| released | 50 | ε = 47 to 49.5 per step | no | 0.1 | 1.5 | — | 0.25 | 1 |" in text
+    assert "| released | 50 | ε = 47 to 49.5 per step | no | 0.1 | 1.5 (1) | — | 0.25 | 1 |" in text
     assert "| never | ε not reached |" in text
     assert "| never | 50 | none: the formula is at least 60; lower r | — |" in text
     assert "Every snapshot that was trained on has a power flow." in text
