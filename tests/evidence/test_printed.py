@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import beta
 
+from dp_powerflow.errors import ConfigError
 from dp_powerflow.evidence import symbols
+from dp_powerflow.evidence.beforehand import why_no_number
 from dp_powerflow.evidence.printed import (
     NOT_A_BOUND,
     ConfirmedPaperBound,
@@ -19,9 +22,13 @@ from dp_powerflow.evidence.printed import (
     with_exact_kappa,
 )
 from dp_powerflow.evidence.theorem import NetworkFacts, OperatingSet, corrected_bound, paper_bound
+from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.norms import Amplification
+from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import LoadLaw
+from dp_powerflow.pipeline.run import run_release
 from support.random_networks import small_law
+from support.small import small_config
 
 FACTS = NetworkFacts(6, 1.0, 6, Amplification(paper=5.0, exact=2.0, growth=0.0, reach=0.0))
 OPERATING = OperatingSet(0.95, 1.05, 0.1, 4.0, 1e-3, "measured")
@@ -89,3 +96,23 @@ def test_the_printed_formula_is_a_bound_only_where_nothing_speaks_against_it(law
     far = ConfirmedPaperBound(WORST, 0.95, ())(FACTS, law, OPERATING, 1.0, 1e-5)
     assert far.epsilon is None
     assert any("has no number here" in text for text in far.violations)
+
+
+def test_what_no_load_model_can_mend_is_told_beforehand(ieee123: Feeder) -> None:
+    network = Network(ieee123)
+    nodes, load_kw = ieee123.loaded_nodes()
+    load = load_kw / 1000.0
+    margins = (nodes, 0.5 * load, 1.5 * load)
+    assert why_no_number(network, "full-support", 1e-4, margins) is None
+    assert why_no_number(network, "corrected", 1e-4, margins) is None
+    assert "Assumption 1 (i)" in (why_no_number(network, "paper", 1e-12, margins) or "")
+    assert "too large for a bound on κ" in (why_no_number(network, "corrected", 1e3, margins) or "")
+    assert "volt-var" in (why_no_number(network, "full-support", 1e-12, margins, volt_var=True) or "")
+
+
+def test_a_policy_that_cannot_be_supported_is_refused_before_anything_is_spent(tmp_path: Path) -> None:
+    config = small_config(tmp_path, network={"bound": "paper", "require_evidence": True})
+    with pytest.raises(ConfigError, match=r"Assumption 1 .* fails on this network, so bound 'paper' has no"):
+        run_release(config, workers=1)
+    assert not (tmp_path / "state" / "ledger.sqlite").exists()
+    assert not (tmp_path / "out").exists()

@@ -111,6 +111,12 @@ def test_certify_writes_internal_files_and_says_what_is_covered(folder: Path) ->
         assert b"INTERNAL" in content
     stored = json.loads((directory / "network-evidence.json").read_text())
     assert {row["mode"] for row in stored["rows"]} == {"paper", "corrected", "full-support"}
+    formula = stored["printed_formula"]
+    assert formula["label"] == "formula as printed, not a bound here"
+    samples = [formula["exact"][name]["formula"] for name in ("least", "median", "most", "day")]
+    assert 0.0 < samples[0] <= samples[1] <= samples[2] < samples[3]
+    assert "formula as printed" in text
+    assert all(row["step"] is None for row in stored["rows"][:2])
 
 
 def test_ledger_shows_both_accounts_and_changes_a_cap_with_a_reason(folder: Path) -> None:

@@ -290,7 +290,7 @@ def check_assumptions(
 ) -> tuple[Assumption, ...]:
     """(i) and (ii) over the paper's set S_0, (i) again over the operating set, and (iii)."""
     return (
-        _nonsingular_on_box(network, box),
+        nonsingular_on_box(network, box),
         _nonsingular_on_operating_set(operating),
         _loads_within_margins(network, law, box, generation),
         _volt_var_compliance(network, voltvar, generation),
@@ -319,7 +319,8 @@ def implied_load_range(network: Network, box: tuple[float, float]) -> tuple[Floa
     return least, most
 
 
-def _nonsingular_on_box(network: Network, box: tuple[float, float]) -> Assumption:
+def nonsingular_on_box(network: Network, box: tuple[float, float]) -> Assumption:
+    """Assumption 1 (i) over the paper's set S_0: refuted by two signs of det M̃, never proved."""
     rng = np.random.default_rng(0)
     shape = (_POINTS, network.n)
     v = rng.uniform(*box, shape) * np.exp(2j * np.pi * rng.random(shape))

@@ -13,6 +13,7 @@ import numpy as np
 
 from dp_powerflow.config import TrueNetwork
 from dp_powerflow.errors import ConfigError, PrivacyError
+from dp_powerflow.evidence.beforehand import why_no_number
 from dp_powerflow.evidence.collect import Evidence, Instance, Policy, collect_evidence, plain
 from dp_powerflow.evidence.lines.collect import LineReport, LineRequest, collect_lines
 from dp_powerflow.evidence.lines.losses import LineLoss
@@ -33,7 +34,7 @@ from dp_powerflow.pipeline.nodes import loaded_nodes
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.records import Preview
-from dp_powerflow.units import FloatArray, IntArray
+from dp_powerflow.units import FloatArray, IntArray, kw_to_pu
 
 CALIBRATION = "calibration of the certificate"
 _REGRESSED_DAYS = 30
@@ -78,6 +79,30 @@ class TrueMode(NetworkMode[TrueNetwork]):
         if uncovered is not None and self.section.require_evidence:
             raise ConfigError(
                 f"{uncovered}; set network.require_evidence = false (the manifest says so), or use a twin"
+            )
+        if self.section.require_evidence:
+            self._refuse_the_impossible(inputs)
+
+    def _refuse_the_impossible(self, inputs: NetworkInputs) -> None:
+        """Refuse a policy that no load model could support."""
+        feeder, section = inputs.feeder, self.section
+        nodes, nominal_kw = loaded_nodes(feeder)
+        scale = nominal_kw * self.config.nodes.scale_factor if self.config.model.use_scale else 1.0
+        pairs = [self.config.model.bounds, *self.config.model.bounds_of_class.values()]
+        low, high = min(pair[0] for pair in pairs), max(pair[1] for pair in pairs)
+        per_unit = np.asarray(kw_to_pu(np.broadcast_to(scale, nominal_kw.shape), feeder.base_mva))
+        reason = why_no_number(
+            Network(feeder),
+            section.bound,
+            section.radius,
+            (nodes, low * per_unit, high * per_unit),
+            volt_var=inputs.solar.voltvar is not None,
+        )
+        if reason is not None:
+            raise ConfigError(
+                f"{reason}, so bound '{section.bound}' has no number and the release would be refused after "
+                "the customers have paid; choose another network.bound, lower network.radius, set "
+                "network.require_evidence = false (the manifest says so), or use a twin"
             )
 
     def released_nodes(self, feeder: Feeder) -> IntArray:
