@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -345,6 +346,10 @@ def _release(config: dpf.Config, workers: int | None, scheduler: str | None, as_
 @app.command()
 def experiment(
     name: Annotated[str, typer.Argument(help="theorem, wasserstein, …: a wrong name lists them all.")],
+    config: Annotated[
+        Path | None,
+        typer.Argument(help="TOML file of a release, to take feeder, meters and sun of instead of --data."),
+    ] = None,
     oedi: Annotated[
         Path | None, typer.Option(envvar="DP_POWERFLOW_OEDI", help="Folder of the OEDI profiles.")
     ] = None,
@@ -353,27 +358,35 @@ def experiment(
     ] = None,
     pv: Annotated[bool, typer.Option("--pv/--no-pv", help="PV systems, where the data set has them.")] = True,
     volt_var: Annotated[
-        bool, typer.Option("--volt-var/--no-volt-var", help="Volt-var category B, or unit power factor.")
+        bool, typer.Option("--volt-var/--no-volt-var", help="Volt-var control, or unit power factor.")
     ] = True,
-    output: Annotated[Path, typer.Option("--out", help="Folder for the results.")] = Path(
-        "experiment-output"
-    ),
-    quick: Annotated[bool, typer.Option("--quick", help="A small run, under two minutes.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder for the results, experiment-output unless it is named."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A small run, for a look.")] = False,
     calibration_days: Annotated[int, typer.Option(help="Days of the Monte Carlo calibration.")] = 1000,
     seed: Annotated[int, typer.Option(help="Of every draw; an experiment is never a release.")] = 0,
 ) -> None:
-    """The paper's experiments on public data, with tables and figures; run again to resume.
+    """The paper's experiments, with tables and figures; run again to resume.
+
+    On a CONFIG with a private feeder or private meters everything is INTERNAL and goes to the private state
+    directory; nothing is charged, and choosing settings by it is a leak.
 
     Example: `dp-powerflow experiment wasserstein --oedi oedi-ieee123 --out results`
+
+    Example: `dp-powerflow experiment theorem release.toml --quick`
     """
     from dp_powerflow.paper.datasets import ExperimentOptions
-    from dp_powerflow.paper.run import run_experiment
+    from dp_powerflow.paper.run import DEFAULT_FOLDER, results_folder, run_experiment
+    from dp_powerflow.pipeline.modes.base import INTERNAL
 
     with _progress(name) as (advance, _):
         options = ExperimentOptions(
-            out=output,
+            out=DEFAULT_FOLDER,
             oedi=oedi,
             data=data,
+            config=None if config is None else dpf.read_config(config),
             pv=pv,
             volt_var=volt_var,
             quick=quick,
@@ -381,7 +394,9 @@ def experiment(
             seed=seed,
             progress=advance,
         )
-        written = run_experiment(name, options)
+        written = run_experiment(name, replace(options, out=results_folder(options, output)))
+    if options.is_private:
+        err.print(INTERNAL, style="bold red")
     out.print(written.text, markup=False, highlight=False, soft_wrap=True)
     for path in written.files:
         _say(f"written: {path}")

@@ -1,4 +1,4 @@
-"""What an experiment is run with: its options, and the public data sets it may be run on."""
+"""What an experiment is run with: its options, and the data set they ask for."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from types import MappingProxyType
 import numpy as np
 import scipy.sparse as sp
 
+from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError, LoadDataError
-from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.feeder import Feeder, Protected, Quantity
+from dp_powerflow.grid.ieee import BUILT_IN
 from dp_powerflow.grid.reduction import Network
-from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.grid.sources import network_parameters, open_feeder
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.profiles import CUSTOMER_FAMILIES, read_opendss_shapes, read_simbench
 from dp_powerflow.loads.simulate import simulate_load_history
@@ -26,9 +28,12 @@ from dp_powerflow.model.estimators.structured import Structured
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
 from dp_powerflow.powerflow.sun import Generation, read_irradiance
 from dp_powerflow.powerflow.voltvar import CATEGORY_B, VoltVar
+from dp_powerflow.privacy.budget import PrivacyUnit
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
 FIRST_DAY = dt.date(2019, 1, 1)
+VARIANCE_FLOOR = 1e-4
+"""Of every fit; the profiles' day covariance is singular without one (paper correction 15)."""
 _GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 """Its multiples, modulo 1, fill the unit interval evenly from the first on."""
 
@@ -61,13 +66,14 @@ def silent(done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class ExperimentOptions:
-    """How an experiment is run; the data are public, so nothing here is paid for.
+    """How an experiment is run; nothing here is paid for, and nothing of private data leaves the state.
 
     Attributes
     ----------
     out : folder for the results; what it holds already is taken up again.
     oedi : folder of the OEDI profiles, None if there is none.
     data : one of `DATASETS`, None for the OEDI profiles where they are and simulated customers otherwise.
+    config : a release whose feeder, meters and sun are taken instead of a data set.
     pv : whether the PV systems of the data set are there, if it has any.
     volt_var : whether they follow the volt-var curve of category B; otherwise they keep unit power factor.
     quick : a small run, for a look; its figures are not those of the paper.
@@ -79,6 +85,7 @@ class ExperimentOptions:
     out: Path
     oedi: Path | None = None
     data: str | None = None
+    config: Config | None = None
     pv: bool = True
     volt_var: bool = True
     quick: bool = False
@@ -89,16 +96,25 @@ class ExperimentOptions:
     def __post_init__(self) -> None:
         if self.data is not None and self.data not in DATASETS:
             raise ConfigError(f"there is no data set '{self.data}'; there is {', '.join(DATASETS)}")
+        if self.data is not None and self.config is not None:
+            raise ConfigError("a config brings its own data; remove --data, or the config")
 
     @property
     def dataset(self) -> str:
-        """Name of the data set that is used."""
+        """Name of the data set that is used: that of the release of a config."""
+        if self.config is not None:
+            return self.config.release.id
         return self.data or ("simulated" if self.oedi is None else "oedi")
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the results are INTERNAL: all but data sets and configs made of public figures alone."""
+        return self.config is not None and not is_public(self.config)
 
     @property
     def label(self) -> str:
         """Name of the data set with what was left out of it, for files."""
-        if not DATASETS[self.dataset].has_pv:
+        if self.config is None and not DATASETS[self.dataset].has_pv:
             return self.dataset
         return self.dataset + ("-no-pv" if not self.pv else "-no-volt-var" if not self.volt_var else "")
 
@@ -110,32 +126,41 @@ class ExperimentOptions:
         return self.oedi
 
 
+def is_public(config: Config) -> bool:
+    """Whether a config names a public feeder and simulated loads, and no file about either."""
+    source = config.feeder.source.lower()
+    files = (config.feeder.taps, config.feeder.loads)
+    public = source in BUILT_IN or source.startswith("simbench:")
+    return public and config.loads.kind == "simulated" and files == (None, None)
+
+
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A feeder, a year of public load for each of its loads, and of public generation for its PV systems.
+    """A feeder, a history of load for its loads, and public generation of its PV systems for the same days.
 
     Only nodes with a load of their own have random loads and released voltages ("loaded nodes"); the others
     with PV are solved with them.
 
     Attributes
     ----------
-    relative : (source, day, step) load over nominal load.
+    relative : (source, day, step) load over nominal load; complex where reactive load was read too.
     shares : sparse complex (loaded node, source): nodal load per unit of relative load [p.u.].
     nominal : complex (loaded node,) nominal load [p.u.].
-    margins : p_min, p_max of the relative load; public, because the data are.
+    margins : p_min, p_max of the relative load; public.
     radius : r of the comparison [p.u.]; the paper's 1e-4 where the loads allow its formula to be met.
     estimator : of the load model.
     calibration_floor : variance added to the log loads where a calibration needs a law wider than all others.
     words : one sentence for the results.
     generation : public, its horizon the days of the history; None without PV.
     voltvar : control of the PV systems, None for unit power factor.
+    unit, variance_floor : of every fit of the load model.
     """
 
     name: str
     feeder: Feeder
     network: Network
     history: LoadHistory
-    relative: FloatArray
+    relative: FloatArray | ComplexArray
     shares: sp.csr_array
     nominal: ComplexArray
     margins: tuple[float, float]
@@ -145,6 +170,8 @@ class Dataset:
     words: str
     generation: Generation | None = None
     voltvar: VoltVar | None = None
+    unit: PrivacyUnit = PrivacyUnit.LOAD_POINT_DAY
+    variance_floor: float = VARIANCE_FLOOR
 
     def __post_init__(self) -> None:
         if self.shares.shape != (len(self.loaded), len(self.relative)) or len(self.nominal) != len(
@@ -183,7 +210,8 @@ class Dataset:
     def identity(self) -> str:
         """Hash of network, loads, sun and control: results of another data set are never taken up."""
         digest = hashlib.sha256(repr((self.feeder.nodes, self.margins, self.radius)).encode())
-        digest.update(repr((self.estimator, self.calibration_floor, self.history.days)).encode())
+        choices = (self.estimator, self.calibration_floor, self.unit, self.variance_floor)
+        digest.update(repr((choices, self.history.days)).encode())
         y, sun = self.feeder.y, self.generation
         arrays = [y.data, y.indices, y.indptr, self.feeder.v_slack, self.relative, self.history.load_kw]
         arrays += [self.shares.toarray(), self.nominal]
@@ -193,6 +221,12 @@ class Dataset:
         control = self.voltvar
         digest.update(repr(None if control is None else (control.curves, control.curve_of.tolist())).encode())
         return digest.hexdigest()
+
+    @cached_property
+    def protected(self) -> Protected:
+        """Impedances of lines, and transformers and capacitors where the feeder has them: all of a twin."""
+        found = {key.quantity for key in network_parameters(self.feeder).levels}
+        return Protected(transformers=Quantity.TRANSFORMER in found, capacitors=Quantity.CAPACITOR in found)
 
     def true_load(self, days: IntArray) -> ComplexArray:
         """Complex (day, step, loaded node) loads of some days [p.u.], at the nominal power factors."""
@@ -298,7 +332,7 @@ def pv_words(feeder: Feeder, voltvar: VoltVar | None) -> str:
     if not feeder.pv:
         return "without PV"
     control = "at unit power factor" if voltvar is None else "under volt-var control"
-    return f"with {len(feeder.pv)} PV systems {control}"
+    return f"with {len(feeder.pv)} PV system{'s' * (len(feeder.pv) > 1)} {control}"
 
 
 DATASETS: Mapping[str, Profiles] = MappingProxyType(
@@ -328,5 +362,9 @@ DATASETS: Mapping[str, Profiles] = MappingProxyType(
 
 
 def open_dataset(options: ExperimentOptions) -> Dataset:
-    """The data set of the options."""
+    """The data set of the options: a public one, or one's own."""
+    if options.config is not None:
+        from dp_powerflow.paper.owndata import open_own  # it makes a `Dataset`
+
+        return open_own(options.config, options)
     return DATASETS[options.dataset].open(options)

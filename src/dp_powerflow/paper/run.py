@@ -11,15 +11,20 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from dp_powerflow._files import write_private
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.paper.datasets import ExperimentOptions
+from dp_powerflow.pipeline.modes.base import INTERNAL
+from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.report.figures import marked_figures
 
 EXPERIMENTS: Mapping[str, str] = MappingProxyType(
     {
@@ -33,12 +38,72 @@ EXPERIMENTS: Mapping[str, str] = MappingProxyType(
 """Name → module of this package; only the one that is run is imported."""
 
 
+ON_A_CONFIG = ("theorem", "wasserstein", "recovery", "twin")
+"""Experiments that can be run on the feeder and the meters of a config."""
+LEAK = (
+    "A score against true data is a function of them: to choose settings, a mechanism or days by it, or to "
+    "publish it, is a leak that nobody has paid for. A producer fixes settings beforehand, from public "
+    "figures or on a public feeder. An experiment charges nothing and publishes nothing."
+)
+NOTICE_FILE = "INTERNAL.txt"
+"""Whatever an experiment writes into a folder that holds this file, or below it, is marked."""
+DEFAULT_FOLDER = Path("experiment-output")
+_ONLY_OWNER = 0o077
+
+
 def run_experiment(name: str, options: ExperimentOptions) -> Written:
-    """Run one experiment of `EXPERIMENTS`."""
+    """Run one experiment of `EXPERIMENTS`; on private data only in a folder that `results_folder` gave."""
     if name not in EXPERIMENTS:
         raise ConfigError(f"there is no experiment '{name}'; there is {', '.join(EXPERIMENTS)}")
+    if options.config is not None and name not in ON_A_CONFIG:
+        raise ConfigError(
+            f"experiment '{name}' is on public data only; 'dp-powerflow certify' has the losses per line of "
+            "a config"
+        )
+    if options.is_private and not is_internal(options.out):
+        raise ConfigError("an experiment on private data writes into the private state directory only")
     run: Callable[[ExperimentOptions], Written] = import_module(f"{__package__}.{EXPERIMENTS[name]}").run
-    return run(options)
+    if not options.is_private:
+        return run(options)
+    with _only_for_the_owner(), marked_figures(INTERNAL):
+        return run(options)
+
+
+def results_folder(options: ExperimentOptions, asked: Path | None) -> Path:
+    """Where results go: on public data where they are asked for, on private data into the private state.
+
+    Raises
+    ------
+    ConfigError : results on private data are asked for somewhere else.
+    """
+    if not options.is_private or options.config is None:
+        return asked or DEFAULT_FOLDER
+    if asked is not None:
+        raise ConfigError(
+            "feeder or meters of this config are private, so all that the experiment writes is INTERNAL and "
+            "goes to the private state directory; remove --out"
+        )
+    release = options.config.release
+    state = PrivateState.open(release.state, insecure_seed=release.insecure_seed)
+    folder = state.experiments_directory(release.id)
+    write_private(folder / NOTICE_FILE, f"{INTERNAL}\n\n{LEAK}\n".encode())
+    return folder
+
+
+def is_internal(folder: Path) -> bool:
+    """Whether what is written to a folder is marked."""
+    folder = folder.absolute()
+    return any((place / NOTICE_FILE).is_file() for place in (folder, *folder.parents))
+
+
+@contextmanager
+def _only_for_the_owner() -> Iterator[None]:
+    """New files, also those of worker processes, are for this user alone."""
+    before = os.umask(_ONLY_OWNER)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 @dataclass(frozen=True)
@@ -81,7 +146,10 @@ class Store:
         """Store a result; a crash leaves the old file or the new one, never half of one."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self._path(name)
-        text = json.dumps({"fingerprint": self.fingerprint, "result": result}, indent=1, allow_nan=False)
+        content = {"fingerprint": self.fingerprint, "result": result}
+        if is_internal(self.folder):
+            content = {"marking": INTERNAL, **content}
+        text = json.dumps(content, indent=1, allow_nan=False)
         partial = path.with_suffix(".partial")
         partial.write_text(text, encoding="utf-8")
         os.replace(partial, path)
@@ -112,11 +180,25 @@ class Written:
 
 
 def write_results(folder: Path, text: str, contents: Mapping[str, str | bytes]) -> Written:
-    """Write files by name into a folder, which is made if it is missing."""
+    """Write files by name into a folder, which is made if it is missing; texts are marked where it is."""
     folder.mkdir(parents=True, exist_ok=True)
+    internal = is_internal(folder)
     for name, content in contents.items():
-        (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
-    return Written(text, tuple(folder / name for name in contents))
+        if isinstance(content, str):
+            content = (_marked(name, content) if internal else content).encode()
+        (folder / name).write_bytes(content)
+    return Written(_marked("text.md", text) if internal else text, tuple(folder / name for name in contents))
+
+
+def _marked(name: str, content: str) -> str:
+    """A text file with its marking; figures have theirs already."""
+    if name.endswith(".json"):
+        found = json.loads(content)
+        found = found if isinstance(found, dict) else {"content": found}
+        return json.dumps({"marking": INTERNAL, "leak": LEAK, **found}, indent=1, allow_nan=False)
+    if name.endswith(".csv"):
+        return f"# {INTERNAL}\n{content}"
+    return f"**{INTERNAL}**\n\n{LEAK}\n\n{content}"
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

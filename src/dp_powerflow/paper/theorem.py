@@ -63,7 +63,7 @@ def empirical_law(data: Dataset) -> LoadLaw:
     On the OEDI profiles its covariance is singular; add a floor before anything inverts it (paper correction
     15).
     """
-    log_load = np.log(data.history.load_kw).reshape(-1, data.n_steps)
+    log_load = np.log(np.clip(data.history.load_kw, *data.margins)).reshape(-1, data.n_steps)
     spread = PublicSpread()
     of_class = ClassLaw.gaussian(
         log_load.mean(axis=0),
@@ -76,7 +76,9 @@ def empirical_law(data: Dataset) -> LoadLaw:
 
 def run(options: ExperimentOptions) -> Written:
     """The experiment of the command line: tables."""
-    data = open_dataset(replace(options, data=options.data or "oedi", pv=False))
+    data = open_dataset(
+        options if options.config else replace(options, data=options.data or "oedi", pv=False)
+    )
     rows = run_theorem(data, calibration_days=options.calibration_days, progress=options.progress)
     text = to_markdown(rows)
     return write_results(

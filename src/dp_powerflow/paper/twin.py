@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,12 +16,14 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import modulus
 from dp_powerflow._parallel import Processes, cores
+from dp_powerflow.config import Config
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import TAPS_DECLARED, Feeder, Levels, ParameterKey, Protected, Quantity
 from dp_powerflow.grid.ieee import BUILT_IN
 from dp_powerflow.grid.sources import Rebuilder, TapTable, open_feeder
 from dp_powerflow.paper.datasets import ExperimentOptions, open_dataset
 from dp_powerflow.paper.run import Store, Written, csv_text, fingerprint_of, write_results
+from dp_powerflow.pipeline.inputs import feeder_of, require_declared_taps
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.privacy.budget import gdp_epsilon
@@ -96,10 +98,11 @@ class DesignRow:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """A public feeder under public loads and generation.
+    """A feeder under loads and generation.
 
     Attributes
     ----------
+    feeder : name of a public feeder; of the release whose `config` has it otherwise.
     load, generation : complex (snapshot, retained) [p.u.]; None without PV.
     voltvar : control of the PV systems, the same on every twin.
     compared : positions among the retained nodes of those whose voltages are compared; None for all.
@@ -111,18 +114,26 @@ class Setting:
     generation: ComplexArray | None = None
     voltvar: VoltVar | None = None
     compared: IntArray | None = None
+    config: Config | None = None
+    network: str = ""
 
     @property
     def identity(self) -> str:
-        """Hash of what is solved, but for the network, which is public by its name."""
-        digest = hashlib.sha256(repr((self.feeder, self.voltvar and self.voltvar.curves)).encode())
+        """Hash of what is solved; a public network goes by its name, another by `network`."""
+        words = (self.feeder, self.network, self.voltvar and self.voltvar.curves)
+        digest = hashlib.sha256(repr(words).encode())
         for array in (self.load, self.generation, self.compared):
             digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
     def open(self) -> Feeder:
         """Its feeder, with declared taps."""
-        return public_feeder(self.feeder)
+        return public_feeder(self.feeder) if self.config is None else feeder_of(self.config)
+
+    def rebuilder(self, feeder: Feeder, protected: Protected) -> Rebuilder:
+        """The feeder's source, for twins of it."""
+        islands = self.config is not None and self.config.feeder.drop_islanded
+        return Rebuilder(feeder, protected, drop_islanded=islands)
 
     def magnitudes(self, feeder: Feeder) -> FloatArray:
         """|v| (snapshot, compared node) [p.u.] on any network; refuses snapshots without a solution."""
@@ -158,7 +169,7 @@ class Draws:
         feeder = self.setting.open()
         true = self.setting.magnitudes(feeder)
         of_kind = {design.protected: design for design in self.designs}
-        sources = {protected: Rebuilder(feeder, protected) for protected in of_kind}
+        sources = {protected: self.setting.rebuilder(feeder, protected) for protected in of_kind}
         levels = {protected: parameters_of(sources[protected], of_kind[protected]) for protected in of_kind}
 
         def draw(task: int) -> tuple[int, float, float]:
@@ -177,7 +188,7 @@ class Draws:
 
 
 def run(options: ExperimentOptions) -> Written:
-    """All tables; public data, so that they may be shown."""
+    """All tables."""
     size = _QUICK if options.quick else _FULL
     settings = settings_of(options)
     facts = {"size": asdict(size), "version": 2, "settings": [setting.identity for setting in settings]}
@@ -189,7 +200,8 @@ def run(options: ExperimentOptions) -> Written:
         tables[setting] = [DesignRow(**row) for row in table["rows"]]
         found = store.get_or(f"floor-{_file(setting)}", partial(_chains, setting, size.tried))
         chains[setting] = [Chain(**chain) for chain in found["chains"]]
-    constants = store.get_or("constants", partial(_constants, size, options)) if size.constants else None
+    public = size.constants and options.config is None
+    constants = store.get_or("constants", partial(_constants, size, options)) if public else None
     text = _markdown(tables, chains, size.tried)
     content = {
         "rows": {s.feeder: [asdict(row) for row in rows] for s, rows in tables.items()},
@@ -207,14 +219,17 @@ def run(options: ExperimentOptions) -> Written:
 
 
 def settings_of(options: ExperimentOptions) -> list[Setting]:
-    """IEEE 123 under the chosen profiles, two more feeders under a public day."""
+    """IEEE 123 under the chosen profiles and two feeders under a public day; or the feeder of a config."""
     data = open_dataset(options)
-    days = data.spread_days(SPREAD_DAYS)
-    load = np.zeros((SPREAD_DAYS * data.n_steps, data.network.n), dtype=np.complex128)
+    days = data.spread_days(min(SPREAD_DAYS, data.n_days))
+    load = np.zeros((len(days) * data.n_steps, data.network.n), dtype=np.complex128)
     load[:, data.loaded] = data.true_load(days).reshape(len(load), -1)
     sun = None if data.generation is None else data.generation.of(days)[::THINNED]
     own = Setting(data.feeder.name, data.words, load[::THINNED], sun, data.voltvar, data.loaded)
-    return [own, *(surrogate(name) for name in SURROGATE_FEEDERS)]
+    if options.config is None:
+        return [own, *(surrogate(name) for name in SURROGATE_FEEDERS)]
+    require_declared_taps(options.config, data.feeder)
+    return [replace(own, feeder=data.name, config=options.config, network=data.identity)]
 
 
 def public_feeder(name: str) -> Feeder:
@@ -238,7 +253,7 @@ def _fits(setting: Setting, kind: Kind) -> bool:
     """Whether the feeder has all that the kind puts noise on."""
     if not kind.protected.capacitors:
         return True
-    found = Rebuilder(setting.open(), kind.protected).parameters().levels
+    found = setting.rebuilder(setting.open(), kind.protected).parameters().levels
     return any(key.quantity is Quantity.CAPACITOR for key in found)
 
 
@@ -293,7 +308,7 @@ def _summary(words: str, design: TwinDesign, found: FloatArray) -> DesignRow:
 def _chains(setting: Setting, tried: int | None) -> dict[str, Any]:
     """Chains of the most influential line, and of the most influential capacitor where there is one."""
     protected = Protected(lines="length", capacitors=True)
-    source = Rebuilder(setting.open(), protected)
+    source = setting.rebuilder(setting.open(), protected)
     levels = source.parameters().levels
     of: dict[str, list[str]] = {"line": [], "capacitor": []}
     for key in sorted(levels, key=lambda key: key.element):

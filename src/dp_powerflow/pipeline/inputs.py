@@ -105,11 +105,7 @@ class NetworkInputs:
 
     def solar_on(self, feeder: Feeder) -> Solar:
         """What the config says of a feeder's PV systems; without a section they are idle."""
-        if self.irradiance is None or self.config.pv is None:
-            return Solar()
-        curve = _CURVES.get(self.config.pv.volt_var)
-        voltvar = None if curve is None else VoltVar.for_feeder(feeder, curve)
-        return Solar(Generation.from_irradiance(feeder, self.irradiance), voltvar)
+        return _solar(self.config, feeder, self.irradiance)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -359,6 +355,19 @@ def _check_class_file(config: Config, history: LoadHistory) -> None:
         raise LoadDataError(f"the class file lacks the load shape '{missing[0]}'; it must state all of them")
     if strange:
         raise LoadDataError(f"the class file names '{strange[0]}', a load without a load shape; remove it")
+
+
+def solar_of(config: Config, feeder: Feeder, steps: int) -> Solar:
+    """Generation and control of a feeder's PV systems for days of so many steps, of the config alone."""
+    return _solar(config, feeder, _irradiance(config, feeder, steps))
+
+
+def _solar(config: Config, feeder: Feeder, irradiance: FloatArray | None) -> Solar:
+    if irradiance is None or config.pv is None:
+        return Solar()
+    curve = _CURVES.get(config.pv.volt_var)
+    voltvar = None if curve is None else VoltVar.for_feeder(feeder, curve)
+    return Solar(Generation.from_irradiance(feeder, irradiance), voltvar)
 
 
 def _irradiance(config: Config, feeder: Feeder, steps: int) -> FloatArray | None:

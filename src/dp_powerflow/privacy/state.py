@@ -5,6 +5,7 @@
       ledger.sqlite            0600  what has been spent (see `ledger`)
       ledger.anchor            0600  where the ledger stood last
       internal/<release id>/…  0700, files 0600
+      experiments/<release id>/…  0700, what experiments on private data write
 
 The key also names the protected data: an account of the ledger belongs to a keyed hash of the meter data or
 of the network, which says nothing about them without the key.
@@ -36,6 +37,7 @@ KEY_FILE = "secret.key"
 LEDGER_FILE = "ledger.sqlite"
 ANCHOR_FILE = "ledger.anchor"
 INTERNAL_DIRECTORY = "internal"
+EXPERIMENTS_DIRECTORY = "experiments"
 _KEY_FORMAT = "dp-powerflow secret key, format 1"
 _SYSTEM, _SEED = "operating system", "insecure seed"
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -150,9 +152,15 @@ class PrivateState:
 
     def internal_directory(self, release_id: str) -> Path:
         """`internal/<release id>`, made with mode 0700 if it is not there."""
-        internal = self.root / INTERNAL_DIRECTORY
-        directory = internal / check_release_id(release_id)
-        ensure_private_directory(internal, create=True)
+        return self._private_folder(INTERNAL_DIRECTORY, release_id)
+
+    def experiments_directory(self, release_id: str) -> Path:
+        """`experiments/<release id>`, made with mode 0700 if it is not there; no part of any release."""
+        return self._private_folder(EXPERIMENTS_DIRECTORY, release_id)
+
+    def _private_folder(self, kind: str, release_id: str) -> Path:
+        directory = self.root / kind / check_release_id(release_id)
+        ensure_private_directory(directory.parent, create=True)
         ensure_private_directory(directory, create=True)
         return directory
 

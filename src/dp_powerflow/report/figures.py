@@ -6,6 +6,9 @@ INTERNAL, but for public feeders. No window is ever opened.
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,7 @@ from dp_powerflow.evidence.collect import NOT_THIS_RELEASE, Evidence
 from dp_powerflow.evidence.lines.collect import SIZES, LineReport
 from dp_powerflow.grid.feeder import Feeder, Line
 
+_MARKING: ContextVar[str | None] = ContextVar("marking of every figure", default=None)
 _STYLES = {"corrected": "--", "full-support": "-", "paper": ":"}
 
 
@@ -179,17 +183,32 @@ def _bus(node: str) -> str:
     return name.removeprefix("emf(").removesuffix(")")
 
 
+@contextmanager
+def marked_figures(marking: str | None) -> Iterator[None]:
+    """Every figure that is made within has this marking, if it has none of its own."""
+    before = _MARKING.set(marking)
+    try:
+        yield
+    finally:
+        _MARKING.reset(before)
+
+
 def new_figure(size: tuple[float, float], marking: str | None = None) -> Figure:
     """An empty figure of a size [inches], with its marking if it has one; no window is opened."""
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     if marking:
         figure.suptitle(marking, color="firebrick", fontsize=8, x=0.01, ha="left")
+    elif of_all := _MARKING.get():
+        # At the right edge, where no title or legend of a figure that knows nothing of it can cover it.
+        figure.set_layout_engine("constrained", rect=(0.0, 0.0, 0.97, 1.0))
+        figure.text(0.99, 0.5, of_all, color="firebrick", fontsize=8, rotation=90, ha="right", va="center")
     return figure
 
 
 def figure_bytes(figure: Figure, form: str = "svg") -> bytes:
-    """The bytes of an SVG or PNG file, without its date."""
+    """The bytes of an SVG or PNG file, without its date; a PNG file has its marking among its data too."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=form, dpi=150, metadata={"Date": None} if form == "svg" else None)
+    metadata = {"Date": None} if form == "svg" else {"Description": _MARKING.get()}
+    figure.savefig(buffer, format=form, dpi=150, metadata=metadata)
     return buffer.getvalue()

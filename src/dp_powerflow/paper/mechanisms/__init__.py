@@ -22,7 +22,7 @@ from dp_powerflow.powerflow.reference import ReferenceSolver
 from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.units import ComplexArray, IntArray
+from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
 BY_RADIUS = "networks that differ by at most r in Frobenius norm of Y_full"
 ON_LINES = "networks that differ on existing lines by at most r in Frobenius norm of Y_full"
@@ -30,6 +30,7 @@ SAME_MANIFOLD = (
     "networks within r in Frobenius norm of Y_full whose voltages lie on the same manifold: on a feeder of "
     "many nodes no change of a line is among them"
 )
+ONE_CUSTOMER = "histories in which one load point has other values"
 ONE_CUSTOMER_DAY = "histories in which one load point has other values on one day"
 
 
@@ -96,6 +97,7 @@ class Setting:
     operating : voltage range and bound on ‖M̃⁻¹‖ the sensitivities are computed from.
     generation : public; day j of any release, true or synthetic, has that of day j modulo its horizon.
     voltvar : control of the PV systems, for solvers of other networks.
+    tan_theta : (loaded node,) public; None for the feeder's nominal power factors.
     """
 
     network: Network
@@ -107,6 +109,7 @@ class Setting:
     operating: OperatingSet
     generation: Generation | None = None
     voltvar: VoltVar | None = None
+    tan_theta: FloatArray | None = None
 
     def __post_init__(self) -> None:
         if self.true_load.ndim != 3 or self.true_load.shape[2] != len(self.loaded):
@@ -120,6 +123,15 @@ class Setting:
     def loaded(self) -> IntArray:
         """Positions among the retained nodes of those with a load of their own."""
         return self.network.feeder.loaded_nodes()[0]
+
+    @cached_property
+    def tangents(self) -> FloatArray:
+        """(loaded node,) tangent of the public power-factor angles."""
+        if self.tan_theta is not None:
+            return self.tan_theta
+        feeder = self.network.feeder
+        nominal = feeder.nominal_injection[feeder.retained[self.loaded]]
+        return np.asarray(nominal.imag / nominal.real)
 
     @property
     def days(self) -> int:

@@ -309,13 +309,11 @@ class NoisyLoads(VoltageNoise):
         return self.setting.solve(self.noisy_load(generator, days))
 
     def noisy_load(self, generator: np.random.Generator, days: int) -> ComplexArray:
-        """Complex (day, step, node) noisy loads [p.u.]; q follows p at the node's nominal power factor."""
+        """Complex (day, step, node) noisy loads [p.u.]; q follows p at the node's public power factor."""
         p_max = self.p_min + self.setting.load_range
         true = np.clip(self.setting.first_days(days).real, self.p_min, p_max)
         active = np.clip(self.load_noise.on_real(true, generator), self.p_min, p_max)
-        feeder = self.setting.network.feeder
-        nominal = -feeder.nominal_injection[feeder.retained[self.setting.loaded]]
-        return np.asarray(active * (1.0 + 1j * nominal.imag / nominal.real))
+        return np.asarray(active * (1.0 + 1j * self.setting.tangents))
 
 
 _MAX_ITERATIONS = 100

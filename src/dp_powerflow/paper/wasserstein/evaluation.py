@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -107,7 +107,8 @@ _CODE = 2
 
 
 def new_lab(options: ExperimentOptions, scale: Scale, data: Dataset) -> Lab:
-    """The lab with a store that knows what its results depend on."""
+    """The lab with a store that knows what its results depend on; a short history has fewer days."""
+    scale = replace(scale, days=min(scale.days, data.n_days))
     facts = {
         "version": __version__,
         "code": _CODE,

@@ -21,7 +21,7 @@ from dp_powerflow.model.law import ClassLaw, LoadLaw
 from dp_powerflow.model.options import FitOptions, PublicSpread
 from dp_powerflow.model.sample import LoadSampler
 from dp_powerflow.paper.datasets import Dataset
-from dp_powerflow.paper.mechanisms import ONE_CUSTOMER_DAY, FittedLoads, Guarantee, Setting
+from dp_powerflow.paper.mechanisms import ONE_CUSTOMER, ONE_CUSTOMER_DAY, FittedLoads, Guarantee, Setting
 from dp_powerflow.paper.mechanisms.dp_powerflow import with_restored_mean
 from dp_powerflow.paper.mechanisms.gaussian import Sensitivities, printed_sensitivities, proved_sensitivities
 from dp_powerflow.paper.run import Store
@@ -34,8 +34,6 @@ DELTA_TAIL = 1e-5
 """Of the χ² tail in the paper's formula."""
 DELTA_LOAD = 1e-5
 """Of every fit and of noise on loads."""
-VARIANCE_FLOOR = 1e-4
-"""Of every fit; the profiles' day covariance is singular without one (paper correction 15)."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +89,7 @@ class Lab:
             operating=self.operating,
             generation=self.data.sun(days),
             voltvar=self.data.voltvar,
+            tan_theta=self.data.nominal.imag / self.data.nominal.real,
         )
 
     @cached_property
@@ -168,7 +167,7 @@ class Lab:
     def loads(self, epsilon_load: float | None, run: int, bounds: float = 1.0) -> FittedLoads:
         """The law fitted in one run, and what the fit promises the customers."""
         epsilon = needed(epsilon_load)
-        return FittedLoads(self.law(epsilon, run, bounds), _claim(epsilon))
+        return FittedLoads(self.law(epsilon, run, bounds), _claim(epsilon, self.data.unit))
 
     def literal_loads(
         self, epsilon_load: float | None, p_max: float | None, run: int, bounds: float = 1.0
@@ -178,7 +177,7 @@ class Lab:
         key = ("literal", epsilon, factor, bounds, run)
         if key not in self._laws:
             self._laws[key] = self.law(epsilon, run, bounds).within(self.margins(factor))
-        return FittedLoads(self._laws[key], _claim(epsilon))
+        return FittedLoads(self._laws[key], _claim(epsilon, self.data.unit))
 
     def restored_loads(
         self, epsilon_load: float | None, p_max: float | None, run: int, bounds: float = 1.0
@@ -191,7 +190,7 @@ class Lab:
             generator = self.generator(f"restored {epsilon:g} {factor:g} {bounds:g}", run)
             law = with_restored_mean(self.law(epsilon, run, bounds), 0.0, margins, generator)
             self._laws[key] = law.within(margins)
-        return FittedLoads(self._laws[key], _claim(epsilon))
+        return FittedLoads(self._laws[key], _claim(epsilon, self.data.unit))
 
     def voltages(
         self, name: str, run: int, draw: Callable[[np.random.Generator], ComplexArray]
@@ -215,12 +214,12 @@ class Lab:
         return asdict(monte_carlo(solver, LoadSampler(within, key, count)).operating)
 
     def _fit(self, epsilon_load: float, bounds: float, run: int) -> dict[str, Any]:
-        budget = Budget(epsilon_load, DELTA_LOAD, PrivacyUnit.LOAD_POINT_DAY)
+        budget = Budget(epsilon_load, DELTA_LOAD, self.data.unit)
         options = FitOptions(
             bounds=self.margins(bounds),
             use_scale=True,
             estimator=self.data.estimator,
-            variance_floor=VARIANCE_FLOOR,
+            variance_floor=self.data.variance_floor,
         )
         seed = int(self.generator("fit", run).integers(2**31))
         with warnings.catch_warnings():
@@ -240,5 +239,6 @@ def needed(value: float | None) -> float:
     return value
 
 
-def _claim(epsilon_load: float) -> Guarantee:
-    return Guarantee(epsilon_load, DELTA_LOAD, "any number of days", ONE_CUSTOMER_DAY, True, "zCDP")
+def _claim(epsilon_load: float, unit: PrivacyUnit) -> Guarantee:
+    adjacency = ONE_CUSTOMER_DAY if unit is PrivacyUnit.LOAD_POINT_DAY else ONE_CUSTOMER
+    return Guarantee(epsilon_load, DELTA_LOAD, "any number of days", adjacency, True, "zCDP")

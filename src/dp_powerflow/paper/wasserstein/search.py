@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from dp_powerflow.grid.feeder import Protected
 from dp_powerflow.paper.mechanisms import FittedLoads, Mechanism, Target
 from dp_powerflow.paper.mechanisms.dp_powerflow import (
     DpPowerflow,
@@ -181,8 +180,7 @@ def _admittance_noise(lab: Lab, config: Configuration, run: int) -> Mechanism:
 
 def _twin_network(lab: Lab, config: Configuration, run: int) -> Mechanism:
     loads = lab.restored_loads(*_loads_of(config, run))
-    protected = Protected(transformers=True, capacitors=True)
-    design = TwinDesign(config.target, TWIN_CHANGE, protected, noise="gaussian", delta=lab.delta)
+    design = TwinDesign(config.target, TWIN_CHANGE, lab.data.protected, noise="gaussian", delta=lab.delta)
     return TwinNetwork(lab.setting, design, loads.law, loads.claim)
 
 
