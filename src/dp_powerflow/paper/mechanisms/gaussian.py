@@ -48,7 +48,7 @@ def printed_sensitivities(setting: Setting, facts: NetworkFacts | None = None) -
     inside = setting.operating
     kappa_r = facts.amplification.exact * setting.radius
     return Sensitivities(
-        symbols.sensitivity_to_network(inside.v_min, inside.v_max, facts.n, kappa_r, inside.mu),
+        symbols.sensitivity_to_network(inside.v_min, inside.v_max, setting.network.n, kappa_r, inside.mu),
         symbols.sensitivity_to_load(inside.v_min, setting.load_range, inside.mu),
         proved=False,
         source=f"the paper's formulae with the exact κ; {inside.source}",

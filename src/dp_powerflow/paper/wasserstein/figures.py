@@ -15,7 +15,7 @@ from dp_powerflow.report.figures import figure_bytes, new_figure
 Curves = dict[str, list[tuple[float, float, float]]]
 """Label → (ε, mean, standard error)."""
 
-_STYLES = ("o-", "o--", "o:", "s-", "s--", "P-", "^-", "v-", "x:", "+:")
+_STYLES = ("D-", "o--", "o:", "s-", "s--", "P-", "^-", "v-", "x:", "+:")
 
 
 def curves_of(epsilons: Sequence[float], outcomes: Sequence[Outcome], unit: NoiseUnit) -> Curves:
@@ -85,6 +85,8 @@ def draw_two_birds(lab: Lab, outcomes: Sequence[Outcome], form: str) -> bytes:
         axes.set_yscale("log")
         axes.set_ylabel(words)
         axes.grid(True, which="major", color="0.92")
+    panels[0].set_yticks(lab.scale.epsilons, [f"{tick:g}" for tick in lab.scale.epsilons])
+    panels[0].minorticks_off()
     panels[1].set_xlabel("ε_load of the fit")
     panels[0].legend(fontsize=7, frameon=False)
     note = (

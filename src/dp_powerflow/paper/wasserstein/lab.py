@@ -13,8 +13,10 @@ from zlib import crc32
 import numpy as np
 
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.calibration import DaySolver, load_box_set, monte_carlo
 from dp_powerflow.evidence.collect import network_facts
+from dp_powerflow.evidence.printed import remark_calibration
 from dp_powerflow.evidence.theorem import NetworkFacts, OperatingSet
 from dp_powerflow.model.fit import ONE_CLASS, WeakBudgetWarning, fit
 from dp_powerflow.model.law import ClassLaw, LoadLaw
@@ -72,7 +74,13 @@ class Lab:
     @cached_property
     def facts(self) -> NetworkFacts:
         """κ and the like of the network."""
-        return network_facts(self.data.network, volt_var=self.data.voltvar is not None)
+        data = self.data
+        return network_facts(
+            data.network,
+            volt_var=data.voltvar is not None,
+            released=data.loaded,
+            generation=data.generation,
+        )
 
     @cached_property
     def setting(self) -> Setting:
@@ -94,7 +102,10 @@ class Lab:
 
     @cached_property
     def operating(self) -> OperatingSet:
-        """Remark mc_calibration on a law wider than all that are drawn from; no draw of theirs is used."""
+        """Remark mc_calibration, as written: μ₀, and the δ_M of the share of days above μ₀′.
+
+        It is made on a law wider than all that are drawn from, and uses no draw of theirs.
+        """
         return OperatingSet(**self.store.get_or("calibration", self._calibrate))
 
     @property
@@ -211,7 +222,13 @@ class Lab:
         solver = DaySolver(
             self.data.network, None if sun is None else sun.drawn(generator, count), self.data.voltvar
         )
-        return asdict(monte_carlo(solver, LoadSampler(within, key, count)).operating)
+        measured = monte_carlo(solver, LoadSampler(within, key, count))
+        range_ = measured.operating
+        c = symbols.c_star_printed(self.facts.n, range_.v_min, range_.v_max)
+        kappa_r = self.facts.amplification.exact * self.data.radius
+        found = remark_calibration(measured.worst_mu, c, kappa_r, measured.confidence)
+        source = f"Remark mc_calibration, {count} days, {found.exceeding} of {found.days} above μ₀′"
+        return asdict(replace(range_, mu=found.mu_0, delta=found.delta, source=source))
 
     def _fit(self, epsilon_load: float, bounds: float, run: int) -> dict[str, Any]:
         budget = Budget(epsilon_load, DELTA_LOAD, self.data.unit)

@@ -131,8 +131,14 @@ def _cell(outcome: Outcome | None) -> str:
     mean, error = outcome.pooled
     failed = f" ({100 * outcome.failed:.2g} % failed)" if outcome.failed > 0.0 else ""
     delta = of_voltages(outcome.true_delta)
-    classical = outcome.configuration.unit.calibration == "classical" and delta is not None
-    return f"{1e3 * mean:.2f} ± {1e3 * error:.2f}" + (f" [{delta:.2g}]" if classical else "") + failed
+    if outcome.configuration.unit.calibration == "classical" and delta is not None:
+        failed = f" [{_share(delta)}]{failed}"
+    return f"{1e3 * mean:.2f} ± {1e3 * error:.2f}{failed}"
+
+
+def _share(delta: float) -> str:
+    """A δ in words; one that rounds to 1 is not called 1."""
+    return f"{delta:.2g}" if delta < 0.99 else "> 0.99"
 
 
 @dataclass(frozen=True)
@@ -168,7 +174,7 @@ class _Sensitivity:
             str(self.covered),
             " / ".join(f"{noise.sigma:.3g}" for noise in printed),
             " / ".join(f"{noise.sigma:.3g}" for noise in analytic),
-            " / ".join(f"{noise.true_delta:.2g}" for noise in printed),
+            " / ".join(_share(noise.true_delta) for noise in printed),
             self.protects,
         ]
 
@@ -264,7 +270,7 @@ def _choices(epsilons: Sequence[float], outcomes: Sequence[Outcome], unit: Noise
             cells.append(f"{1e3 * chosen.per_node[0]:.2f} ± {1e3 * chosen.per_node[1]:.2f}")
             sigma, delta = of_voltages(chosen.noise), of_voltages(chosen.true_delta)
             cells.append("—" if sigma is None else f"{sigma:.3g}")
-            cells.append("—" if delta is None else f"{delta:.2g}")
+            cells.append("—" if delta is None else _share(delta))
             rows.append([variant.label, f"{epsilon:g}", *cells])
     header = ["mechanism", "target ε", "its ε", "ε_load", "p_max of fit", "p_max of draws", "floor"]
     return _rows([*header, "W1 per node", "σ of voltages", "true δ"], rows)
@@ -304,7 +310,7 @@ def _y_noise(outcomes: Sequence[Outcome]) -> list[str]:
                     f"{config.target:g}",
                     config.unit.calibration,
                     f"{outcome.noise.get('noise', math.nan):.3g}",
-                    f"{outcome.true_delta.get('noise', math.nan):.2g}",
+                    _share(outcome.true_delta.get("noise", math.nan)),
                     f"{100 * outcome.failed:.3g} %",
                     f"{1e3 * mean:.3g} ± {1e3 * error:.2g}",
                 ]
@@ -317,10 +323,10 @@ def _twins(outcomes: Sequence[Outcome]) -> list[str]:
     rows = []
     for outcome in outcomes:
         if outcome.configuration.mechanism == "twin-network":
-            eta = outcome.noise.get("log_length", math.nan)
+            (eta,) = outcome.noise.values()
             node = f"{1e3 * outcome.per_node[0]:.2f} ± {1e3 * outcome.per_node[1]:.2f}"
             rows.append([f"{outcome.configuration.target:g}", f"{eta:.3g}", _cell(outcome), node])
-    return _rows(["ε (any number of days)", "η of a line's length", "W1", "W1 per node"], rows)
+    return _rows(["ε (any number of days)", "σ of the log of a line's figure", "W1", "W1 per node"], rows)
 
 
 def _calibrations(lab: Lab) -> list[str]:
@@ -333,5 +339,5 @@ def _calibrations(lab: Lab) -> list[str]:
             except PrivacyError:
                 exact = "—"
             cells = [f"{epsilon:g}", f"{delta:.2g}", exact]
-            rows.append([*cells, f"{classical.sigma:.4g}", f"{classical.true_delta:.3g}"])
+            rows.append([*cells, f"{classical.sigma:.4g}", _share(classical.true_delta)])
     return _rows(["ε", "δ", "σ analytic", "σ classical", "true δ of the classical"], rows)
