@@ -9,30 +9,43 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.paper.datasets import ExperimentOptions
+from dp_powerflow.paper.datasets import ExperimentOptions, silent
 from dp_powerflow.paper.mechanisms import solve_loads
 from dp_powerflow.paper.mechanisms.gaussian import NoiseFree
+from dp_powerflow.paper.recovery import runs as recovery_runs
 from dp_powerflow.paper.recovery.columns import (
     COLUMNS,
     Bench,
     Chosen,
     Column,
+    Fits,
     choose,
+    missing_fits,
     on_days,
     open_bench,
     search,
     source_at,
 )
-from dp_powerflow.paper.recovery.methods import QUICK
+from dp_powerflow.paper.recovery.methods import DP_SGD, NOISE_FREE, QUICK, Source, run_recovery
+from dp_powerflow.paper.recovery.training import Schedule
+from dp_powerflow.paper.wasserstein.search import Configuration
 from dp_powerflow.powerflow.batch import BatchSolver
+
+PLAN = replace(QUICK, runs=2)
+ONCE = Schedule(epochs=1, patience=1, batch=64, learning_rate=3e-3)
+TINY = replace(PLAN, samples=100, held_out_samples=20, adam=ONCE, dp_sgd=ONCE)
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    options = ExperimentOptions(
+def options(tmp_path_factory: pytest.TempPathFactory) -> ExperimentOptions:
+    return ExperimentOptions(
         out=tmp_path_factory.mktemp("recovery"), data="simulated", quick=True, calibration_days=20
     )
-    return open_bench(options, replace(QUICK, runs=2), (200.0,))
+
+
+@pytest.fixture(scope="module")
+def bench(options: ExperimentOptions) -> Bench:
+    return open_bench(options, PLAN, (200.0,))
 
 
 @pytest.mark.slow
@@ -59,7 +72,9 @@ def test_true_voltages_are_those_of_every_day_of_the_history(bench: Bench) -> No
 
 
 @pytest.mark.slow
-def test_every_run_has_a_fit_of_its_own_and_the_days_it_is_asked_for(bench: Bench) -> None:
+def test_every_run_has_a_fit_of_its_own_and_the_days_it_is_asked_for(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     outcomes = search(bench.lab)
     source, chosen = source_at(bench, outcomes, 200.0)
     assert list(chosen) == [column.label for column in COLUMNS]
@@ -75,8 +90,28 @@ def test_every_run_has_a_fit_of_its_own_and_the_days_it_is_asked_for(bench: Benc
     one, other = (release(run, np.random.default_rng(0), days) for run in (0, 1))
     assert np.isfinite(one).all()
     assert not np.array_equal(one, other)
+    _every_method_trains_once(source, tmp_path, monkeypatch)
     free = on_days(NoiseFree(bench.lab.setting), bench.data, days)
     np.testing.assert_allclose(np.abs(free.release(np.random.default_rng(1), 2)), bench.true[days], atol=1e-9)
+
+
+def _every_method_trains_once(source: Source, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch", reason="torch is not installed: pip install 'dp-powerflow[ml]'")
+    pytest.importorskip("opacus", reason="opacus is not installed: pip install 'dp-powerflow[ml]'")
+    found = run_recovery(source, TINY, folder, seed=0, workers=1, progress=silent)
+    assert list(found.curves) == [NOISE_FREE, *source.releases, DP_SGD]
+    assert all(len(runs) == 2 for runs in found.curves.values())
+    monkeypatch.setattr(recovery_runs, "execute", None)  # training again would call it
+    again = run_recovery(source, TINY, folder, seed=0, workers=1, progress=silent)
+    assert again.curves.keys() == found.curves.keys()
+
+
+def test_other_processes_make_the_fits_that_are_missing(options: ExperimentOptions, bench: Bench) -> None:
+    point = Configuration("full-support", 200.0, 5.0)
+    wanted = missing_fits(bench.lab, [point], 2)
+    assert wanted == [(5.0, 0, 1.0), (5.0, 1, 1.0)]
+    Fits(options, PLAN, (200.0,), tuple(wanted)).start(None)(1)
+    assert missing_fits(bench.lab, [point], 2) == [(5.0, 0, 1.0)]
 
 
 @pytest.mark.slow

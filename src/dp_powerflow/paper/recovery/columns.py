@@ -7,7 +7,7 @@ on private data a producer may not do that. The points are those of the Wasserst
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -110,12 +110,15 @@ def open_bench(options: ExperimentOptions, plan: Plan, epsilons: Sequence[float]
     split = split_days(data.n_days, plan.held_out_days, np.random.default_rng([options.seed, 0]))
     load = data.true_load(np.arange(data.n_days))
     true = solve_loads(BatchSolver(data.feeder, voltvar=data.voltvar), load, data.generation)
+    return Bench(data, split, np.abs(true), _lab(data, split, options, _scale(options, plan, epsilons)))
+
+
+def _lab(data: Dataset, split: Split, options: ExperimentOptions, scale: Scale) -> Lab:
     days = np.sort(split.train)
-    scale = _scale(options, plan, epsilons)
     facts = {"version": __version__, "code": _CODE, "data": data.identity, "scale": asdict(scale)}
     facts |= {"seed": options.seed, "days": days.tolist(), "choice": CHOICE_RUNS}
     store = Store(folder_of(options) / "fits", fingerprint_of(facts))
-    return Bench(data, split, np.abs(true), Lab(data.of_days(days), scale, options.seed, store))
+    return Lab(data.of_days(days), scale, options.seed, store)
 
 
 def folder_of(options: ExperimentOptions) -> Path:
@@ -139,13 +142,60 @@ def _scale(options: ExperimentOptions, plan: Plan, epsilons: Sequence[float]) ->
     )
 
 
+def points_of(lab: Lab, columns: Sequence[Column] = COLUMNS) -> list[Configuration]:
+    """Points of the search of some columns."""
+    wanted = {(column.mechanism, column.unit) for column in columns}
+    return [point for point in configurations(lab.scale) if (point.mechanism, point.unit) in wanted]
+
+
 def search(lab: Lab, columns: Sequence[Column] = COLUMNS) -> list[Outcome]:
     """W1 to true training days of every point of some columns, over a few runs; stored ones are read."""
     _ = lab.operating  # calibrates: what goes wrong there is not one mechanism's refusal
     few = replace(lab, scale=replace(lab.scale, runs=min(CHOICE_RUNS, lab.scale.runs)))
-    wanted = {(column.mechanism, column.unit) for column in columns}
-    points = [point for point in configurations(lab.scale) if (point.mechanism, point.unit) in wanted]
-    return [evaluate(few, point) for point in points]
+    return [evaluate(few, point) for point in points_of(lab, columns)]
+
+
+def best_points(outcomes: Sequence[Outcome], epsilons: Sequence[float]) -> list[Configuration]:
+    """Points of all columns that are trained at any ε."""
+    found = (
+        best(outcomes, column.mechanism, epsilon, column.unit) for column in COLUMNS for epsilon in epsilons
+    )
+    return [outcome.configuration for outcome in found if outcome is not None]
+
+
+Fit = tuple[float, int, float]
+"""ε_load, run, and factor on the upper margin that is declared to the fit."""
+
+
+def missing_fits(lab: Lab, points: Sequence[Configuration], runs: int) -> list[Fit]:
+    """Fits that so many runs of some points need and the store lacks."""
+    wanted = {
+        (point.epsilon_load, point.bounds)
+        for point in points
+        if point.epsilon_load is not None and point.variant.fitted
+    }
+    every = [(load, run, bounds) for load, bounds in sorted(wanted) for run in range(runs)]
+    return [fit for fit in every if lab.store.get(lab.fit_name(*fit)) is None]
+
+
+@dataclass(frozen=True)
+class Fits:
+    """Fits for other processes, each with a lab of its own; the store is what they share."""
+
+    options: ExperimentOptions
+    plan: Plan
+    epsilons: tuple[float, ...]
+    fits: tuple[Fit, ...]
+
+    def start(self, threads: int | None) -> Callable[[int], int]:
+        """The function that makes one fit and says its number."""
+        lab = open_bench(self.options, self.plan, self.epsilons).lab
+
+        def fit(task: int) -> int:
+            lab.law(*self.fits[task])
+            return task
+
+        return fit
 
 
 def source_at(

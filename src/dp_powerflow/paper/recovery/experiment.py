@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from dp_powerflow._parallel import cores
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dp_powerflow._parallel import cores, run_on_pool
 from dp_powerflow.errors import require
-from dp_powerflow.paper.datasets import ExperimentOptions
-from dp_powerflow.paper.recovery.columns import folder_of, open_bench, search, source_at
+from dp_powerflow.paper.datasets import ExperimentOptions, silent
+from dp_powerflow.paper.recovery.columns import (
+    CHOICE_RUNS,
+    Bench,
+    Fits,
+    best_points,
+    folder_of,
+    missing_fits,
+    open_bench,
+    points_of,
+    search,
+    source_at,
+)
 from dp_powerflow.paper.recovery.methods import QUICK, Plan, run_recovery
 from dp_powerflow.paper.recovery.report import Part, write_all
 from dp_powerflow.paper.run import Written
+from dp_powerflow.paper.wasserstein.evaluation import Outcome
 
 EPSILONS = (25.0, 30.0, 50.0, 100.0, 200.0)
 """Per step, the paper's grid; it does not say where its figure was made."""
@@ -24,7 +39,7 @@ def run(options: ExperimentOptions) -> Written:
     folder = folder_of(options)
     # A worker spends longer importing torch than on its share of a quick run.
     workers = 1 if options.quick else min(2, cores())
-    outcomes = search(bench.lab)
+    outcomes = _searched(options, bench, plan, workers)
     parts = []
     for number, epsilon in enumerate(epsilons):
         source, chosen = source_at(bench, outcomes, epsilon)
@@ -37,3 +52,18 @@ def run(options: ExperimentOptions) -> Written:
         )
         parts.append(Part(epsilon, found, chosen))
     return write_all(bench.data.words, parts, folder)
+
+
+def _searched(options: ExperimentOptions, bench: Bench, plan: Plan, workers: int) -> Sequence[Outcome]:
+    """All points that are chosen from; fits are made by several processes before they are asked for."""
+    lab, epsilons = bench.lab, bench.lab.scale.epsilons
+
+    def prepare(fits: Sequence[tuple[float, int, float]]) -> None:
+        if workers > 1:
+            job = Fits(replace(options, progress=silent), plan, epsilons, tuple(fits))
+            run_on_pool(workers, job, range(len(fits)), lambda task: None)
+
+    prepare(missing_fits(lab, points_of(lab), min(CHOICE_RUNS, plan.runs)))
+    outcomes = search(lab)
+    prepare(missing_fits(lab, best_points(outcomes, epsilons), plan.runs))
+    return outcomes
