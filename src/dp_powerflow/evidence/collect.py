@@ -304,12 +304,15 @@ def collect_evidence(
     *,
     progress: Progress | None = None,
     curves: bool = True,
+    any_day: bool = False,
 ) -> Evidence:
     """Evaluate the theorem in every mode that the load law allows.
 
     Parameters
     ----------
     key : streams of the calibration, which no release uses.
+    any_day : a day of the corpus has the generation of any day of the horizon, drawn at random; otherwise
+        day d has that of day d.
     """
     network, law, generation, voltvar = (
         instance.network,
@@ -326,7 +329,7 @@ def collect_evidence(
     def calibrate(of: LoadLaw, days: int, purpose: str, report: Progress | None = None) -> MonteCarlo:
         own = key.bind("law", purpose)
         return monte_carlo(
-            solver.under(_sunny_days(generation, own, policy, days)),
+            solver.under(_sunny_days(generation, own, None if any_day else policy.days, days)),
             LoadSampler(of, own, days),
             progress=report,
         )
@@ -376,7 +379,7 @@ def collect_evidence(
 
 
 def _sunny_days(
-    generation: Generation | None, key: StreamKey, policy: Policy, days: int
+    generation: Generation | None, key: StreamKey, corpus: int | None, days: int
 ) -> Generation | None:
     """Generation of the calibration: days of the corpus drawn at random, so that all days count alike.
 
@@ -384,7 +387,7 @@ def _sunny_days(
     """
     if generation is None or generation.n_days == 1:
         return generation
-    of_corpus = generation.select(np.arange(policy.days))
+    of_corpus = generation if corpus is None else generation.select(np.arange(corpus))
     return of_corpus.drawn(key.stream("days of generation").generator, days)
 
 
