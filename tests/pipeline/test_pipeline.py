@@ -263,7 +263,8 @@ def test_a_snapshot_without_solution_aborts_and_leaves_nothing(tmp_path: Path) -
 
 
 def test_a_policy_that_the_evidence_does_not_support_is_refused(tmp_path: Path) -> None:
-    config = small_config(tmp_path, network={"require_evidence": True, "epsilon": 1e-6})
+    policy = {"require_evidence": True, "epsilon": 1e-6, "calibration_days": 100}
+    config = small_config(tmp_path, network=policy, release={"days": 2})
     with pytest.raises(PrivacyError, match="does not support the policy"):
         run_release(config, workers=1)
     assert [path.name for path in tmp_path.iterdir()] == ["state"]

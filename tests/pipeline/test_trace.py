@@ -1,21 +1,21 @@
-"""The path of a release is short: how many modules of the package one small release runs through."""
+"""The path of a release: how many modules it runs through, and what it asks before and after it has paid."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import pytest
 
-import dp_powerflow
 from dp_powerflow.pipeline.run import run_release
+from support.raise_sites import AGAIN, BEFORE, OTHER, WHEN, site_of
 from support.small import small_config
 
-PACKAGE = Path(dp_powerflow.__file__).parent
 TWIN: dict[str, Any] = {
     **{"mode": "twin-network", "epsilon": 8.0, "delta": 1e-5, "id": "t1", "change": 0.05},
     **{"transformers": True, "capacitors": True},
@@ -23,36 +23,42 @@ TWIN: dict[str, Any] = {
 }
 
 
-@contextmanager
-def modules_visited() -> Iterator[list[str]]:
-    """Modules of the package in which a function begins within the block, in the order of the first one."""
-    seen: dict[str, None] = {}
+SPEND = "privacy.ledger.book:Ledger.spend"
 
-    inside: dict[str, str | None] = {}
+
+@dataclass(frozen=True)
+class Watched:
+    """Functions of the package that began, `module:function`, in order: all, and from the first spend on."""
+
+    functions: dict[str, None] = field(default_factory=dict)
+    after_the_spend: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def modules(self) -> list[str]:
+        return list(dict.fromkeys(name.split(":")[0] for name in self.functions))
+
+
+@contextmanager
+def watching() -> Iterator[Watched]:
+    """What is called within the block."""
+    found, known = Watched(), dict[CodeType, str | None]()
 
     def called(frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
         if event != "call" or code.co_name == "<module>":
             return
-        name = inside.setdefault(code.co_filename, _module(Path(code.co_filename)))
-        if name is not None:
-            seen.setdefault(name)
+        name = known[code] if code in known else known.setdefault(code, site_of(frame))
+        if name is None:
+            return
+        found.functions.setdefault(name)
+        if SPEND in found.functions:
+            found.after_the_spend.setdefault(name)
 
-    found: list[str] = []
     sys.setprofile(called)
     try:
         yield found
     finally:
         sys.setprofile(None)
-        found += seen
-
-
-def _ours(path: Path) -> bool:
-    return PACKAGE in path.parents and path.suffix == ".py"  # a page template is no module
-
-
-def _module(path: Path) -> str | None:
-    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts) if _ours(path) else None
 
 
 @pytest.mark.slow
@@ -62,15 +68,24 @@ def _module(path: Path) -> str | None:
         pytest.param(TWIN | {"publish": "voltages", "graph_days": None}, 60, id="twin"),
         pytest.param(TWIN, 62, id="twin with its tables"),
         # Theorem 1 and the Jacobians beside what a twin needs: more than the aim of 50.
-        pytest.param({}, 65, id="true network"),
+        pytest.param({}, 67, id="true network"),
     ],
 )
-def test_a_release_visits_few_modules(tmp_path: Path, network: dict[str, Any], most: int) -> None:
+def test_a_release_visits_few_modules_and_checks_its_inputs_before_it_spends(
+    tmp_path: Path, network: dict[str, Any], most: int
+) -> None:
     # Once unwatched: compiling kernels under a profiler takes minutes.
     run_release(small_config(tmp_path / "first", release={"days": 3}, network=network), workers=1)
     config = small_config(tmp_path, release={"days": 3}, network=network)
-    with modules_visited() as visited:
+    with watching() as seen:
         run_release(config, workers=1)
-    listed = "\n".join(f"{k:3} {name}" for k, name in enumerate(visited, start=1))
-    assert "pipeline.run" in visited
-    assert len(visited) <= most, f"{len(visited)} modules, in the order of the first call:\n{listed}"
+    listed = "\n".join(f"{k:3} {name}" for k, name in enumerate(seen.modules, start=1))
+    assert "pipeline.run" in seen.modules
+    assert len(seen.modules) <= most, (
+        f"{len(seen.modules)} modules, in the order of the first call:\n{listed}"
+    )
+    # What refuses a config or a feeder is not asked, or not for the first time, when somebody has paid.
+    assert SPEND in seen.functions
+    assert not seen.after_the_spend.keys() & (WHEN[BEFORE].keys() | WHEN[OTHER].keys())
+    first_asked = seen.after_the_spend.keys() - set(list(seen.functions)[: list(seen.functions).index(SPEND)])
+    assert not first_asked & WHEN[AGAIN].keys()

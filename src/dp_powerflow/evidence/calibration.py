@@ -162,6 +162,15 @@ class MonteCarlo:
     outside_ansi: float
 
 
+def calibration_delta(days: int, confidence: float = CONFIDENCE) -> float:
+    """δ that a calibration of so many days leaves at best, whatever it finds."""
+    return float(1.0 - (1.0 - confidence) ** (1.0 / (days - _pilot(days))))
+
+
+def _pilot(days: int) -> int:
+    return max(10, int(_PILOT_SHARE * days))
+
+
 def monte_carlo(
     solver: DaySolver, days: LoadSource, *, confidence: float = CONFIDENCE, progress: Progress | None = None
 ) -> MonteCarlo:
@@ -184,18 +193,17 @@ def monte_carlo(
             f"a calibration needs at least {_FEWEST_DAYS} days and a confidence between 0 and 1"
         )
     extremes, outside = solver.extremes(days, progress)
-    pilot = max(10, int(_PILOT_SHARE * count))
+    pilot = _pilot(count)
     centre = np.median(extremes[:pilot], axis=0)
     spread = np.maximum(extremes[:pilot].max(axis=0) - centre, 1e-9)
     score = float(((extremes[pilot:] - centre) / spread).max())
     limit = centre + score * spread
-    remaining = count - pilot
     operating = OperatingSet(
         v_min=-float(limit[0]),
         v_max=float(limit[1]),
         s_max=float(limit[2]),
         mu=float(limit[3]),
-        delta=1.0 - (1.0 - confidence) ** (1.0 / remaining) + solver.failure,
+        delta=calibration_delta(count, confidence) + solver.failure,
         source=f"Monte Carlo, {count} days, confidence {confidence:g}",
     )
     if operating.v_min <= 0.0:

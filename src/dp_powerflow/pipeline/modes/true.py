@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from dp_powerflow.config import TrueNetwork
-from dp_powerflow.errors import ConfigError, PrivacyError
+from dp_powerflow.errors import ConfigError, FeederError, PrivacyError
 from dp_powerflow.evidence.beforehand import why_no_number
+from dp_powerflow.evidence.calibration import DaySolver, calibration_delta
 from dp_powerflow.evidence.collect import Evidence, Instance, Policy, collect_evidence, plain
 from dp_powerflow.evidence.lines.collect import LineReport, LineRequest, collect_lines
 from dp_powerflow.evidence.lines.losses import LineLoss
@@ -75,13 +76,27 @@ class TrueMode(NetworkMode[TrueNetwork]):
                 "the network evidence is for one Gaussian per class; set model.components = 1, or "
                 "network.require_evidence = false"
             )
+        DaySolver(Network(inputs.feeder), voltvar=inputs.solar.voltvar)  # the evidence can be solved for
+        if not self.section.require_evidence:
+            return
         uncovered = _uncovered(inputs.feeder)
-        if uncovered is not None and self.section.require_evidence:
+        if uncovered is not None:
             raise ConfigError(
                 f"{uncovered}; set network.require_evidence = false (the manifest says so), or use a twin"
             )
-        if self.section.require_evidence:
-            self._refuse_the_impossible(inputs)
+        self._refuse_few_days_of_calibration()
+        self._refuse_the_impossible(inputs)
+
+    def _refuse_few_days_of_calibration(self) -> None:
+        """Refuse a δ* that the calibration alone uses up, whatever it finds."""
+        days, delta = self.config.release.days, self.section.delta
+        if calibration_delta(self.section.calibration_days) * days >= delta:
+            raise ConfigError(
+                f"a calibration of {self.section.calibration_days} days leaves more than δ* = {delta:g} over "
+                f"{days} days, so the release would be refused after the customers have paid; raise "
+                "network.calibration_days or network.delta, or set network.require_evidence = false (the "
+                "manifest says so)"
+            )
 
     def _refuse_the_impossible(self, inputs: NetworkInputs) -> None:
         """Refuse a policy that no load model could support."""
@@ -123,7 +138,7 @@ class TrueMode(NetworkMode[TrueNetwork]):
         evidence: Evidence | str
         try:
             evidence = self.theorem(inputs, scene, progress, curves=False)
-        except PrivacyError as error:
+        except (PrivacyError, FeederError) as error:
             if self.section.require_evidence:
                 raise
             evidence = f"none: {error}"
@@ -194,7 +209,7 @@ class TrueMode(NetworkMode[TrueNetwork]):
             daily = None if sun is None else sun.of(np.zeros(1, dtype=np.int64))
             loss = LineLoss(scene.network.feeder, law, generation=daily)
             return collect_lines(loss, request, inputs.key, progress)
-        except PrivacyError as error:
+        except (PrivacyError, FeederError) as error:
             return f"none: {error}"
 
     def line_request(self, draws: int, *, whole: bool = False) -> LineRequest:

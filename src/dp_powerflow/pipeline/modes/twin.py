@@ -16,7 +16,7 @@ import numpy as np
 from dp_powerflow._bits.elementary import modulus
 from dp_powerflow.config import TwinNetwork
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
-from dp_powerflow.corpus.storage import Location
+from dp_powerflow.corpus.storage import Location, location
 from dp_powerflow.errors import PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import Rebuilder, network_parameters
@@ -112,6 +112,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
         codes = {line.line: line.code for line in parameters.coded} if self.section.protected.codes else {}
         feeder = source.build(parameters.levels, codes)  # without noise: it has the structure of any twin
         self.check_solver(feeder, inputs.solar_on(feeder))
+        self.tables(location(self.config.release.output), feeder, self.released_nodes(feeder))
 
     def identity_chunks(self, inputs: NetworkInputs) -> Iterator[bytes]:
         """The network and the parameters that twins are drawn from, whatever the design."""

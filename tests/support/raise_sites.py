@@ -1,0 +1,203 @@
+"""Every place in the package where a release may be refused for its config or its feeder."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+import dp_powerflow
+
+PACKAGE = Path(dp_powerflow.__file__).parent
+ERRORS = {"PowerFlowError", "ConfigError", "FeederError"}
+ABOVE = ("paper", "report", "cli", "_api")
+"""Rooms that a release and a fleet cannot import (import-linter: layers point downward)."""
+
+
+def raise_sites() -> Counter[str]:
+    """`module:function` → how often it raises one of the errors."""
+    found: Counter[str] = Counter()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if module_of(path).split(".")[0] not in ABOVE:
+            found.update(f"{module_of(path)}:{name}" for name in _raising(ast.parse(path.read_text())))
+    return found
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+
+
+def site_of(frame: FrameType) -> str | None:
+    """`module:function` of a frame of the package."""
+    path = Path(frame.f_code.co_filename)
+    if PACKAGE not in path.parents or path.suffix != ".py":  # a page template is no module
+        return None
+    return f"{module_of(path)}:{frame.f_code.co_qualname.replace('.<locals>', '')}"
+
+
+def _raising(node: ast.AST, scope: tuple[str, ...] = ()) -> Iterator[str]:
+    for child in ast.iter_child_nodes(node):
+        named = isinstance(child, ast.FunctionDef | ast.ClassDef)
+        inner = (*scope, child.name) if named else scope  # type: ignore[attr-defined]
+        error = child.exc if isinstance(child, ast.Raise) else None
+        if isinstance(error, ast.Call) and getattr(error.func, "id", None) in ERRORS:
+            yield ".".join(scope)
+        yield from _raising(child, inner)
+
+
+BEFORE = "before the spend only: config, read_inputs, mode.check, or a fleet before it charges anybody"
+AGAIN = (
+    "before the spend; afterwards the same is asked again, of the same inputs or of a twin of that structure"
+)
+DRAWN = "depends on noise or draws: no config and no feeder decides it"
+CAUGHT = "the report says so and the release goes on; where evidence is required, it is asked before"
+MISUSE = "no config reaches it: a wrong call from Python, or a bug elsewhere"
+OTHER = "not asked by a release: certify, inspect"
+
+WHEN: dict[str, dict[str, int]] = {
+    BEFORE: {
+        "_parallel:DaskScheduler._client": 1,
+        "_parallel:engine_of": 1,
+        "_parallel:refuse_unfit_workers": 3,
+        "config:parse_config": 1,
+        "config:read_toml": 2,
+        "fleet.config:_with_absolute_paths": 1,
+        "fleet.config:parse_feeder_config": 1,
+        "fleet.config:parse_fleet_config": 1,
+        "fleet.feeders:_matches": 2,
+        "fleet.feeders:feeder_config": 1,
+        "fleet.feeders:find_sources": 3,
+        "fleet.feeders:public_names": 3,
+        "fleet.run:_Run._refuse_another_config": 1,
+        "fleet.run:_refuse_other_contents": 2,
+        "grid.ieee:dss_commands": 1,
+        "grid.opendss.elements:ElementReader._capacitor": 2,
+        "grid.opendss.elements:ElementReader._line": 1,
+        "grid.opendss.elements:ElementReader._reactor": 1,
+        "grid.opendss.elements:ElementReader._regulator": 1,
+        "grid.opendss.elements:ElementReader._winding": 1,
+        "grid.opendss.parameters:_enabled_names": 3,
+        "grid.opendss.parameters:_refuse_allocated_loads": 1,
+        "grid.opendss.parameters:_voltage_bases": 2,
+        "grid.opendss.parameters:read_frame": 1,
+        "grid.opendss.script:_Reader._command": 3,
+        "grid.opendss.script:_Reader._element": 2,
+        "grid.opendss.script:_Reader._options": 1,
+        "grid.opendss.script:_Reader._redirect": 1,
+        "grid.opendss.script:_Reader.file": 1,
+        "grid.opendss.script:read_script": 1,
+        "grid.pandapower.frame:_refuse_characteristics": 1,
+        "grid.pandapower.frame:_refuse_controllers": 1,
+        "grid.pandapower.frame:_refuse_second_changers": 1,
+        "grid.pandapower.frame:_refuse_sources": 2,
+        "grid.pandapower.frame:_refuse_steps": 1,
+        "grid.pandapower.frame:_refuse_taps": 1,
+        "grid.pandapower.frame:_refuse_unknown_tables": 1,
+        "grid.pandapower.reader:read_pandapower_file": 2,
+        "grid.pandapower.reader:read_simbench": 1,
+        "grid.pandapower.reader:with_declared_loads": 1,
+        "grid.sources:LoadTable.check": 2,
+        "grid.sources:_origin_of_taps": 1,
+        "grid.sources:_power": 2,
+        "grid.sources:_read": 1,
+        "grid.sources:_tap": 2,
+        "grid.sources:check_feeder": 4,
+        "grid.sources:open_feeder": 1,
+        "grid.sources:read_loads": 4,
+        "grid.sources:read_taps": 3,
+        "pipeline.inputs:_check": 2,
+        "pipeline.inputs:_irradiance": 1,
+        "pipeline.inputs:history_of": 3,
+        "pipeline.inputs:require_declared_taps": 1,
+        "pipeline.modes.true:TrueMode._refuse_few_days_of_calibration": 1,
+        "pipeline.modes.true:TrueMode._refuse_the_impossible": 1,
+        "pipeline.modes.true:TrueMode.check": 2,
+        "pipeline.modes.true:refuse_steep_control": 1,
+        "powerflow.sun:_columns": 2,
+        "powerflow.sun:_file_of": 1,
+        "powerflow.sun:_one_column": 1,
+        "powerflow.sun:read_irradiance": 4,
+    },
+    AGAIN: {
+        "_files:only_process": 1,  # the profiler sees its generator leave the lock
+        "grid.opendss.engine:build_circuit": 2,
+        "grid.opendss.engine:run": 1,
+        "grid.opendss.engine:set_taps": 2,
+        "grid.opendss.engine:solve": 1,
+        "grid.opendss.parameters:_taps": 2,
+        "grid.opendss.parameters:_units_of_length": 1,
+        "grid.opendss.reader:_freeze_taps": 1,
+        "grid.opendss.reader:_indexed": 1,
+        "grid.opendss.reader:_indexed.resolve": 1,
+        "grid.opendss.reader:_refuse_missing_taps": 1,
+        "grid.opendss.reader:_system_admittance": 1,
+        "grid.opendss.reader:_with_emf_nodes": 1,
+        "grid.opendss.reader:read_dss": 1,
+        "grid.pandapower.circuit:Circuit._two_ports": 1,
+        "grid.pandapower.engine:_check_ends": 1,
+        "grid.pandapower.engine:check_net": 5,
+        "grid.pandapower.engine:with_branch_model": 2,
+        "grid.pandapower.reader:_injections": 2,
+        "grid.pandapower.taps:TapChanger.position_of": 2,
+        "grid.pandapower.taps:set_taps": 2,
+        "grid.reduction:_factorise": 1,
+        "grid.sources:Rebuilder.__init__": 1,
+        "grid.sources:Rebuilder.check": 5,
+        "pipeline.nodes:_check_load_names": 1,
+        "pipeline.nodes:declared_classes": 1,
+        "pipeline.nodes:declared_factors": 1,
+        "pipeline.nodes:some_loaded_nodes": 1,
+        "powerflow.factor:_refuse_unconnected": 2,
+        "powerflow.factor:factorise": 1,
+        "powerflow.factor:no_load_voltage": 1,
+        "powerflow.jacobian.batch:JacobianBatch.__init__": 1,
+        "powerflow.jacobian.kernels:_sparse_factor": 1,
+        "powerflow.opendss:OpenDssSolver.__init__": 3,
+        "powerflow.opendss:OpenDssSolver._refuse_other_network": 2,
+        "powerflow.opendss:_system_admittance": 1,
+    },
+    DRAWN: {
+        "evidence.calibration:DaySolver._of_steps": 1,
+        "grid.opendss.parameters:rebuild": 2,
+        "grid.sources:Rebuilder.build": 1,
+        "pipeline.parts:make_part": 1,
+        "powerflow.batch:Solution.raise_if_failed": 1,
+        "powerflow.batch:refuse_bad_power": 2,
+        "powerflow.jacobian.matrices:SparseJacobian._largest": 1,
+        "powerflow.jacobian.matrices:factorised": 1,
+    },
+    CAUGHT: {
+        "grid.norms:Amplification.bound": 1,
+        "grid.norms:spectral_norm": 1,
+    },
+    MISUSE: {
+        "grid.opendss.parameters:_Record.refuse_rest": 1,
+        "grid.opendss.parameters:_Record.take": 1,
+        "grid.opendss.parameters:_line": 2,
+        "grid.pandapower.parameters:_fill_lines": 1,
+        "grid.pandapower.parameters:_level": 1,
+        "grid.pandapower.parameters:rebuild": 1,
+        "powerflow.batch:BatchSolver.__init__": 2,
+        "powerflow.batch:BatchSolver._targets": 1,
+        "powerflow.batch:checked_output": 2,
+        "powerflow.batch:checked_pair": 1,
+        "powerflow.batch:checked_power": 2,
+        "powerflow.batch:checked_threads": 1,
+        "powerflow.batch:prepare": 1,
+        "powerflow.jacobian.batch:JacobianBatch._checked": 2,
+        "powerflow.jacobian.sigma_bound:SigmaBound.__init__": 1,
+        "powerflow.opendss:OpenDssSolver.solve": 1,
+        "powerflow.reference:ReferenceSolver.solve": 1,
+        "powerflow.sun:Generation.__post_init__": 1,
+        "powerflow.sun:_pv_power": 2,
+        "powerflow.voltvar:VoltVar.__post_init__": 1,
+        "powerflow.voltvar:VoltVarCurve.__post_init__": 3,
+    },
+    OTHER: {
+        "grid.opendss.engine:declared_voltages": 2,
+        "pipeline.modes.base:NetworkMode.evidence": 1,
+    },
+}
+"""When each of them can be raised, and how many there are: a new one belongs here before it is merged."""
