@@ -187,3 +187,15 @@ def test_the_map_of_customers_to_feeders_is_read_by_load_point(tmp_path: Path) -
     path.write_text("customer,load_point\na,p1\n")
     with pytest.raises(LoadDataError, match="no column 'feeder'"):
         read_feeder_map(path)
+
+
+def test_a_map_that_names_no_feeder_of_the_fleet_is_refused_before_anybody_is_charged(tmp_path: Path) -> None:
+    write_feeders(tmp_path)
+    loads = write_meters(tmp_path, points=POINTS)
+    services = tmp_path / loads["services"]
+    rows = [row.rsplit(",", 1) for row in services.read_text().splitlines()]
+    services.write_text("\n".join([",".join(rows[0]), *(f"{row[0]},elsewhere" for row in rows[1:])]) + "\n")
+    assert rows[0][-1] == "feeder"
+    with pytest.raises(LoadDataError, match="names no feeder of the fleet"):
+        run_fleet(own_models(tmp_path, loads), workers=1)
+    assert not spends(tmp_path, AccountKind.LOADS)

@@ -245,6 +245,11 @@ def plan_customers(
     if config.fleet.models == "per-feeder" and config.model.reuse is None:
         assert config.loads.services is not None
         points_of = read_feeder_map(config.loads.services)
+        if points_of.keys().isdisjoint(find_sources(config)):
+            raise LoadDataError(
+                "the column 'feeder' of the service map names no feeder of the fleet, so that no model "
+                "could be fitted; call a feeder by its path from the first wildcard on, without the ending"
+            )
     inputs = state.identity("inputs", _chunks(history, points_of))
     content = {
         "models": config.fleet.models,
