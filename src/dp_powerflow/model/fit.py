@@ -48,7 +48,7 @@ def fit(history: LoadHistory, *, budget: Budget, options: FitOptions, key: Strea
         Publishable, with its noisy integers and their costs.
     """
     facts = history_facts(history, options, budget.unit)
-    key = key.bind("fit", options.sha256(budget)).bind("data", key.keyed_hash(_chunks(history)))
+    key = data_key(history, options, budget, key)
     derived = derive(MeterSource(facts, history, options, budget.unit, key), options, budget)
     for note in derived.notes:
         warnings.warn(note, WeakBudgetWarning, stacklevel=2)
@@ -69,6 +69,11 @@ def fit(history: LoadHistory, *, budget: Budget, options: FitOptions, key: Strea
         notes=derived.notes,
         origin=Origin(facts, options, tuple(answer.integers for answer in derived.answers)),
     )
+
+
+def data_key(history: LoadHistory, options: FitOptions, budget: Budget, key: StreamKey) -> StreamKey:
+    """Streams of a fit's noise, bound to its options and, under the secret, to its data."""
+    return key.bind("fit", options.sha256(budget)).bind("data", key.keyed_hash(_chunks(history)))
 
 
 def history_facts(history: LoadHistory, options: FitOptions, unit: PrivacyUnit) -> HistoryFacts:

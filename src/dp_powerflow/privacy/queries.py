@@ -290,13 +290,16 @@ class QuerySession(Session):
         self._key = key
 
     def _answer(self, query: Query, cost: QueryCost, blocks: Blocks) -> IntArray:
-        purpose = f"noise/{'*' if self._cohort is None else self._cohort}/{query.name}"
         return np.array(
             [
-                release_sum(chunks, query, cost.sigma, self._key.stream(purpose, block))
+                release_sum(chunks, query, cost.sigma, self._noise(query, block))
                 for block, chunks in enumerate(blocks)
             ]
         )
+
+    def _noise(self, query: Query, block: int) -> Stream:
+        """The stream of one block's noise."""
+        return self._key.stream(f"noise/{'*' if self._cohort is None else self._cohort}/{query.name}", block)
 
 
 class ReplaySession(Session):
