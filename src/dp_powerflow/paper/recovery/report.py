@@ -330,8 +330,8 @@ def _part_json(part: Part) -> dict[str, Any]:
 
 def draw(dataset: str, parts: Sequence[Part], picture: Picture, form: str) -> bytes:
     """Training and test error against the epoch at every ε, as the bytes of an SVG or PNG file."""
-    figure = new_figure((2.1 * len(parts) + 0.9, 5.4))
-    panels: Any = figure.subplots(2, len(parts), sharex=True, sharey=True, squeeze=False)
+    figure = new_figure((1.8 * len(parts) + 1.0, 5.0))
+    panels: Any = figure.subplots(2, len(parts), sharex=True, sharey="row", squeeze=False)
     colours = {NOISE_FREE: "0.25", DP_SGD: "C3"}
     free = ("C0", "C2", "C1", "C4", "C5", "C6", "C8")
     colours |= {column.label: colour for column, colour in zip(picture.columns, free, strict=False)}
@@ -353,7 +353,7 @@ def draw(dataset: str, parts: Sequence[Part], picture: Picture, form: str) -> by
     panels[1, 0].set_ylabel("test MSE, true data [p.u.²]")
     lines = {line.get_label(): line for axes in panels[1] for line in axes.get_lines()}
     figure.legend(
-        lines.values(), lines.keys(), loc="outside lower center", ncols=3, fontsize=8, frameon=False
+        lines.values(), lines.keys(), loc="outside lower center", ncols=2, fontsize=8, frameon=False
     )
     runs = parts[0].found.plan.runs
     figure.suptitle(
