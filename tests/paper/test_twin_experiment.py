@@ -10,6 +10,7 @@ import pytest
 from dp_powerflow.paper import twin
 from dp_powerflow.paper.datasets import ExperimentOptions
 from dp_powerflow.paper.run import Written
+from dp_powerflow.paper.twin_settings import surrogate
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +20,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(twin, "KINDS", kinds)
         patch.setattr(twin, "_QUICK", twin._Size(2, 0, 3))
-        patch.setattr(twin, "settings_of", lambda options: [twin.surrogate("ieee13")])
+        patch.setattr(twin, "settings_of", lambda options: [surrogate("ieee13")])
         return twin.run(ExperimentOptions(out=tmp_path_factory.mktemp("twin"), quick=True))
 
 

@@ -195,7 +195,7 @@ def _marked(name: str, content: str) -> str:
     if name.endswith(".json"):
         found = json.loads(content)
         found = found if isinstance(found, dict) else {"content": found}
-        return json.dumps({"marking": INTERNAL, "leak": LEAK, **found}, indent=1, allow_nan=False)
+        return json.dumps({"marking": INTERNAL, "leak": LEAK, **found}, indent=1)
     if name.endswith(".csv"):
         return f"# {INTERNAL}\n{content}"
     return f"**{INTERNAL}**\n\n{LEAK}\n\n{content}"
