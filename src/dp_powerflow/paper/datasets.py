@@ -14,11 +14,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from dp_powerflow.config import Config
-from dp_powerflow.errors import ConfigError, LoadDataError
+from dp_powerflow.errors import ConfigError, FeederError, LoadDataError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder, Protected, Quantity
 from dp_powerflow.grid.ieee import BUILT_IN
 from dp_powerflow.grid.reduction import Network
-from dp_powerflow.grid.sources import network_parameters, open_feeder
+from dp_powerflow.grid.sources import Rebuilder, network_parameters, open_feeder
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.profiles import CUSTOMER_FAMILIES, read_opendss_shapes, read_simbench
 from dp_powerflow.loads.simulate import simulate_load_history
@@ -224,9 +224,22 @@ class Dataset:
 
     @cached_property
     def protected(self) -> Protected:
-        """Impedances of lines, and transformers and capacitors where the feeder has them: all of a twin."""
-        found = {key.quantity for key in network_parameters(self.feeder).levels}
-        return Protected(transformers=Quantity.TRANSFORMER in found, capacitors=Quantity.CAPACITOR in found)
+        """Impedances of lines, and transformers and capacitors where the feeder has them: all of a twin.
+
+        Raises
+        ------
+        PrivacyError : no twin can be drawn of the feeder.
+        """
+        try:
+            found = {key.quantity for key in network_parameters(self.feeder).levels}
+            protected = Protected(
+                transformers=Quantity.TRANSFORMER in found, capacitors=Quantity.CAPACITOR in found
+            )
+            source = Rebuilder(self.feeder, protected)
+            source.check(source.parameters())
+        except FeederError as error:
+            raise PrivacyError(f"no twin can be drawn of this feeder: {error}") from None
+        return protected
 
     def true_load(self, days: IntArray) -> ComplexArray:
         """Complex (day, step, loaded node) loads of some days [p.u.], at the nominal power factors."""
