@@ -84,8 +84,8 @@ class TrueMode(NetworkMode[TrueNetwork]):
             raise ConfigError(
                 f"{uncovered}; set network.require_evidence = false (the manifest says so), or use a twin"
             )
-        self._refuse_few_days_of_calibration()
         self._refuse_the_impossible(inputs)
+        self._refuse_few_days_of_calibration()
 
     def _refuse_few_days_of_calibration(self) -> None:
         """Refuse a δ* that the calibration alone uses up, whatever it finds."""
