@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from dp_powerflow.cli import app
 from dp_powerflow.config import read_config
 from dp_powerflow.errors import ConfigError, DpPowerflowError, LoadDataError
+from dp_powerflow.paper import twin
 from dp_powerflow.paper.datasets import Dataset, ExperimentOptions, is_public, open_dataset
 from dp_powerflow.paper.recovery import experiment as recovery
 from dp_powerflow.paper.run import LEAK, NOTICE_FILE, results_folder, run_experiment
@@ -88,6 +89,28 @@ def test_wasserstein_on_private_data_stays_there_too_and_resumes(
     made = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     assert run("wasserstein", config).stdout == result.stdout
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == made
+
+
+def test_twins_of_a_private_feeder_have_a_row_for_the_config_and_are_drawn_again_for_another(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = {kind: (1.0,) for kind in twin.KINDS if kind.words == "Laplace on lengths"}
+    monkeypatch.setattr(twin, "KINDS", kinds)
+    monkeypatch.setattr(twin, "_QUICK", twin._Size(2, 0, 2))
+    monkeypatch.setattr(twin, "cores", lambda: 1)
+    monkeypatch.setattr(twin, "draw_figure", lambda *given: figure_bytes(new_figure((2, 2)), given[-1]))
+    before = {name: value for name, value in tree_hash(config.parent).items() if "state/" not in name}
+    found = []
+    for epsilon in (1.0, 2.0):
+        network = {"mode": "twin-network", "id": "t1", "epsilon": epsilon}
+        path = write_toml(config.parent / "twin.toml", {**with_keys(), "network": network})
+        result = run("twin", path, "--quick")
+        path.unlink()
+        assert result.exit_code == 0, result.output
+        assert "as in the config" in result.stdout
+        found.append(result.stdout)
+    assert found[0] != found[1]
+    check_internal(config.parent, before, found[1])
 
 
 def test_results_on_private_data_go_nowhere_else(config: Path, tmp_path: Path) -> None:
