@@ -44,8 +44,8 @@ def later(folder: Path, name: str = "later", **sections: Any) -> Any:
 CHANGES = [
     ({"model": {"epsilon": 3.0}}, ["model.epsilon"]),
     ({"model": {"variance_floor": 0.5}}, ["model.variance_floor"]),
-    ({"model": {"bounds": [0.02, 1.5]}}, ["model.bounds or model.bounds_of_class"]),
-    ({"model": {"power_factor": 0.8}}, ["model.power_factor or model.power_factor_of_class"]),
+    ({"model": {"bounds": [0.02, 1.5]}}, ["model.bounds", "model.bounds_of_class"]),
+    ({"model": {"power_factor": 0.8}}, ["model.power_factor", "model.power_factor_of_class"]),
     ({"model": {"reactive_correlation_minutes": 7.0}}, ["model.reactive_correlation_minutes"]),
     ({"model": {"reactive_spread": 0.3, "components": 2}}, ["model.components", "model.reactive_spread"]),
     ({"model": {"delta": 1e-6, "unit": "load-point-day"}}, ["model.delta", "model.unit"]),
