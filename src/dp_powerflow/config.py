@@ -35,9 +35,15 @@ TwinId = Annotated[str, Field(pattern=TWIN_ID)]
 ReleaseId = Annotated[str, Field(pattern=RELEASE_ID)]
 
 
+_LEAST_POWER_FACTOR = 0.01
+
+
 def _not_zero(factor: float) -> float:
-    if factor == 0.0:
-        raise ValueError("a power factor of 0 has no active load; give cos θ, negative where it is leading")
+    if abs(factor) < _LEAST_POWER_FACTOR:
+        raise ValueError(
+            f"a power factor of 0, or less than {_LEAST_POWER_FACTOR}, has no active load to speak of; give "
+            "cos θ, negative where it is leading"
+        )
     return factor
 
 

@@ -145,7 +145,7 @@ WHEN: dict[str, dict[str, int]] = {
         "grid.reduction:_factorise": 1,
         "grid.sources:Rebuilder.__init__": 1,
         "grid.sources:Rebuilder.check": 5,
-        "pipeline.nodes:_check_load_names": 1,
+        "pipeline.nodes:_check_load_names": 2,
         "pipeline.nodes:declared_classes": 1,
         "pipeline.nodes:declared_factors": 1,
         "pipeline.nodes:some_loaded_nodes": 1,

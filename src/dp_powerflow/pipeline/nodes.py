@@ -132,7 +132,9 @@ def classes_of_shapes(config: Config) -> dict[str, str]:
 
 
 def _check_load_names(key: str, names: Iterable[str], feeder: Feeder) -> None:
-    known = {load.name for load in feeder.loads}
-    unknown = sorted({name.lower() for name in names} - known)
+    known, lowered = {load.name for load in feeder.loads}, [name.lower() for name in names]
+    if len(set(lowered)) < len(lowered):
+        raise ConfigError(f"{key} names a load twice, in capitals and without; remove one of the two")
+    unknown = sorted(set(lowered) - known)
     if unknown:
         raise ConfigError(f"{key} names '{unknown[0]}', a load which the feeder does not have")

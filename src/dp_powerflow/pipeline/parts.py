@@ -20,6 +20,7 @@ from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.sample import LoadSampler, SolvedDays, days_per_block, solve_days
 from dp_powerflow.pipeline.inputs import Solar
 from dp_powerflow.powerflow.batch import BatchSolver, Nodes, Solver
@@ -30,6 +31,9 @@ from dp_powerflow.units import ComplexArray, IntArray
 SOLVER_TOLERANCE = 1e-12
 """Voltages are solved to this mismatch [p.u.], or to the rounding floor of their rows: a switch of 1e8 p.u.
 between two loaded nodes leaves 1e-8. A snapshot that does not get there aborts the release."""
+OPENDSS_MISMATCH_MVA = 1e-7
+"""0.1 W: on a small power base fewer digits of 1 p.u., or every release would be refused after it is paid."""
+_ROUNDINGS = 16.0
 
 
 def batch_solver(feeder: Feeder, voltvar: VoltVar | None, threads: int | None) -> Solver:
@@ -39,7 +43,13 @@ def batch_solver(feeder: Feeder, voltvar: VoltVar | None, threads: int | None) -
 
 def opendss_solver(feeder: Feeder, voltvar: VoltVar | None, threads: int | None) -> Solver:
     """OpenDSS, on one thread; refuses a feeder that was not read from it."""
-    return OpenDssSolver(feeder, voltvar=voltvar)
+    return OpenDssSolver(feeder, tolerance=opendss_tolerance(feeder), voltvar=voltvar)
+
+
+def opendss_tolerance(feeder: Feeder) -> float:
+    """Mismatch [p.u.] that OpenDSS is allowed: the same power on every base, beyond the rounding of Y·v."""
+    rounding = _ROUNDINGS * float(np.finfo(np.float64).eps) * float(Network(feeder).rows.abs_sum.max())
+    return min(OPENDSS_MISMATCH_MVA / feeder.base_mva + rounding, 0.5)
 
 
 SolverMaker = Callable[[Feeder, VoltVar | None, int | None], Solver]

@@ -316,30 +316,33 @@ def _in_this_version(raw: dict[str, Any]) -> dict[str, Any]:
     spread = raw["format"] != VERSION_4  # later twins have other noise under the same name
     if isinstance(network, dict) and spread and network.get("mode") == OLD_TWIN_THEN:
         network["mode"] = OLD_TWIN
-    if isinstance(data, dict) and "twin_tables" in data:
+    if isinstance(data, dict) and spread and "twin_tables" in data:
         data["network_tables"] = data.pop("twin_tables")
     if isinstance(software, dict):
         software.setdefault("pyyaml", "0")  # version 2 wrote its YAML itself
     if isinstance(network, dict) and spread and network.get("mode") in tuple(modes()):
         network |= registered(network["mode"]).unknown_to_version_2()
-    _add_unknown_to_version_4(stated)
+    for section, entries in _unknown_to_version_4(stated):
+        if section.keys() & entries.keys():
+            return raw  # it states what its version does not know, so nobody wrote it so
+        section.update(entries)
     return stated
 
 
-def _add_unknown_to_version_4(stated: dict[str, Any]) -> None:
-    """One power factor, one day of irradiance and one solver were all that there was."""
+def _unknown_to_version_4(stated: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Sections with what they lack: there was one power factor, one day of irradiance and one solver."""
     declared, processing = stated.get("declared_public"), stated.get("processing")
     if isinstance(processing, dict):
-        processing["solver"] = SOLVERS["batch"]
+        yield processing, {"solver": SOLVERS["batch"]}
     if not isinstance(declared, dict):
         return
-    declared["load_power_factors"] = []
+    yield declared, {"load_power_factors": []}
     classes = declared.get("classes")
     for part in classes if isinstance(classes, list) else ():
         if isinstance(part, dict):
-            part["power_factor"] = declared.get("power_factor")
+            yield part, {"power_factor": declared.get("power_factor")}
     if isinstance(declared.get("generation"), dict):
-        declared["generation"] |= {"days": 1, "per_system": False}
+        yield declared["generation"], {"days": 1, "per_system": False}
 
 
 def _figures(content: Any) -> Any:

@@ -158,7 +158,7 @@ def read_irradiance(path: Path, steps: int, systems: Sequence[str]) -> FloatArra
 def _file_of(folder: Path, system: str) -> Path:
     """The file of a system, whatever the case of its name."""
     wanted = {f"pvshape_{system}.csv".lower(), f"{system}.csv".lower()}
-    found = sorted(file for file in folder.iterdir() if file.name.lower() in wanted)
+    found = sorted(file for file in folder.iterdir() if file.name.lower() in wanted and file.is_file())
     if len(found) != 1:
         raise ConfigError(
             f"the irradiance folder {folder} must hold one file for the PV system '{system}', named "

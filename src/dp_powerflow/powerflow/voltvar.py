@@ -117,7 +117,7 @@ class VoltVar:
         return self._by_node(u, "slope")
 
     def gain(self, network: Network, peak: FloatArray) -> float:
-        """Loop gain of the control, an upper bound: below 1 it settles.
+        """Loop gain of the control at 1 p.u., with every answer at its largest; from 1 on it need not settle.
 
         The inverters answer a change δu of the voltages with at most γ_k·h_max·sup|φ′_k|·δu_k of power, and
         the network answers that with at most |Z|·δs of voltage, at 1 p.u.: the gain is the spectral radius of

@@ -1,0 +1,126 @@
+"""Attacks on the inputs of Algorithm 1, on OpenDSS as a solver and on manifests of earlier versions.
+
+On the code of 3da9785 every test here but those of requests failed: with OpenDSS on a small power base every
+release was refused after it was paid; a manifest of version 4 could say anything under the keys that version
+5 brought; a load under two spellings had the second factor, and the manifest stated both.
+"""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dp_powerflow.config import parse_config
+from dp_powerflow.errors import ConfigError
+from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.model.options import tan_theta_of
+from dp_powerflow.pipeline.manifest.model import SOLVERS
+from dp_powerflow.pipeline.nodes import declared_classes, declared_factors
+from dp_powerflow.pipeline.parts import batch_solver, opendss_solver
+from dp_powerflow.pipeline.plan import plan
+from dp_powerflow.pipeline.verify import verify_release
+from dp_powerflow.powerflow.sun import read_irradiance
+from support.own_config import CIRCUIT, with_keys, write_own
+from support.small import small_config
+from support.tampering import manifest_of, rewrite
+
+FORMAT_4 = Path(__file__).parents[1] / "data" / "format4"
+
+
+@pytest.mark.parametrize("base_mva", [1e-2, 1e3])
+def test_opendss_solves_on_every_power_base(base_mva: float) -> None:
+    """1e-7 p.u. is 1 mW on a base of 10 kVA: rounding at a switch passes it, at whatever load."""
+    feeder = open_feeder("ieee13", base_mva=base_mva)
+    load = np.maximum(-0.5 * feeder.nominal_injection[feeder.retained].real, 0.0).astype(complex)[None]
+    solved = opendss_solver(feeder, None, 1).solve(load)
+    assert solved.converged.all()
+    assert np.max(np.abs(solved.v - batch_solver(feeder, None, 1).solve(load).v)) < 1e-8
+    # What is no solution is still told from one.
+    assert not opendss_solver(feeder, None, 1).solve(1e3 * load).converged.any()
+
+
+def _factors(manifest: dict[str, Any]) -> None:
+    manifest["declared_public"]["load_power_factors"] = [{"power_factor": 0.1, "loads": 5}]
+
+
+def _solver(manifest: dict[str, Any]) -> None:
+    manifest["processing"]["solver"] = SOLVERS["opendss"]
+
+
+def _class(manifest: dict[str, Any]) -> None:
+    manifest["declared_public"]["classes"][0]["power_factor"] = {"note": "epsilon of the network is 0.001"}
+
+
+def _tables(manifest: dict[str, Any]) -> None:
+    manifest["data"]["twin_tables"] = manifest["data"]["network_tables"]
+
+
+@pytest.mark.parametrize("forge", [_factors, _solver, _class, _tables])
+@pytest.mark.parametrize("mode", ["true", "twin"])
+def test_a_manifest_of_version_4_says_nothing_that_its_version_does_not_know(
+    mode: str, forge: Callable[[dict[str, Any]], None], tmp_path: Path
+) -> None:
+    path = Path(shutil.copytree(FORMAT_4 / mode, tmp_path / mode))
+    manifest = copy.deepcopy(manifest_of(path))
+    forge(manifest)
+    rewrite(path, manifest, sealed=True)
+    assert verify_release(path).verdict == "not intact"
+
+
+def test_no_power_factor_is_so_small_that_it_turns_into_none() -> None:
+    """tan θ of 5e-324 is infinite, and was taken for a load without a factor of its own."""
+    for factor in (5e-324, -1e-200, 1e-3):
+        for section in (
+            {"model": {"power_factor": factor}},
+            {"nodes": {"power_factor_of_load": {"671": factor}}},
+        ):
+            with pytest.raises(ConfigError, match="power factor of 0, or less than"):
+                small_config(Path(), **section)
+    assert np.isfinite(tan_theta_of(-0.01))
+
+
+def test_a_load_under_two_spellings_is_refused() -> None:
+    feeder = open_feeder("ieee13")
+    nodes = feeder.loaded_nodes()[0]
+    config = small_config(Path(), nodes={"power_factor_of_load": {"634A": 0.9, "634a": 0.8}})
+    with pytest.raises(ConfigError, match="power_factor_of_load names a load twice"):
+        declared_factors(config, feeder, nodes)
+    config = small_config(Path(), nodes={"class_of_load": {"634A": "residential", "634a": "commercial"}})
+    with pytest.raises(ConfigError, match="class_of_load names a load twice"):
+        declared_classes(config, feeder, nodes, "residential")
+
+
+def test_a_folder_in_place_of_a_file_of_irradiance_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "roof.csv").mkdir()
+    with pytest.raises(ConfigError, match="it holds 0"):
+        read_irradiance(tmp_path, 2, ["roof"])
+
+
+def test_the_sun_of_two_systems_exchanged_is_another_request(tmp_path: Path) -> None:
+    """The same path, the same figures, in other columns: a release that was begun is not taken up with it."""
+    write_own(tmp_path)
+    shed = "New PVSystem.shed bus1=a.1 phases=1 kv=7.2 kva=20 pmpp=15 irradiance=1\n"
+    (tmp_path / "net.dss").write_text(CIRCUIT.replace("Set VoltageBases", shed + "Set VoltageBases"))
+    raw = with_keys(pv={"irradiance": "sun.csv", "volt_var": "none"}, network={"require_evidence": False})
+    dates = {"first_day": "2024-03-01", "last_day": "2024-03-05"}
+    config = parse_config(raw | {"loads": raw["loads"] | dates}, base=tmp_path)
+    rows = [f"0.{k},0.{9 - k}" for k in range(6)]
+    asked = []
+    for header, lines in (
+        ("roof,shed", rows),
+        ("shed,roof", rows),
+        ("roof,shed", rows * 2),
+        ("shed,roof", rows),
+    ):
+        (tmp_path / "sun.csv").write_text("\n".join([header, *lines]))
+        asked.append(plan(config).plan.request_sha256)
+    assert len(set(asked)) == 3
+    assert asked[1] == asked[3]
+    single = config.model_copy(update={"pv": None})
+    assert plan(single).plan.request_sha256 not in asked
