@@ -37,7 +37,8 @@ FORMAT_4 = Path(__file__).parents[1] / "data" / "format4"
 def test_opendss_solves_on_every_power_base(base_mva: float) -> None:
     """1e-7 p.u. is 1 mW on a base of 10 kVA: rounding at a switch passes it, at whatever load."""
     feeder = open_feeder("ieee13", base_mva=base_mva)
-    load = np.maximum(-0.5 * feeder.nominal_injection[feeder.retained].real, 0.0).astype(complex)[None]
+    active = np.maximum(-0.5 * feeder.nominal_injection[feeder.retained].real, 0.0)
+    load = np.asarray(active[None], dtype=np.complex128)
     solved = opendss_solver(feeder, None, 1).solve(load)
     assert solved.converged.all()
     assert np.max(np.abs(solved.v - batch_solver(feeder, None, 1).solve(load).v)) < 1e-8
