@@ -57,8 +57,8 @@ def run_experiment(name: str, options: ExperimentOptions) -> Written:
         raise ConfigError(f"there is no experiment '{name}'; there is {', '.join(EXPERIMENTS)}")
     if options.config is not None and name not in ON_A_CONFIG:
         raise ConfigError(
-            f"experiment '{name}' is on public data only; 'dp-powerflow certify' has the losses per line of "
-            "a config"
+            f"experiment '{name}' is on public data only; on a config there are {', '.join(ON_A_CONFIG)}, "
+            "and 'dp-powerflow certify' for its lines"
         )
     if options.is_private and not is_internal(options.out):
         raise ConfigError("an experiment on private data writes into the private state directory only")
