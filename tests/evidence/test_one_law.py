@@ -259,7 +259,7 @@ def test_nothing_but_solve_days_draws_loads_and_solves_them() -> None:
     assert both == ["model/sample.py"]
 
 
-PER_NODE = ("class_of", "scale_kw", "tan_theta", "q_size", "positions")
+PER_NODE = ("class_of", "scale_kw", "tan_theta", "q_size")
 
 
 def test_the_evidence_refuses_a_law_it_has_no_theorem_for(ieee13: Feeder) -> None:
@@ -269,5 +269,6 @@ def test_the_evidence_refuses_a_law_it_has_no_theorem_for(ieee13: Feeder) -> Non
     law = replace(model, classes=(mixed, model.classes[1])).at(nodes_of(ieee13))
     with pytest.raises(PrivacyError, match="one Gaussian per class"):
         _ = law.mean
-    with pytest.raises(PrivacyError, match="no random load of their own"):
-        Instance(Network(ieee13), replace(law, **{name: getattr(law, name)[1:] for name in PER_NODE}))
+    fewer = {name: getattr(law, name)[1:] for name in PER_NODE}
+    with pytest.raises(PrivacyError, match="say which of them the law is for"):
+        Instance(Network(ieee13), replace(law, **fewer, positions=None))
