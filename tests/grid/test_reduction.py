@@ -110,3 +110,11 @@ def test_a_singular_interior_is_refused_with_advice(ieee13: Feeder) -> None:
     y[:, node] = 0.0
     with pytest.raises(FeederError, match="singular"):
         Network(replace(ieee13, y=sp.csc_array(y)))
+
+
+def test_zero_injection_voltages_are_not_bounded_by_the_retained_ones(ieee123: Feeder) -> None:
+    """Rows of Φ sum to more than one, so limits that the retained nodes keep do not carry over."""
+    network = Network(ieee123)
+    sums = np.abs(network.solve_zz(network.y_zk.toarray())).sum(axis=1)
+    assert sums.max() == pytest.approx(2.3247, abs=1e-3)
+    assert np.median(sums) > 1.2

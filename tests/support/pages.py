@@ -1,12 +1,20 @@
-"""Names of functions and tests on the pages of docs/, looked up in the code."""
+"""Names of functions, tests and commands on the pages of docs/, looked up in the code."""
 
 from __future__ import annotations
 
 import importlib
+import shlex
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import typer
+
+from dp_powerflow.cli import app
+from dp_powerflow.paper.run import EXPERIMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = "dp-powerflow"
 
 
 def exists(path: str) -> bool:
@@ -15,15 +23,15 @@ def exists(path: str) -> bool:
     for cut in range(len(parts), 0, -1):
         name = "dp_powerflow." + ".".join(parts[:cut])
         try:
-            target = importlib.import_module(name)
+            target: Any = importlib.import_module(name)
         except ModuleNotFoundError as error:
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
                 raise  # a module that exists and cannot be imported
             continue
         for part in parts[cut:]:
-            if not hasattr(target, part):
+            if not hasattr(target, part) and part not in getattr(target, "__dataclass_fields__", {}):
                 return False
-            target = getattr(target, part)
+            target = getattr(target, part, None)
         return True
     return False
 
@@ -36,3 +44,16 @@ def _written_tests() -> str:
 def is_a_test(name: str) -> bool:
     """Whether some test of the repository has this name."""
     return f"def {name}(" in _written_tests()
+
+
+def is_a_command(text: str) -> bool:
+    """Whether a line such as 'dp-powerflow experiment theorem --oedi DIR' names a command and its options."""
+    program, *words = shlex.split(text)
+    group: Any = typer.main.get_command(app)
+    if program != PROGRAM or not words or words[0] not in group.commands:
+        return False
+    if words[0] == "experiment" and (len(words) < 2 or words[1] not in EXPERIMENTS):
+        return False
+    parameters = group.commands[words[0]].params
+    known = {option for found in parameters for option in (*found.opts, *found.secondary_opts)}
+    return all(word.split("=")[0] in known for word in words[1:] if word.startswith("-"))

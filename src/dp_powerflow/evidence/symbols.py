@@ -186,15 +186,19 @@ def full_support_loss(law: LoadLaw, true: Admittance, other: Admittance, v: Comp
 
 
 def manifold_loss(law: LoadLaw, true: Admittance, other: Admittance, v: ComplexArray) -> Loss:
-    """Λ when q = tanθ·p exactly; both networks must have the same manifold of voltages.
+    """Λ when q = tanθ·p exactly; both networks must have the same manifold of voltages."""
+    ours, theirs = manifold_log_density(law, true, v), manifold_log_density(law, other, v)
+    return Loss(ours.term_i - theirs.term_i, ours.term_ii - theirs.term_ii)
 
-    The density on the manifold carries 1/√det(DGᵀDG) (paper correction 7).
+
+def manifold_log_density(law: LoadLaw, network: Admittance, v: ComplexArray) -> Loss:
+    """log p(v|Y) on the manifold up to a constant, both terms (day,); Λ is the difference of two.
+
+    The density carries 1/√det(DGᵀDG) (paper correction 7).
     """
-    term_i = log_density_of_active(law, implied_load(true, v).real) - log_density_of_active(
-        law, implied_load(other, v).real
-    )
-    volume = [log_volume(dg(network.y, network.b, v, law.tan_theta)) for network in (true, other)]
-    return Loss(term_i, np.asarray((volume[1] - volume[0]).sum(axis=1)))
+    volume = log_volume(dg(network.y, network.b, v, law.tan_theta))
+    active = log_density_of_active(law, implied_load(network, v).real)
+    return Loss(active, np.asarray(-volume.sum(axis=1)))
 
 
 def log_abs_det(network: Admittance, v: ComplexArray) -> FloatArray:

@@ -33,6 +33,8 @@ EXPERIMENTS: Mapping[str, str] = MappingProxyType(
         "recovery": "recovery.experiment",
         "lines": "lines",
         "twin": "twin",
+        "manifold": "manifold",
+        "y-noise": "admittance",
     }
 )
 """Name → module of this package; only the one that is run is imported."""
