@@ -236,8 +236,12 @@ def _calibration_rows(parts: Sequence[Part]) -> list[list[str]]:
     return [
         ["σ per unit of sensitivity, exact", *(f"{noise.sigma:.4g}" for noise in exact)],
         ["σ per unit of sensitivity, classical", *(f"{noise.sigma:.4g}" for noise in classical)],
-        ["true δ of the classical σ", *(f"{noise.true_delta:.3g}" for noise in classical)],
+        ["true δ of the classical σ", *(_true_delta(noise) for noise in classical)],
     ]
+
+
+def _true_delta(noise: GaussianNoise) -> str:
+    return "above 0.999" if noise.true_delta > 0.999 else f"{noise.true_delta:.3g}"
 
 
 def _dp_sgd_lines(parts: Sequence[Part]) -> list[str]:
