@@ -354,7 +354,7 @@ def draw(dataset: str, parts: Sequence[Part], picture: Picture, form: str) -> by
         panels[0, column].set_title(f"ε = {part.epsilon_step:g} per step", fontsize=10)
         panels[1, column].set_xlabel("epoch")
     panels[0, 0].set_ylabel("training MSE [p.u.²]")
-    panels[1, 0].set_ylabel("test MSE, true data [p.u.²]")
+    panels[1, 0].set_ylabel("test MSE [p.u.²]")
     lines = {line.get_label(): line for axes in panels[1] for line in axes.get_lines()}
     figure.legend(
         lines.values(), lines.keys(), loc="outside lower center", ncols=2, fontsize=8, frameon=False
