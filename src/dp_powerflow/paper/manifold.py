@@ -56,6 +56,8 @@ FEEDERS = ("ieee123", "ieee13")
 _WIDER = 0.3
 """Variance of the random states at which directions are counted."""
 _SOLVED_TO = 1e-12
+_LEFT = 1e5
+"""How far below the printed ε the figure begins."""
 
 
 @dataclass(frozen=True)
@@ -341,25 +343,30 @@ def to_json(results: tuple[Result, ...]) -> list[dict[str, Any]]:
 
 
 def draw(result: Result, form: str) -> bytes:
-    """Share of draws with |Λ| > ε against ε, beside the printed ε."""
-    figure = new_figure((10.0, 4.2))
+    """Share of draws with |Λ| > ε against ε, beside the printed ε; an exit from the support stays."""
+    figure = new_figure((10.0, 5.0))
     panels: Any = figure.subplots(1, 2, sharey=True)
+    colours: dict[str, str] = {}
     for axes, span in zip(panels, ("one step", "one day"), strict=True):
-        own = [item for item in result.evaluations if item.span == span and item.curve]
+        own = [item for item in result.evaluations if item.span == span]
         for item in own:
-            share = 1.0 - np.arange(len(item.curve)) / len(item.curve)
-            exits = item.exits / item.exit_draws
             label = f"{'truncated' if item.truncated else 'untruncated'}, {item.ball}, {item.move}"
-            axes.step(item.curve, exits + (1.0 - exits) * share, where="post", label=label, linewidth=1.0)
+            colour = colours.setdefault(label, f"C{len(colours)}")
+            exits, finite = item.exits / item.exit_draws, len(item.curve)
+            beyond = exits + (1.0 - exits) * (1.0 - np.arange(1, finite + 1) / max(finite, 1))
+            at = [item.printed / _LEFT, *item.curve, 3.0 * item.printed]
+            axes.step(at, [1.0, *beyond, exits], where="post", label=label, color=colour)
         for item in own[:1]:
             axes.axvline(item.printed, color="k", linestyle=":", label="ε of the printed formula")
         axes.set_xscale("log")
         axes.set_yscale("log")
+        axes.set_ylim(5e-4, 1.5)
         axes.set_xlabel("ε")
         axes.set_title(f"{result.feeder}, {span}", fontsize=10)
         axes.grid(True, color="0.92")
     panels[0].set_ylabel("Pr(|Λ| > ε) at the worst neighbour found")
-    panels[1].legend(fontsize=6, frameon=False, loc="lower left")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, fontsize=7, frameon=False, loc="outside lower center", ncols=3)
     return figure_bytes(figure, form)
 
 
