@@ -33,5 +33,11 @@ def test_rows_about_another_law_are_marked_in_text_and_json(random_q: bool) -> N
     rows = {row["mode"]: row["law"] for row in plain(found)["rows"]}
     other = {"paper", "corrected"} if random_q else set()
     assert {mode for mode, law in rows.items() if law == MARK} == other
-    table = {line.split("|")[1].strip() for line in lines if line.startswith("| ")} - {"mode"}
-    assert table == {f"{mode} ({MARK})" if mode in other else mode for mode in rows}
+    first = lines.index(next(line for line in lines if line.startswith("| row ")))
+    table = {line.split("|")[1].strip() for line in lines[first + 2 : lines.index("", first)]}
+    bounds = {f"{mode} ({MARK})" if mode in other else mode for mode in rows}
+    assert bounds < table
+    assert len(table - bounds) == 2
+    for printed in table - bounds:
+        assert printed.startswith("formula as printed, not a bound here")
+        assert (MARK in printed) is random_q

@@ -20,6 +20,7 @@ from dp_powerflow.model.law import ClassLaw, nominal_law
 from dp_powerflow.powerflow.jacobian.matrices import diagonal_terms, injection, real_form
 from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.report.evidence import evidence_lines
 from support.laws import draw
 from support.random_networks import random_network, small_law, solve
 
@@ -140,7 +141,10 @@ def test_evidence_covers_a_feeder_with_pv_only_nodes() -> None:
     policy = Policy(radius=1e-12, epsilon=1.0, delta=0.9, days=2, calibration_days=20)
     key = StreamKey.from_insecure_seed(0)
     evidence = collect_evidence(Instance(network, law, sun), policy, key, curves=False)
-    assert (evidence.n, evidence.hidden) == (96, 12)
+    assert (evidence.n, evidence.hidden, evidence.days_of_generation) == (96, 12, 2)
+    told = " ".join(evidence_lines(evidence))
+    assert "12 more carry public generation alone" in told
+    assert "the mean over them" in told
     full = next(row for row in evidence.rows if row.mode == "full-support")
     assert full.day.epsilon is not None
     without = network_facts(network, released=released, generation=sun)

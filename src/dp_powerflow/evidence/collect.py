@@ -252,12 +252,14 @@ class Curve:
 class Evidence:
     """Everything; `load_box` is None where the closed form has no bound.
 
-    `n` nodes have a random load of their own; `hidden` more carry public generation alone.
+    `n` nodes have a random load of their own; `hidden` more carry public generation alone. Where days have
+    different generation (`days_of_generation` above 1), every δ of a day is the mean over the days.
     """
 
     policy: Policy
     n: int
     hidden: int
+    days_of_generation: int
     steps: int
     amplification: Amplification
     norm_b: float
@@ -363,6 +365,7 @@ def collect_evidence(
         policy=policy,
         n=facts.n,
         hidden=network.n - facts.n,
+        days_of_generation=1 if generation is None else generation.n_days,
         steps=law.steps,
         amplification=facts.amplification,
         norm_b=float(np.linalg.norm(network.b)),

@@ -53,15 +53,20 @@ DEFAULT_FOLDER = Path("experiment-output")
 _ONLY_OWNER = 0o077
 
 
-def run_experiment(name: str, options: ExperimentOptions) -> Written:
-    """Run one experiment of `EXPERIMENTS`; on private data only in a folder that `results_folder` gave."""
+def check_name(name: str, *, on_a_config: bool) -> None:
+    """Refuse a name that is no experiment, or none that runs on a config."""
     if name not in EXPERIMENTS:
         raise ConfigError(f"there is no experiment '{name}'; there is {', '.join(EXPERIMENTS)}")
-    if options.config is not None and name not in ON_A_CONFIG:
+    if on_a_config and name not in ON_A_CONFIG:
         raise ConfigError(
             f"experiment '{name}' is on public data only; on a config there are {', '.join(ON_A_CONFIG)}, "
             "and 'dp-powerflow certify' for its lines"
         )
+
+
+def run_experiment(name: str, options: ExperimentOptions) -> Written:
+    """Run one experiment of `EXPERIMENTS`; on private data only in a folder that `results_folder` gave."""
+    check_name(name, on_a_config=options.config is not None)
     if options.is_private and not is_internal(options.out):
         raise ConfigError("an experiment on private data writes into the private state directory only")
     run: Callable[[ExperimentOptions], Written] = import_module(f"{__package__}.{EXPERIMENTS[name]}").run

@@ -150,22 +150,26 @@ def evidence_lines(evidence: Evidence) -> list[str]:
 
 
 def _about_hidden(evidence: Evidence) -> list[str]:
-    if not evidence.hidden:
-        return []
-    return [
-        f"{evidence.n} nodes have a random load of their own; {evidence.hidden} more carry public generation "
-        "alone, are not released, and are eliminated implicitly."
-    ]
+    told = []
+    if evidence.hidden:
+        told.append(
+            f"{evidence.n} nodes have a random load of their own; {evidence.hidden} more carry public "
+            "generation alone, are not released, and are eliminated implicitly."
+        )
+    if evidence.days_of_generation > 1:
+        told.append("Days have different generation: every δ of one day is the mean over them.")
+    return told
 
 
 def _printed_rows(evidence: Evidence) -> list[str]:
     """The printed formula with either κ: smallest / median / largest sample of a day, day and corpus."""
     lines = []
+    other = f", {NOT_THIS_RELEASE}" if evidence.rows[0].law == NOT_THIS_RELEASE else ""
     for found in (evidence.printed_formula.exact, evidence.printed_formula.as_printed):
         samples = " / ".join(_figure(terms.formula) for terms in (found.least, found.median, found.most))
         corpus = _figure(found.day.formula * evidence.policy.days)
         lines.append(
-            f"| {evidence.printed_formula.label} (κ {found.kappa}) | {samples} | "
+            f"| {evidence.printed_formula.label} (κ {found.kappa}{other}) | {samples} | "
             f"{_figure(found.day.formula)} | {found.delta:.2g} | {corpus} | — |"
         )
     return lines
