@@ -24,6 +24,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dp_powerflow._bits.elementary import unit
+from dp_powerflow.grid.operation import CONSTANT_POWER, InverterCurve, Operation, Response
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray, kw_to_pu
 
 TAPS_SOLVED = "solved once at nominal load, then frozen"
@@ -67,7 +68,8 @@ class Load:
     branches : pairs of node indices between which the load draws equal shares; `GROUND` for a
         grounded or neutral terminal.
     kw, kvar : total nominal power of the load [kW], [kvar].
-    constant_power : whether the file declares it so; every other model is replaced.
+    rated_kv : voltage across a branch at which it draws that power [kV], None for the base voltage.
+    response : how its power follows from the voltage; the frozen frame takes every load as constant power.
     label : public class of the customer, None if the file declares none.
     """
 
@@ -76,19 +78,39 @@ class Load:
     kw: float
     kvar: float
     connection: str
-    constant_power: bool = True
     label: str | None = None
+    rated_kv: float | None = None
+    response: Response = CONSTANT_POWER
+
+    @property
+    def constant_power(self) -> bool:
+        """Whether the file declares it so."""
+        return self.response.constant_power
 
 
 @dataclass(frozen=True)
 class PVSystem:
-    """One photovoltaic system, its power shared equally by its branches."""
+    """One photovoltaic system, its power shared equally by its branches.
+
+    Attributes
+    ----------
+    kva, kw_peak : rating of the inverter [kVA], power at full irradiance [kW].
+    cut_in_fraction : share of the rating below which it is off.
+    rated_kv : voltage across a branch that `response` is relative to [kV], None for the base voltage.
+    response : constant power within its limits of voltage.
+    tan_theta : reactive over active power, positive if injected, without a curve.
+    curve : volt-var control by a curve of the file.
+    """
 
     name: str
     branches: tuple[tuple[int, int], ...]
     kva: float
     kw_peak: float
     cut_in_fraction: float = 0.0
+    rated_kv: float | None = None
+    response: Response = CONSTANT_POWER
+    tan_theta: float = 0.0
+    curve: InverterCurve | None = None
 
 
 @dataclass(frozen=True)
@@ -119,6 +141,8 @@ class Feeder:
     notes : what had to be replaced or left out when the source was read.
     neutral : indices of the nodes at ground potential (neutral conductors).
     origin : what an engine of the same source needs to build the circuit again, None if there is none.
+    operation : the feeder with nothing frozen; None where its source has no taps that move and no capacitor
+        that is switched, so that `y` is all there is.
     """
 
     name: str
@@ -138,6 +162,7 @@ class Feeder:
     notes: tuple[str, ...] = ()
     neutral: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     origin: object = None
+    operation: Operation | None = None
 
     def __post_init__(self) -> None:
         moved = len({name for name, *_ in self._levelled})
@@ -152,6 +177,11 @@ class Feeder:
     def node_index(self) -> dict[str, int]:
         """Name of a node → its index."""
         return {name: k for k, name in enumerate(self.nodes)}
+
+    @cached_property
+    def as_operated(self) -> Operation:
+        """What the solver of the feeder as operated reads; trivial where nothing moves."""
+        return self.operation or Operation(self.nodes, self.y)
 
     @cached_property
     def energised(self) -> IntArray:

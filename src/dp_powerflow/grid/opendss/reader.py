@@ -34,6 +34,7 @@ from dp_powerflow.grid.opendss.engine import (
     settle_controls,
     solve,
 )
+from dp_powerflow.grid.operation import CONSTANT_IMPEDANCE, CONSTANT_POWER
 from dp_powerflow.units import ComplexArray, FloatArray, admittance_base_siemens
 
 _METRES = {1: 1609.344, 2: 304.8, 3: 1000.0, 4: 1.0, 5: 0.3048, 6: 0.0254, 7: 0.01}
@@ -174,7 +175,7 @@ def _declared_loads(engine: Engine, notes: list[str]) -> list[tuple[Load, _Branc
             kw=float(loads.kW) * multiplier,
             kvar=float(loads.kvar) * multiplier,
             connection="delta" if delta else "wye",
-            constant_power=int(loads.Model) == _CONSTANT_POWER,
+            response=CONSTANT_POWER if int(loads.Model) == _CONSTANT_POWER else CONSTANT_IMPEDANCE,
             label=str(loads.Class) if int(loads.Class) > 1 else None,
         )
         declared.append((load, _branches(engine, delta)))

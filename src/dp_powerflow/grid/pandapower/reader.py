@@ -29,6 +29,7 @@ from dp_powerflow.grid.feeder import (
     PVSystem,
     Tap,
 )
+from dp_powerflow.grid.operation import CONSTANT_IMPEDANCE, CONSTANT_POWER
 from dp_powerflow.grid.pandapower.circuit import Circuit
 from dp_powerflow.grid.pandapower.engine import (
     DRAWING,
@@ -218,7 +219,7 @@ class _Injection:
             kw=self.p_mw * KW_PER_MW,
             kvar=self.q_mvar * KW_PER_MW,
             connection="wye",
-            constant_power=self.constant_power,
+            response=CONSTANT_POWER if self.constant_power else CONSTANT_IMPEDANCE,
             label=self.label,
         )
 
