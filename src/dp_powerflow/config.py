@@ -199,6 +199,14 @@ class TrueNetwork(NetworkSection):
         return self.bound == "full-support"
 
 
+AlsoPublished = Annotated[
+    tuple[Literal["loads", "head", "states"], ...],
+    AfterValidator(lambda chosen: tuple(sorted(set(chosen)))),
+]
+"""What a release on a twin holds beside its voltages, in whatever order it is written: power drawn and
+injected at the released nodes, power of the sources, taps and states of capacitors."""
+
+
 class TwinNetwork(NetworkSection):
     """Power flow on a differentially private twin: what its noise covers, and what of it is published.
 
@@ -221,6 +229,7 @@ class TwinNetwork(NetworkSection):
     publish: Literal["voltages", "network", "network and loads"] = "voltages"
     graph_days: Annotated[int, Field(ge=1)] | None = None
     released: Literal["loaded", "all"] = "loaded"
+    also_publish: AlsoPublished = ()
 
     @property
     def protected(self) -> Protected:

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import dp_powerflow
+from dp_powerflow.corpus.extras import NOTHING, ExtrasLayout
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.collect import Instance
@@ -84,11 +85,12 @@ class Recorded:
     """A writer that keeps the voltages as they come, before they are rounded."""
 
     parts: list[np.ndarray] = field(default_factory=list)
+    extras: ExtrasLayout = NOTHING
 
     def refuse_unseen(self) -> None:
         """Nothing is on a disk."""
 
-    def write_part(self, part: int, v: np.ndarray) -> dict[str, str]:
+    def write_part(self, part: int, v: np.ndarray, extras: object = None) -> dict[str, str]:
         assert part == len(self.parts)
         self.parts.append(v)
         return {}

@@ -24,13 +24,14 @@ from dp_powerflow.corpus.schema import (
     VA_GRID,
     VM_GRID,
     CorpusLayout,
-    Float32Array,
     NodeTable,
     Phasors,
+    list_values,
     nodes_schema,
     part_name,
     part_schema,
     read_metadata,
+    rows_in_order,
 )
 from dp_powerflow.corpus.storage import (
     Location,
@@ -104,12 +105,8 @@ class Corpus:
         wanted, columns = self.day_numbers(days), self.node_numbers(nodes)
         shape = (len(wanted), self.layout.steps, len(columns))
         vm, va = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)
-        parts = wanted // self.layout.days_per_part
-        groups = wanted % self.layout.days_per_part // self.layout.days_per_group
-        for part, group in np.unique(np.stack([parts, groups], axis=1), axis=0).tolist():
-            rows = np.flatnonzero((parts == part) & (groups == group))
+        for part, group, rows, offsets in self.layout.blocks(wanted):
             block = self.read_group(part, group)
-            offsets = wanted[rows] - self.layout.groups_of(part)[group].start
             vm[rows] = block.vm_pu[offsets[:, None], columns].transpose(0, 2, 1)
             va[rows] = block.va_deg[offsets[:, None], columns].transpose(0, 2, 1)
         return Phasors(vm, va)
@@ -280,21 +277,6 @@ def read_nodes(
             raise ValueError("not one row per node in order")
         nodes = NodeTable(tuple(columns["id"]), **{name: tuple(columns[name]) for name in public})
     return layout, release_id, nodes
-
-
-def list_values(table: pa.Table, name: str) -> Float32Array:
-    """All values of a column of lists, one list after the other."""
-    values: Float32Array = table.column(name).combine_chunks().flatten().to_numpy(zero_copy_only=False)
-    return values
-
-
-def rows_in_order(table: pa.Table, days: range, nodes: int) -> bool:
-    """Whether the rows are every (day, node) exactly once, days first."""
-    day, node = table.column("day").to_numpy(), table.column("node").to_numpy()
-    expected = np.arange(days.start, days.stop)
-    return np.array_equal(day, np.repeat(expected, nodes)) and np.array_equal(
-        node, np.tile(np.arange(nodes), len(days))
-    )
 
 
 def _export_zarr(corpus: Corpus, directory: Path) -> Path:

@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -101,6 +103,29 @@ class CorpusLayout:
         part, offset = divmod(day, self.days_per_part)
         return part, offset // self.days_per_group
 
+    def blocks(self, days: IntArray) -> Iterator[Block]:
+        """The row groups that hold some days, each once."""
+        parts, groups = days // self.days_per_part, days % self.days_per_part // self.days_per_group
+        for part, group in np.unique(np.stack([parts, groups], axis=1), axis=0).tolist():
+            rows = np.flatnonzero((parts == part) & (groups == group))
+            yield Block(part, group, rows, days[rows] - self.groups_of(part)[group].start)
+
+
+class Block(NamedTuple):
+    """A row group, and which days of it are wanted.
+
+    Attributes
+    ----------
+    part, group : number of the part, and of the row group in it.
+    rows : positions among the days that were asked for.
+    offsets : days in the row group, from 0, one for each of `rows`.
+    """
+
+    part: int
+    group: int
+    rows: IntArray
+    offsets: IntArray
+
 
 def part_name(part: int) -> str:
     """File name of a part inside `data/`."""
@@ -124,7 +149,7 @@ def part_schema(layout: CorpusLayout, release_id: str, part: int) -> pa.Schema:
         pa.field("vm_pu", series, nullable=False, metadata={"unit": "p.u.", "grid": VM_GRID}),
         pa.field("va_deg", series, nullable=False, metadata={"unit": "degree", "grid": VA_GRID}),
     ]
-    return pa.schema(fields, metadata=_metadata(layout, release_id) | {f"{_PREFIX}part": str(part)})
+    return pa.schema(fields, metadata=part_metadata(layout, release_id, part))
 
 
 def nodes_schema(layout: CorpusLayout, release_id: str, columns: list[str]) -> pa.Schema:
@@ -163,6 +188,11 @@ def check_release_id(release_id: str) -> str:
     return release_id
 
 
+def part_metadata(layout: CorpusLayout, release_id: str, part: int) -> dict[str, str]:
+    """What every file of a part says of itself: the corpus and the number of the part."""
+    return _metadata(layout, release_id) | {f"{_PREFIX}part": str(part)}
+
+
 def _metadata(layout: CorpusLayout, release_id: str) -> dict[str, str]:
     entries = {
         "format": FORMAT,
@@ -186,7 +216,7 @@ VM_MAX_PU = 8.0
 VA_COARSE_DEG = 128
 """From this angle on, every second grid point is used."""
 
-_PARQUET = {
+PARQUET: Mapping[str, Any] = {
     "version": "2.6",
     "data_page_version": "1.0",
     "data_page_size": 1 << 20,
@@ -340,7 +370,7 @@ def encode_nodes(layout: CorpusLayout, release_id: str, nodes: NodeTable) -> byt
     columns = [range(layout.nodes), nodes.ids, *public.values()]
     table = pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, **_PARQUET)
+    pq.write_table(table, sink, **PARQUET)
     return bytes(sink.getvalue())
 
 
@@ -355,25 +385,41 @@ def encode_part(layout: CorpusLayout, release_id: str, part: int, voltages: Comp
     schema = part_schema(layout, release_id, part)
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
-        sink, schema, **_PARQUET, column_encoding=_ENCODING, write_statistics=["day", "node"]
+        sink, schema, **PARQUET, column_encoding=_ENCODING, write_statistics=["day", "node"]
     ) as writer:
         for group in layout.groups_of(part):
             block = voltages[group.start - days.start : group.stop - days.start]
             # Rows are (day, node), so steps come last.
             phasors = round_to_grid(block.transpose(0, 2, 1))
-            writer.write_table(_rows(schema, group, phasors), row_group_size=len(group) * layout.nodes)
+            table = node_rows(schema, group, {"vm_pu": phasors.vm_pu, "va_deg": phasors.va_deg})
+            writer.write_table(table, row_group_size=len(table))
     return bytes(sink.getvalue())
 
 
-def _rows(schema: pa.Schema, days: range, phasors: Phasors) -> pa.Table:
-    """Table of a row group; phasors are (day, node, step)."""
-    nodes = phasors.vm_pu.shape[1]
+def node_rows(schema: pa.Schema, days: range, series: Mapping[str, Float32Array]) -> pa.Table:
+    """Table of a row group with one row per (day, node), from arrays (day, node, step) by column."""
+    nodes = next(iter(series.values())).shape[1]
     columns = [
         pa.array(np.repeat(np.arange(days.start, days.stop, dtype=np.int32), nodes)),
         pa.array(np.tile(np.arange(nodes, dtype=np.int32), len(days))),
         *(
             pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), type=schema.field(name).type)
-            for name, values in (("vm_pu", phasors.vm_pu), ("va_deg", phasors.va_deg))
+            for name, values in series.items()
         ),
     ]
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def list_values(table: pa.Table, name: str) -> NDArray[Any]:
+    """All values of a column of lists, one list after the other."""
+    values: NDArray[Any] = table.column(name).combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    return values
+
+
+def rows_in_order(table: pa.Table, days: range, nodes: int) -> bool:
+    """Whether the rows are every (day, node) exactly once, days first."""
+    day, node = table.column("day").to_numpy(), table.column("node").to_numpy()
+    expected = np.arange(days.start, days.stop)
+    return np.array_equal(day, np.repeat(expected, nodes)) and np.array_equal(
+        node, np.tile(np.arange(nodes), len(days))
+    )

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from dp_powerflow.corpus.reader import list_values, read_nodes, rows_in_order
+from dp_powerflow.corpus.reader import read_nodes
 from dp_powerflow.corpus.schema import (
     DATA,
     NODES_FILE,
@@ -19,10 +19,12 @@ from dp_powerflow.corpus.schema import (
     CorpusLayout,
     NodeTable,
     Phasors,
+    list_values,
     on_grid,
     part_name,
     part_number,
     part_schema,
+    rows_in_order,
     vm_counts,
 )
 from dp_powerflow.corpus.storage import Location, RemotePath, loading, location, open_parquet

@@ -18,6 +18,15 @@ from pathlib import Path, PurePosixPath
 import pyarrow as pa
 
 from dp_powerflow._files import is_temporary, remove_temporaries, sync_directory
+from dp_powerflow.corpus.extras import (
+    FOLDERS,
+    NOTHING,
+    ExtrasLayout,
+    PartExtras,
+    encode_extras,
+    file_schema,
+)
+from dp_powerflow.corpus.extras_reader import find_extras
 from dp_powerflow.corpus.schema import (
     DATA,
     MANIFEST_FILE,
@@ -61,11 +70,13 @@ class CorpusWriter:
     target : the directory to be made, or the URL; must not exist.
     layout : shape and split into parts.
     release_id : public name of the release; a run with another id never continues this one.
+    extras : what is written beside the voltages; by default nothing.
     """
 
     target: Location
     layout: CorpusLayout
     release_id: str
+    extras: ExtrasLayout = NOTHING
 
     def __post_init__(self) -> None:
         check_release_id(self.release_id)
@@ -93,7 +104,10 @@ class CorpusWriter:
             return False
         try:
             with open_parquet(self.target / NODES_FILE) as file:
-                return read_metadata(file.schema_arrow.metadata) == (self.layout, self.release_id)
+                found = read_metadata(file.schema_arrow.metadata)
+            if found != (self.layout, self.release_id):
+                return False
+            return find_extras(self.target, self.layout, self.release_id) == self.extras
         except (OSError, KeyError, ValueError, CorpusError):
             return False
 
@@ -116,20 +130,22 @@ class CorpusWriter:
         """
         if self.remote is not None:
             self.remote.begin()
-            self._refuse_foreign(name for name in self.remote.names() if name.startswith(f"{DATA}/"))
+            self._refuse_foreign(self.remote.names())
             self.missing_parts()
             return
         self._refuse_existing_target()
         with storing(self.target):
             self.partial.parent.mkdir(parents=True, exist_ok=True)
             self.partial.mkdir(mode=0o700, exist_ok=True)
-            (self.partial / DATA).mkdir(exist_ok=True)
+            for folder in (DATA, *self.extras.folders):
+                (self.partial / folder).mkdir(exist_ok=True)
             remove_temporaries(self.partial)
             probe = self.partial / "probe"
             put(probe, b"")
             probe.unlink()
             free = shutil.disk_usage(self.partial).free
-        self._refuse_foreign(path.name for path in (self.partial / DATA).iterdir())
+        there = (path for folder in (DATA, *FOLDERS) for path in (self.partial / folder).glob("*"))
+        self._refuse_foreign(path.relative_to(self.partial).as_posix() for path in there)
         missing = sum(len(self.layout.days_of(part)) for part in self.missing_parts())
         needed = missing * self.layout.nodes * self.layout.steps * _BYTES_PER_PHASOR
         if free < needed:
@@ -139,18 +155,8 @@ class CorpusWriter:
             )
 
     def has_part(self, part: int) -> bool:
-        """Whether a part is written in full."""
-        path = self._part_path(part)
-        if not path.exists():
-            return False
-        try:
-            with open_parquet(path) as file:
-                schema = file.schema_arrow
-        except (OSError, pa.ArrowException):
-            return False  # A disk that lost power may keep the name and lose the bytes: write it again.
-        if not schema.equals(part_schema(self.layout, self.release_id, part), check_metadata=True):
-            raise self._foreign()
-        return True
+        """Whether all files of a part are written in full."""
+        return all(self._has_file(folder, part) for folder in (DATA, *self.extras.folders))
 
     def missing_parts(self) -> tuple[int, ...]:
         """Parts that are still to be written."""
@@ -158,21 +164,25 @@ class CorpusWriter:
             return self._missing_at(self.remote)
         return tuple(part for part in range(self.layout.n_parts) if not self.has_part(part))
 
-    def write_part(self, part: int, voltages: ComplexArray) -> dict[str, str]:
-        """Round the voltages of a part to the public grid and write it, whole or not at all.
+    def write_part(
+        self, part: int, voltages: ComplexArray, extras: PartExtras | None = None
+    ) -> dict[str, str]:
+        """Round a part to the public grid and write it, each file whole or not at all, the voltages last.
 
         Parameters
         ----------
         part : which part; it holds the days `layout.days_of(part)`.
         voltages : complex array (day, step, node) [p.u.].
+        extras : what goes beside them: exactly what `CorpusWriter.extras` says.
 
         Returns
         -------
-        Relative name of the file and its SHA-256, for `hashes`.
+        Relative names of the files and their SHA-256, for `hashes`.
         """
-        content = encode_part(self.layout, self.release_id, part, voltages)
+        files = encode_extras(self.extras, self.layout, self.release_id, part, extras)
+        files[f"{DATA}/{part_name(part)}"] = encode_part(self.layout, self.release_id, part, voltages)
         with storing(self.target):
-            return {f"{DATA}/{part_name(part)}": put(self._part_path(part), content)}
+            return {name: put(self.root / name, content) for name, content in files.items()}
 
     def write_nodes(self, nodes: NodeTable) -> dict[str, str]:
         """Write `nodes.parquet`; the caller has put the nodes in their secret random order."""
@@ -188,7 +198,8 @@ class CorpusWriter:
         name : path relative to the release, with forward slashes.
         """
         relative = PurePosixPath(name)
-        if relative.is_absolute() or not relative.parts or {"..", DATA, NODES_FILE} & set(relative.parts):
+        taken = {"..", DATA, NODES_FILE, *FOLDERS}
+        if relative.is_absolute() or not relative.parts or taken & set(relative.parts):
             raise CorpusError(f"a file added to a release has a relative path outside {DATA}/, not {name!r}")
         if self.remote is not None and name == MANIFEST_FILE:
             self._refuse_incomplete()  # from now on readers take it for a release
@@ -250,27 +261,50 @@ class CorpusWriter:
             raise CorpusError(f"{self.target} is a URL and not a directory; give a path")
         return self.target
 
-    def _part_path(self, part: int) -> Location:
+    def _has_file(self, folder: str, part: int) -> bool:
+        """Whether a file of a part is written in full; CorpusError if it is of another corpus."""
         self.layout.days_of(part)  # refuses a part that does not exist
-        return self.root / DATA / part_name(part)
+        path = self.root / folder / part_name(part)
+        if not path.exists():
+            return False
+        try:
+            with open_parquet(path) as file:
+                schema = file.schema_arrow
+        except (OSError, pa.ArrowException):
+            return False  # A disk that lost power may keep the name and lose the bytes: write it again.
+        expected = (
+            part_schema(self.layout, self.release_id, part)
+            if folder == DATA
+            else file_schema(folder, self.extras, self.layout, self.release_id, part)
+        )
+        if not schema.equals(expected, check_metadata=True):
+            raise self._foreign()
+        return True
 
     def _missing_at(self, remote: RemoteStage) -> tuple[int, ...]:
-        """From one listing; a part that was looked at is not fetched again."""
+        """From one listing; a file that was looked at is not fetched again."""
         there = remote.names()
-        missing = []
-        for part in range(self.layout.n_parts):
-            name = f"{DATA}/{part_name(part)}"
+
+        def has(folder: str, part: int) -> bool:
+            name = f"{folder}/{part_name(part)}"
             known = (name, there.get(name, ""))
-            if name not in there or (known not in remote.sound and not self.has_part(part)):
-                missing.append(part)
-            else:
-                remote.sound.add(known)
-        return tuple(missing)
+            if name not in there or (known not in remote.sound and not self._has_file(folder, part)):
+                return False
+            remote.sound.add(known)
+            return True
+
+        folders = (DATA, *self.extras.folders)
+        parts = range(self.layout.n_parts)
+        return tuple(part for part in parts if not all(has(folder, part) for folder in folders))
 
     def _refuse_foreign(self, names: Iterable[str]) -> None:
         for name in names:
-            part = part_number(name.removeprefix(f"{DATA}/"))
-            if part is None or part >= self.layout.n_parts:
+            folder, _, file = name.rpartition("/")
+            if folder not in (DATA, *FOLDERS):
+                continue
+            part = part_number(file)
+            known = folder in (DATA, *self.extras.folders)
+            if part is None or part >= self.layout.n_parts or not known:
                 raise self._foreign()
 
     def _refuse_incomplete(self) -> None:

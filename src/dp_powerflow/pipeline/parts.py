@@ -15,6 +15,7 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import modulus, multiply
 from dp_powerflow._parallel import Engine
+from dp_powerflow.corpus.extras import PartExtras
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.writer import CorpusWriter
@@ -26,7 +27,7 @@ from dp_powerflow.pipeline.inputs import Solar
 from dp_powerflow.powerflow.batch import BatchSolver, Nodes, Solver
 from dp_powerflow.powerflow.opendss import OpenDssSolver
 from dp_powerflow.powerflow.voltvar import VoltVar
-from dp_powerflow.units import ComplexArray, IntArray
+from dp_powerflow.units import KW_PER_MW, ComplexArray, IntArray
 
 SOLVER_TOLERANCE = 1e-12
 """Voltages are solved to this mismatch [p.u.], or to the rounding floor of their rows: a switch of 1e8 p.u.
@@ -121,7 +122,8 @@ class PartJob:
     @property
     def solves_all(self) -> bool:
         """Whether voltages of nodes without load or generation are wanted."""
-        return self.graph is not None or not np.isin(self.released, self.feeder.retained).all()
+        whole = self.graph is not None or self.writer.extras.sources > 0
+        return whole or not np.isin(self.released, self.feeder.retained).all()
 
     def start(self, threads: int | None) -> Callable[[int], Written]:
         """What makes one part in this process, with so many threads, None for all cores."""
@@ -152,7 +154,8 @@ def make_part(job: PartJob, solver: Solver, part: int) -> Written:
     solved = job.feeder.energised if job.solves_all else job.feeder.retained
     v: ComplexArray = solution.v[:, np.searchsorted(solved, job.released)]
     # Last, for a part that is there is complete.
-    data = job.writer.write_part(part, v.reshape(made.days, made.steps, len(job.released)))
+    voltages = v.reshape(made.days, made.steps, len(job.released))
+    data = job.writer.write_part(part, voltages, part_extras(job, made))
     return Written(worst, tables | data)
 
 
@@ -164,11 +167,40 @@ def _write_graph(job: PartJob, made: SolvedDays) -> dict[str, str]:
     if count <= 0:
         return {}
     v = with_slack(job.feeder, made.solution.v[:count])
-    injected = None if made.generation is None else made.generation[:count]
-    if injected is not None and job.solar.voltvar is not None:
-        rotation = job.solar.voltvar.rotation(modulus(v[:, job.feeder.retained]))
-        injected = multiply(injected, rotation)
+    injected = None if made.generation is None else _injected(job, made.generation[:count], made)
     return job.graph.write(first, made.load[:count], injected, v)
+
+
+def _injected(job: PartJob, generation: ComplexArray, made: SolvedDays) -> ComplexArray:
+    """Generation of the first snapshots after volt-var: complex (snapshot, retained) [p.u.]."""
+    if job.solar.voltvar is None:
+        return generation
+    solved = job.feeder.energised if job.solves_all else job.feeder.retained
+    v = made.solution.v[: len(generation), np.searchsorted(solved, job.feeder.retained)]
+    return multiply(generation, job.solar.voltvar.rotation(modulus(v)))
+
+
+def part_extras(job: PartJob, made: SolvedDays) -> PartExtras | None:
+    """What the corpus holds of the part beside its voltages (`CorpusWriter.extras`), in kW and kvar."""
+    holds, feeder, shape = job.writer.extras, job.feeder, (made.days, made.steps, -1)
+    if not holds.holds:
+        return None
+    kw = feeder.base_mva * KW_PER_MW
+
+    def at_released(power: ComplexArray) -> ComplexArray:
+        full = np.zeros((len(power), len(feeder.nodes)), dtype=np.complex128)
+        full[:, feeder.retained] = power
+        return np.asarray(full[:, job.released].reshape(shape) * kw)
+
+    generation = head = None
+    if holds.generation and made.generation is not None:
+        generation = at_released(_injected(job, made.generation, made))
+    if holds.sources:
+        v = with_slack(feeder, made.solution.v)
+        current = v @ feeder.y[feeder.slack].T
+        head = multiply(v[:, feeder.slack], np.conj(current)).reshape(shape) * kw
+    loads = at_released(made.load) if holds.loads else None
+    return PartExtras(loads=loads, generation=generation, head=head)
 
 
 def with_slack(feeder: Feeder, v: ComplexArray) -> ComplexArray:

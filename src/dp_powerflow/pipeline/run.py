@@ -146,7 +146,8 @@ class _Run:
         release, feeder = self.inputs.config.release, self.inputs.feeder
         released, loaded = len(self.mode.released_nodes(feeder)), len(loaded_nodes(feeder)[0])
         layout = layout_of(release.days, self.inputs.history.n_steps, released, loaded)
-        return CorpusWriter(location(release.output), layout, release.id)
+        extras = self.mode.extras(feeder, self.inputs.solar)
+        return CorpusWriter(location(release.output), layout, release.id, extras)
 
     def _make(self, writer: CorpusWriter) -> ReleaseResult:
         inputs, mode = self.inputs, self.mode
@@ -263,6 +264,7 @@ def manifest_inputs(
         config=inputs.config,
         model=model,
         layout=writer.layout,
+        extras=writer.extras,
         loads=charged.ledger.remaining(charged.loads[0], as_of=charged.loads[1]),
         network=charged.ledger.remaining(network[0], as_of=network[1]),
         commitment_sha256=inputs.state.commit(inputs.config.release.id, COMMITMENT, report.content).sha256,

@@ -17,6 +17,7 @@ from typing import Any
 
 from dp_powerflow._names import __version__
 from dp_powerflow.config import Config
+from dp_powerflow.corpus.extras import NOTHING, ExtrasLayout
 from dp_powerflow.corpus.schema import NODES_FILE, VA_GRID, VM_GRID, VM_MAX_PU, CorpusLayout
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.options import FitOptions, FixedPowerFactor, PublicSpread, tan_theta_of
@@ -233,6 +234,7 @@ class ManifestInputs:
     commitment_sha256 : salted commitment to the internal report.
     insecure_seed : whether noise and draws came from a seed.
     sun : with a section [pv]: days of irradiance, and whether every PV system has a series of its own.
+    extras : what the corpus holds beside its voltages.
     """
 
     config: Config
@@ -243,6 +245,7 @@ class ManifestInputs:
     commitment_sha256: str
     insecure_seed: bool
     sun: tuple[int, bool] = (1, False)
+    extras: ExtrasLayout = NOTHING
 
 
 def make_statement(inputs: ManifestInputs) -> Statement[Any]:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 
 from dp_powerflow.config import Config, NetworkSection
+from dp_powerflow.corpus.extras import NOTHING, ExtrasLayout
 from dp_powerflow.corpus.storage import Location
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.evidence.collect import Evidence
@@ -223,6 +224,10 @@ class NetworkMode(ABC, Generic[Section]):
     def tables(self, root: Location, feeder: Feeder, released: IntArray) -> GraphTables | None:
         """Tables of the network that are published beside the voltages; None publishes none."""
         return None
+
+    def extras(self, feeder: Feeder, solar: Solar) -> ExtrasLayout:
+        """What the corpus holds beside its voltages; by default nothing."""
+        return NOTHING
 
     @abstractmethod
     def report(self, inputs: NetworkInputs, scene: Scene, progress: Progress | None = None) -> InternalReport:

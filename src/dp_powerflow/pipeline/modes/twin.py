@@ -15,6 +15,7 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import modulus
 from dp_powerflow.config import TwinNetwork
+from dp_powerflow.corpus.extras import ExtrasLayout
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.storage import Location, location
 from dp_powerflow.errors import PowerFlowError, PrivacyError
@@ -157,6 +158,17 @@ class TwinMode(NetworkMode[TwinNetwork]):
         with_loads = section.publish == "network and loads"
         count = min(section.graph_days or days, days) if with_loads else 0
         return GraphTables(TABLES, GridfmWriter(root / TABLES, feeder, order=order), count)
+
+    def extras(self, feeder: Feeder, solar: Solar) -> ExtrasLayout:
+        """Functions of the twin and the drawn loads; how many there are follows from the public structure."""
+        chosen, moving = self.section.also_publish, feeder.as_operated
+        return ExtrasLayout(
+            loads="loads" in chosen,
+            generation="loads" in chosen and solar.generation is not None,
+            sources=len(feeder.slack) if "head" in chosen else 0,
+            regulators=len(moving.regulators) if "states" in chosen else 0,
+            capacitors=len(moving.capacitors) if "states" in chosen else 0,
+        )
 
     def report(self, inputs: NetworkInputs, scene: Scene, progress: Progress | None = None) -> InternalReport:
         """The guarantee of the twin; nothing of the true network: the same twin gives the same bytes."""

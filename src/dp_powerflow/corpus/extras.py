@@ -1,0 +1,362 @@
+"""What a corpus may hold beside its voltages: powers, taps and capacitor states of the network solved.
+
+**Files.** `loads/part-*.parquet` has the rows of `data/`: one per (day, node). `feeder/part-*.parquet` has
+one row per day. Both are split into parts as `data/` is. Regulators and capacitors are called by their
+position.
+
+**Grid.** Powers are multiples of 1 W and 1 var, stored as float32 in kW and kvar. A float32 tells neighbours
+apart up to 16,384 kW; from there on multiples of 16 W are used, up to 262,144 kW. As with voltages, every
+number is made from an integer count and names one grid point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from dp_powerflow.corpus.schema import (
+    NODES_FILE,
+    PARQUET,
+    CorpusLayout,
+    Float32Array,
+    node_rows,
+    part_metadata,
+    part_name,
+)
+from dp_powerflow.errors import CorpusError
+from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
+
+LOADS = "loads"
+FEEDER = "feeder"
+FOLDERS = (LOADS, FEEDER)
+
+POWER_GRID = "multiples of 1e-3 kW or kvar; of 16e-3 from 16,384 kW or kvar on"
+POWER_PER_KW = 1_000
+"""Grid counts per kW, or per kvar."""
+POWER_COARSE_KW = 16_384
+"""From this power on, every sixteenth grid point is used."""
+POWER_MAX_KW = 262_144.0
+"""Largest power of the grid; half a spacing of float32 stays below half a grid step up to here."""
+DRAWN, INJECTED = ("p_kw", "q_kvar"), ("g_kw", "g_kvar")
+"""Columns of `loads/`: active and reactive power."""
+
+_COARSE, _COARSE_STEP = POWER_COARSE_KW * POWER_PER_KW, 16
+_MOST = 10_000
+_INT16 = np.iinfo(np.int16)
+_SPLIT, _PACKED = "BYTE_STREAM_SPLIT", "DELTA_BINARY_PACKED"
+
+
+@dataclass(frozen=True)
+class ExtrasLayout:
+    """What a corpus holds beside its voltages; by default nothing.
+
+    Attributes
+    ----------
+    loads : whether the power drawn at every released node is there.
+    generation : whether the power injected at every released node is; only with `loads`.
+    sources : phases of the sources whose power into the feeder is there, 0 for none.
+    regulators, capacitors : how many of them have their states there. With any of them `locked` is there too.
+    """
+
+    loads: bool = False
+    generation: bool = False
+    sources: int = 0
+    regulators: int = 0
+    capacitors: int = 0
+
+    def __post_init__(self) -> None:
+        if not all(0 <= count <= _MOST for count in (self.sources, self.regulators, self.capacitors)):
+            raise CorpusError(f"a corpus describes at most {_MOST} sources, regulators or capacitors")
+        if self.generation and not self.loads:
+            raise CorpusError("a corpus with the generation of its nodes has their loads too")
+
+    @property
+    def states(self) -> bool:
+        """Whether there are taps or states of capacitors."""
+        return self.regulators + self.capacitors > 0
+
+    @property
+    def holds(self) -> tuple[str, ...]:
+        """Names of what is there, as the fields of `PartExtras`."""
+        there = {
+            "loads": self.loads,
+            "generation": self.generation,
+            "head": self.sources > 0,
+            "taps": self.regulators > 0,
+            "capacitors": self.capacitors > 0,
+            "locked": self.states,
+        }
+        return tuple(name for name, is_there in there.items() if is_there)
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Folders of the files that are there, beside `data`."""
+        return (LOADS,) * self.loads + (FEEDER,) * (self.sources > 0 or self.states)
+
+    def shape_of(self, name: str, days: int, layout: CorpusLayout) -> tuple[int, ...]:
+        """Shape of an array of `PartExtras` for so many days."""
+        last = {
+            "loads": (layout.nodes,),
+            "generation": (layout.nodes,),
+            "head": (self.sources,),
+            "taps": (self.regulators,),
+            "capacitors": (self.capacitors,),
+            "locked": (),
+        }
+        return (days, layout.steps, *last[name])
+
+
+NOTHING = ExtrasLayout()
+"""Of a corpus with voltages only."""
+
+
+@dataclass(frozen=True, eq=False)
+class PartExtras:
+    """What is published of the days of one part beside their voltages; None where it is not published.
+
+    Attributes
+    ----------
+    loads : complex (day, step, node) power drawn by the loads at every released node [kW + j kvar].
+    generation : complex (day, step, node) power injected by PV and generators [kW + j kvar].
+    head : complex (day, step, source phase) power that the sources feed into the feeder [kW + j kvar].
+    taps : integer (day, step, regulator) tap steps away from neutral.
+    capacitors : integer (day, step, capacitor), 1 closed, 0 open.
+    locked : boolean (day, step) whether a control was locked because it hunted.
+    """
+
+    loads: ComplexArray | None = None
+    generation: ComplexArray | None = None
+    head: ComplexArray | None = None
+    taps: IntArray | None = None
+    capacitors: IntArray | None = None
+    locked: BoolArray | None = None
+
+    @property
+    def given(self) -> dict[str, NDArray[Any]]:
+        """The arrays that are there, by name."""
+        return {name: values for name, values in vars(self).items() if values is not None}
+
+
+# --- the grid of powers -----------------------------------------------------------------------------------
+def round_power(power: FloatArray) -> Float32Array:
+    """Round powers [kW or kvar] of any shape to the public grid; there is one zero (+0.0).
+
+    Raises
+    ------
+    CorpusError : a power is not finite or above `POWER_MAX_KW`.
+    """
+    # A NaN fails the comparison too.
+    if not np.all(np.abs(power) <= POWER_MAX_KW):
+        raise CorpusError(
+            f"a power is not a finite number of at most {POWER_MAX_KW:,.0f} kW or kvar; check that every "
+            "power flow converged and that the loads are in kW"
+        )
+    return _to_float32(_counts(power))
+
+
+def exact_power(power: Float32Array) -> FloatArray:
+    """The grid points that stored powers name, in float64 [kW or kvar]."""
+    return np.asarray(_counts(power.astype(np.float64)) / POWER_PER_KW)
+
+
+def power_on_grid(power: Float32Array) -> BoolArray:
+    """Which entries are exactly a number that `round_power` can produce."""
+    with np.errstate(invalid="ignore"):
+        in_range = np.abs(power) <= POWER_MAX_KW
+    inside = np.where(in_range, power, np.float32(0))
+    # Compared as bits: a negative zero is equal to zero but is not a number of the grid.
+    same = _to_float32(_counts(inside.astype(np.float64))).view(np.uint32) == inside.view(np.uint32)
+    return np.asarray(in_range & same)
+
+
+def _counts(power: FloatArray) -> IntArray:
+    counts = np.rint(power * POWER_PER_KW).astype(np.int64)
+    coarse = _COARSE_STEP * np.rint(power * (POWER_PER_KW / _COARSE_STEP)).astype(np.int64)
+    return np.where(np.abs(counts) >= _COARSE, coarse, counts)
+
+
+def _to_float32(counts: IntArray) -> Float32Array:
+    return (counts / POWER_PER_KW).astype(np.float32)
+
+
+# --- columns ----------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class DayColumn:
+    """A column of `feeder/`: one list of T values per day.
+
+    Attributes
+    ----------
+    of, index, part : array of `PartExtras`, index on its last axis (None if it has none), and of a complex
+        one the real or imaginary part.
+    unit, means : for its description.
+    """
+
+    name: str
+    of: str
+    index: int | None
+    type: pa.DataType
+    means: str
+    unit: str | None = None
+    part: str = ""
+
+
+def day_columns(extras: ExtrasLayout) -> Iterator[DayColumn]:
+    """Columns of `feeder/` after `day`."""
+    for k, name in enumerate(_names("s", extras.sources)):
+        fed = f"that source phase {k} feeds into the feeder"
+        yield DayColumn(f"{name}_p_kw", "head", k, pa.float32(), f"active power {fed}", "kW", "real")
+        yield DayColumn(f"{name}_q_kvar", "head", k, pa.float32(), f"reactive power {fed}", "kvar", "imag")
+    for k, name in enumerate(_names("r", extras.regulators)):
+        yield DayColumn(f"{name}_tap", "taps", k, pa.int16(), f"tap of regulator {k}, 0 is neutral")
+    for k, name in enumerate(_names("c", extras.capacitors)):
+        yield DayColumn(f"{name}_closed", "capacitors", k, pa.bool_(), f"whether capacitor {k} is closed")
+    if extras.states:
+        yield DayColumn(
+            "locked", "locked", None, pa.bool_(), "whether a control was locked because it hunted"
+        )
+
+
+def _names(letter: str, count: int) -> list[str]:
+    width = len(str(count - 1))
+    return [f"{letter}{k:0{width}d}" for k in range(count)]
+
+
+def file_schema(
+    folder: str, extras: ExtrasLayout, layout: CorpusLayout, release_id: str, part: int
+) -> pa.Schema:
+    """Schema of a part in a folder of `extras.folders`."""
+    fields = [pa.field("day", pa.int32(), nullable=False)]
+    if folder == LOADS:
+        fields.append(pa.field("node", pa.int32(), nullable=False, metadata={"is": f"row of {NODES_FILE}"}))
+        names = DRAWN + INJECTED * extras.generation
+        fields += [_field(name, pa.float32(), layout, name.partition("_")[2]) for name in names]
+    else:
+        fields += [_field(column.name, column.type, layout, column.unit) for column in day_columns(extras)]
+    return pa.schema(fields, metadata=part_metadata(layout, release_id, part))
+
+
+def _field(name: str, kind: pa.DataType, layout: CorpusLayout, unit: str | None) -> pa.Field:
+    series = pa.list_(pa.field("element", kind, nullable=False), layout.steps)
+    return pa.field(name, series, nullable=False, metadata=unit and {"unit": unit, "grid": POWER_GRID})
+
+
+def extras_in(columns: Mapping[str, list[str]]) -> ExtrasLayout:
+    """What there is, from the names of the columns of the files that are there, by folder."""
+    of_nodes, of_days = columns.get(LOADS, []), columns.get(FEEDER, [])
+
+    def count(ending: str) -> int:
+        return sum(name.endswith(ending) for name in of_days)
+
+    return ExtrasLayout(
+        loads=LOADS in columns,
+        generation=INJECTED[0] in of_nodes,
+        sources=count("_p_kw"),
+        regulators=count("_tap"),
+        capacitors=count("_closed"),
+    )
+
+
+# --- bytes ------------------------------------------------------------------------------------------------
+def encode_extras(
+    extras: ExtrasLayout, layout: CorpusLayout, release_id: str, part: int, given: PartExtras | None
+) -> dict[str, bytes]:
+    """Relative names and bytes of the files of a part beside `data/`, rounded to the public grid.
+
+    Raises
+    ------
+    CorpusError : something is missing that the corpus holds, or there that it does not hold, or of another
+        shape.
+    """
+    arrays = _checked(extras, layout, part, given or PartExtras())
+    made = {}
+    for folder in extras.folders:
+        schema = file_schema(folder, extras, layout, release_id, part)
+        encode = _encode_loads if folder == LOADS else _encode_feeder
+        made[f"{folder}/{part_name(part)}"] = encode(schema, extras, layout, part, arrays)
+    return made
+
+
+def _checked(
+    extras: ExtrasLayout, layout: CorpusLayout, part: int, given: PartExtras
+) -> dict[str, NDArray[Any]]:
+    arrays = given.given
+    if arrays.keys() != set(extras.holds):
+        wanted, got = (", ".join(names) or "nothing" for names in (extras.holds, arrays))
+        raise CorpusError(f"beside its voltages part {part} needs {wanted}, and got {got}")
+    for name, values in arrays.items():
+        shape = extras.shape_of(name, len(layout.days_of(part)), layout)
+        if values.shape != shape:
+            raise CorpusError(f"part {part} needs {name} of shape {shape}, not {values.shape}")
+    return arrays
+
+
+def _encode_loads(
+    schema: pa.Schema,
+    extras: ExtrasLayout,
+    layout: CorpusLayout,
+    part: int,
+    arrays: Mapping[str, NDArray[Any]],
+) -> bytes:
+    days, pairs = layout.days_of(part), {DRAWN: "loads"}
+    if extras.generation:
+        pairs[INJECTED] = "generation"
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, schema, **_options(schema)) as writer:
+        for group in layout.groups_of(part):
+            series: dict[str, Float32Array] = {}
+            for (active, reactive), name in pairs.items():
+                # Rows are (day, node), so steps come last.
+                block = arrays[name][group.start - days.start : group.stop - days.start].transpose(0, 2, 1)
+                series |= {active: round_power(block.real), reactive: round_power(block.imag)}
+            table = node_rows(schema, group, series)
+            writer.write_table(table, row_group_size=len(table))
+    return bytes(sink.getvalue())
+
+
+def _encode_feeder(
+    schema: pa.Schema,
+    extras: ExtrasLayout,
+    layout: CorpusLayout,
+    part: int,
+    arrays: Mapping[str, NDArray[Any]],
+) -> bytes:
+    """One row group: a part has few days, and a day few columns."""
+    days = layout.days_of(part)
+    columns = [pa.array(np.arange(days.start, days.stop, dtype=np.int32))]
+    for column in day_columns(extras):
+        values = arrays[column.of] if column.index is None else arrays[column.of][..., column.index]
+        flat = pa.array(_stored(column, values).ravel(), column.type)
+        columns.append(pa.FixedSizeListArray.from_arrays(flat, type=schema.field(column.name).type))
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, schema, **_options(schema)) as writer:
+        writer.write_table(pa.Table.from_arrays(columns, schema=schema), row_group_size=len(days))
+    return bytes(sink.getvalue())
+
+
+def _stored(column: DayColumn, values: NDArray[Any]) -> NDArray[Any]:
+    """Values as the type of the column; refuses what it cannot hold."""
+    if column.of == "head":
+        return round_power(getattr(values, column.part))
+    if column.of == "taps":
+        if not np.all((values >= _INT16.min) & (values <= _INT16.max)):
+            raise CorpusError("a tap is not a whole number of steps away from neutral that a corpus can hold")
+        return values.astype(np.int16)
+    if not np.all((values == 0) | (values == 1)):
+        raise CorpusError(f"the {column.of} of a corpus are 1 or 0")
+    return values.astype(np.bool_)
+
+
+def _options(schema: pa.Schema) -> dict[str, Any]:
+    """How the columns are encoded: floats split into bytes, day and node packed, the rest as it is."""
+    encoding = {name: _PACKED for name in ("day", "node") if name in schema.names}
+    for field in schema:
+        if pa.types.is_fixed_size_list(field.type) and field.type.value_type == pa.float32():
+            encoding[f"{field.name}.list.element"] = _SPLIT
+    numbers = [name for name in ("day", "node") if name in schema.names]
+    return {**PARQUET, "column_encoding": encoding, "write_statistics": numbers}
