@@ -1,14 +1,16 @@
 """How a feeder is operated: what moves its taps and capacitors, and how its loads answer to the voltage.
 
-A `Feeder` by itself is a frozen frame: taps fixed, every load constant power at its node. Its `Operation` is the
-same feeder with nothing frozen. Every regulating winding stands at neutral tap and ends at an extra *inner* node;
-an ideal ratio leads from there to the node that the file names (v_outer = ratio·v_inner). Capacitors that a
-control switches are left out of the admittances and stated one by one. All of it is PRIVATE.
+A `Feeder` by itself is a frozen frame: taps fixed, every load constant power at its node. Its `Operation` is
+the same feeder with nothing frozen. Every regulating winding stands at neutral tap and ends at an extra
+*inner* node; an ideal ratio leads from there to the node that the file names (v_outer = ratio·v_inner).
+Capacitors that a control switches are left out of the admittances and stated one by one. All of it is
+PRIVATE.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
 
@@ -24,11 +26,16 @@ Zip = tuple[float, float, float]
 class Response:
     """How the power that an element draws follows from u, its voltage over the rated one.
 
-    Within `lowest` ≤ u ≤ `highest` active power is p·(z·u² + i·u + c) with the shares of `active`, or p·u^a with
-    the first of `exponents`; reactive power likewise. Above `highest` it is a constant impedance that draws at
-    `highest` what the law says there. Below `lowest` the current falls linearly in u until at `cut` it is that of
-    the constant impedance which draws p + jq at rated voltage, and it is that impedance from there on. An element
-    of constant impedance alone has no such limits.
+    Within `lowest` ≤ u ≤ `highest` active power is p·(z·u² + i·u + c) with the shares of `active`, or p·u^a
+    with the first of `exponents`; reactive power likewise. Above `highest` it is a constant impedance that
+    draws at `highest` what the law says there. Below `lowest` the current falls linearly in u until at `cut`
+    it is that of the constant impedance which draws p + jq at rated voltage, and it is that impedance from
+    there on. An element of constant impedance alone has no such limits. `cut` is at most `lowest`; where they
+    are equal the current jumps there. With `cut` 0 it is a constant impedance below `lowest`, as above
+    `highest`.
+
+    `abrupt` elements (models 3 and 4 of OpenDSS) act as constant power would outside of the limits: above
+    `highest` the impedance draws p + jq at `highest`, and below `lowest` the line starts at p + jq there.
     """
 
     active: Zip = (0.0, 0.0, 1.0)
@@ -37,6 +44,7 @@ class Response:
     lowest: float = 0.0
     highest: float = 10.0
     cut: float = 0.0
+    abrupt: bool = False
 
     @property
     def constant_power(self) -> bool:
@@ -110,11 +118,14 @@ class Regulator:
     measured : branches whose voltages the control sees.
     pick : which of them counts.
     compensated : phase, as an index into `phases`, whose current is measured for line-drop compensation.
+        Where the highest or lowest phase is picked, it is the current of that phase: branch k of `measured`
+        is phase k.
     target_v, band_v : voltage that is held and the width of its band, behind the voltage transformer [V].
     pt_ratio : of the voltage transformer.
     ct_primary_a : primary rating of the current transformer [A].
     drop_r_v, drop_x_v : line-drop compensation at rated current [V].
-    winding_v : rated voltage of the winding's coil [V], which ratios are relative to.
+    winding_v : voltage before the voltage transformer that a ratio of 1 stands for [V]: the rated voltage of
+        the measured winding's coil. A deviation of ΔV behind the transformer asks for ΔV·pt_ratio/winding_v.
     delay_s : time after which it acts; in one round only those with the shortest delay act.
     most_steps : tap steps that one action may take at most.
     lowest, highest : range of the ratio.
@@ -172,18 +183,42 @@ class Probe:
 
 @dataclass(frozen=True)
 class CapacitorControl:
-    """What switches a capacitor.
+    """What switches a capacitor, by the rules of OpenDSS's CapControl.
+
+    Every round of controls looks at the bank as it stands; all comparisons but those of time are strict.
+
+    1. With `override_v` = (low, high): an open bank closes if V < low, a closed one opens if V > high, V
+       being the picked voltage over `pt_ratio`. If that asks for a change, rule 2 is not looked at. If it
+       does not, rule 2 may undo it: the override does not lock. Kind "voltage" has no override.
+    2. By its kind:
+
+       | kind | measured | open bank closes if | closed bank opens if |
+       |---|---|---|---|
+       | voltage | V = picked voltage / pt_ratio | V < on | V > off |
+       | kvar | Q = Σ Im(v·conj(i)) of all probes, into the element [kvar]; no ratio | Q > on | Q < off |
+       | current | I = picked current / ct_ratio | I > on | I < off |
+       | time, off > on | h = hour of the day | on ≤ h < off | h ≥ off or h < on |
+       | time, off ≤ on | h | h ≥ on | off ≤ h < on |
+
+       h is in (0, 24] where time goes on: 24:00 is 24, not 0; a snapshot without time has 0.
+    3. Opening takes `delay_off_s`, closing `delay_on_s`; less than `dead_time_s` after it opened, closing
+       takes max(delay_on_s, dead_time_s + delay_on_s − time since it opened). Within one static solution no
+       time passes, so that closing again takes dead_time_s + delay_on_s. Of all controls, regulators
+       included, that ask for a change in a round only those with the shortest delay act; the others are
+       looked at anew after the next solution.
 
     Attributes
     ----------
-    kind : what is compared with `on` and `off`: voltage [V], reactive power [kvar] into the monitored element,
-        its current [A], or the hour of the day.
+    kind : what is compared with `on` and `off`: voltage [V], reactive power [kvar] into the monitored
+        element, its current [A], or the hour of the day.
     measured : branches whose voltages are seen; `pick` says which counts.
-    probes : conductors of the monitored element, for kvar and current.
+    probes : conductors of the monitored element: for kvar all of the terminal, for current those that
+        `pick_current` chooses from.
     pt_ratio, ct_ratio : what voltages and currents are divided by.
     on, off : settings at which it closes and opens.
     delay_on_s, delay_off_s : after which it acts.
     override_v : voltages below which it always closes and above which it always opens [V], None without.
+    dead_time_s : for so long after it opened it does not close without further delay.
     """
 
     kind: Literal["voltage", "kvar", "current", "time"]
@@ -197,6 +232,8 @@ class CapacitorControl:
     delay_on_s: float
     delay_off_s: float
     override_v: tuple[float, float] | None = None
+    dead_time_s: float = 300.0
+    pick_current: Pick = Pick.ONE
 
 
 @dataclass(frozen=True)
@@ -229,6 +266,8 @@ class Operation:
     regulators, capacitors, generators : in the order of the file.
     left_out : in words, what of the file is neither modelled nor replaced by anything; it is said on the
         certificate.
+    refused : sentences, each on one setting of the file that the solver of the feeder as operated does not
+        model; where there are any, the feeder can only be solved with its controls frozen.
     """
 
     nodes: tuple[str, ...]
@@ -237,3 +276,54 @@ class Operation:
     capacitors: tuple[SwitchedCapacitor, ...] = ()
     generators: tuple[Generator, ...] = ()
     left_out: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+
+
+def without_nodes(operation: Operation, kept: Sequence[int]) -> Operation:
+    """The operation without the feeder's nodes that are not `kept`, and without what stands on them."""
+    alive = set(kept)
+    outer = {inner: node for each in operation.regulators for inner, node in each.phases}
+    first_inner = min(outer, default=len(operation.nodes))
+    places = [*kept, *(k for k in range(first_inner, len(operation.nodes)) if outer.get(k, -1) in alive)]
+    moved = {old: new for new, old in enumerate(places)} | {-1: -1}
+    refused = list(operation.refused)
+
+    def shifted(branches: tuple[Branch, ...]) -> tuple[Branch, ...]:
+        return tuple((moved[a], moved[b]) for a, b in branches if a in moved and b in moved)
+
+    regulators = []
+    for each in operation.regulators:
+        phases, measured = shifted(each.phases), shifted(each.measured)
+        if phases and (len(phases) < len(each.phases) or len(measured) < len(each.measured)):
+            refused.append(f"regulator control '{each.name}' stands in part on islanded nodes; disable it")
+        elif phases:
+            regulators.append(replace(each, phases=phases, measured=measured))
+    capacitors = []
+    for bank in operation.capacitors:
+        control = bank.control
+        seen = [node for branch in control.measured for node in branch]
+        seen += [node for probe in control.probes for node in (probe.node, *probe.nodes)]
+        if len(shifted(bank.branches)) < len(bank.branches):
+            continue
+        if any(node not in moved for node in seen):
+            refused.append(f"the control of capacitor '{bank.name}' looks at islanded nodes; disable it")
+            continue
+        probes = tuple(
+            replace(probe, node=moved[probe.node], nodes=tuple(moved[node] for node in probe.nodes))
+            for probe in control.probes
+        )
+        control = replace(control, measured=shifted(control.measured), probes=probes)
+        capacitors.append(replace(bank, branches=shifted(bank.branches), control=control))
+    return replace(
+        operation,
+        nodes=tuple(operation.nodes[k] for k in places),
+        y=sp.csc_array(operation.y[places, :][:, places]),
+        regulators=tuple(regulators),
+        capacitors=tuple(capacitors),
+        generators=tuple(
+            replace(each, branches=shifted(each.branches))
+            for each in operation.generators
+            if len(shifted(each.branches)) == len(each.branches)
+        ),
+        refused=tuple(refused),
+    )

@@ -34,6 +34,7 @@ from dp_powerflow.grid.feeder import (
 from dp_powerflow.grid.opendss import parameters as opendss_parameters
 from dp_powerflow.grid.opendss.engine import DssOrigin, Engine, file_origin, with_declared_loads
 from dp_powerflow.grid.opendss.reader import read_dss
+from dp_powerflow.grid.operation import without_nodes
 from dp_powerflow.grid.pandapower import parameters as pandapower_parameters
 from dp_powerflow.grid.pandapower import reader as pandapower_reader
 from dp_powerflow.units import ComplexArray
@@ -171,6 +172,7 @@ def without_islands(feeder: Feeder) -> Feeder:
         pv=pv,
         lines=lines,
         notes=(*feeder.notes, note),
+        operation=feeder.operation and without_nodes(feeder.operation, kept.tolist()),
     )
 
 

@@ -209,6 +209,67 @@ def is_enabled(engine: Engine, name: str) -> bool:
     return bool(circuit.ActiveCktElement.Enabled)
 
 
+def enabled_names(engine: Engine, kind: str) -> list[str]:
+    """Elements of a class that take part, in the order of the file, without the name of the class."""
+    start = f"{kind}."
+    found = [name.lower() for name in engine.ActiveCircuit.AllElementNames]
+    return [name[len(start) :] for name in found if name.startswith(start) and is_enabled(engine, name)]
+
+
+class Properties:
+    """Properties of one element, which becomes the active one."""
+
+    def __init__(self, engine: Engine, kind: str, name: str) -> None:
+        circuit = engine.ActiveCircuit
+        circuit.SetActiveElement(f"{kind}.{name}")
+        self._of = circuit.ActiveCktElement.Properties
+
+    def text(self, name: str) -> str:
+        return str(self._of(name).Val).strip().lower()
+
+    def number(self, name: str) -> float:
+        return float(self._of(name).Val)
+
+    def numbers(self, name: str) -> list[float]:
+        return [float(word) for word in self.text(name).strip("[]() ").replace(",", " ").split()]
+
+    def yes(self, name: str) -> bool:
+        return self.text(name).startswith(("y", "t"))
+
+
+NamedBranches = tuple[tuple[str | None, str | None], ...]
+"""Branches by the names of their nodes; None for ground."""
+
+
+def named_branches(engine: Engine, delta: bool) -> NamedBranches:
+    """Pairs of node names between which the active element's phases are connected."""
+    element = engine.ActiveCircuit.ActiveCktElement
+    nodes = terminal_nodes(element)
+    phases = int(element.NumPhases)
+    if delta and phases > 1:
+        return tuple((nodes[k], nodes[(k + 1) % len(nodes)]) for k in range(phases))
+    neutral = nodes[phases] if len(nodes) > phases else None
+    return tuple((nodes[k], neutral) for k in range(phases))
+
+
+def terminal_nodes(element: Engine) -> list[str | None]:
+    """Node name of every conductor of every terminal of an element; None for ground."""
+    buses = [bus.split(".", 1)[0].lower() for bus in element.BusNames]
+    per_terminal = int(element.NumConductors)
+    return [
+        f"{buses[k // per_terminal]}.{int(node)}" if node else None
+        for k, node in enumerate(element.NodeOrder)
+    ]
+
+
+def primitive(element: Engine) -> ComplexArray:
+    """Primitive admittance of an element [S]."""
+    flat = np.asarray(element.Yprim)
+    flat = flat.view(np.complex128) if flat.dtype == np.float64 else flat
+    size = int(element.NumConductors) * int(element.NumTerminals)
+    return flat.reshape(size, size, order="F")
+
+
 def _class_of(element: str) -> str:
     return element.split(".", 1)[0].lower()
 

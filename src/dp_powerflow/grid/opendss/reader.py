@@ -26,19 +26,25 @@ from dp_powerflow.grid.opendss.engine import (
     CONTROLS_OFF,
     DssOrigin,
     Engine,
+    NamedBranches,
+    Properties,
     build_circuit,
     disable_injections,
+    named_branches,
+    primitive,
     regulated_taps,
     run,
     set_taps,
     settle_controls,
     solve,
+    terminal_nodes,
 )
-from dp_powerflow.grid.operation import CONSTANT_IMPEDANCE, CONSTANT_POWER
+from dp_powerflow.grid.opendss.operation import operation_of, read_declared
+from dp_powerflow.grid.opendss.regulators import Network
+from dp_powerflow.grid.opendss.responses import coil_kv, load_response
 from dp_powerflow.units import ComplexArray, FloatArray, admittance_base_siemens
 
 _METRES = {1: 1609.344, 2: 304.8, 3: 1000.0, 4: 1.0, 5: 0.3048, 6: 0.0254, 7: 0.01}
-_CONSTANT_POWER = 1
 _NEUTRAL_BELOW = 0.2
 _GROUNDED_BELOW_PU = 1e-3
 _PLAUSIBLE_PU = (0.6, 1.6)
@@ -65,13 +71,14 @@ def read_dss(
     """
     engine = build_circuit(origin) if engine is None else engine
     notes: list[str] = []
+    declared = read_declared(engine)
     for kind, count in sorted(settle_controls(engine, origin).items()):
         notes.append(
             f"{count} controls of class {kind} are left out; what they control is as the file states"
         )
     if origin.allocates and not origin.loads_declared:
         notes.append("the file allocates loads, which is not done; they are as the file states them")
-    named_loads = _declared_loads(engine, notes)
+    named_loads = _declared_loads(engine, notes, declared.refused)
     named_pv = _declared_pv(engine)
     for kind, count in sorted(disable_injections(engine, but="load").items()):
         notes.append(f"{count} elements of class {kind} are left out")
@@ -95,13 +102,15 @@ def read_dss(
     magnitude = modulus(phasor[: len(bus_nodes)])
     neutral = _neutral_nodes(bus_nodes, magnitude)
     _note_wrong_bases(bus_nodes, magnitude, neutral, notes)
-    scale = sp.diags_array(1.0 / np.sqrt(admittance_base_siemens(all_kv, base_mva)))
+    factors = 1.0 / np.sqrt(admittance_base_siemens(all_kv, base_mva))
+    scale = sp.diags_array(factors)
+    nodes = (
+        *bus_nodes,
+        *(f"emf({node.rsplit('.', 1)[0]}).{node.rsplit('.', 1)[1]}" for node in emf_nodes),
+    )
     return Feeder(
         name=name,
-        nodes=(
-            *bus_nodes,
-            *(f"emf({node.rsplit('.', 1)[0]}).{node.rsplit('.', 1)[1]}" for node in emf_nodes),
-        ),
+        nodes=nodes,
         base_kv=all_kv,
         base_mva=base_mva,
         y=sp.csc_array(scale @ y_siemens @ scale),
@@ -123,6 +132,9 @@ def read_dss(
         notes=tuple(notes),
         neutral=np.array(sorted(neutral), dtype=np.int64),
         origin=origin,
+        operation=operation_of(
+            engine, Network(nodes, index, y_siemens, factors, volts), declared, regulated_taps(engine)
+        ),
     )
 
 
@@ -160,25 +172,25 @@ def _refuse_missing_taps(engine: Engine, taps: Sequence[Tap]) -> None:
 
 # ---------------------------------------------------------------- loads and PV, still by node name
 
-_Branches = tuple[tuple[str | None, str | None], ...]
 
-
-def _declared_loads(engine: Engine, notes: list[str]) -> list[tuple[Load, _Branches]]:
+def _declared_loads(engine: Engine, notes: list[str], refused: list[str]) -> list[tuple[Load, NamedBranches]]:
     circuit = engine.ActiveCircuit
     multiplier = float(circuit.Solution.LoadMult)
-    declared: list[tuple[Load, _Branches]] = []
+    declared: list[tuple[Load, NamedBranches]] = []
     for loads in circuit.Loads:
-        delta = bool(loads.IsDelta)
+        delta, name = bool(loads.IsDelta), loads.Name.lower()
+        phases = int(circuit.ActiveCktElement.NumPhases)
         load = Load(
-            name=loads.Name.lower(),
+            name=name,
             branches=(),
             kw=float(loads.kW) * multiplier,
             kvar=float(loads.kvar) * multiplier,
             connection="delta" if delta else "wye",
-            response=CONSTANT_POWER if int(loads.Model) == _CONSTANT_POWER else CONSTANT_IMPEDANCE,
             label=str(loads.Class) if int(loads.Class) > 1 else None,
+            rated_kv=coil_kv(float(loads.kV), phases, delta=delta),
+            response=load_response(Properties(engine, "load", name), name, refused),
         )
-        declared.append((load, _branches(engine, delta)))
+        declared.append((load, named_branches(engine, delta)))
     replaced = sum(not load.constant_power for load, _ in declared)
     if replaced:
         notes.append(f"{replaced} of {len(declared)} loads are not constant power in the file and became so")
@@ -187,9 +199,9 @@ def _declared_loads(engine: Engine, notes: list[str]) -> list[tuple[Load, _Branc
     return declared
 
 
-def _declared_pv(engine: Engine) -> list[tuple[PVSystem, _Branches]]:
+def _declared_pv(engine: Engine) -> list[tuple[PVSystem, NamedBranches]]:
     circuit = engine.ActiveCircuit
-    declared: list[tuple[PVSystem, _Branches]] = []
+    declared: list[tuple[PVSystem, NamedBranches]] = []
     for systems in circuit.PVSystems:
         pv = PVSystem(
             name=systems.Name.lower(),
@@ -199,33 +211,12 @@ def _declared_pv(engine: Engine) -> list[tuple[PVSystem, _Branches]]:
             cut_in_fraction=float(circuit.ActiveCktElement.Properties("%Cutin").Val) / 100.0,
         )
         delta = circuit.ActiveCktElement.Properties("conn").Val.lower().startswith(("d", "ll"))
-        declared.append((pv, _branches(engine, delta)))
+        declared.append((pv, named_branches(engine, delta)))
     return declared
 
 
-def _branches(engine: Engine, delta: bool) -> _Branches:
-    """Pairs of node names between which the active element's phases are connected."""
-    element = engine.ActiveCircuit.ActiveCktElement
-    nodes = _terminal_nodes(element)
-    phases = int(element.NumPhases)
-    if delta and phases > 1:
-        return tuple((nodes[k], nodes[(k + 1) % len(nodes)]) for k in range(phases))
-    neutral = nodes[phases] if len(nodes) > phases else None
-    return tuple((nodes[k], neutral) for k in range(phases))
-
-
-def _terminal_nodes(element: Engine) -> list[str | None]:
-    """Node name of every conductor of every terminal of an element; None for ground."""
-    buses = [bus.split(".", 1)[0].lower() for bus in element.BusNames]
-    per_terminal = int(element.NumConductors)
-    return [
-        f"{buses[k // per_terminal]}.{int(node)}" if node else None
-        for k, node in enumerate(element.NodeOrder)
-    ]
-
-
 def _indexed(
-    what: str, names: _Branches, index: dict[str, int], neutral: frozenset[int]
+    what: str, names: NamedBranches, index: dict[str, int], neutral: frozenset[int]
 ) -> tuple[tuple[int, int], ...]:
     def resolve(name: str | None) -> int:
         if name is None:
@@ -269,13 +260,13 @@ def _with_emf_nodes(
     for sources in circuit.Vsources:
         element = circuit.ActiveCktElement
         conductors = int(element.NumConductors)
-        terminal = _terminal_nodes(element)
+        terminal = terminal_nodes(element)
         if any(node is not None for node in terminal[conductors:]):
             raise FeederError(
                 f"voltage source '{sources.Name}' stands between two buses; ground its second terminal"
             )
         at = [index[node] for node in terminal[:conductors] if node is not None]
-        block = _primitive(element)[:conductors, :conductors]
+        block = primitive(element)[:conductors, :conductors]
         for row, i in enumerate(at):
             for column, j in enumerate(at):
                 source[i, j] += block[row, column]
@@ -288,20 +279,12 @@ def _with_emf_nodes(
     return sp.csc_array(extended), [nodes[k] for k in rows], emf
 
 
-def _primitive(element: Engine) -> ComplexArray:
-    """Primitive admittance of an element [S]."""
-    flat = np.asarray(element.Yprim)
-    flat = flat.view(np.complex128) if flat.dtype == np.float64 else flat
-    size = int(element.NumConductors) * int(element.NumTerminals)
-    return flat.reshape(size, size, order="F")
-
-
 def _lines(engine: Engine, index: dict[str, int], base_kv: FloatArray, base_mva: float) -> tuple[Line, ...]:
     circuit = engine.ActiveCircuit
     lines: list[Line] = []
     for own in circuit.Lines:
         element = circuit.ActiveCktElement
-        conductors = [(k, index[node]) for k, node in enumerate(_terminal_nodes(element)) if node is not None]
+        conductors = [(k, index[node]) for k, node in enumerate(terminal_nodes(element)) if node is not None]
         kept = [k for k, _ in conductors]
         nodes = tuple(node for _, node in conductors)
         scale = 1.0 / np.sqrt(admittance_base_siemens(base_kv[list(nodes)], base_mva))
@@ -310,7 +293,7 @@ def _lines(engine: Engine, index: dict[str, int], base_kv: FloatArray, base_mva:
             Line(
                 name=own.Name.lower(),
                 nodes=nodes,
-                primitive=_primitive(element)[np.ix_(kept, kept)] * np.outer(scale, scale),
+                primitive=primitive(element)[np.ix_(kept, kept)] * np.outer(scale, scale),
                 length_m=float(own.Length) * metres if metres else None,
                 is_switch=bool(own.IsSwitch),
                 code=own.LineCode.lower() or None,
