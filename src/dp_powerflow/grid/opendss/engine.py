@@ -224,6 +224,13 @@ class Properties:
         circuit.SetActiveElement(f"{kind}.{name}")
         self._of = circuit.ActiveCktElement.Properties
 
+    @classmethod
+    def of_active(cls, engine: Engine) -> Properties:
+        """Of the active object, which carries no current."""
+        found = cls.__new__(cls)
+        found._of = engine.ActiveCircuit.ActiveDSSElement.Properties
+        return found
+
     def text(self, name: str) -> str:
         return str(self._of(name).Val).strip().lower()
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from dp_powerflow.grid.feeder import Tap
+from dp_powerflow.grid.feeder import PVSystem, Tap
 from dp_powerflow.grid.opendss.capacitors import CapacitorReader
-from dp_powerflow.grid.opendss.engine import Engine, enabled_names
+from dp_powerflow.grid.opendss.engine import Engine, NamedBranches, enabled_names
+from dp_powerflow.grid.opendss.generation import declared_generators, declared_pv, inverter_curves
 from dp_powerflow.grid.opendss.regulators import Admittances, Network, RegulatorReader, place_regulators
-from dp_powerflow.grid.operation import Operation
+from dp_powerflow.grid.operation import Generator, Operation
 
 
 @dataclass
@@ -19,40 +20,56 @@ class Declared:
     Attributes
     ----------
     capacitor_controls : names of those that are enabled.
+    pv, generators : with the names of their nodes.
     left_out, refused : as in `Operation`.
     """
 
     capacitor_controls: tuple[str, ...] = ()
+    pv: list[tuple[PVSystem, NamedBranches]] = field(default_factory=list)
+    generators: list[tuple[Generator, NamedBranches]] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
 
 
 def read_declared(engine: Engine) -> Declared:
     """What has to be read before anything is disabled."""
-    return Declared(capacitor_controls=tuple(enabled_names(engine, "capcontrol")))
+    found = Declared(capacitor_controls=tuple(enabled_names(engine, "capcontrol")))
+    curves = inverter_curves(engine, found.refused)
+    found.generators = declared_generators(engine, found.left_out)
+    found.pv = [
+        (replace(pv, curve=curves.get(pv.name)), names) for pv, names in declared_pv(engine, found.left_out)
+    ]
+    return found
 
 
 def operation_of(
-    engine: Engine, network: Network, declared: Declared, taps: Sequence[Tap]
+    engine: Engine,
+    network: Network,
+    declared: Declared,
+    generators: tuple[Generator, ...],
+    taps: Sequence[Tap],
 ) -> Operation | None:
     """The circuit with nothing frozen; None if it has nothing that moves.
 
     Parameters
     ----------
     engine : at the taps of the frozen frame, without loads and generation.
+    generators : those of `declared` at their nodes.
+    taps : of the frozen frame.
     """
     refused = declared.refused
     admittances = Admittances(network)
     moved = RegulatorReader(engine, network, refused).read()
     placed = place_regulators(engine, admittances, moved, taps)
     capacitors = CapacitorReader(engine, admittances, placed, refused).read(declared.capacitor_controls)
-    if not (placed or capacitors or refused or declared.left_out):
+    if not (placed or capacitors or generators or refused or declared.left_out):
         return None
     return Operation(
         nodes=(*network.nodes, *admittances.inner),
         y=admittances.per_unit(),
         regulators=tuple(each.regulator for each in placed),
         capacitors=capacitors,
+        generators=generators,
         left_out=tuple(declared.left_out),
         refused=tuple(refused),
     )

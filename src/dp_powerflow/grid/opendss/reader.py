@@ -19,7 +19,6 @@ from dp_powerflow.grid.feeder import (
     Feeder,
     Line,
     Load,
-    PVSystem,
     Tap,
 )
 from dp_powerflow.grid.opendss.engine import (
@@ -39,6 +38,7 @@ from dp_powerflow.grid.opendss.engine import (
     solve,
     terminal_nodes,
 )
+from dp_powerflow.grid.opendss.generation import against_rated
 from dp_powerflow.grid.opendss.operation import operation_of, read_declared
 from dp_powerflow.grid.opendss.regulators import Network
 from dp_powerflow.grid.opendss.responses import coil_kv, load_response
@@ -79,7 +79,6 @@ def read_dss(
     if origin.allocates and not origin.loads_declared:
         notes.append("the file allocates loads, which is not done; they are as the file states them")
     named_loads = _declared_loads(engine, notes, declared.refused)
-    named_pv = _declared_pv(engine)
     for kind, count in sorted(disable_injections(engine, but="load").items()):
         notes.append(f"{count} elements of class {kind} are left out")
     taps_from, frozen = _freeze_taps(engine, origin, taps)
@@ -108,6 +107,11 @@ def read_dss(
         *bus_nodes,
         *(f"emf({node.rsplit('.', 1)[0]}).{node.rsplit('.', 1)[1]}" for node in emf_nodes),
     )
+    angles = _ANGLE_STEP_DEG * np.round(degrees(phasor) / _ANGLE_STEP_DEG)
+    generators = tuple(
+        replace(each, branches=_indexed(f"generator '{each.name}'", names, index, neutral))
+        for each, names in declared.generators
+    )
     return Feeder(
         name=name,
         nodes=nodes,
@@ -116,14 +120,18 @@ def read_dss(
         y=sp.csc_array(scale @ y_siemens @ scale),
         slack=np.arange(len(bus_nodes), len(bus_nodes) + len(emf_nodes)),
         v_slack=phasor[len(bus_nodes) :],
-        nominal_angle_deg=_ANGLE_STEP_DEG * np.round(degrees(phasor) / _ANGLE_STEP_DEG),
+        nominal_angle_deg=angles,
         loads=tuple(
             replace(load, branches=_indexed(f"load '{load.name}'", names, index, neutral))
             for load, names in named_loads
         ),
         pv=tuple(
-            replace(pv, branches=_indexed(f"PV system '{pv.name}'", names, index, neutral))
-            for pv, names in named_pv
+            against_rated(
+                replace(pv, branches=_indexed(f"PV system '{pv.name}'", names, index, neutral)),
+                all_kv,
+                angles,
+            )
+            for pv, names in declared.pv
         ),
         lines=_lines(engine, index, all_kv, base_mva),
         taps=frozen,
@@ -133,7 +141,11 @@ def read_dss(
         neutral=np.array(sorted(neutral), dtype=np.int64),
         origin=origin,
         operation=operation_of(
-            engine, Network(nodes, index, y_siemens, factors, volts), declared, regulated_taps(engine)
+            engine,
+            Network(nodes, index, y_siemens, factors, volts),
+            declared,
+            generators,
+            regulated_taps(engine),
         ),
     )
 
@@ -196,22 +208,6 @@ def _declared_loads(engine: Engine, notes: list[str], refused: list[str]) -> lis
         notes.append(f"{replaced} of {len(declared)} loads are not constant power in the file and became so")
     if multiplier != 1.0:
         notes.append(f"nominal loads include the circuit's load multiplier {multiplier:g}")
-    return declared
-
-
-def _declared_pv(engine: Engine) -> list[tuple[PVSystem, NamedBranches]]:
-    circuit = engine.ActiveCircuit
-    declared: list[tuple[PVSystem, NamedBranches]] = []
-    for systems in circuit.PVSystems:
-        pv = PVSystem(
-            name=systems.Name.lower(),
-            branches=(),
-            kva=float(systems.kVArated),
-            kw_peak=float(systems.Pmpp),
-            cut_in_fraction=float(circuit.ActiveCktElement.Properties("%Cutin").Val) / 100.0,
-        )
-        delta = circuit.ActiveCktElement.Properties("conn").Val.lower().startswith(("d", "ll"))
-        declared.append((pv, named_branches(engine, delta)))
     return declared
 
 

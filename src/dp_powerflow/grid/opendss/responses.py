@@ -10,7 +10,7 @@ from dp_powerflow.grid.operation import CONSTANT_IMPEDANCE, Response, Zip
 _Z, _I, _P = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
 _SUM_OF_SHARES = 1e-3
 _LINE_TO_LINE = (2, 3)
-_CONSTANT_Z_MODEL = 2
+CONSTANT_Z_MODEL = 2
 
 
 def coil_kv(kv: float, phases: int, *, delta: bool) -> float:
@@ -30,7 +30,7 @@ def load_response(load: Properties, name: str, refused: list[str]) -> Response:
 
     if model == 1:
         return law(_P, _P)
-    if model == _CONSTANT_Z_MODEL:
+    if model == CONSTANT_Z_MODEL:
         return CONSTANT_IMPEDANCE
     if model == 3:
         return law(_P, _Z, abrupt=True)
