@@ -65,6 +65,10 @@ CONSTANT_IMPEDANCE = Response(active=(1.0, 0.0, 0.0), reactive=(1.0, 0.0, 0.0))
 class InverterCurve:
     """Volt-var control of a PV system by a curve of the file.
 
+    The voltage is the mean of those of its phases (to ground, in OpenDSS, also of a delta). With "rated"
+    active power gives way: it is what reactive power leaves of the rating. Where there is a curve `tan_theta`
+    is not looked at. OpenDSS itself stops within `VarChangeTolerance` of the curve, 2.5 % by default.
+
     Attributes
     ----------
     voltage : increasing voltages over the rated one.
@@ -81,6 +85,8 @@ class InverterCurve:
 @dataclass(frozen=True)
 class Generator:
     """A generator that runs as its file states it: constant power within its voltage limits.
+
+    Model 7 of OpenDSS limits its current to that at `lowest`; here it is an impedance below, as model 1 is.
 
     Attributes
     ----------
@@ -198,7 +204,7 @@ class CapacitorControl:
        | kvar | Q = Σ Im(v·conj(i)) of all probes, into the element [kvar]; no ratio | Q > on | Q < off |
        | current | I = picked current / ct_ratio | I > on | I < off |
        | time, off > on | h = hour of the day | on ≤ h < off | h ≥ off or h < on |
-       | time, off ≤ on | h | h ≥ on | off ≤ h < on |
+       | time, off ≤ on | h | on ≤ h < 24 | off ≤ h < on |
 
        h is in (0, 24] where time goes on: 24:00 is 24, not 0; a snapshot without time has 0.
     3. Opening takes `delay_off_s`, closing `delay_on_s`; less than `dead_time_s` after it opened, closing

@@ -143,7 +143,7 @@ def declared_generators(engine: Engine, left_out: list[str]) -> list[tuple[Gener
 
 
 def inverter_curves(engine: Engine, refused: list[str]) -> dict[str, InverterCurve]:
-    """Volt-var curve of every PV system that has one, against the base voltage of its bus."""
+    """Volt-var curve of every PV system that has one, against the voltage that its kV states."""
     found: dict[str, InverterCurve] = {}
     for name in enabled_names(engine, "invcontrol"):
         try:
@@ -184,6 +184,8 @@ def _curves(engine: Engine, name: str) -> dict[str, InverterCurve]:
             raise NotModelledError(
                 "acts on a PV system whose kvarMax is below its kVA; set refreactivepower=varmax"
             )
+        if not available and system.yes("wattpriority"):
+            raise NotModelledError("acts on a PV system with watt priority; set refreactivepower=varaval")
         shares = tuple(y * (most[0] if y > 0.0 else most[1]) for y in reactive)
         found[pv] = InverterCurve(voltage, shares, "available" if available else "rated")
     return found
@@ -215,14 +217,13 @@ def _points(engine: Engine, name: str) -> tuple[tuple[float, ...], tuple[float, 
     return tuple(x), tuple(y)
 
 
-def against_rated(pv: PVSystem, base_kv: FloatArray, angle_deg: FloatArray) -> PVSystem:
-    """The PV system with the voltages of its curve over its own rated one instead of its bus's base."""
-    if pv.curve is None or pv.rated_kv is None:
-        return pv
+def as_branches_see(pv: PVSystem, angle_deg: FloatArray) -> PVSystem:
+    """The PV system with the voltages of its curve as those across its branches.
+
+    The engine looks at the voltage to ground even where one phase stands between two nodes.
+    """
     first, second = pv.branches[0]
-    node = first if first != GROUND else second
-    across = 1.0
-    if GROUND not in (first, second):
-        across = float(np.abs(np.subtract(*unit(angle_deg[[first, second]]))))
-    factor = across * float(base_kv[node]) / pv.rated_kv
-    return replace(pv, curve=replace(pv.curve, voltage=tuple(u * factor for u in pv.curve.voltage)))
+    if pv.curve is None or len(pv.branches) > 1 or GROUND in (first, second):
+        return pv
+    across = float(np.abs(np.subtract(*unit(angle_deg[[first, second]]))))
+    return replace(pv, curve=replace(pv.curve, voltage=tuple(u * across for u in pv.curve.voltage)))

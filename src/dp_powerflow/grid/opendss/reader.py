@@ -38,7 +38,7 @@ from dp_powerflow.grid.opendss.engine import (
     solve,
     terminal_nodes,
 )
-from dp_powerflow.grid.opendss.generation import against_rated
+from dp_powerflow.grid.opendss.generation import as_branches_see
 from dp_powerflow.grid.opendss.operation import operation_of, read_declared
 from dp_powerflow.grid.opendss.regulators import Network
 from dp_powerflow.grid.opendss.responses import coil_kv, load_response
@@ -126,9 +126,8 @@ def read_dss(
             for load, names in named_loads
         ),
         pv=tuple(
-            against_rated(
+            as_branches_see(
                 replace(pv, branches=_indexed(f"PV system '{pv.name}'", names, index, neutral)),
-                all_kv,
                 angles,
             )
             for pv, names in declared.pv
