@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from dp_powerflow.corpus.extras import NOTHING, ExtrasLayout, PartExtras
 from dp_powerflow.corpus.schema import CorpusLayout, NodeTable
 from dp_powerflow.corpus.storage import RemotePath
 from dp_powerflow.corpus.writer import CorpusWriter
@@ -26,9 +27,29 @@ def voltages(layout: CorpusLayout, days: range, seed: int = 0) -> ComplexArray:
     return out
 
 
+EXTRAS = ExtrasLayout(loads=True, generation=True, sources=3, regulators=2, capacitors=12)
+
+
+def beside(layout: CorpusLayout, days: range, extras: ExtrasLayout = EXTRAS, seed: int = 0) -> PartExtras:
+    """Powers [kW + j kvar] and states of some days; a day does not depend on which others are asked for."""
+    days_found: list[dict[str, np.ndarray]] = []
+    for day in days:
+        rng, drawn = np.random.default_rng([seed, day, 1]), {}
+        for name in ("loads", "generation", "head"):
+            shape = extras.shape_of(name, 1, layout)[1:]
+            drawn[name] = rng.normal(0.0, 300.0, shape) + 1j * rng.normal(0.0, 100.0, shape)
+        drawn["taps"] = rng.integers(-16, 17, extras.shape_of("taps", 1, layout)[1:])
+        drawn["capacitors"] = rng.integers(0, 2, extras.shape_of("capacitors", 1, layout)[1:])
+        drawn["locked"] = rng.random(layout.steps) < 0.1
+        days_found.append(drawn)
+    return PartExtras(**{name: np.stack([drawn[name] for drawn in days_found]) for name in extras.holds})
+
+
 def write_parts(writer: CorpusWriter, seed: int = 0) -> None:
     for part in writer.missing_parts():
-        writer.write_part(part, voltages(writer.layout, writer.layout.days_of(part), seed))
+        days = writer.layout.days_of(part)
+        extras = beside(writer.layout, days, writer.extras, seed) if writer.extras.holds else None
+        writer.write_part(part, voltages(writer.layout, days, seed), extras)
 
 
 Target = TypeVar("Target", Path, RemotePath)
@@ -41,9 +62,10 @@ def write_corpus(
     nodes: NodeTable | None = None,
     seed: int = 0,
     release_id: str = RELEASE_ID,
+    extras: ExtrasLayout = NOTHING,
 ) -> Target:
     """A whole run: what a release does, and what a run after a kill does again."""
-    writer = CorpusWriter(target, layout, release_id)
+    writer = CorpusWriter(target, layout, release_id, extras)
     writer.prepare()
     write_parts(writer, seed)
     writer.write_nodes(nodes or NodeTable.opaque(layout.nodes))

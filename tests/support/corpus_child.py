@@ -1,7 +1,8 @@
 """A run in a process of its own: `python corpus_child.py TARGET [KILL_AT]`.
 
 With KILL_AT the process kills itself with SIGKILL just before its KILL_AT-th operation on a file. Without, it
-writes a line once it is ready. It ends with the hashes, or with exit code 2 and one sentence.
+writes a line once it is ready. It ends with the hashes, or with exit code 2 and one sentence. If
+CORPUS_CHILD_EXTRAS is in the environment, powers and states are written beside the voltages.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import signal
 import sys
 from pathlib import Path
 
+from dp_powerflow.corpus.extras import NOTHING
 from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.storage import file_hashes
 from dp_powerflow.errors import CorpusError
-from support.corpora import write_corpus
+from support.corpora import EXTRAS, write_corpus
 
 LAYOUT = CorpusLayout(days=12, steps=24, nodes=7, days_per_part=3)
 WATCHED = {"open", "os.mkdir", "os.rename", "os.remove", "os.chmod"}
@@ -54,7 +56,7 @@ def main() -> int:
         sys.stdout.write("ready\n")
         sys.stdout.flush()
     try:
-        write_corpus(target, LAYOUT)
+        write_corpus(target, LAYOUT, extras=EXTRAS if "CORPUS_CHILD_EXTRAS" in os.environ else NOTHING)
     except CorpusError as error:
         sys.stderr.write(f"{error}\n")
         return 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,15 +33,21 @@ PAIRS = {"loads": DRAWN, "generation": INJECTED}
 """Columns of `loads/` with the active and the reactive power."""
 
 
-def find_extras(root: Location, layout: CorpusLayout, release_id: str) -> ExtrasLayout:
+def find_extras(
+    root: Location, layout: CorpusLayout, release_id: str, folders: Iterable[str] = FOLDERS
+) -> ExtrasLayout:
     """What a corpus holds beside its voltages, from its first part.
+
+    Parameters
+    ----------
+    folders : where to look.
 
     Raises
     ------
     CorpusError : a file cannot be read, or is of another corpus.
     """
     schemas = {}
-    for folder in FOLDERS:
+    for folder in folders:
         path = root / folder / part_name(0)
         with loading(path):
             if path.exists():
@@ -180,7 +186,8 @@ class ExtrasChecker:
     def check(self, parts: Mapping[str, list[int]]) -> ExtrasReport:
         """Look at the parts that are there, by folder; somebody may have changed any of them."""
         try:
-            extras = find_extras(self.root, self.layout, self.release_id)
+            begun = [folder for folder in FOLDERS if 0 in parts[folder]]
+            extras = find_extras(self.root, self.layout, self.release_id, begun)
         except CorpusError as error:
             return ExtrasReport(problems=(str(error),))
         problems, count = [], 0

@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as pd
 
+from dp_powerflow.corpus.extras import POWER_GRID, ExtrasLayout
+from dp_powerflow.corpus.extras_reader import PAIRS, ExtrasReader, find_extras
 from dp_powerflow.corpus.schema import (
     DATA,
     MANIFEST_FILE,
@@ -24,6 +27,7 @@ from dp_powerflow.corpus.schema import (
     VA_GRID,
     VM_GRID,
     CorpusLayout,
+    Float32Array,
     NodeTable,
     Phasors,
     list_values,
@@ -43,7 +47,7 @@ from dp_powerflow.corpus.storage import (
     storing,
 )
 from dp_powerflow.errors import CorpusError, require
-from dp_powerflow.units import ComplexArray, IntArray
+from dp_powerflow.units import BoolArray, ComplexArray, IntArray
 
 if TYPE_CHECKING:
     from dp_powerflow.corpus.windows import TorchWindows
@@ -51,6 +55,12 @@ if TYPE_CHECKING:
 _ATTRIBUTES = {
     "vm_pu": {"long_name": "voltage magnitude", "units": "p.u.", "grid": VM_GRID},
     "va_deg": {"long_name": "voltage angle", "units": "degree", "grid": VA_GRID},
+}
+_OF_POWERS = {
+    "p_kw": {"long_name": "active power drawn", "units": "kW", "grid": POWER_GRID},
+    "q_kvar": {"long_name": "reactive power drawn", "units": "kvar", "grid": POWER_GRID},
+    "g_kw": {"long_name": "active power injected", "units": "kW", "grid": POWER_GRID},
+    "g_kvar": {"long_name": "reactive power injected", "units": "kvar", "grid": POWER_GRID},
 }
 _DIMENSIONS = ("day", "step", "node")
 
@@ -115,6 +125,45 @@ class Corpus:
         """Complex voltages [p.u.], array (day, step, node)."""
         return self.phasors(days, nodes).complex()
 
+    @cached_property
+    def extras(self) -> ExtrasLayout:
+        """What there is beside the voltages, and how many regulators, capacitors and phases of sources."""
+        return find_extras(self.path, self.layout, self.release_id)
+
+    @property
+    def holds(self) -> tuple[str, ...]:
+        """Names of the arrays that can be read, such as ``("voltages", "loads", "head")``."""
+        return ("voltages", *self.extras.holds)
+
+    def loads(self, days: Days = None, nodes: Nodes = None) -> ComplexArray:
+        """Power drawn by the loads, generation apart: complex (day, step, node) [kW + j kvar].
+
+        Raises
+        ------
+        CorpusError : the release does not hold it (`holds`).
+        """
+        return self._beside.complex_power("loads", self.day_numbers(days), self.node_numbers(nodes))
+
+    def generation(self, days: Days = None, nodes: Nodes = None) -> ComplexArray:
+        """Power injected by PV and generators: complex (day, step, node) [kW + j kvar]; raises as `loads`."""
+        return self._beside.complex_power("generation", self.day_numbers(days), self.node_numbers(nodes))
+
+    def head(self, days: Days = None) -> ComplexArray:
+        """Power that the sources feed in: complex (day, step, phase) [kW + j kvar]; raises as `loads`."""
+        return self._beside.day_values("head", self.day_numbers(days))
+
+    def taps(self, days: Days = None) -> IntArray:
+        """Tap steps away from neutral: integer (day, step, regulator); raises as `loads`."""
+        return self._beside.day_values("taps", self.day_numbers(days))
+
+    def capacitors(self, days: Days = None) -> IntArray:
+        """1 for a capacitor that is closed, 0 open: integer (day, step, capacitor); raises as `loads`."""
+        return self._beside.day_values("capacitors", self.day_numbers(days))
+
+    def locked(self, days: Days = None) -> BoolArray:
+        """Whether a control was locked because it hunted: boolean (day, step); raises as `loads`."""
+        return self._beside.day_values("locked", self.day_numbers(days))
+
     def batches(self, days_per_batch: int | None = None, nodes: Nodes = None) -> Iterator[Batch]:
         """All days in order, so many at a time; memory does not depend on the number of days."""
         width = self.layout.days_per_group if days_per_batch is None else days_per_batch
@@ -125,23 +174,26 @@ class Corpus:
             days = all_days[first : first + width]
             yield Batch(days, self.phasors(days, nodes))
 
-    def to_pandas(self, days: Days = None, nodes: Nodes = None) -> Any:
-        """`pandas.DataFrame` with one row per (day, node, step); needs the extra `pandas`."""
-        return require("pandas", "pandas").DataFrame(self._columns(days, nodes))
+    def to_pandas(self, days: Days = None, nodes: Nodes = None, *, with_loads: bool = False) -> Any:
+        """`pandas.DataFrame` with one row per (day, node, step); needs the extra `pandas`.
 
-    def to_polars(self, days: Days = None, nodes: Nodes = None) -> Any:
-        """`polars.DataFrame` with one row per (day, node, step); needs the extra `polars`."""
-        return require("polars", "polars").DataFrame(self._columns(days, nodes))
+        Parameters
+        ----------
+        with_loads : also columns p_kw and q_kvar of the loads, and g_kw and g_kvar where there is generation.
+        """
+        return require("pandas", "pandas").DataFrame(self._columns(days, nodes, with_loads))
 
-    def to_xarray(self, days: Days = None, nodes: Nodes = None) -> Any:
-        """`xarray.Dataset` of vm_pu and va_deg over (day, step, node); needs the extra `xarray`."""
+    def to_polars(self, days: Days = None, nodes: Nodes = None, *, with_loads: bool = False) -> Any:
+        """`polars.DataFrame` as `to_pandas`; needs the extra `polars`."""
+        return require("polars", "polars").DataFrame(self._columns(days, nodes, with_loads))
+
+    def to_xarray(self, days: Days = None, nodes: Nodes = None, *, with_loads: bool = False) -> Any:
+        """`xarray.Dataset` of the columns of `to_pandas` over (day, step, node); needs the extra `xarray`."""
         xarray = require("xarray", "xarray")
-        phasors, wanted = self.phasors(days, nodes), self.node_numbers(nodes)
+        wanted, attributes = self.node_numbers(nodes), _ATTRIBUTES | _OF_POWERS
+        series = self._series(days, nodes, with_loads)
         return xarray.Dataset(
-            {
-                name: (_DIMENSIONS, getattr(phasors, name), attributes)
-                for name, attributes in _ATTRIBUTES.items()
-            },
+            {name: (_DIMENSIONS, values, attributes[name]) for name, values in series.items()},
             coords={
                 "day": self.day_numbers(days),
                 "step": np.arange(self.layout.steps),
@@ -192,16 +244,27 @@ class Corpus:
                 raise ValueError("rows out of order")
         return Phasors(vm, va)
 
-    def _columns(self, days: Days, nodes: Nodes) -> dict[str, Any]:
+    @property
+    def _beside(self) -> ExtrasReader:
+        return ExtrasReader(self.path, self.layout, self.release_id, self.extras)
+
+    def _series(self, days: Days, nodes: Nodes, with_loads: bool) -> dict[str, Float32Array]:
+        """Stored values by column, float32 (day, step, node)."""
+        phasors, wanted = self.phasors(days, nodes), (self.day_numbers(days), self.node_numbers(nodes))
+        series = {"vm_pu": phasors.vm_pu, "va_deg": phasors.va_deg}
+        for name in ("loads", *("generation",) * self.extras.generation) if with_loads else ():
+            series |= zip(PAIRS[name], self._beside.node_power(name, *wanted), strict=True)
+        return series
+
+    def _columns(self, days: Days, nodes: Nodes, with_loads: bool) -> dict[str, Any]:
         """Columns of a table with one row per (day, node, step)."""
-        phasors, days, nodes = self.phasors(days, nodes), self.day_numbers(days), self.node_numbers(nodes)
-        steps = self.layout.steps
+        series = self._series(days, nodes, with_loads)
+        days, nodes, steps = self.day_numbers(days), self.node_numbers(nodes), self.layout.steps
         return {
             "day": np.repeat(days.astype(np.int32), len(nodes) * steps),
             "node": np.tile(np.repeat(nodes.astype(np.int32), steps), len(days)),
             "step": np.tile(np.arange(steps, dtype=np.int32), len(days) * len(nodes)),
-            "vm_pu": phasors.vm_pu.transpose(0, 2, 1).ravel(),
-            "va_deg": phasors.va_deg.transpose(0, 2, 1).ravel(),
+            **{name: values.transpose(0, 2, 1).ravel() for name, values in series.items()},
         }
 
     def day_numbers(self, days: Days) -> IntArray:

@@ -6,11 +6,14 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from dp_powerflow.corpus.extras import FOLDERS
+from dp_powerflow.corpus.extras_reader import ExtrasChecker, ExtrasReport
 from dp_powerflow.corpus.reader import read_nodes
 from dp_powerflow.corpus.schema import (
     DATA,
@@ -49,6 +52,7 @@ class CorpusReport:
     vm_range_pu : smallest and largest magnitude [p.u.] on the grid, None if there are none.
     nodes : the node table, None if that cannot be read.
     hashes : SHA-256 of the files that were read, by relative path; none of a corpus at a URL.
+    extras : what there is beside the voltages; its problems are among `problems`.
     """
 
     problems: tuple[str, ...]
@@ -58,6 +62,7 @@ class CorpusReport:
     vm_range_pu: tuple[float, float] | None
     nodes: NodeTable | None
     hashes: Mapping[str, str]
+    extras: ExtrasReport = field(default_factory=ExtrasReport)
 
     @property
     def ok(self) -> bool:
@@ -86,7 +91,7 @@ def validate_corpus(
         parts, problems = _listing(directory, layout, frozenset(other_files))
     except CorpusError as error:
         return CorpusReport((str(error),), None, None, 0, None, None, seen.hashes)
-    for part in parts:
+    for part in parts[DATA]:
         name = f"{DATA}/{part_name(part)}"
         try:
             problems += [
@@ -102,7 +107,9 @@ def validate_corpus(
                 f"magnitudes span {span[0]:.6f} to {span[1]:.6f} p.u., "
                 f"beyond the declared {low:g} to {high:g} p.u."
             )
-    return CorpusReport(tuple(problems), layout, release_id, seen.n, span, nodes, seen.hashes)
+    beside = ExtrasChecker(directory, layout, release_id, partial(seen.source, directory)).check(parts)
+    problems += beside.problems
+    return CorpusReport(tuple(problems), layout, release_id, seen.n, span, nodes, seen.hashes, beside)
 
 
 @dataclass
@@ -123,45 +130,59 @@ class _Seen:
         return pa.BufferReader(content)
 
 
+Parts = dict[str, list[int]]
+"""Numbers of the parts that are there, by folder."""
+
+
 def _listing(
     directory: Location, layout: CorpusLayout, other_files: frozenset[str]
-) -> tuple[list[int], list[str]]:
+) -> tuple[Parts, list[str]]:
     """Parts that are there, and what is there that should not be or the other way round."""
     if isinstance(directory, RemotePath):
         parts, problems = _objects(directory, layout, other_files)
     else:
         parts, problems = _files(directory, layout, other_files)
-    if len(parts) < layout.n_parts:
-        problems.append(f"{layout.n_parts - len(parts)} of {layout.n_parts} parts are missing in {DATA}/.")
+    missing = layout.n_parts - len(parts[DATA])
+    if missing:
+        problems.append(f"{missing} of {layout.n_parts} parts are missing in {DATA}/.")
     return parts, problems
 
 
-def _objects(
-    place: RemotePath, layout: CorpusLayout, other_files: frozenset[str]
-) -> tuple[list[int], list[str]]:
-    parts, problems = [], []
+def _part_of(name: str, layout: CorpusLayout) -> tuple[str, int] | None:
+    """Folder and number of the part of this relative name, None if it is none of the corpus."""
+    folder, _, file = name.rpartition("/")
+    part = part_number(file) if folder in (DATA, *FOLDERS) else None
+    return None if part is None or part >= layout.n_parts else (folder, part)
+
+
+def _objects(place: RemotePath, layout: CorpusLayout, other_files: frozenset[str]) -> tuple[Parts, list[str]]:
+    parts, problems = _no_parts(), []
     with loading(place):
         names = place.below()
     for name in names:
-        folder, _, file = name.rpartition("/")
-        part = part_number(file) if folder == DATA else None
-        if part is not None and part < layout.n_parts:
-            parts.append(part)
+        found = _part_of(name, layout)
+        if found is not None:
+            parts[found[0]].append(found[1])
         elif name not in other_files | {NODES_FILE}:
             problems.append(f"{name} does not belong to the corpus.")
     return parts, problems
 
 
-def _files(directory: Path, layout: CorpusLayout, other_files: frozenset[str]) -> tuple[list[int], list[str]]:
-    parts, problems = [], []
-    folders = {parent.as_posix() for name in other_files for parent in Path(name).parents} | {DATA}
+def _no_parts() -> Parts:
+    return {folder: [] for folder in (DATA, *FOLDERS)}
+
+
+def _files(directory: Path, layout: CorpusLayout, other_files: frozenset[str]) -> tuple[Parts, list[str]]:
+    parts, problems = _no_parts(), []
+    folders = {parent.as_posix() for name in other_files for parent in Path(name).parents}
+    folders |= {DATA, *(folder for folder in FOLDERS if any((directory / folder).glob("part-*")))}
     for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory).as_posix()
-        part = part_number(path.name) if path.parent == directory / DATA else None
+        found = _part_of(name, layout)
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             problems.append(f"{name} is a link or a device; a release holds files only.")
-        elif path.is_file() and part is not None and part < layout.n_parts:
-            parts.append(part)
+        elif path.is_file() and found is not None:
+            parts[found[0]].append(found[1])
         elif name not in (folders if path.is_dir() else other_files | {NODES_FILE}):
             problems.append(f"{name} does not belong to the corpus.")
     return parts, problems

@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dp_powerflow.corpus.extras import FOLDERS
 from dp_powerflow.corpus.schema import DATA, VM_MAX_PU
 from dp_powerflow.corpus.validate import CorpusReport, validate_corpus
 from dp_powerflow.errors import DpPowerflowError
@@ -202,7 +203,7 @@ def open_release(directory: Path, content: bytes) -> Opened:
         other_files={
             name
             for name in (*(listed if isinstance(listed, dict) else ()), MANIFEST_FILE)
-            if not name.startswith(f"{DATA}/")
+            if name.split("/")[0] not in (DATA, *FOLDERS)
         },
         vm_range_pu=(0.0, VM_MAX_PU),
     )
@@ -221,7 +222,7 @@ def understand(
     try:
         manifest = parse_manifest(stated)
         if model is not None and corpus.layout is not None:
-            facts = read_facts(manifest, model, corpus.layout)
+            facts = read_facts(manifest, model, corpus.layout, corpus.extras.layout)
             assemble(facts)  # raises if its constants promise nothing that can be stated
     except MALFORMED as error:
         problem, facts = str(error) if manifest is None else "", None
@@ -230,7 +231,7 @@ def understand(
 
 def check_release(opened: Opened) -> VerifyReport:
     """All checks that need nothing private."""
-    checks = [_check_manifest(opened), _check_files(opened), _check_corpus(opened)]
+    checks = [_check_manifest(opened), _check_files(opened), _check_corpus(opened), *_check_extras(opened)]
     current = opened.stated is opened.raw
     looks: dict[str, Callable[[Opened], Iterable[Check]]] = {
         "load privacy": _check_queries,
@@ -330,10 +331,12 @@ def _in_this_version(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _unknown_to_version_4(stated: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Sections with what they lack: there was one power factor, one day of irradiance and one solver."""
-    declared, processing = stated.get("declared_public"), stated.get("processing")
+    """Sections with what they lack: one power factor, one day of irradiance, one solver, voltages only."""
+    declared, processing, data = (stated.get(name) for name in ("declared_public", "processing", "data"))
     if isinstance(processing, dict):
         yield processing, {"solver": SOLVERS["batch"]}
+    if isinstance(data, dict):
+        yield data, {"extras": None}
     if not isinstance(declared, dict):
         return
     yield declared, {"load_power_factors": []}
@@ -388,8 +391,9 @@ def _check_files(opened: Opened) -> Check:
     found = {name: digest for name, digest in opened.hashes.items() if name != MANIFEST_FILE}
     described = None
     if opened.manifest is not None:
-        tables = opened.manifest.data.network_tables
-        described = {DATA} if tables is None else {DATA, tables.directory}
+        data = opened.manifest.data
+        described = {DATA} if data.network_tables is None else {DATA, data.network_tables.directory}
+        described |= set() if data.extras is None else set(opened.corpus.extras.layout.folders)
 
     def problems() -> Iterator[str]:
         for name in sorted(stated.keys() | found.keys()):
@@ -409,7 +413,7 @@ def _check_corpus(opened: Opened) -> Check:
     report, manifest = opened.corpus, opened.manifest
 
     def problems() -> Iterator[str]:
-        yield from report.problems
+        yield from (words for words in report.problems if words not in report.extras.problems)
         if (
             report.release_id is not None
             and manifest is not None
@@ -424,6 +428,26 @@ def _check_corpus(opened: Opened) -> Check:
     return check(
         "voltages", problems(), f"All {report.n_phasors:,} phasors lie on the public grid{magnitudes}"
     )
+
+
+def _check_extras(opened: Opened) -> Iterator[Check]:
+    """Powers and states beside the voltages, where there are any or the manifest says so."""
+    found = opened.corpus.extras
+    stated = None if opened.manifest is None else opened.manifest.data.extras
+    if not found.layout.holds and not found.problems and stated is None:
+        return
+
+    def problems() -> Iterator[str]:
+        yield from found.problems
+        if (
+            opened.manifest is not None
+            and (() if stated is None else tuple(stated.holds)) != found.layout.holds
+        ):
+            yield "The manifest states other powers and states than the files hold."
+
+    holds = ", ".join(found.layout.holds)
+    good = f"Beside the voltages there are {holds}: {found.n_powers:,} powers, all on the public grid."
+    yield check("powers and states", problems(), good)
 
 
 def _check_queries(opened: Opened) -> Iterator[Check]:

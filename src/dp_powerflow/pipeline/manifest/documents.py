@@ -25,7 +25,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dp_powerflow.corpus.gridfm.schema import table_directory
 from dp_powerflow.corpus.schema import NODES_FILE
-from dp_powerflow.pipeline.manifest.model import MODEL_FILE, PARTS, Column, Statement
+from dp_powerflow.pipeline.manifest.model import (
+    FEEDER_PARTS,
+    LOADS_PARTS,
+    MODEL_FILE,
+    PARTS,
+    Column,
+    Statement,
+)
 from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, at_most, in_digits, registered
 
 CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
@@ -151,6 +158,7 @@ def croissant_bytes(statement: Statement[Any], hashes: Mapping[str, str]) -> byt
     """
     voltages = [column for column in statement.data.columns if column.file == PARTS]
     nodes = [column for column in statement.data.columns if column.file == NODES_FILE]
+    beside = _beside(statement)
     dataset = {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
@@ -164,11 +172,13 @@ def croissant_bytes(statement: Statement[Any], hashes: Mapping[str, str]) -> byt
             _file_set(_PARTS, f"{statement.data.parts} files of voltages", PARTS),
             _file(_NODES, NODES_FILE, _PARQUET, "the released nodes", hashes),
             _file(_MODEL, MODEL_FILE, _JSON, "the differentially private load model", hashes),
+            *(files for files, _ in beside),
             *_tables(statement),
         ],
         "recordSet": [
             _records("voltages", "One row per day and node.", {"fileSet": {"@id": _PARTS}}, voltages),
             _records("nodes", "One row per node.", {"fileObject": {"@id": _NODES}}, nodes),
+            *(records for _, records in beside),
         ],
     }
     return (json.dumps(dataset, sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
@@ -187,6 +197,20 @@ def _description(statement: Statement[Any]) -> str:
             "Read manifest.json and certificate.html before use.",
         ]
     )
+
+
+def _beside(statement: Statement[Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Files and records of the powers and states, if there are any."""
+    found = []
+    for name, parts, rows, means in (
+        ("loads", LOADS_PARTS, "One row per day and node.", "powers of the nodes"),
+        ("feeder", FEEDER_PARTS, "One row per day.", "power of the sources, states of the controls"),
+    ):
+        columns = [column for column in statement.data.columns if column.file == parts]
+        if columns:
+            files = _file_set(f"{name}-parts", f"{statement.data.parts} files: {means}", parts)
+            found.append((files, _records(name, rows, {"fileSet": {"@id": files["@id"]}}, columns)))
+    return found
 
 
 def _tables(statement: Statement[Any]) -> list[dict[str, Any]]:
@@ -238,7 +262,8 @@ def _records(name: str, description: str, source: dict[str, Any], columns: list[
 
 
 def _field(records: str, column: Column, source: dict[str, Any]) -> dict[str, Any]:
-    kind = {"string": "sc:Text", "int32": "sc:Integer"}.get(column.type, "sc:Float")
+    kinds = {"string": "sc:Text", "int32": "sc:Integer", "int16": "sc:Integer", "bool": "sc:Boolean"}
+    kind = kinds.get(column.type.split()[-1], "sc:Float")
     unit = "" if column.unit is None else f" [{column.unit}]"
     field = {
         "@type": "cr:Field",

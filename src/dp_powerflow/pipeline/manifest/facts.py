@@ -22,6 +22,7 @@ from dp_powerflow.corpus.schema import NODES_FILE, VA_GRID, VM_GRID, VM_MAX_PU, 
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.options import FitOptions, FixedPowerFactor, PublicSpread, tan_theta_of
 from dp_powerflow.pipeline.manifest import policy as text
+from dp_powerflow.pipeline.manifest.beside import columns_of, described_extras, wrong_extras
 from dp_powerflow.pipeline.manifest.model import (
     FORMAT,
     PACKAGES,
@@ -219,6 +220,7 @@ class Facts:
     network: AccountFacts
     versions: Mapping[str, str]
     commitment_sha256: str
+    extras: ExtrasLayout = NOTHING
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,6 +271,7 @@ def make_statement(inputs: ManifestInputs) -> Statement[Any]:
         network=AccountFacts.of(inputs.network),
         versions=_versions(),
         commitment_sha256=inputs.commitment_sha256,
+        extras=inputs.extras,
     )
     problems = contradictions(facts)
     if inputs.layout.days != inputs.config.release.days:
@@ -283,7 +286,9 @@ def _versions() -> dict[str, str]:
     return {"python": platform.python_version(), **found, "dp-powerflow": __version__}
 
 
-def read_facts(statement: Statement[Any], model: LoadModel, layout: CorpusLayout) -> Facts:
+def read_facts(
+    statement: Statement[Any], model: LoadModel, layout: CorpusLayout, extras: ExtrasLayout = NOTHING
+) -> Facts:
     """The facts of a release: shape and load model from its files, declared constants from its manifest."""
     return Facts(
         release_id=statement.release.id,
@@ -296,6 +301,7 @@ def read_facts(statement: Statement[Any], model: LoadModel, layout: CorpusLayout
         network=AccountFacts.read(statement.composition.network),
         versions=statement.software,
         commitment_sha256=statement.internal_report.sha256,
+        extras=extras,
     )
 
 
@@ -396,6 +402,7 @@ def _data(facts: Facts) -> dict[str, Any]:
         (PARTS, "va_deg", series, "degree", "voltage angle at every step of the day"),
         (NODES_FILE, "node", "int32", None, "number of the node, from 0"),
         (NODES_FILE, "id", "string", None, "opaque name of the node"),
+        *columns_of(facts.extras, layout.steps),
     )
     return {
         "days": layout.days,
@@ -412,6 +419,7 @@ def _data(facts: Facts) -> dict[str, Any]:
         "grid": {"vm_pu": VM_GRID, "va_deg": VA_GRID},
         "ranges": {"vm_pu": [0.0, VM_MAX_PU], "va_deg": [-180.0, 180.0]},
         "network_tables": facts.policy.tables(facts),
+        "extras": described_extras(facts),
     }
 
 
@@ -420,6 +428,7 @@ def contradictions(facts: Facts) -> list[str]:
     return [
         *_model_contradictions(facts),
         *_account_contradictions(facts),
+        *wrong_extras(facts),
         *facts.policy.contradictions(facts),
     ]
 

@@ -20,6 +20,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, cast, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from dp_powerflow.corpus.extras import FEEDER, LOADS
 from dp_powerflow.corpus.schema import DATA, NODES_FILE
 from dp_powerflow.errors import DpPowerflowError
 
@@ -372,7 +373,7 @@ class RandomSource(Section):
 class Column(Section):
     """A column of the released tables."""
 
-    file: Literal["data/part-*.parquet", "nodes.parquet"]
+    file: Literal["data/part-*.parquet", "nodes.parquet", "loads/part-*.parquet", "feeder/part-*.parquet"]
     name: Sentence
     type: Sentence
     unit: str | None
@@ -405,6 +406,20 @@ class Tables(Section):
     order: Sentence
 
 
+class Extras(Section):
+    """What is released beside the voltages, for all days: powers [kW, kvar], taps, states of capacitors."""
+
+    holds: Annotated[
+        list[Literal["loads", "generation", "head", "taps", "capacitors", "locked"]], Field(min_length=1)
+    ]
+    source_phases: Annotated[int, Field(ge=0)]
+    regulators: Annotated[int, Field(ge=0)]
+    capacitors: Annotated[int, Field(ge=0)]
+    grid: Sentence
+    range_kw: Annotated[list[float], Field(min_length=2, max_length=2)]
+    follows_from: Sentence
+
+
 class Data(Section):
     """Shape, columns and units of the corpus."""
 
@@ -420,6 +435,7 @@ class Data(Section):
     grid: Grid
     ranges: Ranges
     network_tables: Tables | None
+    extras: Extras | None
 
 
 class InternalReport(Section):
@@ -534,5 +550,5 @@ def differences(stated: Any, expected: Any, where: str = "") -> Iterator[str]:
         yield where
 
 
-PARTS = f"{DATA}/part-*.parquet"
-"""The files with voltages, in the columns of the manifest."""
+PARTS, LOADS_PARTS, FEEDER_PARTS = (f"{folder}/part-*.parquet" for folder in (DATA, LOADS, FEEDER))
+"""The files with voltages, and those beside them, in the columns of the manifest."""

@@ -100,6 +100,7 @@ class NetworkPolicy(ABC):
     account_kind : kind of the ledger's account that the network is charged to.
     template : page of the certificate; the common one says what every mode has.
     of_earlier_versions : whether no release of this version is in this mode.
+    extras_follow_from : what powers and states beside the voltages follow from; None publishes none.
     """
 
     mode: ClassVar[str]
@@ -107,6 +108,7 @@ class NetworkPolicy(ABC):
     account_kind: ClassVar[AccountKind]
     template: ClassVar[str] = "certificate.html"
     of_earlier_versions: ClassVar[bool] = False
+    extras_follow_from: ClassVar[str | None] = None
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)

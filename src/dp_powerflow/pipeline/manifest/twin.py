@@ -11,11 +11,13 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from dp_powerflow.config import Config, TwinNetwork
+from dp_powerflow.corpus.extras import ExtrasLayout
 from dp_powerflow.corpus.gridfm.reader import check_tables
 from dp_powerflow.corpus.gridfm.schema import TABLES
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.feeder import Protected
 from dp_powerflow.pipeline.manifest import policy as text
+from dp_powerflow.pipeline.manifest.beside import SHOWS_NODES, released_beside
 from dp_powerflow.pipeline.manifest.facts import Facts
 from dp_powerflow.pipeline.manifest.model import (
     RELATIVE,
@@ -222,6 +224,10 @@ class TwinPolicy(NetworkPolicy):
     section: ClassVar[type[NetworkSection]] = TwinSection
     account_kind: ClassVar[AccountKind] = AccountKind.NETWORK_TWIN
     template: ClassVar[str] = "twin.html"
+    extras_follow_from: ClassVar[str | None] = (
+        "functions of the twin, the drawn loads and the public generation; nothing else of the true network "
+        "or of the meter data"
+    )
 
     twin_id: str
     design: TwinDesign
@@ -318,10 +324,10 @@ class TwinPolicy(NetworkPolicy):
     def words(self, facts: Facts) -> NetworkWords:
         warnings = [*(self.warnings or text.composed_weakness(facts)), *text.warnings(facts)]
         return NetworkWords(
-            section=_section(self),
+            section=_section(self, facts.extras),
             composition=COMPOSITION,
             declared=_declared(self),
-            after_noise=_after_noise(self),
+            after_noise=_after_noise(self, facts.extras),
             unprotected=_unprotected(facts, self),
             not_claimed=warnings + _not_claimed(self),
             warnings=warnings,
@@ -429,7 +435,7 @@ def version_of(charged: str, twin_id: str) -> int | None:
     return int(number) if stem == twin_id and number.isascii() and number.isdigit() else None
 
 
-def _section(policy: TwinPolicy) -> TwinSection:
+def _section(policy: TwinPolicy, extras: ExtrasLayout) -> TwinSection:
     return TwinSection.model_validate(
         policy.figures()
         | {
@@ -443,7 +449,7 @@ def _section(policy: TwinPolicy) -> TwinSection:
             "twin": policy.twin_id,
             "published": policy.published,
             "all_nodes": policy.all_nodes,
-            "scope": _scope(policy),
+            "scope": _scope(policy, extras),
             "accounting": ACCOUNTING[policy.design.noise],
             "attestation": _attestation(policy),
         }
@@ -504,12 +510,13 @@ def _group_in_words(policy: TwinPolicy) -> str:
     )
 
 
-def _scope(policy: TwinPolicy) -> str:
+def _scope(policy: TwinPolicy, extras: ExtrasLayout) -> str:
     """What is covered by the guarantee."""
+    voltages = "the voltages, the powers and states beside them" if extras.holds else "the voltages"
     covered = {
-        VOLTAGES: "the voltages",
-        NETWORK: "the voltages and the published network",
-        WITH_LOADS: "the voltages, the published network and the loads",
+        VOLTAGES: voltages,
+        NETWORK: f"{voltages} and the published network",
+        WITH_LOADS: f"{voltages}, the published network and the loads",
     }[policy.published]
     return (
         "The guarantee holds for every pair of networks that differ in one element as said, whatever else a "
@@ -563,7 +570,7 @@ def _declared(policy: TwinPolicy) -> list[str]:
     return known + [words for words, covered in public.items() if not covered]
 
 
-def _after_noise(policy: TwinPolicy) -> list[str]:
+def _after_noise(policy: TwinPolicy, extras: ExtrasLayout) -> list[str]:
     codes = (
         ""
         if policy.design.code_epsilon is None
@@ -582,16 +589,21 @@ def _after_noise(policy: TwinPolicy) -> list[str]:
         "All energised nodes but those of the source are released."
         if policy.all_nodes
         else "Only nodes with a random load of their own are released.",
-        _published(policy),
+        _published(policy, extras),
         text.HIDDEN_ORDER,
         text.ROUNDED,
+        *released_beside(extras),
     ]
 
 
-def _published(policy: TwinPolicy) -> str:
+def _published(policy: TwinPolicy, extras: ExtrasLayout) -> str:
     if policy.published == VOLTAGES:
+        if extras.loads:
+            return "The twin itself is not released."
         return "Neither the twin nor the loads behind the voltages are released."
     if policy.published == NETWORK:
+        if extras.loads:
+            return "The twin's branches and admittances are released beside the voltages."
         return (
             "The twin's branches and admittances are released beside the voltages. The loads behind the "
             "voltages are not, but they follow from both up to rounding."
@@ -613,6 +625,7 @@ def _unprotected(facts: Facts, policy: TwinPolicy) -> list[str]:
         "depends on the twin, not on the true network, so the network's guarantee covers it.",
         nodes,
         "Everything of the network that is declared public.",
+        *([SHOWS_NODES] if facts.extras.loads else []),
         *text.public_sizes(facts),
     ]
 

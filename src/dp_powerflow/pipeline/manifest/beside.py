@@ -1,0 +1,87 @@
+"""What a manifest says of the powers and states that a release holds beside its voltages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from dp_powerflow.corpus.extras import (
+    FEEDER,
+    LOADS,
+    POWER_GRID,
+    POWER_MAX_KW,
+    ExtrasLayout,
+    day_columns,
+)
+from dp_powerflow.corpus.schema import NODES_FILE
+from dp_powerflow.pipeline.manifest.model import FEEDER_PARTS, LOADS_PARTS, Extras
+
+if TYPE_CHECKING:
+    from dp_powerflow.pipeline.manifest.facts import Facts
+
+IN_WORDS = {
+    "loads": "active and reactive load of every released node",
+    "generation": "power injected at every released node",
+    "head": "power that the sources feed into the feeder",
+    "taps": "taps of the regulators",
+    "capacitors": "states of the switched capacitors",
+    "locked": "steps at which a control was locked because it hunted",
+}
+ROUNDED = "Active and reactive powers are rounded to their public grid."
+SHOWS_NODES = (
+    "Which node of the feeder a released node is: its loads show its nominal load, which is declared public."
+)
+
+
+def described_extras(facts: Facts) -> Extras | None:
+    """The entry `data.extras`; None if only voltages are released."""
+    extras, follow_from = facts.extras, facts.policy.extras_follow_from
+    if not extras.holds:
+        return None
+    return Extras.model_validate(
+        {
+            "holds": list(extras.holds),
+            "source_phases": extras.sources,
+            "regulators": extras.regulators,
+            "capacitors": extras.capacitors,
+            "grid": POWER_GRID,
+            "range_kw": [-POWER_MAX_KW, POWER_MAX_KW],
+            "follows_from": follow_from or "unknown",
+        }
+    )
+
+
+def columns_of(extras: ExtrasLayout, steps: int) -> Iterator[tuple[Any, ...]]:
+    """File, name, type, unit and meaning of every column beside the voltages."""
+    series = f"list of {steps}"
+    if LOADS in extras.folders:
+        yield LOADS_PARTS, "day", "int32", None, "number of the day, from 0"
+        yield LOADS_PARTS, "node", "int32", None, f"row of {NODES_FILE}"
+        yield LOADS_PARTS, "p_kw", f"{series} float32", "kW", "active power drawn at every step"
+        yield LOADS_PARTS, "q_kvar", f"{series} float32", "kvar", "reactive power drawn at every step"
+    if extras.generation:
+        yield LOADS_PARTS, "g_kw", f"{series} float32", "kW", "active power injected at every step"
+        yield LOADS_PARTS, "g_kvar", f"{series} float32", "kvar", "reactive power injected at every step"
+    if FEEDER in extras.folders:
+        yield FEEDER_PARTS, "day", "int32", None, "number of the day, from 0"
+    for column in day_columns(extras):
+        kind = {"float": "float32"}.get(str(column.type), str(column.type))
+        yield FEEDER_PARTS, column.name, f"{series} {kind}", column.unit, column.means
+
+
+def released_beside(extras: ExtrasLayout) -> list[str]:
+    """A sentence on what is released beside the voltages, and one on its rounding; none if nothing is."""
+    if not extras.holds:
+        return []
+    said = "; ".join(IN_WORDS[name] for name in extras.holds)
+    return [
+        f"Beside the voltages of all days are released: {said}. They follow from the twin, the drawn loads "
+        "and the public generation alone.",
+        *([ROUNDED] if extras.loads or extras.sources else []),
+    ]
+
+
+def wrong_extras(facts: Facts) -> Iterator[str]:
+    """What cannot be true of the files beside the voltages."""
+    if facts.extras.holds and facts.policy.extras_follow_from is None:
+        yield "The release holds more than voltages, which its mode does not publish."
