@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow.config import Config, TwinNetwork, parse_config
+from dp_powerflow.corpus.extras import NOTHING, ExtrasLayout
 from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.loads.simulate import simulate_load_history
@@ -26,6 +27,7 @@ from dp_powerflow.privacy.ledger.accounts import Cap, Cost, InstanceCap, Instanc
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
+from support.corpora import beside
 from support.small import other_section
 
 LAYOUT = CorpusLayout(days=5, steps=24, nodes=4, days_per_part=3)
@@ -130,7 +132,13 @@ def network_cost(chosen: Config) -> Cost:
 
 
 def make_inputs(
-    root: Path, chosen: Config, model: LoadModel, *, earlier: int = 0, seed: int | None = None
+    root: Path,
+    chosen: Config,
+    model: LoadModel,
+    *,
+    earlier: int = 0,
+    seed: int | None = None,
+    extras: ExtrasLayout = NOTHING,
 ) -> tuple[ManifestInputs, PrivateState]:
     """Inputs of the manifest after a real spend, and after as many earlier ones."""
     root.mkdir(parents=True, exist_ok=True)
@@ -159,19 +167,22 @@ def make_inputs(
         network=ledger.remaining(network, as_of=spends[1]),
         commitment_sha256=state.commit(release.id, "internal report", REPORT).sha256,
         insecure_seed=state.insecure_seed,
+        extras=extras,
     )
     return inputs, state
 
 
 def write_release(target: Path, inputs: ManifestInputs) -> Path:
     """The release directory, in the order of calls of the pipeline."""
-    writer = CorpusWriter(target, inputs.layout, inputs.config.release.id)
+    writer = CorpusWriter(target, inputs.layout, inputs.config.release.id, inputs.extras)
     writer.prepare()
     rng = np.random.default_rng(0)
     for part in range(inputs.layout.n_parts):
         shape = (len(inputs.layout.days_of(part)), inputs.layout.steps, inputs.layout.nodes)
         angle = np.deg2rad(rng.choice([0.0, -120.0, 120.0], shape[-1]) + rng.normal(0, 1, shape))
-        writer.write_part(part, (rng.normal(1.0, 0.01, shape) * np.exp(1j * angle)).astype(np.complex128))
+        v = (rng.normal(1.0, 0.01, shape) * np.exp(1j * angle)).astype(np.complex128)
+        days, extras = inputs.layout.days_of(part), inputs.extras
+        writer.write_part(part, v, beside(inputs.layout, days, extras) if extras.holds else None)
     write_documents(writer, inputs, {})
     writer.finish()
     return target

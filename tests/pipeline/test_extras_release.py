@@ -1,0 +1,345 @@
+"""Releases with powers and states beside the voltages: what they say, and what `verify` finds of a change."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dp_powerflow.config import parse_config
+from dp_powerflow.corpus.extras import NOTHING, ExtrasLayout, encode_extras
+from dp_powerflow.corpus.gridfm.reader import read_gridfm
+from dp_powerflow.corpus.reader import open_corpus
+from dp_powerflow.corpus.writer import CorpusWriter
+from dp_powerflow.errors import ConfigError
+from dp_powerflow.pipeline.manifest.documents import certificate_html, croissant_bytes
+from dp_powerflow.pipeline.manifest.facts import make_statement
+from dp_powerflow.pipeline.manifest.model import ReleaseError, canonical_json
+from dp_powerflow.pipeline.plan import plan
+from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.pipeline.verify import SEED, verify_release
+from support.corpora import EXTRAS, beside
+from support.manifest_releases import Made, config, load_model, make_inputs, make_release, twin_config
+from support.small import RAW, small_config, tree_hash
+from support.tampering import failed, leaves, manifest_of, rewrite, with_leaf
+
+LOADS, FEEDER = "loads/part-00001.parquet", "feeder/part-00000.parquet"
+CHECK = "powers and states"
+STEPS = 24
+CIRCUIT = """
+Clear
+New Circuit.c basekv=4.16 bus1=s
+New Line.a bus1=s bus2=x length=0.5 units=km
+New Line.b bus1=x bus2=y length=0.5 units=km
+New Load.one bus1=x.1 phases=1 kv=2.4 kW=100 kvar=30
+New Load.two bus1=y.1 phases=1 kv=2.4 kW=80 kvar=20
+New PVSystem.roof bus1=y.1 phases=1 kv=2.4 kVA=300 Pmpp=250
+Set VoltageBases=[4.16]
+CalcVoltageBases
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return make_release(tmp_path_factory.mktemp("made"), twin_config(), load_model(), extras=EXTRAS)
+
+
+@pytest.fixture
+def copied(made: Made, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made.path, tmp_path / "copy"))
+
+
+def sealed(path: Path) -> set[str]:
+    """Make the hashes fit whatever is there now, and verify."""
+    manifest = manifest_of(path)
+    files = [file for file in path.rglob("*") if file.is_file() and file.name != "manifest.json"]
+    manifest["files"] = {
+        file.relative_to(path).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest() for file in files
+    }
+    rewrite(path, manifest, sealed=True)
+    return failed(path)
+
+
+# ------------------------------------------------------------------------------------- what a release says
+def test_a_release_with_everything_beside_its_voltages_verifies(made: Made) -> None:
+    report = verify_release(made.path)
+    assert report.verdict == "release", report.failures
+    sentence = next(check.sentence for check in report.checks if check.name == CHECK)
+    assert "loads, generation, head, taps, capacitors, locked: 1,320 powers" in sentence
+
+
+def test_the_manifest_states_what_there_is_and_what_it_follows_from(made: Made) -> None:
+    manifest = manifest_of(made.path)
+    stated = manifest["data"]["extras"]
+    assert stated["holds"] == list(EXTRAS.holds)
+    assert (stated["source_phases"], stated["regulators"], stated["capacitors"]) == (3, 2, 12)
+    assert stated["follows_from"].startswith("functions of the twin, the drawn loads")
+    columns = {
+        column["name"] for column in manifest["data"]["columns"] if column["file"].startswith("feeder")
+    }
+    assert {"day", "s0_p_kw", "s2_q_kvar", "r1_tap", "c11_closed", "locked"} <= columns
+    for name in ("loads", "feeder"):
+        stored = pq.read_schema(made.path / f"{name}/part-00000.parquet").names
+        listed = [c["name"] for c in manifest["data"]["columns"] if c["file"].startswith(name)]
+        assert listed == stored
+    words = " ".join(manifest["processing"]["after_noise"])
+    assert "taps of the regulators; states of the switched capacitors" in words
+    assert "nor the loads behind the voltages are released" not in words
+    assert "the powers and states beside them" in manifest["guarantee"]["network"]["scope"]
+    assert "Beside the voltages" in (made.path / "certificate.html").read_text()
+
+
+def test_a_release_of_voltages_says_nothing_of_powers(tmp_path: Path) -> None:
+    inputs, _ = make_inputs(tmp_path, twin_config(), load_model())
+    statement = make_statement(inputs)
+    assert statement.data.extras is None
+    assert "Neither the twin nor the loads behind the voltages are released." in (
+        statement.processing.after_noise
+    )
+    assert b"Beside the voltages" not in certificate_html(statement)
+
+
+def test_the_croissant_describes_every_column_and_links_resolve(made: Made) -> None:
+    statement = make_statement(made.inputs)
+    dataset = json.loads(croissant_bytes(statement, manifest_of(made.path)["files"]))
+    ids = [item["@id"] for item in dataset["distribution"]]
+    assert len(set(ids)) == len(ids)
+    records = {item["@id"]: item["field"] for item in dataset["recordSet"]}
+    assert [field["name"] for field in records["loads"]] == [
+        *("day", "node", "p_kw", "q_kvar", "g_kw", "g_kvar")
+    ]
+    kinds = {field["name"]: field["dataType"] for field in records["feeder"]}
+    assert (kinds["s0_p_kw"], kinds["r0_tap"], kinds["locked"]) == ("sc:Float", "sc:Integer", "sc:Boolean")
+    for name in ("loads", "feeder"):
+        assert {field["source"]["fileSet"]["@id"] for field in records[name]} <= set(ids)
+
+
+def test_the_true_network_publishes_voltages_only(tmp_path: Path) -> None:
+    inputs, _ = make_inputs(tmp_path, config(), load_model(), extras=EXTRAS)
+    with pytest.raises(ReleaseError, match="holds more than voltages, which its mode does not publish"):
+        make_statement(inputs)
+    with pytest.raises(ConfigError, match="also_publish"):
+        parse_config({**RAW, "network": {**RAW["network"], "also_publish": ["loads"]}}, base=tmp_path)
+
+
+# ------------------------------------------------------------------------------------- what verify finds
+def test_a_changed_byte_of_any_file_is_found(copied: Path) -> None:
+    for path in sorted(file for name in ("loads", "feeder") for file in (copied / name).iterdir()):
+        original = path.read_bytes()
+        for place in (0, len(original) // 3, len(original) // 2, len(original) - 1):
+            changed = bytearray(original)
+            changed[place] ^= 1
+            path.write_bytes(changed)
+            assert "files" in failed(copied), (path, place)
+        path.write_bytes(original)
+    assert not failed(copied)
+
+
+def off_the_grid(column: str, value: float) -> Callable[[pa.Table], pa.Table]:
+    def change(table: pa.Table) -> pa.Table:
+        index, field = table.schema.get_field_index(column), table.schema.field(column)
+        values = table.column(column).combine_chunks().flatten().to_numpy(zero_copy_only=False).copy()
+        values[3] = value
+        made = pa.FixedSizeListArray.from_arrays(pa.array(values), type=field.type)
+        return table.set_column(index, field, made)
+
+    return change
+
+
+def exchanged(table: pa.Table) -> pa.Table:
+    return table.take([1, 0, *range(2, len(table))])
+
+
+CONTENT: dict[str, tuple[str, Callable[[pa.Table], pa.Table]]] = {
+    "load off the grid": (LOADS, off_the_grid("q_kvar", 0.00049)),
+    "load that is no number": (LOADS, off_the_grid("p_kw", np.nan)),
+    "generation off the grid": (LOADS, off_the_grid("g_kw", -0.0)),
+    "head off the grid": (FEEDER, off_the_grid("s2_p_kw", 1.0001)),
+    "head that is infinite": (FEEDER, off_the_grid("s0_q_kvar", np.inf)),
+    "nodes exchanged": (LOADS, exchanged),
+    "days exchanged": (FEEDER, exchanged),
+    "a node less": (LOADS, lambda table: table.slice(1)),
+    "a regulator less": (FEEDER, lambda table: table.drop_columns(["r1_tap"])),
+    "hidden words": (LOADS, lambda table: table.replace_schema_metadata({"of": "the network"})),
+}
+
+
+@pytest.mark.parametrize("kind", CONTENT)
+def test_content_that_cannot_be_is_found_though_the_hashes_were_made_to_fit(copied: Path, kind: str) -> None:
+    name, change = CONTENT[kind]
+    table = change(pq.read_table(copied / name))
+    pq.write_table(table, copied / name, row_group_size=len(table), compression="zstd")
+    assert CHECK in sealed(copied)
+
+
+def test_rewriting_alone_changes_nothing(copied: Path) -> None:
+    for name in (LOADS, FEEDER):
+        table = pq.read_table(copied / name)
+        pq.write_table(table, copied / name, row_group_size=len(table), compression="zstd")
+    assert sealed(copied) == set()
+
+
+@pytest.mark.parametrize("gone", ["loads", "feeder", LOADS, FEEDER])
+def test_what_the_manifest_states_and_is_not_there_is_found(copied: Path, gone: str) -> None:
+    path = copied / gone
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert CHECK in sealed(copied)
+
+
+def test_what_is_there_and_the_manifest_does_not_state_is_found(copied: Path) -> None:
+    manifest = manifest_of(copied)
+    manifest["data"]["extras"] = None
+    rewrite(copied, manifest, sealed=True)
+    assert {CHECK, "files", "statement"} <= failed(copied)
+
+
+def test_powers_of_another_release_are_found(copied: Path, made: Made, tmp_path: Path) -> None:
+    other = twin_config(release={"id": "r-2"})
+    second = make_release(tmp_path / "other", other, load_model(), extras=EXTRAS)
+    for name in ("loads", "feeder"):
+        shutil.rmtree(copied / name)
+        shutil.copytree(second.path / name, copied / name)
+    assert CHECK in sealed(copied)
+
+
+def test_any_entry_that_is_changed_is_found_though_the_digest_was_made_to_fit(copied: Path) -> None:
+    manifest = manifest_of(copied)
+    paths = [path for path in leaves(manifest) if path[:2] == ("data", "extras")]
+    assert len(paths) > 10
+    for path in paths:
+        rewrite(copied, with_leaf(manifest, path), sealed=True)
+        assert failed(copied), path
+    wrong: tuple[Any, ...] = (None, [], {}, "loads", 0)
+    for value in wrong:
+        changed = json.loads(canonical_json(manifest))
+        changed["data"]["extras"]["holds"] = value
+        rewrite(copied, changed, sealed=True)
+        assert failed(copied), value
+
+
+def test_a_file_that_does_not_belong_there_is_found(copied: Path) -> None:
+    (copied / "feeder" / "notes.txt").write_text("the network")
+    assert {"voltages"} <= sealed(copied)
+
+
+def test_a_release_cannot_be_dressed_up_as_one_that_knows_no_powers(copied: Path) -> None:
+    manifest = manifest_of(copied)
+    del manifest["data"]["extras"]
+    for version in (2, 3, 4):
+        manifest["format"] = f"dp-powerflow manifest, version {version}"
+        rewrite(copied, manifest, sealed=True)
+        assert "manifest" in failed(copied)
+
+
+def test_powers_put_beside_an_old_release_are_found(tmp_path: Path) -> None:
+    old = Path(__file__).parents[1] / "data" / "format4" / "twin"
+    path = Path(shutil.copytree(old, tmp_path / "old"))
+    corpus, extras = open_corpus(path), ExtrasLayout(loads=True)
+    assert sealed(path) == set()
+    for part in range(corpus.layout.n_parts):
+        drawn = beside(corpus.layout, corpus.layout.days_of(part), extras)
+        for name, content in encode_extras(extras, corpus.layout, corpus.release_id, part, drawn).items():
+            (path / name).parent.mkdir(exist_ok=True)
+            (path / name).write_bytes(content)
+    assert {CHECK, "files", "statement"} <= sealed(path)
+
+
+# --------------------------------------------------------------------------------- a release, from a config
+TWIN: dict[str, Any] = {
+    **{"mode": "twin-network", "epsilon": 8.0, "id": "t1", "change": 0.05, "released": "all"},
+    **{"publish": "network and loads", "also_publish": ["head", "loads"]},
+}
+
+
+@pytest.fixture(scope="module")
+def solved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A feeder with PV under volt-var control."""
+    folder = tmp_path_factory.mktemp("solved")
+    (folder / "c.dss").write_text(CIRCUIT)
+    day = np.clip(np.sin(np.linspace(-np.pi / 2, 1.5 * np.pi, STEPS)), 0.0, None)
+    (folder / "sun.csv").write_text("\n".join(f"{value:.4f}" for value in day))
+    run_release(release_of(folder), workers=1)
+    return folder
+
+
+def release_of(folder: Path, **network: Any) -> Any:
+    return small_config(
+        folder,
+        feeder={"source": "c.dss"},
+        pv={"irradiance": "sun.csv", "volt_var": "category B"},
+        network=TWIN | network,
+        release={"days": 3},
+    )
+
+
+def test_the_released_powers_are_those_of_the_published_twin(solved: Path) -> None:
+    assert failed(solved / "out") == {SEED}
+    corpus, tables = open_corpus(solved / "out"), read_gridfm(solved / "out" / "twin")
+    assert corpus.holds == ("voltages", "loads", "generation", "head")
+    nodes = corpus.layout.nodes
+
+    def of_tables(name: str) -> np.ndarray:
+        """In kW or kvar: the tables hold injections, generation beside the slack as negative load."""
+        balance = tables.column("bus", f"{name}g") - tables.column("bus", f"{name}d")
+        return np.asarray(1000.0 * balance).reshape(3, STEPS, -1)
+
+    injected = of_tables("P") + 1j * of_tables("Q")
+    two_roundings = 2e-3
+    assert np.abs(corpus.generation() - corpus.loads() - injected[..., :nodes]).max() < two_roundings
+    assert np.abs(corpus.generation()).max() > 100.0
+    assert np.abs(corpus.head() - injected[..., nodes:]).max() < two_roundings
+    losses = (corpus.head().sum(-1) - corpus.loads().sum(-1) + corpus.generation().sum(-1)).real
+    assert losses.min() > -two_roundings
+    assert losses.max() > 0.1
+
+
+def test_the_voltages_do_not_depend_on_what_is_beside_them(solved: Path, tmp_path: Path) -> None:
+    for name in ("c.dss", "sun.csv"):
+        shutil.copy(solved / name, tmp_path)
+    run_release(release_of(tmp_path, also_publish=[]), workers=1)
+    both = tree_hash(tmp_path / "out"), tree_hash(solved / "out")
+    data = [{name: digest for name, digest in found.items() if name.startswith("data/")} for found in both]
+    assert data[0] == data[1]
+    assert not (tmp_path / "out" / "loads").exists()
+
+
+def test_a_run_that_died_after_the_loads_of_a_part_ends_in_the_same_bytes(
+    solved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("c.dss", "sun.csv"):
+        shutil.copy(solved / name, tmp_path)
+    write = CorpusWriter.write_part
+
+    def killed(writer: Any, part: int, voltages: Any, extras: Any = None) -> dict[str, str]:
+        write(writer, part, voltages, extras)
+        (writer.partial / f"data/part-{part:05d}.parquet").unlink()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(CorpusWriter, "write_part", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run_release(release_of(tmp_path), workers=1)
+    monkeypatch.undo()
+    run_release(release_of(tmp_path), workers=1)
+    assert tree_hash(tmp_path / "out") == tree_hash(solved / "out")
+
+
+def test_what_is_published_is_part_of_the_request_in_any_order(solved: Path) -> None:
+    asked = (["head", "loads"], ["loads", "head", "loads"], ["loads"])
+    requests = [plan(release_of(solved, also_publish=also)).plan.request_sha256 for also in asked[:2]]
+    assert requests[0] == requests[1]
+    assert release_of(solved, also_publish=asked[2]).network != release_of(solved).network
+
+
+def test_by_default_only_voltages_are_published() -> None:
+    assert twin_config().network.also_publish == ()  # type: ignore[union-attr]
+    assert replace(EXTRAS, loads=False, generation=False).folders == ("feeder",)
+    assert ExtrasLayout() == NOTHING
