@@ -397,12 +397,44 @@ def test_per_unit_quantities_scale_with_the_base() -> None:
     assert (one.base_mva, ten.base_mva) == (3.0, 30.0)
 
 
-def test_loads_that_depend_on_voltage_become_constant_power_and_are_counted() -> None:
+ZIP = {
+    "const_z_p_percent": 40.0,
+    "const_i_p_percent": 25.0,
+    "const_z_q_percent": 10.0,
+    "const_i_q_percent": 70.0,
+}
+
+
+def test_loads_that_depend_on_voltage_say_how_and_are_counted() -> None:
     net = two_buses()
-    net.load["const_z_p_percent"] = 40.0
+    net.load[list(ZIP)] = list(ZIP.values())
     feeder = read_pandapower(net, name="two")
-    assert "1 of 1 loads are not constant power in the net and became so" in feeder.notes
+    load, response = feeder.loads[0], feeder.loads[0].response
+    assert response.active == pytest.approx((0.4, 0.25, 0.35))
+    assert response.reactive == pytest.approx((0.1, 0.7, 0.2))
+    assert (response.lowest, response.highest) == (0.0, 10.0)
+    assert load.rated_kv == pytest.approx(20.0 / np.sqrt(3))
+    assert "1 of 1 loads depend on the voltage; where taps are frozen they are constant power" in feeder.notes
     np.testing.assert_allclose(feeder.y.toarray(), read_pandapower(two_buses(), name="two").y.toarray())
+
+
+def test_the_response_of_a_load_is_that_of_pandapower() -> None:
+    net = two_buses()
+    net.load[list(ZIP)] = list(ZIP.values())
+    net.load["scaling"] = 30.0
+    feeder = read_pandapower(net, name="two")
+    with quiet() as pandapower:
+        pandapower.runpp(net, numba=False, calculate_voltage_angles=True, tolerance_mva=1e-10)
+    v = phasor(net.res_bus.vm_pu[1], net.res_bus.va_degree[1])
+    load, u = feeder.loads[0], abs(v) * feeder.base_kv[0] / (feeder.loads[0].rated_kv or np.nan)
+    assert u < 0.97
+    active, reactive = (
+        np.dot(shares, [u**2, u, 1.0]) for shares in (load.response.active, load.response.reactive)
+    )
+    kva = complex(load.kw * active, load.kvar * reactive)
+    voltages = np.array([v, feeder.v_slack[0]])
+    drawn = -v * np.conj((feeder.y @ voltages)[0])
+    assert drawn == pytest.approx(kva / 1000 / feeder.base_mva, abs=1e-9)
 
 
 def test_generators_keep_their_power_and_lose_their_control() -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,15 +16,17 @@ from dp_powerflow._bits.elementary import degrees, divide, joined, multiply, uni
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import Line
 from dp_powerflow.grid.pandapower.engine import ZERO_IMPEDANCE, Names, in_service
+from dp_powerflow.grid.pandapower.sequences import SERIES_AND_SHUNT, column_of, zero_sequence
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
 # Columns and bus types of the MATPOWER case format, which pandapower fills.
 _BUS_TYPE, _GS, _BS, _VM, _VA, _BASE_KV = 1, 4, 5, 7, 8, 9
 _FROM, _TO, _TAP, _SHIFT, _STATUS = 0, 1, 8, 9, 10
-_R, _X, _B, _G, _R_ASYM, _X_ASYM, _G_ASYM, _B_ASYM = (
-    "BR_R", "BR_X", "BR_B", "BR_G", "BR_R_ASYM", "BR_X_ASYM", "BR_G_ASYM", "BR_B_ASYM",
-)  # fmt: skip
 _SLACK = 3
+_NEGATIVE = 2
+
+TwoPorts = tuple[ComplexArray, ComplexArray, ComplexArray, ComplexArray]
+"""Ytt, Yff, Yft and Ytf of several branches."""
 
 
 class Circuit:
@@ -35,6 +37,7 @@ class Circuit:
     Attributes
     ----------
     nodes : names, "bus.1" and "emf(bus).1".
+    buses : the same without phase and "emf".
     is_slack : (node,)
     base_kv : (node,) line-to-line base voltage [kV].
     v_slack : complex (slack,) voltages of the sources.
@@ -53,6 +56,7 @@ class Circuit:
         self._names = names
         self._bus: FloatArray = np.asarray(net._ppc["bus"]).real
         self._branch: FloatArray = np.asarray(net._ppc["branch"]).real
+        self._gamma: FloatArray = self._branch.copy()
         if trafo_model == "t":
             self._to_pi()
         row_of_bus = np.asarray(net._pd2ppc_lookups["bus"], dtype=np.int64)
@@ -75,41 +79,72 @@ class Circuit:
             for row, (status, *ends) in enumerate(self._branch[:, [_STATUS, _FROM, _TO]])
             if status == 1 and all(end in self._node_of_row for end in ends)
         ]
+        self.buses: tuple[str, ...] = tuple(self._named())
         self.nodes: tuple[str, ...] = tuple(
             f"emf({bus}).1" if slack else f"{bus}.1"
-            for bus, slack in zip(self._named(), self.is_slack, strict=True)
+            for bus, slack in zip(self.buses, self.is_slack, strict=True)
         )
 
-    def admittance(self) -> sp.csr_matrix:
-        """Y: complex (node, node)."""
-        tt, ff, ft, tf = self._two_ports()
-        ends = np.array([self._ends(row) for row in self._active], dtype=np.int64).reshape(-1, 2)
-        first, second, n = ends[:, 0], ends[:, 1], len(self.nodes)
-        shunt = self._bus[self._kept][:, [_GS, _BS]] / float(self.net.sn_mva)
-        values = np.concatenate([ff, ft, tf, tt, joined(shunt[:, 0], shunt[:, 1])])
-        rows = np.concatenate([first, first, second, second, np.arange(n)])
-        columns = np.concatenate([first, second, first, second, np.arange(n)])
-        y = sp.csr_matrix((values, (rows, columns)), shape=(n, n))
+    def admittance(self, moved: Mapping[tuple[int, int], int] | None = None) -> sp.csr_matrix:
+        """Y: complex (node, node).
+
+        Parameters
+        ----------
+        moved : (row of the table of branches, 0 or 1 for its end) → node that this end has instead of its
+            own; nodes from len(nodes) on are new ones.
+        """
+        ends = self.ends.copy()
+        position = {row: k for k, row in enumerate(self._active)}
+        for (row, end), node in (moved or {}).items():
+            ends[position[row], end] = node
+        n = max(len(self.nodes), int(ends.max(initial=-1)) + 1)
+        y = sp.csr_matrix(self.entries(self.two_ports(), ends), shape=(n, n))
         y.sum_duplicates()
         y.eliminate_zeros()
         return y
 
-    def _two_ports(self) -> tuple[ComplexArray, ComplexArray, ComplexArray, ComplexArray]:
-        """Ytt, Yff, Yft and Ytf of every active branch, as `pandapower.pypower.makeYbus` defines them."""
-        branch = self._branch[self._active]
+    def entries(self, ports: TwoPorts, ends: IntArray) -> tuple[ComplexArray, tuple[IntArray, IntArray]]:
+        """Values, rows and columns that add up to Y; the shunts of the buses are the last of them."""
+        tt, ff, ft, tf = ports
+        first, second, own = ends[:, 0], ends[:, 1], np.arange(len(self.nodes))
+        shunt = self._bus[self._kept][:, [_GS, _BS]] / float(self.net.sn_mva)
+        values = np.concatenate([ff, ft, tf, tt, joined(shunt[:, 0], shunt[:, 1])])
+        rows = np.concatenate([first, first, second, second, own])
+        columns = np.concatenate([first, second, first, second, own])
+        return values, (rows, columns)
 
+    @cached_property
+    def ends(self) -> IntArray:
+        """(active branch, 2) nodes."""
+        return np.array([self._ends(row) for row in self._active], dtype=np.int64).reshape(-1, 2)
+
+    def two_ports(self, sequence: int = 1) -> TwoPorts:
+        """Ytt, Yff, Yft and Ytf of every active branch, as `pandapower.pypower.makeYbus` defines them.
+
+        Parameters
+        ----------
+        sequence : 1, or 2 for the negative one, where angles turn the other way, or 0 for the zero one.
+        """
+        table = self._branch
+        if sequence == 0:
+            table = zero_sequence(self.net, self._bus[:, _BASE_KV], self._branch, self._gamma)
+        return self._two_ports(table[self._active], -1.0 if sequence == _NEGATIVE else 1.0)
+
+    def _two_ports(self, branch: FloatArray, turn: float) -> TwoPorts:
         def column(name: str) -> FloatArray:
-            return np.asarray(branch[:, _column(name)])
+            return np.asarray(branch[:, column_of(name)])
 
-        if np.any((column(_R) == 0.0) & (column(_X) == 0.0)):
+        if np.any((column("BR_R") == 0.0) & (column("BR_X") == 0.0)):
             raise FeederError(ZERO_IMPEDANCE)
         one = np.ones(len(branch), dtype=np.complex128)
-        from_side = divide(one, joined(column(_R), column(_X)))
-        to_side = divide(one, joined(column(_R) + column(_R_ASYM), column(_X) + column(_X_ASYM)))
-        charging = joined(column(_G) / 2, column(_B) / 2)
-        far_charging = joined((column(_G) + column(_G_ASYM)) / 2, (column(_B) + column(_B_ASYM)) / 2)
+        r, x, g, b = (column(name) for name in SERIES_AND_SHUNT)
+        r_far, x_far, g_far, b_far = (column(f"{name}_ASYM") for name in SERIES_AND_SHUNT)
+        from_side = divide(one, joined(r, x))
+        to_side = divide(one, joined(r + r_far, x + x_far))
+        charging = joined(g / 2, b / 2)
+        far_charging = joined((g + g_far) / 2, (b + b_far) / 2)
         ratio = np.where(branch[:, _TAP] == 0.0, 1.0, branch[:, _TAP])
-        tap = ratio * unit(branch[:, _SHIFT])
+        tap = ratio * unit(turn * branch[:, _SHIFT])
         near = from_side + charging
         return (
             to_side + far_charging,
@@ -123,7 +158,7 @@ class Circuit:
         for kind in ("trafo", "trafo3w"):
             first, end = (int(k) for k in self.net._pd2ppc_lookups["branch"].get(kind, (0, 0)))
             table, rows = self.net[kind], self._branch[first:end]
-            r, x, g, b = (rows[:, _column(name)].copy() for name in (_R, _X, _G, _B))
+            r, x, g, b = (rows[:, column_of(name)].copy() for name in SERIES_AND_SHUNT)
             shunted = (g != 0.0) | (b != 0.0)
             if not shunted.any():
                 continue
@@ -141,15 +176,15 @@ class Circuit:
             near = divide(multiply(low, across), series)
             far = divide(multiply(high, across), series)
             for name, values in (
-                (_R, series.real),
-                (_X, series.imag),
+                ("BR_R", series.real),
+                ("BR_X", series.imag),
                 # makeYbus halves charging.
-                (_G, 2 * near.real),
-                (_B, 2 * near.imag),
-                (_G_ASYM, 2 * far.real - 2 * near.real),
-                (_B_ASYM, 2 * far.imag - 2 * near.imag),
+                ("BR_G", 2 * near.real),
+                ("BR_B", 2 * near.imag),
+                ("BR_G_ASYM", 2 * far.real - 2 * near.real),
+                ("BR_B_ASYM", 2 * far.imag - 2 * near.imag),
             ):
-                rows[shunted, _column(name)] = values
+                rows[shunted, column_of(name)] = values
 
     def angle_deg(self) -> FloatArray:
         """(node,) angle of the sources plus the vector groups on the way from them [°]; 0 on islands."""
@@ -169,24 +204,26 @@ class Circuit:
                     queue.append(other)
         return np.array([angle.get(node, 0.0) for node in range(len(self.nodes))])
 
-    def lines(self, scale: float) -> tuple[Line, ...]:
+    def lines(self, primitives: ComplexArray) -> tuple[Line, ...]:
         """Lines, and bus-bus switches that have an impedance.
 
         Parameters
         ----------
-        scale : factor from admittances on the net's base to those on the feeder's.
+        primitives : complex (active branch, 2·m, 2·m) on the feeder's base, of m phases; node k of the
+            circuit is then nodes m·k to m·k + m − 1.
         """
-        tt, ff, ft, tf = (part * scale for part in self._two_ports())
+        m = primitives.shape[1] // 2
         position = {row: k for k, row in enumerate(self._active)}
         lines: list[Line] = []
         for kind in ("line", "switch"):
-            for row, index in self._rows_of(kind):
-                k = position[row]
-                primitive: ComplexArray = np.array([[ff[k], ft[k]], [tf[k], tt[k]]], dtype=np.complex128)
-                nodes: tuple[int, ...] = self._ends(row)
-                if nodes[0] == nodes[1]:
+            for row, index in self.rows_of(kind):
+                primitive = primitives[position[row]]
+                first, second = (tuple(range(m * end, m * end + m)) for end in self._ends(row))
+                nodes = first + second
+                if first == second:
                     # Bridged by a closed switch: its series part carries no current.
-                    nodes, primitive = nodes[:1], primitive.sum(keepdims=True)
+                    nodes = first
+                    primitive = primitive[:m, :m] + primitive[:m, m:] + primitive[m:, :m] + primitive[m:, m:]
                 element = self.net[kind].loc[index]
                 code = element.get("std_type")
                 lines.append(
@@ -219,7 +256,7 @@ class Circuit:
         first, second = self._branch[row, [_FROM, _TO]]
         return self._node_of_row[int(first)], self._node_of_row[int(second)]
 
-    def _rows_of(self, kind: str) -> Iterator[tuple[int, int]]:
+    def rows_of(self, kind: str) -> Iterator[tuple[int, int]]:
         """Pairs (row of the branch table, index in the net) of the energised elements of a kind."""
         first, end = self.net._pd2ppc_lookups["branch"].get(kind, (0, 0))
         table = self.net[kind]
@@ -243,7 +280,7 @@ class Circuit:
             if row in self._node_of_row:
                 named[self._node_of_row[row]] = f"star({self._names.of('trafo3w', index)})"
         for kind in ("line", "trafo", "trafo3w"):
-            for row, index in self._rows_of(kind):
+            for row, index in self.rows_of(kind):
                 for node in self._ends(row):
                     named.setdefault(node, f"open({self._names.of(kind, index)})")
         count = Counter(named.values())
@@ -264,8 +301,3 @@ def _connected(bus: FloatArray, branch: FloatArray, alive: IntArray, declared: I
     _, part = connected_components(graph, directed=False)
     hanging = np.flatnonzero(usable & np.isin(part, part[alive]))
     return np.array(list(dict.fromkeys([*alive.tolist(), *hanging.tolist()])), dtype=np.int64)
-
-
-def _column(name: str) -> int:
-    """Number of a column of pandapower's table of branches."""
-    return int(getattr(importlib.import_module("pandapower.pypower.idx_brch"), name))

@@ -19,6 +19,7 @@ import numpy as np
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import TAPS_DECLARED, significant
 from dp_powerflow.grid.pandapower.engine import Names, in_service, require, third_party_warnings
+from dp_powerflow.grid.pandapower.sequences import IMPEDANCE, SOURCE
 from dp_powerflow.grid.pandapower.taps import changer_type, tap_changers
 
 Rule = Callable[[Any], Any]
@@ -29,7 +30,7 @@ def to_digits(digits: int) -> Rule:
     return lambda value: float(significant(np.array([value], dtype=np.float64), digits)[0])
 
 
-def _to_step(step: float) -> Rule:
+def to_step(step: float) -> Rule:
     def rounded(value: Any) -> float:
         number = float(value)
         return round(number / step) * step if math.isfinite(number) else number
@@ -51,6 +52,10 @@ def _flag(value: Any) -> bool:
     return bool(value) and value == value
 
 
+def _connection(value: Any) -> str | None:
+    return value if value in ("wye", "delta") else None
+
+
 def _count(value: Any) -> int:
     """Missing is one."""
     return int(value) if math.isfinite(value) else 1
@@ -58,7 +63,7 @@ def _count(value: Any) -> int:
 
 VOLTAGE_DECIMALS = 4
 ANGLE_STEP_DEG = 30.0
-_THREE, _FIVE, _WHOLE, _ANGLE = to_digits(3), to_digits(5), _to_step(1.0), _to_step(ANGLE_STEP_DEG)
+_THREE, _FIVE, _WHOLE, _ANGLE = to_digits(3), to_digits(5), to_step(1.0), to_step(ANGLE_STEP_DEG)
 
 _NAMED: dict[str, Rule] = {"name": _text, "in_service": _flag}
 _ON_BUS: dict[str, Rule] = {**_NAMED, "bus": int}
@@ -75,6 +80,7 @@ SHORT_CIRCUIT = {
     "trafo": ("vk_percent", "vkr_percent"),
     "trafo3w": tuple(f"vk{r}_{side}_percent" for side in _SIDES for r in ("", "r")),
 }
+ZERO_SHORT_CIRCUIT = ("vk0_percent", "vkr0_percent")
 SHUNT = ("q_mvar", "p_mw")
 
 _FRAME: dict[str, dict[str, Rule]] = {
@@ -115,12 +121,12 @@ _FRAME: dict[str, dict[str, Rule]] = {
         **_ON_BUS,
         **dict.fromkeys(("p_mw", "q_mvar"), _THREE),
         **dict.fromkeys((f"const_{m}_{s}_percent" for m in "zi" for s in "pq"), _WHOLE),
-        "profile": _text,
+        **{"profile": _text, "type": _connection},
     },
     "asymmetric_load": {
         **_ON_BUS,
         **dict.fromkeys((f"{s}_{p}_{u}" for s, u in (("p", "mw"), ("q", "mvar")) for p in "abc"), _THREE),
-        "profile": _text,
+        **{"profile": _text, "type": _connection},
     },
     "motor": {
         **_ON_BUS,
@@ -136,6 +142,12 @@ _FRAME: dict[str, dict[str, Rule]] = {
 }
 """Table → column → how its figures are rounded; ratings, short-circuit figures and shunts come from
 `parameters`, tap positions from `framed`."""
+_ZERO_SEQUENCE: dict[str, dict[str, Rule]] = {
+    "ext_grid": dict.fromkeys(SOURCE, _THREE),
+    "trafo": {"vector_group": _text, **dict.fromkeys(("mag0_percent", "mag0_rx", "si0_hv_partial"), _THREE)},
+    "impedance": dict.fromkeys(IMPEDANCE, _THREE),
+}
+"""What a net that is read by phases has beside that; r0, x0, c0 and vk0 come from `parameters`."""
 _CONSTANT: dict[str, Any] = {
     **{"scaling": 1.0, "df": 1.0, "slack_weight": 1.0, "max_i_ka": 1.0},
     **{"tap_dependency_table": False, "step_dependency_table": False, "controllable": False},
@@ -158,19 +170,21 @@ _DECLARE = f"write a tap file whose first line is '# {TAPS_DECLARED}WHO SET THES
 _SAME_ANGLE_DEG = 1e-6
 
 
-def framed(net: Any, *, keep_taps: bool) -> Any:
+def framed(net: Any, *, keep_taps: bool, by_phase: bool) -> Any:
     """A new net with the frame of another; the figures that have levels are missing.
 
     Parameters
     ----------
     keep_taps : whether tap positions are public: declared, or of a public net. Otherwise they are neutral.
+    by_phase : whether the net is read by phases, with its zero sequence.
     """
     made = copy.deepcopy(_empty_net())
     made["f_hz"], made["sn_mva"] = _THREE(net.f_hz), _FIVE(net.sn_mva)
     with third_party_warnings():
         for kind, rules in _FRAME.items():
             if kind in net and len(net[kind]):
-                made[kind] = _table(net[kind], made[kind], rules, _SCALED.get(kind, ()))
+                zero = _ZERO_SEQUENCE.get(kind, {}) if by_phase else {}
+                made[kind] = _table(net[kind], made[kind], {**rules, **zero}, _SCALED.get(kind, ()))
         for kind in (kind for kind in ("trafo", "trafo3w") if len(net[kind])):
             made[kind]["tap_pos"] = list(made[kind]["tap_neutral"])
             made[kind]["tap_changer_type"] = [changer_type(row) for _, row in net[kind].iterrows()]

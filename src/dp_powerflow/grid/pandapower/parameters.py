@@ -6,7 +6,7 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from dp_powerflow.grid.feeder import (
     Protected,
     Quantity,
     level_of,
+    rounded,
     shape_of,
 )
 from dp_powerflow.grid.pandapower.engine import FEEDING, Names, in_service, require, third_party_warnings
@@ -29,27 +30,37 @@ from dp_powerflow.grid.pandapower.frame import (
     RATINGS,
     SHORT_CIRCUIT,
     SHUNT,
+    ZERO_SHORT_CIRCUIT,
     Rule,
     framed,
     refuse_results,
     to_digits,
+    to_step,
 )
-from dp_powerflow.grid.pandapower.reader import PHASES, PandapowerOrigin, read_pandapower
+from dp_powerflow.grid.pandapower.reader import PandapowerOrigin, read_pandapower
+from dp_powerflow.grid.pandapower.sequences import LINE as ZERO_LINE
+from dp_powerflow.grid.pandapower.skeleton import PHASES
 from dp_powerflow.units import FloatArray
 
-_PUBLIC = to_digits(5)
+RATIO_STEP = 1.0 / 16.0
+"""Step of the ratios between sequences and of the shares of phases, which are public."""
+_PUBLIC, _RATIO = to_digits(5), to_step(RATIO_STEP)
 _PER_LENGTH = ("r_ohm_per_km", "x_ohm_per_km", "c_nf_per_km", "g_us_per_km")
 _ALPHA_PER_K, _REFERENCE_C = 4e-3, 20.0
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """One standard type of line, rounded: ohm/km, nF/km, µS/km."""
+    """One standard type of line, rounded: ohm/km, nF/km, µS/km.
+
+    `zero` are the ratios r0/r, x0/x and c0/c, None where the type states no zero sequence.
+    """
 
     r: float
     x: float
     c: float
     g: float
+    zero: tuple[float, ...] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -59,12 +70,14 @@ class _Line:
     Attributes
     ----------
     figures : quantity → its total, of one of the parallel circuits and with its sign; PRIVATE.
+    zero : r0/r, x0/x and c0/c, in public steps.
     """
 
     index: int
     name: str
     code: str | None
     figures: Mapping[Quantity, float]
+    zero: tuple[float, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,14 +106,14 @@ def read_parameters(
     net, names = origin.net, Names(origin.net)
     # Who gave the taps is known to the feeder: `rebuild` asks.
     refuse_results(net, public=origin.public, taps_declared=origin.taps_given)
-    catalogue = _catalogue(net, every=origin.public or protected.codes)
+    catalogue = _catalogue(origin, protected)
     levels: dict[ParameterKey, float] = {}
     coded: list[CodedLine] = []
     for line in _lines(net, protected, catalogue):
         if line.code is not None:
             coded.append(CodedLine(line.name, line.code, tuple(sorted(catalogue))))
         levels.update({ParameterKey(quantity, line.name): abs(v) for quantity, v in line.figures.items()})
-    for group in _groups(net):
+    for group in _groups(origin):
         if _covers(protected, group.quantity):
             levels[_key(names, group)] = level_of(group.figures)
     return NetworkParameters({key: level for key, level in levels.items() if level > 0.0}, tuple(coded))
@@ -117,14 +130,14 @@ def rebuild(
     net = origin.net
     declared = origin.taps_given and feeder.taps_from.startswith(TAPS_DECLARED)
     refuse_results(net, public=origin.public, taps_declared=declared)
-    made = framed(net, keep_taps=origin.public or declared)
-    catalogue = _catalogue(net, every=origin.public or protected.codes)
-    _fill_lines((net, made), protected, catalogue, levels, codes)
-    _fill_groups(net, made, protected, levels)
+    made = framed(net, keep_taps=origin.public or declared, by_phase=origin.by_phase)
+    catalogue = _catalogue(origin, protected)
+    _fill_lines((origin, made), protected, catalogue, levels, codes)
+    _fill_groups(origin, made, protected, levels)
     twin = read_pandapower(
         made,
         name=feeder.name,
-        base_mva=feeder.base_mva / PHASES,
+        base_mva=origin.base_per_phase(feeder),
         taps=feeder.taps if declared else None,
         public=origin.public,
     )
@@ -150,14 +163,18 @@ def _level(levels: Levels, key: ParameterKey) -> float:
 # ------------------------------------------------------------------------------------------ lines
 
 
-def _catalogue(net: Any, *, every: bool) -> dict[str, _Entry]:
+def _catalogue(origin: PandapowerOrigin, protected: Protected) -> dict[str, _Entry]:
     """The standard line types of the net that are public.
 
     A type of the owner's that one line alone has, or parallel ones, states that line's own figures: with a
-    length of 1 its totals. It is no entry, unless `every` type is declared public.
+    length of 1 its totals. It is no entry, unless every type is declared public. Where a line is its length
+    and its type, a net that is read by phases has no use for types without a zero sequence.
     """
+    net = origin.net
     entries = _entries(net.std_types.get("line", {}) if "std_types" in net else {})
-    if every:
+    if origin.by_phase and protected.lines == "length":
+        entries = {name: entry for name, entry in entries.items() if entry.zero is not None}
+    if origin.public or protected.codes:
         return entries
     spans = {
         (row.std_type, frozenset((int(row.from_bus), int(row.to_bus)))) for row in in_service(net, "line")
@@ -172,7 +189,12 @@ def _entries(types: Mapping[str, Mapping[str, float]]) -> dict[str, _Entry]:
     for name, entry in types.items():
         r, x, c, g = (_PUBLIC(entry.get(column, math.nan)) for column in _PER_LENGTH)
         if all(map(math.isfinite, (r, x, c))) and x > 0.0:
-            entries[str(name)] = _Entry(r, x, c, 0.0 if math.isnan(g) else g)
+            zero = tuple(
+                _PUBLIC(entry.get(column, math.nan)) / known if known else 0.0
+                for column, known in zip(ZERO_LINE, (r, x, c), strict=True)
+            )
+            stated = zero if all(map(math.isfinite, zero)) else None
+            entries[str(name)] = _Entry(r, x, c, 0.0 if math.isnan(g) else g, stated)
     return entries
 
 
@@ -201,11 +223,25 @@ def _lines(net: Any, protected: Protected, catalogue: Mapping[str, _Entry]) -> I
             figures = {Quantity.LENGTH: length}
         if protected.charging:
             figures[Quantity.CHARGING] = c
-        yield _Line(int(index), names.of("line", int(index)), code, figures)
+        yield _Line(int(index), names.of("line", int(index)), code, figures, _zero_ratios(row))
+
+
+def _zero_ratios(row: Any) -> tuple[float, ...]:
+    """r0/r, x0/x and c0/c of a line, in steps: a true r0 would give the level away."""
+    zero, own = (
+        np.array([float(row.get(column, 0.0)) for column in columns])
+        for columns in (ZERO_LINE, _PER_LENGTH[:3])
+    )
+    return _in_steps(np.divide(zero, own, out=np.zeros(len(own)), where=own != 0.0))
+
+
+def _in_steps(ratios: FloatArray) -> tuple[float, ...]:
+    """Public ratios: whole steps, at least one where there is anything."""
+    return tuple(max(_RATIO(ratio), RATIO_STEP * float(ratio > 0.0)) for ratio in rounded(ratios))
 
 
 def _fill_lines(
-    nets: tuple[Any, Any],
+    nets: tuple[PandapowerOrigin, Any],
     protected: Protected,
     catalogue: Mapping[str, _Entry],
     levels: Levels,
@@ -217,11 +253,13 @@ def _fill_lines(
     ----------
     nets : the source, and the one that is made.
     """
-    net, made = nets
+    (origin, made), net = nets, nets[0].net
     table = made.line
     for column in ("length_km", "r_ohm_per_km", "x_ohm_per_km"):
         table[column] = [1.0] * len(table)
     for column in ("c_nf_per_km", "g_us_per_km"):
+        table[column] = [0.0] * len(table)
+    for column in ZERO_LINE if origin.by_phase else ():
         table[column] = [0.0] * len(table)
     made["std_types"]["line"] = {
         name: dict(zip(_PER_LENGTH, (entry.r, entry.x, entry.c, entry.g), strict=True))
@@ -243,9 +281,15 @@ def _fill_lines(
                     f"the twin lacks the code of line '{line.name}'; draw a twin of this network"
                 )
         charged = bool(net.line.at[line.index, "c_nf_per_km"] != 0.0)
-        values = _per_km(totals, None if code is None else catalogue[code], protected, charged)
+        entry = None if code is None else catalogue[code]
+        values = _per_km(totals, entry, protected, charged)
         for column, value in zip(("length_km", *_PER_LENGTH), values, strict=True):
             table.at[line.index, column] = value
+        if origin.by_phase:
+            by_code = entry is not None and protected.lines == "length"
+            ratios = entry.zero if by_code and entry is not None and entry.zero is not None else line.zero
+            for column, value, ratio in zip(ZERO_LINE, values[1:4], ratios, strict=True):
+                table.at[line.index, column] = value * ratio
         table.at[line.index, "std_type"] = code
 
 
@@ -275,16 +319,19 @@ def _per_km(
 # ---------------------------------------------------------------------------- everything else
 
 
-def _groups(net: Any) -> Iterator[_Group]:
+def _groups(origin: PandapowerOrigin) -> Iterator[_Group]:
     """Elements with one level for several columns."""
+    net = origin.net
 
     def of(quantity: Quantity, kind: str, index: int, columns: tuple[str, ...]) -> _Group:
         values = np.array([net[kind].at[index, column] for column in columns], dtype=np.float64)
         return _Group(quantity, kind, index, columns, np.nan_to_num(values), (_PUBLIC,) * len(columns))
 
     for kind, columns in SHORT_CIRCUIT.items():
+        more = ZERO_SHORT_CIRCUIT if origin.by_phase and kind == "trafo" else ()
+        known = tuple(column for column in more if column in net[kind])
         for index in net[kind].index:
-            yield of(Quantity.TRANSFORMER, kind, int(index), columns)
+            yield of(Quantity.TRANSFORMER, kind, int(index), columns + known)
     for index in net.shunt.index:
         yield of(Quantity.CAPACITOR, "shunt", int(index), SHUNT)
     for kind in FEEDING:
@@ -302,9 +349,9 @@ def _ratings(row: Any) -> FloatArray:
     return np.array([p, stated if stated > 0.0 else p])
 
 
-def _fill_groups(net: Any, made: Any, protected: Protected, levels: Levels) -> None:
-    names = Names(net)
-    for group in _groups(net):
+def _fill_groups(origin: PandapowerOrigin, made: Any, protected: Protected, levels: Levels) -> None:
+    names = Names(origin.net)
+    for group in _groups(origin):
         if not _covers(protected, group.quantity):
             values = [rule(value) for rule, value in zip(group.rules, group.figures, strict=True)]
         elif level_of(group.figures) > 0.0:
@@ -312,18 +359,23 @@ def _fill_groups(net: Any, made: Any, protected: Protected, levels: Levels) -> N
         else:
             values = [0.0] * len(group.columns)
         for column, value in zip(group.columns, values, strict=True):
-            _put(made, group, column, float(value))
+            if group.kind == "asymmetric_sgen" and column == "p_mw":
+                for phase, share in zip("abc", _phase_shares(origin, group.index), strict=True):
+                    made[group.kind].at[group.index, f"p_{phase}_mw"] = float(value) * share
+                    made[group.kind].at[group.index, f"q_{phase}_mvar"] = 0.0
+            else:
+                made[group.kind].at[group.index, column] = float(value)
 
 
-def _put(made: Any, group: _Group, column: str, value: float) -> None:
-    """One figure; an unbalanced unit has its power in three equal parts."""
-    table = made[group.kind]
-    if group.kind == "asymmetric_sgen" and column == "p_mw":
-        for phase in "abc":
-            table.at[group.index, f"p_{phase}_mw"] = value / PHASES
-            table.at[group.index, f"q_{phase}_mvar"] = 0.0
-    else:
-        table.at[group.index, column] = value
+def _phase_shares(origin: PandapowerOrigin, index: int) -> list[float]:
+    """How an unbalanced unit's power is spread over the phases, in steps; equally in a balanced net."""
+    row = origin.net.asymmetric_sgen.loc[index]
+    powers = [float(row[f"p_{phase}_mw"]) for phase in "abc"]
+    total = sum(powers)
+    if not origin.by_phase or not row["in_service"] or total <= 0.0:
+        return [1.0 / PHASES] * PHASES
+    steps = _in_steps(np.array(powers) / total)
+    return [step / sum(steps) for step in steps]
 
 
 def _key(names: Names, group: _Group) -> ParameterKey:

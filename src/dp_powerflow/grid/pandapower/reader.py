@@ -1,7 +1,8 @@
-"""pandapower nets and SimBench codes → `Feeder`, as a balanced single-phase equivalent.
+"""pandapower nets and SimBench codes → `Feeder`: phase by phase, or as a balanced single-phase equivalent.
 
-One node stands for one bus, its three phases taken together: a load keeps its total three-phase kW, the
-power base of a node is three times the base per phase, and voltages in per unit are those of the net.
+A net with unbalanced elements and zero-sequence figures has three nodes per bus, as in `runpp_3ph`. In all
+others one node stands for one bus, its three phases taken together: a load keeps its total three-phase kW,
+the power base of a node is three times the base per phase, and voltages in per unit are those of the net.
 pandapower itself builds the admittances (switches, taps, vector groups); it is an optional dependency.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,11 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import (
-    GROUND,
     NO_REGULATORS,
     TAPS_GIVEN,
     TAPS_SOLVED,
@@ -29,7 +29,7 @@ from dp_powerflow.grid.feeder import (
     PVSystem,
     Tap,
 )
-from dp_powerflow.grid.operation import CONSTANT_IMPEDANCE, CONSTANT_POWER
+from dp_powerflow.grid.operation import CONSTANT_POWER, Response, Zip
 from dp_powerflow.grid.pandapower.circuit import Circuit
 from dp_powerflow.grid.pandapower.engine import (
     DRAWING,
@@ -41,13 +41,13 @@ from dp_powerflow.grid.pandapower.engine import (
     third_party_warnings,
     with_branch_model,
 )
+from dp_powerflow.grid.pandapower.sequences import count_unbalanced, lacking
+from dp_powerflow.grid.pandapower.skeleton import PHASES, Skeleton, balanced, three_phase
 from dp_powerflow.grid.pandapower.taps import TAPS_OF_NET, set_taps, tap_changers
-from dp_powerflow.units import KW_PER_MW, FloatArray
+from dp_powerflow.units import KW_PER_MW
 
-PHASES = 3
-
-_ANGLE_STEP_DEG = 30.0
 _CLOSE_CODES = 3
+_BALANCED = "balanced single-phase equivalent: a node is a bus with its three phases, powers are their total"
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,12 +60,18 @@ class PandapowerOrigin:
     node_of_bus : index of a bus in `net.bus` → name of its node; buses joined by closed switches share one.
     public : whether the net is public data, its taps and set points included.
     taps_given : whether the taps were given beside the net.
+    by_phase : whether every bus has three nodes; `node_of_bus` names the first of them.
     """
 
     net: Any
     node_of_bus: dict[int, str]
     public: bool = False
     taps_given: bool = False
+    by_phase: bool = False
+
+    def base_per_phase(self, feeder: Feeder) -> float:
+        """The power base per phase that a feeder of this net was read with [MVA]."""
+        return feeder.base_mva if self.by_phase else feeder.base_mva / PHASES
 
 
 def read_simbench(code: str, *, base_mva: float = 1.0, taps: Sequence[Tap] | None = None) -> Feeder:
@@ -112,7 +118,7 @@ def read_pandapower(
     Parameters
     ----------
     net : pandapowerNet; switches are taken as they stand.
-    base_mva : power base per phase [MVA]; a node has three, so `Feeder.base_mva` is three times as much.
+    base_mva : power base per phase [MVA]; a node that stands for three phases has three times as much.
     taps : of every tap changer, put at the nearest whole position; None takes them as they stand.
     public : whether the net is public data.
     """
@@ -124,34 +130,44 @@ def read_pandapower(
         set_taps(stored, taps)
     model = (stored.get("user_pf_options") or {}).get("trafo_model", "t")
     circuit = Circuit(with_branch_model(stored), Names(stored), trafo_model=model)
-    notes = [
-        "balanced single-phase equivalent: a node is a bus with its three phases, powers are their total"
-    ]
-    drawing = _with_effect([item for kind in DRAWING for item in _injections(stored, kind)], circuit, notes)
-    feeding = _with_effect([item for kind in FEEDING for item in _injections(stored, kind)], circuit, notes)
-    notes.extend(_replacements(stored, drawing, feeding, circuit))
-    scale = float(stored.sn_mva) / (PHASES * base_mva)
+    unbalanced, reason = count_unbalanced(stored), lacking(stored)
+    by_phase = unbalanced > 0 and reason is None
+    skeleton = (three_phase if by_phase else balanced)(circuit, base_mva)
+    notes = ["three phases: a node is a phase of a bus" if by_phase else _BALANCED]
+    if unbalanced and not by_phase:
+        notes.append(f"{unbalanced} unbalanced elements became balanced; for three phases, {reason}")
+    drawing, feeding = (
+        _with_effect(
+            [item for kind in kinds for item in _injections(stored, kind, by_phase)], skeleton, notes
+        )
+        for kinds in (DRAWING, FEEDING)
+    )
+    notes.extend(_replacements(stored, drawing, feeding))
+    joined = len(circuit.node_of_bus) - len(set(circuit.node_of_bus.values()))
+    if joined:
+        notes.append(f"{joined} buses are joined to another one by closed switches and share its node")
     return Feeder(
         name=name,
-        nodes=circuit.nodes,
-        base_kv=circuit.base_kv / np.sqrt(PHASES),
-        base_mva=PHASES * base_mva,
-        y=sp.csc_array(circuit.admittance() * scale),
-        slack=np.flatnonzero(circuit.is_slack),
-        v_slack=circuit.v_slack,
-        nominal_angle_deg=_nominal(circuit.angle_deg()),
-        loads=tuple(item.load(circuit) for item in drawing),
-        pv=tuple(item.pv_system(circuit) for item in feeding),
-        lines=circuit.lines(scale),
+        nodes=skeleton.nodes,
+        base_kv=skeleton.base_kv,
+        base_mva=skeleton.base_mva,
+        y=skeleton.y,
+        slack=skeleton.slack,
+        v_slack=skeleton.v_slack,
+        nominal_angle_deg=skeleton.nominal_angle_deg,
+        loads=tuple(item.load(skeleton) for item in drawing),
+        pv=tuple(item.pv_system(skeleton) for item in feeding),
+        lines=skeleton.lines,
         taps=tuple(changer.tap for changer in tap_changers(stored) if changer.step is not None),
         taps_from=_taps_from(stored, taps),
         coordinates=circuit.coordinates(),
         notes=tuple(notes),
         origin=PandapowerOrigin(
             stored,
-            {bus: circuit.nodes[k] for bus, k in circuit.node_of_bus.items()},
+            {bus: skeleton.nodes[nodes[0]] for bus, nodes in skeleton.nodes_of_bus.items()},
             public=public,
             taps_given=taps is not None,
+            by_phase=by_phase,
         ),
     )
 
@@ -166,11 +182,20 @@ def with_declared_loads(feeder: Feeder, powers: Mapping[str, tuple[float, float]
         if stated is not None:
             net.load.loc[index, ["p_mw", "q_mvar"]] = [power / KW_PER_MW for power in stated]
             net.load.loc[index, "scaling"] = 1.0
+    for row in in_service(net, "asymmetric_load") if origin.by_phase else ():
+        for name, phase, _ in _by_phase(names.of("asymmetric_load", row.Index), row):
+            parts = "abc" if phase is None else "abc"[phase]
+            kw, kvar = powers.get(name.lower(), (math.nan, math.nan))
+            for part in parts:
+                net.asymmetric_load.at[row.Index, f"p_{part}_mw"] = kw / KW_PER_MW / len(parts)
+                net.asymmetric_load.at[row.Index, f"q_{part}_mvar"] = kvar / KW_PER_MW / len(parts)
+        net.asymmetric_load.at[row.Index, "scaling"] = 1.0
     taps = feeder.taps if origin.taps_given else None
-    base_mva = feeder.base_mva / PHASES
+    base_mva = origin.base_per_phase(feeder)
     made = read_pandapower(net, name=feeder.name, base_mva=base_mva, taps=taps, public=origin.public)
     for load in made.loads:
-        if not np.allclose((load.kw, load.kvar), powers[load.name.lower()], rtol=1e-9, atol=1e-9):
+        stated = powers.get(load.name.lower(), (math.nan, math.nan))
+        if not np.allclose((load.kw, load.kvar), stated, rtol=1e-9, atol=1e-9):
             raise FeederError(
                 f"the load table states '{load.name}', which is no plain load of the net; replace it"
             )
@@ -187,57 +212,54 @@ def _taps_from(net: Any, taps: Sequence[Tap] | None) -> str:
     return TAPS_OF_NET if all(changer.position % 1.0 == 0.0 for changer in standing) else TAPS_SOLVED
 
 
-def _nominal(angle_deg: FloatArray) -> FloatArray:
-    """The nearest multiples of 30°, in (−180°, 180°]."""
-    steps = np.round(angle_deg / _ANGLE_STEP_DEG)
-    return np.asarray(180.0 - np.mod(180.0 - steps * _ANGLE_STEP_DEG, 360.0))
-
-
 # ------------------------------------------------------------------------------- loads and generation
 
 
 @dataclass(frozen=True)
 class _Injection:
-    """One element that draws or feeds in power; of all three phases, positive in its own direction.
+    """One element that draws or feeds in power, positive in its own direction.
 
-    `label` is the class of a load, the type of a generating unit.
+    `label` is the class of a load, the type of a generating unit. `phase` is the one that it is connected to,
+    None for all three.
     """
 
     kind: str
     name: str
     bus: int
-    p_mw: float
-    q_mvar: float
+    power: complex
     rated_mva: float
-    constant_power: bool
+    response: Response
     label: str | None
+    delta: bool = False
+    phase: int | None = None
 
-    def load(self, circuit: Circuit) -> Load:
+    def load(self, skeleton: Skeleton) -> Load:
+        branches = skeleton.branches(self.bus, delta=self.delta, phase=self.phase)
         return Load(
             name=self.name,
-            branches=((circuit.node_of_bus[self.bus], GROUND),),
-            kw=self.p_mw * KW_PER_MW,
-            kvar=self.q_mvar * KW_PER_MW,
-            connection="wye",
-            response=CONSTANT_POWER if self.constant_power else CONSTANT_IMPEDANCE,
+            branches=branches,
+            kw=self.power.real * KW_PER_MW,
+            kvar=self.power.imag * KW_PER_MW,
+            connection="delta" if self.delta else "wye",
+            response=self.response,
+            rated_kv=None if self.response.constant_power else skeleton.branch_kv(branches[0]),
             label=self.label,
         )
 
-    def pv_system(self, circuit: Circuit) -> PVSystem:
+    def pv_system(self, skeleton: Skeleton) -> PVSystem:
         # Without a rating it is the peak: a reactive power may be a solved one, a function of the lines.
-        rated = self.rated_mva if self.rated_mva > 0.0 else self.p_mw
+        rated = self.rated_mva if self.rated_mva > 0.0 else self.power.real
         return PVSystem(
             name=self.name,
-            branches=((circuit.node_of_bus[self.bus], GROUND),),
+            branches=skeleton.branches(self.bus, delta=self.delta, phase=self.phase),
             kva=rated * KW_PER_MW,
-            kw_peak=self.p_mw * KW_PER_MW,
+            kw_peak=self.power.real * KW_PER_MW,
         )
 
 
-def _injections(net: Any, kind: str) -> Iterator[_Injection]:
-    """The elements of a kind that are in service."""
+def _injections(net: Any, kind: str, by_phase: bool) -> Iterator[_Injection]:
+    """The elements of a kind that are in service; phase by phase where they differ."""
     names = Names(net)
-    not_constant = [column for column in net[kind].columns if column.startswith(("const_z", "const_i"))]
     for row in in_service(net, kind):
         if kind == "gen" and row.slack:
             continue
@@ -250,23 +272,52 @@ def _injections(net: Any, kind: str) -> Iterator[_Injection]:
         if kind.endswith("ward") and power == 0.0:
             continue
         label = getattr(row, "profile" if kind in DRAWING else "type", None)
-        yield _Injection(
+        element = _Injection(
             kind=kind,
             name=name,
             bus=int(row.bus),
-            p_mw=power.real,
-            q_mvar=power.imag,
+            power=power,
             rated_mva=float(getattr(row, "sn_mva", "nan")),
-            constant_power=not any(getattr(row, column) > 0.0 for column in not_constant),
+            response=_response(row) if kind == "load" else CONSTANT_POWER,
             label=label if isinstance(label, str) else None,
+            delta=by_phase and getattr(row, "type", None) == "delta",
         )
+        if not (by_phase and kind.startswith("asymmetric")):
+            yield element
+            continue
+        for part_name, phase, part in _by_phase(name, row):
+            share = part.real / power.real if power.real else 1.0
+            part_of = replace(element, name=part_name, phase=phase, rated_mva=element.rated_mva * share)
+            yield replace(part_of, power=part * _scaling(kind, row))
+
+
+def _response(row: Any) -> Response:
+    """How a load follows from the voltage; pandapower has no limits to that."""
+
+    def shares(power: str) -> Zip:
+        z, i = (float(getattr(row, f"const_{m}_{power}_percent", 0.0)) / 100.0 for m in "zi")
+        z, i = (0.0 if math.isnan(share) else share for share in (z, i))
+        return z, i, 1.0 - z - i
+
+    return Response(active=shares("p"), reactive=shares("q"))
+
+
+def _by_phase(name: str, row: Any) -> list[tuple[str, int | None, complex]]:
+    """Name, phase and power [MVA] of the parts of an unbalanced element: of each phase that has a power."""
+    parts = [(k, power) for k, power in enumerate(_phase_powers(row)) if power != 0.0]
+    if not parts:
+        return [(name, None, 0j)]
+    return [(name if len(parts) == 1 else f"{name} {'abc'[k]}", k, power) for k, power in parts]
+
+
+def _phase_powers(row: Any) -> list[complex]:
+    return [complex(getattr(row, f"p_{p}_mw"), getattr(row, f"q_{p}_mvar")) for p in "abc"]
 
 
 def _power(kind: str, row: Any) -> complex:
     """Three-phase power of one element [MVA]: of a load its nominal power, of a unit its peak."""
     if kind.startswith("asymmetric"):
-        phases = [complex(getattr(row, f"p_{p}_mw"), getattr(row, f"q_{p}_mvar")) for p in "abc"]
-        return sum(phases, 0j) * _scaling(kind, row)
+        return sum(_phase_powers(row), 0j) * _scaling(kind, row)
     if kind == "motor":
         p_mw = row.pn_mech_mw / row.efficiency_percent * row.loading_percent * row.scaling
         return complex(p_mw, p_mw * np.tan(np.arccos(row.cos_phi)))
@@ -282,39 +333,34 @@ def _scaling(kind: str, row: Any) -> float:
     return 1.0 if kind in FEEDING else float(row.scaling)
 
 
-def _with_effect(items: Sequence[_Injection], circuit: Circuit, notes: list[str]) -> list[_Injection]:
+def _with_effect(items: Sequence[_Injection], skeleton: Skeleton, notes: list[str]) -> list[_Injection]:
     """Those that move a voltage, under names of their own."""
-    idle = [item for item in items if circuit.is_slack[circuit.node_of_bus[item.bus]]]
+    idle = [item for item in items if skeleton.is_source(item.bus)]
     if idle:
         kinds = ", ".join(sorted({item.kind for item in idle}))
         notes.append(
             f"{len(idle)} elements ({kinds}) stand on the bus of a source and are left out, "
             "as they move no voltage"
         )
-    kept = [item for item in items if not circuit.is_slack[circuit.node_of_bus[item.bus]]]
+    kept = [item for item in items if not skeleton.is_source(item.bus)]
     count = Counter(item.name for item in kept)
     return [
         item if count[item.name] == 1 else replace(item, name=f"{item.kind} {item.name}") for item in kept
     ]
 
 
-def _replacements(
-    net: Any, drawing: Sequence[_Injection], feeding: Sequence[_Injection], circuit: Circuit
-) -> list[str]:
-    """What was replaced, left out or joined, and how many times."""
+def _replacements(net: Any, drawing: Sequence[_Injection], feeding: Sequence[_Injection]) -> list[str]:
+    """What was replaced or left out, and how many times."""
     loads, units = f"of {len(drawing)} loads", f"of {len(feeding)} generating units"
-    changed = sum(not item.constant_power for item in drawing)
+    changed = sum(not item.response.constant_power for item in drawing)
     made = sum(item.kind in ("motor", "ward", "xward") for item in drawing)
-    unbalanced = sum(item.kind.startswith("asymmetric") for item in (*drawing, *feeding))
     controlled = sum(item.kind == "gen" for item in feeding)
     other = sum(not (item.label or "").lower().startswith("pv") for item in feeding)
-    reactive = sum(item.q_mvar != 0.0 for item in feeding)
+    reactive = sum(item.power.imag != 0.0 for item in feeding)
     scaled = sum(row.scaling != 1.0 for kind in FEEDING for row in in_service(net, kind))
-    joined = len(circuit.node_of_bus) - len(set(circuit.node_of_bus.values()))
     remarks = (
-        (changed, f"{loads} are not constant power in the net and became so"),
+        (changed, f"{loads} depend on the voltage; where taps are frozen they are constant power"),
         (made, f"{loads} are motors or wards in the net"),
-        (unbalanced, "unbalanced elements became balanced"),
         (controlled, f"{units} hold a voltage in the net; they keep their power, the control is dropped"),
         (other, f"{units} are not called PV in the net and are taken as PV systems"),
         (reactive, f"{units} state a reactive power, which is left out"),
@@ -322,6 +368,5 @@ def _replacements(
         (len(in_service(net, "xward")), "extended wards lose the voltage source behind their impedance"),
         (len(in_service(net, "storage")), "storage units are left out"),
         (len(in_service(net, "impedance")), "impedance elements are not lines: a twin does not protect them"),
-        (joined, "buses are joined to another one by closed switches and share its node"),
     )
     return [f"{count} {remark}" for count, remark in remarks if count]
