@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -42,8 +42,18 @@ def bits_of(feeder: Feeder) -> dict[str, str]:
                 for part in (replace(line, primitive=np.zeros(0, dtype=np.complex128)), line.primitive)
             )
         ),
+        "operation": _operation(feeder, digest),
         "rest": digest(feeder.coordinates, feeder.notes, feeder.base_mva),
     }
+
+
+def _operation(feeder: Feeder, digest: Callable[..., str]) -> str:
+    """Hash of the feeder with nothing frozen."""
+    known = feeder.as_operated
+    return digest(
+        *(known.nodes, known.y.data, known.y.indices, known.y.indptr),
+        *(known.regulators, known.capacitors, known.generators, known.left_out, known.refused),
+    )
 
 
 def twin_of(

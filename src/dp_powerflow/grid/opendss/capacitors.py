@@ -123,7 +123,8 @@ class CapacitorReader:
         override = control.yes("voltoverride") and kind != "voltage"
         limits = (control.number("vmin"), control.number("vmax")) if override else None
         voltage_phase, current_phase = control.text("ptphase"), control.text("ctphase")
-        bus = control.text("vbus") if override else ""
+        if override and control.text("vbus"):
+            raise NotModelledError("looks at the voltage of another bus; leave out vbus")
         settings = (
             control.number("ptratio"),
             control.number("ctratio"),
@@ -137,11 +138,7 @@ class CapacitorReader:
         monitored = self._monitored(control.text("element"), int(control.number("terminal")))
         measured: tuple[Branch, ...] = ()
         if override or kind == "voltage":
-            seen = (
-                self._bus(bus, phases)
-                if bus
-                else monitored.nodes[monitored.offset :][: monitored.per_terminal]
-            )
+            seen = monitored.nodes[monitored.offset :][: monitored.per_terminal]
             measured = _voltages(voltage_phase, seen, monitored.phases, phases if delta else 0)
         return CapacitorControl(
             kind,
@@ -151,16 +148,6 @@ class CapacitorReader:
             *settings,
             pick_current=_PICKS.get(current_phase, Pick.ONE),
         )
-
-    def _bus(self, bus: str, phases: int) -> tuple[int, ...]:
-        """Nodes of a bus in the engine's order."""
-        start = bus.split(".")[0] + "."
-        found = tuple(k for name, k in self._network.index.items() if name.startswith(start))
-        if len(found) < phases:
-            raise NotModelledError(
-                f"looks at bus '{bus}', which has fewer phases than the capacitor; correct vbus"
-            )
-        return found[:phases]
 
     def _monitored(self, element_name: str, terminal: int) -> _Monitored:
         if not is_enabled(self._engine, element_name):

@@ -20,7 +20,9 @@ from dp_powerflow.grid.feeder import (
 from dp_powerflow.grid.opendss.engine import (
     DssOrigin,
     Engine,
+    Properties,
     is_enabled,
+    primitive,
     run,
 )
 from dp_powerflow.grid.opendss.frame import (
@@ -40,13 +42,14 @@ from dp_powerflow.grid.opendss.frame import (
     rounded,
     tap_on_step,
 )
+from dp_powerflow.grid.opendss.generation import power_factor
+from dp_powerflow.grid.opendss.operated import generator_frame, load_frame, pv_behaviour
 from dp_powerflow.units import FloatArray
 
 METRES = {1: 1609.344, 2: 304.8, 3: 1000.0, 4: 1.0, 5: 0.3048, 6: 0.0254, 7: 0.01, 8: 0.001}
 """Number of a unit of length in the engine → metres; a unit that is missing has none."""
 _KM = 1000.0
 _TAP_STEP = 0.00625
-_WITH_CVR, _ZIP = 4, 8
 
 
 class ElementReader:
@@ -54,7 +57,7 @@ class ElementReader:
 
     KINDS = (
         *("vsource", "line", "transformer", "autotrans", "capacitor", "reactor", "load", "pvsystem"),
-        "regcontrol",
+        *("regcontrol", "generator"),
     )
 
     def __init__(self, engine: Engine, origin: DssOrigin, protected: Protected) -> None:
@@ -81,6 +84,7 @@ class ElementReader:
             "load": self._load,
             "pvsystem": self._pv,
             "regcontrol": self._regulator,
+            "generator": self._generator,
         }
 
     # ---------------------------------------------------------------- what elements have in common
@@ -369,10 +373,7 @@ class ElementReader:
             size = f"kv={rounded(self._number('kv'), RATING)} kvar={rounded(self._number('kvar'), FIGURE)}"
             return ElementFrame("reactor", name, f"{head} conn=delta {size}{self._base_frequency()}")
         conductors = int(active.NumConductors)
-        flat = np.asarray(active.Yprim)
-        flat = flat.view(np.complex128) if flat.dtype == np.float64 else flat
-        total = conductors * int(active.NumTerminals)
-        block = flat.reshape(total, total, order="F")[:conductors, :conductors]
+        block = primitive(active)[:conductors, :conductors]
         if conductors == 0 or not np.all(np.isfinite(block)) or np.linalg.matrix_rank(block) < conductors:
             raise FeederError(
                 f"reactor '{name}' has no impedance matrix; give it by R and X, or by kvar and kV"
@@ -385,16 +386,7 @@ class ElementReader:
         return ElementFrame("reactor", name, f"{head} rmatrix={matrix(r)} xmatrix={matrix(x)}")
 
     def _load(self, name: str) -> ElementFrame:
-        model = int(self._text("model"))
-        kw, kvar = (rounded(self._number(key) * self._load_multiplier, FIGURE) for key in ("kw", "kvar"))
-        parts = [f"{self._buses()} phases={self._text('phases')} conn={self._text('conn')} model={model}"]
-        parts += [f"class={int(self._number('class'))} kv={rounded(self._number('kv'), RATING)}"]
-        parts += [f"{key}={nearest(self._number(key), 1e-3)!r}" for key in ("vminpu", "vmaxpu")]
-        if model == _WITH_CVR:
-            parts += [f"{key}={nearest(self._number(key), 1e-3)!r}" for key in ("cvrwatts", "cvrvars")]
-        if model == _ZIP:
-            parts.append(f"zipv={array(np.round(self._numbers('zipv'), 3))}")
-        return ElementFrame("load", name, " ".join([*parts, f"kw={kw} kvar={kvar}"]))
+        return load_frame(Properties(self.engine, "load", name), name, self._buses(), self._load_multiplier)
 
     def _pv(self, name: str) -> ElementFrame:
         properties = (
@@ -402,4 +394,9 @@ class ElementReader:
             f"kv={rounded(self._number('kv'), RATING)} %cutin={rounded(self._number('%cutin'), FIGURE)}"
         )
         figures = np.array([self._number("pmpp"), self._number("kva")])
+        tangent, _ = power_factor(self.engine, name)
+        properties += pv_behaviour(Properties(self.engine, "pvsystem", name), tangent)
         return self._with_level(ElementFrame("pvsystem", name, properties), figures)
+
+    def _generator(self, name: str) -> ElementFrame:
+        return generator_frame(Properties(self.engine, "generator", name), name, self._buses())

@@ -6,16 +6,19 @@ and every figure is rounded to a public step, so that no last digit carries anyt
 | figure | step |
 |---|---|
 | kV, kVA, PV ratings, ratios of voltage transformers, base voltages | 5 significant digits |
-| nominal kW and kvar of loads; impedances of sources, reactors, switches; current transformers | 3 |
+| kW and kvar of loads and generators; impedances of sources, reactors, switches; current transformers | 3 |
 | impedances [%] of transformers and kvar of capacitors that are public | 4 |
 | entries of the catalogue of conductors | 5 |
 | taps | the step of the winding |
 | voltage of a source | 0.0001 p.u., 0.01 degrees |
 | settings of regulators | 0.1 V; line-drop R and X 1 V; delays 1 s |
-| limits and mixtures of load models | 0.001 |
+| settings of capacitor controls | 4 significant digits; delays 1 s |
+| limits and mixtures of load models, power factors, volt-var curves | 0.001 |
 | shapes: ratios between phases of a line, between the impedances of a transformer | 2⁻⁷ |
 
-Classes that carry no current are left out, injections other than loads and PV too. All else is refused.
+Classes that carry no current are left out, but for controls that act on the feeder; injections other than
+loads, PV and generators too. All else is refused. Where a control stands is solved on the twin: a regulated
+winding starts at ratio 1, and a capacitor with open steps is refused.
 """
 
 from __future__ import annotations
@@ -93,6 +96,7 @@ class Frame:
     start, end : commands before and after those of the elements.
     steps : (transformer, winding) → step of its tap.
     left_taps : windings off neutral that no enabled regulator moves: their taps may be solved ones.
+    left_out, refused : of `Operation`, as far as a twin does not have what they are about.
     """
 
     start: tuple[str, ...]
@@ -102,6 +106,8 @@ class Frame:
     steps: tuple[tuple[tuple[str, int], float], ...]
     left_taps: tuple[tuple[str, int], ...]
     notes: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
 
 def tap_on_step(ratio: float, step: float) -> float:

@@ -63,15 +63,12 @@ def declared_pv(engine: Engine, left_out: list[str]) -> list[tuple[PVSystem, Nam
     for systems in circuit.PVSystems:
         name = systems.Name.lower()
         kva, peak = float(systems.kVArated), float(systems.Pmpp)
-        fixed_kvar = _fixed_kvar(engine, name)
+        tangent, fixed = power_factor(engine, name)
         own = Properties(engine, "pvsystem", name)
         delta, phases = own.text("conn").startswith(("d", "ll")), int(own.number("phases"))
-        power_factor = own.number("pf")
-        tangent = math.copysign(math.sqrt(max(power_factor**-2 - 1.0, 0.0)), power_factor)
         words.update(word for key, (usual, word) in _DEFAULTS.items() if own.text(key) != usual)
-        if fixed_kvar is not None:
+        if fixed:
             words["a fixed reactive power, which follows the active power"] += 1
-            tangent = fixed_kvar / min(peak, kva)
         pv = PVSystem(
             name=name,
             branches=(),
@@ -87,14 +84,18 @@ def declared_pv(engine: Engine, left_out: list[str]) -> list[tuple[PVSystem, Nam
     return declared
 
 
-def _fixed_kvar(engine: Engine, name: str) -> float | None:
-    """Reactive power of a PV system [kvar] if it is the same at any irradiance, else None."""
-    before = Properties(engine, "pvsystem", name).text("irradiance")
-    found = []
+def power_factor(engine: Engine, name: str) -> tuple[float, bool]:
+    """Reactive over active power of a PV system, and whether it has a fixed reactive power instead."""
+    own = Properties(engine, "pvsystem", name)
+    before, factor = own.text("irradiance"), own.number("pf")
+    largest = min(own.number("pmpp"), own.number("kva"))
+    kvar = []
     for irradiance in ("1", "0.5", before):
         engine.Text.Command = f'Edit "PVSystem.{name}" irradiance={irradiance}'
-        found.append(Properties(engine, "pvsystem", name).number("kvar"))
-    return found[0] if found[0] != 0.0 and found[0] == found[1] else None
+        kvar.append(Properties(engine, "pvsystem", name).number("kvar"))
+    if kvar[0] != 0.0 and kvar[0] == kvar[1]:
+        return kvar[0] / largest, True
+    return math.copysign(math.sqrt(max(factor**-2 - 1.0, 0.0)), factor), False
 
 
 def _source_law(own: Properties) -> Response:
@@ -108,7 +109,7 @@ def _source_law(own: Properties) -> Response:
 
 
 def declared_generators(engine: Engine, left_out: list[str]) -> list[tuple[Generator, NamedBranches]]:
-    """Generators of constant power; all others, and other sources, are counted in `left_out`."""
+    """Generators of constant power; all others are counted in `left_out`."""
     declared: list[tuple[Generator, NamedBranches]] = []
     words: Counter[str] = Counter()
     for name in enabled_names(engine, "generator"):
@@ -131,12 +132,17 @@ def declared_generators(engine: Engine, left_out: list[str]) -> list[tuple[Gener
             response=law if model == _CONSTANT_POWER else replace(law, highest=_UNLIMITED),
         )
         declared.append((generator, named_branches(engine, delta)))
-    for kind in _OTHER_SOURCES:
-        count = len(enabled_names(engine, kind))
-        if count:
-            words["storage units" if kind == "storage" else f"elements of class {kind}"] = count
     left_out += [f"{count} {word}" for word, count in words.items()]
     return declared
+
+
+def other_sources(engine: Engine) -> list[str]:
+    """Storage and other sources, in words: none of them is modelled."""
+    counts = {kind: len(enabled_names(engine, kind)) for kind in _OTHER_SOURCES}
+    names = {"storage": "storage units"}
+    return [
+        f"{count} {names.get(kind, f'elements of class {kind}')}" for kind, count in counts.items() if count
+    ]
 
 
 # ------------------------------------------------------------------------------ inverter controls

@@ -8,7 +8,12 @@ from dataclasses import dataclass, field, replace
 from dp_powerflow.grid.feeder import PVSystem, Tap
 from dp_powerflow.grid.opendss.capacitors import CapacitorReader
 from dp_powerflow.grid.opendss.engine import Engine, NamedBranches, enabled_names
-from dp_powerflow.grid.opendss.generation import declared_generators, declared_pv, inverter_curves
+from dp_powerflow.grid.opendss.generation import (
+    declared_generators,
+    declared_pv,
+    inverter_curves,
+    other_sources,
+)
 from dp_powerflow.grid.opendss.regulators import Admittances, Network, RegulatorReader, place_regulators
 from dp_powerflow.grid.operation import Generator, Operation
 
@@ -36,6 +41,7 @@ def read_declared(engine: Engine) -> Declared:
     found = Declared(capacitor_controls=tuple(enabled_names(engine, "capcontrol")))
     curves = inverter_curves(engine, found.refused)
     found.generators = declared_generators(engine, found.left_out)
+    found.left_out += other_sources(engine)
     found.pv = [
         (replace(pv, curve=curves.get(pv.name)), names) for pv, names in declared_pv(engine, found.left_out)
     ]

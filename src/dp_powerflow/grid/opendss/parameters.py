@@ -50,12 +50,14 @@ from dp_powerflow.grid.opendss.frame import (
     rounded,
     tap_on_step,
 )
+from dp_powerflow.grid.opendss.operated import read_operated
 from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.opendss.script import split_words
+from dp_powerflow.grid.operation import Operation
 from dp_powerflow.units import FloatArray
 
 _KM = 1000.0
-_INJECTIONS = frozenset({"generator", "storage", "isource", "vccs", "indmach012", "gicsource"})
+_INJECTIONS = frozenset({"storage", "isource", "vccs", "indmach012", "gicsource"})
 _IDLE = CONTROLS | {"energymeter", "monitor", "sensor"}
 _FORBIDDEN = frozenset("\"'`")
 _KEPT = 4
@@ -89,6 +91,8 @@ def read_frame(
 ) -> tuple[Frame, NetworkParameters]:
     """The frame, and PRIVATE the levels; refuses what neither of them can hold."""
     engine = build_circuit(origin, engine)
+    run(engine, "makebuslist", origin)
+    operated = read_operated(engine)
     controls = settle_controls(engine, origin)
     circuit = engine.ActiveCircuit
     names = _enabled_names(engine)
@@ -112,12 +116,14 @@ def read_frame(
             f"Set DefaultBaseFrequency={reading.frequency!r}",
             f'New "Circuit.{circuit.Name}" {first.properties}',
         ),
-        elements=tuple(network),
+        elements=(*network, *operated.elements),
         end=(*reading.opened, *_voltage_bases(engine, origin)),
         catalogue=tuple(sorted(reading.catalogue.items())),
         steps=tuple(sorted(reading.steps.items())),
         left_taps=tuple(reading.left_taps),
-        notes=tuple(_notes(names, controls, reading)),
+        notes=tuple(_notes(names, operated.without(controls), reading)),
+        left_out=operated.left_out,
+        refused=operated.refused,
     )
     return frame, NetworkParameters(
         {key: level for key, level in reading.levels.items() if level > 0.0}, tuple(reading.coded)
@@ -233,8 +239,17 @@ def rebuild(
         for element in frame.elements
         if isinstance(element, LineFrame)
     }
+    operation = new.operation
+    if frame.left_out or frame.refused:
+        operation = operation or Operation(new.nodes, new.y)
+        operation = replace(
+            operation,
+            left_out=tuple(dict.fromkeys((*frame.left_out, *operation.left_out))),
+            refused=tuple(dict.fromkeys((*frame.refused, *operation.refused))),
+        )
     return replace(
         new,
+        operation=operation,
         lines=tuple(replace(line, code=code_of[line.name] or None) for line in new.lines),
         taps_from=feeder.taps_from if taps is not None else new.taps_from,
         notes=(*frame.notes, *new.notes),

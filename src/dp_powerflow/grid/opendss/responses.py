@@ -8,7 +8,7 @@ from dp_powerflow.grid.opendss.engine import Properties
 from dp_powerflow.grid.operation import CONSTANT_IMPEDANCE, Response, Zip
 
 _Z, _I, _P = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
-_SUM_OF_SHARES = 1e-3
+_SUM_OF_SHARES = 5e-3
 _LINE_TO_LINE = (2, 3)
 CONSTANT_Z_MODEL = 2
 
