@@ -265,7 +265,8 @@ def open_corpus(path: str | PathLike[str]) -> Corpus:
     -------
     Corpus
         ``voltages(days, nodes)`` is complex (day, step, node) [p.u.]; also data frames, xarray, Zarr and
-        windows for training.
+        windows for training. ``holds`` names what else there is: ``loads()``, ``generation()``, ``head()``
+        [kW + j kvar], ``taps()``, ``capacitors()``.
 
     Raises
     ------
@@ -277,6 +278,8 @@ def open_corpus(path: str | PathLike[str]) -> Corpus:
     >>> import dp_powerflow as dpf
     >>> dpf.open_corpus("release").voltages(days=range(7)).shape
     (7, 24, 41)
+    >>> "voltages" in dpf.open_corpus("release").holds
+    True
     """
     from dp_powerflow.corpus.reader import open_corpus
 

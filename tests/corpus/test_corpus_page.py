@@ -11,7 +11,7 @@ import pytest
 from dp_powerflow.corpus.schema import CorpusLayout, NodeTable
 from dp_powerflow.corpus.validate import validate_corpus
 from dp_powerflow.corpus.writer import CorpusWriter
-from support.corpora import voltages
+from support.corpora import EXTRAS, write_parts
 
 PAGE = Path(__file__).parents[2] / "docs" / "corpus.md"
 
@@ -22,14 +22,15 @@ def test_the_example_reads_a_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     (reading,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
     layout = CorpusLayout(days=20, steps=96, nodes=85, days_per_part=50)
-    writer = CorpusWriter(Path("release"), layout, release_id="a3f9")
+    writer = CorpusWriter(Path("release"), layout, release_id="a3f9", extras=EXTRAS)
     writer.prepare()
-    for part in writer.missing_parts():
-        writer.write_part(part, voltages(layout, layout.days_of(part)))
+    write_parts(writer)
     writer.write_nodes(NodeTable.opaque(85))
     writer.add_file("manifest.json", "\n".join(writer.hashes()).encode())
     writer.finish()
-    assert (tmp_path / "release" / "manifest.json").read_text() == "data/part-00000.parquet\nnodes.parquet"
+    listed = (tmp_path / "release" / "manifest.json").read_text().splitlines()
+    parts = [f"{folder}/part-00000.parquet" for folder in ("data", "feeder", "loads")]
+    assert listed == [*parts, "nodes.parquet"]
     names: dict[str, Any] = {}
     exec(reading, names)
     assert names["batch"].days.stop == 20

@@ -4,9 +4,9 @@
 one row per day. Both are split into parts as `data/` is. Regulators and capacitors are called by their
 position.
 
-**Grid.** Powers are multiples of 1 W and 1 var, stored as float32 in kW and kvar. A float32 tells neighbours
-apart up to 16,384 kW; from there on multiples of 16 W are used, up to 262,144 kW. As with voltages, every
-number is made from an integer count and names one grid point.
+**Grid.** Powers are multiples of 2⁻¹⁰ kW or kvar (0.98 W). A float32 holds them exactly below 16,384 kW;
+larger ones are rounded to the nearest float32, which is on the grid too. In decimal steps of 1 W a float32
+would have no zeros at its end, and the files would be nearly twice as large.
 """
 
 from __future__ import annotations
@@ -36,17 +36,14 @@ LOADS = "loads"
 FEEDER = "feeder"
 FOLDERS = (LOADS, FEEDER)
 
-POWER_GRID = "multiples of 1e-3 kW or kvar; of 16e-3 from 16,384 kW or kvar on"
-POWER_PER_KW = 1_000
+POWER_GRID = "multiples of 2^-10 kW or kvar; from 16,384 on those that a float32 holds"
+POWER_PER_KW = 1_024
 """Grid counts per kW, or per kvar."""
-POWER_COARSE_KW = 16_384
-"""From this power on, every sixteenth grid point is used."""
-POWER_MAX_KW = 262_144.0
-"""Largest power of the grid; half a spacing of float32 stays below half a grid step up to here."""
+POWER_MAX_KW = 2.0**20
+"""Largest power of the grid."""
 DRAWN, INJECTED = ("p_kw", "q_kvar"), ("g_kw", "g_kvar")
 """Columns of `loads/`: active and reactive power."""
 
-_COARSE, _COARSE_STEP = POWER_COARSE_KW * POWER_PER_KW, 16
 _MOST = 10_000
 _INT16 = np.iinfo(np.int16)
 _SPLIT, _PACKED = "BYTE_STREAM_SPLIT", "DELTA_BINARY_PACKED"
@@ -157,32 +154,17 @@ def round_power(power: FloatArray) -> Float32Array:
             f"a power is not a finite number of at most {POWER_MAX_KW:,.0f} kW or kvar; check that every "
             "power flow converged and that the loads are in kW"
         )
-    return _to_float32(_counts(power))
-
-
-def exact_power(power: Float32Array) -> FloatArray:
-    """The grid points that stored powers name, in float64 [kW or kvar]."""
-    return np.asarray(_counts(power.astype(np.float64)) / POWER_PER_KW)
+    rounded = np.rint(power * POWER_PER_KW) / POWER_PER_KW + 0.0  # −0.0 + 0.0 is +0.0
+    return rounded.astype(np.float32)
 
 
 def power_on_grid(power: Float32Array) -> BoolArray:
     """Which entries are exactly a number that `round_power` can produce."""
     with np.errstate(invalid="ignore"):
         in_range = np.abs(power) <= POWER_MAX_KW
-    inside = np.where(in_range, power, np.float32(0))
-    # Compared as bits: a negative zero is equal to zero but is not a number of the grid.
-    same = _to_float32(_counts(inside.astype(np.float64))).view(np.uint32) == inside.view(np.uint32)
-    return np.asarray(in_range & same)
-
-
-def _counts(power: FloatArray) -> IntArray:
-    counts = np.rint(power * POWER_PER_KW).astype(np.int64)
-    coarse = _COARSE_STEP * np.rint(power * (POWER_PER_KW / _COARSE_STEP)).astype(np.int64)
-    return np.where(np.abs(counts) >= _COARSE, coarse, counts)
-
-
-def _to_float32(counts: IntArray) -> Float32Array:
-    return (counts / POWER_PER_KW).astype(np.float32)
+    counts = np.where(in_range, power, np.float32(0)).astype(np.float64) * POWER_PER_KW
+    negative_zero = (power == 0) & np.signbit(power)
+    return np.asarray(in_range & (np.rint(counts) == counts) & ~negative_zero)
 
 
 # --- columns ----------------------------------------------------------------------------------------------

@@ -19,7 +19,6 @@ from dp_powerflow.corpus.extras import (
     NOTHING,
     ExtrasLayout,
     day_columns,
-    exact_power,
     extras_in,
     file_schema,
     power_on_grid,
@@ -94,12 +93,12 @@ class ExtrasReader:
         return found
 
     def complex_power(self, name: str, days: IntArray, nodes: IntArray) -> ComplexArray:
-        """The same as grid points: complex (day, step, node) [kW + j kvar]."""
+        """The same as one array: complex (day, step, node) [kW + j kvar]."""
         active, reactive = self.node_power(name, days, nodes)
-        return np.asarray(exact_power(active) + 1j * exact_power(reactive))
+        return np.asarray(active.astype(np.float64) + 1j * reactive.astype(np.float64))
 
     def day_values(self, name: str, days: IntArray) -> NDArray[Any]:
-        """An array of `PartExtras` that is not per node: (day, step, …), powers as grid points."""
+        """An array of `PartExtras` that is not per node: (day, step, …)."""
         self._require(name)
         columns = [column for column in day_columns(self.extras) if column.of == name]
         found = np.empty((len(columns), len(days), self.layout.steps), dtype=np.float64)
@@ -112,8 +111,7 @@ class ExtrasReader:
                     raise ValueError("rows out of order")
             for k, column in enumerate(columns):
                 block = list_values(table, column.name).reshape(len(held), self.layout.steps)
-                values = exact_power(block) if column.part else block
-                found[k][rows] = values[days[rows] - held.start]
+                found[k][rows] = block[days[rows] - held.start]
         return _joined(name, found)
 
     def _require(self, name: str) -> None:
