@@ -25,6 +25,7 @@ from dp_powerflow.grid.feeder import (
     Quantity,
     Tap,
 )
+from dp_powerflow.grid.pandapower.controls import TAPS_NEUTRAL
 from dp_powerflow.grid.pandapower.reader import read_pandapower
 from dp_powerflow.grid.sources import Rebuilder, open_feeder, read_taps, write_taps
 from support.pandapower_nets import (
@@ -39,6 +40,7 @@ from support.pandapower_nets import (
     quiet,
     small_net,
     twin_of,
+    unbalanced_net,
 )
 
 LONGER = 1.05
@@ -46,8 +48,8 @@ LOWEST = 1.02845
 """Voltage between those of the two nets at tap −1 [p.u.]: a stepwise control leaves different taps."""
 
 
-def controlled(kind: str, **changed: float) -> Any:
-    """The small net as a tap controller leaves it, the controller taken out."""
+def controlled(kind: str, *, keep: bool = False, **changed: float) -> Any:
+    """The small net as a tap controller leaves it, the controller taken out unless it is to `keep`."""
     net = small_net(**changed)
     net.trafo["tap_pos"] = -1
     with quiet() as pp:
@@ -58,7 +60,8 @@ def controlled(kind: str, **changed: float) -> Any:
         else:
             control.DiscreteTapControl(net, 0, LOWEST, LOWEST + 0.04)
         pp.runpp(net, run_control=True, numba=False)
-        net.controller = net.controller.iloc[:0]
+        if not keep:
+            net.controller = net.controller.iloc[:0]
     return net
 
 
@@ -88,6 +91,36 @@ def test_a_tap_that_a_controller_left_does_not_reach_a_twin(kind: str) -> None:
     twin = twin_of(feeder, Protected(), levels_of(feeder, Protected()))
     assert twin.taps == (Tap("step", 1, pytest.approx(0.95)),)  # type: ignore[arg-type]
     assert twin.origin.net.trafo.tap_pos.tolist() == [-2.0]  # type: ignore[attr-defined]
+
+
+def test_a_tap_that_the_control_of_a_twin_left_does_not_reach_it() -> None:
+    """The twin has the control and starts at neutral, wherever the true lines have led the tap."""
+    one, other = controlled("discrete", keep=True), controlled("discrete", keep=True, own=LONGER)
+    assert one.trafo.tap_pos[0] != other.trafo.tap_pos[0]
+    feeder = feeder_of(one)
+    assert feeder.taps_from == TAPS_SOLVED  # a release on the true network asks for a tap file then
+    rebuilder = Rebuilder(feeder)
+    rebuilder.check(rebuilder.parameters())
+    assert one_twin(one, other, Protected()) == []
+    twin = twin_of(feeder, Protected(), levels_of(feeder, Protected()))
+    assert twin.taps == (Tap("step", 1, 1.0),)
+    assert twin.taps_from == TAPS_NEUTRAL
+    assert twin.origin.net.trafo.tap_pos.tolist() == [0.0]  # type: ignore[attr-defined]
+    (regulator,) = twin.as_operated.regulators
+    assert regulator.target_v == pytest.approx(
+        120 * (LOWEST + 0.02), abs=0.012
+    )  # the band is rounded to 1e-4
+    assert regulator.target_v != feeder.as_operated.regulators[0].target_v
+
+
+def test_a_declared_tap_of_a_controlled_transformer_is_the_twins() -> None:
+    net = controlled("discrete", keep=True)
+    declared = (Tap("step", 1, 0.95),)
+    assert one_twin(net, controlled("discrete", keep=True, own=LONGER), Protected(), declared) == []
+    feeder = feeder_of(net, taps=declared)
+    twin = twin_of(feeder, Protected(), levels_of(feeder, Protected()))
+    assert twin.taps == (Tap("step", 1, pytest.approx(0.95)),)  # type: ignore[arg-type]
+    assert len(twin.as_operated.regulators) == 1
 
 
 def test_taps_written_by_inspect_are_internal_and_no_declaration(tmp_path: Path) -> None:
@@ -157,7 +190,7 @@ def test_a_controller_in_service_is_refused_unless_what_it_drives_is_declared() 
     with quiet():
         import pandapower.control as control
 
-        control.DiscreteTapControl(net, 0, 0.99, 1.01)
+        control.ContinuousTapControl(net, 0, 1.0)
     with pytest.raises(FeederError, match="a controller of table 'trafo' in service"):
         Rebuilder(feeder_of(net)).parameters()
     Rebuilder(feeder_of(net, taps=(Tap("step", 1, 1.0),))).parameters()
@@ -272,6 +305,59 @@ def test_a_drawn_code_brings_all_its_figures() -> None:
     assert twins[0].origin.net.line.g_us_per_km.tolist()[1] == 0.25  # type: ignore[attr-defined]
     with pytest.raises(FeederError, match="lacks the code of line 'cable'"):
         Rebuilder(feeders[0], CODES).build(levels)
+
+
+# ------------------------------------------------------------------------------------- zero sequence
+
+PER_KM = ["r_ohm_per_km", "x_ohm_per_km", "c_nf_per_km", "r0_ohm_per_km", "x0_ohm_per_km", "c0_nf_per_km"]
+UNBALANCED = (Protected(), LENGTHS, EVERYTHING, CODES, Protected(transformers=True))
+
+
+@pytest.mark.parametrize("protected", UNBALANCED)
+def test_zero_sequence_of_neighbours_is_one(protected: Protected) -> None:
+    changes: dict[str, float] = {"own": LONGER, "cable": LONGER}
+    changes |= {"vk": LONGER} if protected.transformers else {}
+    changes |= {"roof": LONGER} if protected.pv else {}
+    one, other = unbalanced_net(), unbalanced_net(**changes)
+    for net in (one, other):
+        with quiet() as pp:
+            pp.runpp_3ph(net, numba=False)
+    first, second = feeder_of(one), feeder_of(other)
+    levels = levels_of(first, protected)
+    twins = [twin_of(feeder, protected, levels, "NAYY") for feeder in (first, second)]
+    assert differing(first, second)
+    assert differing(*twins) == []
+
+
+@pytest.mark.parametrize("protected", [Protected(), EVERYTHING])
+def test_totals_of_the_zero_sequence_give_no_length_away(protected: Protected) -> None:
+    """A line of length 1 whose r0 is a total: r0 itself would be the length times a known figure."""
+
+    def totals(km: float) -> Any:
+        net = unbalanced_net()
+        net.line.loc[0, PER_KM] = [float(value) * km for value in net.line.loc[0, PER_KM]]
+        net.line.loc[0, "length_km"] = 1.0
+        return net
+
+    assert one_twin(totals(0.7312), totals(0.7312 * LONGER), protected) == []
+
+
+def test_a_drawn_code_brings_its_zero_sequence() -> None:
+    def net_of(code: str) -> Any:
+        net = unbalanced_net()
+        thick = dict(zip(PER_KM, (0.1, 0.08, 300.0, 0.35, 0.29, 150.0), strict=True))
+        net.std_types["line"]["thick"] = {**thick, "g_us_per_km": 0.0, "max_i_ka": 0.4}
+        for column in PER_KM:
+            net.line.loc[1, column] = net.std_types["line"][code][column]
+        net.line.loc[1, "std_type"] = code
+        return net
+
+    feeders = [feeder_of(net_of(code)) for code in ("NAYY", "thick")]
+    levels = levels_of(feeders[0], CODES)
+    twins = [twin_of(feeder, CODES, levels, "thick") for feeder in feeders]
+    assert differing(*twins) == []
+    line = twins[0].origin.net.line.loc[1]  # type: ignore[attr-defined]
+    assert (line.r0_ohm_per_km, line.c0_nf_per_km) == pytest.approx((0.35, 150.0))
 
 
 # ------------------------------------------------------------------------------- loads, generation, the rest

@@ -169,6 +169,10 @@ def content(feeder: Feeder) -> dict[str, bytes]:
             [(x.name, x.nodes, x.primitive.tobytes(), x.length_m, x.code, x.is_switch) for x in feeder.lines]
         ).encode(),
         "elements": repr((feeder.nodes, feeder.loads, feeder.pv, feeder.taps, feeder.taps_from)).encode(),
+        "operation": feeder.as_operated.y.toarray().tobytes()
+        + repr(
+            (feeder.as_operated.nodes, feeder.as_operated.regulators, feeder.as_operated.refused)
+        ).encode(),
         "words": repr((feeder.name, feeder.notes, feeder.base_mva, feeder.coordinates)).encode(),
         "net": repr(net).encode(),
     }

@@ -22,8 +22,10 @@ from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 # Columns and bus types of the MATPOWER case format, which pandapower fills.
 _BUS_TYPE, _GS, _BS, _VM, _VA, _BASE_KV = 1, 4, 5, 7, 8, 9
 _FROM, _TO, _TAP, _SHIFT, _STATUS = 0, 1, 8, 9, 10
-_SLACK = 3
+_LOAD, _SLACK = 1, 3
 _NEGATIVE = 2
+_NEXT_TO_NOTHING = 2.0**-28
+"""Reactance of a tie [p.u. of the transformer's rating]."""
 
 TwoPorts = tuple[ComplexArray, ComplexArray, ComplexArray, ComplexArray]
 """Ytt, Yff, Yft and Ytf of several branches."""
@@ -46,16 +48,23 @@ class Circuit:
     Parameters
     ----------
     trafo_model : "t" or "pi", the equivalent circuit of a transformer.
+    detached : index of a transformer → side, "hv" or "lv", at which it gets a node of its own, "tap(name)",
+        tied to its bus by next to no impedance.
 
     Admittances have the same bits on every processor but for tap changers with a phase angle, whose sine is
     NumPy's, inside pandapower.
     """
 
-    def __init__(self, net: Any, names: Names, *, trafo_model: str) -> None:
+    def __init__(
+        self, net: Any, names: Names, *, trafo_model: str, detached: Mapping[int, str] | None = None
+    ) -> None:
         self.net = net
         self._names = names
         self._bus: FloatArray = np.asarray(net._ppc["bus"]).real
         self._branch: FloatArray = np.asarray(net._ppc["branch"]).real
+        self._tied: dict[int, str] = {}
+        for index, side in (detached or {}).items():
+            self._detach(index, side)
         self._gamma: FloatArray = self._branch.copy()
         if trafo_model == "t":
             self._to_pi()
@@ -84,6 +93,21 @@ class Circuit:
             f"emf({bus}).1" if slack else f"{bus}.1"
             for bus, slack in zip(self.buses, self.is_slack, strict=True)
         )
+
+    def _detach(self, index: int, side: str) -> None:
+        first, _ = self.net._pd2ppc_lookups["branch"]["trafo"]
+        row = int(first) + self.net.trafo.index.get_loc(index)
+        end = _TO if side == "lv" else _FROM
+        bus = self._bus[int(self._branch[row, end])].copy()
+        tie = np.zeros(self._branch.shape[1])
+        tie[[_FROM, _TO, _STATUS]] = self._branch[row, end], len(self._bus), self._branch[row, _STATUS]
+        rated, parallel = (float(self.net.trafo.at[index, column]) for column in ("sn_mva", "parallel"))
+        tie[column_of("BR_X")] = _NEXT_TO_NOTHING * float(self.net.sn_mva) / (rated * parallel)
+        bus[[_BUS_TYPE, _GS, _BS]] = _LOAD, 0.0, 0.0
+        self._tied[len(self._bus)] = f"tap({self._names.of('trafo', index)})"
+        self._branch[row, end] = len(self._bus)
+        self._bus = np.vstack([self._bus, bus])
+        self._branch = np.vstack([self._branch, tie])
 
     def admittance(self, moved: Mapping[tuple[int, int], int] | None = None) -> sp.csr_matrix:
         """Y: complex (node, node).
@@ -252,6 +276,10 @@ class Circuit:
                 places.setdefault(key, (float(table.at[bus, "x"]), float(table.at[bus, "y"])))
         return places
 
+    def end_of(self, row: int, end: int) -> int:
+        """Node of one end, 0 or 1, of a branch."""
+        return self._ends(row)[end]
+
     def _ends(self, row: int) -> tuple[int, int]:
         first, second = self._branch[row, [_FROM, _TO]]
         return self._node_of_row[int(first)], self._node_of_row[int(second)]
@@ -279,6 +307,9 @@ class Circuit:
             row = int(self.net._pd2ppc_lookups["bus"][star])
             if row in self._node_of_row:
                 named[self._node_of_row[row]] = f"star({self._names.of('trafo3w', index)})"
+        named |= {
+            self._node_of_row[row]: name for row, name in self._tied.items() if row in self._node_of_row
+        }
         for kind in ("line", "trafo", "trafo3w"):
             for row, index in self.rows_of(kind):
                 for node in self._ends(row):

@@ -18,6 +18,7 @@ import numpy as np
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import TAPS_DECLARED, significant
+from dp_powerflow.grid.pandapower.controls import CONTROL, Controls
 from dp_powerflow.grid.pandapower.engine import Names, in_service, require, third_party_warnings
 from dp_powerflow.grid.pandapower.sequences import IMPEDANCE, SOURCE
 from dp_powerflow.grid.pandapower.taps import changer_type, tap_changers
@@ -170,11 +171,12 @@ _DECLARE = f"write a tap file whose first line is '# {TAPS_DECLARED}WHO SET THES
 _SAME_ANGLE_DEG = 1e-6
 
 
-def framed(net: Any, *, keep_taps: bool, by_phase: bool) -> Any:
+def framed(net: Any, controls: Controls, *, keep_taps: bool, by_phase: bool) -> Any:
     """A new net with the frame of another; the figures that have levels are missing.
 
     Parameters
     ----------
+    controls : of the net; a twin's taps are moved by the same, its bands to 1e-4 of the voltage.
     keep_taps : whether tap positions are public: declared, or of a public net. Otherwise they are neutral.
     by_phase : whether the net is read by phases, with its zero sequence.
     """
@@ -192,6 +194,11 @@ def framed(net: Any, *, keep_taps: bool, by_phase: bool) -> Any:
         made["gen"]["vm_pu"] = made["gen"]["vm_pu"].where(made["gen"]["slack"].astype(bool), 1.0)
     for changer in tap_changers(net) if keep_taps else ():
         made[changer.kind].at[changer.index, "tap_pos"] = float(round(changer.position))
+    for control in controls.taps:
+        band = _volts(control.lower), _volts(control.upper)
+        with third_party_warnings():
+            made_control = getattr(require("pandapower.control"), CONTROL)
+            made_control(made, control.changer.index, *band, side=control.side)
     options = net.get("user_pf_options") or {}
     made["user_pf_options"] = {key: rule(options[key]) for key, rule in _OPTIONS.items() if key in options}
     return made
@@ -223,20 +230,21 @@ def _table(source: Any, empty: Any, rules: Mapping[str, Rule], scaled: tuple[str
 # ------------------------------------------------------------------- what may be a result of the true lines
 
 
-def refuse_results(net: Any, *, public: bool, taps_declared: bool) -> None:
+def refuse_results(net: Any, controls: Controls, *, public: bool, taps_declared: bool) -> None:
     """Refuse a net whose twin would keep true figures, or states that were solved on it.
 
     Parameters
     ----------
     public : whether the net is public data, such as a SimBench code; its states are then public too.
     taps_declared : whether a tap file states the taps.
+    controls : of the net that a twin has too; what they left does not reach it.
     """
     _refuse_characteristics(net)
     _refuse_unknown_tables(net)
     if public:
         return
-    _refuse_controllers(net, taps_declared)
-    _refuse_taps(net, taps_declared)
+    _refuse_controllers(net, controls, taps_declared)
+    _refuse_taps(net, controls, taps_declared)
     _refuse_second_changers(net)
     _refuse_steps(net)
     _refuse_sources(net)
@@ -264,9 +272,11 @@ def _refuse_unknown_tables(net: Any) -> None:
             )
 
 
-def _refuse_controllers(net: Any, taps_declared: bool) -> None:
+def _refuse_controllers(net: Any, controls: Controls, taps_declared: bool) -> None:
     for row in in_service(net, "controller"):
         driven = getattr(row.object, "element", None)
+        if controls.taps and type(row.object).__name__ == CONTROL:
+            continue
         if taps_declared and driven in ("trafo", "trafo3w"):
             continue
         words = f" of table '{driven}'" if isinstance(driven, str) else ""
@@ -276,8 +286,10 @@ def _refuse_controllers(net: Any, taps_declared: bool) -> None:
         )
 
 
-def _refuse_taps(net: Any, taps_declared: bool) -> None:
+def _refuse_taps(net: Any, controls: Controls, taps_declared: bool) -> None:
     for changer in tap_changers(net):
+        if changer.kind == "trafo" and changer.index in controls.detached:
+            continue  # a twin starts at neutral
         stated = taps_declared and changer.step is not None
         if not stated and changer.position != changer.neutral:
             how = _DECLARE if changer.step is not None else "set its tap_pos to tap_neutral"

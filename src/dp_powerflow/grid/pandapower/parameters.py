@@ -25,6 +25,7 @@ from dp_powerflow.grid.feeder import (
     rounded,
     shape_of,
 )
+from dp_powerflow.grid.pandapower.controls import TAPS_NEUTRAL, read_controls
 from dp_powerflow.grid.pandapower.engine import FEEDING, Names, in_service, require, third_party_warnings
 from dp_powerflow.grid.pandapower.frame import (
     RATINGS,
@@ -105,7 +106,8 @@ def read_parameters(
     del engine
     net, names = origin.net, Names(origin.net)
     # Who gave the taps is known to the feeder: `rebuild` asks.
-    refuse_results(net, public=origin.public, taps_declared=origin.taps_given)
+    controls = read_controls(net, by_phase=origin.by_phase)
+    refuse_results(net, controls, public=origin.public, taps_declared=origin.taps_given)
     catalogue = _catalogue(origin, protected)
     levels: dict[ParameterKey, float] = {}
     coded: list[CodedLine] = []
@@ -128,9 +130,10 @@ def rebuild(
     if not isinstance(origin, PandapowerOrigin):
         raise FeederError("only a feeder read from pandapower can be rebuilt by it")
     net = origin.net
-    declared = origin.taps_given and feeder.taps_from.startswith(TAPS_DECLARED)
-    refuse_results(net, public=origin.public, taps_declared=declared)
-    made = framed(net, keep_taps=origin.public or declared, by_phase=origin.by_phase)
+    declared = feeder.taps_from.startswith(TAPS_DECLARED)
+    controls = read_controls(net, by_phase=origin.by_phase)
+    refuse_results(net, controls, public=origin.public, taps_declared=declared)
+    made = framed(net, controls, keep_taps=origin.public or declared, by_phase=origin.by_phase)
     catalogue = _catalogue(origin, protected)
     _fill_lines((origin, made), protected, catalogue, levels, codes)
     _fill_groups(origin, made, protected, levels)
@@ -141,7 +144,8 @@ def rebuild(
         taps=feeder.taps if declared else None,
         public=origin.public,
     )
-    return replace(twin, taps_from=feeder.taps_from)
+    neutral = bool(controls.taps) and not (declared or origin.public)
+    return replace(twin, taps_from=TAPS_NEUTRAL if neutral else feeder.taps_from)
 
 
 def _covers(protected: Protected, quantity: Quantity) -> bool:

@@ -29,8 +29,9 @@ from dp_powerflow.grid.feeder import (
     PVSystem,
     Tap,
 )
-from dp_powerflow.grid.operation import CONSTANT_POWER, Response, Zip
+from dp_powerflow.grid.operation import CONSTANT_POWER, Operation, Response, Zip
 from dp_powerflow.grid.pandapower.circuit import Circuit
+from dp_powerflow.grid.pandapower.controls import Controls, operation_of, read_controls
 from dp_powerflow.grid.pandapower.engine import (
     DRAWING,
     FEEDING,
@@ -128,10 +129,10 @@ def read_pandapower(
     stored.pop("profiles", None)
     if taps is not None:
         set_taps(stored, taps)
-    model = (stored.get("user_pf_options") or {}).get("trafo_model", "t")
-    circuit = Circuit(with_branch_model(stored), Names(stored), trafo_model=model)
     unbalanced, reason = count_unbalanced(stored), lacking(stored)
     by_phase = unbalanced > 0 and reason is None
+    controls = read_controls(stored, by_phase=by_phase)
+    circuit = _circuit(stored, controls)
     skeleton = (three_phase if by_phase else balanced)(circuit, base_mva)
     notes = ["three phases: a node is a phase of a bus" if by_phase else _BALANCED]
     if unbalanced and not by_phase:
@@ -159,7 +160,7 @@ def read_pandapower(
         pv=tuple(item.pv_system(skeleton) for item in feeding),
         lines=skeleton.lines,
         taps=tuple(changer.tap for changer in tap_changers(stored) if changer.step is not None),
-        taps_from=_taps_from(stored, taps),
+        taps_from=_taps_from(stored, taps, controlled=bool(controls.taps)),
         coordinates=circuit.coordinates(),
         notes=tuple(notes),
         origin=PandapowerOrigin(
@@ -169,7 +170,23 @@ def read_pandapower(
             taps_given=taps is not None,
             by_phase=by_phase,
         ),
+        operation=_operation(stored, skeleton, controls),
     )
+
+
+def _operation(net: Any, skeleton: Skeleton, controls: Controls) -> Operation | None:
+    if not controls.taps:
+        return Operation(skeleton.nodes, skeleton.y, refused=controls.refused) if controls.refused else None
+    at_neutral = copy.deepcopy(net)
+    for control in controls.taps:
+        at_neutral.trafo.at[control.changer.index, "tap_pos"] = control.changer.neutral
+    return operation_of(_circuit(at_neutral, controls), skeleton, controls)
+
+
+def _circuit(net: Any, controls: Controls) -> Circuit:
+    model = (net.get("user_pf_options") or {}).get("trafo_model", "t")
+    passive, names = with_branch_model(net), Names(net)
+    return Circuit(passive, names, trafo_model=model, detached=controls.detached)
 
 
 def with_declared_loads(feeder: Feeder, powers: Mapping[str, tuple[float, float]]) -> Feeder:
@@ -202,13 +219,15 @@ def with_declared_loads(feeder: Feeder, powers: Mapping[str, tuple[float, float]
     return replace(made, taps_from=feeder.taps_from)
 
 
-def _taps_from(net: Any, taps: Sequence[Tap] | None) -> str:
+def _taps_from(net: Any, taps: Sequence[Tap] | None, *, controlled: bool) -> str:
     """Where the tap positions come from; one between two steps is what a control left."""
     standing = [changer for changer in tap_changers(net) if changer.step is not None]
     if not standing:
         return NO_REGULATORS
     if taps is not None:
         return TAPS_GIVEN
+    if controlled:
+        return TAPS_SOLVED
     return TAPS_OF_NET if all(changer.position % 1.0 == 0.0 for changer in standing) else TAPS_SOLVED
 
 

@@ -12,7 +12,7 @@ from dp_powerflow.grid.feeder import Tap
 from dp_powerflow.grid.pandapower.engine import Names
 
 TAPS_OF_NET = "tap positions of the pandapower net"
-_WINDINGS = {"trafo": ("hv", "lv"), "trafo3w": ("hv", "mv", "lv")}
+SIDES = {"trafo": ("hv", "lv"), "trafo3w": ("hv", "mv", "lv")}
 _BY_RATIO = ("Ratio", "Symmetrical")
 _ACTING = (*_BY_RATIO, "Ideal")
 
@@ -45,7 +45,11 @@ class TapChanger:
     @property
     def tap(self) -> Tap:
         """Its turns ratio as it stands; 1 where positions turn the angle."""
-        return Tap(self.name, self.winding, 1.0 + (self.position - self.neutral) * (self.step or 0.0))
+        return Tap(self.name, self.winding, self.ratio_of(self.position))
+
+    def ratio_of(self, position: float) -> float:
+        """Turns ratio at a position."""
+        return 1.0 + (position - self.neutral) * (self.step or 0.0)
 
     def position_of(self, ratio: float) -> float:
         """The whole position nearest to a turns ratio."""
@@ -63,7 +67,7 @@ class TapChanger:
 def tap_changers(net: Any) -> Iterator[TapChanger]:
     """The changers that act; those without a type have no effect in pandapower."""
     names = Names(net)
-    for kind, windings in _WINDINGS.items():
+    for kind, windings in SIDES.items():
         for index, row in net[kind].iterrows():
             side, acting = row.get("tap_side"), changer_type(row)
             percent, degree = (_number(row.get(f"tap_step_{unit}")) for unit in ("percent", "degree"))
