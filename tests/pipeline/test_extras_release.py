@@ -339,6 +339,13 @@ def test_what_is_published_is_part_of_the_request_in_any_order(solved: Path) -> 
     assert release_of(solved, also_publish=asked[2]).network != release_of(solved).network
 
 
+def test_states_that_no_solver_gives_are_refused_before_anything_is_spent(tmp_path: Path) -> None:
+    asked = small_config(tmp_path, network=TWIN | {"also_publish": ["states"]})
+    with pytest.raises(ConfigError, match=r"remove 'states' from network\.also_publish"):
+        run_release(asked, workers=1)
+    assert not (tmp_path / "state" / "ledger.sqlite").exists()
+
+
 def test_by_default_only_voltages_are_published() -> None:
     assert twin_config().network.also_publish == ()  # type: ignore[union-attr]
     assert replace(EXTRAS, loads=False, generation=False).folders == ("feeder",)

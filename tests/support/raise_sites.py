@@ -115,6 +115,7 @@ WHEN: dict[str, dict[str, int]] = {
         "pipeline.modes.true:TrueMode._refuse_the_impossible": 1,
         "pipeline.modes.true:TrueMode.check": 2,
         "pipeline.modes.true:refuse_steep_control": 1,
+        "pipeline.modes.twin:TwinMode.check": 1,
         "powerflow.sun:_columns": 2,
         "powerflow.sun:_file_of": 1,
         "powerflow.sun:_one_column": 1,

@@ -18,7 +18,7 @@ from dp_powerflow.config import TwinNetwork
 from dp_powerflow.corpus.extras import ExtrasLayout
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.storage import Location, location
-from dp_powerflow.errors import PowerFlowError, PrivacyError
+from dp_powerflow.errors import ConfigError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import Rebuilder, network_parameters
 from dp_powerflow.model.sample import LoadSampler, solve_days
@@ -108,6 +108,12 @@ class TwinMode(NetworkMode[TwinNetwork]):
 
     def check(self, inputs: NetworkInputs) -> None:
         """What the twin would not protect is refused, and what could not be solved once it is drawn."""
+        # Until `parts.part_extras` gets them from the solver.
+        if self.extras(inputs.feeder, inputs.solar).states:
+            raise ConfigError(
+                "the solver keeps taps and capacitors fixed, so there are no states to publish; remove "
+                "'states' from network.also_publish"
+            )
         source = self._source(inputs)
         parameters = parameters_of(source, self.section.design)
         codes = {line.line: line.code for line in parameters.coded} if self.section.protected.codes else {}
