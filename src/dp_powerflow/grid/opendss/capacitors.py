@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from dp_powerflow.grid.feeder import GROUND
-from dp_powerflow.grid.opendss.engine import Engine, Properties, is_enabled, primitive, terminal_nodes
+from dp_powerflow.grid.opendss.engine import (
+    Engine,
+    Properties,
+    enabled_names,
+    is_enabled,
+    primitive,
+    terminal_nodes,
+)
 from dp_powerflow.grid.opendss.regulators import Admittances, NotModelledError, Placed
 from dp_powerflow.grid.opendss.responses import coil_kv
 from dp_powerflow.grid.operation import Branch, CapacitorControl, Pick, Probe, SwitchedCapacitor
@@ -36,14 +43,27 @@ class _Monitored:
     nodes : of all conductors, by terminal, as the admittances have them.
     phases, per_terminal : numbers of phases and of conductors.
     offset : first conductor of the terminal.
+    primitive : admittances between these nodes [S]; None where the current does not follow from them.
     """
 
-    kind: str
     nodes: tuple[int, ...]
     phases: int
     per_terminal: int
     offset: int
-    primitive: ComplexArray
+    primitive: ComplexArray | None
+
+
+def monitored_nodes(engine: Engine) -> dict[str, list[str | None]]:
+    """Enabled controls → nodes of the element that each looks at; none if it is disabled.
+
+    To be read before loads and generators are disabled.
+    """
+    found: dict[str, list[str | None]] = {}
+    for name in enabled_names(engine, "capcontrol"):
+        element = Properties(engine, "capcontrol", name).text("element")
+        alive = is_enabled(engine, element)
+        found[name] = terminal_nodes(engine.ActiveCircuit.ActiveCktElement) if alive else []
+    return found
 
 
 class CapacitorReader:
@@ -57,8 +77,13 @@ class CapacitorReader:
         self._circuit = engine.ActiveCircuit
         self._network = admittances.network
 
-    def read(self, controls: Sequence[str]) -> tuple[SwitchedCapacitor, ...]:
-        """The banks that these enabled controls switch; they are taken out of the admittances."""
+    def read(self, controls: Mapping[str, list[str | None]]) -> tuple[SwitchedCapacitor, ...]:
+        """The banks that controls switch; they are taken out of the admittances.
+
+        Parameters
+        ----------
+        controls : what `monitored_nodes` found.
+        """
         found: dict[str, SwitchedCapacitor] = {}
         for name in controls:
             capacitor = Properties(self._engine, "capcontrol", name).text("capacitor").split(".")[-1]
@@ -69,7 +94,7 @@ class CapacitorReader:
                     raise NotModelledError(
                         "switches a capacitor that another control switches too; disable one"
                     )
-                found[capacitor] = self._bank(name, capacitor)
+                found[capacitor] = self._bank(name, capacitor, controls[name])
             except NotModelledError as reason:
                 self._refused.append(f"capacitor control '{name}' {reason}")
         for capacitor in found:
@@ -83,7 +108,7 @@ class CapacitorReader:
 
     # ---------------------------------------------------------------------------------- the bank
 
-    def _bank(self, control: str, capacitor: str) -> SwitchedCapacitor:
+    def _bank(self, control: str, capacitor: str, seen: list[str | None]) -> SwitchedCapacitor:
         properties = Properties(self._engine, "capacitor", capacitor)
         element = self._circuit.ActiveCktElement
         steps = properties.numbers("kvar")
@@ -109,13 +134,13 @@ class CapacitorReader:
             branches=branches,
             kvar=steps[0],
             rated_kv=kv,
-            control=self._control(control, phases, delta=delta),
+            control=self._control(control, seen, phases, delta=delta),
             closed=closed,
         )
 
     # ------------------------------------------------------------------------------- its control
 
-    def _control(self, name: str, phases: int, *, delta: bool) -> CapacitorControl:
+    def _control(self, name: str, seen: list[str | None], phases: int, *, delta: bool) -> CapacitorControl:
         control = Properties(self._engine, "capcontrol", name)
         kind = _KINDS.get(control.text("type"))
         if kind is None:
@@ -135,11 +160,13 @@ class CapacitorReader:
             limits,
             control.number("deadtime"),
         )
-        monitored = self._monitored(control.text("element"), int(control.number("terminal")))
+        if not seen:
+            raise NotModelledError("looks at an element that is disabled; correct its element")
+        monitored = self._monitored(control.text("element"), int(control.number("terminal")), seen)
         measured: tuple[Branch, ...] = ()
         if override or kind == "voltage":
-            seen = monitored.nodes[monitored.offset :][: monitored.per_terminal]
-            measured = _voltages(voltage_phase, seen, monitored.phases, phases if delta else 0)
+            nodes = monitored.nodes[monitored.offset :][: monitored.per_terminal]
+            measured = _voltages(voltage_phase, nodes, monitored.phases, phases if delta else 0)
         return CapacitorControl(
             kind,
             measured,
@@ -149,19 +176,18 @@ class CapacitorReader:
             pick_current=_PICKS.get(current_phase, Pick.ONE),
         )
 
-    def _monitored(self, element_name: str, terminal: int) -> _Monitored:
-        if not is_enabled(self._engine, element_name):
-            raise NotModelledError(
-                f"looks at element '{element_name}', which is disabled; correct its element"
-            )
+    def _monitored(self, element_name: str, terminal: int, names: list[str | None]) -> _Monitored:
+        self._circuit.SetActiveElement(element_name)
         element = self._circuit.ActiveCktElement
         kind, _, name = element_name.partition(".")
-        nodes, block = tuple(self._nodes(element)), primitive(element)
+        nodes, block = tuple(self._network.at(node) for node in names), None
+        if kind in _WITH_CURRENT:
+            block = primitive(element)
         if kind == "transformer" and name in self._placed:
             nodes, block = self._placed[name].nodes, self._placed[name].neutral
         per_terminal = int(element.NumConductors)
         offset = (terminal - 1) * per_terminal
-        return _Monitored(kind, nodes, int(element.NumPhases), per_terminal, offset, block)
+        return _Monitored(nodes, int(element.NumPhases), per_terminal, offset, block)
 
 
 def _voltages(phase: str, nodes: Sequence[int], monitored: int, delta: int) -> tuple[Branch, ...]:
@@ -197,7 +223,7 @@ def _probes(
     """
     if kind not in ("kvar", "current"):
         return ()
-    if monitored.kind not in _WITH_CURRENT:
+    if monitored.primitive is None:
         raise NotModelledError(
             "measures the current of neither a line, a transformer nor a reactor; correct its element"
         )
@@ -221,6 +247,7 @@ def _probes(
 def _probe(monitored: _Monitored, conductor: int, admittances: Admittances) -> Probe:
     at = monitored.nodes[conductor]
     row: dict[int, complex] = {}
+    assert monitored.primitive is not None
     for k, node in enumerate(monitored.nodes):
         value = complex(monitored.primitive[conductor, k])
         if node != GROUND and value != 0.0:

@@ -24,7 +24,7 @@ from dp_powerflow.grid.operation import CONSTANT_IMPEDANCE, Generator, InverterC
 from dp_powerflow.units import FloatArray
 
 _CONSTANT_POWER, _INVERTER = 1, 7
-_HOLDS = {3: ", holding the voltage"}
+_HOLDS_VOLTAGE = 3
 _UNLIMITED = 10.0
 _OTHER_SOURCES = ("storage", "isource", "vccs", "indmach012", "gicsource", "windgen", "upfc")
 _OTHER_INVERTER_CONTROLS = ("expcontrol", "gendispatcher", "upfccontrol", "espvlcontrol")
@@ -40,8 +40,8 @@ _DEFAULTS = {
 }
 """Property of a PV system → its default, and in words what another value stands for."""
 _PLAIN_CONTROL = {
-    "mode": ("voltvar",),
     "combimode": ("",),
+    "mode": ("voltvar",),
     "voltage_curvex_ref": ("rated",),
     "hysteresis_offset": ("0",),
     "rateofchangemode": ("inactive",),
@@ -68,7 +68,7 @@ def declared_pv(engine: Engine, left_out: list[str]) -> list[tuple[PVSystem, Nam
         delta, phases = own.text("conn").startswith(("d", "ll")), int(own.number("phases"))
         words.update(word for key, (usual, word) in _DEFAULTS.items() if own.text(key) != usual)
         if fixed:
-            words["a fixed reactive power, which follows the active power"] += 1
+            words["a fixed reactive power, which follows the active power here"] += 1
         pv = PVSystem(
             name=name,
             branches=(),
@@ -80,7 +80,9 @@ def declared_pv(engine: Engine, left_out: list[str]) -> list[tuple[PVSystem, Nam
             tan_theta=tangent,
         )
         declared.append((pv, named_branches(engine, delta)))
-    left_out += [f"{count} PV systems have {word}" for word, count in words.items()]
+    left_out += [
+        f"{_counted(count, 'PV system has', 'PV systems have')} {word}" for word, count in words.items()
+    ]
     return declared
 
 
@@ -111,15 +113,15 @@ def _source_law(own: Properties) -> Response:
 def declared_generators(engine: Engine, left_out: list[str]) -> list[tuple[Generator, NamedBranches]]:
     """Generators of constant power; all others are counted in `left_out`."""
     declared: list[tuple[Generator, NamedBranches]] = []
-    words: Counter[str] = Counter()
+    words: Counter[tuple[str, str]] = Counter()
     for name in enabled_names(engine, "generator"):
         own = Properties(engine, "generator", name)
         model = int(own.number("model"))
         if model not in (_CONSTANT_POWER, _INVERTER):
-            words[f"generators of model {model}" + _HOLDS.get(model, "")] += 1
+            words[_of_model(model)] += 1
             continue
         if own.text("dispmode") != "default" and own.number("dispvalue") != 0.0 and not own.yes("forceon"):
-            words["generators that are dispatched by load level or price"] += 1
+            words["generator that is dispatched", "generators that are dispatched"] += 1
             continue
         delta, phases = own.text("conn").startswith(("d", "ll")), int(own.number("phases"))
         law = _source_law(own)
@@ -132,17 +134,32 @@ def declared_generators(engine: Engine, left_out: list[str]) -> list[tuple[Gener
             response=law if model == _CONSTANT_POWER else replace(law, highest=_UNLIMITED),
         )
         declared.append((generator, named_branches(engine, delta)))
-    left_out += [f"{count} {word}" for word, count in words.items()]
+    left_out += [_counted(count, *word) for word, count in words.items()]
     return declared
+
+
+def _of_model(model: int) -> tuple[str, str]:
+    """One and several generators of a model."""
+    if model == _HOLDS_VOLTAGE:
+        return "generator that holds its voltage (model 3)", "generators that hold their voltage (model 3)"
+    return f"generator of model {model}", f"generators of model {model}"
+
+
+def _counted(count: int, one: str, several: str) -> str:
+    return f"{count} {one if count == 1 else several}"
 
 
 def other_sources(engine: Engine) -> list[str]:
     """Storage and other sources, in words: none of them is modelled."""
-    counts = {kind: len(enabled_names(engine, kind)) for kind in _OTHER_SOURCES}
-    names = {"storage": "storage units"}
-    return [
-        f"{count} {names.get(kind, f'elements of class {kind}')}" for kind, count in counts.items() if count
-    ]
+    found = []
+    for kind in _OTHER_SOURCES:
+        count = len(enabled_names(engine, kind))
+        names = ("storage unit", "storage units")
+        if kind != "storage":
+            names = (f"element of class {kind}", f"elements of class {kind}")
+        if count:
+            found.append(_counted(count, *names))
+    return found
 
 
 # ------------------------------------------------------------------------------ inverter controls

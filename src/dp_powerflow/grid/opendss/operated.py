@@ -100,12 +100,16 @@ def _capacitor_controls(engine: Engine, refused: list[str]) -> Iterator[ElementF
     for name in enabled_names(engine, "capcontrol"):
         own = Properties(engine, "capcontrol", name)
         capacitor, element = own.text("capacitor").split(".")[-1], own.text("element")
+        elsewhere = bool(own.text("vbus"))
         if not is_enabled(engine, f"capacitor.{capacitor}"):
             continue
         if element.split(".", 1)[0] not in _BUSES or not is_enabled(engine, element):
             refused.append(
                 f"capacitor control '{name}' looks at element '{element}', which a twin does not have"
             )
+            continue
+        if elsewhere:
+            refused.append(f"capacitor control '{name}' looks at the voltage of another bus; leave out vbus")
             continue
         yield _capacitor_control(Properties(engine, "capcontrol", name), name)
 
@@ -122,8 +126,6 @@ def _capacitor_control(own: Properties, name: str) -> ElementFrame:
         *(f"{key}={nearest(own.number(key), 1.0)!r}" for key in ("delay", "delayoff", "deadtime")),
         *(f"{key}={own.text(key)}" for key in ("voltoverride", "ctphase", "ptphase")),
     ]
-    if own.text("vbus"):
-        parts.append(f'vbus="{own.text("vbus")}"')
     return ElementFrame("capcontrol", name, " ".join(parts))
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from dp_powerflow.grid.feeder import PVSystem, Tap
-from dp_powerflow.grid.opendss.capacitors import CapacitorReader
-from dp_powerflow.grid.opendss.engine import Engine, NamedBranches, enabled_names
+from dp_powerflow.grid.opendss.capacitors import CapacitorReader, monitored_nodes
+from dp_powerflow.grid.opendss.engine import Engine, NamedBranches
 from dp_powerflow.grid.opendss.generation import (
     declared_generators,
     declared_pv,
@@ -24,12 +24,12 @@ class Declared:
 
     Attributes
     ----------
-    capacitor_controls : names of those that are enabled.
+    capacitor_controls : enabled ones → names of the nodes that the element which they look at is connected to.
     pv, generators : with the names of their nodes.
     left_out, refused : as in `Operation`.
     """
 
-    capacitor_controls: tuple[str, ...] = ()
+    capacitor_controls: dict[str, list[str | None]] = field(default_factory=dict)
     pv: list[tuple[PVSystem, NamedBranches]] = field(default_factory=list)
     generators: list[tuple[Generator, NamedBranches]] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Declared:
 
 def read_declared(engine: Engine) -> Declared:
     """What has to be read before anything is disabled."""
-    found = Declared(capacitor_controls=tuple(enabled_names(engine, "capcontrol")))
+    found = Declared(capacitor_controls=monitored_nodes(engine))
     curves = inverter_curves(engine, found.refused)
     found.generators = declared_generators(engine, found.left_out)
     found.left_out += other_sources(engine)

@@ -39,9 +39,10 @@ from dp_powerflow.grid.opendss.engine import (
     terminal_nodes,
 )
 from dp_powerflow.grid.opendss.generation import as_branches_see
-from dp_powerflow.grid.opendss.operation import operation_of, read_declared
+from dp_powerflow.grid.opendss.operation import Declared, operation_of, read_declared
 from dp_powerflow.grid.opendss.regulators import Network
 from dp_powerflow.grid.opendss.responses import coil_kv, load_response
+from dp_powerflow.grid.operation import Generator
 from dp_powerflow.units import ComplexArray, FloatArray, admittance_base_siemens
 
 _METRES = {1: 1609.344, 2: 304.8, 3: 1000.0, 4: 1.0, 5: 0.3048, 6: 0.0254, 7: 0.01}
@@ -108,10 +109,7 @@ def read_dss(
         *(f"emf({node.rsplit('.', 1)[0]}).{node.rsplit('.', 1)[1]}" for node in emf_nodes),
     )
     angles = _ANGLE_STEP_DEG * np.round(degrees(phasor) / _ANGLE_STEP_DEG)
-    generators = tuple(
-        replace(each, branches=_indexed(f"generator '{each.name}'", names, index, neutral))
-        for each, names in declared.generators
-    )
+    generators = _fed_generators(declared, index, neutral)
     return Feeder(
         name=name,
         nodes=nodes,
@@ -208,6 +206,19 @@ def _declared_loads(engine: Engine, notes: list[str], refused: list[str]) -> lis
     if multiplier != 1.0:
         notes.append(f"nominal loads include the circuit's load multiplier {multiplier:g}")
     return declared
+
+
+def _fed_generators(
+    declared: Declared, index: dict[str, int], neutral: frozenset[int]
+) -> tuple[Generator, ...]:
+    """Generators at their nodes; those that nothing feeds are left out."""
+    found = []
+    for each, names in declared.generators:
+        try:
+            found.append(replace(each, branches=_indexed(f"generator '{each.name}'", names, index, neutral)))
+        except FeederError:
+            declared.left_out.append(f"generator '{each.name}', which stands where nothing feeds it")
+    return tuple(found)
 
 
 def _indexed(

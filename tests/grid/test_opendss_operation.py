@@ -1,0 +1,541 @@
+"""OpenDSS circuits as operated: regulators, switched capacitors, laws of loads, generators, inverters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.operation import InverterCurve, Pick, Regulator, Response
+from dp_powerflow.grid.sources import open_feeder
+from support.operated import EngineSolution, folded, imbalance, ratios_of, solved, with_inner
+
+SMALL = (
+    "ieee13_dss/IEEE13Nodeckt.dss",
+    "34Bus/ieee34Mod1.dss",
+    "34Bus/ieee34Mod2.dss",
+    "ieee123_dss/IEEE123Master.dss",
+)
+LARGE = (
+    "9500-primary-network/Master.dss",
+    "ieee9500_dss/Master-unbal-initial-config.dss",
+    "smartds_small/opendss/Master.dss",
+)
+CIRCUIT = """
+Clear
+New Circuit.small basekv=12.47 bus1=source pu=1.05 r1=0.5 x1=1.5 r0=0.5 x0=1.5
+New Line.first bus1=source bus2=a r1=0.30 x1=0.60 r0=0.9 x0=1.8 c1=9 c0=4 length=3 units=km
+New Transformer.reg phases=3 windings=2 buses=[a r] conns=[{conns}] kvs=[12.47 12.47] kvas=[9000 9000] xhl=1
+{control}
+New Line.b bus1=r bus2=b r1=0.30 x1=0.60 r0=0.9 x0=1.8 c1=9 c0=4 length=2 units=km
+New Load.one bus1=b phases=3 kv=12.47 kw=2000 kvar=900 {load}
+New Load.two bus1=b.2 phases=1 kv=7.2 kw=300 kvar=150 {load}
+{more}
+Set VoltageBases=[12.47]
+CalcVoltageBases
+"""
+CONTROL = "New RegControl.creg transformer=reg winding=2 vreg=122 band=2 ptratio=60 ctprim=300 {settings}"
+CAPACITOR = """
+New Capacitor.bank bus1=b phases=3 kvar=900 kv=12.47 {bank}
+New CapControl.cc capacitor=bank element=line.b terminal=1 {settings}
+"""
+OF_REGULATOR = "type=current element=transformer.reg terminal=2 ctphase=max"
+
+
+def feeder_of(folder: Path, **parts: str) -> Feeder:
+    settings = parts.pop("settings", "")
+    blanks = {"conns": "wye wye", "control": CONTROL.format(settings=settings), "load": "", "more": ""}
+    path = folder / "feeder.dss"
+    path.write_text(CIRCUIT.format(**(blanks | parts)))
+    return open_feeder(path)
+
+
+def regulator_of(folder: Path, **parts: str) -> Regulator:
+    (found,) = feeder_of(folder, **parts).as_operated.regulators
+    return found
+
+
+def opened(name: str, request: pytest.FixtureRequest) -> Feeder:
+    if "/" not in name:
+        return open_feeder(name)
+    cases: Path = request.getfixturevalue("foreign_cases")
+    return open_feeder(cases / name, drop_islanded=True)
+
+
+def control_voltage(feeder: Feeder, each: Regulator, solution: EngineSolution) -> float:
+    """What a regulator that looks at one phase sees [V]."""
+    operation = feeder.as_operated
+    whole = with_inner(operation, solution.v, solution.ratios)
+    ((a, b),) = each.measured
+    base = 1000.0 * feeder.base_kv[a]
+    volts = base * (whole[a] - (whole[b] if b >= 0 else 0.0)) / each.pt_ratio
+    inner, outer = each.phases[each.compensated]
+    ampere = feeder.base_mva * 1e6 / (1000.0 * feeder.base_kv[outer])
+    ratio = solution.ratios[each.transformer, each.winding]
+    into = (operation.y[[inner], :] @ whole)[0] / ratio * ampere
+    return float(abs(volts + complex(each.drop_r_v, each.drop_x_v) * into / each.ct_primary_a))
+
+
+# ------------------------------------------------------------------------------- published feeders
+
+
+@pytest.mark.parametrize(
+    "name", ["ieee13", "ieee123", *SMALL, *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE)]
+)
+def test_published_feeders_are_modelled_throughout(name: str, request: pytest.FixtureRequest) -> None:
+    feeder = opened(name, request)
+    operation = feeder.as_operated
+    assert operation.refused == ()
+    assert operation.nodes[: len(feeder.nodes)] == feeder.nodes
+    assert operation.y.shape == (len(operation.nodes), len(operation.nodes))
+    assert len(operation.regulators) == len(feeder.taps)
+    assert all(load.rated_kv is not None for load in feeder.loads)
+
+
+@pytest.mark.parametrize(
+    "name", ["ieee13", "ieee123", *SMALL, *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE)]
+)
+def test_folding_taps_and_capacitors_back_gives_the_frozen_frame(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    feeder = opened(name, request)
+    operation = feeder.as_operated
+    y = folded(operation, len(feeder.nodes), ratios_of(feeder.taps)).tolil()
+    for bank in operation.capacitors:
+        assert bank.closed
+        for node, other in bank.branches:
+            assert other == -1
+            rated = bank.rated_kv / feeder.base_kv[node]
+            y[node, node] += 1j * bank.kvar / 1000.0 / feeder.base_mva / len(bank.branches) / rated**2
+    scale = np.asarray(abs(feeder.y).max(axis=1).todense()).ravel()
+    difference = abs(y.tocsc() - feeder.y).tocoo()
+    rows, columns = difference.coords
+    assert np.all(difference.data <= 1e-9 * np.sqrt(scale[rows] * scale[columns]) + 1e-12)
+
+
+@pytest.mark.parametrize(
+    "name", ["ieee13", "ieee123", *SMALL, *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE)]
+)
+def test_currents_balance_at_the_voltages_that_opendss_finds(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    """Loads by their own laws, regulators and capacitors where the engine's controls put them."""
+    feeder = opened(name, request)
+    if feeder.name.startswith("Master-unbal"):
+        pytest.skip("two islanded nodes: the engine has no voltages for them")
+    solution = solved(feeder)
+    left = imbalance(feeder, solution)
+    assert np.abs(left).max() < 1e-6 * np.abs(feeder.nominal_injection).sum()
+
+
+def test_regulators_see_what_keeps_them_still(foreign_cases: Path) -> None:
+    """With line-drop compensation the voltage that counts is not the one at the regulator."""
+    feeder = open_feeder(foreign_cases / "ieee123_dss" / "IEEE123Master.dss")
+    solution = solved(feeder)
+    for each in feeder.as_operated.regulators:
+        missed = abs(control_voltage(feeder, each, solution) - each.target_v)
+        ratio = solution.ratios[each.transformer, each.winding]
+        assert missed <= each.band_v / 2.0 or ratio == pytest.approx(each.highest)
+    apart = [
+        abs(solution.v[each.measured[0][0]]) * 120.0 - each.target_v for each in feeder.as_operated.regulators
+    ]
+    assert max(apart) > 2.0
+
+
+def test_settings_of_ieee_9500_are_those_of_its_files(foreign_cases: Path) -> None:
+    feeder = open_feeder(foreign_cases / "9500-primary-network" / "Master.dss")
+    operation = feeder.as_operated
+    assert [each.reverse_kw for each in operation.regulators].count(50.0) == 9
+    assert {bank.control.kind for bank in operation.capacitors} == {"kvar"}
+    assert {bank.control.override_v for bank in operation.capacitors} == {(7110.0, 7740.0)}
+    assert [bank.control.delay_off_s for bank in operation.capacitors][:6] == [100, 101, 102, 90, 91, 92]
+    assert operation.left_out == ("1 generator that holds its voltage (model 3)", "2 storage units")
+    assert [each.kw for each in operation.generators if each.kw] == [50.0, 100.0, 20.0, 20.0, 20.0]
+
+
+# -------------------------------------------------------------------------------------- regulators
+
+
+@pytest.mark.parametrize("conns", ["wye wye", "delta delta", "delta wye", "wye delta"])
+@pytest.mark.parametrize(
+    "settings", ["", "ptphase=3", "ptphase=max", "ptphase=min", "winding=1 tapwinding=2"]
+)
+def test_every_connection_of_a_regulator_agrees_with_the_engine(
+    tmp_path: Path, conns: str, settings: str
+) -> None:
+    feeder = feeder_of(tmp_path, conns=conns, settings=settings)
+    assert feeder.as_operated.refused == ()
+    solution = solved(feeder)
+    assert np.abs(imbalance(feeder, solution)).max() < 1e-9
+    (each,) = feeder.as_operated.regulators
+    base = 1000.0 * feeder.base_kv[0]
+    seen = [abs(solution.v[a] - (solution.v[b] if b >= 0 else 0.0)) * base for a, b in each.measured]
+    chosen = {Pick.HIGHEST: max(seen), Pick.LOWEST: min(seen), Pick.ONE: seen[0]}[each.pick] / each.pt_ratio
+    ratio = solution.ratios["reg", 2]
+    assert abs(chosen - each.target_v) <= each.band_v / 2.0 or ratio in (each.lowest, each.highest)
+    delta = conns.split()[0 if "winding=1" in settings else 1] == "delta"
+    assert each.winding_v == pytest.approx(12470.0 if delta else 12470.0 / np.sqrt(3.0))
+    assert len(each.measured) == (3 if "max" in settings or "min" in settings else 1)
+
+
+def test_the_phase_that_a_delta_winding_measures_is_the_engine_s(tmp_path: Path) -> None:
+    for conns in ("delta delta", "wye delta"):
+        feeder = feeder_of(tmp_path, conns=conns, settings="ptphase=2 vreg=210")
+        (each,) = feeder.as_operated.regulators
+        solution = solved(feeder, "Set ControlMode=Off")
+        transformers = solution.engine.ActiveCircuit.Transformers
+        transformers.Name, transformers.Wdg = "reg", 2
+        coils = np.asarray(transformers.WdgVoltages)
+        coils = coils.view(np.complex128) if coils.dtype == np.float64 else coils
+        ((a, b),) = each.measured
+        assert (solution.v[a] - solution.v[b]) * 1000.0 * feeder.base_kv[a] == pytest.approx(
+            coils[1], rel=1e-6
+        )
+
+
+def test_a_remote_bus_is_measured_by_its_own_ratio(tmp_path: Path) -> None:
+    each = regulator_of(tmp_path, settings="bus=b.2 remoteptratio=50 R=3 X=5")
+    feeder = open_feeder(tmp_path / "feeder.dss")
+    assert each.measured == ((feeder.node_index["b.2"], -1),)
+    assert (each.pt_ratio, each.drop_r_v, each.drop_x_v) == (50.0, 0.0, 0.0)
+    assert each.pt_ratio / each.winding_v == pytest.approx(60.0 / (12470.0 / np.sqrt(3.0)))
+
+
+def test_a_tap_on_the_other_winding_moves_the_other_way(tmp_path: Path) -> None:
+    each = regulator_of(tmp_path, settings="tapwinding=1")
+    feeder = open_feeder(tmp_path / "feeder.dss")
+    assert each.opposite
+    assert each.winding == 1
+    assert [feeder.nodes[outer] for _, outer in each.phases] == ["a.1", "a.2", "a.3"]
+    assert feeder.nodes[each.measured[0][0]] == "r.1"
+    assert np.abs(imbalance(feeder, solved(feeder))).max() < 1e-9
+
+
+def test_delays_limits_and_ranges_are_the_file_s(tmp_path: Path) -> None:
+    settings = "delay=30 maxtapchange=3 vlimit=126 reversible=yes revthreshold=40"
+    more = "Edit Transformer.reg wdg=2 maxtap=1.05 mintap=0.95 numtaps=16"
+    each = regulator_of(tmp_path, settings=settings, more=more)
+    assert (each.delay_s, each.most_steps, each.limit_v, each.reverse_kw) == (30.0, 3, 126.0, 40.0)
+    assert (each.lowest, each.highest, each.steps) == (0.95, 1.05, 16)
+    assert each.step == pytest.approx(0.00625)
+
+
+@pytest.mark.parametrize("settings", ["maxtapchange=0", "enabled=no"])
+def test_a_regulator_that_cannot_move_is_none(tmp_path: Path, settings: str) -> None:
+    assert feeder_of(tmp_path, settings=settings).as_operated.regulators == ()
+
+
+@pytest.mark.parametrize(
+    ("parts", "named"),
+    [
+        ({"settings": "ldc_z=3"}, "LDC_Z"),
+        ({"settings": "cogen=yes"}, "cogeneration"),
+        ({"settings": "inversetime=yes"}, "inversetime"),
+        ({"settings": "tapwinding=1 R=3"}, "another winding"),
+        ({"settings": "bus=b.1 vlimit=126"}, "voltage limit"),
+        ({"more": "New RegControl.twice transformer=reg winding=2"}, "another control"),
+        ({"more": "Transformer.reg.wdg=2\nTransformer.reg.bus=r.1.2.3.4"}, "neutral of its own"),
+        ({"control": "", "load": "model=6"}, "model 6"),
+        ({"load": "model=8 zipv=[0 0 1 0 0 1 0.8]"}, "drops out"),
+        ({"load": "model=8 zipv=[0.5 0 1 0 0 1 0]"}, "add up"),
+        ({"more": CAPACITOR.format(bank="numsteps=2", settings="type=kvar")}, "several steps"),
+        ({"more": CAPACITOR.format(bank="XL=5", settings="type=kvar")}, "series impedance"),
+        ({"more": CAPACITOR.format(bank="", settings="type=pf onsetting=0.9 offsetting=1")}, "type PF"),
+        ({"more": CAPACITOR.format(bank="", settings="type=kvar element=load.one")}, "neither a line"),
+        (
+            {"more": "MakeBusList" + CAPACITOR.format(bank="", settings="type=kvar voltoverride=y vbus=b")},
+            "vbus",
+        ),
+        ({"more": CAPACITOR.format(bank="", settings=OF_REGULATOR)}, "a winding that"),
+    ],
+)
+def test_settings_that_are_not_modelled_are_named_and_the_feeder_still_opens(
+    tmp_path: Path, parts: dict[str, str], named: str
+) -> None:
+    feeder = feeder_of(tmp_path, **parts)
+    assert any(named in reason for reason in feeder.as_operated.refused)
+    assert len(feeder.loads) == 2
+
+
+def test_a_winding_between_two_phases_is_refused(tmp_path: Path) -> None:
+    more = """
+New Transformer.open phases=1 windings=2 buses=[b.1.2 c.1.2] kvs=[12.47 12.47] kvas=[900 900] xhl=1
+New RegControl.open transformer=open winding=2 vreg=122 band=2 ptratio=100
+"""
+    (reason,) = feeder_of(tmp_path, more=more).as_operated.refused
+    assert "between two nodes" in reason
+
+
+# -------------------------------------------------------------------------------------- loads
+
+
+@pytest.mark.parametrize("source_pu", ["1.05", "1.2", "0.85", "0.6", "0.35"])
+@pytest.mark.parametrize(
+    "law",
+    [
+        *("model=1", "model=2", "model=3", "model=4 cvrwatts=0.8 cvrvars=3", "model=5"),
+        "model=8 zipv=[0.2 0.3 0.5 0.6 0.3 0.1 0]",
+        "model=1 vminpu=0.7 vmaxpu=1.3 vlowpu=0.65",
+    ],
+)
+@pytest.mark.parametrize("conn", ["wye", "delta"])
+def test_loads_of_every_model_draw_what_the_engine_says(
+    tmp_path: Path, law: str, conn: str, source_pu: str
+) -> None:
+    """Within their limits, above and far below."""
+    more = f"New Load.pair bus1=b.1.2 phases=2 kv=12.47 kw=90 kvar=40 {law}\n" if conn == "wye" else ""
+    more += f"New Load.delta bus1=b.3.1 phases=1 conn=delta kv=12.47 kw=90 kvar=40 {law}\n"
+    more += f"Vsource.source.pu={source_pu}"
+    feeder = feeder_of(tmp_path, control="", load=f"{law} conn=wye", more=more)
+    if conn == "delta":
+        feeder = feeder_of(tmp_path, control="", load=law, more=more.replace("wye", "delta"))
+    assert np.abs(imbalance(feeder, solved(feeder))).max() < 1e-9
+
+
+def test_limits_of_a_load_are_kept_with_its_law(tmp_path: Path) -> None:
+    feeder = feeder_of(tmp_path, load="model=4 cvrwatts=0.8 cvrvars=3 vminpu=0.9 vmaxpu=1.1 vlowpu=0.4")
+    expected = Response(exponents=(0.8, 3.0), lowest=0.9, highest=1.1, cut=0.4, abrupt=True)
+    assert feeder.loads[0].response == expected
+    assert [load.rated_kv for load in feeder.loads] == [pytest.approx(12.47 / np.sqrt(3.0)), 7.2]
+
+
+# ------------------------------------------------------------------------------------ capacitors
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *("type=kvar onsetting=400 offsetting=-100", "type=kvar terminal=2 onsetting=400 offsetting=-2000"),
+        "type=kvar element=transformer.reg terminal=2 onsetting=400 offsetting=-100",
+    ],
+)
+def test_reactive_power_of_the_probes_is_the_engine_s(tmp_path: Path, settings: str) -> None:
+    feeder = feeder_of(tmp_path, more=CAPACITOR.format(bank="", settings=settings))
+    (bank,) = feeder.as_operated.capacitors
+    solution = solved(feeder)
+    whole = with_inner(feeder.as_operated, solution.v, solution.ratios)
+    seen = sum(
+        whole[probe.node] * np.conj(np.dot(probe.coefficients, whole[list(probe.nodes)]))
+        for probe in bank.control.probes
+    )
+    circuit = solution.engine.ActiveCircuit
+    circuit.SetActiveElement("transformer.reg" if "reg" in settings else "line.b")
+    element = circuit.ActiveCktElement
+    powers = np.asarray(element.Powers)
+    powers = powers.view(np.complex128) if powers.dtype == np.float64 else powers
+    terminal = 2 if "terminal=2" in settings else 1
+    per = int(element.NumConductors)
+    expected = powers[(terminal - 1) * per : terminal * per].sum().imag
+    assert np.imag(seen) * 1000.0 * feeder.base_mva == pytest.approx(expected, abs=1e-2)
+
+
+def test_currents_of_the_probes_are_the_engine_s(tmp_path: Path) -> None:
+    settings = "type=current terminal=2 ctphase=avg onsetting=400 offsetting=1 ctratio=2"
+    feeder = feeder_of(tmp_path, more=CAPACITOR.format(bank="", settings=settings))
+    (bank,) = feeder.as_operated.capacitors
+    assert (bank.control.pick_current, len(bank.control.probes), bank.control.ct_ratio) == (Pick.MEAN, 3, 2.0)
+    solution = solved(feeder)
+    whole = with_inner(feeder.as_operated, solution.v, solution.ratios)
+    seen = [np.dot(probe.coefficients, whole[list(probe.nodes)]) for probe in bank.control.probes]
+    solution.engine.ActiveCircuit.SetActiveElement("line.b")
+    ampere = np.asarray(solution.engine.ActiveCircuit.ActiveCktElement.Currents)
+    ampere = ampere.view(np.complex128) if ampere.dtype == np.float64 else ampere
+    base = feeder.base_mva * 1e6 / (1000.0 * feeder.base_kv[0])
+    np.testing.assert_allclose(np.abs(seen) * base, np.abs(ampere[3:]), rtol=1e-6)
+
+
+def test_one_phase_of_current_is_counted_from_the_first_terminal_as_the_engine_does(tmp_path: Path) -> None:
+    """The engine opens this bank: 200 A at terminal 2 never count, 67 A at terminal 1 do."""
+    more = """
+New Transformer.down phases=3 windings=2 buses=[b low] kvs=[12.47 4.16] kvas=[2000 2000] xhl=4
+New Load.low bus1=low phases=3 kv=4.16 kw=1400 kvar=100
+"""
+    settings = (
+        "type=current element=transformer.down terminal=2 ctphase=2 ctratio=1 onsetting=900 offsetting=120"
+    )
+    feeder = feeder_of(tmp_path, more=more + CAPACITOR.format(bank="", settings=settings))
+    (bank,) = feeder.as_operated.capacitors
+    (probe,) = bank.control.probes
+    assert feeder.nodes[probe.node] == "b.2"
+    assert solved(feeder).closed == {"bank": False}
+
+
+@pytest.mark.parametrize(
+    ("bank", "settings", "pick", "measured"),
+    [
+        ("", "ptphase=2", Pick.ONE, [("r.2", None)]),
+        ("", "ptphase=avg", Pick.MEAN, [("r.1", None), ("r.2", None), ("r.3", None)]),
+        ("", "ptphase=max terminal=2", Pick.HIGHEST, [("b.1", None), ("b.2", None), ("b.3", None)]),
+        ("conn=delta", "ptphase=3", Pick.ONE, [("r.3", "r.1")]),
+        (
+            "",
+            "element=capacitor.bank ptphase=min",
+            Pick.LOWEST,
+            [("b.1", None), ("b.2", None), ("b.3", None)],
+        ),
+    ],
+)
+def test_a_voltage_control_measures_the_phases_that_it_names(
+    tmp_path: Path, bank: str, settings: str, pick: Pick, measured: list[tuple[str, str | None]]
+) -> None:
+    more = CAPACITOR.format(
+        bank=bank, settings=f"type=voltage ptratio=60 onsetting=100 offsetting=130 {settings}"
+    )
+    feeder = feeder_of(tmp_path, more=more)
+    (found,) = feeder.as_operated.capacitors
+    assert found.control.pick is pick
+    named = [(feeder.nodes[a], feeder.nodes[b] if b >= 0 else None) for a, b in found.control.measured]
+    assert named == measured
+    assert (found.control.on, found.control.off, found.control.override_v) == (100.0, 130.0, None)
+    assert np.abs(imbalance(feeder, solved(feeder))).max() < 1e-9
+
+
+def test_delays_and_overrides_of_a_capacitor_control(tmp_path: Path) -> None:
+    settings = (
+        "type=time onsetting=8 offsetting=20 delay=5 delayoff=6 deadtime=7 voltoverride=yes vmin=110 vmax=128"
+    )
+    feeder = feeder_of(tmp_path, more=CAPACITOR.format(bank="states=[0]", settings=settings))
+    (bank,) = feeder.as_operated.capacitors
+    control = bank.control
+    assert (control.kind, control.on, control.off, control.probes) == ("time", 8.0, 20.0, ())
+    assert (control.delay_on_s, control.delay_off_s, control.dead_time_s) == (5.0, 6.0, 7.0)
+    assert control.override_v == (110.0, 128.0)
+    assert not bank.closed
+    assert len(control.measured) == 1
+
+
+def test_other_capacitors_stay_in_the_admittances(tmp_path: Path) -> None:
+    fixed = "New Capacitor.fixed bus1=a phases=3 kvar=300 kv=12.47"
+    feeder = feeder_of(
+        tmp_path, more=fixed + CAPACITOR.format(bank="", settings="type=time onsetting=8 offsetting=20")
+    )
+    assert [bank.name for bank in feeder.as_operated.capacitors] == ["bank"]
+    assert np.abs(imbalance(feeder, solved(feeder))).max() < 1e-9
+
+
+# ------------------------------------------------------------------------------------ generation
+
+
+def test_generators_of_constant_power_run_and_others_are_counted(tmp_path: Path) -> None:
+    more = """
+New Generator.one bus1=b phases=3 kv=12.47 kw=400 kvar=50
+New Generator.delta bus1=b phases=3 kv=12.47 kw=300 pf=0.95 conn=delta vmaxpu=1.01
+New Generator.inverter bus1=b.1 phases=1 kv=7.2 kw=100 kvar=20 model=7
+New Generator.holds bus1=b phases=3 kv=12.47 kw=100 model=3
+New Generator.dispatched bus1=b phases=3 kv=12.47 kw=100 dispmode=loadlevel dispvalue=1.2
+New Storage.s bus1=b phases=3 kv=12.47 kwrated=100
+New Storage.t bus1=b phases=3 kv=12.47 kwrated=100
+"""
+    feeder = feeder_of(tmp_path, more=more)
+    operation = feeder.as_operated
+    assert [each.name for each in operation.generators] == ["one", "delta", "inverter"]
+    assert operation.generators[2].response.highest > 2.0
+    assert operation.left_out == (
+        "1 generator that holds its voltage (model 3)",
+        "1 generator that is dispatched",
+        "2 storage units",
+    )
+    solution = solved(feeder, "Disable Generator.dispatched")
+    assert np.abs(imbalance(feeder, solution)).max() < 1e-9
+
+
+def test_pv_has_its_power_factor_and_limits(tmp_path: Path) -> None:
+    more = """
+New PVSystem.lag bus1=b phases=3 kv=12.47 kva=500 pmpp=400 pf=-0.95 vmaxpu=1.2
+New PVSystem.fixed bus1=b.1 phases=1 kv=7.2 kva=50 pmpp=40 kvar=10
+New PVSystem.z bus1=b.1 phases=1 kv=7.2 kva=50 pmpp=40 model=2
+"""
+    feeder = feeder_of(tmp_path, more=more)
+    lag, fixed, impedance = feeder.pv
+    assert lag.tan_theta == pytest.approx(-np.tan(np.arccos(0.95)))
+    assert lag.response == Response(lowest=0.9, highest=1.2)
+    assert fixed.tan_theta == 0.25
+    assert impedance.response.constant_impedance
+    assert [pv.rated_kv for pv in feeder.pv] == [pytest.approx(12.47 / np.sqrt(3.0)), 7.2, 7.2]
+    assert any("1 PV system has a fixed reactive power" in words for words in feeder.as_operated.left_out)
+
+
+CURVES = """
+New PVSystem.one bus1=b phases=3 kv=12.47 kva=500 pmpp=400
+New PVSystem.two bus1=b.1 phases=1 kv=7.2 kva=50 pmpp=40 kvarmax=22 kvarmaxabs=11
+New PVSystem.three bus1=b.1.2 phases=1 kv=12.47 kva=50 pmpp=40
+New XYCurve.full npts=4 xarray=[0.92 0.98 1.02 1.08] yarray=[1 0 0 -1]
+New XYCurve.part npts=4 xarray=[0.92 0.98 1.02 1.08] yarray=[0.5 0 0 -0.5]
+"""
+
+
+def test_volt_var_curves_of_the_file_are_those_of_their_pv(tmp_path: Path) -> None:
+    more = (
+        CURVES
+        + """
+New InvControl.a mode=voltvar vvc_curve1=full derlist=[pvsystem.two] refreactivepower=varmax
+New InvControl.b mode=voltvar vvc_curve1=part derlist=[pvsystem.one]
+"""
+    )
+    feeder = feeder_of(tmp_path, more=more)
+    one, two, three = feeder.pv
+    assert feeder.as_operated.refused == ()
+    assert two.curve == InverterCurve((0.92, 0.98, 1.02, 1.08), (0.44, 0.0, 0.0, -0.22), "rated")
+    assert one.curve is not None
+    assert one.curve.reference == "available"
+    # The engine goes on with the slope of the ends, to the whole reference.
+    assert one.curve.reactive == (1.0, 0.5, 0.0, 0.0, -0.5, -1.0)
+    assert one.curve.voltage == pytest.approx((0.86, 0.92, 0.98, 1.02, 1.08, 1.14))
+    assert three.curve is None
+
+
+def test_one_phase_between_two_nodes_looks_at_its_voltage_to_ground(tmp_path: Path) -> None:
+    more = CURVES + "New InvControl.a mode=voltvar vvc_curve1=full derlist=[pvsystem.three]"
+    curve = feeder_of(tmp_path, more=more).pv[2].curve
+    assert curve is not None
+    assert curve.voltage[0] == pytest.approx(0.92 * np.sqrt(3.0))
+
+
+@pytest.mark.parametrize(
+    ("control", "named"),
+    [
+        ("New InvControl.a mode=dynamicreaccurr derlist=[pvsystem.one]", "mode=dynamicreaccurr"),
+        ("New InvControl.a combimode=vv_drc vvc_curve1=full derlist=[pvsystem.one]", "combimode"),
+        ("New InvControl.a mode=voltvar vvc_curve1=full derlist=[pvsystem.two]", "kvarMax"),
+        ("New InvControl.a mode=voltvar vvc_curve1=full hysteresis_offset=-0.01", "hysteresis"),
+        ("New ExpControl.e pvsystemlist=[one]", "expcontrol"),
+    ],
+)
+def test_other_inverter_controls_are_named(tmp_path: Path, control: str, named: str) -> None:
+    feeder = feeder_of(tmp_path, more=CURVES + control)
+    (reason,) = feeder.as_operated.refused
+    assert named in reason
+
+
+def test_a_feeder_that_nothing_moves_has_no_operation(tmp_path: Path) -> None:
+    feeder = feeder_of(tmp_path, control="")
+    assert feeder.operation is None
+    assert feeder.as_operated.y is feeder.y
+
+
+def test_islanded_nodes_take_what_stands_on_them_along(tmp_path: Path) -> None:
+    more = (
+        CAPACITOR.format(bank="", settings="type=time onsetting=8 offsetting=20")
+        + """
+New Transformer.lone phases=1 windings=2 buses=[lost.1 gone.1] kvs=[7.2 7.2] kvas=[900 900] xhl=1
+New RegControl.lone transformer=lone winding=2 vreg=122 band=2 ptratio=60
+New Capacitor.lone bus1=gone.1 phases=1 kvar=100 kv=7.2
+New CapControl.lone capacitor=lone element=capacitor.lone type=voltage ptratio=60 onsetting=100 offsetting=130
+New Generator.lone bus1=gone.1 phases=1 kv=7.2 kw=10
+"""
+    )
+    feeder_of(tmp_path)
+    path = tmp_path / "island.dss"
+    blanks = {"conns": "wye wye", "control": CONTROL.format(settings=""), "load": "", "more": more}
+    path.write_text(CIRCUIT.format(**blanks))
+    feeder = open_feeder(path, drop_islanded=True)
+    operation = feeder.as_operated
+    assert operation.nodes[: len(feeder.nodes)] == feeder.nodes
+    assert [each.name for each in operation.regulators] == ["creg"]
+    assert [bank.name for bank in operation.capacitors] == ["bank"]
+    assert operation.generators == ()
+    assert operation.left_out == ("generator 'lone', which stands where nothing feeds it",)
+    assert operation.refused == ()
+    assert np.abs(imbalance(feeder, solved(feeder, "Disable Transformer.lone"))).max() < 1e-9
