@@ -335,7 +335,7 @@ def prepare(feeder: Feeder, voltvar: VoltVar | None, tolerance: float) -> Plans:
     size = max(float(np.sum(square(nominal))), np.finfo(np.float64).tiny)
     recover = _complex_blocks(factors.recover)
     begin = factors.recover.ptr[n]
-    knots, base, slopes = curve_arrays(voltvar)
+    knots, base, slopes = curve_arrays(() if voltvar is None else voltvar.curves)
     plan = Plan(
         n_core=n,
         lower_ptr=np.concatenate([lower[0], lower[0][-1] + factors.recover.ptr[n + 1 :] - begin]),

@@ -8,6 +8,7 @@ those of the order; where they do not suit, `pivoted_order` looks for others, on
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -101,13 +102,19 @@ def eliminate_node(graph: Graph, node: int) -> set[int]:
     return around
 
 
-def minimum_degree(graph: Graph) -> tuple[IntArray, Graph]:
-    """Elimination order of least degree, and for every node its neighbours later in that order."""
+def minimum_degree(graph: Graph, last: Sequence[int] = ()) -> tuple[IntArray, Graph]:
+    """Elimination order of least degree, and for every node its neighbours later in that order.
+
+    Parameters
+    ----------
+    last : nodes that come last, in this order.
+    """
     graph = [set(around) for around in graph]
     later: Graph = [set() for _ in graph]
-    heap = [(len(around), k) for k, around in enumerate(graph)]
+    held = set(last)
+    heap = [(len(around), k) for k, around in enumerate(graph) if k not in held]
     heapq.heapify(heap)
-    done = [False] * len(graph)
+    done = [k in held for k in range(len(graph))]
     order: list[int] = []
     while heap:
         degree, node = heapq.heappop(heap)
@@ -117,8 +124,11 @@ def minimum_degree(graph: Graph) -> tuple[IntArray, Graph]:
         order.append(node)
         later[node] = eliminate_node(graph, node)
         for j in later[node]:
-            heapq.heappush(heap, (len(graph[j]), j))
-    return np.array(order, dtype=np.int64), later
+            if j not in held:
+                heapq.heappush(heap, (len(graph[j]), j))
+    for node in last:
+        later[node] = eliminate_node(graph, node)
+    return np.array([*order, *last], dtype=np.int64), later
 
 
 def entries_of(matrix: sp.csc_array) -> Entries:
@@ -203,6 +213,44 @@ def factor_blocks(blocks: BlockPlan, extra: FloatArray, factors: FloatArray) -> 
             _times(factors, p, blocks.diagonal[k])
             for o in range(blocks.diagonal[k] + 1, blocks.ptr[k + 1]):
                 _subtract_product(factors, place[blocks.col[o]], p, o)
+        determinant = _invert(factors, blocks.diagonal[row])
+        if determinant == 0.0 or not np.isfinite(determinant):
+            return 0
+        if determinant < 0.0:
+            sign = -sign
+    return sign
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def factor_interior(
+    blocks: BlockPlan, slots: IntArray, extra: FloatArray, interior: int, factors: FloatArray
+) -> int:
+    """Factors of the first rows of Y_core plus `extra` (slot, 4) at `slots`; 0 if a pivot is singular.
+
+    The rows from `interior` on are left as the Schur complement of those before them. Returns the sign of
+    the determinant of the interior.
+    """
+    n = blocks.diagonal.size
+    for p in range(blocks.col.size):
+        re, im = blocks.entry[p].real, blocks.entry[p].imag
+        factors[p, 0], factors[p, 1], factors[p, 2], factors[p, 3] = re, -im, im, re
+    for m in range(slots.size):
+        for k in range(4):
+            factors[slots[m], k] += extra[m, k]
+    place = np.full(n, -1, dtype=np.int64)
+    sign = 1
+    for row in range(n):
+        for p in range(blocks.ptr[row], blocks.ptr[row + 1]):
+            place[blocks.col[p]] = p
+        for p in range(blocks.ptr[row], blocks.diagonal[row]):
+            k = blocks.col[p]
+            if k >= interior:
+                break
+            _times(factors, p, blocks.diagonal[k])
+            for o in range(blocks.diagonal[k] + 1, blocks.ptr[k + 1]):
+                _subtract_product(factors, place[blocks.col[o]], p, o)
+        if row >= interior:
+            continue
         determinant = _invert(factors, blocks.diagonal[row])
         if determinant == 0.0 or not np.isfinite(determinant):
             return 0

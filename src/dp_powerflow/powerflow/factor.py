@@ -169,7 +169,7 @@ def _refined_solution(
         x[order] += step
     solution = np.asarray(x.astype(np.complex128))
     residual = modulus((right - exact @ x).astype(np.complex128))
-    scale = _absolute(sp.csr_array(y)) @ modulus(solution) + modulus(right.astype(np.complex128))
+    scale = absolute(sp.csr_array(y)) @ modulus(solution) + modulus(right.astype(np.complex128))
     accurate = bool((residual <= _LARGEST_BACKWARD_ERROR * scale).all())
     return solution if accurate else None
 
@@ -186,10 +186,10 @@ def _refuse_unconnected(feeder: Feeder) -> None:
         )
 
 
-def _statically_ordered(y: sp.csc_array, loaded: BoolArray) -> tuple[_Core, _Order] | None:
+def _statically_ordered(y: sp.csc_array, loaded: BoolArray) -> tuple[Core, _Order] | None:
     """Partial Kron reduction, then diagonal pivots in minimum-degree order."""
-    best: tuple[int, _Core, _Order] | None = None
-    for core in _partial_reductions(y, ~loaded):
+    best: tuple[int, Core, _Order] | None = None
+    for core in partial_reductions(y, ~loaded):
         order, later = minimum_degree(graph_of(core.matrix))
         fill = 2 * (len(order) + sum(len(neighbours) for neighbours in later))
         # One application of the factors per iteration, and one of Y_core per snapshot to check it.
@@ -199,16 +199,16 @@ def _statically_ordered(y: sp.csc_array, loaded: BoolArray) -> tuple[_Core, _Ord
     return None if best is None else best[1:]
 
 
-def _pivoted(y: sp.csc_array, loaded: BoolArray) -> tuple[_Core, _Order] | None:
+def _pivoted(y: sp.csc_array, loaded: BoolArray) -> tuple[Core, _Order] | None:
     """The whole matrix with partial pivoting, for feeders that static pivots do not suit."""
     none = np.empty(0, dtype=np.int64)
-    core = _Core(np.arange(len(loaded)), y, none, sp.csr_array(y.shape, dtype=np.complex128))
+    core = Core(np.arange(len(loaded)), y, none, sp.csr_array(y.shape, dtype=np.complex128))
     order = pivoted_order(y)
     return None if order is None else (core, order)
 
 
 @dataclass(frozen=True, eq=False)
-class _Core:
+class Core:
     """State of the elimination: kept nodes and their Schur complement; eliminated nodes and their rows."""
 
     kept: IntArray
@@ -217,7 +217,7 @@ class _Core:
     rows: sp.csr_array
 
 
-def _partial_reductions(y: sp.csc_array, removable: BoolArray) -> Iterator[_Core]:
+def partial_reductions(y: sp.csc_array, removable: BoolArray) -> Iterator[Core]:
     """Schur complements with more and more of the removable nodes eliminated, lowest degree first."""
     n = y.shape[0]
     rows = entries_of(y)
@@ -268,7 +268,7 @@ def _snapshot(
     alive: BoolArray,
     order: list[int],
     coefficients: list[tuple[int, int, complex]],
-) -> _Core:
+) -> Core:
     n = len(rows)
     kept = np.flatnonzero(alive)
     local = np.full(n, -1, dtype=np.int64)
@@ -280,10 +280,10 @@ def _snapshot(
     if coefficients:
         k, j, value = (np.array(part) for part in zip(*coefficients, strict=True))
         recover = sp.csr_array((value, (k, j)), shape=(n, n))
-    return _Core(kept, matrix, np.array(order, dtype=np.int64), recover)
+    return Core(kept, matrix, np.array(order, dtype=np.int64), recover)
 
 
-def _assemble(y: sp.csc_array, w: ComplexArray, loaded: BoolArray, core: _Core, order: _Order) -> Factors:
+def _assemble(y: sp.csc_array, w: ComplexArray, loaded: BoolArray, core: Core, order: _Order) -> Factors:
     """Bring everything into the order of the factors."""
     n, n_core = y.shape[0], len(core.kept)
     unknowns, pivots = order
@@ -306,19 +306,19 @@ def _assemble(y: sp.csc_array, w: ComplexArray, loaded: BoolArray, core: _Core, 
         full=Rows.of(full_matrix),
         blocks=block_plan(core_matrix, place[pivots], np.sort(position[loaded])),
         w=w_ordered,
-        core_floor=_floor(core_matrix, w_ordered[:n_core]),
-        full_floor=_floor(full_matrix, w_ordered),
+        core_floor=rounding_floor(core_matrix, w_ordered[:n_core]),
+        full_floor=rounding_floor(full_matrix, w_ordered),
     )
 
 
-def _absolute(matrix: sp.csr_array) -> sp.csr_array:
+def absolute(matrix: sp.csr_array) -> sp.csr_array:
     """|matrix|, entry by entry."""
     return sp.csr_array((modulus(matrix.data), matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
-def _floor(matrix: sp.csr_array, w: ComplexArray) -> FloatArray:
+def rounding_floor(matrix: sp.csr_array, w: ComplexArray) -> FloatArray:
     size_of_w = modulus(w)
-    return np.asarray(FLOOR_FACTOR * EPS * (_absolute(matrix) @ size_of_w) * size_of_w, dtype=np.float64)
+    return np.asarray(FLOOR_FACTOR * EPS * (absolute(matrix) @ size_of_w) * size_of_w, dtype=np.float64)
 
 
 def _backward_error(factors: Factors) -> float:
@@ -340,7 +340,7 @@ def _backward_error(factors: Factors) -> float:
         return np.inf
     y = sp.csr_array((_joined(full), full.col, full.ptr), shape=(n, n))
     # Nodes that only the source connects to the loads are not reached by any current.
-    scale = np.maximum(_absolute(y) @ modulus(x) + modulus(current), np.finfo(np.float64).tiny)
+    scale = np.maximum(absolute(y) @ modulus(x) + modulus(current), np.finfo(np.float64).tiny)
     return float(np.max(modulus(y @ x - current) / scale))
 
 

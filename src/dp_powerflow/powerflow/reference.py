@@ -116,7 +116,7 @@ def _inverse_columns(y: sp.csc_array, columns: np.ndarray) -> ComplexArray:
 
 def _segments(voltvar: VoltVar | None, n: int) -> dict[str, np.ndarray]:
     """Volt-var curves as (segment, retained) arrays; all zero where there is none."""
-    knots, base, slopes = curve_arrays(voltvar)
+    knots, base, slopes = curve_arrays(() if voltvar is None else voltvar.curves)
     curve_of = np.full(n, -1) if voltvar is None else voltvar.curve_of
     has = curve_of >= 0
     return {

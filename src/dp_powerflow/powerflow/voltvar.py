@@ -7,8 +7,10 @@ with φ = arcsin q, so that Im s^g = γ·h·q(u) is the standard's and |s^g| = �
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
@@ -158,9 +160,20 @@ def _spectral_radius(matrix: FloatArray) -> float:
     return bound
 
 
-def curve_arrays(voltvar: VoltVar | None) -> tuple[FloatArray, FloatArray, FloatArray]:
+class Curve(Protocol):
+    """Points of a piecewise linear curve."""
+
+    @property
+    def voltage(self) -> tuple[float, ...]:
+        """Increasing voltages."""
+
+    @property
+    def reactive(self) -> tuple[float, ...]:
+        """Values at these."""
+
+
+def curve_arrays(curves: Sequence[Curve]) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Knots, value left of the first knot, and slopes; short curves padded with flat segments."""
-    curves = () if voltvar is None else voltvar.curves
     width = max((len(curve.voltage) for curve in curves), default=2)
     knots = np.zeros((max(len(curves), 1), width))
     base, slopes = np.zeros(len(knots)), np.zeros((len(knots), width - 1))

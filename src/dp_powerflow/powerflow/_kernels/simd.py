@@ -32,7 +32,8 @@ class Emitter:
 
     Attributes
     ----------
-    values : the arguments: an array as the pointer to its data, a named tuple as a namespace of such.
+    values : the arguments: an array as the pointer to its data, a named tuple as a namespace of such. A named
+        tuple of one array of rows and the first rows of its parts gives a pointer for each part.
     """
 
     def __init__(self, lanes: int, context: Any, builder: Any, kinds: Any, values: Any) -> None:
@@ -50,8 +51,17 @@ class Emitter:
                 self._argument(part, self.builder.extract_value(value, k)) for k, part in enumerate(kind)
             ]
             fields = getattr(kind, "fields", None)
-            return SimpleNamespace(**dict(zip(fields, parts, strict=True))) if fields else parts
+            return self._named(dict(zip(fields, parts, strict=True)), kind) if fields else parts
         return value
+
+    def _named(self, parts: dict[str, Any], kind: Any) -> SimpleNamespace:
+        """A named tuple; where it starts with one array `a` of rows, its numbers are rows of that array."""
+        if kind.fields[0] == "a" and all(isinstance(other, types.Integer) for other in list(kind)[1:]):
+            data = parts["a"]
+            for name in kind.fields[1:]:
+                rows = self.builder.mul(parts[name], ir.Constant(parts[name].type, self.lanes))
+                parts[name] = self.builder.gep(data, [rows])
+        return SimpleNamespace(**parts)
 
     def constant(self, value: float) -> Any:
         return ir.Constant(self._vector, [value] * self.lanes)
@@ -296,6 +306,27 @@ def mismatch_row(typing: Any, plan: Any, check: Any, work: Any, row: Any) -> Any
         e.put(b.fadd(e.row(work.worst, 2), square), work.worst, 2)
 
     return instruction(LANES, (plan, check, work, row), emit)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def product_row(typing: Any, check: Any, work: Any, row: Any) -> Any:
+    """f[row] = Σ y·x[col] over the entries of a row of `check`."""
+
+    def emit(e: Emitter) -> None:
+        check, work, row = e.values
+        b = e.builder
+        sums = [e.variable(e.constant(0.0)) for _ in range(2)]
+        last = e.item(check.ptr, b.add(row, ir.Constant(row.type, 1)))
+        with e.loop(e.item(check.ptr, row), last) as (k, _):
+            j, re, im = e.item(check.col, k), e.item(check.re, k), e.item(check.im, k)
+            at = [e.row(work.x_re, j), e.row(work.x_im, j)]
+            real, imag, turned = e.spread(re), e.spread(im), e.spread(b.fneg(im))
+            b.store(e.add(e.add(b.load(sums[0]), real, at[0]), turned, at[1]), sums[0])
+            b.store(e.add(e.add(b.load(sums[1]), real, at[1]), imag, at[0]), sums[1])
+        e.put(b.load(sums[0]), work.f_re, row)
+        e.put(b.load(sums[1]), work.f_im, row)
+
+    return instruction(LANES, (check, work, row), emit)
 
 
 @intrinsic  # type: ignore[untyped-decorator]

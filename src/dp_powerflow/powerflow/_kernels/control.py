@@ -1,0 +1,310 @@
+"""What regulators and capacitor controls want to do at the present voltages, one lane at a time.
+
+The rules are those of OpenDSS's static control mode: in a round only the controls with the shortest delay act; a
+regulator takes 70 % of the tap steps that it lacks, at least one and at most its own limit. A control that has
+turned round `MOST_TURNS` times within a snapshot hunts; it is locked where it is, and the snapshot says so.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from dp_powerflow.powerflow._kernels.devices import Work
+from dp_powerflow.units import ComplexArray, FloatArray, IntArray
+
+MOST_TURNS = 6
+"""Changes of direction within one snapshot after which a control is locked."""
+UNDECIDED = -1
+PICK_ONE, PICK_HIGHEST, PICK_LOWEST, PICK_MEAN = range(4)
+CAP_VOLTAGE, CAP_KVAR, CAP_CURRENT, CAP_TIME = range(4)
+_NEVER = 1e300
+_ALLOWED = 0.7
+"""Share of the wanted tap steps that one action takes."""
+
+(
+    TARGET, HALF_BAND, VOLTS, AMPERES, DROP_R, DROP_X, DELAY, STEP,
+    VOLTS_PER_TAP, TOP, BOTTOM, MOST, SIGN, LIMIT, REVERSE, COMPENSATED,
+) = range(16)  # fmt: skip
+"""Columns of `Controls.regulator`; the last is the phase, numbered through, whose current is measured."""
+REGULATOR_COLUMNS = 16
+(
+    ON, OFF, DELAY_ON, DELAY_OFF, CAP_VOLTS, CAP_AMPERES, OVER_LOW, OVER_HIGH, KVAR, CAP_KIND, BANK, BANK_Q,
+) = range(12)  # fmt: skip
+"""Columns of `Controls.capacitor`; the last three are kind, device and reactive power when closed."""
+CAPACITOR_COLUMNS = 12
+
+
+class Controls(NamedTuple):
+    """Settings of all controls; positions as in the plan.
+
+    `control_of` is the regulator of every phase. `pick` is how a control chooses among the branches that it sees:
+    `seen` (branch, 2) from `seen_ptr[k]` on, regulators first. Conductors of capacitor k are `probe_ptr[k]` …;
+    `probe` (conductor, 3) has the node where it is measured and its first and last entry, `entry_at` and `entry`
+    (entry, 2); `no_load` (conductor, 2) is its current at no load. `schur` and `outflow` are of the terminals.
+    """
+
+    regulator: FloatArray
+    capacitor: FloatArray
+    control_of: IntArray
+    pick: IntArray
+    seen_ptr: IntArray
+    seen: IntArray
+    probe_ptr: IntArray
+    probe: IntArray
+    no_load: FloatArray
+    entry_at: IntArray
+    entry: FloatArray
+    schur: FloatArray
+    outflow: ComplexArray
+    interior: int
+
+
+class States(NamedTuple):
+    """Positions of all controls of every lane: (control, LANES), regulators first.
+
+    `tap` counts steps from neutral, or is 1 for a closed capacitor; `way` is the direction of the last move, `turns`
+    how often it changed, `want` what is asked for now.
+    """
+
+    tap: IntArray
+    way: IntArray
+    turns: IntArray
+    want: IntArray
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _seen(
+    controls: Controls, w_re: FloatArray, w_im: FloatArray, work: Work, lane: int, k: int
+) -> tuple[float, float]:
+    """Voltage that control k looks at [p.u.], as a phasor; a picked or mean magnitude is real."""
+    first, last = controls.seen_ptr[k], controls.seen_ptr[k + 1]
+    best_re, best_im, best = 0.0, 0.0, -1.0
+    total = 0.0
+    for p in range(first, last):
+        a, b = controls.seen[p, 0], controls.seen[p, 1]
+        u, v = w_re[a] + work.a[work.x_re + a, lane], w_im[a] + work.a[work.x_im + a, lane]
+        if b >= 0:
+            u -= w_re[b] + work.a[work.x_re + b, lane]
+            v -= w_im[b] + work.a[work.x_im + b, lane]
+        if controls.pick[k] == PICK_ONE:
+            return u, v
+        size = np.sqrt(u * u + v * v)
+        total += size
+        better = size > best if controls.pick[k] == PICK_HIGHEST else size < best
+        if best < 0.0 or better:
+            best, best_re, best_im = size, size, 0.0
+    if controls.pick[k] == PICK_MEAN:
+        return total / (last - first), 0.0
+    return best_re, best_im
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def outflow(controls: Controls, work: Work, lane: int, phase: int) -> tuple[float, float]:
+    """Current that leaves an outer node into the network [p.u.]."""
+    phases = controls.outflow.size
+    row = phases + phase
+    re = controls.outflow[phase].real - work.a[work.o_re + phase, lane]
+    im = controls.outflow[phase].imag - work.a[work.o_im + phase, lane]
+    for j in range(2 * phases):
+        x, y = (
+            work.a[work.x_re + controls.interior + j, lane],
+            work.a[work.x_im + controls.interior + j, lane],
+        )
+        re += controls.schur[row, j, 0] * x + controls.schur[row, j, 1] * y
+        im += controls.schur[row, j, 2] * x + controls.schur[row, j, 3] * y
+    return re, im
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def steps_taken(wanted: int, step: float) -> int:
+    """Tap steps that one action takes, rounded as OpenDSS does it."""
+    return max(int(_ALLOWED * abs(wanted * step) / step), 1)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def wanted_taps(
+    controls: Controls, w_re: FloatArray, w_im: FloatArray, work: Work, lane: int, k: int
+) -> tuple[int, float]:
+    """Tap steps that regulator k lacks, and how far [V] the voltage is from where the answer would change."""
+    c = controls.regulator[k]
+    u, v = _seen(controls, w_re, w_im, work, lane, k)
+    u *= c[VOLTS]
+    v *= c[VOLTS]
+    local = np.sqrt(u * u + v * v)
+    if c[DROP_R] != 0.0 or c[DROP_X] != 0.0:
+        re, im = outflow(controls, work, lane, int(c[COMPENSATED]))
+        re *= c[AMPERES]
+        im *= c[AMPERES]
+        u -= c[DROP_R] * re - c[DROP_X] * im
+        v -= c[DROP_R] * im + c[DROP_X] * re
+    lacking = c[TARGET] - np.sqrt(u * u + v * v)
+    margin = abs(abs(lacking) - c[HALF_BAND])
+    outside = abs(lacking) > c[HALF_BAND]
+    if c[LIMIT] < _NEVER:
+        margin = min(margin, abs(local - c[LIMIT]))
+        if local > c[LIMIT]:
+            lacking, outside = c[LIMIT] - local, True
+    if not outside:
+        return 0, margin
+    taps = lacking / c[VOLTS_PER_TAP]
+    wanted = int(np.rint(taps))
+    taken = steps_taken(wanted, c[STEP])
+    # The step that is taken changes only where 70 % of the rounded number passes a whole one.
+    size = abs(taps)
+    above = np.ceil((taken + 1) / _ALLOWED - 1e-9) - 0.5
+    margin = min(margin, (above - size) * c[VOLTS_PER_TAP])
+    if taken > 1:
+        below = np.ceil(taken / _ALLOWED - 1e-9) - 0.5
+        margin = min(margin, (size - below) * c[VOLTS_PER_TAP])
+    elif wanted == 0 or size < 1.5:
+        margin = min(margin, abs(size - 0.5) * c[VOLTS_PER_TAP])
+    return int(c[SIGN]) * wanted, margin
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def wanted_state(
+    controls: Controls,
+    w_re: FloatArray,
+    w_im: FloatArray,
+    work: Work,
+    lane: int,
+    k: int,
+    hour: float,
+    on: int,
+) -> int:
+    """State that capacitor k wants, 1 closed or 0 open, from its present one."""
+    c, seen = controls.capacitor[k], controls.regulator.shape[0] + k
+    volts = 0.0
+    if controls.seen_ptr[seen + 1] > controls.seen_ptr[seen]:
+        u, v = _seen(controls, w_re, w_im, work, lane, seen)
+        volts = np.sqrt(u * u + v * v) * c[CAP_VOLTS]
+        if on == 0 and volts < c[OVER_LOW]:
+            return 1
+        if on == 1 and volts > c[OVER_HIGH]:
+            return 0
+        if c[OVER_LOW] > -_NEVER and (volts < c[OVER_LOW] or volts > c[OVER_HIGH]):
+            return on
+    kind = int(c[CAP_KIND])
+    if kind == CAP_TIME:
+        begin, end = c[ON], c[OFF]
+        inside = begin <= hour < end if begin <= end else (hour >= begin or hour < end)
+        return 1 if inside else 0
+    if kind == CAP_VOLTAGE:
+        if on == 0:
+            return 1 if volts < c[ON] else 0
+        return 0 if volts > c[OFF] else 1
+    value = _monitored(controls, w_re, w_im, work, lane, k)
+    if on == 0:
+        return 1 if value > c[ON] else 0
+    return 0 if value < c[OFF] else 1
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _monitored(
+    controls: Controls, w_re: FloatArray, w_im: FloatArray, work: Work, lane: int, k: int
+) -> float:
+    """Reactive power [kvar] into the monitored element, or the current [A] of its first conductor."""
+    c, total = controls.capacitor[k], 0.0
+    for p in range(controls.probe_ptr[k], controls.probe_ptr[k + 1]):
+        re, im = controls.no_load[p, 0], controls.no_load[p, 1]
+        for q in range(controls.probe[p, 1], controls.probe[p, 2]):
+            at = controls.entry_at[q]
+            x, y = work.a[work.x_re + at, lane], work.a[work.x_im + at, lane]
+            re += controls.entry[q, 0] * x - controls.entry[q, 1] * y
+            im += controls.entry[q, 0] * y + controls.entry[q, 1] * x
+        if int(c[CAP_KIND]) == CAP_CURRENT:
+            total = max(total, np.sqrt(re * re + im * im) * c[CAP_AMPERES])
+        else:
+            at = controls.probe[p, 0]
+            u, v = w_re[at] + work.a[work.x_re + at, lane], w_im[at] + work.a[work.x_im + at, lane]
+            total += (v * re - u * im) * c[KVAR]
+    return total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def act(
+    controls: Controls,
+    w_re: FloatArray,
+    w_im: FloatArray,
+    work: Work,
+    states: States,
+    lane: int,
+    slack_v: float,
+    hour: float,
+) -> int:
+    """One round: how many controls moved, or `UNDECIDED` where the voltages are not settled enough.
+
+    Parameters
+    ----------
+    slack_v : largest error that the measured voltages may still have [V]; 0 once they are settled.
+    """
+    regulators = controls.regulator.shape[0]
+    nearest = _NEVER
+    for k in range(regulators):
+        states.want[k, lane] = 0
+        if states.turns[k, lane] >= MOST_TURNS:
+            continue
+        wanted, margin = wanted_taps(controls, w_re, w_im, work, lane, k)
+        if margin < slack_v:
+            return UNDECIDED
+        tap = states.tap[k, lane]
+        possible = (wanted > 0 and tap < controls.regulator[k, TOP]) or (
+            wanted < 0 and tap > -controls.regulator[k, BOTTOM]
+        )
+        if possible:
+            states.want[k, lane] = wanted
+            nearest = min(nearest, controls.regulator[k, DELAY])
+    banks = controls.capacitor.shape[0]
+    if banks > 0 and slack_v > 0.0:
+        return UNDECIDED
+    for k in range(banks):
+        at = regulators + k
+        states.want[at, lane] = 0
+        if states.turns[at, lane] >= MOST_TURNS:
+            continue
+        on = states.tap[at, lane]
+        wanted = wanted_state(controls, w_re, w_im, work, lane, k, hour, on)
+        if wanted != on:
+            states.want[at, lane] = wanted - on
+            delay = controls.capacitor[k, DELAY_ON] if wanted == 1 else controls.capacitor[k, DELAY_OFF]
+            nearest = min(nearest, delay)
+    if nearest == _NEVER:
+        return 0
+    return _move(controls, work, states, lane, nearest)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _move(controls: Controls, work: Work, states: States, lane: int, nearest: float) -> int:
+    """Move the controls with the shortest delay."""
+    regulators, moved = controls.regulator.shape[0], 0
+    for k in range(states.tap.shape[0]):
+        want = states.want[k, lane]
+        if want == 0:
+            continue
+        before = states.tap[k, lane]
+        if k < regulators:
+            c = controls.regulator[k]
+            if c[DELAY] != nearest:
+                continue
+            count = min(steps_taken(want, c[STEP]), int(c[MOST]))
+            after = before + (count if want > 0 else -count)
+            after = min(max(after, -int(c[BOTTOM])), int(c[TOP]))
+        else:
+            bank = k - regulators
+            delay = controls.capacitor[bank, DELAY_ON] if want > 0 else controls.capacitor[bank, DELAY_OFF]
+            if delay != nearest:
+                continue
+            after = before + want
+            device = int(controls.capacitor[bank, BANK])
+            work.a[work.s_im + device, lane] = controls.capacitor[bank, BANK_Q] * after
+        if after != before:
+            way = 1 if after > before else -1
+            if states.way[k, lane] == -way:
+                states.turns[k, lane] += 1
+            states.way[k, lane] = way
+            states.tap[k, lane] = after
+            moved += 1
+    return moved

@@ -1,0 +1,280 @@
+"""Power flow of a feeder as it is operated: regulators and capacitors act, loads answer to their voltage.
+
+Same interface as `BatchSolver`, but loads come one by one and not summed per node. The equations, the order of the
+controls and what "converged" means are in `docs/powerflow.md`.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from dp_powerflow.errors import PowerFlowError
+from dp_powerflow.grid.feeder import GROUND, Feeder
+from dp_powerflow.grid.operation import InverterCurve
+from dp_powerflow.powerflow._kernels.devices import new_work
+from dp_powerflow.powerflow._kernels.operated import (
+    CONVERGED,
+    ITERATIONS,
+    LOCKED,
+    RESULT_COLUMNS,
+    REVERSED,
+    ROUNDS,
+    STATUS,
+    Jobs,
+    new_cache,
+    new_states,
+    run_jobs,
+)
+from dp_powerflow.powerflow._kernels.solve import NEGATIVE, NOT_FINITE
+from dp_powerflow.powerflow.batch import (
+    Nodes,
+    Solution,
+    checked_output,
+    checked_threads,
+    in_threads,
+    refuse_bad_power,
+)
+from dp_powerflow.powerflow.operated_plan import OperatedArrays, prepare_operated
+from dp_powerflow.powerflow.voltvar import VoltVarCurve
+from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
+
+ControlMode = Literal["frozen", "snapshot", "day"]
+"""Taps stay where the feeder has them; every snapshot starts from the table of taps; every day does, and keeps its
+taps from step to step."""
+LEVELS = 25
+"""Load levels of the table of taps."""
+PER_NOMINAL = 16.0
+"""Levels between no load and nominal load."""
+_DECIDE, _EARLY = 1e-6, 1e-3
+"""Mismatch [p.u.] from which controls decide in any case, and from which they do where the answer is clear."""
+_SWEEPS = 30
+_TASK = 512
+"""Snapshots of one task of a thread, at least one job."""
+
+
+@dataclass(frozen=True, eq=False)
+class OperatedSolution(Solution):
+    """Voltages of a batch of snapshots, and what the controls did.
+
+    Attributes
+    ----------
+    taps : (snapshot, regulator) steps away from neutral.
+    capacitors : (snapshot, bank) 1 closed, 0 open.
+    rounds : (snapshot,) times that controls moved.
+    locked : (snapshot,) whether a control hunted and was locked.
+    reversed : (snapshot,) whether power flowed backwards through a reversible regulator beyond its threshold, which
+        then would have changed its settings and here did not.
+    """
+
+    taps: IntArray
+    capacitors: IntArray
+    rounds: IntArray
+    locked: BoolArray
+    reversed: BoolArray
+
+
+class OperatedSolver:
+    """Solves batches of snapshots, or of days, of one feeder as operated, on all cores.
+
+    Parameters
+    ----------
+    feeder : with its `operation`; without one, nothing moves and loads still answer to the voltage.
+    controls : whether taps and capacitors move, and what they start from.
+    steps : snapshots of one day; with "day" a batch is a whole number of days.
+    tolerance : largest power mismatch [p.u.] of a converged snapshot, beyond the rounding floor of its rows.
+    threads : None for one per core.
+    volt_var : curve of every PV system, instead of those of the file.
+    """
+
+    columns: Literal["elements"] = "elements"
+
+    def __init__(
+        self,
+        feeder: Feeder,
+        *,
+        controls: ControlMode = "snapshot",
+        steps: int = 1,
+        tolerance: float = 1e-8,
+        threads: int | None = None,
+        volt_var: VoltVarCurve | None = None,
+    ) -> None:
+        if not 0.0 < tolerance < 1.0:
+            raise PowerFlowError("the tolerance must lie between 0 and 1 p.u., such as 1e-8")
+        if controls not in ("frozen", "snapshot", "day"):
+            raise PowerFlowError(f"controls must be 'frozen', 'snapshot' or 'day', not {controls!r}")
+        if steps < 1:
+            raise PowerFlowError("a day has at least one step")
+        self._feeder, self._controls, self._steps = feeder, controls, steps
+        self._tolerance, self._threads = float(tolerance), checked_threads(threads)
+        self._volt_var = volt_var
+        self._arrays = prepare_operated(feeder, volt_var, self._tolerance)
+        self._memory = threading.local()
+        self._first = self._frozen_states() if controls == "frozen" else self._table()
+
+    @property
+    def feeder(self) -> Feeder:
+        """The network that is solved."""
+        return self._feeder
+
+    @property
+    def first_states(self) -> IntArray:
+        """(level, control) table that taps and capacitors start from, regulators first."""
+        return self._first
+
+    def solve(
+        self,
+        load: ComplexArray,
+        generation: ComplexArray | None = None,
+        *,
+        nodes: Nodes = "retained",
+        out: ComplexArray | None = None,
+    ) -> OperatedSolution:
+        """Voltages of every snapshot.
+
+        Parameters
+        ----------
+        load : complex (snapshot, load) power drawn at rated voltage [p.u.], in the order of `feeder.loads`.
+        generation : complex (snapshot, PV system) power injected before any volt-var [p.u.].
+        nodes : "retained", or "all" for every energised node; then the mismatch is measured at all of them.
+        out : complex (snapshot, node) to write into.
+        """
+        steps = self._steps if self._controls == "day" else 1
+        if len(load) % steps:
+            raise PowerFlowError(f"{len(load)} snapshots are no whole number of days of {steps} steps")
+        return self._run(load, generation, nodes, out, self._first, steps)
+
+    # ---------------------------------------------------------------------------------- inside
+
+    def _run(
+        self,
+        load: ComplexArray,
+        generation: ComplexArray | None,
+        nodes: Nodes,
+        out: ComplexArray | None,
+        first: IntArray,
+        steps: int,
+    ) -> OperatedSolution:
+        feeder, arrays, acting = self._feeder, self._arrays, self._controls != "frozen"
+        load = _checked(load, len(feeder.loads), "load", "load of the feeder")
+        n = len(load)
+        injected = self._injected(generation, n)
+        if nodes not in ("retained", "all"):
+            raise PowerFlowError(f"nodes must be 'retained' or 'all', not {nodes!r}")
+        wanted = feeder.retained if nodes == "retained" else feeder.energised
+        v = checked_output((n, len(wanted)), out)
+        regulators = len(feeder.as_operated.regulators)
+        count = regulators + len(feeder.as_operated.capacitors)
+        jobs = Jobs(
+            load=load.view(np.float64),
+            generation=injected.view(np.float64),
+            fixed=arrays.fixed,
+            out=v.view(np.float64),
+            targets=arrays.position[wanted],
+            states=np.zeros((n, count), dtype=np.int64),
+            result=np.zeros((n, RESULT_COLUMNS), dtype=np.int64),
+            mismatch=np.full(n, np.nan),
+            first_states=first,
+            levels=PER_NOMINAL,
+            steps=steps,
+            acting=acting and count > 0,
+            tolerance=self._tolerance,
+            decide=_DECIDE,
+            early=_EARLY,
+            slack_v=arrays.slack_v,
+            most_sweeps=_SWEEPS,
+        )
+        check = arrays.core_check if nodes == "retained" else arrays.full_check
+        network = (arrays.plan, arrays.branches, arrays.plain, arrays.controls, check, arrays.slow)
+        total, task = n // steps, max(_TASK // steps, 1)
+        in_threads(
+            lambda begin: run_jobs(begin, min(begin + task, total), network, self._own_memory(), jobs),
+            range(0, total, task),
+            self._threads,
+        )
+        result = jobs.result
+        status = result[:, STATUS]
+        refuse_bad_power(int(np.sum(status == NOT_FINITE)), int(np.sum(status == NEGATIVE)), n)
+        return OperatedSolution(
+            v,
+            result[:, CONVERGED] == 1,
+            result[:, ITERATIONS],
+            jobs.mismatch,
+            jobs.states[:, :regulators],
+            jobs.states[:, regulators:],
+            result[:, ROUNDS],
+            result[:, LOCKED] == 1,
+            result[:, REVERSED] == 1,
+        )
+
+    def _own_memory(self) -> tuple[object, ...]:
+        found: tuple[object, ...] | None = getattr(self._memory, "arrays", None)
+        if found is None:
+            a = self._arrays
+            size = (len(a.plan.w_re), a.plan.phases, a.rows, len(a.branches.table), len(a.fixed))
+            blocks = [new_work(*size) for _ in range(2)]
+            found = (*blocks, new_states(a.controls), new_cache(a.plan, a.controls))
+            self._memory.arrays = found
+        return found
+
+    def _injected(self, generation: ComplexArray | None, n: int) -> ComplexArray:
+        """Active power of every PV system, and what its control makes reactive power of."""
+        systems = self._feeder.pv
+        if generation is None or not systems:
+            return np.empty((0, 0), dtype=np.complex128)
+        power = _checked(generation, len(systems), "generation", "PV system of the feeder").copy()
+        if len(power) != n:
+            raise PowerFlowError(f"generation has {len(power)} snapshots but load has {n}")
+        if self._volt_var is not None:
+            return power
+        base_kva = self._feeder.base_mva * 1000.0
+        for k, pv in enumerate(systems):
+            active = power[:, k].real
+            rated = pv.kva / base_kva
+            if isinstance(pv.curve, InverterCurve):
+                room = np.sqrt(np.maximum(rated * rated - active * active, 0.0))
+                power[:, k].imag = room if pv.curve.reference == "available" else rated
+            elif pv.tan_theta:
+                power[:, k].imag = pv.tan_theta * active
+        return power
+
+    def _frozen_states(self) -> IntArray:
+        """Taps where the feeder has them, capacitors as the file has them."""
+        operation = self._feeder.as_operated
+        ratio = {(tap.transformer.lower(), tap.winding): tap.ratio for tap in self._feeder.taps}
+        states = []
+        for regulator in operation.regulators:
+            exact = (ratio.get((regulator.transformer, regulator.winding), 1.0) - 1.0) / regulator.step
+            states.append(round(exact))
+        states += [int(bank.closed) for bank in operation.capacitors]
+        return np.array([states], dtype=np.int64).reshape(1, -1)
+
+    def _table(self) -> IntArray:
+        """Where controls settle at multiples of the nominal load, from neutral taps."""
+        operation = self._feeder.as_operated
+        neutral = [0] * len(operation.regulators) + [int(bank.closed) for bank in operation.capacitors]
+        start = np.array([neutral], dtype=np.int64).reshape(1, -1)
+        if not neutral:
+            return start
+        level = (np.arange(LEVELS) + 0.5) / PER_NOMINAL
+        load = level[:, None] * self._feeder.nominal_load[None, :]
+        found = self._run(np.ascontiguousarray(load), None, "retained", None, start, 1)
+        states = np.concatenate([found.taps, found.capacitors], axis=1)
+        for k in range(LEVELS):
+            if not found.converged[k]:
+                states[k] = states[k - 1] if k else start[0]
+        return np.ascontiguousarray(states)
+
+
+def _checked(power: ComplexArray, width: int, name: str, what: str) -> ComplexArray:
+    array = np.asarray(power)
+    if array.dtype.kind not in "fc":
+        raise PowerFlowError(f"{name} must be an array of complex numbers, not of {array.dtype}")
+    if array.ndim != 2 or array.shape[1] != width:
+        raise PowerFlowError(
+            f"{name} has shape {array.shape}; it must be (snapshot, {width}), a column for every {what}"
+        )
+    return np.ascontiguousarray(array, dtype=np.complex128)
