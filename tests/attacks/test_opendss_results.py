@@ -145,6 +145,70 @@ New CapControl.cc element=line.b terminal=2 capacitor=bank type=voltage ptratio=
     assert one.nodes == twin.nodes
 
 
+OPERATED = """
+New Capacitor.bank bus1=b phases=3 kvar=900 kv=12.47
+New CapControl.cc element=line.b terminal=2 capacitor=bank type=kvar ptratio=60 delay={delay}
+~ onsetting={on} offsetting=-300 voltoverride=yes vmin={vmin} vmax=128
+New Generator.g bus1=b phases=3 kv=12.47 kw={kw} kvar=20
+New Generator.holds bus1=b phases=3 kv=12.47 kw=50 model=3
+New PVSystem.roof bus1=b phases=3 kv=12.47 kva=500 pmpp=400 pf={pf}
+New PVSystem.curved bus1=b phases=3 kv=12.47 kva=500 pmpp=400
+New XYCurve.c npts=4 xarray=[0.92 {knee} 1.02 1.08] yarray=[0.44 0 0 -0.44]
+New InvControl.i mode=voltvar vvc_curve1=c derlist=[pvsystem.curved]
+New Storage.s bus1=b phases=3 kv=12.47 kwrated=100
+"""
+
+
+def test_a_twin_is_operated_by_the_file_s_controls_to_public_steps(tmp_path: Path) -> None:
+    """Settings that differ in digits nobody sets give the same twin; all states are those of the twin."""
+    shown = {"delay": "30", "on": "400", "vmin": "116.5", "kw": "312", "pf": "-0.95", "knee": "0.98"}
+    hidden = {
+        **{"delay": "30.0734", "on": "400.0321", "vmin": "116.5077"},
+        **{"kw": "312.0771", "pf": "-0.9500821", "knee": "0.9800347"},
+    }
+    one = written(tmp_path, 8.0, more=OPERATED.format(**shown))
+    other = written(tmp_path, 8.4, more=OPERATED.format(**hidden))
+    twin = assert_twins_agree(one, other)
+    operation = twin.as_operated
+    assert [each.name for each in operation.regulators] == ["creg"]
+    (bank,) = operation.capacitors
+    assert (bank.control.kind, bank.control.on, bank.control.delay_on_s) == ("kvar", 400.0, 30.0)
+    assert bank.control.override_v == (116.5, 128.0)
+    assert bank.closed
+    assert [(each.name, each.kw) for each in operation.generators] == [("g", 312.0)]
+    roof, curved = twin.pv
+    assert roof.tan_theta == pytest.approx(-0.3287, abs=1e-4)
+    assert curved.curve is not None
+    assert 0.98 in curved.curve.voltage
+    assert set(operation.left_out) == {"1 generator that holds its voltage (model 3)", "1 storage unit"}
+    assert operation.refused == one.as_operated.refused == ()
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "New PVSystem.p bus1=b phases=3 kv=12.47\nNew ExpControl.e pvsystemlist=[p]",
+        "New PVSystem.p bus1=b phases=3 kv=12.47\nNew InvControl.i mode=dynamicreaccurr derlist=[pvsystem.p]",
+        "New Capacitor.c bus1=b phases=3 kvar=90 kv=12.47 numsteps=2\n"
+        "New CapControl.cc element=line.b capacitor=c type=kvar",
+        "New Storage.s bus1=b phases=3 kv=12.47\nNew Capacitor.c bus1=b phases=3 kvar=90 kv=12.47\n"
+        "New CapControl.cc element=storage.s capacitor=c type=voltage",
+    ],
+)
+def test_what_the_solver_does_not_model_is_refused_on_a_twin_too(tmp_path: Path, more: str) -> None:
+    """A control that the twin cannot have must not vanish."""
+    feeder = written(tmp_path, 8.0, more=more)
+    twin = twin_of(feeder, record_of(feeder))
+    assert len(twin.as_operated.refused) == 1
+
+
+def test_the_law_of_a_load_is_the_twin_s(tmp_path: Path) -> None:
+    feeder = written(tmp_path, 8.0, load="model=8 zipv=[0.2 0.3 0.5 0.1 0.4 0.5 0] vlowpu=0.4 vminpu=0.85")
+    twin = twin_of(feeder, record_of(feeder))
+    assert [load.response for load in twin.loads] == [load.response for load in feeder.loads]
+    assert twin.loads[0].response.cut == 0.4
+
+
 def test_line_drop_settings_are_rounded_to_a_volt_and_named(tmp_path: Path) -> None:
     """Settings R, X follow from the line's impedance: taps of 1.075 and 1.08125 on ffefb60."""
     one = written(tmp_path, 8.0, settings="R=3.0912 X=6.1824")

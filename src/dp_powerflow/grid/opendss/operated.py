@@ -22,7 +22,10 @@ _SHARE = 1e-3
 _WITH_CVR, _ZIP = 4, 8
 _VLOWPU = 0.5
 _FLAT_BEYOND = 0.1
-_BUSES = ("line", "transformer", "autotrans", "reactor", "capacitor", "load", "vsource")
+_BUSES = (
+    *("line", "transformer", "autotrans", "reactor", "capacitor", "load", "vsource"),
+    *("pvsystem", "generator"),
+)
 """Classes whose terminals a control of a twin may look at."""
 
 

@@ -24,7 +24,7 @@ class Declared:
 
     Attributes
     ----------
-    capacitor_controls : enabled ones → names of the nodes that the element which they look at is connected to.
+    capacitor_controls : enabled ones → names of the nodes of the element that each looks at.
     pv, generators : with the names of their nodes.
     left_out, refused : as in `Operation`.
     """
