@@ -15,6 +15,7 @@ from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import GROUND, Feeder
 from dp_powerflow.grid.operation import CONSTANT_IMPEDANCE, Branch, InverterCurve, Response
 from dp_powerflow.powerflow._kernels.devices import (
+    ABRUPT,
     ADDED,
     CONSTANTS,
     GENERAL,
@@ -165,7 +166,8 @@ def _kind(device: Device) -> int:
         return IMPEDANCE
     if law.constant_power:
         return POWER
-    return ZIP if law.exponents is None and law.active == law.reactive else GENERAL
+    same = law.exponents is None and law.active == law.reactive and not law.abrupt
+    return ZIP if same else GENERAL
 
 
 def _constants(device: Device) -> list[float]:
@@ -184,7 +186,7 @@ def _constants(device: Device) -> list[float]:
         cut,
         p_low,
         q_low,
-        1.0 if law.exponents is not None else 0.0,
+        (1.0 if law.exponents is not None else 0.0) + (ABRUPT if law.abrupt else 0.0),
         exponents[0] - 2.0,
         exponents[1] - 2.0,
     ]
@@ -194,11 +196,13 @@ def _slope_below(law: Response, part: int, lowest: float, cut: float) -> float:
     """How fast the current, over that of the rated impedance at rated voltage, grows between cut and lowest."""
     if lowest <= cut:
         return 0.0
-    return (admittance_at(law, part, lowest) * lowest - cut) / (lowest - cut)
+    return (_admittance_at(law, part, lowest) * lowest - cut) / (lowest - cut)
 
 
-def admittance_at(law: Response, part: int, u: float) -> float:
-    """p(u)/(p·u²): the admittance at u over that which draws nominal power at rated voltage."""
+def _admittance_at(law: Response, part: int, u: float) -> float:
+    """p(u)/(p·u²) at a limit: the admittance over that which draws nominal power at rated voltage."""
+    if law.abrupt:
+        return 1.0 / u**2
     if law.exponents is not None:
         return float(u ** (law.exponents[part] - 2.0))
     z, i, c = law.active if part == 0 else law.reactive

@@ -13,11 +13,12 @@ from typing import Literal
 import numpy as np
 
 from dp_powerflow.errors import PowerFlowError
-from dp_powerflow.grid.feeder import GROUND, Feeder
+from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.operation import InverterCurve
 from dp_powerflow.powerflow._kernels.devices import new_work
 from dp_powerflow.powerflow._kernels.operated import (
     CONVERGED,
+    GIVEN_UP,
     ITERATIONS,
     LOCKED,
     RESULT_COLUMNS,
@@ -29,7 +30,7 @@ from dp_powerflow.powerflow._kernels.operated import (
     new_states,
     run_jobs,
 )
-from dp_powerflow.powerflow._kernels.solve import NEGATIVE, NOT_FINITE
+from dp_powerflow.powerflow._kernels.solve import NEGATIVE, NOT_FINITE, Check
 from dp_powerflow.powerflow.batch import (
     Nodes,
     Solution,
@@ -38,9 +39,9 @@ from dp_powerflow.powerflow.batch import (
     in_threads,
     refuse_bad_power,
 )
-from dp_powerflow.powerflow.operated_plan import OperatedArrays, prepare_operated
+from dp_powerflow.powerflow.operated_plan import prepare_operated
 from dp_powerflow.powerflow.voltvar import VoltVarCurve
-from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
+from dp_powerflow.units import BoolArray, ComplexArray, IntArray
 
 ControlMode = Literal["frozen", "snapshot", "day"]
 """Taps stay where the feeder has them; every snapshot starts from the table of taps; every day does, and keeps its
@@ -52,6 +53,8 @@ PER_NOMINAL = 16.0
 _DECIDE, _EARLY = 1e-6, 1e-3
 """Mismatch [p.u.] from which controls decide in any case, and from which they do where the answer is clear."""
 _SWEEPS = 30
+_FORECAST = 1e-4
+"""Square of the share of the tolerance that the foretold mismatch may have for a sweep to be the last."""
 _TASK = 512
 """Snapshots of one task of a thread, at least one job."""
 
@@ -185,16 +188,17 @@ class OperatedSolver:
             decide=_DECIDE,
             early=_EARLY,
             slack_v=arrays.slack_v,
+            forecast=_FORECAST,
             most_sweeps=_SWEEPS,
         )
         check = arrays.core_check if nodes == "retained" else arrays.full_check
-        network = (arrays.plan, arrays.branches, arrays.plain, arrays.controls, check, arrays.slow)
-        total, task = n // steps, max(_TASK // steps, 1)
-        in_threads(
-            lambda begin: run_jobs(begin, min(begin + task, total), network, self._own_memory(), jobs),
-            range(0, total, task),
-            self._threads,
-        )
+        self._share(jobs, check, np.arange(n // steps))
+        # Where the last sweep was foretold too kindly, the job is done again without foretelling.
+        unsure = (jobs.result[:, CONVERGED] == 0) & (jobs.result[:, GIVEN_UP] == 0)
+        again = np.unique(np.flatnonzero(unsure) // steps)
+        if len(again):
+            jobs.result[:, ROUNDS].reshape(-1, steps)[again] = 0
+            self._share(jobs._replace(forecast=0.0), check, again)
         result = jobs.result
         status = result[:, STATUS]
         refuse_bad_power(int(np.sum(status == NOT_FINITE)), int(np.sum(status == NEGATIVE)), n)
@@ -208,6 +212,17 @@ class OperatedSolver:
             result[:, ROUNDS],
             result[:, LOCKED] == 1,
             result[:, REVERSED] == 1,
+        )
+
+    def _share(self, jobs: Jobs, check: Check, chosen: IntArray) -> None:
+        """Solve the chosen jobs on threads."""
+        a = self._arrays
+        network = (a.plan, a.branches, a.plain, a.controls, check, a.slow)
+        task = max(_TASK // jobs.steps, 1)
+        in_threads(
+            lambda first: run_jobs(chosen[first : first + task], network, self._own_memory(), jobs),
+            range(0, len(chosen), task),
+            self._threads,
         )
 
     def _own_memory(self) -> tuple[object, ...]:

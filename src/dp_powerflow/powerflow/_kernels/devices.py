@@ -32,9 +32,11 @@ TABLE_COLUMNS = 7
     S_0, S_1, S_2, S_3,
 ) = range(20)  # fmt: skip
 """Columns of `Branches.constant`: 1/rated², the branch's share of the device over rated², lowest² and highest², z, i, c
-of P and of Q, cut, the two slopes below the lowest voltage, whether exponents count, the two exponents less 2, and the
+of P and of Q, cut, the two slopes below the lowest voltage, whether exponents count (1) and `ABRUPT`, the two exponents less 2, and the
 fixed −∂i/∂V, a real 2×2 block."""
 CONSTANTS = 20
+ABRUPT = 2.0
+"""Added to the column POWERS of a branch that is as of constant power outside of its limits."""
 _TINY = 1e-9
 
 
@@ -155,7 +157,9 @@ def power_at(
         return p * (share * (cut + c[k, SAG_P] * (u - cut)) / u), q * (
             share * (cut + c[k, SAG_Q] * (u - cut)) / u
         )
-    if c[k, POWERS] > 0.0:
+    if c[k, POWERS] >= ABRUPT and square > c[k, HIGH2]:
+        return p * (share / inside), q * (share / inside)
+    if c[k, POWERS] % ABRUPT == 1.0:
         half = 0.5 * log1(inside)
         return p * (share * exp1(c[k, POWER_P] * half)), q * (share * exp1(c[k, POWER_Q] * half))
     i = 1.0 / np.sqrt(inside)

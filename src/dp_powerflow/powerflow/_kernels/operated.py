@@ -25,9 +25,9 @@ from dp_powerflow.powerflow._kernels.control import (
 )
 from dp_powerflow.powerflow._kernels.devices import Branches, Work, currents
 from dp_powerflow.powerflow._kernels.newton_operated import Slow, newton_at_taps
-from dp_powerflow.powerflow._kernels.terminals import OperatedPlan, factor_terminals, terminal_constant
 from dp_powerflow.powerflow._kernels.simd import LANES, lower_row, product_row, upper_row
 from dp_powerflow.powerflow._kernels.solve import NEGATIVE, NOT_FINITE, OK, Check
+from dp_powerflow.powerflow._kernels.terminals import OperatedPlan, factor_terminals, terminal_constant
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
 _NEW, _ACTING, _FINAL, _CLOSING, _IDLE = range(5)
@@ -40,16 +40,16 @@ _MOST_HELP = 4
 _MOST_ROUNDS = 300
 
 
-ITERATIONS, ROUNDS, CONVERGED, LOCKED, REVERSED, STATUS = range(6)
+ITERATIONS, ROUNDS, CONVERGED, LOCKED, REVERSED, STATUS, GIVEN_UP = range(7)
 """Columns of `Jobs.result`."""
-RESULT_COLUMNS = 6
+RESULT_COLUMNS = 7
 
 
 class Jobs(NamedTuple):
     """A batch to be solved, and where its results go.
 
     `load`, `generation` and `out` are complex arrays seen as float64. `fixed` is the power of every device that no
-    input gives. `states` (snapshot, control) and `result` (snapshot, 6) are filled in. `first_states` (level, control)
+    input gives. `states` (snapshot, control) and `result` (snapshot, 7) are filled in. `first_states` (level, control)
     is where controls start, by load level; `levels` of them per nominal load.
     """
 
@@ -69,6 +69,7 @@ class Jobs(NamedTuple):
     decide: float
     early: float
     slack_v: float
+    forecast: float
     most_sweeps: int
 
 
@@ -257,13 +258,12 @@ def _begin(
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def run_jobs(
-    first: int,
-    last: int,
+    chosen: IntArray,
     network: tuple[OperatedPlan, Branches, Branches, Controls, Check, Slow],
     memory: tuple[Work, Work, States, Cache],
     jobs: Jobs,
 ) -> None:
-    """Solve the jobs first ≤ k < last.
+    """Solve the chosen jobs.
 
     Parameters
     ----------
@@ -281,7 +281,7 @@ def run_jobs(
         np.zeros(LANES, dtype=np.int64),
     )
     finished = np.full(LANES, -1, dtype=np.int64)
-    upcoming, going, count = first, 0, 0
+    upcoming, going, count = 0, 0, 0
     for lane in range(LANES):
         work.a[work.active, lane] = 0.0
     for m in range(jobs.fixed.size):
@@ -309,13 +309,13 @@ def run_jobs(
             row += 1
             fresh = lanes.step[lane] >= jobs.steps
             if fresh:
-                if upcoming >= last:
+                if upcoming >= chosen.size:
                     lanes.phase[lane] = _IDLE
                     if lanes.row[lane] < 0:
                         _begin(plan, controls, work, states, cache, jobs, (lane, 0.0))
                     continue
                 lanes.step[lane] = 0
-                row = upcoming * jobs.steps
+                row = chosen[upcoming] * jobs.steps
                 upcoming += 1
             share = _read(plan, work, jobs, row, lane)
             if fresh:
@@ -371,9 +371,10 @@ def _advance(
             lanes.phase[lane] = _FINAL
     before = work.a[work.before, lane]
     work.a[work.before, lane] = e2
-    near = e2 < before and e2 * e2 <= 0.0625 * jobs.tolerance * jobs.tolerance * before
+    near = e2 < before and e2 * e2 <= jobs.forecast * jobs.tolerance * jobs.tolerance * before
     if phase == _FINAL and (e2 <= jobs.tolerance * jobs.tolerance or near):
         jobs.result[row, CONVERGED] = 1
+        jobs.result[row, ITERATIONS] = lanes.spent[lane]
         _close(work, lanes, lane)
         return
     limit = jobs.most_sweeps * (1 + lanes.helped[lane]) + _PER_ROUND * jobs.result[row, ROUNDS]
@@ -382,7 +383,7 @@ def _advance(
     lanes.helped[lane] += 1
     too_often = lanes.helped[lane] > _MOST_HELP or jobs.result[row, ROUNDS] > _MOST_ROUNDS
     if too_often or not newton_at_taps((plan, branches, controls.outflow, slow), work, lane, jobs.tolerance):
-        jobs.result[row, CONVERGED] = 0
+        jobs.result[row, CONVERGED], jobs.result[row, GIVEN_UP] = 0, 1
         _close(work, lanes, lane)
     work.a[work.before, lane] = 0.0
 
