@@ -474,6 +474,7 @@ def test_storage_is_left_out_and_counted() -> None:
         pp.create_storage(net, 1, p_mw=0.1, max_e_mwh=1.0)
     feeder = read_pandapower(net, name="two")
     assert "1 storage units are left out" in feeder.notes
+    assert feeder.as_operated.left_out == ("1 storage units",)
     assert len(feeder.loads) == 1
 
 

@@ -17,6 +17,7 @@ from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Protected
 from dp_powerflow.grid.pandapower.reader import read_pandapower, with_declared_loads
 from dp_powerflow.grid.sources import Rebuilder, check_feeder, open_feeder
 from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.powerflow.operated import OperatedSolver
 from dp_powerflow.units import ComplexArray
 from support.pandapower_nets import quiet, unbalanced_net
 
@@ -106,6 +107,19 @@ def test_batch_solver_has_the_voltages_of_runpp_3ph() -> None:
     v[feeder.energised] = solution.v[0]
     assert solution.converged.all()
     assert np.max(np.abs(v[nodes] - expected)) < 1e-7
+
+
+@pytest.mark.slow
+def test_solver_of_the_feeder_as_operated_has_the_voltages_of_runpp_3ph() -> None:
+    for net in (unbalanced_net(), european()):
+        net.asymmetric_sgen["in_service"] = False
+        feeder = read_pandapower(net, name="net")
+        nodes, expected = of_pandapower(net, feeder)
+        solution = OperatedSolver(feeder).solve(np.array([feeder.nominal_load]), nodes="all")
+        v = np.zeros(len(feeder.nodes), dtype=complex)
+        v[feeder.energised] = solution.v[0]
+        assert solution.converged.all()
+        assert np.max(np.abs(v[nodes] - expected)) < 1e-7
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
 """The public frame of a pandapower net: what a twin shares with its source, by name and rounded.
 
 A twin's net starts empty. Tables and columns named here are copied into it, every figure rounded to a public
-step; whatever else the source holds (results, controllers, profiles, coordinates, unknown columns) does not
-reach it. What could be the result of a control or of a power flow on the true lines is refused in a private
-net: taps, steps of shunts, source voltages. Figures that carry noise are filled in by `parameters`.
+step; whatever else the source holds (results, profiles, coordinates, unknown columns) does not reach it. A
+tap control that is modelled is made anew with its rounded band, and its tap starts at neutral. What else
+could be the result of a control or of a power flow on the true lines is refused in a private net: taps, steps
+of shunts, source voltages. Figures that carry noise are filled in by `parameters`, zero sequences as ratios
+to them.
 """
 
 from __future__ import annotations

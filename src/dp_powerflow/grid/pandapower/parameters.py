@@ -130,8 +130,9 @@ def rebuild(
     if not isinstance(origin, PandapowerOrigin):
         raise FeederError("only a feeder read from pandapower can be rebuilt by it")
     net = origin.net
-    declared = feeder.taps_from.startswith(TAPS_DECLARED)
     controls = read_controls(net, by_phase=origin.by_phase)
+    # Without a tap file only `Rebuilder.check` says so, to compare at the taps that a control left.
+    declared = feeder.taps_from.startswith(TAPS_DECLARED) and (origin.taps_given or bool(controls.taps))
     refuse_results(net, controls, public=origin.public, taps_declared=declared)
     made = framed(net, controls, keep_taps=origin.public or declared, by_phase=origin.by_phase)
     catalogue = _catalogue(origin, protected)

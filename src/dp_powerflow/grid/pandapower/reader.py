@@ -175,12 +175,16 @@ def read_pandapower(
 
 
 def _operation(net: Any, skeleton: Skeleton, controls: Controls) -> Operation | None:
+    """The feeder as operated; None where nothing moves and nothing is left out."""
+    count = len(in_service(net, "storage"))
+    left_out = (f"{count} storage units",) if count else ()
     if not controls.taps:
-        return Operation(skeleton.nodes, skeleton.y, refused=controls.refused) if controls.refused else None
+        plain = Operation(skeleton.nodes, skeleton.y, left_out=left_out, refused=controls.refused)
+        return plain if left_out or controls.refused else None
     at_neutral = copy.deepcopy(net)
     for control in controls.taps:
         at_neutral.trafo.at[control.changer.index, "tap_pos"] = control.changer.neutral
-    return operation_of(_circuit(at_neutral, controls), skeleton, controls)
+    return replace(operation_of(_circuit(at_neutral, controls), skeleton, controls), left_out=left_out)
 
 
 def _circuit(net: Any, controls: Controls) -> Circuit:
