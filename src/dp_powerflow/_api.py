@@ -620,14 +620,14 @@ def sample(
     import numpy as np
 
     from dp_powerflow.model.law import LoadNodes
-    from dp_powerflow.model.sample import LoadSampler, nodal_load
+    from dp_powerflow.model.sample import LoadSampler, placed_load
 
     positions, nominal_kw = feeder.loaded_nodes()
     classes = (load_class or model.class_names[0],) * len(positions)
     nodes = LoadNodes(classes, nominal_kw if model.scaled else None, feeder.base_mva, positions)
     sampler = LoadSampler(model.at(nodes), key, days)
     return np.concatenate(
-        [nodal_load(sampler.law, block, len(feeder.retained)) for block in sampler.blocks()]
+        [placed_load(sampler.law, block, len(feeder.retained)) for block in sampler.blocks()]
     )
 
 

@@ -162,10 +162,28 @@ class NodesSection(Section):
 
 
 class PVSection(Section):
-    """Public irradiance of a day and the control of the feeder's PV systems."""
+    """Public irradiance and control of the feeder's PV systems.
 
-    irradiance: Path
-    volt_var: Literal["none", "category A", "category B"] = "none"
+    The irradiance is that of a file, or of a year without clouds at a latitude [degrees].
+    """
+
+    irradiance: Path | None = None
+    latitude: Annotated[float, Field(ge=-90.0, le=90.0)] | None = None
+    first_day_of_year: Annotated[int, Field(ge=1, le=366)] = 1
+    volt_var: Literal["none", "category A", "category B", "file"] = "none"
+
+    @model_validator(mode="after")
+    def _has_one_sun(self) -> PVSection:
+        if (self.irradiance is None) == (self.latitude is None):
+            raise ValueError(
+                "the sun of [pv] is either a file (irradiance) or a clear sky (latitude); give one of the two"
+            )
+        if self.irradiance is not None and self.first_day_of_year != 1:
+            raise ValueError(
+                "first_day_of_year is for a clear sky; a file of irradiance starts with its first line: "
+                "remove it"
+            )
+        return self
 
 
 class NetworkSection(Section):
@@ -229,7 +247,8 @@ class TwinNetwork(NetworkSection):
     publish: Literal["voltages", "network", "network and loads"] = "voltages"
     graph_days: Annotated[int, Field(ge=1)] | None = None
     released: Literal["loaded", "all"] = "loaded"
-    also_publish: AlsoPublished = ()
+    controls: Literal["frozen", "snapshot", "day"] = "day"
+    also_publish: AlsoPublished = ("loads", "head", "states")
 
     @property
     def protected(self) -> Protected:
@@ -257,6 +276,15 @@ class TwinNetwork(NetworkSection):
             charging_epsilon=self.charging_epsilon,
             code_epsilon=self.code_epsilon,
         )
+
+    @model_validator(mode="after")
+    def _has_one_network(self) -> TwinNetwork:
+        if self.publish != "voltages" and self.controls != "frozen":
+            raise ValueError(
+                "tables for graph models hold one admittance matrix, and taps that act change it from step to "
+                'step; set network.controls = "frozen", or network.publish = "voltages"'
+            )
+        return self
 
     @model_validator(mode="after")
     def _can_be_drawn(self) -> TwinNetwork:
@@ -304,6 +332,16 @@ class Config(Section):
     @classmethod
     def _refuse_old_keys(cls, raw: Any) -> Any:
         return refuse_old_keys(raw)
+
+    @model_validator(mode="after")
+    def _has_a_solver(self) -> Config:
+        acting = isinstance(self.network, TwinNetwork) and self.network.controls != "frozen"
+        if acting and self.release.solver != "batch":
+            raise ValueError(
+                f"release.solver = '{self.release.solver}' solves with fixed taps; set network.controls = "
+                '"frozen" beside it, or leave release.solver out'
+            )
+        return self
 
     @model_validator(mode="after")
     def _has_one_partition(self) -> Config:

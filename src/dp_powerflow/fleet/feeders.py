@@ -208,7 +208,11 @@ def feeder_config(config: FleetConfig, key: str, source: str, name: str, network
         },
     }
     if config.pv is not None or own.pv:
-        sections["pv"] = ({} if config.pv is None else config.pv.model_dump()) | own.pv
+        shared = {} if config.pv is None else config.pv.model_dump()
+        suns = {"irradiance", "latitude", "first_day_of_year"}
+        if {"irradiance", "latitude"} & own.pv.keys():  # its own sun, instead of the fleet's
+            shared = {key: value for key, value in shared.items() if key not in suns}
+        sections["pv"] = shared | own.pv
     if "id" in sections["network"]:  # what is paid for once per feeder, such as a twin
         sections["network"]["id"] = release_id_of(sections["network"]["id"] or fleet.id, name)
     return parse_feeder_config(sections, key)

@@ -197,11 +197,12 @@ class SolvedDays:
     steps
         Steps of a day.
     positions
-        (node,) nodes with a random load of their own, among `feeder.retained`.
+        (node,) columns with a random load of their own.
     load
-        Complex (snapshot, retained) drawn [p.u.]; 0 at nodes without a load of their own.
+        Complex (snapshot, column) drawn [p.u.]; columns are those of the solver, retained nodes or loads of the
+        feeder; 0 where none is drawn.
     generation
-        Complex (snapshot, retained) injected before volt-var [p.u.], None without any.
+        Complex (snapshot, retained or PV system) injected before volt-var [p.u.], None without any.
     solution
         Power flow of every snapshot; whether all are solved is for the caller to ask.
     """
@@ -264,16 +265,24 @@ def solve_days(
     """
     drawn = source.block(block)
     steps = drawn.load_kw.shape[2]
-    load = nodal_load(source.law, drawn, len(solver.feeder.retained))
+    by_element = solver.columns == "elements"
+    width = len(solver.feeder.loads) if by_element else len(solver.feeder.retained)
+    load = placed_load(source.law, drawn, width)
     days = np.arange(drawn.first_day, drawn.first_day + len(load) // steps)
-    injected = None if generation is None else generation.of(days)
+    injected = None
+    if generation is not None:
+        injected = generation.by_system(days) if by_element else generation.of(days)
     solution = solver.solve(load, injected, nodes=nodes)
     positions: IntArray = np.arange(load.shape[1]) if source.law.positions is None else source.law.positions
     return SolvedDays(drawn.first_day, steps, positions, load, injected, solution)
 
 
-def nodal_load(law: LoadLaw, drawn: LoadBlock, retained: int) -> ComplexArray:
-    """Drawn loads in their places: complex (snapshot, retained) [p.u.], 0 at nodes that the law is not for.
+def placed_load(law: LoadLaw, drawn: LoadBlock, width: int) -> ComplexArray:
+    """Drawn loads in their places: complex (snapshot, column) [p.u.], 0 at those that the law is not for.
+
+    Parameters
+    ----------
+    width : number of columns: retained nodes, or loads of the feeder.
 
     Raises
     ------
@@ -282,12 +291,12 @@ def nodal_load(law: LoadLaw, drawn: LoadBlock, retained: int) -> ComplexArray:
     """
     active, reactive = (kw_to_pu(power, law.base_mva) for power in (drawn.load_kw, drawn.load_kvar))
     count, days, steps = active.shape
-    if count > retained or (law.positions is None and count != retained):
+    if count > width or (law.positions is None and count != width):
         raise PrivacyError(
-            f"the load law is of {count} nodes, but the feeder has {retained} with load or generation; say "
+            f"the load law is of {count} nodes, but the feeder has {width} with load or generation; say "
             "which of them the law is for"
         )
-    load = np.zeros((days * steps, retained), dtype=np.complex128)
+    load = np.zeros((days * steps, width), dtype=np.complex128)
     positions = slice(None) if law.positions is None else law.positions
     load[:, positions] = (active + 1j * reactive).reshape(count, days * steps).T
     return load

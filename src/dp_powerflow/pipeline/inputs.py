@@ -43,8 +43,8 @@ from dp_powerflow.pipeline.nodes import (
     declared_factors,
     some_loaded_nodes,
 )
-from dp_powerflow.powerflow.sun import Generation, read_irradiance
-from dp_powerflow.powerflow.voltvar import CATEGORY_A, CATEGORY_B, VoltVar
+from dp_powerflow.powerflow.sun import DAYS_OF_YEAR, Generation, clear_sky, read_irradiance
+from dp_powerflow.powerflow.voltvar import CATEGORY_A, CATEGORY_B, VoltVar, VoltVarCurve
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
@@ -62,11 +62,15 @@ class Solar:
     Attributes
     ----------
     generation : None without PV.
-    voltvar : None without control.
+    voltvar : the control, node by node, of the frozen frame; None without control.
+    curve : the control of every PV system that the config names; None without one, and for the file's own.
+    use_file_curves : whether PV systems have the curves of the feeder's file.
     """
 
     generation: Generation | None = None
     voltvar: VoltVar | None = None
+    curve: VoltVarCurve | None = None
+    use_file_curves: bool = False
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -367,7 +371,8 @@ def _solar(config: Config, feeder: Feeder, irradiance: FloatArray | None) -> Sol
         return Solar()
     curve = _CURVES.get(config.pv.volt_var)
     voltvar = None if curve is None else VoltVar.for_feeder(feeder, curve)
-    return Solar(Generation.from_irradiance(feeder, irradiance), voltvar)
+    generation = Generation.from_irradiance(feeder, irradiance)
+    return Solar(generation, voltvar, curve, use_file_curves=config.pv.volt_var == "file")
 
 
 def _irradiance(config: Config, feeder: Feeder, steps: int) -> FloatArray | None:
@@ -375,7 +380,22 @@ def _irradiance(config: Config, feeder: Feeder, steps: int) -> FloatArray | None
         return None
     if not feeder.pv:
         raise ConfigError("the config has a [pv] section, but the feeder has no PV system; remove it")
-    return read_irradiance(config.pv.irradiance, steps, [pv.name for pv in feeder.pv])
+    _check_file_curves(config, feeder)
+    if config.pv.irradiance is not None:
+        return read_irradiance(config.pv.irradiance, steps, [pv.name for pv in feeder.pv])
+    sun = clear_sky(config.pv.latitude or 0.0, DAYS_OF_YEAR, steps, config.pv.first_day_of_year)
+    return np.repeat(sun[:, :, None], len(feeder.pv), axis=2)
+
+
+def _check_file_curves(config: Config, feeder: Feeder) -> None:
+    """Refuse the file's volt-var curves where the controls of the feeder do not act."""
+    frozen = getattr(config.network, "controls", "frozen") == "frozen"
+    wanted = config.pv is not None and config.pv.volt_var == "file"
+    if wanted and frozen and any(pv.curve for pv in feeder.pv):
+        raise ConfigError(
+            "pv.volt_var = 'file' needs controls that act, and those of this release are frozen; set it to "
+            "'none', 'category A' or 'category B'"
+        )
 
 
 def budget_of(config: Config) -> Budget:

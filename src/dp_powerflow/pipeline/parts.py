@@ -26,7 +26,7 @@ from dp_powerflow.model.sample import LoadSampler, SolvedDays, days_per_block, s
 from dp_powerflow.pipeline.inputs import Solar
 from dp_powerflow.powerflow.batch import BatchSolver, Nodes, Solver
 from dp_powerflow.powerflow.opendss import OpenDssSolver
-from dp_powerflow.powerflow.voltvar import VoltVar
+from dp_powerflow.powerflow.operated import ControlMode, OperatedSolution, OperatedSolver
 from dp_powerflow.units import KW_PER_MW, ComplexArray, IntArray
 
 SOLVER_TOLERANCE = 1e-12
@@ -37,14 +37,40 @@ OPENDSS_MISMATCH_MVA = 1e-7
 _ROUNDINGS = 16.0
 
 
-def batch_solver(feeder: Feeder, voltvar: VoltVar | None, threads: int | None) -> Solver:
-    """The package's own solver: the same bits on every processor."""
-    return BatchSolver(feeder, tolerance=SOLVER_TOLERANCE, threads=threads, voltvar=voltvar)
+def batch_solver(feeder: Feeder, solar: Solar, threads: int | None) -> Solver:
+    """The package's own solver of the fixed frame: the same bits on every processor."""
+    return BatchSolver(feeder, tolerance=SOLVER_TOLERANCE, threads=threads, voltvar=solar.voltvar)
 
 
-def opendss_solver(feeder: Feeder, voltvar: VoltVar | None, threads: int | None) -> Solver:
+def opendss_solver(feeder: Feeder, solar: Solar, threads: int | None) -> Solver:
     """OpenDSS, on one thread; refuses a feeder that was not read from it."""
-    return OpenDssSolver(feeder, tolerance=opendss_tolerance(feeder), voltvar=voltvar)
+    return OpenDssSolver(feeder, tolerance=opendss_tolerance(feeder), voltvar=solar.voltvar)
+
+
+@dataclass(frozen=True)
+class OperatedMaker:
+    """Makes the solver of the feeder as operated.
+
+    Attributes
+    ----------
+    controls : what taps and capacitors start from.
+    steps : of a day.
+    """
+
+    controls: ControlMode
+    steps: int
+
+    def __call__(self, feeder: Feeder, solar: Solar, threads: int | None) -> Solver:
+        """The solver; refuses a feeder with settings that it does not know."""
+        return OperatedSolver(
+            feeder,
+            controls=self.controls,
+            steps=self.steps,
+            tolerance=SOLVER_TOLERANCE,
+            threads=threads,
+            volt_var=solar.curve,
+            file_curves=solar.use_file_curves,
+        )
 
 
 def opendss_tolerance(feeder: Feeder) -> float:
@@ -53,7 +79,7 @@ def opendss_tolerance(feeder: Feeder) -> float:
     return min(OPENDSS_MISMATCH_MVA / feeder.base_mva + rounding, 0.5)
 
 
-SolverMaker = Callable[[Feeder, VoltVar | None, int | None], Solver]
+SolverMaker = Callable[[Feeder, Solar, int | None], Solver]
 SOLVER_OF: Mapping[str, SolverMaker] = {"batch": batch_solver, "opendss": opendss_solver}
 """What `release.solver` names."""
 
@@ -122,13 +148,13 @@ class PartJob:
     @property
     def solves_all(self) -> bool:
         """Whether voltages of nodes without load or generation are wanted."""
-        whole = self.graph is not None or self.writer.extras.sources > 0
+        whole = self.graph is not None or bool(self.writer.extras.holds)
         return whole or not np.isin(self.released, self.feeder.retained).all()
 
     def start(self, threads: int | None) -> Callable[[int], Written]:
         """What makes one part in this process, with so many threads, None for all cores."""
         self.writer.refuse_unseen()
-        return partial(make_part, self, self.solver(self.feeder, self.solar.voltvar, threads))
+        return partial(make_part, self, self.solver(self.feeder, self.solar, threads))
 
     def __repr__(self) -> str:
         return "PartJob(PRIVATE)"
@@ -155,7 +181,7 @@ def make_part(job: PartJob, solver: Solver, part: int) -> Written:
     v: ComplexArray = solution.v[:, np.searchsorted(solved, job.released)]
     # Last, for a part that is there is complete.
     voltages = v.reshape(made.days, made.steps, len(job.released))
-    data = job.writer.write_part(part, voltages, part_extras(job, made))
+    data = job.writer.write_part(part, voltages, part_extras(job, solver, made))
     return Written(worst, tables | data)
 
 
@@ -180,27 +206,43 @@ def _injected(job: PartJob, generation: ComplexArray, made: SolvedDays) -> Compl
     return multiply(generation, job.solar.voltvar.rotation(modulus(v)))
 
 
-def part_extras(job: PartJob, made: SolvedDays) -> PartExtras | None:
+def part_extras(job: PartJob, solver: Solver, made: SolvedDays) -> PartExtras | None:
     """What the corpus holds of the part beside its voltages (`CorpusWriter.extras`), in kW and kvar."""
     holds, feeder, shape = job.writer.extras, job.feeder, (made.days, made.steps, -1)
     if not holds.holds:
         return None
     kw = feeder.base_mva * KW_PER_MW
 
-    def at_released(power: ComplexArray) -> ComplexArray:
+    def at_released(power: ComplexArray, nodes: IntArray) -> ComplexArray:
         full = np.zeros((len(power), len(feeder.nodes)), dtype=np.complex128)
-        full[:, feeder.retained] = power
+        full[:, nodes] = power
         return np.asarray(full[:, job.released].reshape(shape) * kw)
 
-    generation = head = None
-    if holds.generation and made.generation is not None:
-        generation = at_released(_injected(job, made.generation, made))
+    solution = made.solution
+    head = taps = capacitors = locked = None
+    if isinstance(solver, OperatedSolver) and isinstance(solution, OperatedSolution):
+        drawn, fed = solver.powers(made.load, made.generation, solution)
+        loads, generation = at_released(drawn, feeder.energised), at_released(fed, feeder.energised)
+        if holds.states:
+            taps, capacitors = solution.taps.reshape(shape), solution.capacitors.reshape(shape)
+            locked = solution.locked.reshape(made.days, made.steps)
+    else:
+        injected = np.zeros_like(made.load)
+        if made.generation is not None:
+            injected = _injected(job, made.generation, made)
+        loads, generation = at_released(made.load, feeder.retained), at_released(injected, feeder.retained)
     if holds.sources:
         v = with_slack(feeder, made.solution.v)
         current = v @ feeder.y[feeder.slack].T
         head = multiply(v[:, feeder.slack], np.conj(current)).reshape(shape) * kw
-    loads = at_released(made.load) if holds.loads else None
-    return PartExtras(loads=loads, generation=generation, head=head)
+    return PartExtras(
+        loads=loads if holds.loads else None,
+        generation=generation if holds.generation else None,
+        head=head,
+        taps=taps if holds.regulators else None,
+        capacitors=capacitors if holds.capacitors else None,
+        locked=locked,
+    )
 
 
 def with_slack(feeder: Feeder, v: ComplexArray) -> ComplexArray:

@@ -56,8 +56,7 @@ from dp_powerflow.pipeline.modes.base import (
     Scene,
     mode_of,
 )
-from dp_powerflow.pipeline.nodes import loaded_nodes
-from dp_powerflow.pipeline.parts import SOLVER_OF, PartJob, layout_of, make_parts
+from dp_powerflow.pipeline.parts import PartJob, layout_of, make_parts
 from dp_powerflow.pipeline.plan import Charged, Plan, charge_loads, charge_network, kept_model
 from dp_powerflow.privacy.ledger.records import Account, Spend
 from dp_powerflow.privacy.random import StreamKey
@@ -144,7 +143,7 @@ class _Run:
 
     def _writer(self) -> CorpusWriter:
         release, feeder = self.inputs.config.release, self.inputs.feeder
-        released, loaded = len(self.mode.released_nodes(feeder)), len(loaded_nodes(feeder)[0])
+        released, loaded = len(self.mode.released_nodes(feeder)), self.mode.drawn(feeder)
         layout = layout_of(release.days, self.inputs.history.n_steps, released, loaded)
         extras = self.mode.extras(feeder, self.inputs.solar)
         return CorpusWriter(location(release.output), layout, release.id, extras)
@@ -242,7 +241,7 @@ def part_job(mode: NetworkMode[Any], scene: Scene, key: StreamKey, writer: Corpu
     chosen = mode.released_nodes(feeder)
     released = chosen[secret_order(key, len(chosen))]
     graph = mode.tables(writer.root, feeder, released)
-    solver = SOLVER_OF[mode.config.release.solver]
+    solver = mode.solver(writer.layout.steps)
     return PartJob(feeder, sampler, writer, released, scene.network.solar, graph, solver)
 
 

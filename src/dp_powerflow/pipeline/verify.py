@@ -337,6 +337,10 @@ def _unknown_to_version_4(stated: dict[str, Any]) -> Iterator[tuple[dict[str, An
         yield processing, {"solver": SOLVERS["batch"]}
     if isinstance(data, dict):
         yield data, {"extras": None}
+    guarantee = stated.get("guarantee")
+    network = guarantee.get("network") if isinstance(guarantee, dict) else None
+    if isinstance(network, dict) and network.get("mode") in tuple(modes()):
+        yield network, registered(network["mode"]).unknown_to_version_4()
     if not isinstance(declared, dict):
         return
     yield declared, {"load_power_factors": []}

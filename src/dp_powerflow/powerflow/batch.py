@@ -42,6 +42,10 @@ _TASK = 32 * LANES
 """Snapshots per task of a thread: long enough to hide its start, short enough to share evenly."""
 
 
+Columns = Literal["nodes", "elements"]
+"""What the columns of a load are: retained nodes, or the loads of the feeder one by one."""
+
+
 class BatchSolver:
     """Solves batches of snapshots of one feeder on all cores.
 
@@ -52,6 +56,8 @@ class BatchSolver:
     threads : None for one per core.
     voltvar : curves that turn the generation of some nodes, None for constant generation.
     """
+
+    columns: Columns = "nodes"
 
     def __init__(
         self,
@@ -228,6 +234,10 @@ class Solver(Protocol):
     """A power-flow engine for many snapshots of one feeder."""
 
     @property
+    def columns(self) -> Columns:
+        """What `solve` takes: power per retained node, or per load and PV system."""
+
+    @property
     def feeder(self) -> Feeder:
         """The network that is solved."""
         ...
@@ -240,7 +250,7 @@ class Solver(Protocol):
         nodes: Nodes = "retained",
         out: ComplexArray | None = None,
     ) -> Solution:
-        """Solve every row of `load`, complex (snapshot, retained) drawn [p.u.]."""
+        """Solve every row of `load`, complex (snapshot, column) drawn [p.u.]."""
         ...
 
 

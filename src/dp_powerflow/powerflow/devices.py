@@ -51,24 +51,28 @@ class Device:
     curve: VoltVarCurve | InverterCurve | None = None
 
 
-def devices_of(feeder: Feeder, volt_var: VoltVarCurve | None) -> tuple[Device, ...]:
+def devices_of(
+    feeder: Feeder, volt_var: VoltVarCurve | None, *, file_curves: bool = True
+) -> tuple[Device, ...]:
     """Every device of a feeder as operated, in order.
 
     Parameters
     ----------
     volt_var : curve of every PV system, instead of those of the file.
+    file_curves : whether PV systems follow the curves of the file where `volt_var` names none.
     """
-    return tuple(_devices(feeder, volt_var))
+    return tuple(_devices(feeder, volt_var, file_curves))
 
 
-def _devices(feeder: Feeder, volt_var: VoltVarCurve | None) -> Iterator[Device]:
+def _devices(feeder: Feeder, volt_var: VoltVarCurve | None, file_curves: bool) -> Iterator[Device]:
     operation, base = feeder.as_operated, feeder.base_mva * KW_PER_MW
     for load in feeder.loads:
         rated = _rated(feeder, load.branches, load.rated_kv)
         yield Device(load.branches, rated, load.response, -complex(load.kw, load.kvar) / base)
     for pv in feeder.pv:
         rated = _rated(feeder, pv.branches, pv.rated_kv)
-        yield Device(pv.branches, rated, pv.response, 0j, volt_var or pv.curve)
+        curve = volt_var or (pv.curve if file_curves else None)
+        yield Device(pv.branches, rated, pv.response, 0j, curve)
     for unit in operation.generators:
         rated = _rated(feeder, unit.branches, unit.rated_kv)
         yield Device(unit.branches, rated, unit.response, complex(unit.kw, unit.kvar) / base)

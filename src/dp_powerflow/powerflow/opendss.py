@@ -16,6 +16,7 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss.engine import DssOrigin, Engine, circuit_without_injections, run, solve
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.batch import (
+    Columns,
     Nodes,
     Solution,
     checked_output,
@@ -45,6 +46,8 @@ class OpenDssSolver:
     max_iterations : of the engine, per snapshot.
     voltvar : curves that turn the generation of some nodes, None for constant generation.
     """
+
+    columns: Columns = "nodes"
 
     def __init__(
         self,

@@ -16,6 +16,7 @@ from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.operation import InverterCurve
 from dp_powerflow.powerflow._kernels.devices import new_work
+from dp_powerflow.powerflow._kernels.newton_operated import nodal_powers
 from dp_powerflow.powerflow._kernels.operated import (
     CONVERGED,
     GIVEN_UP,
@@ -32,6 +33,7 @@ from dp_powerflow.powerflow._kernels.operated import (
 )
 from dp_powerflow.powerflow._kernels.solve import NEGATIVE, NOT_FINITE, Check
 from dp_powerflow.powerflow.batch import (
+    Columns,
     Nodes,
     Solution,
     checked_output,
@@ -91,9 +93,10 @@ class OperatedSolver:
     tolerance : largest power mismatch [p.u.] of a converged snapshot, beyond the rounding floor of its rows.
     threads : None for one per core.
     volt_var : curve of every PV system, instead of those of the file.
+    file_curves : whether PV systems follow the curves of the file where `volt_var` names none.
     """
 
-    columns: Literal["elements"] = "elements"
+    columns: Columns = "elements"
 
     def __init__(
         self,
@@ -104,6 +107,7 @@ class OperatedSolver:
         tolerance: float = 1e-8,
         threads: int | None = None,
         volt_var: VoltVarCurve | None = None,
+        file_curves: bool = True,
     ) -> None:
         if not 0.0 < tolerance < 1.0:
             raise PowerFlowError("the tolerance must lie between 0 and 1 p.u., such as 1e-8")
@@ -113,8 +117,8 @@ class OperatedSolver:
             raise PowerFlowError("a day has at least one step")
         self._feeder, self._controls, self._steps = feeder, controls, steps
         self._tolerance, self._threads = float(tolerance), checked_threads(threads)
-        self._volt_var = volt_var
-        self._arrays = prepare_operated(feeder, volt_var, self._tolerance)
+        self._volt_var, self._file_curves = volt_var, file_curves
+        self._arrays = prepare_operated(feeder, volt_var, self._tolerance, file_curves=file_curves)
         self._memory = threading.local()
         self._first = self._frozen_states() if controls == "frozen" else self._table()
 
@@ -149,6 +153,32 @@ class OperatedSolver:
         if len(load) % steps:
             raise PowerFlowError(f"{len(load)} snapshots are no whole number of days of {steps} steps")
         return self._run(load, generation, nodes, out, self._first, steps)
+
+    def powers(
+        self, load: ComplexArray, generation: ComplexArray | None, solution: OperatedSolution
+    ) -> tuple[ComplexArray, ComplexArray]:
+        """Power that loads draw, and that PV systems and generators inject, at every energised node.
+
+        Parameters
+        ----------
+        load, generation : as given to `solve`.
+        solution : of all nodes.
+
+        Returns
+        -------
+        Two complex (snapshot, energised node) arrays [p.u.], at the voltages of the solution.
+        """
+        feeder, a = self._feeder, self._arrays
+        if solution.v.shape[1] != len(feeder.energised):
+            raise PowerFlowError('powers need the voltages of all nodes; solve with nodes="all"')
+        injected = self._injected(generation, len(load))
+        column = np.full(len(a.position), -1, dtype=np.int64)
+        column[a.position[feeder.energised]] = np.arange(len(feeder.energised))
+        drawn, fed = np.zeros_like(solution.v), np.zeros_like(solution.v)
+        loads, banks = len(feeder.loads), len(feeder.as_operated.capacitors)
+        given = np.concatenate([-np.asarray(load), injected], axis=1) if len(injected) else -np.asarray(load)
+        nodal_powers(a.plain, column, (given, a.fixed), solution.v, (drawn, fed), loads, len(a.fixed) - banks)
+        return drawn, fed
 
     # ---------------------------------------------------------------------------------- inside
 
@@ -249,7 +279,7 @@ class OperatedSolver:
         for k, pv in enumerate(systems):
             active = power[:, k].real
             rated = pv.kva / base_kva
-            if isinstance(pv.curve, InverterCurve):
+            if self._file_curves and isinstance(pv.curve, InverterCurve):
                 room = np.sqrt(np.maximum(rated * rated - active * active, 0.0))
                 power[:, k].imag = room if pv.curve.reference == "available" else rated
             elif pv.tan_theta:

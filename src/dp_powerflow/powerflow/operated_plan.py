@@ -78,7 +78,9 @@ class OperatedArrays:
     slack_v: float
 
 
-def prepare_operated(feeder: Feeder, volt_var: VoltVarCurve | None, tolerance: float) -> OperatedArrays:
+def prepare_operated(
+    feeder: Feeder, volt_var: VoltVarCurve | None, tolerance: float, *, file_curves: bool = True
+) -> OperatedArrays:
     """Factorise a feeder as operated and lay out all arrays."""
     operation = feeder.as_operated
     if operation.refused:
@@ -86,7 +88,7 @@ def prepare_operated(feeder: Feeder, volt_var: VoltVarCurve | None, tolerance: f
             f"the feeder cannot be solved as operated: {'; '.join(operation.refused)}; mend that, or set controls "
             'to "frozen"'
         )
-    devices = devices_of(feeder, volt_var)
+    devices = devices_of(feeder, volt_var, file_curves=file_curves)
     connected = device_nodes(devices)
     if np.isin(connected, feeder.slack).any():
         raise PowerFlowError("a load or generator sits on an ideal source; connect it behind an impedance")
@@ -306,7 +308,8 @@ def _probes(feeder: Feeder, factors: TerminalFactors) -> tuple[IntArray, FloatAr
     v = np.zeros(len(operation.nodes), dtype=np.clongdouble)
     v[position >= 0] = factors.w[position[position >= 0]]
     v[feeder.slack] = feeder.v_slack
-    table, no_load, at, entries = [], [], [], []
+    table, no_load, entries = [], [], []
+    at: list[int] = []
     for bank in operation.capacitors:
         for probe in bank.control.probes:
             first, current = len(at), np.clongdouble(0.0)
@@ -371,4 +374,6 @@ def _capacitor(feeder: Feeder, bank: SwitchedCapacitor) -> list[float]:
         high,
         feeder.base_mva * KW_PER_MW,
         float(_KINDS[control.kind]),
+        float(_PICKS[control.pick_current]),
+        control.dead_time_s,
     ]

@@ -68,9 +68,10 @@ scale_factor = 6.0            # public: how many times the model's relative load
 # s76a = -0.98
 
 # [pv]
+# latitude = 37.8             # a year of clear sky at this latitude, from first_day_of_year = 1; or instead
 # irradiance = "irradiance.csv"  # public shares of peak, a line per step: one day or many, a column or a
 #                             # file (folder) per PV system; day d of the corpus has day d modulo the days
-# volt_var = "category B"     # none | category A | category B (IEEE 1547-2018)
+# volt_var = "category B"     # none | category A | category B (IEEE 1547-2018) | file: its own curves
 
 [network]
 mode = "twin-network"         # twin-network, or true-network with the keys at the end of this section

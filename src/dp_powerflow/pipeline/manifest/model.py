@@ -349,6 +349,8 @@ class DeclaredPublic(Section):
     regulator_taps: Literal[
         "frozen: an input, the same for every network compared",
         "declared, or solved once on the twin; then frozen",
+        "as operated: regulators and capacitors act on the twin, every snapshot for itself",
+        "as operated: regulators and capacitors act on the twin, step after step through a day",
     ]
     network: list[Sentence]
 

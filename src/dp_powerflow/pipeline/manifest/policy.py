@@ -129,6 +129,11 @@ class NetworkPolicy(ABC):
         """Entries of `guarantee.network` that a manifest of version 2 lacks, so that it can be read."""
         return {}
 
+    @classmethod
+    def unknown_to_version_4(cls) -> dict[str, Any]:
+        """The same for a manifest of version 4 or earlier."""
+        return {}
+
     @property
     @abstractmethod
     def full_support(self) -> bool:

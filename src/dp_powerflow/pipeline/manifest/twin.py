@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -91,6 +91,30 @@ Chance = Annotated[float, Field(ge=0.0, le=1.0)]
 _Part = Literal["impedance", "length", "charging", "transformer", "capacitor", "pv"]
 
 
+TAPS: Mapping[str, str] = {
+    "frozen": "declared, or solved once on the twin; then frozen",
+    "snapshot": "as operated: regulators and capacitors act on the twin, every snapshot for itself",
+    "day": "as operated: regulators and capacitors act on the twin, step after step through a day",
+}
+"""What the manifest says of taps, by `network.controls`."""
+_OPERATED = (
+    "AC power flow is solved on the twin as operated, not on the true network: loads answer to their voltage as "
+    "the feeder's file says, regulators and switched capacitors act by its settings. "
+)
+_HUNTING = (
+    " A control that changes its direction six times within a snapshot is locked, and the snapshot is marked. A "
+    "snapshot without a solution aborts the release."
+)
+_SOLVED: Mapping[str, str] = {
+    "frozen": "AC power flow is solved on the twin, not on the true network; regulator taps are declared, or "
+    "solved once on the twin at nominal load; a snapshot without a solution aborts the release.",
+    "snapshot": _OPERATED + "Every snapshot starts from taps that were solved on the twin at the nearest of 25 "
+    "levels of the nominal load." + _HUNTING,
+    "day": _OPERATED + "Every day starts from taps that were solved on the twin at the nearest of 25 levels of the "
+    "nominal load, and keeps its taps from step to step." + _HUNTING,
+}
+
+
 class ProtectedSection(Section):
     """Which figures get noise; all others are declared public."""
 
@@ -138,6 +162,7 @@ class TwinSection(NetworkSection):
     twin: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
     published: Literal["voltages", "network", "network and loads"]
     all_nodes: bool
+    controls: Literal["frozen", "snapshot", "day"]
     accounting: Sentence
 
     def in_one_sentence(self) -> str:
@@ -218,6 +243,7 @@ class TwinPolicy(NetworkPolicy):
     published : what is released of the twin: `voltages`, `network`, or `network and loads`.
     all_nodes : whether every node is released, or those with a load of their own.
     table_days : days whose loads are published beside the voltages, in the tables of the twin.
+    controls : whether taps and capacitors act, and what they start from; "frozen" is the fixed frame.
     """
 
     mode: ClassVar[str] = "twin-network"
@@ -234,6 +260,7 @@ class TwinPolicy(NetworkPolicy):
     published: str
     all_nodes: bool
     table_days: int
+    controls: str = "frozen"
 
     @classmethod
     def of(cls, config: Config) -> Self:
@@ -245,6 +272,7 @@ class TwinPolicy(NetworkPolicy):
             published=twin.publish,
             all_nodes=twin.released == "all",
             table_days=min(twin.graph_days or days, days) if twin.publish == WITH_LOADS else 0,
+            controls=twin.controls,
         )
 
     @classmethod
@@ -260,7 +288,14 @@ class TwinPolicy(NetworkPolicy):
             code_epsilon=stated.code_epsilon,
         )
         table_days = 0 if tables is None else tables.days
-        return cls(stated.twin, design, stated.published, stated.all_nodes, table_days)
+        return cls(
+            stated.twin, design, stated.published, stated.all_nodes, table_days, stated.controls
+        )
+
+    @classmethod
+    def unknown_to_version_4(cls) -> dict[str, Any]:
+        """Every twin of version 4 was solved with fixed taps."""
+        return {"controls": "frozen"}
 
     @property
     def full_support(self) -> bool:
@@ -338,7 +373,7 @@ class TwinPolicy(NetworkPolicy):
             ),
             commitment=COMMITMENT,
             attested=_attested(facts, self),
-            taps="declared, or solved once on the twin; then frozen",
+            taps=TAPS[self.controls],
             noise=f"exact discrete Gaussian (loads) and {self.design.noise.capitalize()} (twin) on integers, "
             "in integer arithmetic",
         )
@@ -449,6 +484,7 @@ def _section(policy: TwinPolicy, extras: ExtrasLayout) -> TwinSection:
             "twin": policy.twin_id,
             "published": policy.published,
             "all_nodes": policy.all_nodes,
+            "controls": policy.controls,
             "scope": _scope(policy, extras),
             "accounting": ACCOUNTING[policy.design.noise],
             "attestation": _attestation(policy),
@@ -570,6 +606,10 @@ def _declared(policy: TwinPolicy) -> list[str]:
     return known + [words for words, covered in public.items() if not covered]
 
 
+def _drawn_for(policy: TwinPolicy) -> str:
+    return "node with a load" if policy.controls == "frozen" else "load of the feeder"
+
+
 def _after_noise(policy: TwinPolicy, extras: ExtrasLayout) -> list[str]:
     codes = (
         ""
@@ -578,14 +618,13 @@ def _after_noise(policy: TwinPolicy, extras: ExtrasLayout) -> list[str]:
     )
     return [
         text.SHRUNK,
-        "Days of active and reactive load are drawn independently for every node with a load from the load "
+        f"Days of active and reactive load are drawn independently for every {_drawn_for(policy)} from the load "
         "model, untruncated; reactive load has randomness of its own.",
         f"The twin '{policy.twin_id}' is drawn once per network: the logarithm of every protected figure is "
         f"rounded to a public grid and gets exact discrete {policy.design.noise.capitalize()} noise; nothing "
         f"else of the figure enters.{codes} The same twin serves every release under its id; an element that "
         "is replaced gets fresh noise.",
-        "AC power flow is solved on the twin, not on the true network; regulator taps are declared, or "
-        "solved once on the twin at nominal load; a snapshot without a solution aborts the release.",
+        _SOLVED[policy.controls],
         "All energised nodes but those of the source are released."
         if policy.all_nodes
         else "Only nodes with a random load of their own are released.",

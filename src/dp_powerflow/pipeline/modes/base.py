@@ -31,11 +31,12 @@ from dp_powerflow.pipeline.inputs import (
 )
 from dp_powerflow.pipeline.manifest.policy import policy_of
 from dp_powerflow.pipeline.nodes import NodePlan, loaded_nodes, node_plan
-from dp_powerflow.pipeline.parts import SOLVER_OF, GraphTables
+from dp_powerflow.pipeline.parts import SOLVER_OF, GraphTables, SolverMaker
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import Cap, Cost
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Preview
+from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import IntArray
 
 INTERNAL = "INTERNAL: computed from private data; not for publication"
@@ -179,7 +180,19 @@ class NetworkMode(ABC, Generic[Section]):
 
     def check_solver(self, feeder: Feeder, solar: Solar) -> None:
         """Refuse a solver that cannot be made for a network, such as OpenDSS for one it did not read."""
-        SOLVER_OF[self.config.release.solver](feeder, solar.voltvar, 1)
+        self.solver(1)(feeder, solar, 1)
+
+    def solver(self, steps: int) -> SolverMaker:
+        """What makes the solver of the power flow, for days of so many steps."""
+        return SOLVER_OF[self.config.release.solver]
+
+    def drawn(self, feeder: Feeder) -> int:
+        """How many loads are drawn for every step."""
+        return len(loaded_nodes(feeder)[0])
+
+    def nodes(self, feeder: Feeder, model: LoadModel, key: StreamKey) -> NodePlan:
+        """Whom loads are drawn for: the nodes of the feeder that have one."""
+        return node_plan(self.config, feeder, model, key)
 
     @abstractmethod
     def identity_chunks(self, inputs: NetworkInputs) -> Iterator[bytes]:
@@ -215,7 +228,7 @@ class NetworkMode(ABC, Generic[Section]):
 
     def scene(self, inputs: NetworkInputs, network: Solvable, model: LoadModel) -> Scene:
         """A network with the load model at its nodes."""
-        return Scene(network, model, node_plan(inputs.config, network.feeder, model, inputs.key))
+        return Scene(network, model, self.nodes(network.feeder, model, inputs.key))
 
     def released_nodes(self, feeder: Feeder) -> IntArray:
         """Indices in `feeder.nodes` whose voltages are released: those with a load of their own."""

@@ -18,9 +18,10 @@ from dp_powerflow.config import TwinNetwork
 from dp_powerflow.corpus.extras import ExtrasLayout
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.storage import Location, location
-from dp_powerflow.errors import ConfigError, PowerFlowError, PrivacyError
+from dp_powerflow.errors import PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import Rebuilder, network_parameters
+from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSampler, solve_days
 from dp_powerflow.pipeline.inputs import NetworkInputs, Solar, network_chunks
 from dp_powerflow.pipeline.manifest.policy import at_most
@@ -35,8 +36,9 @@ from dp_powerflow.pipeline.modes.base import (
     Solvable,
     left_afterwards,
 )
-from dp_powerflow.pipeline.parts import GraphTables
-from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.pipeline.nodes import NodePlan, drawn_loads, load_plan
+from dp_powerflow.pipeline.parts import GraphTables, OperatedMaker, SolverMaker
+from dp_powerflow.powerflow.batch import Solver
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, Cost, GdpCost, PureCost, Scope, TwinCap
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -108,12 +110,6 @@ class TwinMode(NetworkMode[TwinNetwork]):
 
     def check(self, inputs: NetworkInputs) -> None:
         """What the twin would not protect is refused, and what could not be solved once it is drawn."""
-        # Until `parts.part_extras` gets them from the solver.
-        if self.extras(inputs.feeder, inputs.solar).states:
-            raise ConfigError(
-                "the solver keeps taps and capacitors fixed, so there are no states to publish; remove "
-                "'states' from network.also_publish"
-            )
         source = self._source(inputs)
         parameters = parameters_of(source, self.section.design)
         codes = {line.line: line.code for line in parameters.coded} if self.section.protected.codes else {}
@@ -149,6 +145,25 @@ class TwinMode(NetworkMode[TwinNetwork]):
         kept = self._kept(inputs, self.identity(inputs))
         return kept is not None and kept.to_json() == self._again(inputs).to_json()
 
+    @property
+    def acting(self) -> bool:
+        """Whether the twin is solved as operated: controls act, loads answer to the voltage."""
+        return self.section.controls != "frozen"
+
+    def solver(self, steps: int) -> SolverMaker:
+        """Controls act on the twin unless the config freezes them."""
+        return OperatedMaker(self.section.controls, steps) if self.acting else super().solver(steps)
+
+    def drawn(self, feeder: Feeder) -> int:
+        """Loads one by one, where the feeder is solved as operated."""
+        return drawn_loads(feeder) if self.acting else super().drawn(feeder)
+
+    def nodes(self, feeder: Feeder, model: LoadModel, key: StreamKey) -> NodePlan:
+        """Loads one by one, where the feeder is solved as operated."""
+        if self.acting:
+            return load_plan(self.config, feeder, model, key)
+        return super().nodes(feeder, model, key)
+
     def released_nodes(self, feeder: Feeder) -> IntArray:
         """Nodes with a load, or all but the sources: a twin has nothing to hide at the others."""
         if self.section.released == "all":
@@ -167,13 +182,14 @@ class TwinMode(NetworkMode[TwinNetwork]):
 
     def extras(self, feeder: Feeder, solar: Solar) -> ExtrasLayout:
         """Functions of the twin and the drawn loads; how many there are follows from the public structure."""
-        chosen, moving = self.section.also_publish, feeder.as_operated
+        chosen, moving, acting = self.section.also_publish, feeder.as_operated, self.acting
+        feeds_in = solar.generation is not None or (acting and bool(moving.generators))
         return ExtrasLayout(
             loads="loads" in chosen,
-            generation="loads" in chosen and solar.generation is not None,
+            generation="loads" in chosen and feeds_in,
             sources=len(feeder.slack) if "head" in chosen else 0,
-            regulators=len(moving.regulators) if "states" in chosen else 0,
-            capacitors=len(moving.capacitors) if "states" in chosen else 0,
+            regulators=len(moving.regulators) if acting and "states" in chosen else 0,
+            capacitors=len(moving.capacitors) if acting and "states" in chosen else 0,
         )
 
     def report(self, inputs: NetworkInputs, scene: Scene, progress: Progress | None = None) -> InternalReport:
@@ -187,8 +203,10 @@ class TwinMode(NetworkMode[TwinNetwork]):
         sampler = LoadSampler(law, inputs.key.bind("purpose", COMPARISON), COMPARED_DAYS)
         distance: Any
         try:
-            on_true = _magnitudes(inputs.feeder, inputs.solar, sampler)
-            on_twin = _magnitudes(scene.network.feeder, scene.network.solar, sampler)
+            make = self.solver(sampler.law.steps)
+            on_true = _magnitudes(make(inputs.feeder, inputs.solar, None), inputs.solar, sampler)
+            network = scene.network
+            on_twin = _magnitudes(make(network.feeder, network.solar, None), network.solar, sampler)
             distance = asdict(voltage_distance(on_true, on_twin))
         except PowerFlowError as error:
             distance = f"none: {error}"
@@ -362,8 +380,7 @@ def _named(ledger: Ledger, name: str | None) -> AccountSummary | None:
     return next((a for a in ledger.summary().accounts if a.kind is KIND and a.name == name), None)
 
 
-def _magnitudes(feeder: Feeder, solar: Solar, sampler: LoadSampler) -> FloatArray:
-    solver = BatchSolver(feeder, voltvar=solar.voltvar)
+def _magnitudes(solver: Solver, solar: Solar, sampler: LoadSampler) -> FloatArray:
     solution = solve_days(solver, sampler, generation=solar.generation).solution
     solution.raise_if_failed()
     return modulus(solution.v)

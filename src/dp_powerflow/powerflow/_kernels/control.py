@@ -1,8 +1,9 @@
 """What regulators and capacitor controls want to do at the present voltages, one lane at a time.
 
-The rules are those of OpenDSS's static control mode: in a round only the controls with the shortest delay act; a
-regulator takes 70 % of the tap steps that it lacks, at least one and at most its own limit. A control that has
-turned round `MOST_TURNS` times within a snapshot hunts; it is locked where it is, and the snapshot says so.
+The rules are those of OpenDSS's static control mode: in a round only the controls with the shortest delay
+act; a regulator takes 70 % of the tap steps that it lacks, at least one and at most its own limit. The rules
+of capacitors are in `grid.operation.CapacitorControl`. A control that has turned round `MOST_TURNS` times
+within a snapshot hunts; it is locked where it is, and the snapshot says so.
 """
 
 from __future__ import annotations
@@ -31,19 +32,22 @@ _ALLOWED = 0.7
 """Columns of `Controls.regulator`; the last is the phase, numbered through, whose current is measured."""
 REGULATOR_COLUMNS = 16
 (
-    ON, OFF, DELAY_ON, DELAY_OFF, CAP_VOLTS, CAP_AMPERES, OVER_LOW, OVER_HIGH, KVAR, CAP_KIND, BANK, BANK_Q,
-) = range(12)  # fmt: skip
-"""Columns of `Controls.capacitor`; the last three are kind, device and reactive power when closed."""
-CAPACITOR_COLUMNS = 12
+    ON, OFF, DELAY_ON, DELAY_OFF, CAP_VOLTS, CAP_AMPERES, OVER_LOW, OVER_HIGH, KVAR, CAP_KIND, CAP_PICK,
+    DEAD_TIME, BANK, BANK_Q,
+) = range(14)  # fmt: skip
+"""Columns of `Controls.capacitor`; the last two are device and reactive power when closed."""
+CAPACITOR_COLUMNS = 14
+_HOUR_S, _DAY_H = 3600.0, 24.0
 
 
 class Controls(NamedTuple):
     """Settings of all controls; positions as in the plan.
 
-    `control_of` is the regulator of every phase. `pick` is how a control chooses among the branches that it sees:
-    `seen` (branch, 2) from `seen_ptr[k]` on, regulators first. Conductors of capacitor k are `probe_ptr[k]` …;
-    `probe` (conductor, 3) has the node where it is measured and its first and last entry, `entry_at` and `entry`
-    (entry, 2); `no_load` (conductor, 2) is its current at no load. `schur` and `outflow` are of the terminals.
+    `control_of` is the regulator of every phase. `pick` is how a control chooses among the branches that it
+    sees: `seen` (branch, 2) from `seen_ptr[k]` on, regulators first. Conductors of capacitor k are
+    `probe_ptr[k]` …; `probe` (conductor, 3) has the node where it is measured and its first and last entry,
+    `entry_at` and `entry` (entry, 2); `no_load` (conductor, 2) is its current at no load. `schur` and
+    `outflow` are of the terminals.
     """
 
     regulator: FloatArray
@@ -65,23 +69,24 @@ class Controls(NamedTuple):
 class States(NamedTuple):
     """Positions of all controls of every lane: (control, LANES), regulators first.
 
-    `tap` counts steps from neutral, or is 1 for a closed capacitor; `way` is the direction of the last move, `turns`
-    how often it changed, `want` what is asked for now.
+    `tap` counts steps from neutral, or is 1 for a closed capacitor; `way` is the direction of the last move,
+    `turns` how often it changed, `want` what is asked for now, `opened` when a capacitor opened [s].
     """
 
     tap: IntArray
     way: IntArray
     turns: IntArray
     want: IntArray
+    opened: FloatArray
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _seen(
     controls: Controls, w_re: FloatArray, w_im: FloatArray, work: Work, lane: int, k: int
-) -> tuple[float, float]:
-    """Voltage that control k looks at [p.u.], as a phasor; a picked or mean magnitude is real."""
+) -> tuple[float, float, int]:
+    """Voltage that control k looks at [p.u.] as a phasor, and which branch that is; a mean is real."""
     first, last = controls.seen_ptr[k], controls.seen_ptr[k + 1]
-    best_re, best_im, best = 0.0, 0.0, -1.0
+    best_re, best_im, best, chosen = 0.0, 0.0, -1.0, 0
     total = 0.0
     for p in range(first, last):
         a, b = controls.seen[p, 0], controls.seen[p, 1]
@@ -89,16 +94,14 @@ def _seen(
         if b >= 0:
             u -= w_re[b] + work.a[work.x_re + b, lane]
             v -= w_im[b] + work.a[work.x_im + b, lane]
-        if controls.pick[k] == PICK_ONE:
-            return u, v
-        size = np.sqrt(u * u + v * v)
-        total += size
+        size = u * u + v * v
+        total += np.sqrt(size)
         better = size > best if controls.pick[k] == PICK_HIGHEST else size < best
         if best < 0.0 or better:
-            best, best_re, best_im = size, size, 0.0
+            best, best_re, best_im, chosen = size, u, v, p - first
     if controls.pick[k] == PICK_MEAN:
-        return total / (last - first), 0.0
-    return best_re, best_im
+        return total / (last - first), 0.0, 0
+    return best_re, best_im, chosen
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -130,12 +133,12 @@ def wanted_taps(
 ) -> tuple[int, float]:
     """Tap steps that regulator k lacks, and how far [V] the voltage is from where the answer would change."""
     c = controls.regulator[k]
-    u, v = _seen(controls, w_re, w_im, work, lane, k)
+    u, v, chosen = _seen(controls, w_re, w_im, work, lane, k)
     u *= c[VOLTS]
     v *= c[VOLTS]
     local = np.sqrt(u * u + v * v)
     if c[DROP_R] != 0.0 or c[DROP_X] != 0.0:
-        re, im = outflow(controls, work, lane, int(c[COMPENSATED]))
+        re, im = outflow(controls, work, lane, int(c[COMPENSATED]) + chosen)
         re *= c[AMPERES]
         im *= c[AMPERES]
         u -= c[DROP_R] * re - c[DROP_X] * im
@@ -172,43 +175,46 @@ def wanted_state(
     work: Work,
     lane: int,
     k: int,
-    hour: float,
+    now_s: float,
     on: int,
 ) -> int:
     """State that capacitor k wants, 1 closed or 0 open, from its present one."""
     c, seen = controls.capacitor[k], controls.regulator.shape[0] + k
-    volts = 0.0
+    kind, volts = int(c[CAP_KIND]), 0.0
     if controls.seen_ptr[seen + 1] > controls.seen_ptr[seen]:
-        u, v = _seen(controls, w_re, w_im, work, lane, seen)
+        u, v, _ = _seen(controls, w_re, w_im, work, lane, seen)
         volts = np.sqrt(u * u + v * v) * c[CAP_VOLTS]
-        if on == 0 and volts < c[OVER_LOW]:
-            return 1
-        if on == 1 and volts > c[OVER_HIGH]:
-            return 0
-        if c[OVER_LOW] > -_NEVER and (volts < c[OVER_LOW] or volts > c[OVER_HIGH]):
-            return on
-    kind = int(c[CAP_KIND])
+    # An override that asks for no change leaves the decision to the kind.
+    if (on == 0 and volts < c[OVER_LOW]) or (on == 1 and volts > c[OVER_HIGH]):
+        return 1 - on
     if kind == CAP_TIME:
-        begin, end = c[ON], c[OFF]
-        inside = begin <= hour < end if begin <= end else (hour >= begin or hour < end)
-        return 1 if inside else 0
+        return _by_time(c[ON], c[OFF], now_s / _HOUR_S, on)
     if kind == CAP_VOLTAGE:
-        if on == 0:
-            return 1 if volts < c[ON] else 0
-        return 0 if volts > c[OFF] else 1
-    value = _monitored(controls, w_re, w_im, work, lane, k)
-    if on == 0:
-        return 1 if value > c[ON] else 0
-    return 0 if value < c[OFF] else 1
+        closes, opens = volts < c[ON], volts > c[OFF]
+    else:
+        value = _monitored(controls, w_re, w_im, work, lane, k)
+        closes, opens = value > c[ON], value < c[OFF]
+    return 1 - on if (closes if on == 0 else opens) else on
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _by_time(begin: float, end: float, hour: float, on: int) -> int:
+    """State that a control by time wants."""
+    if end > begin:
+        return 1 if begin <= hour < end else 0
+    if begin <= hour < _DAY_H:
+        return 1
+    return 0 if end <= hour < begin else on
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _monitored(
     controls: Controls, w_re: FloatArray, w_im: FloatArray, work: Work, lane: int, k: int
 ) -> float:
-    """Reactive power [kvar] into the monitored element, or the current [A] of its first conductor."""
-    c, total = controls.capacitor[k], 0.0
-    for p in range(controls.probe_ptr[k], controls.probe_ptr[k + 1]):
+    """Reactive power [kvar] into the monitored element, or the picked current [A] of its conductors."""
+    c, total, picked = controls.capacitor[k], 0.0, -1.0
+    first, last = controls.probe_ptr[k], controls.probe_ptr[k + 1]
+    for p in range(first, last):
         re, im = controls.no_load[p, 0], controls.no_load[p, 1]
         for q in range(controls.probe[p, 1], controls.probe[p, 2]):
             at = controls.entry_at[q]
@@ -216,12 +222,27 @@ def _monitored(
             re += controls.entry[q, 0] * x - controls.entry[q, 1] * y
             im += controls.entry[q, 0] * y + controls.entry[q, 1] * x
         if int(c[CAP_KIND]) == CAP_CURRENT:
-            total = max(total, np.sqrt(re * re + im * im) * c[CAP_AMPERES])
+            size = np.sqrt(re * re + im * im) * c[CAP_AMPERES]
+            better = size < picked if int(c[CAP_PICK]) == PICK_LOWEST else size > picked
+            picked = size if picked < 0.0 or better else picked
+            total += size
         else:
             at = controls.probe[p, 0]
             u, v = w_re[at] + work.a[work.x_re + at, lane], w_im[at] + work.a[work.x_im + at, lane]
             total += (v * re - u * im) * c[KVAR]
+    if int(c[CAP_KIND]) == CAP_CURRENT:
+        return total / (last - first) if int(c[CAP_PICK]) == PICK_MEAN else picked
     return total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _delay(controls: Controls, states: States, lane: int, k: int, now_s: float) -> float:
+    """Time after which capacitor k does what it wants [s]; soon after it opened it waits longer to close."""
+    c, at = controls.capacitor[k], controls.regulator.shape[0] + k
+    if states.want[at, lane] < 0:
+        return float(c[DELAY_OFF])
+    waiting = max(c[DEAD_TIME] - (now_s - states.opened[at, lane]), 0.0)
+    return float(c[DELAY_ON] + waiting)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -233,13 +254,14 @@ def act(
     states: States,
     lane: int,
     slack_v: float,
-    hour: float,
+    now_s: float,
 ) -> int:
     """One round: how many controls moved, or `UNDECIDED` where the voltages are not settled enough.
 
     Parameters
     ----------
     slack_v : largest error that the measured voltages may still have [V]; 0 once they are settled.
+    now_s : time since the day began [s].
     """
     regulators = controls.regulator.shape[0]
     nearest = _NEVER
@@ -266,18 +288,19 @@ def act(
         if states.turns[at, lane] >= MOST_TURNS:
             continue
         on = states.tap[at, lane]
-        wanted = wanted_state(controls, w_re, w_im, work, lane, k, hour, on)
+        wanted = wanted_state(controls, w_re, w_im, work, lane, k, now_s, on)
         if wanted != on:
             states.want[at, lane] = wanted - on
-            delay = controls.capacitor[k, DELAY_ON] if wanted == 1 else controls.capacitor[k, DELAY_OFF]
-            nearest = min(nearest, delay)
+            nearest = min(nearest, _delay(controls, states, lane, k, now_s))
     if nearest == _NEVER:
         return 0
-    return _move(controls, work, states, lane, nearest)
+    return int(_move(controls, work, states, lane, nearest, now_s))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _move(controls: Controls, work: Work, states: States, lane: int, nearest: float) -> int:
+def _move(
+    controls: Controls, work: Work, states: States, lane: int, nearest: float, now_s: float
+) -> int:
     """Move the controls with the shortest delay."""
     regulators, moved = controls.regulator.shape[0], 0
     for k in range(states.tap.shape[0]):
@@ -294,10 +317,11 @@ def _move(controls: Controls, work: Work, states: States, lane: int, nearest: fl
             after = min(max(after, -int(c[BOTTOM])), int(c[TOP]))
         else:
             bank = k - regulators
-            delay = controls.capacitor[bank, DELAY_ON] if want > 0 else controls.capacitor[bank, DELAY_OFF]
-            if delay != nearest:
+            if _delay(controls, states, lane, bank, now_s) != nearest:
                 continue
             after = before + want
+            if want < 0:
+                states.opened[k, lane] = now_s
             device = int(controls.capacitor[bank, BANK])
             work.a[work.s_im + device, lane] = controls.capacitor[bank, BANK_Q] * after
         if after != before:

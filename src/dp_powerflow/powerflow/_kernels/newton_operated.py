@@ -68,7 +68,7 @@ def control_voltage(branches: Branches, k: int, w: tuple[FloatArray, FloatArray]
     for other in range(branches.first[device], branches.first[device + 1]):
         v = across(branches, other, w, x)
         total += np.sqrt((v.real * v.real + v.imag * v.imag) * branches.constant[other, SCALE])
-    return total / (branches.first[device + 1] - branches.first[device])
+    return float(total / (branches.first[device + 1] - branches.first[device]))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -245,3 +245,49 @@ def _solve(
             x[row] -= _times(values, p, 0, x[blocks.col[p]])
         x[row] = _times(values, blocks.diagonal[row], 0, x[row])
     return sign
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def nodal_powers(
+    branches: Branches,
+    column: IntArray,
+    power: tuple[ComplexArray, ComplexArray],
+    v: ComplexArray,
+    out: tuple[ComplexArray, ComplexArray],
+    loads: int,
+    last: int,
+) -> None:
+    """Add up what the branches of loads draw, and of the devices from `loads` to `last` inject, at their nodes.
+
+    Parameters
+    ----------
+    column : (position,) column of v, −1 for none.
+    power : complex (snapshot, device) of the first devices, and (device,) of those that no snapshot gives.
+    """
+    given, fixed = power
+    for row in range(v.shape[0]):
+        for k in range(branches.table.shape[0]):
+            device = branches.table[k, OF]
+            if device >= last:
+                continue
+            total, own = 0.0, 0.0j
+            for other in range(branches.first[device], branches.first[device + 1]):
+                across_it = v[row, column[branches.table[other, A]]]
+                if branches.table[other, B] >= 0:
+                    across_it -= v[row, column[branches.table[other, B]]]
+                size = across_it.real * across_it.real + across_it.imag * across_it.imag
+                total += np.sqrt(size * branches.constant[other, SCALE])
+                own = across_it if other == k else own
+            s = given[row, device] if device < given.shape[1] else fixed[device]
+            mean = total / (branches.first[device + 1] - branches.first[device])
+            i = branch_current(branches, k, s, own, mean)
+            sign = -1.0 if device < loads else 1.0
+            target = out[0] if device < loads else out[1]
+            for end in range(2):
+                at = branches.table[k, A if end == 0 else B]
+                if at >= 0:
+                    u = v[row, column[at]]
+                    turn = sign if end == 0 else -sign
+                    re = turn * (u.real * i.real + u.imag * i.imag)
+                    im = turn * (u.imag * i.real - u.real * i.imag)
+                    target[row, column[at]] += complex(re, im)

@@ -38,6 +38,7 @@ _PER_ROUND = 12
 """Sweeps that every round of the controls may take beside those of the snapshot."""
 _MOST_HELP = 4
 _MOST_ROUNDS = 300
+_DAY_S = 86400.0
 
 
 ITERATIONS, ROUNDS, CONVERGED, LOCKED, REVERSED, STATUS, GIVEN_UP = range(7)
@@ -94,7 +95,7 @@ class Lanes(NamedTuple):
 def new_states(controls: Controls) -> States:
     """Arrays for the controls of all lanes."""
     count = controls.regulator.shape[0] + controls.capacitor.shape[0]
-    return States(*(np.zeros((count, LANES), dtype=np.int64) for _ in range(4)))
+    return States(*(np.zeros((count, LANES), dtype=np.int64) for _ in range(4)), np.zeros((count, LANES)))
 
 
 def new_cache(plan: OperatedPlan, controls: Controls) -> Cache:
@@ -246,6 +247,7 @@ def _begin(
     regulators = controls.regulator.shape[0]
     for k in range(states.tap.shape[0]):
         states.tap[k, lane] = jobs.first_states[level, k]
+        states.opened[k, lane] = -np.inf
         if k >= regulators:
             bank = k - regulators
             device = int(controls.capacitor[bank, BANK])
@@ -356,11 +358,12 @@ def _advance(
             _close(work, lanes, lane)
         return
     e2 = work.a[work.change, lane]
-    hour = 24.0 * lanes.step[lane] / jobs.steps
+    # A step is looked at when it ends, as OpenDSS does; a snapshot has no time.
+    now_s = _DAY_S * (lanes.step[lane] + 1) / jobs.steps if jobs.steps > 1 else 0.0
     if phase == _ACTING and e2 <= jobs.early * jobs.early:
         settled = e2 <= jobs.decide * jobs.decide
         slack = 0.0 if settled else jobs.slack_v * np.sqrt(e2)
-        moved = act(controls, plan.w_re, plan.w_im, work, states, lane, slack, hour)
+        moved = act(controls, plan.w_re, plan.w_im, work, states, lane, slack, now_s)
         if moved > 0:
             jobs.result[row, ROUNDS] += 1
             _put_taps(plan, controls, work, states, cache, lane)
