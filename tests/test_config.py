@@ -93,6 +93,16 @@ def test_keys_of_earlier_versions_say_where_they_went(sections: dict[str, Any], 
     assert "\n" not in str(caught.value)
 
 
+def test_the_sun_is_a_file_or_a_latitude() -> None:
+    assert parse_config({**example(), "pv": {"latitude": -33.9, "first_day_of_year": 200}}).pv is not None
+    for pv, says in (
+        ({"latitude": 1.0, "irradiance": "sun.csv"}, "give one of the two"),
+        ({"irradiance": "sun.csv", "first_day_of_year": 2}, "first_day_of_year is for a clear sky"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            parse_config({**example(), "pv": pv})
+
+
 def test_an_unknown_section_names_the_nearest_one() -> None:
     with pytest.raises(ConfigError, match="unknown key 'netwrok'; did you mean 'network'"):
         parse_config({**example(), "netwrok": {}})
@@ -109,11 +119,13 @@ def test_an_unknown_section_names_the_nearest_one() -> None:
         ("loads", "kind", "long", "need a path"),
         ("model", "bounds", [1.0], "'model.bounds"),
         ("nodes", "released", "all", "exact linear function of the others"),
+        ("pv", "volt_var", "none", "either a file .irradiance. or a clear sky .latitude."),
+        ("pv", "latitude", 91.0, "'pv.latitude' is not usable"),
     ],
 )
 def test_a_wrong_value_names_its_key(section: str, key: str, value: object, says: str) -> None:
     raw = example()
-    raw[section][key] = value
+    raw.setdefault(section, {})[key] = value
     with pytest.raises(ConfigError, match=says) as caught:
         parse_config(raw)
     assert "\n" not in str(caught.value)

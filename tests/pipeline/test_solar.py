@@ -16,7 +16,8 @@ from dp_powerflow.pipeline.inputs import read_network
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.pipeline.verify import verify_release
-from dp_powerflow.powerflow.sun import Generation, read_irradiance
+from dp_powerflow.powerflow.sun import Generation, clear_sky, read_irradiance
+from dp_powerflow.powerflow.voltvar import CATEGORY_A
 from dp_powerflow.privacy.state import PrivateState
 from support.small import small_config
 from support.tampering import manifest_of
@@ -89,6 +90,7 @@ def test_days_of_a_corpus_go_round_the_horizon() -> None:
     assert np.array_equal(found[0], [4.0, 0.0, 4.5])
     assert np.array_equal(generation.select(np.array([1])).of(np.array([0, 7])), found)
     assert np.array_equal(generation.peak, [10.0, 0.0, 10.5])
+    assert np.array_equal(generation.by_system(np.array([4])), power[1])
 
 
 def test_pv_raises_the_released_voltages_at_noon(folder: Path) -> None:
@@ -131,6 +133,43 @@ def steep(folder: Path, **sections: Any) -> Config:
     (folder / "c.dss").write_text(circuit.replace("Pmpp=250", "Pmpp=900"))
     sunny = {"irradiance": "sun.csv", "volt_var": "category B"}
     return small_config(folder, feeder={"source": "c.dss"} | sections.pop("feeder", {}), pv=sunny, **sections)
+
+
+def test_a_latitude_gives_a_year_without_clouds(folder: Path) -> None:
+    state = PrivateState.open(folder / "state", insecure_seed=7)
+    section = {"latitude": 40.0, "first_day_of_year": 172, "volt_var": "file"}
+    inputs = read_network(small_config(folder, feeder={"source": "c.dss"}, pv=section), state, STEPS)
+    assert inputs.irradiance is not None
+    assert np.array_equal(inputs.irradiance[..., 0], clear_sky(40.0, 365, STEPS, 172))
+    assert inputs.sun == (365, False)
+    solar, days = inputs.solar, np.array([0, 183, 365])
+    assert (solar.voltvar, solar.curve, solar.use_file_curves) == (None, None, True)
+    assert solar.generation is not None
+    summer, winter, again = solar.generation.by_system(days).reshape(3, STEPS, 1).real.sum(axis=1)
+    assert summer > 2.0 * winter > 0.0
+    assert again == summer
+
+
+def test_curves_are_those_that_the_config_names(folder: Path) -> None:
+    state = PrivateState.open(folder / "state", insecure_seed=7)
+    for name, curve in (("none", None), ("category A", CATEGORY_A)):
+        section = {"latitude": 40.0, "volt_var": name}
+        solar = read_network(small_config(folder, feeder={"source": "c.dss"}, pv=section), state, STEPS).solar
+        assert (solar.curve, solar.use_file_curves) == (curve, False)
+        assert (solar.voltvar is None) == (curve is None)
+
+
+def test_curves_of_the_file_are_refused_where_controls_are_frozen(folder: Path) -> None:
+    curve = (
+        "New XYCurve.vv npts=4 Yarray=(1 0 0 -1) XArray=(0.9 0.98 1.02 1.1)\n"
+        "New InvControl.ic mode=VOLTVAR voltage_curvex_ref=rated vvc_curve1=vv\n"
+    )
+    (folder / "c.dss").write_text(CIRCUIT.replace("Set VoltageBases", curve + "Set VoltageBases"))
+    config = small_config(
+        folder, feeder={"source": "c.dss"}, pv={"irradiance": "sun.csv", "volt_var": "file"}
+    )
+    with pytest.raises(ConfigError, match="needs controls that act"):
+        read_network(config, PrivateState.open(folder / "state", insecure_seed=7), STEPS)
 
 
 @pytest.mark.parametrize("base_mva", [1.0, 1000.0])
