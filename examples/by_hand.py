@@ -1,4 +1,4 @@
-"""The steps of a release by hand: meters → private model → loads → power flow on a twin.
+"""The steps of a release by hand: meters → private model → loads → power flow on a twin as it is operated.
 
 The unit of privacy comes first: one record is one load point with all its days.
 """
@@ -21,10 +21,11 @@ def main() -> None:
     twin = dpf.draw_twin(feeder, dpf.TwinDesign(epsilon=1.0, change=0.05), key=key)
     print(f"twin: ε = {twin.guarantee.epsilon:.3g} for one line changed by {twin.guarantee.change:.0%}")
 
-    loads = dpf.sample(model, twin.feeder, days=7, key=key)
-    solution = dpf.solve(twin.feeder, loads)
+    loads = dpf.sample(model, twin.feeder, days=7, key=key, per="load")
+    solution = dpf.solve(twin.feeder, loads, controls="day", steps=history.n_steps)  # regulators act
     magnitude = np.abs(solution.v)
     print(f"{len(loads)} snapshots, {magnitude.min():.3f} to {magnitude.max():.3f} p.u.")
+    print(f"taps from {solution.taps.min()} to {solution.taps.max()} steps off neutral")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ _NAMES = {
     "model.gaussian": "LoadModel",
     "model.options": "FitOptions",
     "powerflow.batch": "BatchSolver Solution",
+    "powerflow.operated": "OperatedSolution OperatedSolver",
     "privacy.budget": "Budget",
     "privacy.ledger.book": "Ledger",
     "privacy.random": "StreamKey",

@@ -30,6 +30,8 @@ from dp_powerflow.model.gaussian import LoadModel as LoadModel
 from dp_powerflow.model.options import FitOptions as FitOptions
 from dp_powerflow.powerflow.batch import BatchSolver as BatchSolver
 from dp_powerflow.powerflow.batch import Solution as Solution
+from dp_powerflow.powerflow.operated import OperatedSolution as OperatedSolution
+from dp_powerflow.powerflow.operated import OperatedSolver as OperatedSolver
 from dp_powerflow.privacy.budget import Budget as Budget
 from dp_powerflow.privacy.ledger.book import Ledger as Ledger
 from dp_powerflow.privacy.random import StreamKey as StreamKey

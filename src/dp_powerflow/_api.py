@@ -6,9 +6,9 @@ import datetime as dt
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, overload
 
-from dp_powerflow.errors import ConfigError
+from dp_powerflow.errors import ConfigError, PowerFlowError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dp_powerflow.pipeline.run import ReleaseResult
     from dp_powerflow.pipeline.verify import VerifyReport
     from dp_powerflow.powerflow.batch import Solution
+    from dp_powerflow.powerflow.operated import ControlMode, OperatedSolution
     from dp_powerflow.privacy.budget import Budget
     from dp_powerflow.privacy.random import StreamKey
     from dp_powerflow.report.evidence import Certification
@@ -577,33 +578,43 @@ def fit(
 
 
 def sample(
-    model: LoadModel, feeder: Feeder, *, days: int, key: StreamKey, load_class: str | None = None
+    model: LoadModel,
+    feeder: Feeder,
+    *,
+    days: int,
+    key: StreamKey,
+    load_class: str | None = None,
+    per: Literal["node", "load"] = "node",
 ) -> ComplexArray:
-    """Draw synthetic loads for the nodes of a feeder. Free: the model is paid for.
+    """Draw synthetic loads for the nodes of a feeder, or for its loads. Free: the model is paid for.
 
-    Every node with nominal load gets days of one class, scaled to its nominal load where the model is
-    relative to a scale.
+    Every node, or load, with nominal power gets days of one class, scaled to its nominal power where the
+    model is relative to a scale.
 
     Parameters
     ----------
     model : LoadModel
         From `fit`, or ``LoadModel.load("release/model.json")``.
     feeder : Feeder
-        Whose nodes to draw for.
+        Whose nodes or loads to draw for.
     days : int
         Days to draw.
     key : StreamKey
         Streams of the draws.
     load_class : str, optional
-        Class of every node; by default the first of the model.
+        Class of all of them; by default the first of the model.
+    per : str
+        ``"node"`` for `solve` in the fixed frame, ``"load"`` for `solve` with controls.
 
     Returns
     -------
-    complex array (snapshot, retained node)
+    complex array (snapshot, retained node), or (snapshot, load)
         Power drawn [p.u.], ready for `solve`; the steps of a day follow each other.
 
     Raises
     ------
+    errors.ConfigError
+        `per` is neither "node" nor "load".
     errors.PrivacyError
         The model has no such class.
 
@@ -616,19 +627,23 @@ def sample(
     >>> feeder = dpf.open_feeder("ieee13")
     >>> dpf.sample(model, feeder, days=2, key=key).shape == (2 * 24, len(feeder.retained))
     True
+    >>> loads = dpf.sample(model, feeder, days=2, key=key, per="load")
+    >>> dpf.solve(feeder, loads, controls="day", steps=24).taps.shape  # a column for every regulator
+    (48, 3)
     """
     import numpy as np
 
     from dp_powerflow.model.law import LoadNodes
     from dp_powerflow.model.sample import LoadSampler, placed_load
 
-    positions, nominal_kw = feeder.loaded_nodes()
+    if per not in ("node", "load"):
+        raise ConfigError(f"loads are drawn per 'node' or per 'load', not per {per!r}")
+    width = len(feeder.retained if per == "node" else feeder.loads)
+    positions, nominal_kw = feeder.loaded_nodes() if per == "node" else feeder.drawn_loads()
     classes = (load_class or model.class_names[0],) * len(positions)
     nodes = LoadNodes(classes, nominal_kw if model.scaled else None, feeder.base_mva, positions)
     sampler = LoadSampler(model.at(nodes), key, days)
-    return np.concatenate(
-        [placed_load(sampler.law, block, len(feeder.retained)) for block in sampler.blocks()]
-    )
+    return np.concatenate([placed_load(sampler.law, block, width) for block in sampler.blocks()])
 
 
 @dataclass(frozen=True, eq=False)
@@ -689,31 +704,74 @@ def draw_twin(feeder: Feeder, design: TwinDesign, *, key: StreamKey) -> DrawnTwi
     return DrawnTwin(record.feeder(source), twin_guarantee(design), record)
 
 
+@overload
 def solve(
-    feeder: Feeder, load: ComplexArray, generation: ComplexArray | None = None, *, all_nodes: bool = False
+    feeder: Feeder,
+    load: ComplexArray,
+    generation: ComplexArray | None = None,
+    *,
+    all_nodes: bool = False,
+    controls: None = None,
+    steps: int | None = None,
+) -> Solution: ...
+
+
+@overload
+def solve(
+    feeder: Feeder,
+    load: ComplexArray,
+    generation: ComplexArray | None = None,
+    *,
+    all_nodes: bool = False,
+    controls: ControlMode,
+    steps: int | None = None,
+) -> OperatedSolution: ...
+
+
+def solve(
+    feeder: Feeder,
+    load: ComplexArray,
+    generation: ComplexArray | None = None,
+    *,
+    all_nodes: bool = False,
+    controls: ControlMode | None = None,
+    steps: int | None = None,
 ) -> Solution:
     """Solve AC power flow for many snapshots at once.
+
+    Without `controls` the network is a fixed frame: taps stay, every load is constant power at its nodes.
+    With them the feeder is solved as it is operated: loads one by one, by the connection and the model of
+    their file; regulators, capacitor controls and inverters with curves act.
 
     Parameters
     ----------
     feeder : Feeder
         The network.
-    load : complex array (snapshot, retained node)
-        Power drawn [p.u. of ``feeder.base_mva`` per phase], in the order of ``feeder.retained``.
-    generation : complex array of the same shape, optional
-        Power fed in [p.u.].
+    load : complex array (snapshot, retained node), or (snapshot, load) with `controls`
+        Power drawn [p.u. of ``feeder.base_mva`` per phase], in the order of ``feeder.retained``, or of
+        ``feeder.loads``: what a load draws at its rated voltage.
+    generation : complex array (snapshot, retained node), or (snapshot, PV system) with `controls`, optional
+        Power fed in [p.u.], in the order of ``feeder.retained``, or of ``feeder.pv``.
     all_nodes : bool
         Return the voltages of every energised node instead of the retained ones.
+    controls : str, optional
+        ``"frozen"``: taps and capacitors stay where the feeder has them. ``"snapshot"``: they move, and
+        every snapshot starts from a table by load level. ``"day"``: every day does, and keeps its taps from
+        step to step.
+    steps : int, optional
+        Snapshots of one day; ``controls="day"`` needs it.
 
     Returns
     -------
     Solution
-        Voltages [p.u.]; snapshots without a solution are marked, and NaN.
+        Voltages [p.u.]; snapshots without a solution are marked, and NaN. With `controls` an
+        `OperatedSolution`: also taps (steps away from neutral) and capacitors (1 closed, 0 open).
 
     Raises
     ------
     errors.PowerFlowError
-        The arrays do not fit the feeder, or hold figures that are no load.
+        The arrays do not fit the feeder, or hold figures that are no load; or its file has a setting that
+        cannot be solved as operated.
 
     Examples
     --------
@@ -724,7 +782,20 @@ def solve(
     >>> solution = dpf.solve(feeder, np.array([0.5 * nominal, nominal]))
     >>> solution.v.shape, solution.n_failed
     ((2, 19), 0)
+
+    As operated, the three regulators raise the voltage more at full load than at half of it:
+
+    >>> levels = np.array([[0.5], [1.0]])
+    >>> operated = dpf.solve(feeder, levels * feeder.nominal_load, controls="snapshot")
+    >>> operated.taps.tolist()
+    [[5, 4, 4], [9, 7, 9]]
     """
     from dp_powerflow.powerflow.batch import BatchSolver
+    from dp_powerflow.powerflow.operated import OperatedSolver
 
-    return BatchSolver(feeder).solve(load, generation, nodes="all" if all_nodes else "retained")
+    nodes: Literal["all", "retained"] = "all" if all_nodes else "retained"
+    if controls is None:
+        return BatchSolver(feeder).solve(load, generation, nodes=nodes)
+    if controls == "day" and steps is None:
+        raise PowerFlowError('controls = "day" needs steps, the number of snapshots of one day')
+    return OperatedSolver(feeder, controls=controls, steps=steps or 1).solve(load, generation, nodes=nodes)

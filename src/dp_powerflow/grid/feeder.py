@@ -252,6 +252,11 @@ class Feeder:
         positions = np.flatnonzero(nominal_kw > 0.0)
         return positions, nominal_kw[positions]
 
+    def drawn_loads(self) -> tuple[IntArray, FloatArray]:
+        """Positions among `loads` of those with nominal active load, and that load [kW]."""
+        positions = np.array([k for k, load in enumerate(self.loads) if load.kw > 0.0], dtype=np.int64)
+        return positions, np.array([self.loads[k].kw for k in positions], dtype=np.float64)
+
     def _shares(self, branches: tuple[tuple[tuple[int, int], ...], ...]) -> sp.csc_array:
         phasor = unit(self.nominal_angle_deg)
         rows: list[int] = []
