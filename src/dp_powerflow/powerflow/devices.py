@@ -1,7 +1,7 @@
 """Loads, PV systems, generators and switched capacitors as branches between two nodes.
 
-A device is one row of the powers of a snapshot; a branch is one of the pairs of nodes that it connects. Devices
-come in the order loads, PV systems, generators, capacitors.
+A device is one row of the powers of a snapshot; a branch is one of the pairs of nodes that it connects.
+Devices come in the order loads, PV systems, generators, capacitors.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ class Device:
     ----------
     rated : voltage across a branch that the response is relative to, over the base voltage of its first node.
     nominal : complex power injected at nominal [p.u.], for the first guess and the fixed slopes.
-    curve : volt-var control; `turned` says whether the apparent power is turned (the paper's form) or reactive
-        power is added (the file's).
+    curve : volt-var control: one that turns the apparent power (the paper's form), or one that adds reactive
+        power (the file's).
+    rating : apparent power of what has a curve [p.u.].
     """
 
     branches: tuple[Branch, ...]
@@ -49,6 +50,7 @@ class Device:
     response: Response
     nominal: complex
     curve: VoltVarCurve | InverterCurve | None = None
+    rating: float = 0.0
 
 
 def devices_of(
@@ -72,7 +74,7 @@ def _devices(feeder: Feeder, volt_var: VoltVarCurve | None, file_curves: bool) -
     for pv in feeder.pv:
         rated = _rated(feeder, pv.branches, pv.rated_kv)
         curve = volt_var or (pv.curve if file_curves else None)
-        yield Device(pv.branches, rated, pv.response, 0j, curve)
+        yield Device(pv.branches, rated, pv.response, 0j, curve, pv.kva / base)
     for unit in operation.generators:
         rated = _rated(feeder, unit.branches, unit.rated_kv)
         yield Device(unit.branches, rated, unit.response, complex(unit.kw, unit.kvar) / base)
@@ -180,6 +182,9 @@ def _constants(device: Device) -> list[float]:
     lowest, cut = law.lowest, min(law.cut, law.lowest)
     p_low, q_low = (_slope_below(law, part, lowest, cut) for part in (0, 1))
     exponents = law.exponents or (0.0, 0.0)
+    marks = (1.0 if law.exponents is not None else 0.0) + (ABRUPT if law.abrupt else 0.0)
+    if isinstance(device.curve, InverterCurve):
+        marks = 1.0 if device.curve.reference == "rated" else 0.0
     return [
         scale,
         scale / len(device.branches),
@@ -190,14 +195,14 @@ def _constants(device: Device) -> list[float]:
         cut,
         p_low,
         q_low,
-        (1.0 if law.exponents is not None else 0.0) + (ABRUPT if law.abrupt else 0.0),
+        marks,
         exponents[0] - 2.0,
         exponents[1] - 2.0,
     ]
 
 
 def _slope_below(law: Response, part: int, lowest: float, cut: float) -> float:
-    """How fast the current, over that of the rated impedance at rated voltage, grows between cut and lowest."""
+    """How fast the current, over that of the rated impedance at rated voltage, grows from cut to lowest."""
     if lowest <= cut:
         return 0.0
     return (_admittance_at(law, part, lowest) * lowest - cut) / (lowest - cut)

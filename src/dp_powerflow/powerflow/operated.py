@@ -1,7 +1,7 @@
 """Power flow of a feeder as it is operated: regulators and capacitors act, loads answer to their voltage.
 
-Same interface as `BatchSolver`, but loads come one by one and not summed per node. The equations, the order of the
-controls and what "converged" means are in `docs/powerflow.md`.
+Same interface as `BatchSolver`, but loads come one by one and not summed per node. The equations, the order
+of the controls and what "converged" means are in `docs/powerflow.md`.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from dp_powerflow.powerflow.voltvar import VoltVarCurve
 from dp_powerflow.units import BoolArray, ComplexArray, IntArray
 
 ControlMode = Literal["frozen", "snapshot", "day"]
-"""Taps stay where the feeder has them; every snapshot starts from the table of taps; every day does, and keeps its
-taps from step to step."""
+"""Taps stay where the feeder has them; every snapshot starts from the table of taps; every day does, and
+keeps its taps from step to step."""
 LEVELS = 25
 """Load levels of the table of taps."""
 PER_NOMINAL = 16.0
 """Levels between no load and nominal load."""
 _DECIDE, _EARLY = 1e-6, 1e-3
-"""Mismatch [p.u.] from which controls decide in any case, and from which they do where the answer is clear."""
+"""Mismatch [p.u.] at which controls decide in any case, and at which they do if the answer is clear."""
 _SWEEPS = 30
 _FORECAST = 1e-4
 """Square of the share of the tolerance that the foretold mismatch may have for a sweep to be the last."""
@@ -71,8 +71,8 @@ class OperatedSolution(Solution):
     capacitors : (snapshot, bank) 1 closed, 0 open.
     rounds : (snapshot,) times that controls moved.
     locked : (snapshot,) whether a control hunted and was locked.
-    reversed : (snapshot,) whether power flowed backwards through a reversible regulator beyond its threshold, which
-        then would have changed its settings and here did not.
+    reversed : (snapshot,) whether power flowed backwards through a reversible regulator beyond its threshold,
+        which then would have changed its settings and here did not.
     """
 
     taps: IntArray

@@ -1,4 +1,4 @@
-"""Arrays of the solver for a feeder as operated: factors with fixed slopes, branches, settings of the controls."""
+"""Arrays of the solver for a feeder as operated: factors with fixed slopes, branches, controls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,20 @@ from dp_powerflow.powerflow._kernels.control import (
     REGULATOR_COLUMNS,
     Controls,
 )
-from dp_powerflow.powerflow._kernels.devices import OF, ROW_A, ROW_B, S_0, A, B, Branches, new_work
+from dp_powerflow.powerflow._kernels.devices import (
+    ADDED,
+    KIND,
+    OF,
+    ROW_A,
+    ROW_B,
+    S_0,
+    SCALE,
+    TURNED,
+    A,
+    B,
+    Branches,
+    new_work,
+)
 from dp_powerflow.powerflow._kernels.newton_operated import Slow, branch_slope, newton_at_taps
 from dp_powerflow.powerflow._kernels.solve import Check
 from dp_powerflow.powerflow._kernels.terminals import OperatedPlan
@@ -43,6 +56,9 @@ from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray
 
 TYPICAL_LOAD = 0.6
 """Share of the nominal load at which the loads are linearised."""
+TYPICAL_STEEPNESS = 0.5
+"""Share of its largest slope with which a volt-var curve is linearised: the iteration then contracts where
+the curve is flat and where it is steep, however steep that is."""
 _ROUGH = 1e-8
 _NEVER = 1e300
 _PICKS = {Pick.ONE: PICK_ONE, Pick.HIGHEST: PICK_HIGHEST, Pick.LOWEST: PICK_LOWEST, Pick.MEAN: PICK_MEAN}
@@ -85,8 +101,8 @@ def prepare_operated(
     operation = feeder.as_operated
     if operation.refused:
         raise PowerFlowError(
-            f"the feeder cannot be solved as operated: {'; '.join(operation.refused)}; mend that, or set controls "
-            'to "frozen"'
+            f"the feeder cannot be solved as operated: {'; '.join(operation.refused)}; mend that, or set "
+            'controls to "frozen"'
         )
     devices = devices_of(feeder, volt_var, file_curves=file_curves)
     connected = device_nodes(devices)
@@ -103,7 +119,7 @@ def prepare_operated(
     plan = _plan(feeder, factors, layout)
     controls = _controls(feeder, factors, devices)
     start = _nominal_deviation(plan, plain, controls, slow, nominal)
-    slopes = _slopes(plan, plain, nominal, start)
+    slopes = _slopes(plan, plain, nominal, start) + _curve_slopes(plan, plain, devices)
     branches = plain._replace(constant=np.concatenate([plain.constant[:, :S_0], slopes], axis=1))
     extra = slow.sign[:, None] * slopes[slow.branch]
     values = factors.factorised(slow.slots, np.ascontiguousarray(extra))
@@ -237,6 +253,24 @@ def _slopes(plan: OperatedPlan, branches: Branches, nominal: ComplexArray, start
     for k, (a, b, device) in enumerate(branches.table[:, [A, B, OF]].tolist()):
         across = v[a] - (v[b] if b >= 0 else 0.0)
         branch_slope(branches, k, complex(TYPICAL_LOAD * nominal[device]), complex(across), 1.0, slopes)
+    return slopes
+
+
+def _curve_slopes(plan: OperatedPlan, branches: Branches, devices: tuple[Device, ...]) -> FloatArray:
+    """−∂i/∂V that volt-var adds to its branches, at the no-load voltage and a typical steepness."""
+    slopes = np.zeros((len(branches.table), 4))
+    steepest = np.abs(branches.slopes).max(axis=1, initial=0.0) * TYPICAL_STEEPNESS
+    straight = branches._replace(
+        knots=np.repeat([[0.0, 2.0]], len(steepest), axis=0), base=steepest, slopes=-steepest[:, None]
+    )
+    v = plan.w_re + 1j * plan.w_im
+    for k, (a, b, of, kind) in enumerate(branches.table[:, [A, B, OF, KIND]].tolist()):
+        if kind not in (TURNED, ADDED):
+            continue
+        across = complex(v[a] - (v[b] if b >= 0 else 0.0))
+        across /= abs(across) * float(np.sqrt(branches.constant[k, SCALE]))
+        power = complex(0.0, devices[of].rating) if kind == ADDED else complex(devices[of].rating)
+        branch_slope(straight, k, power, across, 1.0, slopes)
     return slopes
 
 

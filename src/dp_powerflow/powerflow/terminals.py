@@ -1,9 +1,9 @@
 """Factors of a feeder whose taps move: all but the regulators' terminals is eliminated once.
 
-Every regulating winding ends at an inner node; an ideal ratio t leads to its outer node (v_outer = t·v_inner and
-the currents balance, J_inner + t·J_outer = 0). The inner and outer nodes, the *terminals*, come last in the order
-of elimination. The factors of the interior and the Schur complement S at the terminals are then the same for all
-taps, and a tap vector costs no more than the small matrix
+Every regulating winding ends at an inner node; an ideal ratio t leads to its outer node (v_outer = t·v_inner
+and the currents balance, J_inner + t·J_outer = 0). The inner and outer nodes, the *terminals*, come last in
+the order of elimination. The factors of the interior and the Schur complement S at the terminals are then the
+same for all taps, and a tap vector costs no more than the small matrix
 
     M(t) = S_ii + S_io·T + T·S_oi + T·S_oo·T.
 
@@ -35,8 +35,8 @@ from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 class TerminalFactors:
     """Order and pattern of the elimination, and the matrices in that order.
 
-    Positions 0 … interior − 1 are eliminated by the factors; then come the inner nodes of all regulator phases,
-    then their outer nodes, then the nodes that were eliminated beforehand.
+    Positions 0 … interior − 1 are eliminated by the factors; then come the inner nodes of all regulator
+    phases, then their outer nodes, then the nodes that were eliminated beforehand.
 
     Attributes
     ----------
@@ -113,8 +113,8 @@ def factorise_terminals(feeder: Feeder, kept: IntArray, coupled: list[tuple[int,
     inner, outer = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     if len(set(outer)) < len(outer):
         raise PowerFlowError(
-            "two regulators feed the same node side by side, which the solver of the feeder as operated does not "
-            'know; set controls = "frozen"'
+            "two regulators feed the same node side by side, which the solver of the feeder as operated does "
+            'not know; set controls = "frozen"'
         )
     energised = np.setdiff1d(np.arange(len(operation.nodes)), feeder.slack)
     local = np.full(len(operation.nodes), -1, dtype=np.int64)

@@ -298,9 +298,7 @@ def act(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _move(
-    controls: Controls, work: Work, states: States, lane: int, nearest: float, now_s: float
-) -> int:
+def _move(controls: Controls, work: Work, states: States, lane: int, nearest: float, now_s: float) -> int:
     """Move the controls with the shortest delay."""
     regulators, moved = controls.regulator.shape[0], 0
     for k in range(states.tap.shape[0]):

@@ -20,20 +20,21 @@ from dp_powerflow.powerflow._kernels.simd import LANES, Emitter, instruction
 from dp_powerflow.units import FloatArray, IntArray
 
 POWER, IMPEDANCE, ZIP, GENERAL, TURNED, ADDED = range(6)
-"""Kinds of branches: constant power, constant impedance, one law for P and Q, two laws, volt-var that turns the
-apparent power, volt-var that adds reactive power."""
+"""Kinds of branches: constant power, constant impedance, one law for P and Q, two laws, volt-var that turns
+the apparent power, volt-var that adds reactive power."""
 
 A, B, ROW_A, ROW_B, OF, KIND, CURVE = range(7)
-"""Columns of `Branches.table`: positions of the two nodes (B −1: ground), rows of the injected currents, device, kind,
-curve."""
+"""Columns of `Branches.table`: positions of the two nodes (B −1: ground), rows of the injected currents,
+device, kind, curve."""
 TABLE_COLUMNS = 7
 (
     SCALE, SHARE, LOW2, HIGH2, Z_P, I_P, C_P, Z_Q, I_Q, C_Q, CUT, SAG_P, SAG_Q, POWERS, POWER_P, POWER_Q,
     S_0, S_1, S_2, S_3,
 ) = range(20)  # fmt: skip
-"""Columns of `Branches.constant`: 1/rated², the branch's share of the device over rated², lowest² and highest², z, i, c
-of P and of Q, cut, the two slopes below the lowest voltage, whether exponents count (1) and `ABRUPT`, the two exponents less 2, and the
-fixed −∂i/∂V, a real 2×2 block."""
+"""Columns of `Branches.constant`: 1/rated², the branch's share of the device over rated², lowest² and
+highest², z, i, c of P and of Q, cut, the two slopes below the lowest voltage, whether exponents count (1) and
+`ABRUPT` (of a curve: whether active power gives way, 1), the two exponents less 2, and the fixed −∂i/∂V, a
+real 2×2 block."""
 CONSTANTS = 20
 ABRUPT = 2.0
 """Added to the column POWERS of a branch that is as of constant power outside of its limits."""
@@ -41,8 +42,8 @@ _TINY = 1e-9
 
 
 class Branches(NamedTuple):
-    """Every branch of every device: `table` (branch, 7), `constant` (branch, 20), the first branch of every device,
-    and the curves: knots, value left of the first knot, slopes."""
+    """Every branch of every device: `table` (branch, 7), `constant` (branch, 20), the first branch of every
+    device, and the curves: knots, value left of the first knot, slopes."""
 
     table: IntArray
     constant: FloatArray
@@ -55,10 +56,11 @@ class Branches(NamedTuple):
 class Work(NamedTuple):
     """Rows of one block, `a` (row, LANES); the other fields say in which row an array begins.
 
-    x: deviation from no load; s: injected power of every device; i: right-hand side behind x; c: share of each
-    branch in it; m: factors of M(t); t: ratio of every regulator phase; k: constant part at the terminals; o:
-    right-hand side of the outer nodes; f: products with the rows of Y; active: 1 until frozen; change: largest
-    squared mismatch, before: the one of the last sweep; worst: of the check; hold: P and Q of one branch.
+    x: deviation from no load; s: injected power of every device; i: right-hand side behind x; c: share of
+    each branch in it; m: factors of M(t); t: ratio of every regulator phase; k: constant part at the
+    terminals; o: right-hand side of the outer nodes; f: products with the rows of Y; active: 1 until frozen;
+    change: largest squared mismatch, before: the one of the last sweep; worst: of the check; hold: P and Q of
+    one branch.
     """
 
     a: FloatArray
@@ -149,8 +151,10 @@ def power_at(
         t, g = np.sqrt(1.0 - r * r), share / inside
         return (t * p - r * q) * g, (t * q + r * p) * g
     if kind == ADDED:
-        g = share / inside
-        return p * g, q * curve_at(branches, branches.table[k, CURVE], u_control) * g
+        r, g = curve_at(branches, branches.table[k, CURVE], u_control), share / inside
+        if c[k, POWERS] == 1.0:
+            p = min(p, q * np.sqrt(max(1.0 - r * r, 0.0)))
+        return p * g, q * r * g
     if square < c[k, LOW2]:
         cut = c[k, CUT]
         u = max(np.sqrt(square), cut, _TINY)

@@ -1,8 +1,8 @@
 """Newton's method at fixed taps, for snapshots on which the fixed point of the feeder as operated is slow.
 
-With the true slope of every branch, (Y + slope)·x⁺ = i(v) + slope·x is Newton's step. It is solved with the same
-order of elimination as the fixed point. A result counts only if the determinant has the sign that it has at no load:
-that is the branch of solutions which starts there.
+With the true slope of every branch, (Y + slope)·x⁺ = i(v) + slope·x is Newton's step. It is solved with the
+same order of elimination as the fixed point. A result counts only if the determinant has the sign that it has
+at no load: that is the branch of solutions which starts there.
 """
 
 from __future__ import annotations
@@ -75,11 +75,18 @@ def control_voltage(branches: Branches, k: int, w: tuple[FloatArray, FloatArray]
 def branch_slope(
     branches: Branches, k: int, s: complex, v: complex, u_control: float, out: FloatArray
 ) -> None:
-    """out[k] = −∂i/∂V of branch k as a real 2×2 block, by central differences."""
-    right = branch_current(branches, k, s, v + _SHIFT, u_control)
-    left = branch_current(branches, k, s, v - _SHIFT, u_control)
-    up = branch_current(branches, k, s, v + complex(0.0, _SHIFT), u_control)
-    down = branch_current(branches, k, s, v - complex(0.0, _SHIFT), u_control)
+    """out[k] = −∂i/∂V of branch k as a real 2×2 block, by central differences.
+
+    The voltage that a curve sees moves with that of the branch, as if all branches of the device did the
+    same: exact for a device of one branch, and for three phases that move together.
+    """
+    size = np.sqrt(v.real * v.real + v.imag * v.imag)
+    re = _SHIFT * v.real / size * np.sqrt(branches.constant[k, SCALE])
+    im = _SHIFT * v.imag / size * np.sqrt(branches.constant[k, SCALE])
+    right = branch_current(branches, k, s, v + _SHIFT, u_control + re)
+    left = branch_current(branches, k, s, v - _SHIFT, u_control - re)
+    up = branch_current(branches, k, s, v + complex(0.0, _SHIFT), u_control + im)
+    down = branch_current(branches, k, s, v - complex(0.0, _SHIFT), u_control - im)
     half = 0.5 / _SHIFT
     out[k, 0], out[k, 1] = (left.real - right.real) * half, (down.real - up.real) * half
     out[k, 2], out[k, 3] = (left.imag - right.imag) * half, (down.imag - up.imag) * half
@@ -257,7 +264,7 @@ def nodal_powers(
     loads: int,
     last: int,
 ) -> None:
-    """Add up what the branches of loads draw, and of the devices from `loads` to `last` inject, at their nodes.
+    """Add up what the branches of loads draw, and of the devices from `loads` to `last` inject, by node.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """Power flow with acting controls for many jobs, compiled by numba.
 
-A job is a snapshot, or the steps of a day one after the other. `LANES` jobs are side by side; a lane whose job is
-done takes the next one at once. What a lane computes depends on its own job alone, so the result is the same for any
-number of threads and any order of the jobs.
+A job is a snapshot, or the steps of a day one after the other. `LANES` jobs are side by side; a lane whose
+job is done takes the next one at once. What a lane computes depends on its own job alone, so the result is
+the same for any number of threads and any order of the jobs.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ RESULT_COLUMNS = 7
 class Jobs(NamedTuple):
     """A batch to be solved, and where its results go.
 
-    `load`, `generation` and `out` are complex arrays seen as float64. `fixed` is the power of every device that no
-    input gives. `states` (snapshot, control) and `result` (snapshot, 7) are filled in. `first_states` (level, control)
-    is where controls start, by load level; `levels` of them per nominal load.
+    `load`, `generation` and `out` are complex arrays seen as float64. `fixed` is the power of every device
+    that no input gives. `states` (snapshot, control) and `result` (snapshot, 7) are filled in. `first_states`
+    (level, control) is where controls start, by load level; `levels` of them per nominal load.
     """
 
     load: FloatArray
@@ -83,7 +83,7 @@ class Cache(NamedTuple):
 
 
 class Lanes(NamedTuple):
-    """What each lane is doing: its row, its step of the day, its phase, sweeps and calls of Newton on the row."""
+    """What each lane does: its row, its step of the day, its phase, sweeps and calls of Newton on the row."""
 
     row: IntArray
     step: IntArray
@@ -384,7 +384,8 @@ def _advance(
     if lanes.spent[lane] < limit and np.isfinite(e2):
         return
     lanes.helped[lane] += 1
-    too_often = lanes.helped[lane] > _MOST_HELP or jobs.result[row, ROUNDS] > _MOST_ROUNDS
+    rounds = jobs.result[row, ROUNDS]
+    too_often = lanes.helped[lane] > _MOST_HELP + rounds or rounds > _MOST_ROUNDS
     if too_often or not newton_at_taps((plan, branches, controls.outflow, slow), work, lane, jobs.tolerance):
         jobs.result[row, CONVERGED], jobs.result[row, GIVEN_UP] = 0, 1
         _close(work, lanes, lane)
@@ -475,7 +476,7 @@ def _hand_in(
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def _measure(plan: OperatedPlan, controls: Controls, check: Check, done: Work, rows: int) -> None:
-    """Power mismatch of every row: worst[0] the largest square, worst[1] that times the limit, worst[2] the sum."""
+    """Power mismatch of every row: the largest square, that times the limit, and the sum of squares."""
     n, r = plan.interior, plan.phases
     for k in range(3):
         for lane in range(LANES):

@@ -1,4 +1,7 @@
-"""The network of a feeder as operated, and the small matrix M(t) that its taps change (`powerflow/terminals.py`)."""
+"""The network of a feeder as operated, and the small matrix M(t) that its taps change.
+
+Equations are in `powerflow/terminals.py`.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,11 @@ from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 class OperatedPlan(NamedTuple):
     """All that the kernels know of the network; positions as in `terminals.TerminalFactors`.
 
-    Values of `lower`, `upper` and `pivot` are real 2×2 blocks (row, 4). `lower` has a row per position: the factor's
-    for the core, the recovery's for eliminated nodes. `source` is the row of injected currents that enters a
-    position (−1: none). `start` is the deviation from no load at nominal load, `weight` projects a load on the
-    nominal one; the two give the first guess.
+    Values of `lower`, `upper` and `pivot` are real 2×2 blocks (row, 4). `lower` has a row per position: the
+    factor's for the core, the recovery's for eliminated nodes. `source` is the row of injected currents that
+    enters a position (−1: none). `start` is the deviation from no load at nominal load, `weight` projects a
+    load on the nominal one; the two give the first guess. `strict` is 1 where active load must not be
+    negative.
     """
 
     interior: int
