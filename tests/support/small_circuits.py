@@ -15,9 +15,9 @@ New Transformer.reg phases=3 windings=2 buses=[a r] conns=[wye wye] kvs=[12.47 1
 ~ kvas=[9000 9000] xhl=1
 {regulator}
 New Line.b bus1=r bus2=b r1=0.30 x1=0.60 r0=0.9 x0=1.8 c1=9 c0=4 length=2 units=km
-New Load.one bus1=b phases=3 kv=12.47 kw=2000 kvar=900 vminpu=0.5
-New Load.two bus1=b.2 phases=1 kv=7.2 kw=300 kvar=150 vminpu=0.5
-New Load.three bus1=b.3.1 phases=1 kv=12.47 kw=400 kvar=250 conn=delta vminpu=0.5
+New Load.one bus1=b phases=3 kv=12.47 kw=2000 kvar=900 vminpu=0.5 vlowpu=0.2
+New Load.two bus1=b.2 phases=1 kv=7.2 kw=300 kvar=150 vminpu=0.5 vlowpu=0.2
+New Load.three bus1=b.3.1 phases=1 kv=12.47 kw=400 kvar=250 conn=delta vminpu=0.5 vlowpu=0.2
 {more}
 Set VoltageBases=[12.47]
 CalcVoltageBases

@@ -1,0 +1,338 @@
+"""Feeders as operated, against OpenDSS with the models and the controls of the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.powerflow.operated import LEVELS, PER_NOMINAL, OperatedSolution, OperatedSolver
+from dp_powerflow.units import FloatArray, IntArray
+from support.engine_controls import (
+    ControlledEngine,
+    agreement,
+    random_days,
+    random_loads,
+    starts_of,
+    states_of,
+)
+from support.operated import solved
+from support.small_circuits import BANK, REGULATOR, small_circuit
+
+CLOSE = 1e-6
+"""Largest |ΔV| where taps are equal [p.u.]."""
+SAME = 0.999
+"""Share of the snapshots whose taps are equal, at least."""
+SMALL = (
+    "ieee13",
+    "ieee123",
+    "ieee13_dss/IEEE13Nodeckt.dss",
+    "34Bus/ieee34Mod1.dss",
+    "34Bus/ieee34Mod2.dss",
+    "ieee123_dss/IEEE123Master.dss",
+)
+LARGE = (
+    "smartds_small/opendss/Master.dss",
+    "9500-primary-network/Master.dss",
+    "ieee9500_dss/Master-unbal-initial-config.dss",
+)
+STEPS = 96
+
+
+def opened(name: str, request: pytest.FixtureRequest) -> Feeder:
+    if "/" not in name:
+        return open_feeder(name)
+    cases: Path = request.getfixturevalue("foreign_cases")
+    return open_feeder(cases / name, drop_islanded=True)
+
+
+def neutral(feeder: Feeder) -> IntArray:
+    """(1, control) every regulator at neutral, capacitors as the file has them."""
+    operation = feeder.as_operated
+    states = [0] * len(operation.regulators) + [int(bank.closed) for bank in operation.capacitors]
+    return np.array([states], dtype=np.int64)
+
+
+def from_neutral(feeder: Feeder) -> OperatedSolver:
+    """A solver of snapshots whose table of taps is neutral at all levels, so that controls have far to go."""
+    solver = OperatedSolver(feeder)
+    solver._first = neutral(feeder)
+    return solver
+
+
+def check_snapshots(solver: OperatedSolver, n: int, seed: int = 0, high: float = 1.6) -> None:
+    load = random_loads(solver.feeder, n, seed, high=high)
+    engine = ControlledEngine(solver.feeder).run(load, starts_of(solver, load))
+    found = agreement(solver.solve(load, nodes="all"), engine)
+    assert found.settled == n
+    assert found.same >= SAME * n
+    assert found.largest <= CLOSE
+
+
+def check_days(solver: OperatedSolver, days: int, seed: int = 0, *, step_min: int | None = None) -> IntArray:
+    """Compare whole days; the states of the engine."""
+    load = random_days(solver.feeder, days, STEPS, seed)
+    starts = starts_of(solver, load[::STEPS])
+    engine = ControlledEngine(solver.feeder, step_min=step_min).run(load, starts, steps=STEPS)
+    found = agreement(solver.solve(load, nodes="all"), engine)
+    assert found.settled == len(load)
+    assert found.same >= SAME * len(load)
+    assert found.largest <= CLOSE
+    return engine.states
+
+
+# ------------------------------------------------------------------------------- published feeders
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_snapshots_from_neutral_taps_end_where_opendss_ends(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    check_snapshots(from_neutral(opened(name, request)), 150)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+def test_snapshots_from_the_table_of_taps_end_where_opendss_ends(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    check_snapshots(OperatedSolver(opened(name, request)), 600, seed=1)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", SMALL)
+def test_three_thousand_snapshots_end_where_opendss_ends(name: str, request: pytest.FixtureRequest) -> None:
+    check_snapshots(from_neutral(opened(name, request)), 3000, seed=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LARGE)
+def test_large_feeders_end_where_opendss_ends(name: str, request: pytest.FixtureRequest) -> None:
+    check_snapshots(from_neutral(opened(name, request)), 8)
+
+
+def test_the_table_of_taps_is_what_opendss_finds_from_neutral(ieee123: Feeder) -> None:
+    level = (np.arange(LEVELS) + 0.5) / PER_NOMINAL
+    load = level[:, None] * ieee123.nominal_load
+    engine = ControlledEngine(ieee123).run(load, np.repeat(neutral(ieee123), LEVELS, axis=0))
+    assert engine.settled.all()
+    np.testing.assert_array_equal(OperatedSolver(ieee123).first_states, engine.states)
+
+
+@pytest.mark.parametrize("name", ["ieee13", "34Bus/ieee34Mod2.dss"])
+def test_a_day_with_memory_is_that_of_opendss(name: str, request: pytest.FixtureRequest) -> None:
+    states = check_days(OperatedSolver(opened(name, request), controls="day", steps=STEPS), 1)
+    assert (np.diff(states, axis=0) != 0).any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+def test_days_with_memory_are_those_of_opendss(name: str, request: pytest.FixtureRequest) -> None:
+    check_days(OperatedSolver(opened(name, request), controls="day", steps=STEPS), 6, seed=3)
+
+
+@pytest.mark.campaign
+def test_a_chained_year_of_ieee123_is_that_of_opendss(ieee123: Feeder) -> None:
+    """One day of 35,040 steps, so that nothing starts anew."""
+    load = random_days(ieee123, 365, STEPS, 4)
+    solver = OperatedSolver(ieee123, controls="day", steps=len(load))
+    engine = ControlledEngine(ieee123).run(load, starts_of(solver, load[:1]), steps=len(load))
+    found = agreement(solver.solve(load, nodes="all"), engine)
+    assert found.settled == len(load)
+    assert found.same >= SAME * len(load)
+    assert found.largest <= CLOSE
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_load_up_to_twice_the_nominal_one_is_solved(name: str, request: pytest.FixtureRequest) -> None:
+    feeder = opened(name, request)
+    rng = np.random.default_rng(5)
+    level = np.linspace(0.05, 2.0, 400)[:, None]
+    spread = rng.uniform(0.9, 1.1, (400, len(feeder.loads)))
+    solution = OperatedSolver(feeder).solve(feeder.nominal_load * level * spread)
+    assert solution.n_failed == 0
+
+
+def test_acting_regulators_keep_voltages_in_their_range(ieee123: Feeder) -> None:
+    load = random_days(ieee123, 2, STEPS, mean=0.5)
+    acting = OperatedSolver(ieee123, controls="day", steps=STEPS).solve(load)
+    frozen = OperatedSolver(ieee123, controls="frozen").solve(load)
+    assert np.mean(abs(acting.v) > 1.05) == 0.0
+    assert np.mean(abs(frozen.v) > 1.05) > 0.1
+
+
+# -------------------------------------------------------------------------------- capacitor controls
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "type=voltage ptratio=60 onsetting=119 offsetting=123.5 delay=15 delayoff=15 ptphase=2",
+        "type=voltage ptratio=60 onsetting=120 offsetting=122 delay=10 delayoff=40 ptphase=min",
+        "type=voltage ptratio=60 onsetting=119 offsetting=123.5 delay=100 delayoff=40 ptphase=avg",
+        "type=voltage ptratio=60 onsetting=119 offsetting=123.5 delay=100 delayoff=40 ptphase=max",
+        "type=kvar onsetting=800 offsetting=-200",
+        "type=kvar onsetting=1500 offsetting=-700 voltoverride=yes ptratio=60 vmin=121 vmax=124.5",
+        "type=current ctratio=10 onsetting=8 offsetting=4",
+        "type=current ctratio=10 onsetting=9 offsetting=6 ctphase=avg",
+        "type=current ctratio=10 onsetting=9 offsetting=6 ctphase=max",
+        "type=current ctratio=10 onsetting=9 offsetting=6 ctphase=min",
+        "type=time onsetting=8 offsetting=20",
+        "type=time onsetting=20 offsetting=6",
+    ],
+)
+def test_capacitors_are_switched_as_opendss_switches_them(settings: str, tmp_path: Path) -> None:
+    # A regulator beside it would work against the override.
+    regulator = "" if "override" in settings else REGULATOR
+    feeder = small_circuit(tmp_path, regulator=regulator, more=BANK.format(settings=settings))
+    solver = OperatedSolver(feeder, controls="day", steps=STEPS)
+    states = check_days(solver, 3, step_min=15)
+    assert (np.diff(states[:, -1]) != 0).any()
+
+
+# ----------------------------------------------------------------------------- loads and generators
+
+MODELS = """
+New Load.m1 bus1=b phases=3 kv=12.47 kw=600 kvar=250 model=1 {limits}
+New Load.m2 bus1=b phases=3 kv=12.47 kw=600 kvar=250 model=2 {limits}
+New Load.m3 bus1=b phases=3 kv=12.47 kw=300 kvar=150 model=3 {limits}
+New Load.m4 bus1=b phases=3 kv=12.47 kw=600 kvar=250 model=4 cvrwatts=0.8 cvrvars=3 {limits}
+New Load.m5 bus1=b.1 phases=1 kv=7.2 kw=200 kvar=100 model=5 {limits}
+New Load.m8 bus1=b.1.2 phases=1 conn=delta kv=12.47 kw=200 kvar=100 model=8 zipv=[{shares}] {limits}
+New Load.d8 bus1=b phases=3 conn=delta kv=12.47 kw=300 kvar=100 model=8 zipv=[{shares}] {limits}
+"""
+SOURCES = """
+New Generator.g1 bus1=b phases=3 kv=12.47 kw=500 kvar=100 model=1 vminpu=0.9 vmaxpu=1.1
+New Generator.g2 bus1=b.3 phases=1 kv=7.2 kw=100 kvar=30 model=1 vminpu=0.8 vmaxpu=1.2
+"""
+
+
+@pytest.mark.parametrize("pu", np.round(np.linspace(0.3, 1.3, 11), 2).tolist())
+def test_loads_answer_to_any_voltage_as_the_file_says(pu: float, tmp_path: Path) -> None:
+    """Every model of a load, in wye and delta, beyond its limits too."""
+    more = MODELS.format(limits="vminpu=0.9 vmaxpu=1.06 vlowpu=0.5", shares="0.2 0.3 0.5 0.5 0.2 0.3 0.0")
+    feeder = small_circuit(tmp_path, pu=pu, regulator="", more=more + SOURCES)
+    found = OperatedSolver(feeder, tolerance=1e-10).solve(feeder.nominal_load[None, :], nodes="all")
+    assert found.converged.all()
+    expected = solved(feeder).v[feeder.energised]
+    np.testing.assert_allclose(found.v[0], expected, rtol=0, atol=1e-8)
+
+
+def test_taps_move_among_loads_of_all_models(tmp_path: Path) -> None:
+    """Limits are wide: at those of models 3 and 4 the current jumps, and there two solutions are right."""
+    more = MODELS.format(limits="vminpu=0.7 vmaxpu=1.2", shares="0.2 0.3 0.5 0.5 0.2 0.3 0.0")
+    check_snapshots(from_neutral(small_circuit(tmp_path, more=more + SOURCES)), 100, high=0.9)
+
+
+# ------------------------------------------------------------------------------------------- volt-var
+
+INVERTERS = """
+New XYCurve.vv npts=6 xarray=[0.5 0.92 0.98 1.02 1.08 1.5] yarray=[1 1 0 0 -1 -1]
+New PVSystem.p1 bus1=b phases=3 kv=12.47 kva=1500 pmpp=1400 irradiance=1 %cutin=0 %cutout=0
+~ wattpriority=no kvarmax={large} kvarmaxabs={large}
+New PVSystem.p2 bus1=b.2 phases=1 kv=7.2 kva=400 pmpp=400 irradiance=1 %cutin=0 %cutout=0
+~ wattpriority=no kvarmax={small} kvarmaxabs={small}
+New InvControl.ic mode=voltvar vvc_curve1=vv refreactivepower={reference} deltaq_factor=0.2
+~ voltagechangetolerance=1e-9 varchangetolerance=1e-9
+"""
+
+
+@pytest.mark.parametrize("pu", [0.97, 1.0, 1.05])
+@pytest.mark.parametrize(
+    ("reference", "limit"), [("varaval", 1.0), ("varmax", 0.44), ("varmax", 0.8)], ids=str
+)
+def test_inverters_end_on_the_curve_of_the_file(
+    reference: str, limit: float, pu: float, tmp_path: Path
+) -> None:
+    """Reactive power beside active power, or before it: then active power gives way."""
+    more = INVERTERS.format(reference=reference, large=1500.0 * limit, small=400.0 * limit)
+    feeder = small_circuit(tmp_path, pu=pu, regulator="", more=more)
+    load = random_loads(feeder, 20, low=0.2, high=1.2)
+    irradiance = np.linspace(0.05, 0.95, 20)
+    engine = ControlledEngine(feeder, solar=True, tolerance=1e-11).run(
+        load, np.repeat(neutral(feeder), 20, axis=0), irradiance=irradiance
+    )
+    solution = OperatedSolver(feeder).solve(load, generation_of(feeder, irradiance), nodes="all")
+    assert engine.settled.all()
+    assert solution.converged.all()
+    np.testing.assert_allclose(solution.v, engine.v, rtol=0, atol=CLOSE)
+
+
+def generation_of(feeder: Feeder, irradiance: FloatArray) -> np.ndarray:
+    """Complex (snapshot, PV system) power of the panels [p.u.]."""
+    peak = np.array([min(pv.kw_peak, pv.kva) for pv in feeder.pv]) / (1000.0 * feeder.base_mva)
+    return (irradiance[:, None] * peak).astype(np.complex128)
+
+
+# ------------------------------------------------------------------------------- what it depends on
+
+
+@pytest.fixture(scope="module")
+def days(ieee123: Feeder) -> tuple[OperatedSolver, np.ndarray]:
+    return OperatedSolver(ieee123, controls="day", steps=24), random_days(ieee123, 40, 24)
+
+
+def same_bits(one: OperatedSolution, other: OperatedSolution, rows: IntArray | None = None) -> None:
+    chosen = slice(None) if rows is None else rows
+    np.testing.assert_array_equal(one.v[chosen].view(np.int64), other.v.view(np.int64))
+    np.testing.assert_array_equal(states_of(one)[chosen], states_of(other))
+    for name in ("converged", "iterations", "mismatch", "rounds", "locked", "reversed"):
+        np.testing.assert_array_equal(getattr(one, name)[chosen], getattr(other, name))
+
+
+def test_days_do_not_depend_on_threads_order_or_batch(
+    ieee123: Feeder, days: tuple[OperatedSolver, np.ndarray]
+) -> None:
+    solver, load = days
+    whole = solver.solve(load)
+    for threads in (1, 2):
+        same_bits(whole, OperatedSolver(ieee123, controls="day", steps=24, threads=threads).solve(load))
+    order = np.random.default_rng(1).permutation(40)
+    rows = (24 * order[:, None] + np.arange(24)).ravel()
+    same_bits(whole, solver.solve(load[rows]), rows)
+    for first, last in ((0, 1), (7, 24), (39, 40)):
+        part = np.arange(24 * first, 24 * last)
+        same_bits(whole, solver.solve(load[part]), part)
+
+
+def test_snapshots_do_not_depend_on_their_batch(ieee123: Feeder, monkeypatch: pytest.MonkeyPatch) -> None:
+    solver, load = OperatedSolver(ieee123), random_loads(ieee123, 200)
+    load[11] *= 6.0
+    whole = solver.solve(load)
+    for k in (0, 11, 150):
+        same_bits(whole, solver.solve(load[k : k + 1]), np.array([k]))
+    monkeypatch.setattr("dp_powerflow.powerflow.operated._TASK", 7)
+    same_bits(whole, OperatedSolver(ieee123, threads=2).solve(load))
+
+
+def test_frozen_taps_are_those_of_the_feeder(ieee123: Feeder) -> None:
+    solution = OperatedSolver(ieee123, controls="frozen").solve(random_loads(ieee123, 20))
+    ratio = {(tap.transformer, tap.winding): tap.ratio for tap in ieee123.taps}
+    expected = [
+        round((ratio[each.transformer, each.winding] - 1.0) / each.step)
+        for each in ieee123.as_operated.regulators
+    ]
+    np.testing.assert_array_equal(solution.taps, np.repeat([expected], 20, axis=0))
+    assert not solution.rounds.any()
+
+
+def test_retained_voltages_are_those_of_all_nodes(ieee123: Feeder) -> None:
+    solver, load = OperatedSolver(ieee123), random_loads(ieee123, 40)
+    every = solver.solve(load, nodes="all").v[:, np.searchsorted(ieee123.energised, ieee123.retained)]
+    np.testing.assert_array_equal(solver.solve(load).v, every)
+
+
+def test_hunting_is_locked_and_reported(tmp_path: Path) -> None:
+    """A band of less than one tap holds no tap: OpenDSS reaches its limit, here the control is locked."""
+    feeder = small_circuit(tmp_path, regulator=REGULATOR.replace("band=2", "band=0.3"))
+    solver, load = OperatedSolver(feeder), random_loads(feeder, 300)
+    solution = solver.solve(load)
+    assert solution.converged.all()
+    assert 0 < solution.locked.sum() < 300
+    engine = ControlledEngine(feeder).run(load, starts_of(solver, load))
+    np.testing.assert_array_equal(solution.locked, ~engine.settled)
+    order = np.random.default_rng(2).permutation(300)
+    same_bits(solution, solver.solve(load[order]), order)
