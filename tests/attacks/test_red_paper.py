@@ -20,6 +20,7 @@ from dp_powerflow.config import parse_config
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.model.options import tan_theta_of
+from dp_powerflow.pipeline.inputs import Solar
 from dp_powerflow.pipeline.manifest.model import SOLVERS
 from dp_powerflow.pipeline.nodes import declared_classes, declared_factors
 from dp_powerflow.pipeline.parts import batch_solver, opendss_solver
@@ -39,11 +40,11 @@ def test_opendss_solves_on_every_power_base(base_mva: float) -> None:
     feeder = open_feeder("ieee13", base_mva=base_mva)
     active = np.maximum(-0.5 * feeder.nominal_injection[feeder.retained].real, 0.0)
     load = np.asarray(active[None], dtype=np.complex128)
-    solved = opendss_solver(feeder, None, 1).solve(load)
+    solved = opendss_solver(feeder, Solar(), 1).solve(load)
     assert solved.converged.all()
-    assert np.max(np.abs(solved.v - batch_solver(feeder, None, 1).solve(load).v)) < 1e-8
+    assert np.max(np.abs(solved.v - batch_solver(feeder, Solar(), 1).solve(load).v)) < 1e-8
     # What is no solution is still told from one.
-    assert not opendss_solver(feeder, None, 1).solve(1e3 * load).converged.any()
+    assert not opendss_solver(feeder, Solar(), 1).solve(1e3 * load).converged.any()
 
 
 def _factors(manifest: dict[str, Any]) -> None:

@@ -100,7 +100,7 @@ def test_a_twin_with_its_tables_at_a_url_has_the_bytes_of_a_local_one(server: st
     raw = {
         **{name: RAW[name] for name in ("feeder", "loads", "model", "nodes")},
         "network": {"mode": "twin-network", "epsilon": 4.0, "delta": 1e-5}
-        | {"id": "t", "change": 0.05, "publish": "network and loads", "graph_days": 3}
+        | {"id": "t", "change": 0.05, "controls": "frozen", "publish": "network and loads", "graph_days": 3}
         | {"transformers": True, "capacitors": True},
         "release": {**RAW["release"], "days": 40},
     }

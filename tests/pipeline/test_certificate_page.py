@@ -62,7 +62,7 @@ def demonstration(tmp_path: Path) -> Statement[Any]:
 
 @pytest.fixture
 def twin(tmp_path: Path) -> Statement[Any]:
-    chosen = twin_config(network={"publish": "network and loads"})
+    chosen = twin_config(network={"controls": "frozen", "publish": "network and loads"})
     return make_statement(make_inputs(tmp_path / "twin", chosen, load_model())[0])
 
 

@@ -256,7 +256,7 @@ def test_powers_put_beside_an_old_release_are_found(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------- a release, from a config
 TWIN: dict[str, Any] = {
     **{"mode": "twin-network", "epsilon": 8.0, "id": "t1", "change": 0.05, "released": "all"},
-    **{"publish": "network and loads", "also_publish": ["head", "loads"]},
+    **{"controls": "frozen", "publish": "network and loads", "also_publish": ["head", "loads"]},
 }
 
 
@@ -339,14 +339,14 @@ def test_what_is_published_is_part_of_the_request_in_any_order(solved: Path) -> 
     assert release_of(solved, also_publish=asked[2]).network != release_of(solved).network
 
 
-def test_states_that_no_solver_gives_are_refused_before_anything_is_spent(tmp_path: Path) -> None:
-    asked = small_config(tmp_path, network=TWIN | {"also_publish": ["states"]})
-    with pytest.raises(ConfigError, match=r"remove 'states' from network\.also_publish"):
-        run_release(asked, workers=1)
-    assert not (tmp_path / "state" / "ledger.sqlite").exists()
+def test_a_fixed_frame_has_no_states(tmp_path: Path) -> None:
+    asked = small_config(tmp_path, network=TWIN | {"also_publish": ["states"]}, release={"days": 2})
+    run_release(asked, workers=1)
+    assert open_corpus(tmp_path / "out").holds == ("voltages",)
 
 
-def test_by_default_only_voltages_are_published() -> None:
-    assert twin_config().network.also_publish == ()  # type: ignore[union-attr]
+
+def test_by_default_powers_and_states_are_published_too() -> None:
+    assert twin_config().network.also_publish == ("loads", "head", "states")  # type: ignore[union-attr]
     assert replace(EXTRAS, loads=False, generation=False).folders == ("feeder",)
     assert ExtrasLayout() == NOTHING

@@ -19,7 +19,7 @@ from support.tampering import manifest_of
 
 TWIN: dict[str, Any] = {
     **{"mode": "twin-network", "epsilon": 8.0, "id": "t1", "change": 0.05},
-    **{"released": "all", "publish": "network and loads", "graph_days": 1},
+    **{"released": "all", "controls": "frozen", "publish": "network and loads", "graph_days": 1},
 }
 
 

@@ -19,7 +19,7 @@ from support.small import small_config
 TWIN: dict[str, Any] = {
     **{"mode": "twin-network", "epsilon": 8.0, "delta": 1e-5, "id": "t1", "change": 0.05},
     **{"transformers": True, "capacitors": True},
-    **{"released": "all", "publish": "network and loads", "graph_days": 2},
+    **{"released": "all", "controls": "frozen", "publish": "network and loads", "graph_days": 2},
 }
 
 
@@ -65,7 +65,7 @@ def watching() -> Iterator[Watched]:
 @pytest.mark.parametrize(
     ("network", "most"),
     [
-        pytest.param(TWIN | {"publish": "voltages", "graph_days": None}, 60, id="twin"),
+        pytest.param(TWIN | {"publish": "voltages", "controls": "day", "graph_days": None}, 60, id="twin"),
         pytest.param(TWIN, 62, id="twin with its tables"),
         # Theorem 1 and the Jacobians beside what a twin needs: more than the aim of 50.
         pytest.param({}, 67, id="true network"),

@@ -131,7 +131,7 @@ def test_tables_that_nobody_declared_are_found(copied: Path) -> None:
 def graph_config(folder: Path, release_id: str = "small", publish: str = "network and loads") -> Config:
     return small_config(
         folder,
-        network=TWIN | {"epsilon": 8.0, "released": "all", "publish": publish, "graph_days": 10},
+        network=TWIN | {"epsilon": 8.0, "released": "all", "publish": publish, "graph_days": 10, "controls": "frozen"},
         release={"id": release_id, "days": 12, "output": release_id, "epsilon_cap": 9.0},
     )
 
@@ -264,6 +264,7 @@ released = "all"
 id = "tw-1"
 transformers = true
 capacitors = true
+controls = "frozen"
 publish = "network and loads"
 graph_days = 10
 [release]

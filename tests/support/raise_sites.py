@@ -41,10 +41,14 @@ def _raising(node: ast.AST, scope: tuple[str, ...] = ()) -> Iterator[str]:
     for child in ast.iter_child_nodes(node):
         named = isinstance(child, ast.FunctionDef | ast.ClassDef)
         inner = (*scope, child.name) if named else scope  # type: ignore[attr-defined]
-        error = child.exc if isinstance(child, ast.Raise) else None
-        if isinstance(error, ast.Call) and getattr(error.func, "id", None) in ERRORS:
+        # Wherever one is made, raised at once or not, as `ConfigError` or as `errors.ConfigError`.
+        if isinstance(child, ast.Call) and _last_name(child.func) in ERRORS:
             yield ".".join(scope)
         yield from _raising(child, inner)
+
+
+def _last_name(func: ast.expr) -> str | None:
+    return func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", None)
 
 
 BEFORE = "before the spend only: config, read_inputs, mode.check, or a fleet before it charges anybody"
@@ -108,6 +112,7 @@ WHEN: dict[str, dict[str, int]] = {
         "grid.sources:read_loads": 4,
         "grid.sources:read_taps": 3,
         "pipeline.inputs:_check": 2,
+        "pipeline.inputs:_check_file_curves": 1,
         "pipeline.inputs:_irradiance": 1,
         "pipeline.inputs:history_of": 3,
         "pipeline.inputs:require_declared_taps": 1,
@@ -115,7 +120,6 @@ WHEN: dict[str, dict[str, int]] = {
         "pipeline.modes.true:TrueMode._refuse_the_impossible": 1,
         "pipeline.modes.true:TrueMode.check": 2,
         "pipeline.modes.true:refuse_steep_control": 1,
-        "pipeline.modes.twin:TwinMode.check": 1,
         "powerflow.sun:_columns": 2,
         "powerflow.sun:_file_of": 1,
         "powerflow.sun:_one_column": 1,
@@ -158,6 +162,10 @@ WHEN: dict[str, dict[str, int]] = {
         "powerflow.opendss:OpenDssSolver.__init__": 3,
         "powerflow.opendss:OpenDssSolver._refuse_other_network": 2,
         "powerflow.opendss:_system_admittance": 1,
+        "powerflow.operated_plan:prepare_operated": 2,
+        "powerflow.terminals:TerminalFactors.factorised": 1,
+        "powerflow.terminals:factorise_terminals": 1,
+        "powerflow.devices:_rated": 1,
     },
     DRAWN: {
         "evidence.calibration:DaySolver._of_steps": 1,
@@ -190,6 +198,14 @@ WHEN: dict[str, dict[str, int]] = {
         "powerflow.jacobian.batch:JacobianBatch._checked": 2,
         "powerflow.jacobian.sigma_bound:SigmaBound.__init__": 1,
         "powerflow.opendss:OpenDssSolver.solve": 1,
+        "powerflow.operated:OperatedSolver.__init__": 3,
+        "powerflow.operated:OperatedSolver._injected": 1,
+        "powerflow.operated:OperatedSolver._run": 1,
+        "powerflow.operated:OperatedSolver.powers": 1,
+        "powerflow.operated:OperatedSolver.solve": 1,
+        "powerflow.operated:_checked": 2,
+        "powerflow.sun:clear_sky": 2,
+        "powerflow.terminals:TerminalFactors.slot": 1,
         "powerflow.reference:ReferenceSolver.solve": 1,
         "powerflow.sun:Generation.__post_init__": 1,
         "powerflow.sun:_pv_power": 2,

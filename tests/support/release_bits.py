@@ -1,6 +1,6 @@
 """Makes the small release in one mode and prints the hash of every file; for the tests of equal bits.
 
-Run as `python -m support.release_bits true-network|twin-network [--workers N]`.
+Run as `python -m support.release_bits true-network|twin-network|twin-as-operated [--workers N]`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,14 @@ from support.small import small_config, tree_hash
 TRUE: dict[str, Any] = {}
 TWIN: dict[str, Any] = {
     **{"mode": "twin-network", "epsilon": 4.0, "delta": 1e-5, "released": "all"},
-    **{"id": "t1", "change": 0.05, "publish": "network and loads", "graph_days": 3},
+    **{"id": "t1", "change": 0.05, "controls": "frozen", "publish": "network and loads", "graph_days": 3},
     **{"transformers": True, "capacitors": True},
 }
+OPERATED: dict[str, Any] = {
+    **{"mode": "twin-network", "epsilon": 4.0, "released": "all", "id": "t1", "change": 0.05},
+}
 DAYS = 40
+NETWORKS = {"true-network": TRUE, "twin-network": TWIN, "twin-as-operated": OPERATED}
 
 
 def release_bits(folder: Path, mode: str, workers: int) -> dict[str, str]:
@@ -32,8 +36,7 @@ def release_bits(folder: Path, mode: str, workers: int) -> dict[str, str]:
     other bits on another processor (BLAS). There the commitment, and the manifest's hash of itself, are left
     out: two values of all that is released.
     """
-    network = TWIN if mode == "twin-network" else TRUE
-    run_release(small_config(folder, network=network, release={"days": DAYS}), workers=workers)
+    run_release(small_config(folder, network=NETWORKS[mode], release={"days": DAYS}), workers=workers)
     private = sorted((folder / "state").rglob("twin-*.json"))
     twins = {f"state: {path.name}": hashlib.sha256(path.read_bytes()).hexdigest() for path in private}
     manifest = json.loads((folder / "out" / "manifest.json").read_text(encoding="utf-8"))
@@ -45,7 +48,7 @@ def release_bits(folder: Path, mode: str, workers: int) -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("mode", choices=("true-network", "twin-network"))
+    parser.add_argument("mode", choices=tuple(NETWORKS))
     parser.add_argument("--workers", type=int, default=1)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +199,7 @@ class _Run:
             writer.discard()  # another release was faster: voltages that nobody paid for do not stay
             raise
         facts = manifest_inputs(self.inputs, scene.model, writer, report, (charged, paid))
+        facts = replace(facts, left_out=self.mode.left_out(scene.network))
         publish(writer, facts, written.hashes)
         return written.mismatch
 

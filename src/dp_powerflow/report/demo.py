@@ -88,7 +88,11 @@ pv = false                    # true: capacities of PV systems
 # x_ohm_per_km = 0.4          # public reactance and charging of lines without a conductor code
 # c_nf_per_km = 10.0
 released = "all"              # loaded: nodes with a load of their own; all: every node of the twin
-publish = "voltages"          # voltages | network | network and loads: tables for graph models in twin/
+controls = "day"              # regulators and capacitors act through a day; snapshot: each step for itself;
+#                             # frozen: fixed taps, every load constant power at its node
+also_publish = ["loads", "head", "states"]  # P and Q per node, power of the source, taps and capacitors
+publish = "voltages"          # voltages | network | network and loads: tables for graph models in twin/,
+#                             # with controls = "frozen" only
 # graph_days = 7              # days of the corpus in those tables; without it all
 
 # Mode true-network instead, the paper's Algorithm 1: per-instance evidence, not differential privacy. What it

@@ -26,7 +26,8 @@ from dp_powerflow.units import FloatArray
 _CONSTANT_POWER, _INVERTER = 1, 7
 _HOLDS_VOLTAGE = 3
 _UNLIMITED = 10.0
-_OTHER_SOURCES = ("storage", "isource", "vccs", "indmach012", "gicsource", "windgen", "upfc")
+OTHER_SOURCES = ("storage", "isource", "vccs", "indmach012", "gicsource", "windgen", "upfc")
+"""Classes that are left out, in any mode."""
 _OTHER_INVERTER_CONTROLS = ("expcontrol", "gendispatcher", "upfccontrol", "espvlcontrol")
 _DEFAULTS = {
     "effcurve": ("", "an efficiency curve"),
@@ -152,7 +153,7 @@ def _counted(count: int, one: str, several: str) -> str:
 def other_sources(engine: Engine) -> list[str]:
     """Storage and other sources, in words: none of them is modelled."""
     found = []
-    for kind in _OTHER_SOURCES:
+    for kind in OTHER_SOURCES:
         count = len(enabled_names(engine, kind))
         names = ("storage unit", "storage units")
         if kind != "storage":

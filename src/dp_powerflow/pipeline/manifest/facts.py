@@ -60,6 +60,7 @@ class Declared:
     reactive_correlation_minutes : correlation time of the reactive part [min]; None if there is none.
     generation : generators on public irradiance; None without.
     solver : of the power flow, as the config names it.
+    left_out : in words, elements of the feeder that the power flow is solved without.
     """
 
     power_factor: float
@@ -70,6 +71,7 @@ class Declared:
     reactive_correlation_minutes: float | None
     generation: DeclaredSun | None
     solver: str
+    left_out: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, inputs: ManifestInputs, fitted: FitOptions) -> Declared:
@@ -84,6 +86,7 @@ class Declared:
             reactive_correlation_minutes=_correlation_minutes(fitted),
             generation=None if config.pv is None else DeclaredSun(*inputs.sun, config.pv.volt_var),
             solver=config.release.solver,
+            left_out=inputs.left_out,
         )
 
     @classmethod
@@ -99,6 +102,7 @@ class Declared:
             reactive_correlation_minutes=declared.reactive.correlation_minutes,
             generation=None if sun is None else DeclaredSun(sun.days, sun.per_system, sun.volt_var),
             solver=next(name for name, words in SOLVERS.items() if words == statement.processing.solver),
+            left_out=tuple(declared.left_out),
         )
 
     def factor_of(self, name: str) -> float:
@@ -236,6 +240,7 @@ class ManifestInputs:
     commitment_sha256 : salted commitment to the internal report.
     insecure_seed : whether noise and draws came from a seed.
     sun : with a section [pv]: days of irradiance, and whether every PV system has a series of its own.
+    left_out : elements of the feeder that the power flow is solved without, in words.
     extras : what the corpus holds beside its voltages.
     """
 
@@ -247,6 +252,7 @@ class ManifestInputs:
     commitment_sha256: str
     insecure_seed: bool
     sun: tuple[int, bool] = (1, False)
+    left_out: tuple[str, ...] = ()
     extras: ExtrasLayout = NOTHING
 
 
@@ -388,6 +394,7 @@ def _declared(facts: Facts, words: NetworkWords) -> dict[str, Any]:
         if declared.generation is None
         else {"irradiance": "declared public", **asdict(declared.generation)},
         "regulator_taps": words.taps,
+        "left_out": list(declared.left_out),
         "network": words.declared,
     }
 

@@ -352,6 +352,7 @@ class DeclaredPublic(Section):
         "as operated: regulators and capacitors act on the twin, every snapshot for itself",
         "as operated: regulators and capacitors act on the twin, step after step through a day",
     ]
+    left_out: list[Sentence]
     network: list[Sentence]
 
 

@@ -186,6 +186,11 @@ class NetworkMode(ABC, Generic[Section]):
         """What makes the solver of the power flow, for days of so many steps."""
         return SOLVER_OF[self.config.release.solver]
 
+    @property
+    def acting(self) -> bool:
+        """Whether the feeder is solved as operated: controls act, loads answer to the voltage."""
+        return False
+
     def drawn(self, feeder: Feeder) -> int:
         """How many loads are drawn for every step."""
         return len(loaded_nodes(feeder)[0])
@@ -241,6 +246,15 @@ class NetworkMode(ABC, Generic[Section]):
     def extras(self, feeder: Feeder, solar: Solar) -> ExtrasLayout:
         """What the corpus holds beside its voltages; by default nothing."""
         return NOTHING
+
+    def left_out(self, network: Solvable) -> tuple[str, ...]:
+        """In words, elements of the feeder that the power flow is solved without; they are said to the reader."""
+        feeder, found = network.feeder, []
+        if feeder.pv and network.solar.generation is None:
+            found.append(f"{len(feeder.pv)} PV systems, for which no irradiance is declared")
+        if feeder.as_operated.generators and not self.acting:
+            found.append(f"{len(feeder.as_operated.generators)} generators")
+        return (*found, *feeder.as_operated.left_out)
 
     @abstractmethod
     def report(self, inputs: NetworkInputs, scene: Scene, progress: Progress | None = None) -> InternalReport:

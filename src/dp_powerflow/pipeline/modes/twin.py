@@ -147,7 +147,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
 
     @property
     def acting(self) -> bool:
-        """Whether the twin is solved as operated: controls act, loads answer to the voltage."""
+        """Unless the config freezes the controls."""
         return self.section.controls != "frozen"
 
     def solver(self, steps: int) -> SolverMaker:

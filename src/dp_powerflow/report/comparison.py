@@ -1,0 +1,269 @@
+"""How far a feeder is from its own file, as the program that the file was written for solves it. INTERNAL."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from dss import DSSException
+
+from dp_powerflow.errors import DpPowerflowError, PowerFlowError
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.opendss.engine import DssOrigin, build_circuit, enabled_names, run
+from dp_powerflow.grid.opendss.generation import OTHER_SOURCES
+from dp_powerflow.grid.pandapower.engine import FEEDING, require, third_party_warnings
+from dp_powerflow.grid.pandapower.reader import PandapowerOrigin
+from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.powerflow.operated import PER_NOMINAL, OperatedSolver
+from dp_powerflow.powerflow.sun import Generation
+from dp_powerflow.units import KW_PER_MW, BoolArray, ComplexArray, FloatArray, IntArray
+
+LEVELS: FloatArray = (np.array([2, 6, 10, 14, 16]) + 0.5) / PER_NOMINAL
+"""Loads over nominal ones that are compared. They stand in the middle of the solver's table of taps, whose rows are
+found from neutral: without generation, a snapshot that starts there stays there."""
+_ROUNDS = 300
+_VOLTS_PER_KV = 1000.0
+_PHASES = "abc"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Largest differences of voltages at all nodes [p.u.], over the snapshots that were compared.
+
+    Attributes
+    ----------
+    against : in words, what was compared, or why nothing was.
+    snapshots : that both programs solve.
+    same_states : of these, how many have the same taps and capacitors; None where the feeder as operated was
+        not compared.
+    operated_pu : of the feeder as operated, None if it was not compared.
+    frozen_pu : of the frozen frame, None if it was not compared.
+    """
+
+    against: str
+    snapshots: int = 0
+    same_states: int | None = None
+    operated_pu: float | None = None
+    frozen_pu: float | None = None
+
+
+def compare(feeder: Feeder) -> Comparison:
+    """Compare a feeder with OpenDSS, or pandapower, on the file that it was read from."""
+    try:
+        if isinstance(feeder.origin, DssOrigin):
+            return _with_opendss(feeder, feeder.origin)
+        if isinstance(feeder.origin, PandapowerOrigin):
+            return _with_pandapower(feeder, feeder.origin)
+    except DpPowerflowError as error:
+        return Comparison(f"not measured: {error}")
+    return Comparison("not measured: the feeder was read from no file")
+
+
+@dataclass(frozen=True, eq=False)
+class _Snapshots:
+    """What another program found.
+
+    Attributes
+    ----------
+    levels : (snapshot,) loads over nominal ones.
+    sun : (snapshot,) irradiance of all PV systems, 1 at peak.
+    v : complex (snapshot, node) [p.u.], NaN where it shows no voltage.
+    states : (snapshot, control) taps, then capacitors.
+    settled : (snapshot,) whether it found a solution and its controls came to rest.
+    """
+
+    levels: FloatArray
+    sun: FloatArray
+    v: ComplexArray
+    states: IntArray
+    settled: BoolArray
+
+
+# --- ours --------------------------------------------------------------------------------------------------
+def _differences(feeder: Feeder, theirs: _Snapshots, against: str) -> Comparison:
+    operated, frozen = _operated(feeder, theirs), _frozen(feeder, theirs)
+    usable = theirs.settled & frozen.converged
+    if operated is not None:
+        usable = theirs.settled & operated.converged
+    if not usable.any():
+        return Comparison(f"not measured: no snapshot is solved here and by {against}")
+    same = None
+    if operated is not None:
+        states = np.concatenate([operated.taps, operated.capacitors], axis=1)
+        same = int((states == theirs.states).all(axis=1)[usable].sum())
+    return Comparison(
+        against,
+        int(usable.sum()),
+        same,
+        None if operated is None else _largest(operated.v, theirs.v, usable),
+        _largest(frozen.v, theirs.v, usable & frozen.converged),
+    )
+
+
+def _largest(ours: ComplexArray, theirs: ComplexArray, usable: BoolArray) -> float | None:
+    apart = np.abs(ours - theirs)[usable]
+    seen = apart[np.isfinite(apart)]
+    return float(seen.max()) if len(seen) else None
+
+
+def _operated(feeder: Feeder, theirs: _Snapshots) -> Any:
+    """The feeder as operated; None where its file has a setting that is refused."""
+    if feeder.as_operated.refused:
+        return None
+    solver = OperatedSolver(feeder, controls="snapshot")
+    load = np.ascontiguousarray(theirs.levels[:, None] * feeder.nominal_load)
+    dark = solver.solve(load, nodes="all")
+    if not theirs.sun.any():
+        return dark
+    sunny = solver.solve(load, _generation(feeder, theirs).by_system(np.arange(len(load))), nodes="all")
+    for name in ("v", "converged", "taps", "capacitors"):
+        lit = theirs.sun > 0.0
+        getattr(dark, name)[lit] = getattr(sunny, name)[lit]
+    return dark
+
+
+def _frozen(feeder: Feeder, theirs: _Snapshots) -> Any:
+    nominal = -feeder.nominal_injection[feeder.retained]
+    power = np.ascontiguousarray(theirs.levels[:, None] * nominal)
+    injected = _generation(feeder, theirs).of(np.arange(len(power))) if theirs.sun.any() else None
+    return BatchSolver(feeder).solve(power, injected, nodes="all")
+
+
+def _generation(feeder: Feeder, theirs: _Snapshots) -> Generation:
+    """Of all PV systems, one snapshot a day."""
+    return Generation.from_irradiance(feeder, theirs.sun[:, None])
+
+
+# --- OpenDSS -----------------------------------------------------------------------------------------------
+def _with_opendss(feeder: Feeder, origin: DssOrigin) -> Comparison:
+    theirs = _AsItIs(feeder, origin).snapshots()
+    sun = ", without generation of PV and in full sun" if feeder.pv else ""
+    loads = f"loads {LEVELS[0]:.2f} to {LEVELS[-1]:.2f} of nominal{sun}"
+    return _differences(feeder, theirs, f"OpenDSS, the file's own models and controls from neutral, {loads}")
+
+
+class _AsItIs:
+    """The circuit of the file with its own models and controls; what the feeder leaves out is disabled."""
+
+    def __init__(self, feeder: Feeder, origin: DssOrigin) -> None:
+        self._feeder, self._origin = feeder, origin
+        self._engine = build_circuit(origin)
+        self._circuit = self._engine.ActiveCircuit
+        kept = {unit.name for unit in feeder.as_operated.generators}
+        for kind in (*OTHER_SOURCES, "storagecontroller"):
+            self._switch("Disable", kind, enabled_names(self._engine, kind))
+        units = [name for name in enabled_names(self._engine, "generator") if name not in kept]
+        self._switch("Disable", "generator", units)
+        self._solar = {kind: enabled_names(self._engine, kind) for kind in ("pvsystem", "invcontrol")}
+        for name in self._solar["invcontrol"]:  # the engine stops 2.5 % off the curve unless told otherwise
+            self._text(f'Edit "InvControl.{name}" VarChangeTolerance=1e-5 VoltageChangeTolerance=1e-6')
+        self._text(f"Set Mode=Snapshot ControlMode=Static MaxControlIter={_ROUNDS} MaxIterations=500")
+        self._text("Set Tolerance=1e-10 LoadMult=1")
+        self._numbers = {name.lower(): k + 1 for k, name in enumerate(self._circuit.Loads.AllNames)}
+
+    def snapshots(self) -> _Snapshots:
+        """Every load level from neutral taps without PV; then, from there, in full sun."""
+        rows = []
+        for level in LEVELS.tolist():
+            self._begin(level)
+            for kind, names in self._solar.items():
+                self._switch("Disable", kind, names)
+            rows.append((level, 0.0, *self._solved()))
+            if self._feeder.pv:
+                for kind, names in self._solar.items():
+                    self._switch("Enable", kind, names)
+                for systems in self._circuit.PVSystems:
+                    systems.Irradiance = 1.0
+                rows.append((level, 1.0, *self._solved()))
+        levels, sun, v, states, settled = zip(*rows, strict=True)
+        return _Snapshots(
+            np.array(levels),
+            np.array(sun),
+            np.array(v),
+            np.array(states, dtype=np.int64).reshape(len(rows), -1),
+            np.array(settled, dtype=np.bool_),
+        )
+
+    def _begin(self, level: float) -> None:
+        operation, circuit = self._feeder.as_operated, self._circuit
+        self._text("Reset Controls")
+        for regulator in operation.regulators:
+            circuit.Transformers.Name, circuit.Transformers.Wdg = regulator.transformer, regulator.winding
+            circuit.Transformers.Tap = 1.0
+        for bank in operation.capacitors:
+            circuit.Capacitors.Name = bank.name
+            circuit.Capacitors.States = [int(bank.closed)]
+            circuit.SetActiveElement(f"capacitor.{bank.name}")
+            element = circuit.ActiveCktElement
+            (element.Close if bank.closed else element.Open)(1, 0)
+        for load in self._feeder.loads:
+            circuit.Loads.idx = self._numbers[load.name]
+            circuit.Loads.kW, circuit.Loads.kvar = level * load.kw, level * load.kvar
+
+    def _solved(self) -> tuple[ComplexArray, list[int], bool]:
+        solution = self._circuit.Solution
+        settled = False
+        with suppress(DSSException):  # raised where controls hunt
+            solution.Solve()
+            settled = bool(solution.Converged and solution.ControlIterations < _ROUNDS)
+        return self._voltages(), self._states(), settled
+
+    def _voltages(self) -> ComplexArray:
+        feeder = self._feeder
+        at = {name.lower(): k for k, name in enumerate(self._circuit.YNodeOrder)}
+        volts = np.asarray(self._engine.YMatrix.getV()).view(np.complex128)[1:]
+        missing = [feeder.nodes[k] for k in feeder.energised if feeder.nodes[k] not in at]
+        if missing:
+            raise PowerFlowError("the feeder has nodes that its file does not have")
+        order = [at[feeder.nodes[k]] for k in feeder.energised]
+        return np.asarray(volts[order] / (_VOLTS_PER_KV * feeder.base_kv[feeder.energised]))
+
+    def _states(self) -> list[int]:
+        found, circuit = [], self._circuit
+        for regulator in self._feeder.as_operated.regulators:
+            circuit.Transformers.Name, circuit.Transformers.Wdg = regulator.transformer, regulator.winding
+            found.append(round((float(circuit.Transformers.Tap) - 1.0) / regulator.step))
+        for bank in self._feeder.as_operated.capacitors:
+            circuit.Capacitors.Name = bank.name
+            found.append(int(circuit.Capacitors.States[0]))
+        return found
+
+    def _switch(self, verb: str, kind: str, names: Iterable[str]) -> None:
+        for name in names:
+            self._text(f'{verb} "{kind}.{name}"')
+
+    def _text(self, command: str) -> None:
+        run(self._engine, command, self._origin)
+
+
+# --- pandapower --------------------------------------------------------------------------------------------
+def _with_pandapower(feeder: Feeder, origin: PandapowerOrigin) -> Comparison:
+    if feeder.as_operated.regulators or feeder.as_operated.refused:
+        return Comparison("not measured: pandapower's power flow does not move taps")
+    pandapower = require("pandapower")
+    net = copy.deepcopy(origin.net)
+    for kind in (*FEEDING, "storage"):
+        if kind in net:
+            net[kind]["in_service"] = False
+    name = "runpp_3ph" if origin.by_phase else "runpp"
+    options = {"tolerance_mva": 1e-9 * float(net.sn_mva), "max_iteration": 50}
+    try:
+        with third_party_warnings():
+            getattr(pandapower, name)(net, numba=False, calculate_voltage_angles=True, **options)
+    except pandapower.LoadflowNotConverged:
+        return Comparison(f"not measured: {name} finds no solution at nominal load")
+    v = np.full(len(feeder.nodes), np.nan, dtype=np.complex128)
+    for bus, node in origin.node_of_bus.items():
+        for k, phase in enumerate(_PHASES if origin.by_phase else ("",)):
+            row = net.res_bus_3ph.loc[bus] if phase else net.res_bus.loc[bus]
+            middle = f"_{phase}" if phase else ""
+            angle = np.deg2rad(row[f"va{middle}_degree"])
+            v[feeder.node_index[node] + k] = row[f"vm{middle}_pu"] * np.exp(1j * angle)
+    theirs = _Snapshots(
+        np.ones(1), np.zeros(1), v[None, feeder.energised], np.zeros((1, 0), dtype=np.int64), np.ones(1, bool)
+    )
+    return _differences(feeder, theirs, f"pandapower's {name}, nominal loads without generation")
