@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 from rich.console import Console
@@ -98,10 +98,12 @@ def inspect(
     if as_json:
         out.print_json(json.dumps(summary))
         return
-    marking, notes = str(summary.pop("marking")), summary.pop("notes")
-    err.print(marking, style="bold red")
-    out.print(_two_columns({LABELS[key]: value for key, value in summary.items()}))
-    for note in notes if isinstance(notes, tuple) else ():
+    err.print(str(summary["marking"]), style="bold red")
+    out.print(_two_columns({label: summary[key] for key, label in LABELS.items()}))
+    for key, start in {"modelled": "modelled", "left_out": "left out", "refused": "refused"}.items():
+        for sentence in cast(tuple[str, ...], summary[key]):
+            _say(f"{start}: {sentence}")
+    for note in cast(tuple[str, ...], summary["notes"]):
         _say(f"note: {note}")
 
 
@@ -360,6 +362,9 @@ def experiment(
     volt_var: Annotated[
         bool, typer.Option("--volt-var/--no-volt-var", help="Volt-var control, or unit power factor.")
     ] = True,
+    controls: Annotated[
+        str, typer.Option(help="frozen (taps of the nominal load), snapshot or day: regulators act.")
+    ] = "frozen",
     output: Annotated[
         Path | None,
         typer.Option("--out", help="Folder for the results, experiment-output unless it is named."),
@@ -390,6 +395,7 @@ def experiment(
             config=None if config is None else dpf.read_config(config),
             pv=pv,
             volt_var=volt_var,
+            controls=controls,  # type: ignore[arg-type]  # checked there
             quick=quick,
             calibration_days=calibration_days,
             seed=seed,

@@ -11,12 +11,40 @@ from typer.testing import CliRunner
 
 from dp_powerflow.cli import app
 from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.report.inspection import INTERNAL, LABELS, inspect_feeder
 
 PROMISED = {
     *("nodes", "retained", "zero_injection", "loads", "load_kw", "lines", "base_mva", "norm_b"),
     *("kappa_kron", "kappa_kron_paper", "sigma_min_y", "vm_min_pu", "vm_max_pu"),
+    *("operated_error_pu", "frozen_error_pu", "same_states", "modelled", "left_out", "refused"),
 }
+CIRCUIT = """
+Clear
+New Circuit.c basekv=12.47 bus1=s pu=1.03
+New Transformer.reg phases=3 windings=2 buses=[s r] conns=[wye wye] kvs=[12.47 12.47] kvas=[9000 9000] xhl=1
+New RegControl.control transformer=reg winding=2 vreg=122 band=2 ptratio=60 ctprim=300 R=3 X=7 {settings}
+New Line.a bus1=r bus2=x r1=0.3 x1=0.6 r0=0.9 x0=1.8 length=4 units=km
+New Load.wye bus1=x phases=3 kv=12.47 kW=1500 kvar=600 model=2
+New Load.delta bus1=x.1.2 phases=1 conn=delta kv=12.47 kW=400 kvar=150 model=1
+New Capacitor.bank bus1=x phases=3 kvar=600 kv=12.47
+New CapControl.switch capacitor=bank element=line.a terminal=1 type=kvar onsetting=300 offsetting=-400
+New PVSystem.roof bus1=x phases=3 kv=12.47 kVA=900 Pmpp=800
+{more}
+Set VoltageBases=[12.47]
+CalcVoltageBases
+"""
+SOURCES = """
+New Generator.runs bus1=x phases=3 kv=12.47 kW=200 kvar=50 model=1
+New Generator.holds bus1=x phases=3 kv=12.47 kW=300 model=3
+New Storage.battery bus1=x phases=3 kv=12.47 kWrated=300 kWhrated=900 dispmode=default state=discharging
+"""
+
+
+def circuit(folder: Path, settings: str = "", more: str = "") -> Feeder:
+    file = folder / "c.dss"
+    file.write_text(CIRCUIT.format(settings=settings, more=more))
+    return open_feeder(str(file))
 
 
 def run(*arguments: str) -> str:
@@ -78,3 +106,74 @@ def test_an_overloaded_feeder_is_described_without_a_loaded_range(tmp_path: Path
     summary = json.loads(run(str(file), "--json"))
     assert summary["vm_min_pu"] is None
     assert any("no solution at nominal load" in note for note in summary["notes"])
+
+
+# ------------------------------------------------------------------- against the program of the file
+
+
+def test_the_feeder_as_operated_is_the_file_as_it_is_and_the_frozen_frame_is_not(tmp_path: Path) -> None:
+    summary = inspect_feeder(circuit(tmp_path, more=SOURCES))
+    assert summary.operated_error_pu is not None
+    assert summary.operated_error_pu < 1e-7
+    assert summary.same_states == "10 of 10"
+    assert summary.same_states_error_pu == summary.operated_error_pu
+    assert summary.frozen_error_pu is not None
+    assert summary.frozen_error_pu > 1e-3
+    assert "OpenDSS" in summary.compared
+    assert "without storage 'battery', generator 'holds'" in summary.compared
+
+
+def test_what_is_modelled_and_what_is_left_out_is_counted(tmp_path: Path) -> None:
+    summary = inspect_feeder(circuit(tmp_path, more=SOURCES))
+    assert summary.modelled == (
+        "loads one by one: 1 constant impedance, 1 constant power; 1 delta, 1 wye",
+        "regulator controls: 1, 1 of them with line-drop compensation",
+        "capacitors switched by a control: 1 kvar",
+        "PV systems: 1, 0 with a volt-var curve and 0 with a power factor of the file",
+        "generators of constant power: 1",
+    )
+    assert summary.left_out[:2] == ("1 generator that holds its voltage (model 3)", "1 storage unit")
+    assert summary.left_out[2].startswith("1 PV systems, unless")
+    assert summary.refused == ()
+    frozen = [note for note in summary.notes if "controls are frozen" in note]
+    assert len(frozen) == 3  # the capacitor control, the generators, the load of constant impedance
+
+
+def test_a_setting_that_is_refused_is_said_and_the_frozen_frame_still_measured(tmp_path: Path) -> None:
+    summary = inspect_feeder(circuit(tmp_path, settings="LDC_Z=3"))
+    assert len(summary.refused) == 1
+    assert summary.operated_error_pu is None
+    assert summary.same_states is None
+    assert summary.frozen_error_pu is not None
+    output = CliRunner().invoke(app, ["inspect", str(tmp_path / "c.dss")]).output
+    assert "refused: " in output
+    assert "modelled: " in output
+
+
+def test_volt_var_curves_of_the_file_are_followed_to_the_end(tmp_path: Path) -> None:
+    control = (
+        "New XYCurve.vv npts=4 Yarray=(1 0 0 -1) XArray=(0.9 0.98 1.02 1.1)\n"
+        "New InvControl.ic mode=VOLTVAR voltage_curvex_ref=rated vvc_curve1=vv\n"
+    )
+    summary = inspect_feeder(circuit(tmp_path, more=control))
+    assert any("1 with a volt-var curve" in sentence for sentence in summary.modelled)
+    assert summary.operated_error_pu is not None
+    assert summary.operated_error_pu < 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("three_phase", [False, True])
+def test_pandapower_nets_are_compared_with_its_own_power_flow(three_phase: bool) -> None:
+    pytest.importorskip("pandapower")
+    from dp_powerflow.grid.pandapower.reader import read_pandapower
+    from support.pandapower_nets import unbalanced_net
+
+    if three_phase:
+        feeder = read_pandapower(unbalanced_net(), name="net")
+    else:
+        pytest.importorskip("simbench")
+        feeder = open_feeder("simbench:1-LV-rural1--0-sw")
+    summary = inspect_feeder(feeder)
+    assert ("runpp_3ph" in summary.compared) == three_phase
+    assert summary.operated_error_pu is not None
+    assert summary.operated_error_pu < 1e-6

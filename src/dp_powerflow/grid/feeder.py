@@ -35,7 +35,7 @@ TAPS_INTERNAL = "solved on the true network; INTERNAL"
 """Written by `inspect --save-taps`: good for the true network, never for a twin."""
 TAPS_DECLARED = "declared: "
 """Start of `Feeder.taps_from` where somebody states the taps as public; who, follows."""
-_MOVED = "between two nodes draw negative power at one of them; where loads are drawn, each has half"
+_MOVED = "between two nodes draw negative power at one of them; drawn node by node, each has half"
 GROUND = -1
 """Index that stands for ground where a node index is expected."""
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
 
 import numpy as np
 from dss import DSSException
@@ -17,15 +16,17 @@ from dp_powerflow.grid.opendss.engine import DssOrigin, build_circuit, enabled_n
 from dp_powerflow.grid.opendss.generation import OTHER_SOURCES
 from dp_powerflow.grid.pandapower.engine import FEEDING, require, third_party_warnings
 from dp_powerflow.grid.pandapower.reader import PandapowerOrigin
-from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.powerflow.operated import PER_NOMINAL, OperatedSolver
+from dp_powerflow.powerflow.batch import BatchSolver, Solution
+from dp_powerflow.powerflow.operated import PER_NOMINAL, OperatedSolution, OperatedSolver
 from dp_powerflow.powerflow.sun import Generation
-from dp_powerflow.units import KW_PER_MW, BoolArray, ComplexArray, FloatArray, IntArray
+from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
 LEVELS: FloatArray = (np.array([2, 6, 10, 14, 16]) + 0.5) / PER_NOMINAL
-"""Loads over nominal ones that are compared. They stand in the middle of the solver's table of taps, whose rows are
-found from neutral: without generation, a snapshot that starts there stays there."""
+"""Loads over nominal ones that are compared. They stand in the middle of rows of the solver's table of taps,
+which are found from neutral: without generation, a snapshot that starts there stays there."""
 _ROUNDS = 300
+_TOLERANCES = (1e-10, 1e-6, 1e-4)
+_STILL, _ALMOST_STILL = 1e-8, 1e-4
 _VOLTS_PER_KV = 1000.0
 _PHASES = "abc"
 
@@ -41,14 +42,19 @@ class Comparison:
     same_states : of these, how many have the same taps and capacitors; None where the feeder as operated was
         not compared.
     operated_pu : of the feeder as operated, None if it was not compared.
+    same_states_pu : of the feeder as operated where the states are the same, None if they never are.
     frozen_pu : of the frozen frame, None if it was not compared.
+    reversed : snapshots, of the feeder as operated, with power backwards through a reversible regulator,
+        which OpenDSS gives other settings then.
     """
 
     against: str
     snapshots: int = 0
     same_states: int | None = None
     operated_pu: float | None = None
+    same_states_pu: float | None = None
     frozen_pu: float | None = None
+    reversed: int = 0
 
 
 def compare(feeder: Feeder) -> Comparison:
@@ -91,16 +97,19 @@ def _differences(feeder: Feeder, theirs: _Snapshots, against: str) -> Comparison
         usable = theirs.settled & operated.converged
     if not usable.any():
         return Comparison(f"not measured: no snapshot is solved here and by {against}")
-    same = None
-    if operated is not None:
-        states = np.concatenate([operated.taps, operated.capacitors], axis=1)
-        same = int((states == theirs.states).all(axis=1)[usable].sum())
+    frozen_pu = _largest(frozen.v, theirs.v, usable & frozen.converged)
+    if operated is None:
+        return Comparison(against, int(usable.sum()), frozen_pu=frozen_pu)
+    states = np.concatenate([operated.taps, operated.capacitors], axis=1)
+    same = usable & (states == theirs.states).all(axis=1)
     return Comparison(
         against,
-        int(usable.sum()),
-        same,
-        None if operated is None else _largest(operated.v, theirs.v, usable),
-        _largest(frozen.v, theirs.v, usable & frozen.converged),
+        snapshots=int(usable.sum()),
+        same_states=int(same.sum()),
+        operated_pu=_largest(operated.v, theirs.v, usable),
+        same_states_pu=_largest(operated.v, theirs.v, same),
+        frozen_pu=frozen_pu,
+        reversed=int(operated.reversed[usable].sum()),
     )
 
 
@@ -110,7 +119,7 @@ def _largest(ours: ComplexArray, theirs: ComplexArray, usable: BoolArray) -> flo
     return float(seen.max()) if len(seen) else None
 
 
-def _operated(feeder: Feeder, theirs: _Snapshots) -> Any:
+def _operated(feeder: Feeder, theirs: _Snapshots) -> OperatedSolution | None:
     """The feeder as operated; None where its file has a setting that is refused."""
     if feeder.as_operated.refused:
         return None
@@ -120,13 +129,14 @@ def _operated(feeder: Feeder, theirs: _Snapshots) -> Any:
     if not theirs.sun.any():
         return dark
     sunny = solver.solve(load, _generation(feeder, theirs).by_system(np.arange(len(load))), nodes="all")
-    for name in ("v", "converged", "taps", "capacitors"):
-        lit = theirs.sun > 0.0
-        getattr(dark, name)[lit] = getattr(sunny, name)[lit]
+    lit = theirs.sun > 0.0
+    for part in fields(dark):
+        getattr(dark, part.name)[lit] = getattr(sunny, part.name)[lit]
     return dark
 
 
-def _frozen(feeder: Feeder, theirs: _Snapshots) -> Any:
+def _frozen(feeder: Feeder, theirs: _Snapshots) -> Solution:
+    """The frozen frame: fixed taps, every load constant power at its nodes, PV at unit power factor."""
     nominal = -feeder.nominal_injection[feeder.retained]
     power = np.ascontiguousarray(theirs.levels[:, None] * nominal)
     injected = _generation(feeder, theirs).of(np.arange(len(power))) if theirs.sun.any() else None
@@ -140,29 +150,41 @@ def _generation(feeder: Feeder, theirs: _Snapshots) -> Generation:
 
 # --- OpenDSS -----------------------------------------------------------------------------------------------
 def _with_opendss(feeder: Feeder, origin: DssOrigin) -> Comparison:
-    theirs = _AsItIs(feeder, origin).snapshots()
+    engine = _AsItIs(feeder, origin)
+    theirs = engine.snapshots()
     sun = ", without generation of PV and in full sun" if feeder.pv else ""
-    loads = f"loads {LEVELS[0]:.2f} to {LEVELS[-1]:.2f} of nominal{sun}"
-    return _differences(feeder, theirs, f"OpenDSS, the file's own models and controls from neutral, {loads}")
+    off = f", without {', '.join(engine.disabled)}" if engine.disabled else ""
+    loads = f"loads {LEVELS[0]:.2f} to {LEVELS[-1]:.2f} of nominal{sun}{off}"
+    exact = f", exact to {engine.moves:.1g} p.u. itself" if engine.moves > _STILL else ""
+    against = f"OpenDSS, the file's own models and controls from neutral, {loads}{exact}"
+    return _differences(feeder, theirs, against)
 
 
 class _AsItIs:
-    """The circuit of the file with its own models and controls; what the feeder leaves out is disabled."""
+    """The circuit of the file with its own models and controls; what the feeder leaves out is disabled.
+
+    Attributes
+    ----------
+    disabled : what the feeder leaves out, in words.
+    moves : largest change of a voltage when a solution is solved again [p.u.]: how exact the engine is.
+    """
 
     def __init__(self, feeder: Feeder, origin: DssOrigin) -> None:
         self._feeder, self._origin = feeder, origin
+        self.moves = 0.0
         self._engine = build_circuit(origin)
         self._circuit = self._engine.ActiveCircuit
         kept = {unit.name for unit in feeder.as_operated.generators}
-        for kind in (*OTHER_SOURCES, "storagecontroller"):
-            self._switch("Disable", kind, enabled_names(self._engine, kind))
-        units = [name for name in enabled_names(self._engine, "generator") if name not in kept]
-        self._switch("Disable", "generator", units)
+        found = {kind: enabled_names(self._engine, kind) for kind in (*OTHER_SOURCES, "storagecontroller")}
+        units = enabled_names(self._engine, "generator")
+        found["generator"] = [name for name in units if name not in kept]
+        for kind, names in found.items():
+            self._switch("Disable", kind, names)
+        self.disabled = [f"{kind} '{name}'" for kind, names in found.items() for name in names]
         self._solar = {kind: enabled_names(self._engine, kind) for kind in ("pvsystem", "invcontrol")}
         for name in self._solar["invcontrol"]:  # the engine stops 2.5 % off the curve unless told otherwise
             self._text(f'Edit "InvControl.{name}" VarChangeTolerance=1e-5 VoltageChangeTolerance=1e-6')
-        self._text(f"Set Mode=Snapshot ControlMode=Static MaxControlIter={_ROUNDS} MaxIterations=500")
-        self._text("Set Tolerance=1e-10 LoadMult=1")
+        self._text(f"Set Mode=Snapshot MaxControlIter={_ROUNDS} MaxIterations=500 LoadMult=1")
         self._numbers = {name.lower(): k + 1 for k, name in enumerate(self._circuit.Loads.AllNames)}
 
     def snapshots(self) -> _Snapshots:
@@ -205,12 +227,30 @@ class _AsItIs:
             circuit.Loads.kW, circuit.Loads.kvar = level * load.kw, level * load.kvar
 
     def _solved(self) -> tuple[ComplexArray, list[int], bool]:
-        solution = self._circuit.Solution
-        settled = False
+        """Voltages, states, and whether there is a solution with controls at rest.
+
+        Controls act only where the engine calls a solution converged, which at nodes that nothing feeds it
+        may never do at a tight tolerance: then a wider one is tried, and the solution is made exact with the
+        controls off. Whether it stands still is seen at the feeder's own nodes.
+        """
+        solution, settled = self._circuit.Solution, False
         with suppress(DSSException):  # raised where controls hunt
-            solution.Solve()
-            settled = bool(solution.Converged and solution.ControlIterations < _ROUNDS)
-        return self._voltages(), self._states(), settled
+            for tolerance in _TOLERANCES:
+                self._text(f"Set ControlMode=Static Tolerance={tolerance}")
+                solution.Solve()
+                settled = bool(solution.Converged and solution.ControlIterations < _ROUNDS)
+                if settled:
+                    break
+        self._text(f"Set ControlMode=Off Tolerance={_TOLERANCES[0]}")
+        solution.Solve()
+        before = self._voltages()
+        solution.Solve()
+        v = self._voltages()
+        moves = float(np.abs(v - before).max())
+        settled = settled and moves < _ALMOST_STILL
+        if settled:
+            self.moves = max(self.moves, moves)
+        return v, self._states(), settled
 
     def _voltages(self) -> ComplexArray:
         feeder = self._feeder

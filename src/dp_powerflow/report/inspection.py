@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Annotated, get_origin, get_type_hints
 
@@ -11,8 +13,10 @@ from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import GROUND, Feeder
 from dp_powerflow.grid.norms import kron_amplification, sigma_min
 from dp_powerflow.grid.opendss.engine import DssOrigin, declared_voltages
+from dp_powerflow.grid.operation import Response
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.report.comparison import Comparison, compare
 from dp_powerflow.units import ComplexArray
 
 INTERNAL = "INTERNAL: computed from the private network; not for publication"
@@ -28,8 +32,20 @@ class Inspection:
     kappa_kron, kappa_kron_paper : exact form (limit of small changes of lines) and as printed.
     kappa_radius : radius of ‖ΔY_full‖ below which the exact form has a bound.
     norm_b : ‖b‖₂, the current of the slack into the retained nodes.
-    vm_min_pu, vm_max_pu : voltage range with the nominal loads, None where no solution was found.
-    wye_error_pu : largest |Δv| that nodal wye equivalents of the loads make, None if not known.
+    vm_min_pu, vm_max_pu : voltage range with the nominal loads in the frozen frame, None where no solution
+        was found.
+    wye_error_pu : largest |Δv| that nodal wye equivalents of the loads make in the frozen frame, None if not
+        known.
+    operated_error_pu, frozen_error_pu : largest |Δv| between this program and the one that the file was
+        written for, with the file's own models and controls; None if not measured.
+    same_states : in how many of the compared snapshots taps and capacitors are the same, "5 of 5".
+    same_states_error_pu : largest |Δv| of the feeder as operated in these.
+    compared : what was compared, or why nothing was.
+    modelled : what of the file the feeder as operated has, in words.
+    left_out : what of the file is modelled in no mode.
+    refused : settings for which the feeder can be solved with frozen controls only.
+    notes : on the frozen frame, the fixed network of mode true-network and of controls = "frozen", where they
+        say so; else on both.
     """
 
     marking: str
@@ -41,7 +57,7 @@ class Inspection:
     loads: Annotated[int, "loads"]
     load_kw: Annotated[float, "nominal load [kW]"]
     load_kvar: Annotated[float, "nominal reactive load [kvar]"]
-    delta_loads: Annotated[int, "delta loads, as wye equivalents"]
+    delta_loads: Annotated[int, "delta loads"]
     pv_systems: Annotated[int, "PV systems"]
     pv_kva: Annotated[float, "PV rating [kVA]"]
     lines: Annotated[int, "lines and switches"]
@@ -57,9 +73,17 @@ class Inspection:
     norm_b: Annotated[float, "‖b‖₂ [p.u.]"]
     vm_min_no_load_pu: Annotated[float, "lowest voltage without load [p.u.]"]
     vm_max_no_load_pu: Annotated[float, "highest voltage without load [p.u.]"]
-    vm_min_pu: Annotated[float | None, "lowest voltage, nominal load [p.u.]"]
-    vm_max_pu: Annotated[float | None, "highest voltage, nominal load [p.u.]"]
-    wye_error_pu: Annotated[float | None, "error of the wye equivalents [p.u.]"]
+    vm_min_pu: Annotated[float | None, "lowest voltage, nominal load, frozen [p.u.]"]
+    vm_max_pu: Annotated[float | None, "highest voltage, nominal load, frozen [p.u.]"]
+    wye_error_pu: Annotated[float | None, "error of the wye equivalents, frozen [p.u.]"]
+    operated_error_pu: Annotated[float | None, "difference from the file, as operated [p.u.]"]
+    same_states: Annotated[str | None, "snapshots with the file's own taps"]
+    same_states_error_pu: Annotated[float | None, "difference where taps are the same [p.u.]"]
+    frozen_error_pu: Annotated[float | None, "difference from the file, frozen [p.u.]"]
+    compared: Annotated[str, "compared with"]
+    modelled: tuple[str, ...]
+    left_out: tuple[str, ...]
+    refused: tuple[str, ...]
     notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, object]:
@@ -93,6 +117,7 @@ def inspect_feeder(feeder: Feeder) -> Inspection:
             "that carries load a reference to ground",
         )
     wye_error, reason = _wye_error(feeder, loaded)
+    found = compare(feeder)
     return Inspection(
         marking=INTERNAL,
         feeder=feeder.name,
@@ -122,8 +147,73 @@ def inspect_feeder(feeder: Feeder) -> Inspection:
         vm_min_pu=None if loaded is None else float(np.abs(loaded[live]).min()),
         vm_max_pu=None if loaded is None else float(np.abs(loaded[live]).max()),
         wye_error_pu=wye_error,
+        operated_error_pu=found.operated_pu,
+        same_states=None if found.same_states is None else f"{found.same_states} of {found.snapshots}",
+        same_states_error_pu=found.same_states_pu,
+        frozen_error_pu=found.frozen_pu,
+        compared=found.against,
+        modelled=tuple(_modelled(feeder)),
+        left_out=tuple(_left_out(feeder, found)),
+        refused=feeder.as_operated.refused,
         notes=(*notes, *reason),
     )
+
+
+def _modelled(feeder: Feeder) -> Iterable[str]:
+    """What the feeder as operated has of its file, with counts."""
+    operation = feeder.as_operated
+    if feeder.loads:
+        laws = _counts(_law(load.response) for load in feeder.loads)
+        connections = _counts(load.connection for load in feeder.loads)
+        yield f"loads one by one: {laws}; {connections}"
+    if operation.regulators:
+        drops = sum(bool(each.drop_r_v or each.drop_x_v) for each in operation.regulators)
+        yield f"regulator controls: {len(operation.regulators)}, {drops} of them with line-drop compensation"
+    if operation.capacitors:
+        kinds = _counts(bank.control.kind for bank in operation.capacitors)
+        yield f"capacitors switched by a control: {kinds}"
+    if feeder.pv:
+        curves = sum(pv.curve is not None for pv in feeder.pv)
+        factors = sum(pv.curve is None and pv.tan_theta != 0.0 for pv in feeder.pv)
+        yield (
+            f"PV systems: {len(feeder.pv)}, {curves} with a volt-var curve and {factors} with a power factor "
+            "of the file"
+        )
+    if operation.generators:
+        yield f"generators of constant power: {len(operation.generators)}"
+
+
+def _left_out(feeder: Feeder, found: Comparison) -> Iterable[str]:
+    yield from feeder.as_operated.left_out
+    if feeder.pv:
+        yield (
+            f"{len(feeder.pv)} PV systems, unless a release has a section [pv] with irradiance or latitude, "
+            "or solve is given their generation"
+        )
+    if found.reversed:
+        yield (
+            "settings for power backwards: it flows so through a reversible regulator in "
+            f"{found.reversed} of {found.snapshots} compared snapshots"
+        )
+
+
+_LAWS = {
+    (0.0, 0.0, 1.0): "constant power",
+    (0.0, 1.0, 0.0): "constant current",
+    (1.0, 0.0, 0.0): "constant impedance",
+}
+
+
+def _law(response: Response) -> str:
+    if response.exponents is not None:
+        return "powers of the voltage (CVR)"
+    if response.active == response.reactive and response.active in _LAWS:
+        return _LAWS[response.active]
+    return "mixed (ZIP)"
+
+
+def _counts(words: Iterable[str]) -> str:
+    return ", ".join(f"{count} {word}" for word, count in sorted(Counter(words).items()))
 
 
 def _wye_error(feeder: Feeder, loaded: ComplexArray | None) -> tuple[float | None, tuple[str, ...]]:

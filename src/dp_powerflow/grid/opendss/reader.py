@@ -38,7 +38,7 @@ from dp_powerflow.grid.opendss.engine import (
     solve,
     terminal_nodes,
 )
-from dp_powerflow.grid.opendss.generation import as_branches_see
+from dp_powerflow.grid.opendss.generation import OTHER_SOURCES, as_branches_see
 from dp_powerflow.grid.opendss.operation import Declared, operation_of, read_declared
 from dp_powerflow.grid.opendss.regulators import Network
 from dp_powerflow.grid.opendss.responses import coil_kv, load_response
@@ -74,14 +74,17 @@ def read_dss(
     notes: list[str] = []
     declared = read_declared(engine)
     for kind, count in sorted(settle_controls(engine, origin).items()):
-        notes.append(
-            f"{count} controls of class {kind} are left out; what they control is as the file states"
-        )
+        acts = kind in ("capcontrol", "invcontrol")
+        left_out = "do not act where controls are frozen" if acts else "are left out"
+        notes.append(f"{count} controls of class {kind} {left_out}; what they control is as the file states")
     if origin.allocates and not origin.loads_declared:
         notes.append("the file allocates loads, which is not done; they are as the file states them")
     named_loads = _declared_loads(engine, notes, declared.refused)
     for kind, count in sorted(disable_injections(engine, but="load").items()):
-        notes.append(f"{count} elements of class {kind} are left out")
+        if kind == "generator":
+            notes.append(f"{count} generators are left out where controls are frozen")
+        elif kind not in OTHER_SOURCES:  # which the operation says
+            notes.append(f"{count} elements of class {kind} are left out")
     taps_from, frozen = _freeze_taps(engine, origin, taps)
     disable_injections(engine)
     if not solve(engine, origin):
@@ -202,7 +205,9 @@ def _declared_loads(engine: Engine, notes: list[str], refused: list[str]) -> lis
         declared.append((load, named_branches(engine, delta)))
     replaced = sum(not load.constant_power for load, _ in declared)
     if replaced:
-        notes.append(f"{replaced} of {len(declared)} loads are not constant power in the file and became so")
+        notes.append(
+            f"{replaced} of {len(declared)} loads are not constant power; where controls are frozen they are"
+        )
     if multiplier != 1.0:
         notes.append(f"nominal loads include the circuit's load multiplier {multiplier:g}")
     return declared
