@@ -33,8 +33,7 @@ id = "first-twin"
 change = 0.05                # one line changed by five per cent: epsilon 1; by half: 8.3
 epsilon = 1.0
 released = "all"
-publish = "network and loads"
-graph_days = 2
+controls = "day"             # regulators act, step after step through a day
 
 [release]
 id = "first"
@@ -58,6 +57,11 @@ def main() -> None:
     print(f"{result.path.name}: {report.verdict}")
     for check in report.checks:
         print(f"  {'ok ' if check.ok else 'NOT'} {check.name}")
+
+    corpus = dpf.open_corpus(result.path)
+    taps, head = corpus.taps(), corpus.head()
+    print(f"taps from {taps.min()} to {taps.max()} steps off neutral")
+    print(f"feeder head: {head.sum(axis=-1).real.max():.0f} kW at most")
 
 
 if __name__ == "__main__":

@@ -102,11 +102,21 @@ def test_every_type_is_documented(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def beside_a_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `release.toml` and the release it makes, as the docstrings find them."""
+    """A folder with `release.toml`, the release it makes, and one with tables for graph models."""
     folder = tmp_path_factory.mktemp("front-door")
     config = runpy.run_path(str(ROOT / "examples" / "release.py"))["CONFIG"]
     (folder / "release.toml").write_text(config, encoding="utf-8")
     dpf.release(dpf.read_config(folder / "release.toml"), workers=1)
+    for old, new in {
+        'controls = "day"  ': 'controls = "frozen"\npublish = "network and loads"  ',
+        'output = "release"': 'output = "tables"',
+        'state = "private-state"': 'state = "state-of-tables"',
+        "days = 14": "days = 2",
+    }.items():
+        assert old in config
+        config = config.replace(old, new)
+    (folder / "tables.toml").write_text(config, encoding="utf-8")
+    dpf.release(dpf.read_config(folder / "tables.toml"), workers=1)
     return folder
 
 

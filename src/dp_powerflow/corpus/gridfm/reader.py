@@ -152,7 +152,7 @@ def read_gridfm(directory: Path | str, partition: int | None = None) -> GridfmDa
     Examples
     --------
     >>> import dp_powerflow as dpf
-    >>> bool(dpf.read_gridfm("release/twin").mismatch_mw().max() < 1e-6)
+    >>> bool(dpf.read_gridfm("tables/twin").mismatch_mw().max() < 1e-6)
     True
     """
     total = count_scenarios(directory)
