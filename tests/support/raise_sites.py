@@ -188,6 +188,7 @@ WHEN: dict[str, dict[str, int]] = {
         "grid.pandapower.parameters:_fill_lines": 1,
         "grid.pandapower.parameters:_level": 1,
         "grid.pandapower.parameters:rebuild": 1,
+        "powerflow.acting:ActingSolver.__init__": 1,
         "powerflow.batch:BatchSolver.__init__": 2,
         "powerflow.batch:BatchSolver._targets": 1,
         "powerflow.batch:checked_output": 2,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
+from typing import get_args
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,6 +27,9 @@ from dp_powerflow.model.estimators import Estimator
 from dp_powerflow.model.estimators.plain import Plain
 from dp_powerflow.model.estimators.structured import Structured
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
+from dp_powerflow.powerflow.acting import ActingSolver
+from dp_powerflow.powerflow.batch import BatchSolver, Solver
+from dp_powerflow.powerflow.operated import ControlMode
 from dp_powerflow.powerflow.sun import Generation, read_irradiance
 from dp_powerflow.powerflow.voltvar import CATEGORY_B, VoltVar
 from dp_powerflow.privacy.budget import PrivacyUnit
@@ -76,6 +80,7 @@ class ExperimentOptions:
     config : a release whose feeder, meters and sun are taken instead of a data set.
     pv : whether the PV systems of the data set are there, if it has any.
     volt_var : whether they follow the volt-var curve of category B; otherwise they keep unit power factor.
+    controls : whether regulators act; "frozen" keeps the taps of the nominal load.
     quick : a small run, for a look; its figures are not those of the paper.
     calibration_days : days of a Monte Carlo calibration.
     seed : of every draw; results of an experiment are never a release.
@@ -88,6 +93,7 @@ class ExperimentOptions:
     config: Config | None = None
     pv: bool = True
     volt_var: bool = True
+    controls: ControlMode = "frozen"
     quick: bool = False
     calibration_days: int = 1000
     seed: int = 0
@@ -96,6 +102,10 @@ class ExperimentOptions:
     def __post_init__(self) -> None:
         if self.data is not None and self.data not in DATASETS:
             raise ConfigError(f"there is no data set '{self.data}'; there is {', '.join(DATASETS)}")
+        if self.controls not in get_args(ControlMode):
+            raise ConfigError(
+                f"--controls is one of {', '.join(get_args(ControlMode))}, not '{self.controls}'"
+            )
         if self.data is not None and self.config is not None:
             raise ConfigError("a config brings its own data; remove --data, or the config")
 
@@ -114,9 +124,11 @@ class ExperimentOptions:
     @property
     def label(self) -> str:
         """Name of the data set with what was left out of it, for files."""
+        acting = "" if self.controls == "frozen" else f"-controls-{self.controls}"
         if self.config is None and not DATASETS[self.dataset].has_pv:
-            return self.dataset
-        return self.dataset + ("-no-pv" if not self.pv else "-no-volt-var" if not self.volt_var else "")
+            return self.dataset + acting
+        without = "-no-pv" if not self.pv else "-no-volt-var" if not self.volt_var else ""
+        return self.dataset + without + acting
 
     @property
     def oedi_folder(self) -> Path:
@@ -154,6 +166,7 @@ class Dataset:
     generation : public, its horizon the days of the history; None without PV.
     voltvar : control of the PV systems, None for unit power factor.
     unit, variance_floor : of every fit of the load model.
+    controls : whether regulators act.
     """
 
     name: str
@@ -172,6 +185,7 @@ class Dataset:
     voltvar: VoltVar | None = None
     unit: PrivacyUnit = PrivacyUnit.LOAD_POINT_DAY
     variance_floor: float = VARIANCE_FLOOR
+    controls: ControlMode = "frozen"
 
     def __post_init__(self) -> None:
         if self.shares.shape != (len(self.loaded), len(self.relative)) or len(self.nominal) != len(
@@ -184,6 +198,13 @@ class Dataset:
                 f"the irradiance has {sun.n_days} days of {sun.steps} steps and the load {self.n_days} of "
                 f"{self.n_steps}; give both for the same days"
             )
+
+    def solver(self, feeder: Feeder | None = None) -> Solver:
+        """Solver of the feeder, or of a twin of it, with the controls of the data set."""
+        network = self.feeder if feeder is None else feeder
+        if self.controls == "frozen":
+            return BatchSolver(network, voltvar=self.voltvar)
+        return ActingSolver(network, controls=self.controls, steps=self.n_steps, voltvar=self.voltvar)
 
     @property
     def n_days(self) -> int:
@@ -220,6 +241,7 @@ class Dataset:
             digest.update(np.ascontiguousarray(array).tobytes())
         control = self.voltvar
         digest.update(repr(None if control is None else (control.curves, control.curve_of.tolist())).encode())
+        digest.update(b"" if self.controls == "frozen" else self.controls.encode())
         return digest.hexdigest()
 
     @cached_property
@@ -337,6 +359,7 @@ class Profiles:
             words=f"{self.words.format(n=history.n_load_points)} {pv_words(feeder, voltvar)}",
             generation=sun,
             voltvar=voltvar,
+            controls=options.controls,
         )
 
 

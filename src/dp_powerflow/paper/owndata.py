@@ -81,6 +81,7 @@ def open_own(config: Config, options: ExperimentOptions) -> Dataset:
         voltvar=None if sun is None else control,
         unit=PrivacyUnit(config.model.unit),
         variance_floor=config.model.variance_floor,
+        controls=options.controls,
     )
 
 

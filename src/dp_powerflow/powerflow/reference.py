@@ -15,6 +15,7 @@ from scipy.sparse.linalg import splu
 from dp_powerflow.errors import MissingExtraError, PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.powerflow.batch import (
+    Columns,
     Nodes,
     Solution,
     checked_output,
@@ -32,6 +33,8 @@ class ReferenceSolver:
 
     Given arrays that are not NumPy's, the fields of the solution are of their kind and on their device.
     """
+
+    columns: Columns = "nodes"
 
     def __init__(
         self,

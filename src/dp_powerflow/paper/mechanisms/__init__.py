@@ -6,6 +6,7 @@ them, are for public data: a producer has one fit, one release and no look at th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -14,11 +15,11 @@ import numpy as np
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.theorem import OperatingSet
+from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.model.sample import LoadSampler, solve_days
-from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.powerflow.reference import ReferenceSolver
+from dp_powerflow.powerflow.batch import BatchSolver, Solver
 from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.privacy.random import StreamKey
@@ -97,11 +98,12 @@ class Setting:
     operating : voltage range and bound on ‖M̃⁻¹‖ the sensitivities are computed from.
     generation : public; day j of any release, true or synthetic, has that of day j modulo its horizon.
     voltvar : control of the PV systems, for solvers of other networks.
+    make_solver : of another network, such as a twin; None for the one with fixed taps.
     tan_theta : (loaded node,) public; None for the feeder's nominal power factors.
     """
 
     network: Network
-    solver: BatchSolver
+    solver: Solver
     true_load: ComplexArray
     load_range: float
     n_loads: int
@@ -110,6 +112,15 @@ class Setting:
     generation: Generation | None = None
     voltvar: VoltVar | None = None
     tan_theta: FloatArray | None = None
+    make_solver: Callable[[Feeder], Solver] | None = None
+
+    def solver_of(self, feeder: Feeder) -> Solver:
+        """Solver of another network, such as a twin."""
+        return (
+            BatchSolver(feeder, voltvar=self.voltvar)
+            if self.make_solver is None
+            else self.make_solver(feeder)
+        )
 
     def __post_init__(self) -> None:
         if self.true_load.ndim != 3 or self.true_load.shape[2] != len(self.loaded):
@@ -158,9 +169,7 @@ class Setting:
         return solve_drawn(self.solver, law, days, generator, self.generation)
 
 
-def solve_loads(
-    solver: BatchSolver | ReferenceSolver, load: ComplexArray, generation: Generation | None = None
-) -> ComplexArray:
+def solve_loads(solver: Solver, load: ComplexArray, generation: Generation | None = None) -> ComplexArray:
     """`Setting.solve` on any feeder."""
     loaded = solver.feeder.loaded_nodes()[0]
     everywhere = np.zeros((load.shape[0] * load.shape[1], len(solver.feeder.retained)), dtype=np.complex128)
@@ -170,7 +179,7 @@ def solve_loads(
 
 
 def solve_drawn(
-    solver: BatchSolver,
+    solver: Solver,
     law: LoadLaw,
     days: int,
     generator: np.random.Generator,

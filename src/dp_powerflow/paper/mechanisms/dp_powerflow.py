@@ -37,7 +37,6 @@ from dp_powerflow.paper.mechanisms import (
     solve_loads,
 )
 from dp_powerflow.paper.mechanisms.step_formula import smallest_floor, step_formula
-from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.twin.design import LOG_GRID, Noise, Part, TwinDesign, twin_guarantee, twin_neighbours
 from dp_powerflow.twin.draw import draw_twin, parameters_of
 from dp_powerflow.units import ComplexArray, FloatArray
@@ -294,7 +293,7 @@ class TwinNetwork:
         source = Rebuilder(self.setting.network.feeder, self.design.protected)
         parameters = parameters_of(source, self.design)
         twin = draw_twin(parameters, self.design, key_from(generator)).feeder(source)
-        solver = BatchSolver(twin, voltvar=self.setting.voltvar)
+        solver = self.setting.solver_of(twin)
         if self.law is not None:
             return solve_drawn(solver, self.law, days, generator, self.setting.generation)
         return solve_loads(solver, self.setting.first_days(days), self.setting.generation)

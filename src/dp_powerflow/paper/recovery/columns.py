@@ -24,7 +24,6 @@ from dp_powerflow.paper.wasserstein.evaluation import Outcome, best, evaluate
 from dp_powerflow.paper.wasserstein.experiment import LITERAL_LOADS
 from dp_powerflow.paper.wasserstein.lab import Lab, Scale
 from dp_powerflow.paper.wasserstein.search import VARIANTS, Configuration, configurations
-from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.units import FloatArray, IntArray
 
 CHOICE_RUNS = 3
@@ -109,7 +108,7 @@ def open_bench(options: ExperimentOptions, plan: Plan, epsilons: Sequence[float]
     data = open_dataset(options)
     split = split_days(data.n_days, plan.held_out_days, np.random.default_rng([options.seed, 0]))
     load = data.true_load(np.arange(data.n_days))
-    true = solve_loads(BatchSolver(data.feeder, voltvar=data.voltvar), load, data.generation)
+    true = solve_loads(data.solver(), load, data.generation)
     return Bench(data, split, np.abs(true), _lab(data, split, options, _scale(options, plan, epsilons)))
 
 

@@ -29,7 +29,7 @@ from dp_powerflow.paper.mechanisms.dp_powerflow import with_restored_mean
 from dp_powerflow.paper.mechanisms.gaussian import Sensitivities, printed_sensitivities, proved_sensitivities
 from dp_powerflow.paper.run import Store
 from dp_powerflow.paper.wasserstein.fits import SharedFits
-from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.powerflow.batch import Solver
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import ComplexArray, FloatArray
@@ -99,6 +99,7 @@ class Lab:
             operating=self.operating,
             generation=self.data.sun(days),
             voltvar=self.data.voltvar,
+            make_solver=self.data.solver,
             tan_theta=self.data.nominal.imag / self.data.nominal.real,
         )
 
@@ -146,8 +147,8 @@ class Lab:
         return PublicSpread().covariance(self.data.n_steps, self.data.history.step_minutes)
 
     @cached_property
-    def _solver(self) -> BatchSolver:
-        return BatchSolver(self.data.feeder, voltvar=self.data.voltvar)
+    def _solver(self) -> Solver:
+        return self.data.solver()
 
     def margins(self, p_max: float | None) -> tuple[float, float]:
         """p_min, p_max of the relative loads, with p_max widened by a factor."""
