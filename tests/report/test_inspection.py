@@ -120,7 +120,7 @@ def test_the_feeder_as_operated_is_the_file_as_it_is_and_the_frozen_frame_is_not
     assert summary.frozen_error_pu is not None
     assert summary.frozen_error_pu > 1e-3
     assert "OpenDSS" in summary.compared
-    assert "without storage 'battery', generator 'holds'" in summary.compared
+    assert "without 1 of class storage, 1 of class generator" in summary.compared
 
 
 def test_what_is_modelled_and_what_is_left_out_is_counted(tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ _TOLERANCES = (1e-10, 1e-6, 1e-4)
 _STILL, _ALMOST_STILL = 1e-8, 1e-4
 _VOLTS_PER_KV = 1000.0
 _PHASES = "abc"
+_SMALL_BASE_MVA = 0.01
+"""Of `runpp_3ph`, which stops at a mismatch that is relative to the base."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,7 @@ class _AsItIs:
         found["generator"] = [name for name in units if name not in kept]
         for kind, names in found.items():
             self._switch("Disable", kind, names)
-        self.disabled = [f"{kind} '{name}'" for kind, names in found.items() for name in names]
+        self.disabled = [f"{len(names)} of class {kind}" for kind, names in found.items() if names]
         self._solar = {kind: enabled_names(self._engine, kind) for kind in ("pvsystem", "invcontrol")}
         for name in self._solar["invcontrol"]:  # the engine stops 2.5 % off the curve unless told otherwise
             self._text(f'Edit "InvControl.{name}" VarChangeTolerance=1e-5 VoltageChangeTolerance=1e-6')
@@ -290,6 +292,8 @@ def _with_pandapower(feeder: Feeder, origin: PandapowerOrigin) -> Comparison:
         if kind in net:
             net[kind]["in_service"] = False
     name = "runpp_3ph" if origin.by_phase else "runpp"
+    if origin.by_phase:
+        net.sn_mva = min(float(net.sn_mva), _SMALL_BASE_MVA)
     options = {"tolerance_mva": 1e-9 * float(net.sn_mva), "max_iteration": 50}
     try:
         with third_party_warnings():
