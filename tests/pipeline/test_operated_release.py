@@ -1,4 +1,4 @@
-"""Releases on a twin as operated: controls act, loads answer to their voltage, and what is published of it."""
+"""Releases on a twin as operated: controls act, loads answer to their voltage, states are published."""
 
 from __future__ import annotations
 
@@ -73,6 +73,22 @@ def test_another_true_network_with_the_same_twin_gives_the_same_bytes(
     assert tree_hash(released / "out") == tree_hash(tmp_path / "out")
 
 
+def test_curves_of_the_file_and_a_clear_sky_are_stated(tmp_path: Path) -> None:
+    config = small_config(
+        tmp_path,
+        feeder={"source": "ieee123-pv"},
+        pv={"latitude": 37.0, "volt_var": "file"},
+        network=TWIN,
+        release={"days": 2},
+    )
+    run_release(config, workers=1)
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["declared_public"]["generation"]["volt_var"] == "file"
+    assert manifest["declared_public"]["generation"]["days"] == 365
+    report = verify_release(tmp_path / "out")
+    assert {check.name for check in report.checks if not check.ok} == {"random source"}
+
+
 def test_every_snapshot_for_itself_is_another_release(released: Path, tmp_path: Path) -> None:
     run_release(operated(tmp_path, controls="snapshot"), workers=1)
     mine, other = open_corpus(released / "out"), open_corpus(tmp_path / "out")
@@ -97,8 +113,10 @@ def test_what_acting_controls_cannot_do_is_refused_in_one_sentence(
 
 OPEN_DELTA = """\
 New Circuit.c bus1=src basekv=4.16 pu=1.0 r1=0.01 x1=0.1 r0=0.01 x0=0.1
-New Transformer.r phases=1 windings=2 buses=[src.1.2 b.1.2] conns=[delta delta] kvs=[4.16 4.16] kvas=[500 500] xhl=1
-New Transformer.s phases=1 windings=2 buses=[src.3.2 b.3.2] conns=[delta delta] kvs=[4.16 4.16] kvas=[500 500] xhl=1
+New Transformer.r phases=1 windings=2 buses=[src.1.2 b.1.2] conns=[delta delta] kvs=[4.16 4.16]
+~ kvas=[500 500] xhl=1
+New Transformer.s phases=1 windings=2 buses=[src.3.2 b.3.2] conns=[delta delta] kvs=[4.16 4.16]
+~ kvas=[500 500] xhl=1
 New RegControl.r transformer=r winding=2 vreg=122 band=2 ptratio=34.67
 New Line.l bus1=b bus2=d phases=3 r1=0.1 x1=0.2 r0=0.3 x0=0.6 c1=0 c0=0 length=1
 New Load.d bus1=d phases=3 conn=delta kv=4.16 kw=30 kvar=10

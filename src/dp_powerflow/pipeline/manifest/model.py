@@ -327,7 +327,7 @@ class Generation(Section):
     irradiance: Literal["declared public"]
     days: Count
     per_system: bool
-    volt_var: Literal["none", "category A", "category B"]
+    volt_var: Literal["none", "category A", "category B", "file"]
 
 
 class DeclaredPublic(Section):

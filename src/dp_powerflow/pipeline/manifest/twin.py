@@ -98,20 +98,22 @@ TAPS: Mapping[str, str] = {
 }
 """What the manifest says of taps, by `network.controls`."""
 _OPERATED = (
-    "AC power flow is solved on the twin as operated, not on the true network: loads answer to their voltage as "
-    "the feeder's file says, regulators and switched capacitors act by its settings. "
+    "AC power flow is solved on the twin as operated, not on the true network: loads answer to their voltage "
+    "as the feeder's file says, regulators and switched capacitors act by its settings. "
 )
 _HUNTING = (
-    " A control that changes its direction six times within a snapshot is locked, and the snapshot is marked. A "
-    "snapshot without a solution aborts the release."
+    " A control that changes its direction six times within a snapshot is locked, and the snapshot is "
+    "marked. A snapshot without a solution aborts the release."
 )
 _SOLVED: Mapping[str, str] = {
     "frozen": "AC power flow is solved on the twin, not on the true network; regulator taps are declared, or "
     "solved once on the twin at nominal load; a snapshot without a solution aborts the release.",
-    "snapshot": _OPERATED + "Every snapshot starts from taps that were solved on the twin at the nearest of 25 "
-    "levels of the nominal load." + _HUNTING,
-    "day": _OPERATED + "Every day starts from taps that were solved on the twin at the nearest of 25 levels of the "
-    "nominal load, and keeps its taps from step to step." + _HUNTING,
+    "snapshot": _OPERATED
+    + "Every snapshot starts from taps that were solved on the twin at the nearest of 25 levels of the "
+    "nominal load." + _HUNTING,
+    "day": _OPERATED
+    + "Every day starts from taps that were solved on the twin at the nearest of 25 levels of the nominal "
+    "load, and keeps its taps from step to step." + _HUNTING,
 }
 
 
@@ -288,9 +290,7 @@ class TwinPolicy(NetworkPolicy):
             code_epsilon=stated.code_epsilon,
         )
         table_days = 0 if tables is None else tables.days
-        return cls(
-            stated.twin, design, stated.published, stated.all_nodes, table_days, stated.controls
-        )
+        return cls(stated.twin, design, stated.published, stated.all_nodes, table_days, stated.controls)
 
     @classmethod
     def unknown_to_version_4(cls) -> dict[str, Any]:
@@ -575,15 +575,18 @@ def _declared(policy: TwinPolicy) -> list[str]:
     chosen = policy.design.protected
     known = [
         "Connectivity: which elements there are, which nodes and phases they join, and their names.",
-        "Switch states and all figures of switches, base voltages and phases; settings of regulators, line "
-        "drop compensation rounded to whole volts; taps that the data owner declared. Regulator taps that "
-        "are solved are solved on the twin.",
+        "Switch states and all figures of switches, base voltages and phases; settings of the controls of "
+        "regulators, capacitors and inverters, line drop compensation rounded to whole volts; taps that the "
+        "data owner declared. All other taps are found on the twin, and so are the states of switched "
+        "capacitors where controls act.",
         "Shapes of elements, rounded to 2^-7: ratios between the phases of R and of X, ratios of windings of "
         "transformers; and which figures are zero.",
         "Numbers of parallel circuits; ratings, no-load losses and magnetising currents of transformers; "
-        "states of capacitors; reactors, autotransformers, impedance elements and sources; each rounded.",
-        "Nominal loads, rounded to three digits, as scales of the nodes. Loads, set points or settings that "
-        "were fitted to the network before they were declared carry what they were fitted to.",
+        "states of capacitors as the feeder's file has them; reactors, autotransformers, impedance elements "
+        "and sources; each rounded.",
+        "Nominal loads, rounded to three digits, as scales of the loads; how a load follows its voltage; "
+        "generators that run as the feeder's file states them. Loads, set points or settings that were "
+        "fitted to the network before they were declared carry what they were fitted to.",
     ]
     if chosen.codes:
         known.append("The catalogue of conductor codes, and which lines have a code of it.")
@@ -618,8 +621,8 @@ def _after_noise(policy: TwinPolicy, extras: ExtrasLayout) -> list[str]:
     )
     return [
         text.SHRUNK,
-        f"Days of active and reactive load are drawn independently for every {_drawn_for(policy)} from the load "
-        "model, untruncated; reactive load has randomness of its own.",
+        f"Days of active and reactive load are drawn independently for every {_drawn_for(policy)} from the "
+        "load model, untruncated; reactive load has randomness of its own.",
         f"The twin '{policy.twin_id}' is drawn once per network: the logarithm of every protected figure is "
         f"rounded to a public grid and gets exact discrete {policy.design.noise.capitalize()} noise; nothing "
         f"else of the figure enters.{codes} The same twin serves every release under its id; an element that "
@@ -672,7 +675,7 @@ def _unprotected(facts: Facts, policy: TwinPolicy) -> list[str]:
 def _not_claimed(policy: TwinPolicy) -> list[str]:
     change = in_digits(1.0 + policy.design.change)
     return [
-        "Nothing is claimed about connectivity, switches, regulator settings, phases, base voltages or "
+        "Nothing is claimed about connectivity, switches, settings of controls, phases, base voltages or "
         "anything else of the network that is declared public, nor about elements added or removed. The "
         "phase of a node can be read from the angles of its voltages.",
         "Coordinates are not published. Who has them from elsewhere, as from a map, knows the lengths of the "

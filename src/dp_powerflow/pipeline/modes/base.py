@@ -173,10 +173,16 @@ class NetworkMode(ABC, Generic[Section]):
             "release id, or restore the configuration and the files to resume that one"
         )
 
-    def check(self, inputs: NetworkInputs) -> None:
-        """Refuse what can be known to be wrong before anything is spent, such as taps that were solved."""
+    def check(self, inputs: NetworkInputs) -> Feeder:
+        """Refuse what can be known to be wrong before anything is spent, such as taps that were solved.
+
+        Returns
+        -------
+        A network with the structure of the one that will be solved: nodes, loads and controls are those.
+        """
         require_declared_taps(self.config, inputs.feeder)
         self.check_solver(inputs.feeder, inputs.solar)
+        return inputs.feeder
 
     def check_solver(self, feeder: Feeder, solar: Solar) -> None:
         """Refuse a solver that cannot be made for a network, such as OpenDSS for one it did not read."""
@@ -248,7 +254,7 @@ class NetworkMode(ABC, Generic[Section]):
         return NOTHING
 
     def left_out(self, network: Solvable) -> tuple[str, ...]:
-        """In words, elements of the feeder that the power flow is solved without; they are said to the reader."""
+        """In words, elements of the feeder that the power flow is solved without; the manifest says so."""
         feeder, found = network.feeder, []
         if feeder.pv and network.solar.generation is None:
             found.append(f"{len(feeder.pv)} PV systems, for which no irradiance is declared")
