@@ -209,6 +209,18 @@ def test_overrides_taps_and_declared_names_reach_the_release_of_their_feeder(tmp
     assert found[KEYS[2]].config.model.reuse == "north"
 
 
+def test_a_feeder_has_its_own_sun_instead_of_that_of_the_fleet(tmp_path: Path) -> None:
+    write_feeders(tmp_path)
+    own = {"pv": {"latitude": -33.9, "first_day_of_year": 100}}
+    shared = {"irradiance": "sun.csv", "volt_var": "category B"}
+    found = {each.key: each.config.pv for each in feeders(tmp_path, pv=shared, overrides={KEYS[0]: own})}
+    mine, others = found[KEYS[0]], found[KEYS[1]]
+    assert mine is not None
+    assert (mine.irradiance, mine.latitude, mine.volt_var) == (None, -33.9, "category B")
+    assert others is not None
+    assert (others.irradiance, others.latitude) == (tmp_path / "sun.csv", None)
+
+
 def test_a_folder_whose_name_would_be_taken_for_a_glob_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="has a wildcard in its name"):
         fleet_config(tmp_path / "fleet[1]")

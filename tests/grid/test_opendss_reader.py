@@ -142,7 +142,7 @@ New Generator.g bus1=x phases=3 kv=4.16 kW=100
     feeder = open_feeder(write(tmp_path, more))
     assert [(pv.name, pv.kva, pv.kw_peak, pv.cut_in_fraction) for pv in feeder.pv] == [("roof", 30, 25, 0.2)]
     assert feeder.node_index["x.2"] in feeder.retained
-    assert any("1 elements of class generator" in note for note in feeder.notes)
+    assert any("1 generators are left out where controls are frozen" in note for note in feeder.notes)
     assert abs(feeder.y - open_feeder(write(tmp_path)).y).max() < 1e-9
 
 
