@@ -385,7 +385,7 @@ def open_feeder(
         ``"ieee13"``, ``"ieee123"``, an OpenDSS file (.dss), a pandapower net (.json) or ``"simbench:CODE"``.
     taps : sequence of Tap, optional
         Regulator taps, or a table of them as a tap file holds it. By default they are solved once at nominal
-        load.
+        load. Controls that act (`solve`) start from taps of their own.
     base_mva : float
         Power base per phase [MVA].
     drop_islanded : bool

@@ -61,7 +61,8 @@ def open_feeder(
     Parameters
     ----------
     source : `ieee13`, `ieee123`, `PATH.dss`, `PATH.json` (pandapower) or `simbench:CODE`.
-    taps : regulator taps; None solves them once at nominal load (OpenDSS) or takes those of the net.
+    taps : regulator taps of the frozen frame; None solves them once at nominal load (OpenDSS) or takes those
+        of the net.
     loads : nominal loads that are declared public, instead of those of the source.
     base_mva : power base per phase [MVA].
     drop_islanded : leave out nodes that no source feeds, instead of refusing the feeder.
