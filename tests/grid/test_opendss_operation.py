@@ -145,7 +145,7 @@ def test_regulators_see_what_keeps_them_still(foreign_cases: Path) -> None:
 def test_settings_of_ieee_9500_are_those_of_its_files(foreign_cases: Path) -> None:
     feeder = open_feeder(foreign_cases / "9500-primary-network" / "Master.dss")
     operation = feeder.as_operated
-    assert [each.reverse_kw for each in operation.regulators].count(50.0) == 9
+    assert [each.reverse.threshold_kw for each in operation.regulators if each.reverse] == [50.0] * 9
     assert {bank.control.kind for bank in operation.capacitors} == {"kvar"}
     assert {bank.control.override_v for bank in operation.capacitors} == {(7110.0, 7740.0)}
     assert [bank.control.delay_off_s for bank in operation.capacitors][:6] == [100, 101, 102, 90, 91, 92]
@@ -215,7 +215,9 @@ def test_delays_limits_and_ranges_are_the_file_s(tmp_path: Path) -> None:
     settings = "delay=30 maxtapchange=3 vlimit=126 reversible=yes revthreshold=40"
     more = "Edit Transformer.reg wdg=2 maxtap=1.05 mintap=0.95 numtaps=16"
     each = regulator_of(tmp_path, settings=settings, more=more)
-    assert (each.delay_s, each.most_steps, each.limit_v, each.reverse_kw) == (30.0, 3, 126.0, 40.0)
+    assert (each.delay_s, each.most_steps, each.limit_v) == (30.0, 3, 126.0)
+    assert each.reverse is not None
+    assert each.reverse.threshold_kw == 40.0
     assert (each.lowest, each.highest, each.steps) == (0.95, 1.05, 16)
     assert each.step == pytest.approx(0.00625)
 
@@ -534,6 +536,6 @@ New Generator.lone bus1=gone.1 phases=1 kv=7.2 kw=10
     assert [each.name for each in operation.regulators] == ["creg"]
     assert [bank.name for bank in operation.capacitors] == ["bank"]
     assert operation.generators == ()
-    assert operation.left_out == ("generator 'lone', which stands where nothing feeds it",)
+    assert operation.left_out == ("1 generator where nothing feeds it",)
     assert operation.refused == ()
     assert np.abs(imbalance(feeder, solved(feeder, "Disable Transformer.lone"))).max() < 1e-9

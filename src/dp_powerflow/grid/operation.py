@@ -112,6 +112,29 @@ class Pick(StrEnum):
 
 
 @dataclass(frozen=True)
+class ReverseSettings:
+    """How a reversible regulator works while power flows backwards through its winding.
+
+    It then holds the voltage on the far side of its taps, measured as V over the ratio, and moves the other way.
+
+    Attributes
+    ----------
+    threshold_kw : active power backwards from which it changes over, and forwards from which it changes back.
+    target_v, band_v, drop_r_v, drop_x_v : as of `Regulator`.
+    delay_s : after which it changes over.
+    neutral_delay_s : it goes to neutral instead, one action every so many seconds; None for one that regulates.
+    """
+
+    threshold_kw: float
+    target_v: float
+    band_v: float
+    drop_r_v: float
+    drop_x_v: float
+    delay_s: float
+    neutral_delay_s: float | None = None
+
+
+@dataclass(frozen=True)
 class Regulator:
     """Tap changer of one transformer winding, with its control.
 
@@ -138,9 +161,7 @@ class Regulator:
     steps : number of tap steps in the range.
     opposite : whether the winding that is moved is not the one that is measured: it moves the other way.
     limit_v : voltage behind the transformer that is never to be exceeded; None without such a limit.
-    reverse_kw : active power backwards through the winding beyond which a reversible control would act by
-        other settings [kW], None for one that is not reversible. The solver does not switch; it marks such
-        snapshots.
+    reverse : how it works while power flows backwards; None for one that is not reversible.
     """
 
     name: str
@@ -164,7 +185,7 @@ class Regulator:
     steps: int = 32
     opposite: bool = False
     limit_v: float | None = None
-    reverse_kw: float | None = None
+    reverse: ReverseSettings | None = None
 
     @property
     def step(self) -> float:

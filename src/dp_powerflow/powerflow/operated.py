@@ -71,8 +71,7 @@ class OperatedSolution(Solution):
     capacitors : (snapshot, bank) 1 closed, 0 open.
     rounds : (snapshot,) times that controls moved.
     locked : (snapshot,) whether a control hunted and was locked.
-    reversed : (snapshot,) whether power flowed backwards through a reversible regulator beyond its threshold,
-        which then would have changed its settings and here did not.
+    reversed : (snapshot,) whether a reversible regulator worked by its settings for power that flows backwards.
     """
 
     taps: IntArray

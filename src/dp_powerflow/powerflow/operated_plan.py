@@ -9,7 +9,7 @@ import numpy as np
 from dp_powerflow._bits.elementary import modulus
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import GROUND, Feeder
-from dp_powerflow.grid.operation import Branch, Pick, Regulator, SwitchedCapacitor
+from dp_powerflow.grid.operation import Branch, Pick, Regulator, ReverseSettings, SwitchedCapacitor
 from dp_powerflow.powerflow._kernels.control import (
     CAP_CURRENT,
     CAP_KVAR,
@@ -385,7 +385,22 @@ def _regulator(feeder: Feeder, regulator: Regulator) -> list[float]:
         float(regulator.most_steps),
         -1.0 if regulator.opposite else 1.0,
         _NEVER if regulator.limit_v is None else regulator.limit_v,
-        np.inf if regulator.reverse_kw is None else regulator.reverse_kw / (feeder.base_mva * KW_PER_MW),
+        *_reverse(feeder, regulator.reverse),
+    ]
+
+
+def _reverse(feeder: Feeder, settings: ReverseSettings | None) -> list[float]:
+    """Columns of a regulator for power that flows backwards."""
+    if settings is None:
+        return [np.inf, 0.0, 0.0, 0.0, 0.0, 0.0, -1.0]
+    return [
+        settings.threshold_kw / (feeder.base_mva * KW_PER_MW),
+        settings.target_v,
+        settings.band_v / 2.0,
+        settings.drop_r_v,
+        settings.drop_x_v,
+        settings.delay_s,
+        -1.0 if settings.neutral_delay_s is None else settings.neutral_delay_s,
     ]
 
 

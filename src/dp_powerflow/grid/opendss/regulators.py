@@ -24,7 +24,7 @@ from dp_powerflow.grid.opendss.engine import (
     terminal_nodes,
 )
 from dp_powerflow.grid.opendss.responses import coil_kv
-from dp_powerflow.grid.operation import Branch, Pick, Regulator
+from dp_powerflow.grid.operation import Branch, Pick, Regulator, ReverseSettings
 from dp_powerflow.units import ComplexArray, FloatArray
 
 _GANGED = 3
@@ -177,7 +177,7 @@ class RegulatorReader:
             most_steps=int(control.number("maxtapchange")),
             opposite=winding != own,
             limit_v=control.number("vlimit") or None,
-            reverse_kw=control.number("revthreshold") if control.yes("reversible") else None,
+            reverse=_reverse(control) if control.yes("reversible") and not bus else None,
         )
         moved, delta = self._windings(settings, winding, phase)
         if moved.regulator.steps < 1 or moved.regulator.highest <= moved.regulator.lowest:
@@ -262,6 +262,19 @@ class RegulatorReader:
             if np.allclose(volts, seen, rtol=1e-6, atol=1e-6 * float(np.abs(volts).max())):
                 return branches
         raise NotModelledError("measures a delta winding whose voltages cannot be told; measure one in wye")
+
+
+def _reverse(control: Properties) -> ReverseSettings:
+    """Settings for power that flows backwards; a control of a remote bus has none."""
+    return ReverseSettings(
+        threshold_kw=control.number("revthreshold"),
+        target_v=control.number("revvreg"),
+        band_v=control.number("revband"),
+        drop_r_v=control.number("revr"),
+        drop_x_v=control.number("revx"),
+        delay_s=control.number("revdelay"),
+        neutral_delay_s=control.number("tapdelay") if control.yes("revneutral") else None,
+    )
 
 
 def _refuse_settings(control: Properties, *, same: bool, remote: bool) -> None:

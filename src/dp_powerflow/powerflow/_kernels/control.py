@@ -27,10 +27,11 @@ _ALLOWED = 0.7
 
 (
     TARGET, HALF_BAND, VOLTS, AMPERES, DROP_R, DROP_X, DELAY, STEP,
-    VOLTS_PER_TAP, TOP, BOTTOM, MOST, SIGN, LIMIT, REVERSE, COMPENSATED,
-) = range(16)  # fmt: skip
+    VOLTS_PER_TAP, TOP, BOTTOM, MOST, SIGN, LIMIT, REVERSE, REV_TARGET, REV_HALF_BAND, REV_R, REV_X,
+    REV_DELAY, REV_NEUTRAL, COMPENSATED,
+) = range(22)  # fmt: skip
 """Columns of `Controls.regulator`; the last is the phase, numbered through, whose current is measured."""
-REGULATOR_COLUMNS = 16
+REGULATOR_COLUMNS = 22
 (
     ON, OFF, DELAY_ON, DELAY_OFF, CAP_VOLTS, CAP_AMPERES, OVER_LOW, OVER_HIGH, KVAR, CAP_KIND, CAP_PICK,
     DEAD_TIME, BANK, BANK_Q,
@@ -70,13 +71,16 @@ class States(NamedTuple):
     """Positions of all controls of every lane: (control, LANES), regulators first.
 
     `tap` counts steps from neutral, or is 1 for a closed capacitor; `way` is the direction of the last move,
-    `turns` how often it changed, `want` what is asked for now, `opened` when a capacitor opened [s].
+    `turns` how often it changed, `want` what is asked for now, `opened` when a capacitor opened [s]. `back` is 1
+    while a reversible regulator works backwards, `flip` 1 where it asks to change over.
     """
 
     tap: IntArray
     way: IntArray
     turns: IntArray
     want: IntArray
+    back: IntArray
+    flip: IntArray
     opened: FloatArray
 
 
@@ -122,6 +126,21 @@ def outflow(controls: Controls, work: Work, lane: int, phase: int) -> tuple[floa
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def forward_power(
+    controls: Controls, w_re: FloatArray, w_im: FloatArray, work: Work, lane: int, k: int
+) -> float:
+    """Active power that regulator k passes on, all its phases together [p.u.]."""
+    total, phases = 0.0, controls.outflow.size
+    for phase in range(phases):
+        if controls.control_of[phase] == k:
+            at = controls.interior + phases + phase
+            re, im = outflow(controls, work, lane, phase)
+            u, v = w_re[at] + work.a[work.x_re + at, lane], w_im[at] + work.a[work.x_im + at, lane]
+            total += u * re + v * im
+    return total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def steps_taken(wanted: int, step: float) -> int:
     """Tap steps that one action takes, rounded as OpenDSS does it."""
     return max(int(_ALLOWED * abs(wanted * step) / step), 1)
@@ -129,23 +148,34 @@ def steps_taken(wanted: int, step: float) -> int:
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def wanted_taps(
-    controls: Controls, w_re: FloatArray, w_im: FloatArray, work: Work, lane: int, k: int
+    controls: Controls,
+    w_re: FloatArray,
+    w_im: FloatArray,
+    work: Work,
+    states: States,
+    lane: int,
+    k: int,
 ) -> tuple[int, float]:
     """Tap steps that regulator k lacks, and how far [V] the voltage is from where the answer would change."""
-    c = controls.regulator[k]
+    c, back, tap = controls.regulator[k], states.back[k, lane] == 1, states.tap[k, lane]
+    if back and c[REV_NEUTRAL] >= 0.0:
+        return -tap, _NEVER
+    drop_r, drop_x = (c[REV_R], c[REV_X]) if back else (c[DROP_R], c[DROP_X])
+    target, half_band = (c[REV_TARGET], c[REV_HALF_BAND]) if back else (c[TARGET], c[HALF_BAND])
     u, v, chosen = _seen(controls, w_re, w_im, work, lane, k)
     u *= c[VOLTS]
     v *= c[VOLTS]
     local = np.sqrt(u * u + v * v)
-    if c[DROP_R] != 0.0 or c[DROP_X] != 0.0:
+    if drop_r != 0.0 or drop_x != 0.0:
         re, im = outflow(controls, work, lane, int(c[COMPENSATED]) + chosen)
         re *= c[AMPERES]
         im *= c[AMPERES]
-        u -= c[DROP_R] * re - c[DROP_X] * im
-        v -= c[DROP_R] * im + c[DROP_X] * re
-    lacking = c[TARGET] - np.sqrt(u * u + v * v)
-    margin = abs(abs(lacking) - c[HALF_BAND])
-    outside = abs(lacking) > c[HALF_BAND]
+        u -= drop_r * re - drop_x * im
+        v -= drop_r * im + drop_x * re
+    held = np.sqrt(u * u + v * v)
+    lacking = target - (held / (1.0 + tap * c[STEP]) if back else held)
+    margin = abs(abs(lacking) - half_band)
+    outside = abs(lacking) > half_band
     if c[LIMIT] < _NEVER:
         margin = min(margin, abs(local - c[LIMIT]))
         if local > c[LIMIT]:
@@ -164,7 +194,7 @@ def wanted_taps(
         margin = min(margin, (size - below) * c[VOLTS_PER_TAP])
     elif wanted == 0 or size < 1.5:
         margin = min(margin, abs(size - 0.5) * c[VOLTS_PER_TAP])
-    return int(c[SIGN]) * wanted, margin
+    return -wanted if back else int(c[SIGN]) * wanted, margin
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
@@ -246,6 +276,14 @@ def _delay(controls: Controls, states: States, lane: int, k: int, now_s: float) 
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _tap_delay(controls: Controls, states: States, lane: int, k: int) -> float:
+    """Time after which regulator k moves its taps [s]."""
+    neutral = controls.regulator[k, REV_NEUTRAL]
+    back = states.back[k, lane] == 1 and neutral >= 0.0
+    return float(neutral if back else controls.regulator[k, DELAY])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def act(
     controls: Controls,
     w_re: FloatArray,
@@ -266,10 +304,18 @@ def act(
     regulators = controls.regulator.shape[0]
     nearest = _NEVER
     for k in range(regulators):
-        states.want[k, lane] = 0
+        states.want[k, lane], states.flip[k, lane] = 0, 0
         if states.turns[k, lane] >= MOST_TURNS:
             continue
-        wanted, margin = wanted_taps(controls, w_re, w_im, work, lane, k)
+        limit = controls.regulator[k, REVERSE]
+        if limit < np.inf:
+            if slack_v > 0.0:
+                return UNDECIDED
+            power = forward_power(controls, w_re, w_im, work, lane, k)
+            if (power > limit) if states.back[k, lane] == 1 else (power < -limit):
+                states.flip[k, lane] = 1
+                nearest = min(nearest, controls.regulator[k, REV_DELAY])
+        wanted, margin = wanted_taps(controls, w_re, w_im, work, states, lane, k)
         if margin < slack_v:
             return UNDECIDED
         tap = states.tap[k, lane]
@@ -278,7 +324,7 @@ def act(
         )
         if possible:
             states.want[k, lane] = wanted
-            nearest = min(nearest, controls.regulator[k, DELAY])
+            nearest = min(nearest, _tap_delay(controls, states, lane, k))
     banks = controls.capacitor.shape[0]
     if banks > 0 and slack_v > 0.0:
         return UNDECIDED
@@ -303,12 +349,16 @@ def _move(controls: Controls, work: Work, states: States, lane: int, nearest: fl
     regulators, moved = controls.regulator.shape[0], 0
     for k in range(states.tap.shape[0]):
         want = states.want[k, lane]
+        if k < regulators and states.flip[k, lane] == 1 and controls.regulator[k, REV_DELAY] == nearest:
+            states.turns[k, lane] += states.back[k, lane]
+            states.back[k, lane] = 1 - states.back[k, lane]
+            moved += 1
         if want == 0:
             continue
         before = states.tap[k, lane]
         if k < regulators:
             c = controls.regulator[k]
-            if c[DELAY] != nearest:
+            if _tap_delay(controls, states, lane, k) != nearest:
                 continue
             count = min(steps_taken(want, c[STEP]), int(c[MOST]))
             after = before + (count if want > 0 else -count)

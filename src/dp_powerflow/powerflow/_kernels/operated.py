@@ -16,7 +16,6 @@ from dp_powerflow.powerflow._kernels.control import (
     BANK,
     BANK_Q,
     MOST_TURNS,
-    REVERSE,
     STEP,
     Controls,
     States,
@@ -95,7 +94,7 @@ class Lanes(NamedTuple):
 def new_states(controls: Controls) -> States:
     """Arrays for the controls of all lanes."""
     count = controls.regulator.shape[0] + controls.capacitor.shape[0]
-    return States(*(np.zeros((count, LANES), dtype=np.int64) for _ in range(4)), np.zeros((count, LANES)))
+    return States(*(np.zeros((count, LANES), dtype=np.int64) for _ in range(6)), np.zeros((count, LANES)))
 
 
 def new_cache(plan: OperatedPlan, controls: Controls) -> Cache:
@@ -247,6 +246,7 @@ def _begin(
     regulators = controls.regulator.shape[0]
     for k in range(states.tap.shape[0]):
         states.tap[k, lane] = jobs.first_states[level, k]
+        states.back[k, lane] = 0
         states.opened[k, lane] = -np.inf
         if k >= regulators:
             bank = k - regulators
@@ -424,19 +424,8 @@ def _finish(
         if states.turns[k, lane] >= MOST_TURNS:
             jobs.result[row, LOCKED] = 1
     for k in range(controls.regulator.shape[0]):
-        if controls.regulator[k, REVERSE] < np.inf:
-            power = 0.0
-            for i in range(plan.phases):
-                if controls.control_of[i] == k:
-                    at = plan.interior + plan.phases + i
-                    re, im = outflow(controls, work, lane, i)
-                    u, v = (
-                        plan.w_re[at] + work.a[work.x_re + at, lane],
-                        plan.w_im[at] + work.a[work.x_im + at, lane],
-                    )
-                    power += u * re + v * im
-            if power < -controls.regulator[k, REVERSE]:
-                jobs.result[row, REVERSED] = 1
+        if states.back[k, lane] == 1:
+            jobs.result[row, REVERSED] = 1
 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
