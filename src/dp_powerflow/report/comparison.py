@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -46,8 +47,7 @@ class Comparison:
     operated_pu : of the feeder as operated, None if it was not compared.
     same_states_pu : of the feeder as operated where the states are the same, None if they never are.
     frozen_pu : of the frozen frame, None if it was not compared.
-    reversed : snapshots, of the feeder as operated, with power backwards through a reversible regulator,
-        which OpenDSS gives other settings then.
+    reversed : snapshots, of the feeder as operated, in which a reversible regulator worked backwards.
     """
 
     against: str
@@ -89,6 +89,21 @@ class _Snapshots:
     v: ComplexArray
     states: IntArray
     settled: BoolArray
+
+    @classmethod
+    def of(cls, rows: Sequence[_Row]) -> _Snapshots:
+        """From rows of level, sun, voltages, states, and whether they settled."""
+        levels, sun, v, states, settled = zip(*rows, strict=True)
+        return cls(
+            np.array(levels),
+            np.array(sun),
+            np.array(v),
+            np.array(states, dtype=np.int64).reshape(len(rows), -1),
+            np.array(settled, dtype=np.bool_),
+        )
+
+
+_Row = tuple[float, float, ComplexArray, list[int], bool]
 
 
 # --- ours --------------------------------------------------------------------------------------------------
@@ -152,8 +167,14 @@ def _generation(feeder: Feeder, theirs: _Snapshots) -> Generation:
 
 # --- OpenDSS -----------------------------------------------------------------------------------------------
 def _with_opendss(feeder: Feeder, origin: DssOrigin) -> Comparison:
-    engine = _AsItIs(feeder, origin)
-    theirs = engine.snapshots()
+    # A reversible regulator of the engine remembers its direction whatever is reset: a circuit for each level.
+    alone = any(regulator.reverse for regulator in feeder.as_operated.regulators)
+    groups = [[level] for level in LEVELS.tolist()] if alone else [LEVELS.tolist()]
+    rows: list[_Row] = []
+    for levels in groups:
+        engine = _AsItIs(feeder, origin)
+        rows += engine.snapshots(levels)
+    theirs = _Snapshots.of(rows)
     sun = ", without generation of PV and in full sun" if feeder.pv else ""
     off = f", without {', '.join(engine.disabled)}" if engine.disabled else ""
     loads = f"loads {LEVELS[0]:.2f} to {LEVELS[-1]:.2f} of nominal{sun}{off}"
@@ -189,10 +210,10 @@ class _AsItIs:
         self._text(f"Set Mode=Snapshot MaxControlIter={_ROUNDS} MaxIterations=500 LoadMult=1")
         self._numbers = {name.lower(): k + 1 for k, name in enumerate(self._circuit.Loads.AllNames)}
 
-    def snapshots(self) -> _Snapshots:
+    def snapshots(self, levels: Sequence[float]) -> list[_Row]:
         """Every load level from neutral taps without PV; then, from there, in full sun."""
-        rows = []
-        for level in LEVELS.tolist():
+        rows: list[_Row] = []
+        for level in levels:
             self._begin(level)
             for kind, names in self._solar.items():
                 self._switch("Disable", kind, names)
@@ -203,14 +224,7 @@ class _AsItIs:
                 for systems in self._circuit.PVSystems:
                     systems.Irradiance = 1.0
                 rows.append((level, 1.0, *self._solved()))
-        levels, sun, v, states, settled = zip(*rows, strict=True)
-        return _Snapshots(
-            np.array(levels),
-            np.array(sun),
-            np.array(v),
-            np.array(states, dtype=np.int64).reshape(len(rows), -1),
-            np.array(settled, dtype=np.bool_),
-        )
+        return rows
 
     def _begin(self, level: float) -> None:
         operation, circuit = self._feeder.as_operated, self._circuit

@@ -153,7 +153,7 @@ def inspect_feeder(feeder: Feeder) -> Inspection:
         frozen_error_pu=found.frozen_pu,
         compared=found.against,
         modelled=tuple(_modelled(feeder)),
-        left_out=tuple(_left_out(feeder, found)),
+        left_out=tuple(_left_out(feeder)),
         refused=feeder.as_operated.refused,
         notes=(*notes, *reason),
     )
@@ -168,7 +168,11 @@ def _modelled(feeder: Feeder) -> Iterable[str]:
         yield f"loads one by one: {laws}; {connections}"
     if operation.regulators:
         drops = sum(bool(each.drop_r_v or each.drop_x_v) for each in operation.regulators)
-        yield f"regulator controls: {len(operation.regulators)}, {drops} of them with line-drop compensation"
+        back = sum(each.reverse is not None for each in operation.regulators)
+        yield (
+            f"regulator controls: {len(operation.regulators)}, {drops} of them with line-drop compensation"
+            + f", {back} reversible" * bool(back)
+        )
     if operation.capacitors:
         kinds = _counts(bank.control.kind for bank in operation.capacitors)
         yield f"capacitors switched by a control: {kinds}"
@@ -183,17 +187,12 @@ def _modelled(feeder: Feeder) -> Iterable[str]:
         yield f"generators of constant power: {len(operation.generators)}"
 
 
-def _left_out(feeder: Feeder, found: Comparison) -> Iterable[str]:
+def _left_out(feeder: Feeder) -> Iterable[str]:
     yield from feeder.as_operated.left_out
     if feeder.pv:
         yield (
             f"{len(feeder.pv)} PV systems, unless a release has a section [pv] with irradiance or latitude, "
             "or solve is given their generation"
-        )
-    if found.reversed:
-        yield (
-            "settings for power backwards: it flows so through a reversible regulator in "
-            f"{found.reversed} of {found.snapshots} compared snapshots"
         )
 
 

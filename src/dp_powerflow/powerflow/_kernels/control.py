@@ -218,7 +218,7 @@ def wanted_state(
     if (on == 0 and volts < c[OVER_LOW]) or (on == 1 and volts > c[OVER_HIGH]):
         return 1 - on
     if kind == CAP_TIME:
-        return _by_time(c[ON], c[OFF], now_s / _HOUR_S, on)
+        return int(_by_time(c[ON], c[OFF], now_s / _HOUR_S, on))
     if kind == CAP_VOLTAGE:
         closes, opens = volts < c[ON], volts > c[OFF]
     else:

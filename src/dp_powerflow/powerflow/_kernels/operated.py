@@ -94,7 +94,8 @@ class Lanes(NamedTuple):
 def new_states(controls: Controls) -> States:
     """Arrays for the controls of all lanes."""
     count = controls.regulator.shape[0] + controls.capacitor.shape[0]
-    return States(*(np.zeros((count, LANES), dtype=np.int64) for _ in range(6)), np.zeros((count, LANES)))
+    tap, way, turns, want, back, flip = (np.zeros((count, LANES), dtype=np.int64) for _ in range(6))
+    return States(tap, way, turns, want, back, flip, np.zeros((count, LANES)))
 
 
 def new_cache(plan: OperatedPlan, controls: Controls) -> Cache:
