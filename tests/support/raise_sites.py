@@ -169,8 +169,10 @@ WHEN: dict[str, dict[str, int]] = {
     },
     DRAWN: {
         "evidence.calibration:DaySolver._of_steps": 1,
-        "grid.opendss.parameters:rebuild": 2,
+        "grid.opendss.parameters:_compiled": 1,
+        "grid.opendss.parameters:rebuild": 1,
         "grid.sources:Rebuilder.build": 1,
+        "pipeline.modes.twin:TwinMode._with_taps": 1,
         "pipeline.parts:make_part": 1,
         "powerflow.batch:Solution.raise_if_failed": 1,
         "powerflow.batch:refuse_bad_power": 2,

@@ -39,8 +39,8 @@ FOLDERS = (LOADS, FEEDER)
 POWER_GRID = "multiples of 2^-10 kW or kvar; from 16,384 on those that a float32 holds"
 POWER_PER_KW = 1_024
 """Grid counts per kW, or per kvar."""
-POWER_MAX_KW = 2.0**20
-"""Largest power of the grid."""
+POWER_MAX_KW = 2.0**30
+"""Largest power of the grid: beyond any feeder, as a larger one is refused after it was paid for."""
 DRAWN, INJECTED = ("p_kw", "q_kvar"), ("g_kw", "g_kvar")
 """Columns of `loads/`: active and reactive power."""
 

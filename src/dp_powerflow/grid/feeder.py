@@ -29,6 +29,8 @@ from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray, kw
 
 TAPS_SOLVED = "solved once at nominal load, then frozen"
 """`Feeder.taps_from` where the taps are a function of the network."""
+TAPS_NOT_FOUND = "neutral; none were found at nominal load"
+"""Of a twin whose loads OpenDSS cannot solve for at nominal size: controls that act start from there."""
 NO_REGULATORS = "no regulators"
 TAPS_GIVEN = "given as input"
 TAPS_INTERNAL = "solved on the true network; INTERNAL"

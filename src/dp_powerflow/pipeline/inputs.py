@@ -138,8 +138,10 @@ class ReleaseInputs(NetworkInputs):
 
     def _chunks(self) -> Iterator[bytes]:
         feeder, sun = self.feeder, self.irradiance
+        moving = feeder.as_operated
         yield from network_chunks(feeder)
         yield repr((feeder.loads, feeder.pv, feeder.taps)).encode()
+        yield repr((moving.regulators, moving.capacitors, moving.generators)).encode()
         yield np.ascontiguousarray(feeder.nominal_angle_deg).tobytes()
         yield b"" if sun is None else np.ascontiguousarray(sun).tobytes()
         yield repr(self.history.node_of).encode()

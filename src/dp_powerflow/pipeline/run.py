@@ -25,6 +25,7 @@ from dp_powerflow.corpus.schema import NodeTable
 from dp_powerflow.corpus.storage import Location, location
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ConfigError, PowerFlowError, PrivacyError
+from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
@@ -113,16 +114,21 @@ def run_release(
     state = PrivateState.open(config.release.state, insecure_seed=config.release.insecure_seed)
     with only_process(state.internal_directory(config.release.id)):
         inputs, mode = read_inputs(config, state, history=history, say=say), mode_of(config)
-        mode.check(inputs)
-        return _Run(inputs, mode, engine, say, progress).release()
+        return _Run(inputs, mode, mode.check(inputs), engine, say, progress).release()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Run:
-    """One run of a release; PRIVATE."""
+    """One run of a release; PRIVATE.
+
+    Attributes
+    ----------
+    structure : has the nodes, loads and controls of the network that will be solved.
+    """
 
     inputs: ReleaseInputs
     mode: NetworkMode[Any]
+    structure: Feeder
     engine: Engine
     say: Say
     progress: Progress | None
@@ -142,10 +148,11 @@ class _Run:
             raise
 
     def _writer(self) -> CorpusWriter:
-        release, feeder = self.inputs.config.release, self.inputs.feeder
+        # Of the twin: what its rounded frame does not have would be missed when it is paid for.
+        release, feeder = self.inputs.config.release, self.structure
         released, loaded = len(self.mode.released_nodes(feeder)), self.mode.drawn(feeder)
         layout = layout_of(release.days, self.inputs.history.n_steps, released, loaded)
-        extras = self.mode.extras(feeder, self.inputs.solar)
+        extras = self.mode.extras(feeder, self.inputs.solar_on(feeder))
         return CorpusWriter(location(release.output), layout, release.id, extras)
 
     def _make(self, writer: CorpusWriter) -> ReleaseResult:

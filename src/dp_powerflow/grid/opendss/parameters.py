@@ -6,7 +6,7 @@ levels and its codes, so that it is a function of these alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +16,7 @@ from dp_powerflow.grid.feeder import (
     NO_REGULATORS,
     TAPS_DECLARED,
     TAPS_INTERNAL,
+    TAPS_NOT_FOUND,
     TAPS_SOLVED,
     Feeder,
     Levels,
@@ -34,6 +35,7 @@ from dp_powerflow.grid.opendss.engine import (
     Engine,
     build_circuit,
     is_enabled,
+    regulated_taps,
     run,
     settle_controls,
 )
@@ -220,7 +222,7 @@ def rebuild(
 ) -> Feeder:
     """The circuit of the feeder's frame, these levels and these codes.
 
-    Taps are the declared ones, or solved on the new circuit.
+    Taps are the declared ones, or solved on the new circuit; where that fails, they are neutral.
     """
     origin = feeder.origin
     if not isinstance(origin, DssOrigin):
@@ -228,12 +230,7 @@ def rebuild(
     frame = frame_of(origin, protected, engine)
     made = DssOrigin(tuple(_commands(frame, protected, levels, codes)), origin.path)
     taps = _taps(feeder, frame, public=origin.public)
-    try:
-        circuit = build_circuit(made, engine)
-    except FeederError:
-        # The engine's own words would quote the figures.
-        raise FeederError("OpenDSS cannot build a twin of the feeder; simplify names and figures") from None
-    new = read_dss(made, name=feeder.name, taps=taps, base_mva=feeder.base_mva, engine=circuit)
+    new = _read_twin(feeder, made, taps, engine)
     code_of = {
         element.name: codes.get(element.name, element.code)
         for element in frame.elements
@@ -254,6 +251,32 @@ def rebuild(
         taps_from=feeder.taps_from if taps is not None else new.taps_from,
         notes=(*frame.notes, *new.notes),
     )
+
+
+def _read_twin(feeder: Feeder, made: DssOrigin, taps: Sequence[Tap] | None, engine: Engine | None) -> Feeder:
+    """The twin of a feeder, from its commands."""
+
+    def read(given: Sequence[Tap] | None) -> Feeder:
+        return read_dss(made, name=feeder.name, taps=given, base_mva=feeder.base_mva, engine=circuit)
+
+    circuit = _compiled(made, engine)
+    if taps is not None or not circuit.ActiveCircuit.RegControls.Count:
+        return read(taps)
+    try:
+        return read(None)
+    except FeederError:
+        # Noise decides whether nominal load can be solved, after the twin is paid for.
+        circuit = _compiled(made, circuit)
+        neutral = [replace(tap, ratio=1.0) for tap in regulated_taps(circuit)]
+        return replace(read(neutral), taps_from=TAPS_NOT_FOUND)
+
+
+def _compiled(made: DssOrigin, engine: Engine | None) -> Engine:
+    try:
+        return build_circuit(made, engine)
+    except FeederError:
+        # The engine's own words would quote the figures.
+        raise FeederError("OpenDSS cannot build a twin of the feeder; simplify names and figures") from None
 
 
 def _taps(feeder: Feeder, frame: Frame, *, public: bool) -> tuple[Tap, ...] | None:

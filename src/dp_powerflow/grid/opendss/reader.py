@@ -217,12 +217,15 @@ def _fed_generators(
     declared: Declared, index: dict[str, int], neutral: frozenset[int]
 ) -> tuple[Generator, ...]:
     """Generators at their nodes; those that nothing feeds are left out."""
-    found = []
+    found, unfed = [], 0
     for each, names in declared.generators:
         try:
             found.append(replace(each, branches=_indexed(f"generator '{each.name}'", names, index, neutral)))
         except FeederError:
-            declared.left_out.append(f"generator '{each.name}', which stands where nothing feeds it")
+            unfed += 1
+    if unfed:  # in words that name nothing: a manifest states them
+        words = "generator where nothing feeds it" if unfed == 1 else "generators where nothing feeds them"
+        declared.left_out.append(f"{unfed} {words}")
     return tuple(found)
 
 

@@ -45,7 +45,9 @@ from dp_powerflow.units import FloatArray
 
 RATIO_STEP = 1.0 / 16.0
 """Step of the ratios between sequences and of the shares of phases, which are public."""
-_PUBLIC, _RATIO = to_digits(5), to_step(RATIO_STEP)
+_COARSE_FROM = 4.0
+"""Ratios beyond have larger steps."""
+_PUBLIC = to_digits(5)
 _PER_LENGTH = ("r_ohm_per_km", "x_ohm_per_km", "c_nf_per_km", "g_us_per_km")
 _ALPHA_PER_K, _REFERENCE_C = 4e-3, 20.0
 
@@ -241,8 +243,16 @@ def _zero_ratios(row: Any) -> tuple[float, ...]:
 
 
 def _in_steps(ratios: FloatArray) -> tuple[float, ...]:
-    """Public ratios: whole steps, at least one where there is anything."""
-    return tuple(max(_RATIO(ratio), RATIO_STEP * float(ratio > 0.0)) for ratio in rounded(ratios))
+    """Public ratios: whole steps, at least one where there is anything.
+
+    Steps double with the ratio, so that none has more than six bits: where a zero sequence is a known figure,
+    a ratio of 100 in sixteenths would state R to 0.03 %, whatever its noise.
+    """
+    found = []
+    for ratio in rounded(ratios):
+        step = RATIO_STEP * 2.0 ** max(math.ceil(math.log2(ratio / _COARSE_FROM)) if ratio > 0.0 else 0, 0)
+        found.append(max(to_step(step)(ratio), step * float(ratio > 0.0)))
+    return tuple(found)
 
 
 def _fill_lines(

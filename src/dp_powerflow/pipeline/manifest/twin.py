@@ -384,6 +384,7 @@ class TwinPolicy(NetworkPolicy):
             yield "The account of the network is not that of twins."
             return
         yield from wrong_days(self.published, self.table_days, facts)
+        yield from self._wrong_controls(facts)
         if promised.epsilon > self.design.epsilon * (1 + RELATIVE):
             yield "The twin costs more than the epsilon that was granted."
         if cap.unit != self.neighbours:
@@ -395,6 +396,15 @@ class TwinPolicy(NetworkPolicy):
             yield "The account of the network does not hold this twin's cost."
         if len(composed.pure) + (composed.mu_squared > 0) > facts.network.charges:
             yield "The account of the network holds more costs than charges."
+
+    def _wrong_controls(self, facts: Facts) -> Iterator[str]:
+        frozen = self.controls == "frozen"
+        if frozen and facts.extras.states:
+            yield "Taps or states of capacitors are released, which frozen controls do not have."
+        if not frozen and self.published != VOLTAGES:
+            yield "One network is published, which controls that act change from step to step."
+        if not frozen and facts.declared.solver != "batch":
+            yield "The power flow was solved with fixed taps, and controls are said to act."
 
     def tables(self, facts: Facts) -> Tables | None:
         """Where the published twin is; None if only voltages are released."""

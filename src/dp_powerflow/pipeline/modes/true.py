@@ -67,9 +67,9 @@ class TrueMode(NetworkMode[TrueNetwork]):
         cost = InstanceCost(section.epsilon, section.delta, self.neighbours)
         return NetworkCharge(cost, cap, self.paid_by, request_sha256)
 
-    def check(self, inputs: NetworkInputs) -> None:
+    def check(self, inputs: NetworkInputs) -> Feeder:
         """Taps must be declared, control must settle, and the evidence that is required must be possible."""
-        super().check(inputs)
+        checked = super().check(inputs)
         refuse_steep_control(inputs)
         if self.config.model.components > 1 and self.section.require_evidence:
             raise ConfigError(
@@ -78,7 +78,7 @@ class TrueMode(NetworkMode[TrueNetwork]):
             )
         DaySolver(Network(inputs.feeder), voltvar=inputs.solar.voltvar)  # the evidence can be solved for
         if not self.section.require_evidence:
-            return
+            return checked
         uncovered = _uncovered(inputs.feeder)
         if uncovered is not None:
             raise ConfigError(
@@ -86,6 +86,7 @@ class TrueMode(NetworkMode[TrueNetwork]):
             )
         self._refuse_the_impossible(inputs)
         self._refuse_few_days_of_calibration()
+        return checked
 
     def _refuse_few_days_of_calibration(self) -> None:
         """Refuse a δ* that the calibration alone uses up, whatever it finds."""

@@ -19,7 +19,7 @@ from dp_powerflow.corpus.extras import ExtrasLayout
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.storage import Location, location
 from dp_powerflow.errors import PowerFlowError, PrivacyError
-from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.feeder import TAPS_NOT_FOUND, Feeder
 from dp_powerflow.grid.sources import Rebuilder, network_parameters
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSampler, solve_days
@@ -36,7 +36,7 @@ from dp_powerflow.pipeline.modes.base import (
     Solvable,
     left_afterwards,
 )
-from dp_powerflow.pipeline.nodes import NodePlan, drawn_loads, load_plan
+from dp_powerflow.pipeline.nodes import NodePlan, drawn_loads, load_plan, some_loaded_nodes
 from dp_powerflow.pipeline.parts import GraphTables, OperatedMaker, SolverMaker
 from dp_powerflow.powerflow.batch import Solver
 from dp_powerflow.privacy.budget import Neighbours
@@ -54,6 +54,7 @@ TABLES = "twin"
 """Folder of the published twin."""
 COMPARED_DAYS = 8
 COMPARISON = "comparison of the twin"
+DISTANCE = "distance to the true network [p.u.]"
 KIND = AccountKind.NETWORK_TWIN
 
 
@@ -108,14 +109,17 @@ class TwinMode(NetworkMode[TwinNetwork]):
             "figures; restore those, or choose a new twin id, which is paid for anew; nothing was spent"
         )
 
-    def check(self, inputs: NetworkInputs) -> None:
+    def check(self, inputs: NetworkInputs) -> Feeder:
         """What the twin would not protect is refused, and what could not be solved once it is drawn."""
         source = self._source(inputs)
         parameters = parameters_of(source, self.section.design)
         codes = {line.line: line.code for line in parameters.coded} if self.section.protected.codes else {}
-        feeder = source.build(parameters.levels, codes)  # without noise: it has the structure of any twin
+        # Without noise: it has the structure of any twin.
+        feeder = self._with_taps(source.build(parameters.levels, codes))
         self.check_solver(feeder, inputs.solar_on(feeder))
+        some_loaded_nodes(feeder)
         self.tables(location(self.config.release.output), feeder, self.released_nodes(feeder))
+        return feeder
 
     def identity_chunks(self, inputs: NetworkInputs) -> Iterator[bytes]:
         """The network and the parameters that twins are drawn from, whatever the design."""
@@ -199,6 +203,8 @@ class TwinMode(NetworkMode[TwinNetwork]):
 
     def for_the_owner(self, inputs: NetworkInputs, scene: Scene) -> dict[str, object]:
         """Voltages on the twin against the true ones, under loads that no release uses."""
+        if _comparable(inputs.feeder) != _comparable(scene.network.feeder):
+            return {DISTANCE: "none: its figures rounded, the network has other loads or generators"}
         law = scene.nodes.law(scene.model, inputs.feeder)
         sampler = LoadSampler(law, inputs.key.bind("purpose", COMPARISON), COMPARED_DAYS)
         distance: Any
@@ -212,7 +218,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
             distance = f"none: {error}"
         return {
             "days compared": min(COMPARED_DAYS, sampler.days_per_block),
-            "distance to the true network [p.u.]": distance,
+            DISTANCE: distance,
         }
 
     def plan_lines(self, preview: Preview) -> list[str]:
@@ -347,8 +353,17 @@ class TwinMode(NetworkMode[TwinNetwork]):
             )
         return twin
 
+    def _with_taps(self, feeder: Feeder) -> Feeder:
+        """The twin; refused where taps are frozen and none were found to freeze."""
+        if feeder.taps_from == TAPS_NOT_FOUND and not self.acting:
+            raise PowerFlowError(
+                "OpenDSS finds no taps of the twin at nominal load; declare taps in a tap file, or let "
+                "controls act (network.controls)"
+            )
+        return feeder
+
     def _built(self, inputs: NetworkInputs, twin: Twin) -> Solvable:
-        feeder = twin.feeder(self._source(inputs))
+        feeder = self._with_taps(twin.feeder(self._source(inputs)))
         identity = hashlib.sha256(twin.to_json().encode()).hexdigest()
         return Solvable(feeder, inputs.solar_on(feeder), identity)
 
@@ -378,6 +393,12 @@ def _whole(cost: Cost) -> bool:
 
 def _named(ledger: Ledger, name: str | None) -> AccountSummary | None:
     return next((a for a in ledger.summary().accounts if a.kind is KIND and a.name == name), None)
+
+
+def _comparable(feeder: Feeder) -> tuple[object, ...]:
+    """What two networks must have in common for their voltages to be compared."""
+    loads, systems = [load.name for load in feeder.loads], [pv.name for pv in feeder.pv]
+    return loads, systems, feeder.nodes, feeder.retained.tolist()
 
 
 def _magnitudes(solver: Solver, solar: Solar, sampler: LoadSampler) -> FloatArray:
