@@ -144,7 +144,8 @@ class OperatedSolver:
         Parameters
         ----------
         load : complex (snapshot, load) power drawn at rated voltage [p.u.], in the order of `feeder.loads`.
-        generation : complex (snapshot, PV system) power injected before any volt-var [p.u.].
+        generation : complex (snapshot, PV system) power injected before any volt-var [p.u.]; of systems with a
+            curve the active part counts.
         nodes : "retained", or "all" for every energised node; then the mismatch is measured at all of them.
         out : complex (snapshot, node) to write into.
         """
@@ -273,6 +274,7 @@ class OperatedSolver:
         if len(power) != n:
             raise PowerFlowError(f"generation has {len(power)} snapshots but load has {n}")
         if self._volt_var is not None:
+            power.imag = 0.0
             return power
         base_kva = self._feeder.base_mva * 1000.0
         for k, pv in enumerate(systems):
@@ -281,8 +283,6 @@ class OperatedSolver:
             if self._file_curves and isinstance(pv.curve, InverterCurve):
                 room = np.sqrt(np.maximum(rated * rated - active * active, 0.0))
                 power[:, k].imag = room if pv.curve.reference == "available" else rated
-            elif pv.tan_theta:
-                power[:, k].imag = pv.tan_theta * active
         return power
 
     def _frozen_states(self) -> IntArray:

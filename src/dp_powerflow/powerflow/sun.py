@@ -36,10 +36,12 @@ class Generation:
     ----------
     power : complex (day, step, source) before volt-var [p.u.].
     shares : sparse (retained, source), what of each source goes to each node.
+    as_filed : complex (day, step, source) at the power factors of the feeder's file; None where all are 1.
     """
 
     power: ComplexArray
     shares: sp.csr_array
+    as_filed: ComplexArray | None = None
 
     def __post_init__(self) -> None:
         if self.power.ndim != 3 or not self.power.shape[0] or self.power.shape[2] != self.shares.shape[1]:
@@ -56,7 +58,8 @@ class Generation:
         irradiance : (day, step), or (day, step, PV system), public, 1 at peak.
         """
         shares = feeder.pv_shares.tocsr()[feeder.retained]
-        return cls(_pv_power(feeder, irradiance).astype(np.complex128), sp.csr_array(shares))
+        power = _pv_power(feeder, irradiance).astype(np.complex128)
+        return cls(power, sp.csr_array(shares), _with_factors(feeder, irradiance, power))
 
     @classmethod
     def every_day(cls, power: ComplexArray) -> Generation:
@@ -84,15 +87,19 @@ class Generation:
 
     def of(self, days: IntArray) -> ComplexArray:
         """Complex (day·step, retained) of some days [p.u.]."""
-        return np.ascontiguousarray((self.shares @ self.by_system(days).T).T)
+        chosen = self.power[np.asarray(days) % self.n_days].reshape(-1, self.power.shape[2])
+        return np.ascontiguousarray((self.shares @ chosen.T).T)
 
     def by_system(self, days: IntArray) -> ComplexArray:
-        """Complex (day·step, source) of some days [p.u.]: from irradiance, a column for every PV system."""
-        return self.power[np.asarray(days) % self.n_days].reshape(-1, self.power.shape[2])
+        """Complex (day·step, PV system) of some days [p.u.], at the power factors of the feeder's file."""
+        power = self.power if self.as_filed is None else self.as_filed
+        return power[np.asarray(days) % self.n_days].reshape(-1, power.shape[2])
 
     def select(self, days: IntArray) -> Generation:
         """A horizon of these days, in this order."""
-        return replace(self, power=self.power[np.asarray(days) % self.n_days])
+        chosen = np.asarray(days) % self.n_days
+        as_filed = None if self.as_filed is None else self.as_filed[chosen]
+        return replace(self, power=self.power[chosen], as_filed=as_filed)
 
     def drawn(self, generator: np.random.Generator, count: int) -> Generation:
         """A horizon of days drawn at random, with replacement."""
@@ -127,6 +134,29 @@ def _pv_power(feeder: Feeder, irradiance: FloatArray) -> FloatArray:
     cut_in = np.array([pv.cut_in_fraction for pv in feeder.pv])
     kw = np.minimum(h * peak, kva)
     return np.asarray(kw_to_pu(np.where(kw < cut_in * kva, 0.0, kw), feeder.base_mva))
+
+
+def _with_factors(feeder: Feeder, irradiance: FloatArray, power: ComplexArray) -> ComplexArray | None:
+    """The same at the power factors of the file; None where all are 1.
+
+    As in OpenDSS, reactive power goes with what the panel gives, and active power gives way where the rating
+    does not hold both.
+    """
+    tangent = np.array([pv.tan_theta for pv in feeder.pv])
+    if not tangent.any():
+        return None
+    h = np.asarray(irradiance, dtype=np.float64)
+    h = h[:, :, None] if h.ndim == 2 else h
+    rated, panel = (
+        kw_to_pu(np.array(figures), feeder.base_mva)
+        for figures in ([pv.kva for pv in feeder.pv], [pv.kw_peak for pv in feeder.pv])
+    )
+    on = power.real > 0.0
+    q = np.clip(np.where(on, tangent * (h * panel), 0.0), -rated, rated)
+    found = np.empty(power.shape, dtype=np.complex128)
+    found.real = np.minimum(power.real, np.sqrt(rated * rated - q * q))
+    found.imag = q
+    return found
 
 
 def clear_sky(latitude_deg: float, days: int, steps: int, first_day_of_year: int = 1) -> FloatArray:
