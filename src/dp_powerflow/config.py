@@ -281,8 +281,8 @@ class TwinNetwork(NetworkSection):
     def _has_one_network(self) -> TwinNetwork:
         if self.publish != "voltages" and self.controls != "frozen":
             raise ValueError(
-                "tables for graph models hold one admittance matrix, and taps that act change it from step to "
-                'step; set network.controls = "frozen", or network.publish = "voltages"'
+                "tables for graph models hold one admittance matrix, and taps that act change it from step "
+                'to step; set network.controls = "frozen", or network.publish = "voltages"'
             )
         return self
 

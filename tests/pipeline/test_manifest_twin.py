@@ -56,7 +56,9 @@ def variants(tmp_path: Path) -> Iterator[tuple[str, ManifestInputs]]:
         "plain": twin_config(),
         "all nodes": twin_config(network={"released": "all"}),
         "network": twin_config(network={"controls": "frozen", "publish": "network"}),
-        "network and loads": twin_config(network={"controls": "frozen", "publish": "network and loads", "graph_days": 2}),
+        "network and loads": twin_config(
+            network={"controls": "frozen", "publish": "network and loads", "graph_days": 2}
+        ),
         "lengths": twin_config(network={"lines": "length"}),
         "codes": twin_config(network={"lines": "length", "code_epsilon": 0.4}),
         "charging": twin_config(network={"charging_epsilon": 0.5}),

@@ -131,7 +131,8 @@ def test_tables_that_nobody_declared_are_found(copied: Path) -> None:
 def graph_config(folder: Path, release_id: str = "small", publish: str = "network and loads") -> Config:
     return small_config(
         folder,
-        network=TWIN | {"epsilon": 8.0, "released": "all", "publish": publish, "graph_days": 10, "controls": "frozen"},
+        network=TWIN
+        | {"epsilon": 8.0, "released": "all", "publish": publish, "graph_days": 10, "controls": "frozen"},
         release={"id": release_id, "days": 12, "output": release_id, "epsilon_cap": 9.0},
     )
 

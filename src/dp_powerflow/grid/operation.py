@@ -115,14 +115,14 @@ class Pick(StrEnum):
 class ReverseSettings:
     """How a reversible regulator works while power flows backwards through its winding.
 
-    It then holds the voltage on the far side of its taps, measured as V over the ratio, and moves the other way.
+    It then holds the voltage on the far side of its taps, V over the ratio, and moves the other way.
 
     Attributes
     ----------
     threshold_kw : active power backwards from which it changes over, and forwards from which it changes back.
     target_v, band_v, drop_r_v, drop_x_v : as of `Regulator`.
     delay_s : after which it changes over.
-    neutral_delay_s : it goes to neutral instead, one action every so many seconds; None for one that regulates.
+    neutral_delay_s : it goes to neutral instead, after so many seconds; None for one that regulates.
     """
 
     threshold_kw: float

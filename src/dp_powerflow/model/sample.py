@@ -199,8 +199,8 @@ class SolvedDays:
     positions
         (node,) columns with a random load of their own.
     load
-        Complex (snapshot, column) drawn [p.u.]; columns are those of the solver, retained nodes or loads of the
-        feeder; 0 where none is drawn.
+        Complex (snapshot, column) drawn [p.u.]; columns are those of the solver, retained nodes or loads of
+        the feeder; 0 where none is drawn.
     generation
         Complex (snapshot, retained or PV system) injected before volt-var [p.u.], None without any.
     solution

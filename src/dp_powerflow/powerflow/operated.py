@@ -71,7 +71,7 @@ class OperatedSolution(Solution):
     capacitors : (snapshot, bank) 1 closed, 0 open.
     rounds : (snapshot,) times that controls moved.
     locked : (snapshot,) whether a control hunted and was locked.
-    reversed : (snapshot,) whether a reversible regulator worked by its settings for power that flows backwards.
+    reversed : (snapshot,) whether a reversible regulator worked by its settings for power backwards.
     """
 
     taps: IntArray
@@ -144,8 +144,8 @@ class OperatedSolver:
         Parameters
         ----------
         load : complex (snapshot, load) power drawn at rated voltage [p.u.], in the order of `feeder.loads`.
-        generation : complex (snapshot, PV system) power injected before any volt-var [p.u.]; of systems with a
-            curve the active part counts.
+        generation : complex (snapshot, PV system) power injected before any volt-var [p.u.]; of systems with
+            a curve the active part counts.
         nodes : "retained", or "all" for every energised node; then the mismatch is measured at all of them.
         out : complex (snapshot, node) to write into.
         """

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -167,7 +166,7 @@ def _generation(feeder: Feeder, theirs: _Snapshots) -> Generation:
 
 # --- OpenDSS -----------------------------------------------------------------------------------------------
 def _with_opendss(feeder: Feeder, origin: DssOrigin) -> Comparison:
-    # A reversible regulator of the engine remembers its direction whatever is reset: a circuit for each level.
+    # A reversible regulator of the engine keeps its direction whatever is reset: a circuit for each level.
     alone = any(regulator.reverse for regulator in feeder.as_operated.regulators)
     groups = [[level] for level in LEVELS.tolist()] if alone else [LEVELS.tolist()]
     rows: list[_Row] = []

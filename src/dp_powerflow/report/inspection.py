@@ -16,7 +16,7 @@ from dp_powerflow.grid.opendss.engine import DssOrigin, declared_voltages
 from dp_powerflow.grid.operation import Response
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.report.comparison import Comparison, compare
+from dp_powerflow.report.comparison import compare
 from dp_powerflow.units import ComplexArray
 
 INTERNAL = "INTERNAL: computed from the private network; not for publication"

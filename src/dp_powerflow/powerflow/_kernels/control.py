@@ -71,8 +71,8 @@ class States(NamedTuple):
     """Positions of all controls of every lane: (control, LANES), regulators first.
 
     `tap` counts steps from neutral, or is 1 for a closed capacitor; `way` is the direction of the last move,
-    `turns` how often it changed, `want` what is asked for now, `opened` when a capacitor opened [s]. `back` is 1
-    while a reversible regulator works backwards, `flip` 1 where it asks to change over.
+    `turns` how often it changed, `want` what is asked for now, `opened` when a capacitor opened [s]. `back`
+    is 1 while a reversible regulator works backwards, `flip` 1 where it asks to change over.
     """
 
     tap: IntArray

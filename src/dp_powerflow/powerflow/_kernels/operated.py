@@ -20,7 +20,6 @@ from dp_powerflow.powerflow._kernels.control import (
     Controls,
     States,
     act,
-    outflow,
 )
 from dp_powerflow.powerflow._kernels.devices import Branches, Work, currents
 from dp_powerflow.powerflow._kernels.newton_operated import Slow, newton_at_taps
