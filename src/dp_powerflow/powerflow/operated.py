@@ -27,10 +27,14 @@ from dp_powerflow.powerflow._kernels.operated import (
     ROUNDS,
     STATUS,
     Jobs,
+    Limits,
+    Memory,
     new_cache,
+    new_lanes,
     new_states,
     run_jobs,
 )
+from dp_powerflow.powerflow._kernels.simd import LANES
 from dp_powerflow.powerflow._kernels.solve import NEGATIVE, NOT_FINITE, Check
 from dp_powerflow.powerflow.batch import (
     Columns,
@@ -55,10 +59,10 @@ PER_NOMINAL = 16.0
 _DECIDE, _EARLY = 1e-6, 1e-3
 """Mismatch [p.u.] at which controls decide in any case, and at which they do if the answer is clear."""
 _SWEEPS = 30
-_FORECAST = 1e-4
+_FORECAST = 1e-2
 """Square of the share of the tolerance that the foretold mismatch may have for a sweep to be the last."""
-_TASK = 512
-"""Snapshots of one task of a thread, at least one job."""
+_TASK, _MOST_DAYS = 512, 8 * LANES
+"""Snapshots of one task of a thread, and days if those are more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,12 +218,7 @@ class OperatedSolver:
             levels=PER_NOMINAL,
             steps=steps,
             acting=acting and count > 0,
-            tolerance=self._tolerance,
-            decide=_DECIDE,
-            early=_EARLY,
-            slack_v=arrays.slack_v,
-            forecast=_FORECAST,
-            most_sweeps=_SWEEPS,
+            limits=Limits(self._tolerance, _DECIDE, _EARLY, arrays.slack_v, _FORECAST, _SWEEPS),
         )
         check = arrays.core_check if nodes == "retained" else arrays.full_check
         self._share(jobs, check, np.arange(n // steps))
@@ -228,7 +227,7 @@ class OperatedSolver:
         again = np.unique(np.flatnonzero(unsure) // steps)
         if len(again):
             jobs.result[:, ROUNDS].reshape(-1, steps)[again] = 0
-            self._share(jobs._replace(forecast=0.0), check, again)
+            self._share(jobs._replace(limits=jobs.limits._replace(forecast=0.0)), check, again)
         result = jobs.result
         status = result[:, STATUS]
         refuse_bad_power(int(np.sum(status == NOT_FINITE)), int(np.sum(status == NEGATIVE)), n)
@@ -248,20 +247,27 @@ class OperatedSolver:
         """Solve the chosen jobs on threads."""
         a = self._arrays
         network = (a.plan, a.branches, a.plain, a.controls, check, a.slow)
-        task = max(_TASK // jobs.steps, 1)
+        # Lanes of a task go idle one after the other at its end: as long a task as keeps all threads busy.
+        share = -(-len(chosen) // self._threads)
+        task = max(_TASK // jobs.steps, min(share, _MOST_DAYS))
         in_threads(
             lambda first: run_jobs(chosen[first : first + task], network, self._own_memory(), jobs),
             range(0, len(chosen), task),
             self._threads,
         )
 
-    def _own_memory(self) -> tuple[object, ...]:
-        found: tuple[object, ...] | None = getattr(self._memory, "arrays", None)
+    def _own_memory(self) -> Memory:
+        found: Memory | None = getattr(self._memory, "arrays", None)
         if found is None:
             a = self._arrays
             size = (len(a.plan.w_re), a.plan.phases, a.rows, len(a.branches.table), len(a.fixed))
-            blocks = [new_work(*size) for _ in range(2)]
-            found = (*blocks, new_states(a.controls), new_cache(a.plan, a.controls))
+            found = (
+                new_work(*size),
+                new_work(*size),
+                new_states(a.controls),
+                new_cache(a.plan, a.controls),
+                new_lanes(),
+            )
             self._memory.arrays = found
         return found
 

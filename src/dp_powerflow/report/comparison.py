@@ -172,9 +172,9 @@ def _with_opendss(feeder: Feeder, origin: DssOrigin) -> Comparison:
     rows: list[_Row] = []
     for levels in groups:
         engine = _AsItIs(feeder, origin)
-        rows += engine.snapshots(levels)
+        rows += engine.snapshots(levels, sunny=bool(feeder.pv) and not alone)
     theirs = _Snapshots.of(rows)
-    sun = ", without generation of PV and in full sun" if feeder.pv else ""
+    sun = ", without generation of PV" + " and in full sun" * (not alone) if feeder.pv else ""
     off = f", without {', '.join(engine.disabled)}" if engine.disabled else ""
     loads = f"loads {LEVELS[0]:.2f} to {LEVELS[-1]:.2f} of nominal{sun}{off}"
     exact = f", exact to {engine.moves:.1g} p.u. itself" if engine.moves > _STILL else ""
@@ -209,15 +209,15 @@ class _AsItIs:
         self._text(f"Set Mode=Snapshot MaxControlIter={_ROUNDS} MaxIterations=500 LoadMult=1")
         self._numbers = {name.lower(): k + 1 for k, name in enumerate(self._circuit.Loads.AllNames)}
 
-    def snapshots(self, levels: Sequence[float]) -> list[_Row]:
-        """Every load level from neutral taps without PV; then, from there, in full sun."""
+    def snapshots(self, levels: Sequence[float], *, sunny: bool) -> list[_Row]:
+        """Every load level from neutral taps without PV; then, from there, in full sun where that is asked."""
         rows: list[_Row] = []
         for level in levels:
             self._begin(level)
             for kind, names in self._solar.items():
                 self._switch("Disable", kind, names)
             rows.append((level, 0.0, *self._solved()))
-            if self._feeder.pv:
+            if sunny:
                 for kind, names in self._solar.items():
                     self._switch("Enable", kind, names)
                 for systems in self._circuit.PVSystems:

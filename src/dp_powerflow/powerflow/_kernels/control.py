@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from dp_powerflow.powerflow._kernels.compiled import inner
 from dp_powerflow.powerflow._kernels.devices import Work
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
@@ -84,7 +84,7 @@ class States(NamedTuple):
     opened: FloatArray
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def _seen(
     controls: Controls, w_re: FloatArray, w_im: FloatArray, work: Work, lane: int, k: int
 ) -> tuple[float, float, int]:
@@ -108,24 +108,14 @@ def _seen(
     return best_re, best_im, chosen
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def outflow(controls: Controls, work: Work, lane: int, phase: int) -> tuple[float, float]:
     """Current that leaves an outer node into the network [p.u.]."""
-    phases = controls.outflow.size
-    row = phases + phase
-    re = controls.outflow[phase].real - work.a[work.o_re + phase, lane]
-    im = controls.outflow[phase].imag - work.a[work.o_im + phase, lane]
-    for j in range(2 * phases):
-        x, y = (
-            work.a[work.x_re + controls.interior + j, lane],
-            work.a[work.x_im + controls.interior + j, lane],
-        )
-        re += controls.schur[row, j, 0] * x + controls.schur[row, j, 1] * y
-        im += controls.schur[row, j, 2] * x + controls.schur[row, j, 3] * y
-    return re, im
+    flow = controls.outflow[phase]
+    return flow.real + work.a[work.j_re + phase, lane], flow.imag + work.a[work.j_im + phase, lane]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def forward_power(
     controls: Controls, w_re: FloatArray, w_im: FloatArray, work: Work, lane: int, k: int
 ) -> float:
@@ -140,13 +130,13 @@ def forward_power(
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def steps_taken(wanted: int, step: float) -> int:
     """Tap steps that one action takes, rounded as OpenDSS does it."""
     return max(int(_ALLOWED * abs(wanted * step) / step), 1)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def wanted_taps(
     controls: Controls,
     w_re: FloatArray,
@@ -197,7 +187,7 @@ def wanted_taps(
     return -wanted if back else int(c[SIGN]) * wanted, margin
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def wanted_state(
     controls: Controls,
     w_re: FloatArray,
@@ -227,7 +217,7 @@ def wanted_state(
     return 1 - on if (closes if on == 0 else opens) else on
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def _by_time(begin: float, end: float, hour: float, on: int) -> int:
     """State that a control by time wants."""
     if end > begin:
@@ -237,7 +227,7 @@ def _by_time(begin: float, end: float, hour: float, on: int) -> int:
     return 0 if end <= hour < begin else on
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def _monitored(
     controls: Controls, w_re: FloatArray, w_im: FloatArray, work: Work, lane: int, k: int
 ) -> float:
@@ -265,7 +255,7 @@ def _monitored(
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def _delay(controls: Controls, states: States, lane: int, k: int, now_s: float) -> float:
     """Time after which capacitor k does what it wants [s]; soon after it opened it waits longer to close."""
     c, at = controls.capacitor[k], controls.regulator.shape[0] + k
@@ -275,7 +265,7 @@ def _delay(controls: Controls, states: States, lane: int, k: int, now_s: float) 
     return float(c[DELAY_ON] + waiting)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def _tap_delay(controls: Controls, states: States, lane: int, k: int) -> float:
     """Time after which regulator k moves its taps [s]."""
     neutral = controls.regulator[k, REV_NEUTRAL]
@@ -283,7 +273,7 @@ def _tap_delay(controls: Controls, states: States, lane: int, k: int) -> float:
     return float(neutral if back else controls.regulator[k, DELAY])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def act(
     controls: Controls,
     w_re: FloatArray,
@@ -316,7 +306,8 @@ def act(
                 states.flip[k, lane] = 1
                 nearest = min(nearest, controls.regulator[k, REV_DELAY])
         wanted, margin = wanted_taps(controls, w_re, w_im, work, states, lane, k)
-        if margin < slack_v:
+        # Settled voltages always decide: a margin is below 0 where 70 % is rounded down from a whole number.
+        if slack_v > 0.0 and margin < slack_v:
             return UNDECIDED
         tap = states.tap[k, lane]
         possible = (wanted > 0 and tap < controls.regulator[k, TOP]) or (
@@ -343,7 +334,7 @@ def act(
     return int(_move(controls, work, states, lane, nearest, now_s))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def _move(controls: Controls, work: Work, states: States, lane: int, nearest: float, now_s: float) -> int:
     """Move the controls with the shortest delay."""
     regulators, moved = controls.regulator.shape[0], 0

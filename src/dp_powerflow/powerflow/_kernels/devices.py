@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit
 from numba.extending import intrinsic
 
 from dp_powerflow._bits.elementary import exp1, log1
+from dp_powerflow.powerflow._kernels.compiled import inner
 from dp_powerflow.powerflow._kernels.simd import LANES, Emitter, instruction
 from dp_powerflow.units import FloatArray, IntArray
 
@@ -58,9 +58,9 @@ class Work(NamedTuple):
 
     x: deviation from no load; s: injected power of every device; i: right-hand side behind x; c: share of
     each branch in it; m: factors of M(t); t: ratio of every regulator phase; k: constant part at the
-    terminals; o: right-hand side of the outer nodes; f: products with the rows of Y; active: 1 until frozen;
-    change: largest squared mismatch, before: the one of the last sweep; worst: of the check; hold: P and Q of
-    one branch.
+    terminals; o: right-hand side of the outer nodes; j: current out of them into the network; f: products
+    with the rows of Y; active: 1 until frozen; change: largest squared mismatch, before: the one of the last
+    sweep; worst: of the check; hold: P and Q of one branch.
     """
 
     a: FloatArray
@@ -78,6 +78,8 @@ class Work(NamedTuple):
     k_im: int
     o_re: int
     o_im: int
+    j_re: int
+    j_im: int
     f_re: int
     f_im: int
     active: int
@@ -91,7 +93,7 @@ def new_work(positions: int, phases: int, rows: int, branches: int, devices: int
     """Zeroed rows of one block, aligned to cache lines; all lanes active."""
     n, r = positions, phases
     counts = [n, n, devices, devices, rows, rows, branches, branches]
-    counts += [4 * r * r, max(r, 1), r, r, r, r, n, n, 1, 1, 1, 3, 2]
+    counts += [4 * r * r, max(r, 1), r, r, r, r, r, r, n, n, 1, 1, 1, 3, 2]
     begin = np.concatenate([[0], np.cumsum(counts)])
     memory = np.zeros(int(begin[-1]) * LANES + 8)
     first = (-memory.ctypes.data // 8) % 8
@@ -101,7 +103,7 @@ def new_work(positions: int, phases: int, rows: int, branches: int, devices: int
     return work
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def currents(branches: Branches, w_re: FloatArray, w_im: FloatArray, rows: int, work: Work) -> None:
     """Right-hand side of every row at v = w + x, and how much it moved.
 
@@ -126,7 +128,7 @@ def currents(branches: Branches, w_re: FloatArray, w_im: FloatArray, rows: int, 
             inject_zip(branches, w_re, w_im, work, k)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def curve_at(branches: Branches, curve: int, u: float) -> float:
     """q(u) of a curve, without branches so that it runs in lanes."""
     q: float = branches.base[curve]
@@ -136,7 +138,7 @@ def curve_at(branches: Branches, curve: int, u: float) -> float:
     return q
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def power_at(
     branches: Branches, k: int, p: float, q: float, square: float, u_control: float
 ) -> tuple[float, float]:
@@ -172,7 +174,7 @@ def power_at(
     return p * (share * g_p), q * (share * g_q)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def _by_lane(branches: Branches, w_re: FloatArray, w_im: FloatArray, work: Work, k: int) -> None:
     """P and Q of a branch of the rarer kinds, into `hold`."""
     device = branches.table[k, OF]

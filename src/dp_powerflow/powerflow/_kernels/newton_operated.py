@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from dp_powerflow.powerflow._kernels.compiled import inner, kernel, with_arrays
 from dp_powerflow.powerflow._kernels.devices import (
     OF,
     ROW_A,
@@ -42,7 +42,7 @@ class Slow(NamedTuple):
     sign: FloatArray
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def branch_current(branches: Branches, k: int, s: complex, v: complex, u_control: float) -> complex:
     """Current that branch k injects at voltage v across it; a curve of the file sees u_control instead."""
     square = (v.real * v.real + v.imag * v.imag) * branches.constant[k, SCALE]
@@ -50,7 +50,7 @@ def branch_current(branches: Branches, k: int, s: complex, v: complex, u_control
     return complex(p * v.real + q * v.imag, p * v.imag - q * v.real)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def across(branches: Branches, k: int, w: tuple[FloatArray, FloatArray], x: ComplexArray) -> complex:
     """Voltage across branch k."""
     a, b = branches.table[k, A], branches.table[k, B]
@@ -61,7 +61,7 @@ def across(branches: Branches, k: int, w: tuple[FloatArray, FloatArray], x: Comp
     return complex(u, v)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def control_voltage(branches: Branches, k: int, w: tuple[FloatArray, FloatArray], x: ComplexArray) -> float:
     """Mean |V|/rated over all branches of the device of branch k."""
     device, total = branches.table[k, OF], 0.0
@@ -71,7 +71,7 @@ def control_voltage(branches: Branches, k: int, w: tuple[FloatArray, FloatArray]
     return float(total / (branches.first[device + 1] - branches.first[device]))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def branch_slope(
     branches: Branches, k: int, s: complex, v: complex, u_control: float, out: FloatArray
 ) -> None:
@@ -80,25 +80,25 @@ def branch_slope(
     The voltage that a curve sees moves with that of the branch, as if all branches of the device did the
     same: exact for a device of one branch, and for three phases that move together.
     """
-    size = np.sqrt(v.real * v.real + v.imag * v.imag)
-    re = _SHIFT * v.real / size * np.sqrt(branches.constant[k, SCALE])
-    im = _SHIFT * v.imag / size * np.sqrt(branches.constant[k, SCALE])
-    right = branch_current(branches, k, s, v + _SHIFT, u_control + re)
-    left = branch_current(branches, k, s, v - _SHIFT, u_control - re)
-    up = branch_current(branches, k, s, v + complex(0.0, _SHIFT), u_control + im)
-    down = branch_current(branches, k, s, v - complex(0.0, _SHIFT), u_control - im)
-    half = 0.5 / _SHIFT
-    out[k, 0], out[k, 1] = (left.real - right.real) * half, (down.real - up.real) * half
-    out[k, 2], out[k, 3] = (left.imag - right.imag) * half, (down.imag - up.imag) * half
+    turn = np.sqrt(branches.constant[k, SCALE] / (v.real * v.real + v.imag * v.imag))
+    for q in range(4):
+        out[k, q] = 0.0
+    for way in range(4):
+        shift = _SHIFT if way < 2 else -_SHIFT
+        re, im = (shift, 0.0) if way % 2 == 0 else (0.0, shift)
+        u = u_control + turn * (v.real * re + v.imag * im)
+        i = branch_current(branches, k, s, complex(v.real + re, v.imag + im), u)
+        out[k, way % 2] -= i.real * (0.5 / shift)
+        out[k, 2 + way % 2] -= i.imag * (0.5 / shift)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def _times(f: FloatArray, k: int, c: int, z: complex) -> complex:
     """The real 2×2 block in row k of f, from column c on, times z."""
     return complex(f[k, c] * z.real + f[k, c + 1] * z.imag, f[k, c + 2] * z.real + f[k, c + 3] * z.imag)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@with_arrays
 def newton_at_taps(
     network: tuple[OperatedPlan, Branches, ComplexArray, Slow], work: Work, lane: int, tolerance: float
 ) -> bool:
@@ -142,7 +142,7 @@ def newton_at_taps(
     return True
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def _finite(x: ComplexArray) -> bool:
     total = 0.0
     for p in range(x.size):
@@ -150,7 +150,7 @@ def _finite(x: ComplexArray) -> bool:
     return bool(total < 10.0 * x.size)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@with_arrays
 def _iterate(
     network: tuple[OperatedPlan, Branches, ComplexArray, Slow],
     work: Work,
@@ -209,7 +209,7 @@ def _iterate(
     return False
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@with_arrays
 def _solve(
     network: tuple[OperatedPlan, Branches, ComplexArray, Slow],
     work: Work,
@@ -254,7 +254,7 @@ def _solve(
     return sign
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@with_arrays
 def nodal_powers(
     branches: Branches,
     column: IntArray,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from dp_powerflow.powerflow._kernels.compiled import inner, kernel
 from dp_powerflow.powerflow._kernels.control import (
     BANK,
     BANK_Q,
@@ -23,7 +23,17 @@ from dp_powerflow.powerflow._kernels.control import (
 )
 from dp_powerflow.powerflow._kernels.devices import Branches, Work, currents
 from dp_powerflow.powerflow._kernels.newton_operated import Slow, newton_at_taps
-from dp_powerflow.powerflow._kernels.simd import LANES, lower_row, product_row, upper_row
+from dp_powerflow.powerflow._kernels.simd import (
+    LANES,
+    balance_row,
+    enter_terminal,
+    leave_terminal,
+    lower_row,
+    outflow_row,
+    product_row,
+    round_row,
+    upper_row,
+)
 from dp_powerflow.powerflow._kernels.solve import NEGATIVE, NOT_FINITE, OK, Check
 from dp_powerflow.powerflow._kernels.terminals import OperatedPlan, factor_terminals, terminal_constant
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
@@ -42,6 +52,26 @@ _DAY_S = 86400.0
 ITERATIONS, ROUNDS, CONVERGED, LOCKED, REVERSED, STATUS, GIVEN_UP = range(7)
 """Columns of `Jobs.result`."""
 RESULT_COLUMNS = 7
+
+
+class Limits(NamedTuple):
+    """When a lane is done.
+
+    Attributes
+    ----------
+    tolerance : largest power mismatch [p.u.].
+    decide, early : mismatch at which controls decide in any case, and at which they do if all is clear.
+    slack_v : error of a measured voltage [V] per p.u. of mismatch, at most.
+    forecast : square of the share of the tolerance that the foretold mismatch of the last sweep may have.
+    most_sweeps : before Newton's method is asked.
+    """
+
+    tolerance: float
+    decide: float
+    early: float
+    slack_v: float
+    forecast: float
+    most_sweeps: int
 
 
 class Jobs(NamedTuple):
@@ -64,30 +94,35 @@ class Jobs(NamedTuple):
     levels: float
     steps: int
     acting: bool
-    tolerance: float
-    decide: float
-    early: float
-    slack_v: float
-    forecast: float
-    most_sweeps: int
+    limits: Limits
 
 
 class Cache(NamedTuple):
-    """Factors of M by tap vector."""
+    """Factors of M and constant part at the terminals by tap vector; ratios of the latest one."""
 
     key: IntArray
     used: BoolArray
     factors: FloatArray
+    constants: FloatArray
+    ratio: FloatArray
 
 
 class Lanes(NamedTuple):
-    """What each lane does: its row, its step of the day, its phase, sweeps and calls of Newton on the row."""
+    """What each lane does: its row, its step of the day, its phase, sweeps and calls of Newton on the row.
+
+    `finished` are the rows that wait to be checked.
+    """
 
     row: IntArray
     step: IntArray
     phase: IntArray
     spent: IntArray
     helped: IntArray
+    finished: IntArray
+
+
+Memory = tuple[Work, Work, States, Cache, Lanes]
+"""What a thread works in: block of the lanes, block of finished snapshots, states, cache, what lanes do."""
 
 
 def new_states(controls: Controls) -> States:
@@ -95,6 +130,11 @@ def new_states(controls: Controls) -> States:
     count = controls.regulator.shape[0] + controls.capacitor.shape[0]
     tap, way, turns, want, back, flip = (np.zeros((count, LANES), dtype=np.int64) for _ in range(6))
     return States(tap, way, turns, want, back, flip, np.zeros((count, LANES)))
+
+
+def new_lanes() -> Lanes:
+    """Arrays for what the lanes do."""
+    return Lanes(*(np.zeros(LANES, dtype=np.int64) for _ in range(6)))
 
 
 def new_cache(plan: OperatedPlan, controls: Controls) -> Cache:
@@ -105,70 +145,31 @@ def new_cache(plan: OperatedPlan, controls: Controls) -> Cache:
         np.zeros((slots, count), dtype=np.int64),
         np.zeros(slots, dtype=np.bool_),
         np.zeros((slots, 4 * plan.phases * plan.phases)),
+        np.zeros((slots, plan.phases, 2)),
+        np.zeros(plan.phases),
     )
 
 
 # ------------------------------------------------------------------------------ one sweep
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def _sweep(plan: OperatedPlan, work: Work) -> None:
     """x = solution of the linear system for the right-hand side i, at the taps of every lane."""
     for row in range(plan.interior + 2 * plan.phases):
         lower_row(plan, work, row, plan.source[row])
-    if plan.phases > 0:
-        _terminals(plan, work)
+    for i in range(plan.phases):
+        enter_terminal(plan, work, i)
+    for i in range(plan.phases - 1, -1, -1):
+        leave_terminal(plan, work, i)
     for row in range(plan.interior - 1, -1, -1):
         upper_row(plan, work, row)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _terminals(plan: OperatedPlan, work: Work) -> None:
-    """Solve M(t)·x_inner = r_inner + t·r_outer − k and put the outer nodes at t·v_inner."""
-    n, r = plan.interior, plan.phases
-    for i in range(r):
-        a, b = n + i, n + r + i
-        for lane in range(LANES):
-            work.a[work.o_re + i, lane] = work.a[work.x_re + b, lane]
-            work.a[work.o_im + i, lane] = work.a[work.x_im + b, lane]
-            work.a[work.x_re + a, lane] += (
-                work.a[work.t + i, lane] * work.a[work.x_re + b, lane] - work.a[work.k_re + i, lane]
-            )
-            work.a[work.x_im + a, lane] += (
-                work.a[work.t + i, lane] * work.a[work.x_im + b, lane] - work.a[work.k_im + i, lane]
-            )
-        for j in range(i):
-            _subtract(work, a, n + j, 4 * (i * r + j))
-    for i in range(r - 1, -1, -1):
-        a, d = n + i, 4 * (i * r + i)
-        for j in range(i + 1, r):
-            _subtract(work, a, n + j, 4 * (i * r + j))
-        for lane in range(LANES):
-            u, v = work.a[work.x_re + a, lane], work.a[work.x_im + a, lane]
-            work.a[work.x_re + a, lane] = work.a[work.m + d, lane] * u + work.a[work.m + d + 1, lane] * v
-            work.a[work.x_im + a, lane] = work.a[work.m + d + 2, lane] * u + work.a[work.m + d + 3, lane] * v
-    for i in range(r):
-        a, b = n + i, n + r + i
-        w_re, w_im = plan.w_re[a], plan.w_im[a]
-        for lane in range(LANES):
-            t = work.a[work.t + i, lane]
-            work.a[work.x_re + b, lane] = t * work.a[work.x_re + a, lane] + (t - 1.0) * w_re
-            work.a[work.x_im + b, lane] = t * work.a[work.x_im + a, lane] + (t - 1.0) * w_im
-
-
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _subtract(work: Work, a: int, b: int, d: int) -> None:
-    """x[a] −= block·x[b], the block of every lane its own."""
-    for lane in range(LANES):
-        u, v = work.a[work.x_re + b, lane], work.a[work.x_im + b, lane]
-        work.a[work.x_re + a, lane] -= work.a[work.m + d, lane] * u + work.a[work.m + d + 1, lane] * v
-        work.a[work.x_im + a, lane] -= work.a[work.m + d + 2, lane] * u + work.a[work.m + d + 3, lane] * v
 
 
 # ------------------------------------------------------------------------------------ taps
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def _put_taps(
     plan: OperatedPlan, controls: Controls, work: Work, states: States, cache: Cache, lane: int
 ) -> None:
@@ -183,27 +184,27 @@ def _put_taps(
     same = cache.used[slot]
     for k in range(regulators):
         same = same and cache.key[slot, k] == states.tap[k, lane]
-    t, constant = np.empty(r), np.empty((r, 2))
     for i in range(r):
         k = controls.control_of[i]
-        t[i] = 1.0 + states.tap[k, lane] * controls.regulator[k, STEP]
+        cache.ratio[i] = 1.0 + states.tap[k, lane] * controls.regulator[k, STEP]
+        work.a[work.t + i, lane] = cache.ratio[i]
     if not same:
-        factor_terminals(controls.schur, t, cache.factors, slot)
+        factor_terminals(controls.schur, cache.ratio, cache.factors, int(slot))
+        terminal_constant(controls.schur, controls.outflow, plan, cache.ratio, cache.constants[slot])
         cache.used[slot] = True
         for k in range(regulators):
             cache.key[slot, k] = states.tap[k, lane]
-    terminal_constant(controls.schur, controls.outflow, plan, t, constant)
     for q in range(4 * r * r):
         work.a[work.m + q, lane] = cache.factors[slot, q]
     for i in range(r):
-        work.a[work.t + i, lane] = t[i]
-        work.a[work.k_re + i, lane], work.a[work.k_im + i, lane] = constant[i, 0], constant[i, 1]
+        work.a[work.k_re + i, lane] = cache.constants[slot, i, 0]
+        work.a[work.k_im + i, lane] = cache.constants[slot, i, 1]
 
 
 # ------------------------------------------------------------------------------ jobs in lanes
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def _read(plan: OperatedPlan, work: Work, jobs: Jobs, row: int, lane: int) -> float:
     """Bring the powers of a row into a lane; its load as a share of the nominal one."""
     loads, share, sum_of = jobs.load.shape[1] // 2, 0.0, 0.0
@@ -230,7 +231,7 @@ def _read(plan: OperatedPlan, work: Work, jobs: Jobs, row: int, lane: int) -> fl
     return min(max(share, -1.0), 1.5)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def _begin(
     plan: OperatedPlan,
     controls: Controls,
@@ -258,11 +259,11 @@ def _begin(
     _put_taps(plan, controls, work, states, cache, lane)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def run_jobs(
     chosen: IntArray,
     network: tuple[OperatedPlan, Branches, Branches, Controls, Check, Slow],
-    memory: tuple[Work, Work, States, Cache],
+    memory: Memory,
     jobs: Jobs,
 ) -> None:
     """Solve the chosen jobs.
@@ -271,29 +272,23 @@ def run_jobs(
     ----------
     network : plan, branches with their fixed slopes, the same without, controls, rows for the check, and what
         Newton's method needs.
-    memory : block of the lanes, block of finished snapshots, states and cache.
     """
     plan, branches, plain, controls, check, slow = network
-    work, done, states, cache = memory
-    lanes = Lanes(
-        np.full(LANES, -1, dtype=np.int64),
-        np.full(LANES, jobs.steps, dtype=np.int64),
-        np.full(LANES, _CLOSING, dtype=np.int64),
-        np.zeros(LANES, dtype=np.int64),
-        np.zeros(LANES, dtype=np.int64),
-    )
-    finished = np.full(LANES, -1, dtype=np.int64)
+    work, done, states, cache, lanes = memory
     upcoming, going, count = 0, 0, 0
     for lane in range(LANES):
+        lanes.row[lane], lanes.step[lane], lanes.phase[lane] = -1, jobs.steps, _CLOSING
         work.a[work.active, lane] = 0.0
     for m in range(jobs.fixed.size):
         for lane in range(LANES):
             work.a[work.s_re + m, lane], work.a[work.s_im + m, lane] = jobs.fixed[m].real, jobs.fixed[m].imag
-    rows = work.c_re - work.i_im
+    rows, early = work.c_re - work.i_im, jobs.limits.early * jobs.limits.early
     swept = False
     while True:
         if swept:
             _sweep(plan, work)
+            for row in range(plan.phases, 2 * plan.phases):
+                outflow_row(plan, controls.schur, work, row)
         swept = True
         for lane in range(LANES):
             if lanes.phase[lane] != _CLOSING:
@@ -301,10 +296,10 @@ def run_jobs(
             row = lanes.row[lane]
             if row >= 0:
                 _finish(plan, controls, work, done, states, jobs, (lane, row, count))
-                finished[count] = row
+                lanes.finished[count] = row
                 count += 1
                 if count == LANES:
-                    _hand_in((plan, plain, controls), check, done, jobs, finished, count)
+                    _hand_in((plan, plain, controls), check, done, jobs, lanes.finished, count)
                     count = 0
                 going -= 1
                 lanes.step[lane] += 1
@@ -332,74 +327,94 @@ def run_jobs(
             break
         currents(branches, plan.w_re, plan.w_im, rows, work)
         for lane in range(LANES):
-            if lanes.phase[lane] < _CLOSING:
-                _advance((plan, branches, controls, slow), (work, states, cache), lanes, jobs, lane)
+            if lanes.phase[lane] >= _CLOSING:
+                continue
+            lanes.spent[lane] += 1
+            if lanes.phase[lane] == _NEW:
+                lanes.phase[lane] = _ACTING if jobs.acting else _FINAL
+                work.a[work.before, lane] = 0.0
+                if jobs.result[lanes.row[lane], STATUS] != OK:
+                    _close(work, lanes, lane)
+                continue
+            settling = lanes.phase[lane] == _ACTING and work.a[work.change, lane] <= early
+            if settling and _acted(plan, controls, (work, states, cache), lanes, jobs, lane):
+                continue
+            if _stuck(work, lanes, jobs.result, jobs.limits, lane):
+                _help((plan, branches, controls.outflow, slow), work, lanes, jobs, lane)
     if count > 0:
-        _hand_in((plan, plain, controls), check, done, jobs, finished, count)
+        _hand_in((plan, plain, controls), check, done, jobs, lanes.finished, count)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _advance(
-    network: tuple[OperatedPlan, Branches, Controls, Slow],
+@inner
+def _acted(
+    plan: OperatedPlan,
+    controls: Controls,
     memory: tuple[Work, States, Cache],
     lanes: Lanes,
     jobs: Jobs,
     lane: int,
-) -> None:
-    """Decide what a lane does after its currents were computed."""
-    plan, branches, controls, slow = network
+) -> bool:
+    """Let the controls of a lane move if its voltages are settled enough; whether they did."""
     work, states, cache = memory
-    row, phase = lanes.row[lane], lanes.phase[lane]
-    lanes.spent[lane] += 1
-    if phase == _NEW:
-        lanes.phase[lane] = _ACTING if jobs.acting else _FINAL
-        work.a[work.before, lane] = 0.0
-        if jobs.result[row, STATUS] != OK:
-            _close(work, lanes, lane)
-        return
+    row, limits = lanes.row[lane], jobs.limits
     e2 = work.a[work.change, lane]
+    slack = 0.0 if e2 <= limits.decide * limits.decide else limits.slack_v * np.sqrt(e2)
     # A step is looked at when it ends, as OpenDSS does; a snapshot has no time.
     now_s = _DAY_S * (lanes.step[lane] + 1) / jobs.steps if jobs.steps > 1 else 0.0
-    if phase == _ACTING and e2 <= jobs.early * jobs.early:
-        settled = e2 <= jobs.decide * jobs.decide
-        slack = 0.0 if settled else jobs.slack_v * np.sqrt(e2)
-        moved = act(controls, plan.w_re, plan.w_im, work, states, lane, slack, now_s)
-        if moved > 0:
-            jobs.result[row, ROUNDS] += 1
-            _put_taps(plan, controls, work, states, cache, lane)
-            work.a[work.before, lane] = 0.0
-            return
-        if moved == 0:
-            phase = _FINAL
-            lanes.phase[lane] = _FINAL
-    before = work.a[work.before, lane]
+    moved = act(controls, plan.w_re, plan.w_im, work, states, lane, slack, now_s)
+    if moved == 0:
+        lanes.phase[lane] = _FINAL
+    if moved <= 0:
+        return False
+    jobs.result[row, ROUNDS] += 1
+    _put_taps(plan, controls, work, states, cache, lane)
+    work.a[work.before, lane] = 0.0
+    return True
+
+
+@inner
+def _stuck(work: Work, lanes: Lanes, result: IntArray, limits: Limits, lane: int) -> bool:
+    """End a lane whose next sweep is the last; whether it has had its sweeps without coming so far."""
+    row, e2, before = lanes.row[lane], work.a[work.change, lane], work.a[work.before, lane]
     work.a[work.before, lane] = e2
-    near = e2 < before and e2 * e2 <= jobs.forecast * jobs.tolerance * jobs.tolerance * before
-    if phase == _FINAL and (e2 <= jobs.tolerance * jobs.tolerance or near):
-        jobs.result[row, CONVERGED] = 1
-        jobs.result[row, ITERATIONS] = lanes.spent[lane]
+    enough = limits.tolerance * limits.tolerance
+    near = e2 < before and e2 * e2 <= limits.forecast * enough * before
+    if lanes.phase[lane] == _FINAL and (e2 <= enough or near):
+        result[row, CONVERGED] = 1
+        result[row, ITERATIONS] = lanes.spent[lane]
         _close(work, lanes, lane)
-        return
-    limit = jobs.most_sweeps * (1 + lanes.helped[lane]) + _PER_ROUND * jobs.result[row, ROUNDS]
-    if lanes.spent[lane] < limit and np.isfinite(e2):
-        return
+        return False
+    most = limits.most_sweeps * (1 + lanes.helped[lane]) + _PER_ROUND * result[row, ROUNDS]
+    return lanes.spent[lane] >= most or not np.isfinite(e2)
+
+
+@inner
+def _help(
+    network: tuple[OperatedPlan, Branches, ComplexArray, Slow],
+    work: Work,
+    lanes: Lanes,
+    jobs: Jobs,
+    lane: int,
+) -> None:
+    """Let Newton's method go on with a lane, or give it up."""
+    row = lanes.row[lane]
     lanes.helped[lane] += 1
     rounds = jobs.result[row, ROUNDS]
     too_often = lanes.helped[lane] > _MOST_HELP + rounds or rounds > _MOST_ROUNDS
-    if too_often or not newton_at_taps((plan, branches, controls.outflow, slow), work, lane, jobs.tolerance):
+    if too_often or not newton_at_taps(network, work, lane, jobs.limits.tolerance):
         jobs.result[row, CONVERGED], jobs.result[row, GIVEN_UP] = 0, 1
         _close(work, lanes, lane)
     work.a[work.before, lane] = 0.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def _close(work: Work, lanes: Lanes, lane: int) -> None:
     """Freeze the right-hand side of a lane; the next sweep is its last."""
     lanes.phase[lane] = _CLOSING
     work.a[work.active, lane] = 0.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def _finish(
     plan: OperatedPlan,
     controls: Controls,
@@ -428,7 +443,7 @@ def _finish(
             jobs.result[row, REVERSED] = 1
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def _hand_in(
     network: tuple[OperatedPlan, Branches, Controls],
     check: Check,
@@ -440,12 +455,10 @@ def _hand_in(
     """Check a block of finished snapshots against the admittances, and write them."""
     plan, plain, controls = network
     core, rows = plan.interior + 2 * plan.phases, check.ptr.size - 1
-    for row in range(core, plan.w_re.size):
+    for row in range(core, rows):
         lower_row(plan, done, row, -1)
-    for p in range(plan.w_re.size):
-        for lane in range(LANES):
-            done.a[done.x_re + p, lane] = (plan.w_re[p] + done.a[done.x_re + p, lane]) - plan.w_re[p]
-            done.a[done.x_im + p, lane] = (plan.w_im[p] + done.a[done.x_im + p, lane]) - plan.w_im[p]
+    for row in range(rows):
+        round_row(plan, done, row)
     currents(plain, plan.w_re, plan.w_im, done.c_re - done.i_im, done)
     for row in range(rows):
         product_row(check, done, row)
@@ -463,32 +476,21 @@ def _hand_in(
             jobs.out[k, 2 * c + 1] = plan.w_im[at] + done.a[done.x_im + at, lane] if good else np.nan
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def _measure(plan: OperatedPlan, controls: Controls, check: Check, done: Work, rows: int) -> None:
     """Power mismatch of every row: the largest square, that times the limit, and the sum of squares."""
     n, r = plan.interior, plan.phases
     for k in range(3):
         for lane in range(LANES):
             done.a[done.worst + k, lane] = 0.0
-    for row in range(rows):
-        if n <= row < n + r:
-            continue
-        source = plan.source[row] if row < plan.source.size else -1
+    for i in range(r):
+        # The currents of both ends of a ratio balance together: J_outer + J_inner/t.
+        inner, outer, flow = n + i, n + r + i, controls.outflow[i]
         for lane in range(LANES):
-            re, im = done.a[done.f_re + row, lane], done.a[done.f_im + row, lane]
-            if n + r <= row < n + 2 * r:
-                t = done.a[done.t + row - n - r, lane]
-                flow, left = controls.outflow[row - n - r], 1.0 - 1.0 / t
-                re += done.a[done.f_re + row - r, lane] / t + left * flow.real
-                im += done.a[done.f_im + row - r, lane] / t + left * flow.imag
-            if source >= 0:
-                re -= done.a[done.i_re + source, lane]
-                im -= done.a[done.i_im + source, lane]
-            u, v = (
-                plan.w_re[row] + done.a[done.x_re + row, lane],
-                plan.w_im[row] + done.a[done.x_im + row, lane],
-            )
-            size = (re * re + im * im) * (u * u + v * v)
-            done.a[done.worst, lane] = max(done.a[done.worst, lane], size)
-            done.a[done.worst + 1, lane] = max(done.a[done.worst + 1, lane], size * check.limit[row])
-            done.a[done.worst + 2, lane] += size
+            t = done.a[done.t + i, lane]
+            left = 1.0 - 1.0 / t
+            done.a[done.f_re + outer, lane] += done.a[done.f_re + inner, lane] / t + left * flow.real
+            done.a[done.f_im + outer, lane] += done.a[done.f_im + inner, lane] / t + left * flow.imag
+    for row in range(rows):
+        if not n <= row < n + r:
+            balance_row(plan, check, done, row, plan.source[row] if row < plan.source.size else -1)

@@ -329,6 +329,106 @@ def product_row(typing: Any, check: Any, work: Any, row: Any) -> Any:
     return instruction(LANES, (check, work, row), emit)
 
 
+def _minus_terminals(e: Emitter, start: list[Any], plan: Any, work: Any, part: list[Any]) -> list[Any]:
+    """start − Σ_j m[row, j]·x[j] over the inner nodes first … last − 1; blocks of M differ by lane."""
+    b, (row, first, last) = e.builder, part
+    sums = [e.variable(value) for value in start]
+    with e.loop(first, last) as (j, _):
+        block = e.load(e.pointers(work.m, b.add(b.mul(row, plan.phases), j), 4))
+        at = b.add(plan.interior, j)
+        found = [b.load(total) for total in sums]
+        found = e.subtract_block(found, block, [e.row(work.x_re, at), e.row(work.x_im, at)])
+        for value, total in zip(found, sums, strict=True):
+            b.store(value, total)
+    return [b.load(total) for total in sums]
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def enter_terminal(typing: Any, plan: Any, work: Any, i: Any) -> Any:
+    """o[i] = x_outer; x_inner = x_inner + t·x_outer − k − Σ_{j < i} m[i, j]·x_inner[j]."""
+
+    def emit(e: Emitter) -> None:
+        plan, work, i = e.values
+        b = e.builder
+        inner = b.add(plan.interior, i)
+        outer = b.add(inner, plan.phases)
+        start = []
+        for x, o, k in ((work.x_re, work.o_re, work.k_re), (work.x_im, work.o_im, work.k_im)):
+            right = e.row(x, outer)
+            e.put(right, o, i)
+            start.append(b.fsub(e.add(e.row(x, inner), e.row(work.t, i), right), e.row(k, i)))
+        found = _minus_terminals(e, start, plan, work, [i, ir.Constant(i.type, 0), i])
+        for value, x in zip(found, (work.x_re, work.x_im), strict=True):
+            e.put(value, x, inner)
+
+    return instruction(LANES, (plan, work, i), emit)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def leave_terminal(typing: Any, plan: Any, work: Any, i: Any) -> Any:
+    """x_inner = m[i, i]·(x_inner − Σ_{j > i} m[i, j]·x_inner[j]); v_outer = t·v_inner."""
+
+    def emit(e: Emitter) -> None:
+        plan, work, i = e.values
+        b = e.builder
+        inner = b.add(plan.interior, i)
+        start = [e.row(x, inner) for x in (work.x_re, work.x_im)]
+        after = b.add(i, ir.Constant(i.type, 1))
+        found = _minus_terminals(e, start, plan, work, [i, after, plan.phases])
+        pivot = e.load(e.pointers(work.m, b.add(b.mul(i, plan.phases), i), 4))
+        ratio = e.row(work.t, i)
+        more = b.fsub(ratio, e.constant(1.0))
+        parts = ((work.x_re, plan.w_re), (work.x_im, plan.w_im))
+        for value, (x, w) in zip(e.block_times(pivot, found), parts, strict=True):
+            e.put(value, x, inner)
+            outer = e.add(e.multiply(more, e.spread(e.item(w, inner))), ratio, value)
+            e.put(outer, x, b.add(inner, plan.phases))
+
+    return instruction(LANES, (plan, work, i), emit)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def outflow_row(typing: Any, plan: Any, schur: Any, work: Any, row: Any) -> Any:
+    """j[row − phases] = Σ_k schur[row, k]·x[k] − o over all terminals k: what leaves an outer node."""
+
+    def emit(e: Emitter) -> None:
+        plan, schur, work, row = e.values
+        b = e.builder
+        phase, width = b.sub(row, plan.phases), b.add(plan.phases, plan.phases)
+        sums = [e.variable(b.fneg(e.row(o, phase))) for o in (work.o_re, work.o_im)]
+        with e.loop(ir.Constant(row.type, 0), width) as (k, _):
+            block = e.numbers(schur, b.add(b.mul(row, width), k), 4)
+            at = b.add(plan.interior, k)
+            x = [e.row(work.x_re, at), e.row(work.x_im, at)]
+            found = e.add_block([b.load(total) for total in sums], block, x)
+            for value, total in zip(found, sums, strict=True):
+                b.store(value, total)
+        for total, into in zip(sums, (work.j_re, work.j_im), strict=True):
+            e.put(b.load(total), into, phase)
+
+    return instruction(LANES, (plan, schur, work, row), emit)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def balance_row(typing: Any, plan: Any, check: Any, work: Any, row: Any, source: Any) -> Any:
+    """Mismatch of a row of which f has the product: |f − i[source]|·|v| into `worst`, as `mismatch_row`."""
+
+    def emit(e: Emitter) -> None:
+        plan, check, work, row, source = e.values
+        b = e.builder
+        given = _row_or_zero(e, (work.i_re, work.i_im), source)
+        left = [b.fsub(e.row(f, row), i) for f, i in zip((work.f_re, work.f_im), given, strict=True)]
+        u, v = _voltage(e, plan, work, row)
+        size = e.multiply(
+            e.add(e.multiply(left[1], left[1]), left[0], left[0]), e.add(e.multiply(v, v), u, u)
+        )
+        e.raise_to(size, work.worst, 0)
+        e.raise_to(e.multiply(size, e.spread(e.item(check.limit, row))), work.worst, 1)
+        e.put(b.fadd(e.row(work.worst, 2), size), work.worst, 2)
+
+    return instruction(LANES, (plan, check, work, row, source), emit)
+
+
 @intrinsic  # type: ignore[untyped-decorator]
 def round_row(typing: Any, plan: Any, work: Any, row: Any) -> Any:
     """x[row] = (w[row] + x[row]) − w[row]: the deviation that is left once v is rounded to double."""

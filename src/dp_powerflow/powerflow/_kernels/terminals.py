@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from dp_powerflow.powerflow._kernels.compiled import inner
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
 
@@ -40,7 +40,7 @@ class OperatedPlan(NamedTuple):
     strict: FloatArray
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def factor_terminals(schur: FloatArray, t: FloatArray, f: FloatArray, z: int) -> int:
     """Block LU of M(t) into f[z]; the sign of its determinant, 0 if singular."""
     r = t.size
@@ -78,7 +78,7 @@ def factor_terminals(schur: FloatArray, t: FloatArray, f: FloatArray, z: int) ->
     return sign
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@inner
 def terminal_constant(
     schur: FloatArray, outflow: ComplexArray, plan: OperatedPlan, t: FloatArray, k: FloatArray
 ) -> None:
