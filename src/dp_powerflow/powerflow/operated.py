@@ -56,8 +56,9 @@ LEVELS = 25
 """Load levels of the table of taps."""
 PER_NOMINAL = 16.0
 """Levels between no load and nominal load."""
-_DECIDE, _EARLY = 1e-6, 1e-3
-"""Mismatch [p.u.] at which controls decide in any case, and at which they do if the answer is clear."""
+_DECIDE, _EARLY, _SWITCH = 1e-8, 1e-3, 1e-7
+"""Mismatch [p.u.] at which regulators decide in any case, at which they do if the answer is clear, and at
+which capacitors decide."""
 _SWEEPS = 30
 _FORECAST = 1e-2
 """Square of the share of the tolerance that the foretold mismatch may have for a sweep to be the last."""
@@ -218,7 +219,15 @@ class OperatedSolver:
             levels=PER_NOMINAL,
             steps=steps,
             acting=acting and count > 0,
-            limits=Limits(self._tolerance, _DECIDE, _EARLY, arrays.slack_v, _FORECAST, _SWEEPS),
+            limits=Limits(
+                tolerance=self._tolerance,
+                decide=_DECIDE,
+                early=_EARLY,
+                switch=_SWITCH,
+                slack_v=arrays.slack_v,
+                forecast=_FORECAST,
+                most_sweeps=_SWEEPS,
+            ),
         )
         check = arrays.core_check if nodes == "retained" else arrays.full_check
         self._share(jobs, check, np.arange(n // steps))

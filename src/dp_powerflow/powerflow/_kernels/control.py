@@ -316,10 +316,7 @@ def act(
         if possible:
             states.want[k, lane] = wanted
             nearest = min(nearest, _tap_delay(controls, states, lane, k))
-    banks = controls.capacitor.shape[0]
-    if banks > 0 and slack_v > 0.0:
-        return UNDECIDED
-    for k in range(banks):
+    for k in range(controls.capacitor.shape[0]):
         at = regulators + k
         states.want[at, lane] = 0
         if states.turns[at, lane] >= MOST_TURNS:

@@ -60,7 +60,8 @@ class Limits(NamedTuple):
     Attributes
     ----------
     tolerance : largest power mismatch [p.u.].
-    decide, early : mismatch at which controls decide in any case, and at which they do if all is clear.
+    decide, early : mismatch at which regulators decide in any case, and at which they do if all is clear.
+    switch : mismatch at which capacitors decide.
     slack_v : error of a measured voltage [V] per p.u. of mismatch, at most.
     forecast : square of the share of the tolerance that the foretold mismatch of the last sweep may have.
     most_sweeps : before Newton's method is asked.
@@ -69,6 +70,7 @@ class Limits(NamedTuple):
     tolerance: float
     decide: float
     early: float
+    switch: float
     slack_v: float
     forecast: float
     most_sweeps: int
@@ -358,6 +360,8 @@ def _acted(
     work, states, cache = memory
     row, limits = lanes.row[lane], jobs.limits
     e2 = work.a[work.change, lane]
+    if controls.capacitor.shape[0] > 0 and e2 > limits.switch * limits.switch:
+        return False
     slack = 0.0 if e2 <= limits.decide * limits.decide else limits.slack_v * np.sqrt(e2)
     # A step is looked at when it ends, as OpenDSS does; a snapshot has no time.
     now_s = _DAY_S * (lanes.step[lane] + 1) / jobs.steps if jobs.steps > 1 else 0.0
