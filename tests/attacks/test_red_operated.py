@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 
 from dp_powerflow.config import PVSection
@@ -24,6 +25,7 @@ from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.pipeline.manifest.model import Generation
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.powerflow.operated import OperatedSolver
 from dp_powerflow.privacy.state import PrivateState
 from support.attacks import record_of, twin_of
 from support.forgery import Forger
@@ -152,6 +154,19 @@ def test_twins_without_taps_are_released_unless_taps_are_frozen(tmp_path: Path) 
         released(
             tmp_path / "frozen", HEAVY, regulator=PLAIN, network=network | {"controls": "frozen"}, nodes=nodes
         )
+
+
+@pytest.mark.parametrize("vreg", [113.2, 113.8])
+def test_a_regulator_that_lacks_ten_taps_decides(tmp_path: Path, vreg: float) -> None:
+    """70 % of ten steps of 1 % is 6.999…: on 3231a8f it waited for ever, and the paid release was refused."""
+    control = f"New RegControl.creg transformer=reg winding=2 vreg={vreg} band=2 ptratio=60"
+    steps = "Edit Transformer.reg wdg=2 numtaps=20"
+    feeder = small_circuit(tmp_path, regulator=control, more=steps)
+    (regulator,) = feeder.as_operated.regulators
+    assert int(0.7 * abs(10 * regulator.step) / regulator.step) == 6
+    load = np.ascontiguousarray(np.linspace(0.05, 0.6, 12)[:, None] * feeder.nominal_load[None, :])
+    solver = OperatedSolver(feeder, controls="snapshot", threads=1)
+    assert solver.solve(load).converged.all()
 
 
 def test_what_only_the_owner_learns_does_not_stop_a_release(tmp_path: Path) -> None:
