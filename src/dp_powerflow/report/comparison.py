@@ -210,7 +210,7 @@ class _AsItIs:
         self._numbers = {name.lower(): k + 1 for k, name in enumerate(self._circuit.Loads.AllNames)}
 
     def snapshots(self, levels: Sequence[float], *, sunny: bool) -> list[_Row]:
-        """Every load level from neutral taps without PV; then, from there, in full sun where that is asked."""
+        """Every load level from neutral taps without PV; then, from there, in full sun if asked."""
         rows: list[_Row] = []
         for level in levels:
             self._begin(level)
