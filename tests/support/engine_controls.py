@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from dss import DSSException
@@ -53,17 +54,23 @@ class ControlledEngine:
     ) -> None:
         assert isinstance(feeder.origin, DssOrigin)
         self._feeder, self._origin, self._step_min = feeder, feeder.origin, step_min
-        self._engine = build_circuit(feeder.origin)
+        self._solar, self._tolerance = solar, tolerance
+        self._reversible = any(each.reverse is not None for each in feeder.as_operated.regulators)
+        self._engine: Any = None
+        self._build()
+
+    def _build(self) -> None:
+        self._engine = build_circuit(self._origin, self._engine)
         self._circuit = self._engine.ActiveCircuit
-        modelled = {unit.name for unit in feeder.as_operated.generators}
-        for kind in _SOURCES if not solar else ("storage", "storagecontroller"):
+        modelled = {unit.name for unit in self._feeder.as_operated.generators}
+        for kind in ("storage", "storagecontroller") if self._solar else _SOURCES:
             for name in enabled_names(self._engine, kind):
                 self._text(f'Disable "{kind}.{name}"')
         for name in enabled_names(self._engine, "generator"):
             if name not in modelled:
                 self._text(f'Disable "generator.{name}"')
         self._text(f"Set ControlMode=Static MaxControlIter={MOST_ROUNDS} MaxIterations=500")
-        self._text(f"Set Tolerance={tolerance}")
+        self._text(f"Set Tolerance={self._tolerance}")
         self._numbers = {name.lower(): k + 1 for k, name in enumerate(self._circuit.Loads.AllNames)}
         self._order: list[int] | None = None
 
@@ -98,6 +105,9 @@ class ControlledEngine:
 
     def _begin(self, states: IntArray) -> None:
         operation = self._feeder.as_operated
+        # The engine has no command that makes a regulator look forward again.
+        if self._reversible:
+            self._build()
         self._text("Reset Controls")
         mode = "Snapshot" if self._step_min is None else f"Daily Number=1 StepSize={self._step_min}m"
         self._text(f"Set Mode={mode} Hour=0 Sec=0")
