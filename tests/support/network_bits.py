@@ -11,7 +11,7 @@ import json
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -20,11 +20,13 @@ from dp_powerflow.corpus.schema import round_to_grid
 from dp_powerflow.grid.feeder import Feeder, Protected
 from dp_powerflow.grid.sources import Rebuilder, open_feeder
 from dp_powerflow.powerflow.batch import BatchSolver, prepare
+from dp_powerflow.powerflow.operated import ControlMode, OperatedSolver
 from dp_powerflow.powerflow.voltvar import CATEGORY_B, VoltVar
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.twin.design import TwinDesign
 from dp_powerflow.twin.draw import draw_twin, parameters_of
 from dp_powerflow.units import ComplexArray
+from support.small_circuits import BANK, small_circuit
 from support.synthetic import write_synthetic
 
 SNAPSHOTS = 60
@@ -86,6 +88,25 @@ def voltage_bits(feeder: Feeder, nose: float, threads: int) -> dict[str, str]:
     return bits
 
 
+def operated_bits(feeder: Feeder, threads: int) -> dict[str, str]:
+    """Voltages and states with acting controls and the file's own loads, of snapshots and of days."""
+    bits: dict[str, str] = {}
+    rng = np.random.default_rng(1)
+    load = np.asarray(feeder.nominal_load * rng.uniform(0.2, 1.5, (96, 1)))
+    load *= rng.uniform(0.7, 1.3, load.shape)
+    load[7] *= 4.0
+    for controls, steps in (("snapshot", 1), ("day", 12), ("frozen", 1)):
+        solver = OperatedSolver(
+            feeder, controls=cast(ControlMode, controls), steps=steps, tolerance=1e-11, threads=threads
+        )
+        found = solver.solve(load, nodes="all")
+        bits[f"operated, {controls}"] = digest(np.nan_to_num(found.v), np.nan_to_num(found.mismatch))
+        bits[f"operated, {controls}, states"] = digest(
+            found.taps, found.capacitors, found.rounds, found.locked, found.iterations, found.converged
+        )
+    return bits
+
+
 def twin_bits(feeder: Feeder) -> dict[str, str]:
     """Levels of a twin, and the network that they make."""
     design = TwinDesign(1.0, protected=Protected(transformers=True, capacitors=True))
@@ -97,6 +118,17 @@ def twin_bits(feeder: Feeder) -> dict[str, str]:
         "twin levels": digest([twin.levels[key] for key in sorted(twin.levels)]),
         "twin y": digest(rebuilt.y.data, rebuilt.y.indices),
     }
+
+
+def with_controls(folder: Path) -> Feeder:
+    """A small circuit with a regulator, a switched capacitor, every model of a load, and a generator."""
+    more = f"""{BANK.format(settings="type=kvar onsetting=800 offsetting=-200")}
+New Load.m4 bus1=b phases=3 kv=12.47 kw=100 kvar=50 model=4 cvrwatts=0.8 cvrvars=3 vmaxpu=1.2
+New Load.m5 bus1=b.1 phases=1 kv=7.2 kw=100 kvar=50 model=5
+New Load.m8 bus1=b phases=3 conn=delta kv=12.47 kw=100 kvar=50 model=8 zipv=[0.2 0.3 0.5 0.5 0.2 0.3 0]
+New Generator.g1 bus1=b phases=3 kv=12.47 kw=100 kvar=20 model=1 vminpu=0.9 vmaxpu=1.1
+"""
+    return small_circuit(folder, more=more)
 
 
 def pandapower_net() -> Any:
@@ -130,9 +162,11 @@ def main() -> None:
     else:
         for name in ("ieee13", "ieee123"):
             feeder = open_feeder(name)
-            add(name, network_bits(feeder) | voltage_bits(feeder, NOSE[name], options.threads))
+            voltages = voltage_bits(feeder, NOSE[name], options.threads)
+            add(name, network_bits(feeder) | voltages | operated_bits(feeder, options.threads))
         add("ieee13", twin_bits(open_feeder("ieee13")))
         with tempfile.TemporaryDirectory() as folder:
+            add("controls", operated_bits(with_controls(Path(folder)), options.threads))
             feeder = open_feeder(write_synthetic(Path(folder) / "feeder.dss", 200))
             add(
                 "opendss",
