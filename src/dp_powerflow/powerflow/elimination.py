@@ -223,12 +223,18 @@ def factor_blocks(blocks: BlockPlan, extra: FloatArray, factors: FloatArray) -> 
 
 @njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def factor_interior(
-    blocks: BlockPlan, slots: IntArray, extra: FloatArray, interior: int, factors: FloatArray
+    blocks: BlockPlan,
+    slots: IntArray,
+    extra: FloatArray,
+    interior: int,
+    factors: FloatArray,
+    place: IntArray,
 ) -> int:
     """Factors of the first rows of Y_core plus `extra` (slot, 4) at `slots`; 0 if a pivot is singular.
 
-    The rows from `interior` on are left as the Schur complement of those before them. Returns the sign of
-    the determinant of the interior.
+    The rows from `interior` on are left as the Schur complement of those before them. Returns 1 if the
+    determinants of all pivots are positive, as they are without `extra`, −1 otherwise. `place` is room for a
+    number per row.
     """
     n = blocks.diagonal.size
     for p in range(blocks.col.size):
@@ -237,7 +243,6 @@ def factor_interior(
     for m in range(slots.size):
         for k in range(4):
             factors[slots[m], k] += extra[m, k]
-    place = np.full(n, -1, dtype=np.int64)
     sign = 1
     for row in range(n):
         for p in range(blocks.ptr[row], blocks.ptr[row + 1]):
@@ -255,7 +260,7 @@ def factor_interior(
         if determinant == 0.0 or not np.isfinite(determinant):
             return 0
         if determinant < 0.0:
-            sign = -sign
+            sign = -1
     return sign
 
 

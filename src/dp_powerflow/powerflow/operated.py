@@ -255,7 +255,7 @@ class OperatedSolver:
     def _share(self, jobs: Jobs, check: Check, chosen: IntArray) -> None:
         """Solve the chosen jobs on threads."""
         a = self._arrays
-        network = (a.plan, a.branches, a.plain, a.controls, check, a.slow)
+        network = (a.plan, a.branches, a.plain, a.controls, check)
         # Lanes of a task go idle one after the other at its end: as long a task as keeps all threads busy.
         share = -(-len(chosen) // self._threads)
         task = max(_TASK // jobs.steps, min(share, _MOST_DAYS))
@@ -276,6 +276,7 @@ class OperatedSolver:
                 new_states(a.controls),
                 new_cache(a.plan, a.controls),
                 new_lanes(),
+                a.slow.for_thread(),
             )
             self._memory.arrays = found
         return found

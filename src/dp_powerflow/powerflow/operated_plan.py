@@ -220,11 +220,23 @@ def _slow(factors: TerminalFactors, branches: Branches) -> Slow:
                 (factors.slot(a, b), k, -1.0),
                 (factors.slot(b, a), k, -1.0),
             ]
+    r, core, count = factors.phases, factors.n_core, len(branches.table)
     return Slow(
-        factors.blocks,
-        np.array([slot for slot, _, _ in slots], dtype=np.int64),
-        np.array([branch for _, branch, _ in slots], dtype=np.int64),
-        np.array([sign for _, _, sign in slots], dtype=np.float64),
+        blocks=factors.blocks,
+        slots=np.array([slot for slot, _, _ in slots], dtype=np.int64),
+        branch=np.array([branch for _, branch, _ in slots], dtype=np.int64),
+        sign=np.array([sign for _, _, sign in slots], dtype=np.float64),
+        x=np.zeros(core, dtype=np.complex128),
+        right=np.zeros(core, dtype=np.complex128),
+        aim=np.zeros(count, dtype=np.complex128),
+        slope=np.zeros((count, 4)),
+        extra=np.zeros((len(slots), 4)),
+        values=np.zeros((len(factors.blocks.col), 4)),
+        place=np.zeros(core, dtype=np.int64),
+        schur=np.zeros((2 * r, 2 * r, 4)),
+        ratio=np.zeros(r),
+        factors=np.zeros((1, 4 * r * r)),
+        constant=np.zeros((r, 2)),
     )
 
 

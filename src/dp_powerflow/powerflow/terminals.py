@@ -80,7 +80,8 @@ class TerminalFactors:
     def factorised(self, slots: IntArray, extra: FloatArray) -> FloatArray:
         """Factors of the interior with `extra` (slot, 4) added at `slots`, and the Schur complement."""
         values = np.empty((len(self.blocks.col), 4))
-        if factor_interior(self.blocks, slots, extra, self.interior, values) == 0:
+        place = np.zeros(self.n_core, dtype=np.int64)
+        if factor_interior(self.blocks, slots, extra, self.interior, values, place) == 0:
             raise PowerFlowError(
                 "the admittance matrix is singular to working precision; look for a part of the feeder that "
                 "floats without any shunt, or for impedances of zero"

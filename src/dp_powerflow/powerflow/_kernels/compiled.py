@@ -2,7 +2,8 @@
 
 They take many arrays in named tuples. Where an array is handed on, numba counts references to it, which costs
 more than the arithmetic of a small function, and it makes every function callable from Python, which takes
-longer to compile than the function itself. Inner functions do without both.
+longer to compile than the function itself. Kernels make no arrays, so they need no counts; inner functions do
+without both.
 """
 
 from __future__ import annotations
@@ -17,18 +18,12 @@ _ALL: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "n
 
 
 def kernel(function: Function) -> Function:
-    """Called from Python; makes no arrays."""
+    """Called from Python."""
     compiled: Function = njit(**_ALL, _nrt=False)(function)
     return compiled
 
 
 def inner(function: Function) -> Function:
-    """Called by kernels only; makes no arrays."""
+    """Called by kernels only."""
     compiled: Function = njit(**_ALL, _nrt=False, no_cpython_wrapper=True)(function)
-    return compiled
-
-
-def with_arrays(function: Function) -> Function:
-    """A kernel that makes arrays of its own."""
-    compiled: Function = njit(**_ALL, _nrt=True)(function)
     return compiled

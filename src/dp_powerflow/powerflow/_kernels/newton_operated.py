@@ -1,7 +1,7 @@
 """Newton's method at fixed taps, for snapshots on which the fixed point of the feeder as operated is slow.
 
 With the true slope of every branch, (Y + slope)·x⁺ = i(v) + slope·x is Newton's step. It is solved with the
-same order of elimination as the fixed point. A result counts only if the determinant has the sign that it has
+same order of elimination as the fixed point. A result counts only if the pivots have the signs that they have
 at no load: that is the branch of solutions which starts there.
 """
 
@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dp_powerflow.powerflow._kernels.compiled import inner, kernel, with_arrays
+from dp_powerflow.powerflow._kernels.compiled import inner, kernel
 from dp_powerflow.powerflow._kernels.devices import (
     OF,
     ROW_A,
-    ROW_B,
     S_0,
     SCALE,
     A,
@@ -28,18 +27,39 @@ from dp_powerflow.powerflow._kernels.terminals import OperatedPlan, factor_termi
 from dp_powerflow.powerflow.elimination import BlockPlan, factor_interior
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
-MOST_STEPS = 10
+MOST_STEPS, MOST_RISES = 10, 2
+_NEAR = 0.1
+"""Mismatch of the fixed point [p.u.] up to which Newton's method starts where it is."""
 _SHIFT = 1e-6
 """Change of a voltage from which a slope is taken [p.u.]."""
 
 
 class Slow(NamedTuple):
-    """Pattern of the Jacobian: slot, branch and sign of every block that a branch adds."""
+    """Pattern of the Jacobian: slot, branch and sign of every block that a branch adds; room of one thread.
+
+    x: deviation from no load; right: the next one; aim: current and slope·x of every branch; place: where the
+    columns of a row are; schur, ratio, factors, constant: of the terminals.
+    """
 
     blocks: BlockPlan
     slots: IntArray
     branch: IntArray
     sign: FloatArray
+    x: ComplexArray
+    right: ComplexArray
+    aim: ComplexArray
+    slope: FloatArray
+    extra: FloatArray
+    values: FloatArray
+    place: IntArray
+    schur: FloatArray
+    ratio: FloatArray
+    factors: FloatArray
+    constant: FloatArray
+
+    def for_thread(self) -> Slow:
+        """The same with room of its own."""
+        return self._replace(**{name: np.zeros_like(getattr(self, name)) for name in self._fields[4:]})
 
 
 @inner
@@ -98,7 +118,31 @@ def _times(f: FloatArray, k: int, c: int, z: complex) -> complex:
     return complex(f[k, c] * z.real + f[k, c + 1] * z.imag, f[k, c + 2] * z.real + f[k, c + 3] * z.imag)
 
 
-@with_arrays
+@inner
+def _power(branches: Branches, work: Work, lane: int, k: int) -> complex:
+    """Injected power of the device of branch k."""
+    device = branches.table[k, OF]
+    return complex(work.a[work.s_re + device, lane], work.a[work.s_im + device, lane])
+
+
+@inner
+def _difference(branches: Branches, k: int, x: ComplexArray) -> complex:
+    """Deviation from no load across branch k."""
+    a, b = branches.table[k, A], branches.table[k, B]
+    return complex(x[a] - x[b] if b >= 0 else x[a])
+
+
+@inner
+def _current(
+    plan: OperatedPlan, branches: Branches, work: Work, lane: int, k: int, x: ComplexArray
+) -> complex:
+    """Current that branch k injects at the voltages w + x."""
+    w = (plan.w_re, plan.w_im)
+    s, v = _power(branches, work, lane, k), across(branches, k, w, x)
+    return branch_current(branches, k, s, v, control_voltage(branches, k, w, x))
+
+
+@kernel
 def newton_at_taps(
     network: tuple[OperatedPlan, Branches, ComplexArray, Slow], work: Work, lane: int, tolerance: float
 ) -> bool:
@@ -106,39 +150,31 @@ def newton_at_taps(
 
     Parameters
     ----------
-    network : plan, branches, currents out of the outer nodes at no load, pattern.
+    network : plan, branches, currents out of the outer nodes at no load, pattern and room.
     """
-    plan, branches, _, _ = network
-    core, count = plan.interior + 2 * plan.phases, branches.table.shape[0]
-    w = (plan.w_re, plan.w_im)
-    x = np.empty(core, dtype=np.complex128)
+    plan, branches, _, slow = network
+    x, core = slow.x, slow.x.size
     for p in range(core):
         x[p] = complex(work.a[work.x_re + p, lane], work.a[work.x_im + p, lane])
-    for attempt in range(2):
-        if attempt == 1 or not _finite(x):
-            for p in range(core):
-                x[p] = 0.0
-        if _iterate(network, work, lane, tolerance, x):
-            break
-        if attempt == 1:
+    near = work.a[work.change, lane] <= _NEAR * _NEAR and _finite(x)
+    if not (near and _iterate(network, work, lane, tolerance)):
+        for p in range(core):
+            x[p] = 0.0
+        if not _iterate(network, work, lane, tolerance):
             return False
     for p in range(core):
         work.a[work.x_re + p, lane], work.a[work.x_im + p, lane] = x[p].real, x[p].imag
     for row in range(work.c_re - work.i_im):
         work.a[work.i_re + row, lane], work.a[work.i_im + row, lane] = 0.0, 0.0
-    for k in range(count):
-        s = complex(
-            work.a[work.s_re + branches.table[k, OF], lane], work.a[work.s_im + branches.table[k, OF], lane]
-        )
-        d = x[branches.table[k, A]] - (x[branches.table[k, B]] if branches.table[k, B] >= 0 else 0.0)
-        i = branch_current(branches, k, s, across(branches, k, w, x), control_voltage(branches, k, w, x))
-        i += _times(branches.constant, k, S_0, d)
+    for k in range(branches.table.shape[0]):
+        i = _current(plan, branches, work, lane, k, x)
+        i += _times(branches.constant, k, S_0, _difference(branches, k, x))
         work.a[work.c_re + k, lane], work.a[work.c_im + k, lane] = i.real, i.imag
-        work.a[work.i_re + branches.table[k, ROW_A], lane] += i.real
-        work.a[work.i_im + branches.table[k, ROW_A], lane] += i.imag
-        if branches.table[k, ROW_B] >= 0:
-            work.a[work.i_re + branches.table[k, ROW_B], lane] -= i.real
-            work.a[work.i_im + branches.table[k, ROW_B], lane] -= i.imag
+        for end in range(2):
+            row = branches.table[k, ROW_A + end]
+            if row >= 0:
+                work.a[work.i_re + row, lane] += i.real if end == 0 else -i.real
+                work.a[work.i_im + row, lane] += i.imag if end == 0 else -i.imag
     return True
 
 
@@ -150,111 +186,107 @@ def _finite(x: ComplexArray) -> bool:
     return bool(total < 10.0 * x.size)
 
 
-@with_arrays
+@inner
 def _iterate(
     network: tuple[OperatedPlan, Branches, ComplexArray, Slow],
     work: Work,
     lane: int,
     tolerance: float,
-    x: ComplexArray,
 ) -> bool:
-    """Newton's steps from x, in place; whether they end within the tolerance on the right branch."""
-    plan, branches, _, slow = network
-    count, w = branches.table.shape[0], (plan.w_re, plan.w_im)
-    slope, extra = np.empty((count, 4)), np.empty((slow.slots.size, 4))
-    values = np.empty((slow.blocks.col.size, 4))
-    right = np.empty(x.size, dtype=np.complex128)
-    aim = np.empty(count, dtype=np.complex128)
+    """Newton's steps from slow.x, in place; whether they end within the tolerance on the right branch.
+
+    From no load the steps come down to a solution without passing it, the slopes of the loads growing on the
+    way. Where a pivot of the Jacobian changes its sign, the nose is passed and there is nothing below; so it
+    is where the mismatch rises again and again. Either is given up at once.
+    """
+    plan, branches, outflow, slow = network
+    last, rises = np.inf, 0
     for _ in range(MOST_STEPS):
-        for p in range(x.size):
-            right[p] = 0.0
-        for k in range(count):
-            s = complex(
-                work.a[work.s_re + branches.table[k, OF], lane],
-                work.a[work.s_im + branches.table[k, OF], lane],
-            )
-            v, u = across(branches, k, w, x), control_voltage(branches, k, w, x)
-            branch_slope(branches, k, s, v, u, slope)
-            d = x[branches.table[k, A]] - (x[branches.table[k, B]] if branches.table[k, B] >= 0 else 0.0)
-            aim[k] = branch_current(branches, k, s, v, u) + _times(slope, k, 0, d)
-            right[branches.table[k, A]] += aim[k]
-            if branches.table[k, B] >= 0:
-                right[branches.table[k, B]] -= aim[k]
-        for m in range(slow.slots.size):
-            for q in range(4):
-                extra[m, q] = slow.sign[m] * slope[slow.branch[m], q]
-        sign = factor_interior(slow.blocks, slow.slots, extra, plan.interior, values)
-        if sign == 0:
+        _linearise(plan, branches, slow, work, lane)
+        sign = factor_interior(slow.blocks, slow.slots, slow.extra, plan.interior, slow.values, slow.place)
+        if sign <= 0 or _solve(plan, outflow, slow, work, lane) <= 0:
             return False
-        sign *= _solve(network, work, lane, values, right)
-        worst = 0.0
-        for k in range(count):
-            s = complex(
-                work.a[work.s_re + branches.table[k, OF], lane],
-                work.a[work.s_im + branches.table[k, OF], lane],
-            )
-            v, u = across(branches, k, w, right), control_voltage(branches, k, w, right)
-            d = right[branches.table[k, A]] - (
-                right[branches.table[k, B]] if branches.table[k, B] >= 0 else 0.0
-            )
-            left = branch_current(branches, k, s, v, u) + _times(slope, k, 0, d) - aim[k]
-            size = (left.real**2 + left.imag**2) * (v.real**2 + v.imag**2)
-            worst = size if size > worst or not np.isfinite(size) else worst
-        for p in range(x.size):
-            x[p] = right[p]
-        if not np.isfinite(worst):
+        worst = _left_over(plan, branches, slow, work, lane)
+        for p in range(slow.x.size):
+            slow.x[p] = slow.right[p]
+        rises += 1 if worst > last else 0
+        if not np.isfinite(worst) or rises >= MOST_RISES:
             return False
+        last = worst
         if worst <= 0.01 * tolerance * tolerance:
-            return bool(sign > 0)
+            return True
     return False
 
 
-@with_arrays
-def _solve(
-    network: tuple[OperatedPlan, Branches, ComplexArray, Slow],
-    work: Work,
-    lane: int,
-    values: FloatArray,
-    x: ComplexArray,
-) -> int:
-    """Solve in place with the factors of the interior; the sign of the determinant of M."""
-    plan, _, outflow, slow = network
-    blocks, n, r = slow.blocks, plan.interior, plan.phases
+@inner
+def _linearise(plan: OperatedPlan, branches: Branches, slow: Slow, work: Work, lane: int) -> None:
+    """Slopes of all branches at slow.x, and the right-hand side of Newton's step."""
+    x, w = slow.x, (plan.w_re, plan.w_im)
+    for p in range(x.size):
+        slow.right[p] = 0.0
+    for k in range(branches.table.shape[0]):
+        u = control_voltage(branches, k, w, x)
+        branch_slope(branches, k, _power(branches, work, lane, k), across(branches, k, w, x), u, slow.slope)
+        aim = _current(plan, branches, work, lane, k, x)
+        aim += _times(slow.slope, k, 0, _difference(branches, k, x))
+        slow.aim[k] = aim
+        slow.right[branches.table[k, A]] += aim
+        if branches.table[k, B] >= 0:
+            slow.right[branches.table[k, B]] -= aim
+    for m in range(slow.slots.size):
+        for q in range(4):
+            slow.extra[m, q] = slow.sign[m] * slow.slope[slow.branch[m], q]
+
+
+@inner
+def _left_over(plan: OperatedPlan, branches: Branches, slow: Slow, work: Work, lane: int) -> float:
+    """Largest squared power mismatch at slow.right, NaN or infinite if any is."""
+    worst, w = 0.0, (plan.w_re, plan.w_im)
+    for k in range(branches.table.shape[0]):
+        left = _current(plan, branches, work, lane, k, slow.right) - slow.aim[k]
+        left += _times(slow.slope, k, 0, _difference(branches, k, slow.right))
+        v = across(branches, k, w, slow.right)
+        size = (left.real**2 + left.imag**2) * (v.real**2 + v.imag**2)
+        worst = size if size > worst or not np.isfinite(size) else worst
+    return worst
+
+
+@inner
+def _solve(plan: OperatedPlan, outflow: ComplexArray, slow: Slow, work: Work, lane: int) -> int:
+    """Solve for slow.right in place with the factors of the interior; the sign of the pivots of M."""
+    blocks, n, r, x, f = slow.blocks, plan.interior, plan.phases, slow.right, slow.factors
     for row in range(x.size):
         for p in range(blocks.ptr[row], blocks.diagonal[row]):
             if blocks.col[p] >= n:
                 break
-            x[row] -= _times(values, p, 0, x[blocks.col[p]])
-    sign = 1
-    if r > 0:
-        schur = np.zeros((2 * r, 2 * r, 4))
-        for row in range(2 * r):
-            for p in range(blocks.ptr[n + row], blocks.ptr[n + row + 1]):
-                for q in range(4 if blocks.col[p] >= n else 0):
-                    schur[row, blocks.col[p] - n, q] = values[p, q]
-        t, f, constant = np.empty(r), np.empty((1, 4 * r * r)), np.empty((r, 2))
-        for i in range(r):
-            t[i] = work.a[work.t + i, lane]
-        sign = factor_terminals(schur, t, f, 0)
-        terminal_constant(schur, outflow, plan, t, constant)
-        for i in range(r):
-            x[n + i] += t[i] * x[n + r + i] - complex(constant[i, 0], constant[i, 1])
-            for j in range(i):
-                x[n + i] -= _times(f, 0, 4 * (i * r + j), x[n + j])
-        for i in range(r - 1, -1, -1):
-            for j in range(i + 1, r):
-                x[n + i] -= _times(f, 0, 4 * (i * r + j), x[n + j])
-            x[n + i] = _times(f, 0, 4 * (i * r + i), x[n + i])
-        for i in range(r):
-            x[n + r + i] = t[i] * x[n + i] + (t[i] - 1.0) * complex(plan.w_re[n + i], plan.w_im[n + i])
+            x[row] -= _times(slow.values, p, 0, x[blocks.col[p]])
+    for row in range(2 * r):
+        for p in range(blocks.ptr[n + row], blocks.ptr[n + row + 1]):
+            for q in range(4 if blocks.col[p] >= n else 0):
+                slow.schur[row, blocks.col[p] - n, q] = slow.values[p, q]
+    for i in range(r):
+        slow.ratio[i] = work.a[work.t + i, lane]
+    sign = factor_terminals(slow.schur, slow.ratio, f, 0)
+    terminal_constant(slow.schur, outflow, plan, slow.ratio, slow.constant)
+    for i in range(r):
+        constant = complex(slow.constant[i, 0], slow.constant[i, 1])
+        x[n + i] += slow.ratio[i] * x[n + r + i] - constant
+        for j in range(i):
+            x[n + i] -= _times(f, 0, 4 * (i * r + j), x[n + j])
+    for i in range(r - 1, -1, -1):
+        for j in range(i + 1, r):
+            x[n + i] -= _times(f, 0, 4 * (i * r + j), x[n + j])
+        x[n + i] = _times(f, 0, 4 * (i * r + i), x[n + i])
+        no_load, t = complex(plan.w_re[n + i], plan.w_im[n + i]), slow.ratio[i]
+        x[n + r + i] = t * x[n + i] + (t - 1.0) * no_load
     for row in range(n - 1, -1, -1):
         for p in range(blocks.diagonal[row] + 1, blocks.ptr[row + 1]):
-            x[row] -= _times(values, p, 0, x[blocks.col[p]])
-        x[row] = _times(values, blocks.diagonal[row], 0, x[row])
+            x[row] -= _times(slow.values, p, 0, x[blocks.col[p]])
+        x[row] = _times(slow.values, blocks.diagonal[row], 0, x[row])
     return sign
 
 
-@with_arrays
+@kernel
 def nodal_powers(
     branches: Branches,
     column: IntArray,

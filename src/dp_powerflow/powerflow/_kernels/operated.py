@@ -44,6 +44,8 @@ SLOTS = 1024
 """Tap vectors whose factors of M a thread keeps."""
 _PER_ROUND = 12
 """Sweeps that every round of the controls may take beside those of the snapshot."""
+_MOST_RISES = 4
+"""Sweeps in a row with a larger mismatch after which Newton's method is asked."""
 _MOST_HELP = 4
 _MOST_ROUNDS = 300
 _DAY_S = 86400.0
@@ -112,7 +114,8 @@ class Cache(NamedTuple):
 class Lanes(NamedTuple):
     """What each lane does: its row, its step of the day, its phase, sweeps and calls of Newton on the row.
 
-    `finished` are the rows that wait to be checked.
+    `rises` counts sweeps in a row after which the mismatch was larger; `finished` are the rows that wait for
+    their check.
     """
 
     row: IntArray
@@ -120,11 +123,12 @@ class Lanes(NamedTuple):
     phase: IntArray
     spent: IntArray
     helped: IntArray
+    rises: IntArray
     finished: IntArray
 
 
-Memory = tuple[Work, Work, States, Cache, Lanes]
-"""What a thread works in: block of the lanes, block of finished snapshots, states, cache, what lanes do."""
+Memory = tuple[Work, Work, States, Cache, Lanes, Slow]
+"""What a thread works in: lanes, finished snapshots, states, cache, what lanes do, room for Newton."""
 
 
 def new_states(controls: Controls) -> States:
@@ -136,7 +140,7 @@ def new_states(controls: Controls) -> States:
 
 def new_lanes() -> Lanes:
     """Arrays for what the lanes do."""
-    return Lanes(*(np.zeros(LANES, dtype=np.int64) for _ in range(6)))
+    return Lanes(*(np.zeros(LANES, dtype=np.int64) for _ in range(7)))
 
 
 def new_cache(plan: OperatedPlan, controls: Controls) -> Cache:
@@ -264,7 +268,7 @@ def _begin(
 @kernel
 def run_jobs(
     chosen: IntArray,
-    network: tuple[OperatedPlan, Branches, Branches, Controls, Check, Slow],
+    network: tuple[OperatedPlan, Branches, Branches, Controls, Check],
     memory: Memory,
     jobs: Jobs,
 ) -> None:
@@ -272,11 +276,10 @@ def run_jobs(
 
     Parameters
     ----------
-    network : plan, branches with their fixed slopes, the same without, controls, rows for the check, and what
-        Newton's method needs.
+    network : plan, branches with their fixed slopes, the same without, controls, rows for the check.
     """
-    plan, branches, plain, controls, check, slow = network
-    work, done, states, cache, lanes = memory
+    plan, branches, plain, controls, check = network
+    work, done, states, cache, lanes, slow = memory
     upcoming, going, count = 0, 0, 0
     for lane in range(LANES):
         lanes.row[lane], lanes.step[lane], lanes.phase[lane] = -1, jobs.steps, _CLOSING
@@ -322,7 +325,7 @@ def run_jobs(
             for k in range(states.tap.shape[0]):
                 states.way[k, lane], states.turns[k, lane] = 0, 0
             lanes.row[lane], lanes.spent[lane], lanes.phase[lane] = row, 0, _NEW
-            lanes.helped[lane] = 0
+            lanes.helped[lane], lanes.rises[lane] = 0, 0
             work.a[work.active, lane] = 1.0
             going += 1
         if going == 0:
@@ -388,8 +391,9 @@ def _stuck(work: Work, lanes: Lanes, result: IntArray, limits: Limits, lane: int
         result[row, ITERATIONS] = lanes.spent[lane]
         _close(work, lanes, lane)
         return False
+    lanes.rises[lane] = lanes.rises[lane] + 1 if e2 > before > 0.0 else 0
     most = limits.most_sweeps * (1 + lanes.helped[lane]) + _PER_ROUND * result[row, ROUNDS]
-    return lanes.spent[lane] >= most or not np.isfinite(e2)
+    return lanes.spent[lane] >= most or lanes.rises[lane] >= _MOST_RISES or not np.isfinite(e2)
 
 
 @inner
@@ -403,6 +407,7 @@ def _help(
     """Let Newton's method go on with a lane, or give it up."""
     row = lanes.row[lane]
     lanes.helped[lane] += 1
+    lanes.rises[lane] = 0
     rounds = jobs.result[row, ROUNDS]
     too_often = lanes.helped[lane] > _MOST_HELP + rounds or rounds > _MOST_ROUNDS
     if too_often or not newton_at_taps(network, work, lane, jobs.limits.tolerance):

@@ -42,7 +42,7 @@ class OperatedPlan(NamedTuple):
 
 @inner
 def factor_terminals(schur: FloatArray, t: FloatArray, f: FloatArray, z: int) -> int:
-    """Block LU of M(t) into f[z]; the sign of its determinant, 0 if singular."""
+    """Block LU of M(t) into f[z]; 1 if determinants of all pivots are positive, else −1, 0 if singular."""
     r = t.size
     for i in range(r):
         for j in range(r):
@@ -60,7 +60,7 @@ def factor_terminals(schur: FloatArray, t: FloatArray, f: FloatArray, z: int) ->
         if determinant == 0.0 or not np.isfinite(determinant):
             return 0
         if determinant < 0.0:
-            sign = -sign
+            sign = -1
         b0, b1, b2, b3 = a3 / determinant, -a1 / determinant, -a2 / determinant, a0 / determinant
         f[z, d], f[z, d + 1], f[z, d + 2], f[z, d + 3] = b0, b1, b2, b3
         for i in range(k + 1, r):
