@@ -16,6 +16,7 @@ from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
 KW = 1000.0
 MOST_ROUNDS = 300
+NEAR_A_JUMP = 1e-5
 _SOURCES = ("pvsystem", "storage", "storagecontroller", "invcontrol")
 
 
@@ -196,17 +197,34 @@ class Agreement:
     Attributes
     ----------
     settled, same : number of those, and of those with the same taps and capacitors.
-    largest : largest |ΔV| where they are the same [p.u.].
+    largest : largest |ΔV| where they are the same and no load is at a jump of its current [p.u.].
+    at_a_jump : number of those where one is: on either side of it there is a solution.
     """
 
     settled: int
     same: int
     largest: float
+    at_a_jump: int
 
 
-def agreement(solution: OperatedSolution, engine: EngineRun) -> Agreement:
+def agreement(feeder: Feeder, solution: OperatedSolution, engine: EngineRun) -> Agreement:
     """Compare all nodes of all snapshots."""
     assert solution.converged.all()
     same = (states_of(solution) == engine.states).all(axis=1) & engine.settled
-    largest = abs(solution.v - engine.v)[same].max(initial=0.0)
-    return Agreement(int(engine.settled.sum()), int(same.sum()), float(largest))
+    jump = same & _at_a_jump(feeder, solution.v)
+    largest = abs(solution.v - engine.v)[same & ~jump].max(initial=0.0)
+    return Agreement(int(engine.settled.sum()), int(same.sum()), float(largest), int(jump.sum()))
+
+
+def _at_a_jump(feeder: Feeder, v: ComplexArray) -> BoolArray:
+    """(snapshot,) whether a load of OpenDSS's model 3 or 4 is at one of its limits of voltage."""
+    whole = np.zeros((len(v), len(feeder.nodes) + 1), dtype=np.complex128)
+    whole[:, feeder.energised] = v
+    found = np.zeros(len(v), dtype=np.bool_)
+    for load in feeder.loads:
+        for a, b in load.branches if load.response.abrupt else ():
+            assert load.rated_kv is not None
+            u = abs(whole[:, a] - whole[:, b]) * feeder.base_kv[a] / load.rated_kv
+            for limit in (load.response.lowest, load.response.highest):
+                found |= abs(u - limit) < NEAR_A_JUMP
+    return found
