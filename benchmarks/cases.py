@@ -112,6 +112,21 @@ def load_factors(n_loads: int, n_snapshots: int) -> FloatArray:
     return np.asarray(np.round(course[:, None] * own, 6))
 
 
+def daily_factors(n_loads: int, n_snapshots: int) -> FloatArray:
+    """(snapshot, load) multipliers of nominal load that go on from step to step, as those of meters do.
+
+    Taps then move somewhat more often than with OEDI's profiles: 0.3 times per step instead of 0.2.
+    """
+    rng = np.random.default_rng(2025)
+    course = 0.55 - 0.25 * np.cos(2.0 * np.pi * np.arange(n_snapshots) / 96.0)
+    own = np.empty((n_snapshots, n_loads))
+    memory, state = 0.98, rng.standard_normal(n_loads)
+    for k in range(n_snapshots):
+        own[k] = state
+        state = memory * state + np.sqrt(1.0 - memory**2) * rng.standard_normal(n_loads)
+    return np.asarray(np.round(course[:, None] * np.exp(0.3 * own - 0.045), 6))
+
+
 def nodal_load(feeder: Feeder, factors: FloatArray) -> ComplexArray:
     """Complex (snapshot, retained) load drawn [p.u.]."""
     shares = sp.csr_array(feeder.load_shares)[feeder.retained]
