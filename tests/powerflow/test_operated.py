@@ -463,3 +463,32 @@ def test_every_batch_size_is_solved(ieee13: Feeder, n: int) -> None:
     load = random_loads(ieee13, 33)
     solver = OperatedSolver(ieee13)
     same_bits(solver.solve(load), solver.solve(load[:n]), np.arange(n))
+
+
+# --------------------------------------------------------------------------------------- pandapower
+
+
+@pytest.mark.slow
+def test_loads_that_depend_on_voltage_have_the_voltages_of_runpp() -> None:
+    pytest.importorskip("pandapower")
+    from dp_powerflow.grid.pandapower.reader import read_pandapower
+    from support.pandapower_nets import quiet, small_net
+
+    net = small_net()
+    net.sgen["in_service"] = False
+    shares = {"const_z_p_percent": 40.0, "const_i_p_percent": 25.0}
+    shares |= {"const_z_q_percent": 10.0, "const_i_q_percent": 70.0}
+    net.load[list(shares)] = list(shares.values())
+    feeder = read_pandapower(net, name="small")
+    solver, column = OperatedSolver(feeder), {int(node): k for k, node in enumerate(feeder.energised)}
+    for level in (0.2, 1.0, 3.0):
+        net.load["scaling"] = level
+        with quiet() as pandapower:
+            pandapower.runpp(net, numba=False, calculate_voltage_angles=True, tolerance_mva=1e-10)
+        found = solver.solve(level * feeder.nominal_load[None, :], nodes="all")
+        assert found.converged.all()
+        for bus, node in feeder.origin.node_of_bus.items():  # type: ignore[attr-defined]
+            row = net.res_bus.loc[bus]
+            if feeder.node_index[node] in column:
+                expected = row.vm_pu * np.exp(1j * np.deg2rad(row.va_degree))
+                assert abs(found.v[0, column[feeder.node_index[node]]] - expected) < 1e-7
