@@ -31,6 +31,7 @@ from dp_powerflow.twin.design import TwinDesign
 
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(gt=0.0, lt=1.0)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
 TwinId = Annotated[str, Field(pattern=TWIN_ID)]
 ReleaseId = Annotated[str, Field(pattern=RELEASE_ID)]
 
@@ -115,6 +116,8 @@ class LoadsSection(Section):
     time_column: str = "time"
     active_column: str = "active"
     reactive_column: str | None = None
+    most_placeholders: Share = 0.05
+    most_clipped: Share = 0.05
     load_points: Annotated[int, Field(ge=2)] = 1000
     days: Annotated[int, Field(ge=1)] = 365
     seed: int = 0
@@ -152,9 +155,15 @@ class ModelSection(Section):
 
 
 class NodesSection(Section):
-    """Declared-public facts of the nodes: class, scale and power factor that loads are drawn with."""
+    """Declared-public facts of the nodes: class, customers, scale and power factor of what is drawn there.
+
+    On a twin a load is the sum of as many customers as its nominal kW holds `kw_per_customer`, unless the
+    service map or the load table counts them. On the true network it is one draw times `scale_factor`.
+    """
 
     load_class: str | None = None
+    kw_per_customer: Positive = 1.5
+    kw_per_customer_of_class: dict[str, Positive] = Field(default_factory=dict)
     class_of_load: dict[str, str] = Field(default_factory=dict)
     power_factor_of_load: dict[str, PowerFactor] = Field(default_factory=dict)
     scale: Literal["nominal"] = "nominal"
@@ -340,6 +349,22 @@ class Config(Section):
             raise ValueError(
                 f"release.solver = '{self.release.solver}' solves with fixed taps; set network.controls = "
                 '"frozen" beside it, or leave release.solver out'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_nodes_of_its_mode(self) -> Config:
+        stated, twin = self.nodes.model_fields_set, isinstance(self.network, TwinNetwork)
+        if twin and "scale_factor" in stated:
+            raise ValueError(
+                "nodes.scale_factor is of mode 'true-network'; on a twin a load is a sum of customers: remove "
+                "it, and set nodes.kw_per_customer, the nominal kW of a load that stand for one customer"
+            )
+        strangers = sorted(stated & {"kw_per_customer", "kw_per_customer_of_class"})
+        if not twin and strangers:
+            raise ValueError(
+                f"nodes.{strangers[0]} is of mode 'twin-network'; on the true network a node is one draw "
+                "times its nominal load and nodes.scale_factor: remove it"
             )
         return self
 
