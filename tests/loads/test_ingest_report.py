@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,19 +66,12 @@ def test_the_report_counts_every_kind_of_finding(tmp_path: Path) -> None:
 
 def test_meters_in_a_zone_with_a_clock_change_are_counted(tmp_path: Path) -> None:
     meters = OwnMeters()
-    change = {
-        "time_zone": "Europe/Berlin",
-        "first_day": dt.date(2024, 3, 30),
-        "last_day": dt.date(2024, 4, 1),
-    }
-    text = meters.config(tmp_path).loads.path
-    assert text is not None
-    days = {"2024-03-04": "2024-03-30", "2024-03-05": "2024-03-31", "2024-03-06": "2024-04-01"}
-    content = text.read_text()
-    config = meters.config(tmp_path, loads=change)
-    for old, new in days.items():
-        content = content.replace(old, new)
-    text.write_text(content)
+    days = {"first_day": dt.date(2024, 3, 30), "last_day": dt.date(2024, 4, 1)}
+    config = meters.config(tmp_path, loads={"time_zone": "Europe/Berlin", **days})
+    content = (tmp_path / "meters.csv").read_text()
+    for old, new in {"03-04T": "03-30T", "03-05T": "03-31T", "03-06T": "04-01T"}.items():
+        content = content.replace(f"2024-{old}", f"2024-{new}")
+    (tmp_path / "meters.csv").write_text(content)
     found = meters_of(config, None).ingest
     assert found is not None
     assert found.columns[0].readings.skipped_hour == CUSTOMERS
@@ -117,7 +111,7 @@ def write_config(folder: Path, meters: OwnMeters) -> None:
         **{"first_day": config.loads.first_day, "last_day": config.loads.last_day},
     }
     release = {"id": "own", "days": 2, "output": "out", "state": "state", "insecure_seed": 7}
-    raw = {
+    raw: dict[str, dict[str, Any]] = {
         "feeder": {"source": "net.dss"},
         "loads": loads,
         "model": {"epsilon": 4.0},
@@ -145,6 +139,7 @@ def test_plan_and_release_show_the_report_on_stderr_marked_internal(tmp_path: Pa
     assert b"n_rejected" not in published
 
 
+@pytest.mark.slow
 def test_a_refused_file_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     meters = OwnMeters()
     meters.listed = [f"{name}-typo" for name in meters.listed]
