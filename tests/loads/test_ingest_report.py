@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dp_powerflow.errors import DpPowerflowError
+from dp_powerflow.errors import DpPowerflowError, LoadDataError
 from dp_powerflow.fleet.run import plan_fleet
+from dp_powerflow.loads.declared import MeterFormat, ServiceMap
+from dp_powerflow.loads.ingest import read_wide
 from dp_powerflow.loads.report import MARKING
 from dp_powerflow.pipeline import run as release_run
 from dp_powerflow.pipeline.inputs import INGEST_FILE, meters_of
@@ -160,3 +162,14 @@ def test_a_fleet_reads_once_and_has_the_report(tmp_path: Path) -> None:
     planned = plan_fleet(fleet_config(tmp_path, loads=write_meters(tmp_path, points=12)))
     assert planned.ingest is not None
     assert planned.ingest.n_load_points == 12
+
+
+def test_columns_of_a_wide_file_that_nearly_match_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "wide.csv"
+    hours = [f"2024-03-04T{hour:02d}:00,0.5,0.6" for hour in range(24)]
+    path.write_text("\n".join(["time,0071,0072", *hours]))
+    fmt = MeterFormat("kW", "start", "UTC", step_minutes=60)
+    with pytest.raises(LoadDataError, match=r"no column .* 2 ids by leading zeros: write the ids alike"):
+        read_wide(path, fmt, services=ServiceMap({"71": "a", "72": "b"}))
+    report = read_wide(path, fmt, services=ServiceMap({"0071": "a"})).report
+    assert (report.rows, report.ids.unlisted) == (24, 1)
