@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from dp_powerflow.cli import main
 from dp_powerflow.errors import DpPowerflowError, LoadDataError
 from dp_powerflow.fleet.run import plan_fleet
 from dp_powerflow.loads.declared import MeterFormat, ServiceMap
@@ -99,9 +101,30 @@ def test_the_report_is_kept_before_anything_is_charged(
     assert not (tmp_path / "state" / "ledger.sqlite").exists()
 
 
-def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-c", "from dp_powerflow.cli import main; main()", *arguments]
-    return subprocess.run(program, cwd=folder, capture_output=True, text=True, check=False)
+@dataclass(frozen=True)
+class Command:
+    """What a command printed, and its exit code."""
+
+    out: str
+    err: str
+    code: object
+
+
+@pytest.fixture
+def command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Command]:
+    """The command line in this process, in the folder of the test."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> Command:
+        monkeypatch.setattr(sys, "argv", ["dp-powerflow", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return Command(printed.out, printed.err, ended.value.code)
+
+    return run
 
 
 def write_config(folder: Path, meters: OwnMeters) -> None:
@@ -124,37 +147,42 @@ def write_config(folder: Path, meters: OwnMeters) -> None:
 
 
 @pytest.mark.slow
-def test_plan_and_release_show_the_report_on_stderr_marked_internal(tmp_path: Path) -> None:
+def test_plan_and_release_show_the_report_on_stderr_marked_internal(
+    tmp_path: Path, command: Callable[..., Command]
+) -> None:
     write_config(tmp_path, planted())
-    planned = command(tmp_path, "plan", "own.toml", "--json")
-    assert planned.returncode == 0, planned.stderr
-    assert json.loads(planned.stdout)["ingest"]["marking"] == MARKING
-    assert json.loads(planned.stdout)["ingest"]["n_rejected"] == 2
-    released = command(tmp_path, "release", "own.toml", "--workers", "1")
-    assert released.returncode == 0, released.stderr
-    for shown in (planned.stderr, released.stderr):
+    planned = command("plan", "own.toml", "--json")
+    assert planned.code == 0, planned.err
+    assert json.loads(planned.out)["ingest"]["marking"] == MARKING
+    assert json.loads(planned.out)["ingest"]["n_rejected"] == 2
+    released = command("release", "own.toml", "--workers", "1")
+    assert released.code == 0, released.err
+    for shown in (planned.err, released.err):
         assert MARKING in shown
         assert "meters: 2 load points rejected for too many missing readings and replaced" in shown
         assert "secret" not in shown
-    assert MARKING not in released.stdout
+    assert MARKING not in released.out
     published = b"".join(path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file())
     assert b"n_rejected" not in published
 
 
-@pytest.mark.slow
-def test_a_refused_file_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+def test_a_refused_file_is_one_line_and_exit_code_2(tmp_path: Path, command: Callable[..., Command]) -> None:
     meters = OwnMeters()
     meters.listed = [f"{name}-typo" for name in meters.listed]
     write_config(tmp_path, meters)
-    refused = command(tmp_path, "plan", "own.toml")
-    assert refused.returncode == 2
-    assert refused.stdout == ""
-    assert refused.stderr.count("\n") == 1
-    assert refused.stderr.startswith("error: none of the 100 customers")
+    refused = command("plan", "own.toml")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err.count("\n") == 1
+    assert refused.err.startswith("error: none of the 100 customers")
 
 
 def test_simulated_loads_have_no_report(tmp_path: Path) -> None:
-    assert meters_of(OwnMeters().config(tmp_path, loads={"kind": "simulated"}), None).ingest is None
+    assert (
+        meters_of(
+            OwnMeters().config(tmp_path, loads={"kind": "simulated", "load_points": 9, "days": 2}), None
+        ).ingest
+        is None
+    )
 
 
 def test_a_fleet_reads_once_and_has_the_report(tmp_path: Path) -> None:
