@@ -168,6 +168,10 @@ def make_inputs(
         commitment_sha256=state.commit(release.id, "internal report", REPORT).sha256,
         insecure_seed=state.insecure_seed,
         extras=extras,
+        customers=12 if extras.mended else None,
+        mended=np.count_nonzero(beside(LAYOUT, range(LAYOUT.days), extras).given["mended"])
+        if extras.mended
+        else 0,
     )
     return inputs, state
 

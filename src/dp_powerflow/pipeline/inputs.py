@@ -181,7 +181,7 @@ def read_inputs(
         history, ingest = meters.history, meters.ingest
     _check(config, feeder, history)
     sun = _irradiance(config, feeder, history.n_steps)
-    return ReleaseInputs(config, state, feeder, Services.of(history), sun, history, ingest)
+    return ReleaseInputs(config, state, feeder, Services.of(config, history), sun, history, ingest)
 
 
 def read_network(config: Config, state: PrivateState, steps: int) -> NetworkInputs:

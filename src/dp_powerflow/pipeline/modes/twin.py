@@ -209,7 +209,10 @@ class TwinMode(NetworkMode[TwinNetwork]):
             return {DISTANCE: "none: its figures rounded, the network has other loads or generators"}
         source = self.source(scene, inputs.key.bind("purpose", COMPARISON), COMPARED_DAYS)
         make, network = self.solver(source.law.steps), scene.network
-        on_true = _compared(make(inputs.feeder, inputs.solar, None), inputs.solar, source)
+        try:
+            on_true = _compared(make(inputs.feeder, inputs.solar, None), inputs.solar, source)
+        except PowerFlowError as error:  # a control that the twin, its figures rounded, does not have
+            return {DISTANCE: f"none: {error}"}
         on_twin = _compared(make(network.feeder, network.solar, None), network.solar, source)
         distance = voltage_distance(modulus(on_true.solution.v), modulus(on_twin.solution.v))
         return {
