@@ -149,13 +149,19 @@ def init(path: Annotated[Path, typer.Argument(help="File to write.")] = Path("re
 
 @app.command()
 def plan(config: ConfigFile, as_json: AsJson = False) -> None:
-    """What a release would cost the customers, before anything is spent.
+    """Whether a release would work, and what it would cost; spends nothing. Exit code 3: not affordable.
 
     Example: `dp-powerflow plan release.toml`
     """
-    from dp_powerflow.report.results import render_plan
+    from dp_powerflow.report.results import internal_lines, render_plan
 
-    _show(render_plan(dpf.plan(dpf.read_config(config))), as_json)
+    with _progress("plan") as (_, describe):
+        planned = dpf.plan(dpf.read_config(config), on_stage=describe)
+    _show(render_plan(planned), as_json)
+    for line in internal_lines(planned):
+        err.print(line, style="bold red" if line.startswith("INTERNAL") else None, highlight=False)
+    if not planned.affordable:
+        raise typer.Exit(3)
 
 
 @app.command()

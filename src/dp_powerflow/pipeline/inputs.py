@@ -150,6 +150,7 @@ def read_inputs(
     config: Config,
     state: PrivateState,
     *,
+    network: NetworkInputs | None = None,
     history: LoadHistory | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> ReleaseInputs:
@@ -157,6 +158,7 @@ def read_inputs(
 
     Parameters
     ----------
+    network : the network side, if somebody has read it already.
     history : PRIVATE. The meter data of the config, if somebody has read them already.
     say : told what takes long.
 
@@ -164,19 +166,51 @@ def read_inputs(
     ------
     DpPowerflowError : a file cannot be used, or the config contradicts it; nothing was spent.
     """
-    feeder = feeder_of(config)
+    feeder = feeder_of(config) if network is None else network.feeder
     if history is None:
         say("reading the meter data")
         history = history_of(config, feeder)
-    _check(config, feeder, history)
-    sun = _irradiance(config, feeder, history.n_steps)
-    return ReleaseInputs(config, state, feeder, Services.of(history), sun, history)
+    services = Services.of(history)
+    check_declared(config, feeder, services)
+    sun = None if network is None else network.irradiance
+    if sun is None or sun.shape[1] != history.n_steps:
+        sun = _irradiance(config, feeder, history.n_steps)
+    return ReleaseInputs(config, state, feeder, services, sun, history)
 
 
-def read_network(config: Config, state: PrivateState, steps: int) -> NetworkInputs:
-    """The network side alone, for audits and certificates of a load model with so many steps per day."""
+def read_network(
+    config: Config, state: PrivateState, steps: int, services: Services | None = None
+) -> NetworkInputs:
+    """The network side alone, for audits and certificates of a load model with so many steps per day.
+
+    Parameters
+    ----------
+    services : what is declared of the load points; None for nothing.
+    """
     feeder = feeder_of(config)
-    return NetworkInputs(config, state, feeder, Services(), _irradiance(config, feeder, steps))
+    return NetworkInputs(config, state, feeder, services or Services(), _irradiance(config, feeder, steps))
+
+
+def declared_services(config: Config) -> Services | None:
+    """PUBLIC. What the config declares of the load points, without a look at a meter; None where it does not.
+
+    Load shapes say which loads they are of only when they are read.
+    """
+    section = config.loads
+    if section.kind == "simulated":
+        # What is public of a simulated customer does not depend on its days.
+        return Services.of(
+            simulate_load_history(section.load_points, n_days=1, step_minutes=24 * 60, seed=section.seed)
+        )
+    if section.kind == "opendss-shapes" or section.services is None:
+        return None
+    found = read_service_map(section.services)
+    points = found.load_points
+    return Services(
+        tuple(found.node_of.get(point) for point in points),
+        tuple(found.class_of.get(point) for point in points),
+        found.scale_kw(points),
+    )
 
 
 def network_chunks(feeder: Feeder) -> Iterator[bytes]:
@@ -273,9 +307,9 @@ def require_declared_taps(config: Config, feeder: Feeder) -> None:
         )
 
 
-def _check(config: Config, feeder: Feeder, history: LoadHistory) -> None:
+def check_declared(config: Config, feeder: Feeder, services: Services) -> None:
     """Everything in the config that can be known to be wrong before a budget is touched, in any mode."""
-    known = class_names(config, history)
+    known = _class_names(config, services.class_of)
     options, private = fit_options_of(config, known), config.model.private_classes > 0
     for name in known:
         options.bounds_of(name)
@@ -298,9 +332,13 @@ def _check(config: Config, feeder: Feeder, history: LoadHistory) -> None:
 
 def class_names(config: Config, history: LoadHistory) -> tuple[str, ...]:
     """PUBLIC. Names of the classes that the load model will have."""
+    return _class_names(config, history.class_label)
+
+
+def _class_names(config: Config, class_of: Iterable[str | None]) -> tuple[str, ...]:
     if config.model.private_classes:
         return tuple(f"class {k}" for k in range(1, config.model.private_classes + 1))
-    labels = [label for label in history.class_label if label is not None]
+    labels = [label for label in class_of if label is not None]
     return tuple(dict.fromkeys(labels)) or (ONE_CLASS,)
 
 

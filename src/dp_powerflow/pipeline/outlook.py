@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dp_powerflow.privacy.ledger.accounts import Cap, Cost, Statement
 
@@ -49,5 +50,5 @@ def yearly_costs(
     )
 
 
-def _after(cap: Cap, cost: Cost, count: int) -> Statement:
+def _after(cap: Cap, cost: Any, count: int) -> Statement:
     return cap.promised([cost] * count)

@@ -37,7 +37,6 @@ from dp_powerflow.pipeline.inputs import (
     budget_of,
     class_names,
     fit_options_of,
-    read_inputs,
 )
 from dp_powerflow.pipeline.manifest.documents import certificate_html, croissant_bytes, registry_bytes
 from dp_powerflow.pipeline.manifest.facts import ManifestInputs, make_statement
@@ -56,10 +55,10 @@ from dp_powerflow.pipeline.modes.base import (
     NetworkMode,
     Progress,
     Scene,
-    mode_of,
 )
 from dp_powerflow.pipeline.parts import PartJob, layout_of, make_parts
 from dp_powerflow.pipeline.plan import Charged, Plan, charge_loads, charge_network, kept_model
+from dp_powerflow.pipeline.ready import make_ready, open_state
 from dp_powerflow.privacy.ledger.records import Account, Spend
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
@@ -112,10 +111,11 @@ def run_release(
     """
     engine = engine or engine_of(workers, None)
     engine.check()  # a cluster that does not answer is found out before anything is spent
-    state = PrivateState.open(config.release.state, insecure_seed=config.release.insecure_seed)
+    state = open_state(config)
     with only_process(state.internal_directory(config.release.id)):
-        inputs, mode = read_inputs(config, state, history=history, say=say), mode_of(config)
-        return _Run(inputs, mode, mode.check(inputs), engine, say, progress).release()
+        ready = make_ready(config, state, history=history, say=say)
+        result = _Run(ready.inputs, ready.mode, ready.structure, engine, say, progress).release()
+    return replace(result, warnings=(*result.warnings, *ready.feasibility.warnings))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

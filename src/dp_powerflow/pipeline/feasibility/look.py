@@ -16,6 +16,8 @@ from dp_powerflow.units import ComplexArray, FloatArray
 
 RANGE_A = (0.95, 1.05)
 """Service voltages of ANSI C84.1, range A [p.u.]."""
+USUAL, ENDURED = (0.9, 1.1), (0.8, 1.2)
+"""Voltages that a corpus is expected to have, and outside which no feeder is operated [p.u.]."""
 NO_LOAD = "no load"
 NOMINAL = "nominal load"
 UPPER = "every customer at the upper bound"
@@ -47,6 +49,7 @@ class Look:
     ----------
     networks, snapshots : how many were looked at, snapshots of all networks together.
     unsolved : snapshots without solution.
+    unusual, strained : solved snapshots with a voltage outside `USUAL`, or `ENDURED`, somewhere.
     lowest, highest : voltage of any node with a load [p.u.], None where nothing is solved.
     within : share of voltages in ANSI range A, of the snapshots with a solution.
     corners : load level → what it does.
@@ -55,6 +58,8 @@ class Look:
     networks: int
     snapshots: int
     unsolved: int
+    unusual: int
+    strained: int
     lowest: float | None
     highest: float | None
     within: float | None
@@ -64,6 +69,16 @@ class Look:
     def unsolved_share(self) -> float:
         """Share of snapshots without solution."""
         return self.unsolved / max(self.snapshots, 1)
+
+    @property
+    def unusual_share(self) -> float:
+        """Share of snapshots without solution, or with unusual voltages."""
+        return (self.unsolved + self.unusual) / max(self.snapshots, 1)
+
+    @property
+    def bad_share(self) -> float:
+        """Share of snapshots without solution, or with voltages that no feeder is operated at."""
+        return (self.unsolved + self.strained) / max(self.snapshots, 1)
 
 
 def look_at(networks: Iterable[Feeder], opened: Opened, loads: PublicLoads) -> Look:
@@ -87,6 +102,8 @@ def look_at(networks: Iterable[Feeder], opened: Opened, loads: PublicLoads) -> L
         networks=len(days),
         snapshots=sum(one.snapshots for one in days),
         unsolved=sum(one.unsolved for one in days),
+        unusual=sum(one.outside(USUAL) for one in days),
+        strained=sum(one.outside(ENDURED) for one in days),
         lowest=low,
         highest=high,
         within=inside,
@@ -101,12 +118,16 @@ class _Solved:
     Attributes
     ----------
     snapshots, unsolved : how many, and how many of them without solution.
-    v : (voltage,) magnitudes of all nodes with load in all solved snapshots [p.u.].
+    v : (solved snapshot, node with load) magnitudes [p.u.].
     """
 
     snapshots: int
     unsolved: int
     v: FloatArray
+
+    def outside(self, limits: tuple[float, float]) -> int:
+        """Solved snapshots with a voltage outside these limits somewhere."""
+        return int(np.sum((self.v < limits[0]).any(axis=1) | (self.v > limits[1]).any(axis=1)))
 
 
 def _solved(solver: Solver, generation: Generation | None, load: ComplexArray) -> _Solved:
@@ -120,7 +141,7 @@ def _solved(solver: Solver, generation: Generation | None, load: ComplexArray) -
         injected = generation.by_system(days) if by_element else generation.of(days)
     solution = solver.solve(np.ascontiguousarray(load), injected)
     solved = solution.converged
-    return _Solved(len(solved), int(np.sum(~solved)), modulus(solution.v[solved]).ravel())
+    return _Solved(len(solved), int(np.sum(~solved)), modulus(solution.v[solved]))
 
 
 def _corner(found: Sequence[_Solved]) -> Corner:
@@ -130,7 +151,7 @@ def _corner(found: Sequence[_Solved]) -> Corner:
 
 def _range(found: Sequence[_Solved]) -> tuple[float | None, float | None, float | None]:
     """Lowest and highest voltage, and the share in range A; None where nothing is solved."""
-    v = np.concatenate([one.v for one in found])
+    v = np.concatenate([one.v.ravel() for one in found])
     if not v.size:
         return None, None, None
     inside = (v >= RANGE_A[0]) & (v <= RANGE_A[1])

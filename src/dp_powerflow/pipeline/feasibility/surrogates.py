@@ -1,19 +1,23 @@
 """Public stand-ins for a private network: its frame with figures of a table, then a twin's own noise.
 
-The frame of a network (connections, phases, base voltages, transformers, controls, nominal loads) is public in
-mode 'twin-network'. Every figure that the noise covers is replaced by one that depends on the frame alone, so
-whatever is found on a stand-in can be said to anybody: networks of the same frame have the same stand-ins.
+The frame of a network (connections, phases, base voltages, transformers, controls, nominal loads) is public
+in mode 'twin-network'. Every figure that the noise covers is replaced by one that depends on the frame alone.
+So whatever is found on a stand-in can be said to anybody: networks of one frame have the same stand-ins.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 
+import numpy as np
+
+from dp_powerflow._bits.elementary import modulus
 from dp_powerflow.grid.feeder import Feeder, Levels, NetworkParameters, ParameterKey, Protected, Quantity
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.sources import Rebuilder
+from dp_powerflow.powerflow.operated import OperatedSolver
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.twin.design import TwinDesign
 from dp_powerflow.twin.draw import draw_twin
@@ -31,36 +35,91 @@ TRANSFORMER_PERCENT, REGULATOR_PERCENT = 5.0, 0.1
 """Impedance of a transformer, and of one that a regulator moves."""
 CAPACITOR_SHARE, PV_SHARE = 0.5, 0.2
 """All capacitors over all nominal kvar, and all PV systems over all nominal kW."""
+TWINS = 2
+"""Stand-ins that are looked at; one of a large network, which takes seconds to build."""
+LONGER = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+"""Lengths of lines that are tried, over those of the table."""
+LEAST_DESIGNED = 0.95
+"""Voltage [p.u.] that nobody plans a feeder to fall below at nominal load."""
+_LARGE = 2000
+"""Nodes of a large network."""
+_KEPT = 4
+_known: dict[Hashable, tuple[Feeder, ...]] = {}
+"""The stand-ins built last: `release` looks at those of its `plan`, a fleet at its feeders twice."""
 
 
-def surrogate_twins(
-    source: Rebuilder, parameters: NetworkParameters, design: TwinDesign, count: int
-) -> Iterator[Feeder]:
-    """PUBLIC. Twins of the stand-in of a network, as many as asked for, always the same.
+def stand_in_twins(
+    source: Rebuilder, parameters: NetworkParameters, design: TwinDesign
+) -> tuple[Feeder, ...]:
+    """PUBLIC. Twins of the stand-in of a network; networks of the same frame have the same ones.
 
     Parameters
     ----------
     source : of the network; its frame is what is used.
     parameters : PRIVATE. Which figures there are is used, none of their levels.
     """
-    public = public_parameters(source.feeder, parameters, design.protected)
+    feeder = source.feeder
+    key = (feeder.origin, feeder.base_mva, feeder.taps, feeder.taps_from, len(feeder.nodes), design)
+    if key not in _known:
+        while len(_known) >= _KEPT:
+            _known.pop(next(iter(_known)))
+        _known[key] = tuple(_draw(source, parameters, design))
+    return _known[key]
+
+
+def _draw(source: Rebuilder, parameters: NetworkParameters, design: TwinDesign) -> Iterator[Feeder]:
+    large = len(source.feeder.nodes) > _LARGE
+    length = 1.0 if large else _designed(source, parameters, design.protected)
+    public = public_parameters(source.feeder, parameters, design.protected, length)
     key = StreamKey.from_insecure_seed(SEED)
-    for k in range(count):
+    for k in range(1 if large else TWINS):
         yield draw_twin(public, design, key.bind("stand-in", str(k))).feeder(source)
 
 
-def public_parameters(feeder: Feeder, private: NetworkParameters, protected: Protected) -> NetworkParameters:
-    """PUBLIC. The parameters of a network with every level and drawn code replaced by a public one."""
-    levels = _public_levels(feeder, private.levels, protected)
+def _designed(source: Rebuilder, parameters: NetworkParameters, protected: Protected) -> float:
+    """How many times the lines of the table a network is built with: as long as nominal load allows.
+
+    Somebody has planned the feeder, and its voltages hold at nominal load. Of the lengths tried, the longest
+    is taken at which those of the stand-in do.
+    """
+    few, many = 0, len(LONGER)  # the first is taken in any case
+    while many - few > 1:
+        middle = (few + many) // 2
+        public = public_parameters(source.feeder, parameters, protected, LONGER[middle])
+        codes = {line.line: line.code for line in public.coded} if protected.codes else {}
+        holds = _holds(source.build(public.levels, codes))
+        few, many = (middle, many) if holds else (few, middle)
+    return LONGER[few]
+
+
+def _holds(feeder: Feeder) -> bool:
+    """Whether nodes with load have a usual voltage at nominal load, with controls that act."""
+    load = np.where(feeder.nominal_load.real > 0.0, feeder.nominal_load, 0.0)
+    found = OperatedSolver(feeder).solve(load[None])
+    return bool(found.converged.all() and modulus(found.v).min() >= LEAST_DESIGNED)
+
+
+def public_parameters(
+    feeder: Feeder, private: NetworkParameters, protected: Protected, length: float = 1.0
+) -> NetworkParameters:
+    """PUBLIC. The parameters of a network with every level and drawn code replaced by a public one.
+
+    Parameters
+    ----------
+    length : of lines, over that of the table.
+    """
+    levels = _public_levels(feeder, private.levels, protected, length)
     if not protected.codes:
         return NetworkParameters(levels, private.coded)
     coded = (replace(line, code=line.candidates[len(line.candidates) // 2]) for line in private.coded)
     return NetworkParameters(levels, tuple(coded))
 
 
-def _public_levels(feeder: Feeder, keys: Levels, protected: Protected) -> dict[ParameterKey, float]:
-    of_lines = {line.name: _LineTable(feeder, line.nodes, protected) for line in feeder.lines}
-    unknown = _LineTable(feeder, (), protected)  # on an island that is left out
+def _public_levels(
+    feeder: Feeder, keys: Levels, protected: Protected, length: float
+) -> dict[ParameterKey, float]:
+    of_lines = {line.name: _LineTable(feeder, line.nodes, protected, length) for line in feeder.lines}
+    unknown = _LineTable(feeder, (), protected, length)  # on an island that is left out
     regulated = {regulator.transformer.lower() for regulator in feeder.as_operated.regulators}
     count = {quantity: sum(key.quantity is quantity for key in keys) for quantity in Quantity}
     # OpenDSS states kW and kvar, pandapower MW and Mvar.
@@ -95,11 +154,11 @@ def _public_levels(feeder: Feeder, keys: Levels, protected: Protected) -> dict[P
 class _LineTable:
     """PUBLIC. Figures of a line by its voltage and its phases."""
 
-    def __init__(self, feeder: Feeder, nodes: tuple[int, ...], protected: Protected) -> None:
+    def __init__(self, feeder: Feeder, nodes: tuple[int, ...], protected: Protected, length: float) -> None:
         low = bool(nodes) and float(feeder.base_kv[nodes[0]]) < LOW_VOLTAGE_KV
         # A level is the norm of a matrix with a row per phase; pandapower's is that of one phase.
         phases = max(len(nodes) // 2, 1) if _of_opendss(feeder) else 1
-        self.length_km = LENGTH_KM[low]
+        self.length_km = length * LENGTH_KM[low]
         self.reactance = math.sqrt(phases) * protected.x_ohm_per_km * self.length_km
         self.resistance = R_OVER_X[low] * self.reactance
         self.charging = max(math.sqrt(phases) * protected.c_nf_per_km * self.length_km, 1e-6)

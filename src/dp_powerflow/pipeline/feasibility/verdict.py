@@ -15,12 +15,13 @@ from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.pipeline.feasibility.loads import DAYS, Course, PublicLoads
-from dp_powerflow.pipeline.feasibility.look import NO_LOAD, Look, Opened, look_at
+from dp_powerflow.pipeline.feasibility.look import NO_LOAD, USUAL, Look, Opened, look_at
 from dp_powerflow.pipeline.inputs import NetworkInputs
 from dp_powerflow.pipeline.parts import SolverMaker
 
 WARNED, REFUSED = 0.01, 0.10
-"""Share of mended snapshots on stand-ins from which a release is warned of, and refused."""
+"""Share of unusual snapshots on stand-ins above which a release is warned of, of bad ones above which it is
+refused."""
 UNPROTECTED = (
     "Whether the network has a power-flow solution without load: a release on one that has none is refused."
 )
@@ -38,7 +39,7 @@ class Feasibility:
     public : on public stand-ins; None in a mode that has none.
     internal : INTERNAL, on the network itself; None where nobody looks.
     kw_per_customer : PUBLIC. What to set nodes.kw_per_customer to so that less than 1 % of the snapshots on
-        stand-ins are mended; None where nothing is to be changed, or where it does not help.
+        stand-ins are unusual; None where nothing is to be changed, or where it does not help.
     """
 
     public: Look | None = None
@@ -48,9 +49,9 @@ class Feasibility:
     @property
     def warnings(self) -> tuple[str, ...]:
         """PUBLIC. What the owner should know before the release is made."""
-        if self.public is None or self.public.unsolved_share <= WARNED:
+        if self.public is None or self.public.unusual_share <= WARNED:
             return ()
-        return (f"{_mended(self.public)}; {_advice(self.kw_per_customer)}",)
+        return (f"{_found(self.public)}; {_advice(self.kw_per_customer)}",)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,15 +99,15 @@ def on_twins(trial: Trial, twins: tuple[Feeder, ...], structure: Feeder) -> Feas
 
     Raises
     ------
-    ConfigError : more than a tenth of the snapshots would be mended, or the network has no solution without
-        load. Nothing was spent.
+    ConfigError : more than a tenth of the snapshots on stand-ins are bad, or the network has no solution
+        without load. Nothing was spent.
     """
     public = trial.look(twins)
     found = Feasibility(public)
-    if public.unsolved_share > WARNED:
+    if public.unusual_share > WARNED:
         found = Feasibility(public, kw_per_customer=_enough(trial, twins))
-    if public.unsolved_share > REFUSED:
-        raise ConfigError(f"{_mended(public)}; {_advice(found.kw_per_customer)}; nothing was spent")
+    if public.bad_share > REFUSED:
+        raise ConfigError(f"{_found(public)}; {_advice(found.kw_per_customer)}; nothing was spent")
     internal = trial.look([structure])
     if not internal.corners[NO_LOAD].solved:
         raise ConfigError(
@@ -117,7 +118,7 @@ def on_twins(trial: Trial, twins: tuple[Feeder, ...], structure: Feeder) -> Feas
 
 
 def _enough(trial: Trial, twins: tuple[Feeder, ...]) -> float | None:
-    """PUBLIC. The first doubling of nodes.kw_per_customer at which next to nothing is mended on stand-ins."""
+    """PUBLIC. The first doubling of nodes.kw_per_customer at which stand-ins are hardly ever unusual."""
     config = trial.inputs.config
     before = trial.loads(config).upper.sum()
     for k in range(1, _DOUBLINGS + 1):
@@ -129,23 +130,28 @@ def _enough(trial: Trial, twins: tuple[Feeder, ...]) -> float | None:
         now = trial.loads(other).upper.sum()
         if now == before:  # one customer everywhere, or customers are counted and not derived
             return None
-        if trial.look(twins, other).unsolved_share <= WARNED:
+        if trial.look(twins, other).unusual_share <= WARNED:
             return per
         before = now
     return None
 
 
-def _mended(look: Look) -> str:
+def _found(look: Look) -> str:
+    shares = [100.0 * count / look.snapshots for count in (look.unsolved, look.unusual)]
     return (
-        f"about {100.0 * look.unsolved_share:.0f} % of the snapshots would have no power-flow solution and be "
-        "mended by lowering their loads, as found with public customers on public networks of this structure"
+        f"with public customers on public networks of this structure, {shares[0]:.0f} % of the snapshots "
+        f"have no power-flow solution, so that their loads would be lowered, and {shares[1]:.0f} % have "
+        f"voltages outside {USUAL[0]:g} to {USUAL[1]:g} p.u."
     )
 
 
 def _advice(kw_per_customer: float | None) -> str:
     if kw_per_customer is not None:
         return (
-            f"set nodes.kw_per_customer = {kw_per_customer:g}, at which less than 1 % would be (scale "
-            "nodes.kw_per_customer_of_class alike)"
+            f"set nodes.kw_per_customer = {kw_per_customer:g} (nodes.kw_per_customer_of_class alike), at "
+            f"which {100.0 * WARNED:g} % or less are of either kind"
         )
-    return "give loads fewer customers in the load table or the service map, or lower model.bounds"
+    return (
+        "lower model.bounds or the customers of the load table and the service map, or, if it is too much "
+        "voltage, look at PV systems and regulators"
+    )
