@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import dp_powerflow as dpf
+from dp_powerflow.cli import app
 from dp_powerflow.config import Config, parse_config
 from dp_powerflow.errors import ConfigError, CorpusError, DpPowerflowError, PrivacyError
 from dp_powerflow.grid.sources import Rebuilder, open_feeder
-from dp_powerflow.pipeline import ready
-from dp_powerflow.pipeline.feasibility.look import NO_LOAD, NOMINAL, UPPER, Corner, Look
+from dp_powerflow.pipeline.feasibility.look import NO_LOAD, NOMINAL, UPPER, Corner, Look, look_at
 from dp_powerflow.pipeline.feasibility.surrogates import LENGTH_KM, public_parameters
 from dp_powerflow.pipeline.feasibility.verdict import Feasibility
 from dp_powerflow.pipeline.inputs import read_network
@@ -153,7 +154,9 @@ def test_a_share_between_one_and_ten_per_cent_is_a_warning() -> None:
     assert Feasibility(replace(look, unsolved=1)).warnings == ()
 
 
-def test_an_unaffordable_plan_says_so_and_its_release_is_refused_before_it_spends(tmp_path: Path) -> None:
+def test_an_unaffordable_plan_says_so_and_its_release_is_refused_before_it_spends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dpf.release(config_in(tmp_path), workers=1)
     # Other data of the same customers, charged to the same account, which has nothing left.
     again = config_in(
@@ -162,8 +165,12 @@ def test_an_unaffordable_plan_says_so_and_its_release_is_refused_before_it_spend
     planned = dpf.plan(again)
     assert not planned.affordable
     assert not planned.loads.affordable
-    ledger = dpf.Ledger.inspect(tmp_path / "state")
-    spent = ledger.spends()
+    monkeypatch.setattr("dp_powerflow.read_config", lambda _: again)
+    shown = CliRunner().invoke(app, ["plan", "again.toml"])
+    assert shown.exit_code == 3
+    assert "Not affordable" in " ".join(shown.stdout.split())
+    assert "INTERNAL" in shown.stderr
+    spent = dpf.Ledger.inspect(tmp_path / "state").spends()
     with pytest.raises(PrivacyError):
         dpf.release(again, workers=1)
     assert dpf.Ledger.inspect(tmp_path / "state").spends() == spent
@@ -177,7 +184,7 @@ def test_a_full_disk_is_found_out_by_plan_and_release(
         free = 10_000
 
     config = config_in(tmp_path, release={"days": 700})
-    monkeypatch.setattr(ready.shutil, "disk_usage", lambda _: Full)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: Full)
     said = []
     for attempt in (dpf.plan, lambda asked: dpf.release(asked, workers=1)):
         with pytest.raises(CorpusError, match=r"takes about \d\.\d MB .* has 0\.0 MB left") as caught:
@@ -197,7 +204,7 @@ def test_places_that_cannot_be_written_are_found_out(
     """By asking, since the tests may run as a user who may write everywhere."""
     (tmp_path / "here").mkdir()
     config = config_in(tmp_path, release={"output": "here/new/out"})
-    monkeypatch.setattr(ready.os, "access", lambda path, _: Path(path).name != closed)
+    monkeypatch.setattr("os.access", lambda path, _: Path(path).name != closed)
     for attempt in (dpf.plan, lambda asked: dpf.release(asked, workers=1)):
         with pytest.raises(DpPowerflowError, match=says):
             attempt(config)
@@ -244,19 +251,17 @@ def test_no_level_of_a_stand_in_is_that_of_the_network(tmp_path: Path) -> None:
 def test_without_load_the_network_itself_must_have_a_solution(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dp_powerflow.pipeline.feasibility import verdict
-
     config = config_in(tmp_path)
     network = read_network(config, PrivateState.open(tmp_path / "state", insecure_seed=7), 24)
     mode = mode_of(config)
     structure = mode.check(network)
-    real, dark = verdict.look_at, dict.fromkeys((NO_LOAD, NOMINAL, UPPER), Corner(False, None, None))
+    dark = dict.fromkeys((NO_LOAD, NOMINAL, UPPER), Corner(False, None, None))
 
-    def look_at(networks: Any, opened: Any, loads: Any) -> Look:
-        found = real(networks, opened, loads)
+    def look(networks: Any, opened: Any, loads: Any) -> Look:
+        found = look_at(networks, opened, loads)
         return found if found.networks > 1 else replace(found, corners=dark)
 
-    monkeypatch.setattr(verdict, "look_at", look_at)
+    monkeypatch.setattr("dp_powerflow.pipeline.feasibility.verdict.look_at", look)
     with pytest.raises(ConfigError, match="no power-flow solution without load"):
         mode.feasibility(network, structure)
 
