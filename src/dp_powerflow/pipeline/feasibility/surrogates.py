@@ -17,7 +17,7 @@ from dp_powerflow._bits.elementary import modulus
 from dp_powerflow.grid.feeder import Feeder, Levels, NetworkParameters, ParameterKey, Protected, Quantity
 from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.grid.sources import Rebuilder
-from dp_powerflow.powerflow.operated import OperatedSolver
+from dp_powerflow.powerflow.operated import ControlMode, OperatedSolver
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.twin.design import TwinDesign
 from dp_powerflow.twin.draw import draw_twin
@@ -39,8 +39,8 @@ TWINS = 2
 """Stand-ins that are looked at; one of a large network, which takes seconds to build."""
 LONGER = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 """Lengths of lines that are tried, over those of the table."""
-LEAST_DESIGNED = 0.95
-"""Voltage [p.u.] that nobody plans a feeder to fall below at nominal load."""
+DESIGNED = (0.95, 1.08)
+"""Voltages [p.u.] that nobody plans a feeder to fall below at nominal load, or to pass without load."""
 _LARGE = 2000
 """Nodes of a large network."""
 _KEPT = 4
@@ -49,7 +49,7 @@ _known: dict[Hashable, tuple[Feeder, ...]] = {}
 
 
 def stand_in_twins(
-    source: Rebuilder, parameters: NetworkParameters, design: TwinDesign
+    source: Rebuilder, parameters: NetworkParameters, design: TwinDesign, controls: ControlMode
 ) -> tuple[Feeder, ...]:
     """PUBLIC. Twins of the stand-in of a network; networks of the same frame have the same ones.
 
@@ -57,46 +57,55 @@ def stand_in_twins(
     ----------
     source : of the network; its frame is what is used.
     parameters : PRIVATE. Which figures there are is used, none of their levels.
+    controls : whether taps and capacitors move.
     """
-    feeder = source.feeder
-    key = (feeder.origin, feeder.base_mva, feeder.taps, feeder.taps_from, len(feeder.nodes), design)
+    feeder, acting = source.feeder, controls != "frozen"
+    key = (feeder.origin, feeder.base_mva, feeder.taps, feeder.taps_from, len(feeder.nodes), design, acting)
     if key not in _known:
         while len(_known) >= _KEPT:
             _known.pop(next(iter(_known)))
-        _known[key] = tuple(_draw(source, parameters, design))
+        _known[key] = tuple(_draw(source, parameters, design, acting=acting))
     return _known[key]
 
 
-def _draw(source: Rebuilder, parameters: NetworkParameters, design: TwinDesign) -> Iterator[Feeder]:
+def _draw(
+    source: Rebuilder, parameters: NetworkParameters, design: TwinDesign, *, acting: bool
+) -> Iterator[Feeder]:
     large = len(source.feeder.nodes) > _LARGE
-    length = 1.0 if large else _designed(source, parameters, design.protected)
+    length = 1.0 if large else _designed(source, parameters, design.protected, acting=acting)
     public = public_parameters(source.feeder, parameters, design.protected, length)
     key = StreamKey.from_insecure_seed(SEED)
     for k in range(1 if large else TWINS):
         yield draw_twin(public, design, key.bind("stand-in", str(k))).feeder(source)
 
 
-def _designed(source: Rebuilder, parameters: NetworkParameters, protected: Protected) -> float:
+def _designed(
+    source: Rebuilder, parameters: NetworkParameters, protected: Protected, *, acting: bool
+) -> float:
     """How many times the lines of the table a network is built with: as long as nominal load allows.
 
-    Somebody has planned the feeder, and its voltages hold at nominal load. Of the lengths tried, the longest
-    is taken at which those of the stand-in do.
+    Somebody has planned the feeder, and its voltages hold at nominal load and without load. Of the lengths
+    tried, the longest is taken at which those of the stand-in do.
     """
     few, many = 0, len(LONGER)  # the first is taken in any case
     while many - few > 1:
         middle = (few + many) // 2
         public = public_parameters(source.feeder, parameters, protected, LONGER[middle])
         codes = {line.line: line.code for line in public.coded} if protected.codes else {}
-        holds = _holds(source.build(public.levels, codes))
+        holds = _holds(source.build(public.levels, codes), acting=acting)
         few, many = (middle, many) if holds else (few, middle)
     return LONGER[few]
 
 
-def _holds(feeder: Feeder) -> bool:
-    """Whether nodes with load have a usual voltage at nominal load, with controls that act."""
-    load = np.where(feeder.nominal_load.real > 0.0, feeder.nominal_load, 0.0)
-    found = OperatedSolver(feeder).solve(load[None])
-    return bool(found.converged.all() and modulus(found.v).min() >= LEAST_DESIGNED)
+def _holds(feeder: Feeder, *, acting: bool) -> bool:
+    """Whether nodes with load have a voltage that somebody plans for, at nominal load and without load."""
+    nominal = np.where(feeder.nominal_load.real > 0.0, feeder.nominal_load, 0.0)
+    solver = OperatedSolver(feeder, controls="snapshot" if acting else "frozen")
+    found = solver.solve(np.stack([nominal, np.zeros_like(nominal)]))
+    low, high = DESIGNED
+    return bool(
+        found.converged.all() and modulus(found.v[0]).min() >= low and modulus(found.v[1]).max() <= high
+    )
 
 
 def public_parameters(

@@ -128,7 +128,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
     def feasibility(self, inputs: NetworkInputs, structure: Feeder) -> Feasibility:
         """Public loads on public stand-ins, which may refuse the release, and on the network (INTERNAL)."""
         source, design = self._source(inputs), self.section.design
-        twins = stand_in_twins(source, source.parameters(), design)
+        twins = stand_in_twins(source, source.parameters(), design, self.section.controls)
         trial = Trial(
             inputs, self.solver, lambda config: summed_customers(config, structure, inputs.services)
         )
