@@ -20,6 +20,7 @@ from rich.text import Text
 import dp_powerflow as dpf
 from dp_powerflow.errors import ConfigError, DpPowerflowError
 from dp_powerflow.report import Rendered
+from dp_powerflow.report.ingest import Ingest, render_ingest
 
 app = typer.Typer(
     name="dp-powerflow",
@@ -157,9 +158,13 @@ def plan(config: ConfigFile, as_json: AsJson = False) -> None:
 
     with _progress("plan") as (_, describe):
         planned = dpf.plan(dpf.read_config(config), on_stage=describe)
+    _show_ingest(planned.ingest)
     _show(render_plan(planned), as_json)
-    for line in internal_lines(planned):
-        err.print(line, style="bold red" if line.startswith("INTERNAL") else None, highlight=False)
+    marking, *lines = internal_lines(planned) or [""]
+    if marking:
+        err.print(marking, style="bold red")
+    for line in lines:
+        _say(f"network: {line}")
     if not planned.affordable:
         raise typer.Exit(3)
 
@@ -228,9 +233,10 @@ def fleet(
     fleet_config = read_fleet_config(config)
     if only_plan:
         with _progress("feeders") as (advance, _):
-            shown = render_fleet_plan(plan_fleet(fleet_config, advance, FEEDERS_PER_PROCESS))
+            planned = plan_fleet(fleet_config, advance, FEEDERS_PER_PROCESS)
+        _show_ingest(planned.ingest)
         err.print(FLEET_MARKING, style="bold red")
-        _show(shown, as_json)
+        _show(render_fleet_plan(planned), as_json)
         return
 
     def report(outcome: Outcome) -> None:
@@ -246,6 +252,7 @@ def fleet(
             progress=advance,
             on_outcome=report,
         )
+    _show_ingest(result.ingest)
     for warning in result.warnings:
         _say(f"warning: {warning}")
     released = len(result.outcomes) - len(result.failed)
@@ -332,6 +339,7 @@ def _release(config: dpf.Config, workers: int | None, scheduler: str | None, as_
         result = dpf.release(
             config, workers=workers, scheduler=scheduler, on_stage=describe, on_progress=advance
         )
+    _show_ingest(result.ingest)
     for warning in result.warnings:
         _say(f"warning: {warning}")
     if as_json:
@@ -421,6 +429,15 @@ def _show(rendered: Rendered, as_json: bool) -> None:
         out.print_json(rendered.json_text)
     else:
         out.print(Markdown("\n".join(rendered.lines)))
+
+
+def _show_ingest(found: Ingest | None) -> None:
+    """What reading the meters found, on stderr and marked INTERNAL; nothing for simulated loads."""
+    if found is not None:
+        marking, *lines = render_ingest(found).lines
+        err.print(marking, style="bold red")
+        for line in lines:
+            _say(f"meters: {line}")
 
 
 def _say(text: str) -> None:

@@ -21,6 +21,7 @@ from dp_powerflow._names import __version__
 from dp_powerflow.config import Config
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.model.derive import PlannedFit, planned_queries
 from dp_powerflow.model.fit import history_facts
 from dp_powerflow.model.gaussian import LoadModel
@@ -91,6 +92,7 @@ class PlannedRelease:
     yearly : what releases like this one cost if they are made every year.
     feasibility : what public loads do on public stand-ins, and INTERNAL on the network itself.
     corpus_bytes : how large the corpus would be, about.
+    ingest : INTERNAL. What reading the meters found; None for simulated loads.
     """
 
     mode: NetworkMode[Any]
@@ -100,6 +102,7 @@ class PlannedRelease:
     yearly: tuple[YearlyCost, ...]
     feasibility: Feasibility
     corpus_bytes: int
+    ingest: IngestReport | None = None
 
     @property
     def affordable(self) -> bool:
@@ -139,7 +142,9 @@ def plan(config: Config, say: Callable[[str], None] = lambda _: None) -> Planned
         (found.loads_cap, found.loads_cost), (whole.cap, whole.cost), kept=mode.kept_for_later
     )
     record_look(config, state, "plan")
-    return PlannedRelease(mode, found, loads, network, yearly, ready.feasibility, ready.corpus_bytes)
+    return PlannedRelease(
+        mode, found, loads, network, yearly, ready.feasibility, ready.corpus_bytes, inputs.ingest
+    )
 
 
 def preview_network(ledger: Ledger, config: Config, asked: NetworkCharge, dataset: str) -> Preview:

@@ -70,10 +70,15 @@ def render_plan(found: PlannedRelease) -> Rendered:
         "feasibility": _look(found.feasibility.public),
         "suggested_kw_per_customer": found.feasibility.kw_per_customer,
         "corpus_bytes": found.corpus_bytes,
-        "internal": {"marking": INTERNAL, "feasibility": _look(found.feasibility.internal)},
+        "internal": {
+            "marking": INTERNAL,
+            "feasibility": _look(found.feasibility.internal),
+            "ingest": None if found.ingest is None else found.ingest.to_json(),
+        },
         "request_sha256": plan.request_sha256,
         "warnings": list(warnings),
         "notes": list(plan.notes),
+        "ingest": None if found.ingest is None else found.ingest.to_json(),
     }
     return Rendered(lines, json.dumps(content))
 
@@ -197,6 +202,7 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
             "affordable": loads.affordable,
             "left": loads.after.left,
         },
+        "ingest": None if planned.ingest is None else planned.ingest.to_json(),
         "feeders": [
             {
                 "feeder": plan.key,
