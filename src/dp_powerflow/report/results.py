@@ -70,11 +70,7 @@ def render_plan(found: PlannedRelease) -> Rendered:
         "feasibility": _look(found.feasibility.public),
         "suggested_kw_per_customer": found.feasibility.kw_per_customer,
         "corpus_bytes": found.corpus_bytes,
-        "internal": {
-            "marking": INTERNAL,
-            "feasibility": _look(found.feasibility.internal),
-            "ingest": None if found.ingest is None else found.ingest.to_json(),
-        },
+        "internal": {"marking": INTERNAL, "feasibility": _look(found.feasibility.internal)},
         "request_sha256": plan.request_sha256,
         "warnings": list(warnings),
         "notes": list(plan.notes),
