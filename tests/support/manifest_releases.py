@@ -169,7 +169,7 @@ def make_inputs(
         insecure_seed=state.insecure_seed,
         extras=extras,
         customers=12 if extras.mended else None,
-        mended=np.count_nonzero(beside(LAYOUT, range(LAYOUT.days), extras).given["mended"])
+        mended=int((beside(LAYOUT, range(LAYOUT.days), extras).given["mended"] > 0).sum())
         if extras.mended
         else 0,
     )

@@ -50,9 +50,12 @@ class Services:
     @classmethod
     def of(cls, config: Config, history: LoadHistory) -> Services:
         """The public part of a history, no reading, and of the load table."""
-        table = config.feeder.loads
-        counted = {} if table is None else read_loads(table).customers
-        return cls(history.node_of, history.class_label, history.scale_kw, counted)
+        return cls(history.node_of, history.class_label, history.scale_kw, customers_of_loads(config))
+
+
+def customers_of_loads(config: Config) -> Mapping[str, int]:
+    """Load of the feeder, in lower case → its customers, as the load table of the config counts them."""
+    return {} if config.feeder.loads is None else read_loads(config.feeder.loads).customers
 
 
 @dataclass(frozen=True, eq=False)
