@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, cast
@@ -13,7 +13,6 @@ from typing import Annotated, cast
 import typer
 from rich.console import Console
 from rich.markdown import Markdown
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -88,13 +87,13 @@ def inspect(
     from dp_powerflow.grid.sources import read_taps, write_taps
     from dp_powerflow.report.inspection import LABELS
 
-    opened = dpf.open_feeder(
-        feeder, taps=None if taps is None else read_taps(taps), base_mva=base_mva, drop_islanded=drop_islanded
-    )
-    if save_taps is not None:
-        declared = opened.taps_from.startswith(TAPS_DECLARED)
-        write_taps(save_taps, opened.taps, origin=opened.taps_from if declared else TAPS_INTERNAL)
-    summary = dpf.inspect(opened).to_json()
+    declared_taps = None if taps is None else read_taps(taps)
+    with _progress("inspecting"):
+        opened = dpf.open_feeder(feeder, taps=declared_taps, base_mva=base_mva, drop_islanded=drop_islanded)
+        if save_taps is not None:
+            declared = opened.taps_from.startswith(TAPS_DECLARED)
+            write_taps(save_taps, opened.taps, origin=opened.taps_from if declared else TAPS_INTERNAL)
+        summary = dpf.inspect(opened).to_json()
     if as_json:
         out.print_json(json.dumps(summary))
         return
@@ -155,7 +154,9 @@ def plan(config: ConfigFile, as_json: AsJson = False) -> None:
     """
     from dp_powerflow.report.results import render_plan
 
-    _show(render_plan(dpf.plan(dpf.read_config(config))), as_json)
+    with _progress("planning"):
+        planned = dpf.plan(dpf.read_config(config))
+    _show(render_plan(planned), as_json)
 
 
 @app.command()
@@ -180,7 +181,7 @@ def verify(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Recompute what a third party can of a release; exit code 1 if it is not one.
+    """Recompute what a third party can of a release or a demonstration; exit code 1 if it is not intact.
 
     Example: `dp-powerflow verify release`
     """
@@ -196,7 +197,7 @@ def verify(
         out.print_json(rendered.json_text)
     else:
         out.print("\n".join(rendered.lines), markup=False, highlight=False, soft_wrap=True)
-    if not report.ok:
+    if not report.intact:
         raise typer.Exit(1)
 
 
@@ -422,20 +423,11 @@ def _say(text: str) -> None:
     err.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-@contextmanager
-def _progress(title: str) -> Iterator[tuple[Callable[[int, int], None], Callable[[str], None]]]:
-    """A progress bar on stderr: one callback for progress, one for the label."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task(title, total=None)
+def _progress(title: str) -> AbstractContextManager[tuple[Callable[[int, int], None], Callable[[str], None]]]:
+    """Progress on stderr: one callback for progress, one for the stage."""
+    from dp_powerflow.report.progress import progress
 
-        def advance(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        def describe(text: str) -> None:
-            bar.reset(task, description=text, total=None)
-
-        yield advance, describe
+    return progress(err, title)
 
 
 def _two_columns(values: dict[str, object]) -> Table:
