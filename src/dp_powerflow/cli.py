@@ -269,6 +269,9 @@ def ledger(
     account: Annotated[str | None, typer.Option(help="Account whose cap is to be changed.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="New cap.")] = None,
     delta: Annotated[float | None, typer.Option(help="New cap.")] = None,
+    radius: Annotated[
+        float | None, typer.Option(help="New radius [p.u.] of an account of a true network; not a larger one.")
+    ] = None,
     reason: Annotated[str, typer.Option(help="Who decided it and why; kept for ever.")] = "",
     as_json: AsJson = False,
 ) -> None:
@@ -276,6 +279,7 @@ def ledger(
 
     Example: `dp-powerflow ledger private-state --witness release-1 release-2`
     """
+    from dp_powerflow.pipeline.radius import restate_radius
     from dp_powerflow.privacy.ledger.book import Ledger
     from dp_powerflow.report.results import render_ledger
 
@@ -287,10 +291,13 @@ def ledger(
     if accept_unanchored is not None:
         Ledger.accept_unanchored(state, accept_unanchored)
 
-    if account is None and (epsilon is not None or delta is not None or reason):
+    figures = (epsilon, delta, radius)
+    if account is None and (figures != (None, None, None) or reason):
         raise ConfigError("name the account whose cap is to be changed with --account")
     opened = Ledger.inspect(state)
-    if account is not None:
+    if account is not None and radius is not None:
+        restate_radius(opened, account, radius, reason)
+    if account is not None and (radius is None or figures[:2] != (None, None)):
         opened.change_figures(account, epsilon, delta, reason)
     _show(render_ledger(opened.summary()), as_json)
 

@@ -32,8 +32,10 @@ from dp_powerflow.pipeline.modes.base import (
     left_afterwards,
 )
 from dp_powerflow.pipeline.nodes import loaded_nodes
+from dp_powerflow.pipeline.radius import refuse_another_radius
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
+from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.units import FloatArray, IntArray, kw_to_pu
 
@@ -66,6 +68,12 @@ class TrueMode(NetworkMode[TrueNetwork]):
         )
         cost = InstanceCost(section.epsilon, section.delta, self.neighbours)
         return NetworkCharge(cost, cap, self.paid_by, request_sha256)
+
+    def charge_of(self, asked: NetworkCharge, inputs: NetworkInputs, ledger: Ledger) -> NetworkCharge:
+        """The same for every version; an account about another radius is refused with the way out."""
+        assert isinstance(asked.cap, InstanceCap)
+        refuse_another_radius(ledger, self.config, self.identity(inputs), asked.cap)
+        return asked
 
     def check(self, inputs: NetworkInputs) -> Feeder:
         """Taps must be declared, control must settle, and the evidence that is required must be possible."""
@@ -153,8 +161,9 @@ class TrueMode(NetworkMode[TrueNetwork]):
         if not report.met and self.section.require_evidence:
             raise PrivacyError(
                 "the network evidence does not support the policy, so nothing was released; read "
-                f"{kept}, then lower the radius or the days, or set network.require_evidence = false under a "
-                "new release id (the manifest says so)"
+                f"{kept}, then lower the radius or the days, or set network.require_evidence = false (the "
+                "manifest says so), under a new release id and with model.reuse = "
+                f"'{self.config.model.reuse or self.config.release.id}', whose load model is paid for"
             )
 
     def evidence(
