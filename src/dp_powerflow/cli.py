@@ -315,16 +315,21 @@ def _hear(state: Path, releases: list[str], as_json: bool) -> None:
 @app.command()
 def demo(
     output: Annotated[Path, typer.Option("--out", help="Folder to make.")] = Path("demo-output"),
+    as_json: AsJson = False,
 ) -> None:
-    """The whole job on the built-in IEEE 123 feeder and 1,000 simulated load points.
+    """A twin and the paper's release from one load model, on IEEE 123 and simulated customers, side by side.
 
     Example: `dp-powerflow demo --out demo-output`
     """
-    from dp_powerflow.report.demo import closing_words, demo_config
+    from dp_powerflow.report.demo import Demo
 
-    config = demo_config(output)
-    _release(config, None, None, False)
-    out.print(Markdown(closing_words(config)))
+    begun = Demo.begin(output)
+    for config in (begun.twin, begun.paper):
+        _say(f"release '{config.release.id}', mode {config.network.mode}")
+        _release(config, None, None, False)
+    with _progress("comparing") as (_, describe):
+        lines, content = begun.render(begun.compare(describe))
+    _show(Rendered(lines, content), as_json)
 
 
 def _release(config: dpf.Config, workers: int | None, scheduler: str | None, as_json: bool) -> None:

@@ -14,9 +14,9 @@ Advance = Callable[[int, int], None]
 Describe = Callable[[str], None]
 
 SHOWN_AFTER = 2.0
-"""Seconds before anything is shown of a command that has named no stage yet."""
+"""Seconds before a bar appears."""
 LINE_EVERY = 10.0
-"""Seconds between two lines about the same stage."""
+"""Seconds between two lines about the same stage, and before the first about a command without stages."""
 _LOOK_EVERY = 0.5
 
 
@@ -40,7 +40,7 @@ class StageLines:
         self._lock = threading.Lock()
         self._stage, self._count = title, (0, 0)
         self._begun = clock()
-        self._next = self._begun + SHOWN_AFTER
+        self._next = self._begun + LINE_EVERY
 
     def describe(self, stage: str) -> None:
         """Another stage begins."""
