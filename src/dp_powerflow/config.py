@@ -357,8 +357,8 @@ class Config(Section):
         stated, twin = self.nodes.model_fields_set, isinstance(self.network, TwinNetwork)
         if twin and "scale_factor" in stated:
             raise ValueError(
-                "nodes.scale_factor is of mode 'true-network'; on a twin a load is a sum of customers: remove "
-                "it, and set nodes.kw_per_customer, the nominal kW of a load that stand for one customer"
+                "nodes.scale_factor is of mode 'true-network'; on a twin a load is a sum of customers: "
+                "remove it, and set nodes.kw_per_customer, the nominal kW of a load that stand for one"
             )
         strangers = sorted(stated & {"kw_per_customer", "kw_per_customer_of_class"})
         if not twin and strangers:
