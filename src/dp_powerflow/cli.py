@@ -270,7 +270,8 @@ def ledger(
     epsilon: Annotated[float | None, typer.Option(help="New cap.")] = None,
     delta: Annotated[float | None, typer.Option(help="New cap.")] = None,
     radius: Annotated[
-        float | None, typer.Option(help="New radius [p.u.] of an account of a true network; not a larger one.")
+        float | None,
+        typer.Option(help="New radius [p.u.] of an account of a true network."),
     ] = None,
     reason: Annotated[str, typer.Option(help="Who decided it and why; kept for ever.")] = "",
     as_json: AsJson = False,
@@ -328,8 +329,10 @@ def demo(
         _say(f"release '{config.release.id}', mode {config.network.mode}")
         _release(config, None, None, False)
     with _progress("comparing") as (_, describe):
-        lines, content = begun.render(begun.compare(describe))
-    _show(Rendered(lines, content), as_json)
+        sides = begun.compare(describe)
+    _show(begun.table(sides), as_json)
+    if not as_json:
+        out.print(begun.closing_words(sides), markup=False, highlight=False, soft_wrap=True)
 
 
 def _release(config: dpf.Config, workers: int | None, scheduler: str | None, as_json: bool) -> None:

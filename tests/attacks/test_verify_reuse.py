@@ -91,7 +91,7 @@ def test_the_same_constants_cost_nothing(paid: Path) -> None:
 
 @pytest.mark.slow
 def test_a_model_is_derived_again_where_only_the_randomness_of_reactive_load_differs(tmp_path: Path) -> None:
-    """It is public and asks nothing: the same noisy answers, nobody pays twice, and everybody can check it."""
+    """It is public and asks nothing: the same noisy answers, nobody pays twice, anybody can check it."""
     third: dict[str, Any] = {"epsilon": 5e5, "delta": 0.3}
     first = small_config(tmp_path, network=third, release=CAP)
     run_release(first, workers=1)

@@ -116,6 +116,7 @@ def run_release(
     state = PrivateState.open(config.release.state, insecure_seed=config.release.insecure_seed)
     with only_process(state.internal_directory(config.release.id)):
         inputs, mode = read_inputs(config, state, history=history, say=say), mode_of(config)
+        say("checking the feeder and its solver")
         return _Run(inputs, mode, mode.check(inputs), engine, say, progress).release()
 
 

@@ -27,6 +27,7 @@ from dp_powerflow.pipeline.plan import kept_model
 from dp_powerflow.pipeline.run import REPORT_FILE
 from dp_powerflow.pipeline.verify import read_manifest
 from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.report import Rendered
 from dp_powerflow.report.sidebyside import Fidelity, Side, render_sides, sides_html
 
 SEED = 1
@@ -243,9 +244,10 @@ class Demo:
         return Side(
             name="DP-Powerflow (the paper)",
             customers="the same load model: nothing more is charged",
-            protected=f"{NO_PROTECTION}: no change of a line is covered, its power factors being fixed",
-            unit=f"changes of Y up to r = {in_digits(network.radius)} p.u. that keep the voltages possible",
-            epsilon=f"{printed['label']}: {at_most(step)} a step, {at_most(day)} a day",
+            protected=f"{NO_PROTECTION}: no change of a line is covered, because power factors are fixed",
+            unit=f"the network, its matrix changed by up to r = {in_digits(network.radius)} p.u. and with "
+            "the same possible voltages",
+            epsilon=f"{printed['label']}: {at_most(step)} a step at most, {at_most(day)} a day",
             delta=f"{at_most(exact['delta'])} a day",
             advantage="1: one snapshot rules a changed line out",
             proved=f"no; the policy (ε* = {in_digits(network.epsilon)}) is a target that is not met",
@@ -254,12 +256,17 @@ class Demo:
             open=f"{PAPER}/{CERTIFICATE_FILE}",
         )
 
-    def render(self, sides: tuple[Side, Side]) -> tuple[list[str], str]:
-        """What is shown at the end: Markdown, and the table as JSON."""
-        table = render_sides(sides, NOTES)
-        pages = [PAGE, *(side.open for side in sides)]
-        opened = ["Open", "", *(f"- `{self.folder / page}`" for page in pages), ""]
-        return [*table.lines, *opened, *self._try_next()], table.json_text
+    def table(self, sides: tuple[Side, Side]) -> Rendered:
+        """Both releases side by side."""
+        return render_sides(sides, NOTES)
+
+    def closing_words(self, sides: tuple[Side, Side]) -> str:
+        """What to open, and what to type next: lines for a shell, the words behind them are remarks."""
+        pages = [f"  {self.folder / page}" for page in (PAGE, *(side.open for side in sides))]
+        commands = {what: shlex.join(["dp-powerflow", *words]) for what, words in self.commands().items()}
+        widest = max(map(len, commands.values()))
+        typed = [f"  {command:{widest}}  # {what}" for what, command in commands.items()]
+        return "\n".join(["Open", *pages, "", "Try next", *typed])
 
     def commands(self) -> dict[str, list[str]]:
         """What to try next, in words and as arguments of `dp-powerflow`."""
@@ -272,14 +279,10 @@ class Demo:
             "a config for your own feeder and meters": ["init", "--help"],
         }
 
-    def _try_next(self) -> list[str]:
-        commands = {shlex.join(["dp-powerflow", *words]): what for what, words in self.commands().items()}
-        return ["Try next", "", *(f"- `{command}` — {what}" for command, what in commands.items())]
-
 
 NOTES = (
     "Customers are simulated and noise comes from a seed: this is a demonstration, not a release. True "
-    "voltages: the simulated meters themselves on the true feeder, as the column's own release is solved (the "
+    "voltages: the simulated meters themselves on the true feeder, solved as the release is (the "
     "twin as operated, regulators acting; the paper's with fixed taps).",
     "Whoever has both releases has what the weaker one gives away. Publish one of them.",
 )
@@ -294,8 +297,8 @@ def _twin_side(manifest: Manifest[Any], fidelity: Fidelity) -> Side:
     )
     return Side(
         name="twin network",
-        customers=f"ε = {at_most(loads.epsilon)} at δ = {in_digits(loads.delta)} for all days of one service; "
-        "proved",
+        customers=f"ε = {at_most(loads.epsilon)} at δ = {in_digits(loads.delta)}, proved; all days of one "
+        "service",
         protected="R and X of every line",
         unit="one line, both figures changed by up to the factor that is named",
         epsilon=epsilon,

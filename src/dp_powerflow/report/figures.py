@@ -97,7 +97,8 @@ def _draw_policy(axes: Any, evidence: Evidence) -> None:
         [daily],
         "s",
         color=_POLICY_COLOUR,
-        label=f"policy: r = {policy.radius:g}, ε = {daily:.3g} a day ({policy.epsilon:g} for {policy.days} days)",
+        label=f"policy: r = {policy.radius:g}, ε = {daily:.3g} a day "
+        f"({policy.epsilon:g} for {policy.days} days)",
     )
 
 

@@ -1,4 +1,4 @@
-"""Progress of a long command: a bar on a terminal, lines where the output goes to a file or another program."""
+"""Progress of a long command: a bar on a terminal, lines where the output is piped."""
 
 from __future__ import annotations
 
