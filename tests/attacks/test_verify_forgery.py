@@ -169,7 +169,8 @@ def test_a_forger_who_states_all_that_follows_gets_no_further(forger: Forger) ->
     assert free == {
         "commitment_sha256",
         "versions",
-        "declared.scale_factor",
+        "declared.drawn",
+        "looked_at",
         "declared.load_power_factors",
         "declared.generation",
         "declared.solver",

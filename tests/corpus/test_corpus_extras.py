@@ -204,7 +204,7 @@ def test_only_what_the_writer_was_made_for_is_written(writer: CorpusWriter, tmp_
     assert taps is not None
     assert capacitors is not None
     wrong: dict[str, PartExtras | None] = {
-        "needs loads, generation, head, taps, capacitors, locked, and got nothing": None,
+        "needs loads, generation, head, taps, capacitors, locked, mended, and got nothing": None,
         "and got loads, generation, taps": replace(extras, head=None),
         "needs taps of shape": replace(extras, taps=taps[:, :-1]),
         "a tap is not a whole number": replace(extras, taps=taps + 40_000),
