@@ -14,7 +14,13 @@ import dp_powerflow as dpf
 from dp_powerflow.cli import app
 from dp_powerflow.config import read_config
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.report.demo import PAPER_RAW, TWIN_RAW, Demo, as_toml, demo_config
+from dp_powerflow.model.sample import solve_days
+from dp_powerflow.pipeline.inputs import read_network
+from dp_powerflow.pipeline.modes.base import Solvable, mode_of
+from dp_powerflow.pipeline.plan import kept_model
+from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.report.demo import PAPER_RAW, SEED, TWIN_RAW, Demo, as_toml, demo_config
 from dp_powerflow.report.sidebyside import Fidelity
 
 
@@ -54,6 +60,32 @@ def test_the_demo_is_close_to_the_true_voltages(shown: tuple[Path, Result]) -> N
     assert twin.fidelity.within > 0.999
     assert paper.fidelity.w1 < 0.006
     assert paper.fidelity.within < 0.7  # taps frozen at those of nominal load
+
+
+@pytest.mark.slow
+def test_the_readme_shows_the_table_of_the_demo(shown: tuple[Path, Result]) -> None:
+    begun = Demo(shown[0], demo_config(shown[0]), demo_config(shown[0], PAPER_RAW))
+    rows = [line for line in begun.table(begun.compare()).lines if line.startswith("|")]
+    readme = Path(__file__).resolve().parents[2] / "README.md"
+    assert "\n".join(rows) in readme.read_text(encoding="utf-8")
+
+
+@pytest.mark.campaign
+def test_no_draw_of_the_papers_release_lacks_a_solution_under_a_thousand_seeds(
+    shown: tuple[Path, Result],
+) -> None:
+    """Nothing mends a snapshot on the true network, so none may lack a solution after the customers paid."""
+    config = demo_config(shown[0], PAPER_RAW)
+    state = PrivateState.open(config.release.state, insecure_seed=SEED)
+    model, mode = kept_model(config, state), mode_of(config)
+    assert model is not None
+    inputs = read_network(config, state, model.n_steps)
+    scene = mode.scene(inputs, Solvable(inputs.feeder, inputs.solar, ""), model)
+    solver = mode.solver(model.n_steps)(inputs.feeder, inputs.solar, None)
+    for seed in range(1000):
+        source = mode.source(scene, StreamKey.from_insecure_seed(seed), config.release.days)
+        for block in range(source.n_blocks):
+            assert solve_days(solver, source, block).solution.n_failed == 0
 
 
 @pytest.mark.slow

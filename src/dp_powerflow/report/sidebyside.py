@@ -83,7 +83,9 @@ def sides_html(title: str, sides: Sequence[Side], notes: Sequence[str]) -> str:
     """The table as a page by itself; `open` of a side is a link."""
     head = "".join(f"<th>{html.escape(side.name)}</th>" for side in sides)
     body = "".join(
-        "<tr>" + f"<th>{html.escape(row[0])}</th>" + "".join(f"<td>{_cell(cell)}</td>" for cell in row[1:])
+        f"<tr><th>{html.escape(row[0])}</th>"
+        + "".join(f"<td>{_cell(cell)}</td>" for cell in row[1:])
+        + "</tr>"
         for row in _rows(sides)
     )
     told = "".join(f"<p>{html.escape(note)}</p>" for note in notes)
