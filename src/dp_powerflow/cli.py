@@ -19,6 +19,7 @@ from rich.text import Text
 import dp_powerflow as dpf
 from dp_powerflow.errors import ConfigError, DpPowerflowError
 from dp_powerflow.report import Rendered
+from dp_powerflow.report.ingest import Ingest, render_ingest
 
 app = typer.Typer(
     name="dp-powerflow",
@@ -155,8 +156,9 @@ def plan(config: ConfigFile, as_json: AsJson = False) -> None:
     from dp_powerflow.report.results import render_plan
 
     with _progress("planning"):
-        planned = dpf.plan(dpf.read_config(config))
-    _show(render_plan(planned), as_json)
+        found = dpf.plan(dpf.read_config(config))
+    _show_ingest(found.ingest)
+    _show(render_plan(found), as_json)
 
 
 @app.command()
@@ -223,9 +225,10 @@ def fleet(
     fleet_config = read_fleet_config(config)
     if only_plan:
         with _progress("feeders") as (advance, _):
-            shown = render_fleet_plan(plan_fleet(fleet_config, advance, FEEDERS_PER_PROCESS))
+            planned = plan_fleet(fleet_config, advance, FEEDERS_PER_PROCESS)
+        _show_ingest(planned.ingest)
         err.print(FLEET_MARKING, style="bold red")
-        _show(shown, as_json)
+        _show(render_fleet_plan(planned), as_json)
         return
 
     def report(outcome: Outcome) -> None:
@@ -241,6 +244,7 @@ def fleet(
             progress=advance,
             on_outcome=report,
         )
+    _show_ingest(result.ingest)
     for warning in result.warnings:
         _say(f"warning: {warning}")
     released = len(result.outcomes) - len(result.failed)
@@ -342,6 +346,7 @@ def _release(config: dpf.Config, workers: int | None, scheduler: str | None, as_
         result = dpf.release(
             config, workers=workers, scheduler=scheduler, on_stage=describe, on_progress=advance
         )
+    _show_ingest(result.ingest)
     for warning in result.warnings:
         _say(f"warning: {warning}")
     if as_json:
@@ -431,6 +436,15 @@ def _show(rendered: Rendered, as_json: bool) -> None:
         out.print_json(rendered.json_text)
     else:
         out.print(Markdown("\n".join(rendered.lines)))
+
+
+def _show_ingest(found: Ingest | None) -> None:
+    """What reading the meters found, on stderr and marked INTERNAL; nothing for simulated loads."""
+    if found is not None:
+        marking, *lines = render_ingest(found).lines
+        err.print(marking, style="bold red")
+        for line in lines:
+            _say(f"meters: {line}")
 
 
 def _say(text: str) -> None:

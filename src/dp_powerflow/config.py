@@ -100,7 +100,14 @@ class FeederSection(Section):
 
 
 class LoadsSection(Section):
-    """Where the meter data are, and the declared facts about them."""
+    """Where the meter data are, and the declared facts about them.
+
+    Nothing is spent where more than a share `most_placeholders` of the load points would be placeholders for
+    want of readings, where more than a share `most_clipped` has most of its loads outside `model.bounds`, or
+    where readings look like another unit. `typical_kw` is the public mean load of a typical customer [kW],
+    such as its yearly energy over 8,760 h: with it a factor of 4 in the whole file is seen.
+    `on_suspect_unit = "keep"` only reports a suspect unit.
+    """
 
     kind: Literal["simulated", "long", "wide", "opendss-shapes"]
     path: Path | None = None
@@ -118,6 +125,8 @@ class LoadsSection(Section):
     reactive_column: str | None = None
     most_placeholders: Share = 0.05
     most_clipped: Share = 0.05
+    typical_kw: Positive | None = None
+    on_suspect_unit: Literal["error", "keep"] = "error"
     load_points: Annotated[int, Field(ge=2)] = 1000
     days: Annotated[int, Field(ge=1)] = 365
     seed: int = 0

@@ -140,8 +140,8 @@ CASES = [
     table("must be finite", "name,kw,kvar\none,inf,1\n", f"{SOURCES}:_power"),
     table("lacks load 'two'", "name,kw,kvar\none,1,1\n", f"{SOURCES}:LoadTable.check"),
     # ---- classes, loads, power factors
-    own("set loads.first_day", "pipeline.inputs:history_of", loads=SHAPES),
-    own("set loads.services", "pipeline.inputs:history_of", loads={"kind": "wide", "path": "meters.csv"}),
+    own("set loads.first_day", "pipeline.inputs:_shapes", loads=SHAPES),
+    own("set loads.services", "pipeline.inputs:_meter_file", loads={"kind": "wide", "path": "meters.csv"}),
     own("load class 'farms'", "pipeline.inputs:_check", nodes={"load_class": "farms"}),
     own("drawn for the nodes, not declared", "pipeline.inputs:_check", model={"private_classes": 2}),
     own(

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -21,10 +22,13 @@ from dp_powerflow.errors import ConfigError, LoadDataError
 from dp_powerflow.grid.feeder import TAPS_SOLVED, Feeder
 from dp_powerflow.grid.ieee import BUILT_IN
 from dp_powerflow.grid.sources import open_feeder, read_loads, read_taps
+from dp_powerflow.loads.checks import IngestResult
+from dp_powerflow.loads.clipping import count_clipped, refuse_many_clipped
 from dp_powerflow.loads.declared import IngestRules, LongColumns, MeterFormat, WideColumns, read_service_map
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.ingest import read_long, read_wide
 from dp_powerflow.loads.profiles import read_opendss_shapes
+from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.estimators.plain import Plain
 from dp_powerflow.model.estimators.structured import Structured
@@ -47,8 +51,7 @@ from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.units import FloatArray
 
 _CURVES = {"category A": CATEGORY_A, "category B": CATEGORY_B}
-KEEP_RECORDS = IngestRules(on_rejected="placeholder")
-"""The number of records is public, so a load point with too many gaps is replaced, never dropped."""
+INGEST_FILE = "ingest.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,9 +120,11 @@ class ReleaseInputs(NetworkInputs):
     Attributes
     ----------
     history : the meter data.
+    ingest : INTERNAL. What reading them found; None if they are simulated or somebody else has read them.
     """
 
     history: LoadHistory
+    ingest: IngestReport | None = None
 
     @cached_property
     def loads_identity(self) -> str:
@@ -133,6 +138,11 @@ class ReleaseInputs(NetworkInputs):
         The request of the ledger holds it: a file that changes under the same release id is refused.
         """
         return self.state.identity("inputs", self._chunks())
+
+    def keep_ingest(self) -> None:
+        """Keep what reading the meters found beside the other internal files of the release."""
+        if self.ingest is not None:
+            keep_ingest(self.state, self.config.release.id, self.ingest)
 
     def _chunks(self) -> Iterator[bytes]:
         feeder, sun = self.feeder, self.irradiance
@@ -164,13 +174,14 @@ def read_inputs(
     ------
     DpPowerflowError : a file cannot be used, or the config contradicts it; nothing was spent.
     """
-    feeder = feeder_of(config)
+    feeder, ingest = feeder_of(config), None
     if history is None:
         say("reading the meter data")
-        history = history_of(config, feeder)
+        meters = meters_of(config, feeder)
+        history, ingest = meters.history, meters.ingest
     _check(config, feeder, history)
     sun = _irradiance(config, feeder, history.n_steps)
-    return ReleaseInputs(config, state, feeder, Services.of(history), sun, history)
+    return ReleaseInputs(config, state, feeder, Services.of(history), sun, history, ingest)
 
 
 def read_network(config: Config, state: PrivateState, steps: int) -> NetworkInputs:
@@ -305,29 +316,68 @@ def class_names(config: Config, history: LoadHistory) -> tuple[str, ...]:
 
 
 def history_of(config: Config, feeder: Feeder | None) -> LoadHistory:
-    """PRIVATE. The meter data of the config; load shapes go with a feeder, other kinds need none."""
+    """PRIVATE. The meter data of the config, without the report; see `meters_of`."""
+    return meters_of(config, feeder).history
+
+
+@dataclass(frozen=True, eq=False)
+class Meters:
+    """Meter data (PRIVATE) and what reading them found (INTERNAL); None for simulated loads."""
+
+    history: LoadHistory
+    ingest: IngestReport | None
+
+
+def meters_of(config: Config, feeder: Feeder | None) -> Meters:
+    """PRIVATE. The meter data of the config; load shapes go with a feeder, other kinds need none.
+
+    Raises
+    ------
+    DpPowerflowError : a file cannot be used, its customers are others than the service map's, or more load
+        points than `loads.most_placeholders` and `loads.most_clipped` allow are of no use; nothing was spent.
+    """
     section = config.loads
     if section.kind == "simulated":
-        return simulate_load_history(
+        simulated = simulate_load_history(
             section.load_points, n_days=section.days, step_minutes=section.step_minutes, seed=section.seed
         )
-    path = section.path or Path()
-    if section.kind == "opendss-shapes":
-        if section.first_day is None:
-            raise ConfigError(
-                "load shapes carry no dates; set loads.first_day to the day of their first value"
-            )
-        if feeder is None:
-            raise ConfigError("load shapes belong to the loads of one feeder, and there is none")
-        shapes = read_opendss_shapes(
-            path,
-            first_day=section.first_day,
-            nominal_kw={load.name: load.kw for load in feeder.loads},
-            class_of=classes_of_shapes(config),
-            step_minutes=section.step_minutes,
-        )
-        _check_class_file(config, shapes.history)
-        return shapes.history
+        return Meters(simulated, None)
+    found = _shapes(config, feeder) if section.kind == "opendss-shapes" else _meter_file(config)
+    report, bounds = found.report, _bounds_kw(config, found.history)
+    if bounds is not None:
+        stand_in = set(found.faults.rejected_load_points)
+        placeholder = np.array([point in stand_in for point in found.history.load_points])
+        clipped = count_clipped(found.history, bounds, placeholder)
+        refuse_many_clipped(clipped, section.most_clipped)
+        report = replace(report, clipped=clipped)
+    return Meters(found.history, report)
+
+
+def keep_ingest(state: PrivateState, release_id: str, ingest: IngestReport) -> None:
+    """Keep what reading the meters found in the private state, marked INTERNAL."""
+    content = json.dumps(ingest.to_json(), indent=1, sort_keys=True) + "\n"
+    state.write_internal(release_id, INGEST_FILE, content.encode())
+
+
+def _shapes(config: Config, feeder: Feeder | None) -> IngestResult:
+    section = config.loads
+    if section.first_day is None:
+        raise ConfigError("load shapes carry no dates; set loads.first_day to the day of their first value")
+    if feeder is None:
+        raise ConfigError("load shapes belong to the loads of one feeder, and there is none")
+    shapes = read_opendss_shapes(
+        section.path or Path(),
+        first_day=section.first_day,
+        nominal_kw={load.name: load.kw for load in feeder.loads},
+        class_of=classes_of_shapes(config),
+        step_minutes=section.step_minutes,
+    )
+    _check_class_file(config, shapes.history)
+    return shapes
+
+
+def _meter_file(config: Config) -> IngestResult:
+    section, path = config.loads, config.loads.path or Path()
     if section.services is None or section.first_day is None or section.last_day is None:
         raise ConfigError(
             "the records of a release are declared public, not read off the meters: set loads.services, "
@@ -336,16 +386,39 @@ def history_of(config: Config, feeder: Feeder | None) -> LoadHistory:
     services = read_service_map(section.services)
     days = (section.first_day, section.last_day)
     declared = MeterFormat(section.unit, section.interval_label, section.time_zone, section.step_minutes)
+    rules = IngestRules(
+        # The number of records is public, so a load point with too many gaps is replaced, never dropped.
+        on_rejected="placeholder",
+        most_placeholders=section.most_placeholders,
+        typical_kw=section.typical_kw,
+        on_suspect_unit=section.on_suspect_unit,
+    )
     if section.kind == "wide":
         wide = WideColumns(time=section.time_column)
-        return read_wide(path, declared, wide, services=services, days=days, rules=KEEP_RECORDS).history
+        return read_wide(path, declared, wide, services=services, days=days, rules=rules)
     columns = LongColumns(
         customer=section.customer_column,
         time=section.time_column,
         active=section.active_column,
         reactive=section.reactive_column,
     )
-    return read_long(path, declared, columns, services=services, days=days, rules=KEEP_RECORDS).history
+    return read_long(path, declared, columns, services=services, days=days, rules=rules)
+
+
+def _bounds_kw(config: Config, history: LoadHistory) -> tuple[FloatArray, FloatArray] | None:
+    """(load point,) loads [kW] that the fit will cut at; None if it lacks scales or labels."""
+    partly_labelled = None in history.class_label and any(history.class_label)
+    if partly_labelled or (config.model.use_scale and history.scale_kw is None):
+        return None  # the plan says so, before anything is spent
+    names = class_names(config, history)
+    options = fit_options_of(config, names)
+    if config.model.private_classes:
+        bounds = [options.widest(names)] * history.n_load_points
+    else:
+        bounds = [options.bounds_of(label or ONE_CLASS) for label in history.class_label]
+    low, high = np.array(bounds).T
+    scale = history.scale_kw if config.model.use_scale and history.scale_kw is not None else 1.0
+    return low * scale, high * scale
 
 
 def _check_class_file(config: Config, history: LoadHistory) -> None:

@@ -20,6 +20,7 @@ from dp_powerflow._names import __version__
 from dp_powerflow.config import Config
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.model.derive import PlannedFit, planned_queries
 from dp_powerflow.model.fit import history_facts
 from dp_powerflow.model.gaussian import LoadModel
@@ -84,12 +85,14 @@ class PlannedRelease:
     ----------
     mode : how the network is treated.
     loads, network : both accounts of the ledger, before and after.
+    ingest : INTERNAL. What reading the meters found; None for simulated loads.
     """
 
     mode: NetworkMode[Any]
     plan: Plan
     loads: Preview
     network: Preview
+    ingest: IngestReport | None = None
 
 
 def plan(config: Config) -> PlannedRelease:
@@ -112,9 +115,8 @@ def plan(config: Config) -> PlannedRelease:
         continues=config.release.continues_loads,
         release_id=config.model.reuse or config.release.id,
     )
-    return PlannedRelease(
-        mode, found, loads, preview_network(ledger, config, found.network, mode.identity(inputs))
-    )
+    network = preview_network(ledger, config, found.network, mode.identity(inputs))
+    return PlannedRelease(mode, found, loads, network, inputs.ingest)
 
 
 def preview_network(ledger: Ledger, config: Config, asked: NetworkCharge, dataset: str) -> Preview:

@@ -29,6 +29,7 @@ from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ConfigError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.inputs import (
@@ -79,6 +80,7 @@ class ReleaseResult:
 
     `worst_mismatch` [p.u.] is of the parts written by this run, None if there was nothing left to write.
     `warnings` are public: why the release protects, or says, less than its owner may expect.
+    `ingest` is what reading the meters found (INTERNAL), None for simulated loads.
     """
 
     path: Location
@@ -87,6 +89,7 @@ class ReleaseResult:
     worst_mismatch: float | None
     internal: Path
     warnings: tuple[str, ...] = ()
+    ingest: IngestReport | None = None
 
 
 def run_release(
@@ -160,6 +163,7 @@ class _Run:
 
     def _make(self, writer: CorpusWriter) -> ReleaseResult:
         inputs, mode = self.inputs, self.mode
+        inputs.keep_ingest()
         charged = charge_loads(inputs, mode)
         self.say("fitting the load model")
         model = fitted_model(inputs.config, inputs.state, inputs.history, charged.plan, inputs.key)
@@ -173,7 +177,7 @@ class _Run:
         self.say("drawing loads and solving")
         worst = None if writer.finished else self._write(writer, scene, report, charged, paid)
         warned = (*mode.warnings, *model.notes)
-        return ReleaseResult(writer.target, model, report.met, worst, internal, warned)
+        return ReleaseResult(writer.target, model, report.met, worst, internal, warned, inputs.ingest)
 
     def _report(self, scene: Scene) -> InternalReport:
         """The internal report that the manifest commits to: the one already made, or a fresh one."""

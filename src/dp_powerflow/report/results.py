@@ -56,6 +56,7 @@ def render_plan(found: PlannedRelease) -> Rendered:
         "request_sha256": plan.request_sha256,
         "warnings": list(found.mode.warnings),
         "notes": list(plan.notes),
+        "ingest": None if found.ingest is None else found.ingest.to_json(),
     }
     return Rendered(lines, json.dumps(content))
 
@@ -96,6 +97,7 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
             "affordable": loads.affordable,
             "left": loads.after.left,
         },
+        "ingest": None if planned.ingest is None else planned.ingest.to_json(),
         "feeders": [
             {
                 "feeder": plan.key,
