@@ -98,7 +98,8 @@ def test_a_file_url_is_a_local_release(tmp_path: Path) -> None:
 
 def test_a_twin_with_its_tables_at_a_url_has_the_bytes_of_a_local_one(server: str, tmp_path: Path) -> None:
     raw = {
-        **{name: RAW[name] for name in ("feeder", "loads", "model", "nodes")},
+        **{name: RAW[name] for name in ("feeder", "loads", "model")},
+        "nodes": {"load_class": "residential"},
         "network": {"mode": "twin-network", "epsilon": 4.0, "delta": 1e-5}
         | {"id": "t", "change": 0.05, "controls": "frozen", "publish": "network and loads", "graph_days": 3}
         | {"transformers": True, "capacitors": True},

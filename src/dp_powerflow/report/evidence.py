@@ -23,7 +23,7 @@ from dp_powerflow.evidence.theorem import SCOPE
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.inputs import read_network
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
-from dp_powerflow.pipeline.modes.base import Solvable, mode_of
+from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import kept_model
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report.figures import draw_epsilon_against_radius, line_figures
@@ -67,8 +67,7 @@ def certify_config(
         raise _no_model(directory / MODEL_FILE)
     inputs, mode = read_network(config, state, model.n_steps), mode_of(config)
     feeder = inputs.feeder
-    scene = mode.scene(inputs, Solvable(feeder, inputs.solar, ""), model)
-    evidence, of_lines = mode.evidence(inputs, scene, line_draws, progress)
+    evidence, of_lines = mode.evidence(inputs, model, line_draws, progress)
     lines = [*evidence_lines(evidence), *_about_lines(of_lines)]
     content = {"marking": INTERNAL, **plain(evidence)}
     if of_lines is not None:
