@@ -149,16 +149,23 @@ def init(path: Annotated[Path, typer.Argument(help="File to write.")] = Path("re
 
 @app.command()
 def plan(config: ConfigFile, as_json: AsJson = False) -> None:
-    """What a release would cost the customers, before anything is spent.
+    """Whether a release would work, and what it would cost; spends nothing. Exit code 3: not affordable.
 
     Example: `dp-powerflow plan release.toml`
     """
-    from dp_powerflow.report.results import render_plan
+    from dp_powerflow.report.results import internal_lines, render_plan
 
-    with _progress("planning"):
-        found = dpf.plan(dpf.read_config(config))
-    _show_ingest(found.ingest)
-    _show(render_plan(found), as_json)
+    with _progress("plan") as (_, describe):
+        planned = dpf.plan(dpf.read_config(config), on_stage=describe)
+    _show_ingest(planned.ingest)
+    _show(render_plan(planned), as_json)
+    marking, *lines = internal_lines(planned) or [""]
+    if marking:
+        err.print(marking, style="bold red")
+    for line in lines:
+        _say(f"network: {line}")
+    if not planned.affordable:
+        raise typer.Exit(3)
 
 
 @app.command()

@@ -84,7 +84,8 @@ def test_nodes_are_chosen_by_position_or_id(sound: Path) -> None:
 
 def test_a_corpus_says_what_it_holds(sound: Path) -> None:
     corpus = open_corpus(sound)
-    assert corpus.holds == ("voltages", "loads", "generation", "head", "taps", "capacitors", "locked")
+    assert corpus.holds == ("voltages", *EXTRAS.holds)
+    assert EXTRAS.holds == ("loads", "generation", "head", "taps", "capacitors", "locked", "mended")
     assert corpus.extras == EXTRAS
 
 

@@ -11,6 +11,7 @@ import pytest
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.sources import read_loads
 from dp_powerflow.pipeline.customers import Services, count_customers
 from support.small import small_config
 
@@ -77,9 +78,9 @@ def test_a_node_that_the_feeder_does_not_have_is_an_error(
 def test_the_load_table_counts_before_all_others(tmp_path: Path, ieee13: Feeder) -> None:
     rows = [f"{load.name},{load.kw},{load.kvar},{k}" for k, load in enumerate(ieee13.loads)]
     (tmp_path / "loads.csv").write_text("\n".join(["name,kw,kvar,customers", *rows]))
-    found = counts(
-        config(tmp_path, feeder={"loads": "loads.csv"}), ieee13, Services((ieee13.loads[2].name,), (None,))
-    )
+    table = read_loads(tmp_path / "loads.csv")
+    services = Services((ieee13.loads[2].name,), (None,), None, table.customers)
+    found = counts(config(tmp_path), ieee13, services)
     assert found == {load.name: k for k, load in enumerate(ieee13.loads) if k}  # the first one has none
 
 

@@ -74,7 +74,7 @@ def test_a_release_with_everything_beside_its_voltages_verifies(made: Made) -> N
     report = verify_release(made.path)
     assert report.verdict == "release", report.failures
     sentence = next(check.sentence for check in report.checks if check.name == CHECK)
-    assert "loads, generation, head, taps, capacitors, locked: 1,320 powers" in sentence
+    assert "loads, generation, head, taps, capacitors, locked, mended: 1,320 powers" in sentence
 
 
 def test_the_manifest_states_what_there_is_and_what_it_follows_from(made: Made) -> None:

@@ -143,5 +143,5 @@ def test_the_true_network_is_not_mended(tmp_path: Path) -> None:
         nodes={"load_class": "residential", "scale_factor": 60.0},
         release={"days": 5},
     )
-    with pytest.raises(PowerFlowError, match="no solution for a day|no power-flow solution"):
+    with pytest.raises(PowerFlowError, match=r"no solution for a day|no power-flow solution"):
         run_release(config, workers=1)

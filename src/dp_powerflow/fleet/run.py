@@ -42,10 +42,11 @@ from dp_powerflow.fleet.feeders import FleetFeeder, partition, release_id_of, st
 from dp_powerflow.fleet.manifest import FLEET_FILE, fleet_manifest, read_entries, release_at
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.report import IngestReport
-from dp_powerflow.pipeline.inputs import keep_ingest, loads_chunks, meters_of, read_inputs
+from dp_powerflow.pipeline.inputs import keep_ingest, loads_chunks, meters_of
 from dp_powerflow.pipeline.manifest.model import canonical_json
 from dp_powerflow.pipeline.modes.base import INTERNAL, Progress, mode_of
 from dp_powerflow.pipeline.plan import Plan, preview_network
+from dp_powerflow.pipeline.ready import make_ready, open_state
 from dp_powerflow.pipeline.receipts import open_ledger
 from dp_powerflow.pipeline.run import Say, run_release
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -103,10 +104,8 @@ class HereMaker:
 
     def examine(self, config: Config) -> tuple[str, str]:
         """Open the feeder and look at it."""
-        state = PrivateState.open(config.release.state, insecure_seed=config.release.insecure_seed)
-        inputs, mode = read_inputs(config, state, history=self.history), mode_of(config)
-        mode.check(inputs)
-        return mode.identity(inputs), mode.frame(inputs)
+        ready = make_ready(config, open_state(config), history=self.history)
+        return ready.mode.identity(ready.inputs), ready.mode.frame(ready.inputs)
 
     def release(self, config: Config, say: Say, progress: Progress | None) -> None:
         """Make one release."""

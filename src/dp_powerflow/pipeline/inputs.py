@@ -41,7 +41,7 @@ from dp_powerflow.model.options import (
     tan_theta_of,
 )
 from dp_powerflow.model.partition import PrivateClasses, PublicLabels
-from dp_powerflow.pipeline.customers import Services
+from dp_powerflow.pipeline.customers import Services, customers_of_loads
 from dp_powerflow.pipeline.nodes import classes_of_shapes, some_loaded_nodes
 from dp_powerflow.powerflow.sun import DAYS_OF_YEAR, Generation, clear_sky, read_irradiance
 from dp_powerflow.powerflow.voltvar import CATEGORY_A, CATEGORY_B, VoltVar, VoltVarCurve
@@ -160,6 +160,7 @@ def read_inputs(
     config: Config,
     state: PrivateState,
     *,
+    network: NetworkInputs | None = None,
     history: LoadHistory | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> ReleaseInputs:
@@ -167,6 +168,7 @@ def read_inputs(
 
     Parameters
     ----------
+    network : the network side, if somebody has read it already.
     history : PRIVATE. The meter data of the config, if somebody has read them already.
     say : told what takes long.
 
@@ -174,20 +176,53 @@ def read_inputs(
     ------
     DpPowerflowError : a file cannot be used, or the config contradicts it; nothing was spent.
     """
-    feeder, ingest = feeder_of(config), None
+    feeder, ingest = feeder_of(config) if network is None else network.feeder, None
     if history is None:
         say("reading the meter data")
         meters = meters_of(config, feeder)
         history, ingest = meters.history, meters.ingest
-    _check(config, feeder, history)
-    sun = _irradiance(config, feeder, history.n_steps)
-    return ReleaseInputs(config, state, feeder, Services.of(history), sun, history, ingest)
+    services = Services.of(config, history)
+    check_declared(config, feeder, services)
+    sun = None if network is None else network.irradiance
+    if sun is None or sun.shape[1] != history.n_steps:
+        sun = _irradiance(config, feeder, history.n_steps)
+    return ReleaseInputs(config, state, feeder, services, sun, history, ingest)
 
 
-def read_network(config: Config, state: PrivateState, steps: int) -> NetworkInputs:
-    """The network side alone, for audits and certificates of a load model with so many steps per day."""
+def read_network(
+    config: Config, state: PrivateState, steps: int, services: Services | None = None
+) -> NetworkInputs:
+    """The network side alone, for audits and certificates of a load model with so many steps per day.
+
+    Parameters
+    ----------
+    services : what is declared of the load points; None for nothing.
+    """
     feeder = feeder_of(config)
-    return NetworkInputs(config, state, feeder, Services(), _irradiance(config, feeder, steps))
+    return NetworkInputs(config, state, feeder, services or Services(), _irradiance(config, feeder, steps))
+
+
+def declared_services(config: Config) -> Services | None:
+    """PUBLIC. What the config declares of the load points, without a look at a meter; None where it does not.
+
+    Load shapes say which loads they are of only when they are read.
+    """
+    section = config.loads
+    if section.kind == "simulated":
+        # What is public of a simulated customer does not depend on its days.
+        day = 24 * 60
+        simulated = simulate_load_history(section.load_points, n_days=1, step_minutes=day, seed=section.seed)
+        return Services.of(config, simulated)
+    if section.kind == "opendss-shapes" or section.services is None:
+        return None
+    found = read_service_map(section.services)
+    points = found.load_points
+    return Services(
+        tuple(found.node_of.get(point) for point in points),
+        tuple(found.class_of.get(point) for point in points),
+        found.scale_kw(points),
+        customers_of_loads(config),
+    )
 
 
 def network_chunks(feeder: Feeder) -> Iterator[bytes]:
@@ -284,9 +319,9 @@ def require_declared_taps(config: Config, feeder: Feeder) -> None:
         )
 
 
-def _check(config: Config, feeder: Feeder, history: LoadHistory) -> None:
+def check_declared(config: Config, feeder: Feeder, services: Services) -> None:
     """Everything in the config that can be known to be wrong before a budget is touched, in any mode."""
-    known = class_names(config, history)
+    known = _class_names(config, services.class_of)
     options, private = fit_options_of(config, known), config.model.private_classes > 0
     for name in known:
         options.bounds_of(name)
@@ -309,9 +344,13 @@ def _check(config: Config, feeder: Feeder, history: LoadHistory) -> None:
 
 def class_names(config: Config, history: LoadHistory) -> tuple[str, ...]:
     """PUBLIC. Names of the classes that the load model will have."""
+    return _class_names(config, history.class_label)
+
+
+def _class_names(config: Config, class_of: Iterable[str | None]) -> tuple[str, ...]:
     if config.model.private_classes:
         return tuple(f"class {k}" for k in range(1, config.model.private_classes + 1))
-    labels = [label for label in history.class_label if label is not None]
+    labels = [label for label in class_of if label is not None]
     return tuple(dict.fromkeys(labels)) or (ONE_CLASS,)
 
 
