@@ -17,6 +17,7 @@ from dp_powerflow.config.mistakes import Moved, mistakes_in
 from dp_powerflow.config.mistakes import Section as Section
 from dp_powerflow.config.mistakes import sentence_of as one_message
 from dp_powerflow.config.network import Network as Network
+from dp_powerflow.config.network import NetworkSection as NetworkSection
 from dp_powerflow.config.network import TrueNetwork as TrueNetwork
 from dp_powerflow.config.network import TwinNetwork as TwinNetwork
 from dp_powerflow.config.sections import FeederSection as FeederSection

@@ -142,7 +142,10 @@ def _table(content: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _sentence(problem: _Problem) -> str:
-    name, detail = problem.name, problem.message.removeprefix("Value error, ")
+    name, detail = (
+        problem.name,
+        problem.message.removeprefix("Value error, ").replace("Input should", "it should", 1),
+    )
     if problem.kind in (_MISSING, _NO_MODE):
         name = f"{name}.mode" if problem.kind == _NO_MODE else name
         return f"the config lacks '{name}'; add it ('dp-powerflow init' writes an example with every key)"
