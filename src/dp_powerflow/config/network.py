@@ -34,7 +34,8 @@ class TrueNetwork(NetworkSection):
     Attributes
     ----------
     mode : the paper's Algorithm 1.
-    epsilon, delta : policy for the whole corpus.
+    epsilon : ε of the policy for the whole corpus.
+    delta : δ of the policy for the whole corpus.
     bound : form of Theorem 1 that the evidence is by.
     radius : neighbours are changes of existing lines up to this Frobenius norm [p.u.].
     calibration_days : days of the Monte Carlo calibration.
@@ -90,17 +91,19 @@ class TwinNetwork(NetworkSection):
     Attributes
     ----------
     mode : power flow on a twin.
-    epsilon, delta : differential privacy of one element of the network, for any number of days; Laplace
-        noise needs no delta.
+    epsilon : ε of one element of the network, for any number of days.
+    delta : δ of one element; Laplace noise needs none.
     id : name of the twin. The same twin serves every release; a new id is a new twin and is paid for.
     change : neighbours differ in one element, its figures changed by factors up to 1 + this.
     noise : `laplace`, or `gaussian` with a delta: for many twins or many changed lines.
     lines : what of every line is protected: R and X, or its length where conductor codes are public.
-    transformers, capacitors, pv : whether their impedances, sizes and capacities are protected too.
+    transformers : whether impedances of transformers are protected too.
+    capacitors : whether sizes of capacitors are protected too.
+    pv : whether capacities of PV systems are protected too.
     charging_epsilon : share of epsilon for a line's charging; without it charging follows the length.
     code_epsilon : share of epsilon for conductor codes, with `lines` = `length`; without it they are public.
-    x_ohm_per_km, c_nf_per_km : public reactance [Ω/km] and charging [nF/km] of lines without a conductor
-        code.
+    x_ohm_per_km : public reactance of lines without a conductor code [Ω/km].
+    c_nf_per_km : public charging of lines without a conductor code [nF/km].
     publish : what is published of the network: nothing, or tables for graph models in `twin/`.
     graph_days : days of the corpus in those tables; without it all.
     released : nodes whose voltages are released: those with a load of their own, or all.

@@ -88,12 +88,17 @@ class LoadsSection(Section):
     interval_label : whether a stamp names the start or the end of its interval.
     time_zone : IANA name; days are cut in it, and stamps without an offset are its wall-clock times.
     step_minutes : length of an interval [min].
-    first_day, last_day : local days that are read, both included. Needed for `long` and `wide`.
-    customer_column, time_column, active_column : names of columns; `wide` has only that of the time.
+    first_day : first local day that is read. Needed for `long` and `wide`, and for `opendss-shapes`.
+    last_day : last local day that is read. Needed for `long` and `wide`.
+    customer_column : column that says whose reading a row is, of a `long` file.
+    time_column : column of the stamps: ISO 8601 text, or timestamps.
+    active_column : column of the readings, of a `long` file.
     reactive_column : reactive readings in the matching unit, kvar or kvarh.
     most_placeholders : share of load points that may be replaced for their gaps; above it nothing is spent.
-    most_clipped : share of load points that `model.bounds` may cut; above it nothing is spent.
-    load_points, days, seed : how many customers and days are simulated, and from which seed.
+    most_clipped : share of load points that may lie mostly outside `model.bounds`; above it the same.
+    load_points : how many customers are simulated.
+    days : how many days are simulated.
+    seed : of the simulated loads.
     """
 
     kind: Literal["simulated", "long", "wide", "opendss-shapes"]
@@ -124,7 +129,8 @@ class ModelSection(Section):
 
     Attributes
     ----------
-    epsilon, delta : budget of the customers.
+    epsilon : ε of the customers, for all that a release asks of the meters.
+    delta : δ of the customers; well below one over their number.
     unit : what the budget protects: all days of a service, or one day of one (the paper's).
     estimator : `structured` needs fewer customers; `plain` is the paper's.
     private_classes : 0 takes the public labels; 2 or more classes are found privately, from the budget.
@@ -168,7 +174,7 @@ class NodesSection(Section):
     ----------
     load_class : class of every load; without it the first class of the model.
     kw_per_customer : nominal kW of a load that stand for one customer, on a twin [kW].
-    kw_per_customer_of_class : the same for some classes [kW].
+    kw_per_customer_of_class : `kw_per_customer` of some classes [kW].
     class_of_load : class of some loads, by their names.
     power_factor_of_load : power factor of some loads, instead of that of their class.
     scale : what a node's public scale is: its nominal load.
@@ -238,10 +244,13 @@ class ReleaseSection(Section):
     state : private directory of keys, ledger and internal reports; never publish it.
     solver : `batch`, or `opendss`, which is slow and needs a feeder from OpenDSS and frozen controls.
     epsilon_cap : most that all releases from these customers may cost; without it what this one costs.
-    network_epsilon_cap, network_delta_cap : the same for the network.
-    continues_loads, continues_network : account whose data these are a new version of.
-    unrelated_loads, unrelated_network : table of accounts, and the reason why these data share nothing with
-        theirs.
+    network_epsilon_cap : the same for ε of the network.
+    network_delta_cap : the same for δ of the network.
+    continues_loads : account of the ledger that these meter data are a new version of.
+    continues_network : account of the ledger that this network is a new version of.
+    unrelated_loads : accounts that these meter data share nobody with, and why:
+        `{ accounts = ["loads-1"], reason = "another town" }`.
+    unrelated_network : accounts that this network shares no line with, and why.
     insecure_seed : for demonstrations and tests only; the result says so and is not a release.
     """
 

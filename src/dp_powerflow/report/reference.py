@@ -23,8 +23,8 @@ _HEAD = """\
 One TOML file says everything about a release. `dp-powerflow init` writes one; this page has every key.
 `make reference` writes the page from the schema.
 
-All of it is declared public: never set a key by what private data show. Paths are relative to the file. Unknown
-keys are errors, and all mistakes of a file are reported at once. A key without default must be written.
+All of it is declared public: never set a key by what private data show. Paths are relative to the file.
+Unknown keys are errors, and all mistakes of a file are reported at once. A key without default must be given.
 """
 _TYPES: Mapping[Any, str] = {
     str: "text",

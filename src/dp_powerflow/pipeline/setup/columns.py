@@ -86,12 +86,12 @@ def find_columns(table: MeterTable, named: Named) -> Columns:
         If a column is not told by its name; says with which option to name it.
     """
     table.require(*(name for name in (named.customer, named.time, named.active) if name is not None))
+    if len(table.columns) == 1:
+        raise LoadDataError(
+            f"{table.path} has one column; separate its columns by commas, and write decimal points"
+        )
     time = named.time or _time(table)
     others = tuple(name for name in table.columns if name != time)
-    if not others:
-        raise LoadDataError(
-            f"{table.path} has one column; separate columns by commas and write decimal points, not commas"
-        )
     customer = named.customer or _first(others, _CUSTOMERS)
     readings = tuple(name for name in others if name != customer)
     stated = [name for name in readings if _is_reading(name) and unit_in(name) is not None]
