@@ -28,6 +28,7 @@ from dp_powerflow.pipeline import run as pipeline
 from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.pipeline.modes.base import mode_of
+from dp_powerflow.pipeline.nodes import NodePlan
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.pipeline.verify import verify_release
 from dp_powerflow.powerflow.batch import BatchSolver
@@ -72,9 +73,10 @@ def test_released_voltages_are_those_of_the_power_flow(released: Path) -> None:
     layout = open_corpus(released / "out").layout
     writer = CorpusWriter(released / "out", layout, "small")
     job = pipeline.part_job(mode, scene, pipeline.draw_key(inputs, scene), writer)
-    block = job.sampler.block(0)
+    block = job.source.block(0)
     day, step = 3, 7
     load = np.zeros((1, len(feeder.retained)), dtype=complex)
+    assert isinstance(scene.nodes, NodePlan)
     load[0, scene.nodes.nodes] = (block.load_kw[:, day, step] + 1j * block.load_kvar[:, day, step]) / 1000.0
     positions = np.searchsorted(feeder.retained, job.released)
     v = BatchSolver(feeder, tolerance=1e-12).solve(load).v[0, positions]

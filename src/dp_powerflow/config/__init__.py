@@ -48,8 +48,8 @@ def _scale_factor_is_of_the_true_network(config: Config) -> str | None:
     if not isinstance(config.network, TwinNetwork) or "scale_factor" not in config.nodes.model_fields_set:
         return None
     return (
-        "nodes.scale_factor is of mode 'true-network'; on a twin a load is a sum of customers: remove "
-        "it, and set nodes.kw_per_customer, the nominal kW of a load that stand for one customer"
+        "nodes.scale_factor is of mode 'true-network'; on a twin a load is a sum of customers: "
+        "remove it, and set nodes.kw_per_customer, the nominal kW of a load that stand for one"
     )
 
 

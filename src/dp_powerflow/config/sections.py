@@ -33,8 +33,8 @@ class FeederSection(Section):
     source : `ieee13`, `ieee123`, an OpenDSS `.dss` file, a pandapower `.json` file, or `simbench:CODE`.
     taps : CSV file of regulator taps that are declared public. A twin solves its own without it; the true
         network needs it where there are regulators.
-    loads : CSV file of nominal loads that are declared public, columns name, kw, kvar; without it those of
-        the feeder.
+    loads : CSV file of nominal loads that are declared public, columns name, kw, kvar, and optionally
+        customers, how many a load has; without it those of the feeder.
     base_mva : power base per phase [MVA].
     drop_islanded : leave out nodes that no source feeds, instead of refusing the feeder.
     """

@@ -35,6 +35,7 @@ from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 LOADS = "loads"
 FEEDER = "feeder"
 FOLDERS = (LOADS, FEEDER)
+MENDED = "mended"
 
 POWER_GRID = "multiples of 2^-10 kW or kvar; from 16,384 on those that a float32 holds"
 POWER_PER_KW = 1_024
@@ -59,6 +60,7 @@ class ExtrasLayout:
     generation : whether the power injected at every released node is; only with `loads`.
     sources : phases of the sources whose power into the feeder is there, 0 for none.
     regulators, capacitors : how many of them have their states there. With any of them `locked` is there too.
+    mended : whether it is there how often the powers of every snapshot were lowered until it had a solution.
     """
 
     loads: bool = False
@@ -66,6 +68,7 @@ class ExtrasLayout:
     sources: int = 0
     regulators: int = 0
     capacitors: int = 0
+    mended: bool = False
 
     def __post_init__(self) -> None:
         if not all(0 <= count <= _MOST for count in (self.sources, self.regulators, self.capacitors)):
@@ -88,13 +91,14 @@ class ExtrasLayout:
             "taps": self.regulators > 0,
             "capacitors": self.capacitors > 0,
             "locked": self.states,
+            "mended": self.mended,
         }
         return tuple(name for name, is_there in there.items() if is_there)
 
     @property
     def folders(self) -> tuple[str, ...]:
         """Folders of the files that are there, beside `data`."""
-        return (LOADS,) * self.loads + (FEEDER,) * (self.sources > 0 or self.states)
+        return (LOADS,) * self.loads + (FEEDER,) * (self.sources > 0 or self.states or self.mended)
 
     def shape_of(self, name: str, days: int, layout: CorpusLayout) -> tuple[int, ...]:
         """Shape of an array of `PartExtras` for so many days."""
@@ -105,6 +109,7 @@ class ExtrasLayout:
             "taps": (self.regulators,),
             "capacitors": (self.capacitors,),
             "locked": (),
+            "mended": (),
         }
         return (days, layout.steps, *last[name])
 
@@ -125,6 +130,7 @@ class PartExtras:
     taps : integer (day, step, regulator) tap steps away from neutral.
     capacitors : integer (day, step, capacitor), 1 closed, 0 open.
     locked : boolean (day, step) whether a control was locked because it hunted.
+    mended : integer (day, step) how often all powers were lowered until there was a solution; mostly 0.
     """
 
     loads: ComplexArray | None = None
@@ -133,6 +139,7 @@ class PartExtras:
     taps: IntArray | None = None
     capacitors: IntArray | None = None
     locked: BoolArray | None = None
+    mended: IntArray | None = None
 
     @property
     def given(self) -> dict[str, NDArray[Any]]:
@@ -202,6 +209,9 @@ def day_columns(extras: ExtrasLayout) -> Iterator[DayColumn]:
         yield DayColumn(
             "locked", "locked", None, pa.bool_(), "whether a control was locked because it hunted"
         )
+    if extras.mended:
+        means = "how often all powers were multiplied by 0.95, for lack of a power-flow solution"
+        yield DayColumn(MENDED, MENDED, None, pa.int16(), means)
 
 
 def _names(letter: str, count: int) -> list[str]:
@@ -241,6 +251,7 @@ def extras_in(columns: Mapping[str, list[str]]) -> ExtrasLayout:
         sources=count("_p_kw"),
         regulators=count("_tap"),
         capacitors=count("_closed"),
+        mended=MENDED in of_days,
     )
 
 
@@ -325,7 +336,7 @@ def _stored(column: DayColumn, values: NDArray[Any]) -> NDArray[Any]:
     """Values as the type of the column; refuses what it cannot hold."""
     if column.of == "head":
         return round_power(getattr(values, column.part))
-    if column.of == "taps":
+    if column.of in ("taps", MENDED):
         if not np.all((values >= _INT16.min) & (values <= _INT16.max)):
             raise CorpusError("a tap is not a whole number of steps away from neutral that a corpus can hold")
         return values.astype(np.int16)

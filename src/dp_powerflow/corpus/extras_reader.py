@@ -16,6 +16,7 @@ from dp_powerflow.corpus.extras import (
     FOLDERS,
     INJECTED,
     LOADS,
+    MENDED,
     NOTHING,
     ExtrasLayout,
     day_columns,
@@ -139,6 +140,8 @@ def _joined(name: str, columns: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(np.moveaxis(columns[0::2] + 1j * columns[1::2], 0, -1))
     if name == "locked":
         return np.asarray(columns[0], dtype=np.bool_)
+    if name == MENDED:
+        return np.asarray(columns[0], dtype=np.int64)
     return np.asarray(np.moveaxis(columns, 0, -1), dtype=np.int64)
 
 
@@ -155,11 +158,13 @@ class ExtrasReport:
     layout : what there is beside the voltages.
     problems : one sentence each.
     n_powers : pairs of active and reactive power that were read and checked.
+    n_mended : snapshots whose powers were lowered until there was a solution.
     """
 
     layout: ExtrasLayout = NOTHING
     problems: tuple[str, ...] = ()
     n_powers: int = 0
+    n_mended: int = 0
 
 
 Open = Callable[[str], Location | pa.BufferReader]
@@ -188,7 +193,7 @@ class ExtrasChecker:
             extras = find_extras(self.root, self.layout, self.release_id, begun)
         except CorpusError as error:
             return ExtrasReport(problems=(str(error),))
-        problems, count = [], 0
+        problems, count = [], _Counts()
         for folder in FOLDERS:
             missing = self.layout.n_parts - len(parts[folder])
             if folder in extras.folders and missing:
@@ -204,10 +209,10 @@ class ExtrasChecker:
                     problems.append(f"{name}: {error}")
                 except (OSError, pa.ArrowException, ValueError):
                     problems.append(f"{name} is damaged or not a Parquet file.")
-        return ExtrasReport(extras, tuple(problems), count)
+        return ExtrasReport(extras, tuple(problems), count.powers // 2, count.mended)
 
-    def _check_part(self, folder: str, part: int, extras: ExtrasLayout) -> int:
-        """Number of powers in a part; CorpusError with what is wrong in it."""
+    def _check_part(self, folder: str, part: int, extras: ExtrasLayout) -> _Counts:
+        """What is in a part; CorpusError with what is wrong in it."""
         layout = self.layout
         groups = layout.groups_of(part) if folder == LOADS else [layout.days_of(part)]
         per_day = layout.nodes if folder == LOADS else 1
@@ -221,17 +226,29 @@ class ExtrasChecker:
             if rows != [len(days) * per_day for days in groups]:
                 raise CorpusError("rows or row groups are missing or too many.")
             tables = (file.read_row_group(number, use_threads=False) for number in range(len(groups)))
-            return sum(_check_rows(table, days, layout) for table, days in zip(tables, groups, strict=True))
+            counts = (_check_rows(table, days, layout) for table, days in zip(tables, groups, strict=True))
+            return sum(counts, _Counts())
 
 
-def _check_rows(table: pa.Table, days: range, layout: CorpusLayout) -> int:
-    """Number of powers in a row group; CorpusError with what is wrong in it."""
+@dataclass(frozen=True)
+class _Counts:
+    """Active and reactive powers that were read, and snapshots that were mended."""
+
+    powers: int = 0
+    mended: int = 0
+
+    def __add__(self, other: _Counts) -> _Counts:
+        return _Counts(self.powers + other.powers, self.mended + other.mended)
+
+
+def _check_rows(table: pa.Table, days: range, layout: CorpusLayout) -> _Counts:
+    """What is in a row group; CorpusError with what is wrong in it."""
     where = f"days {days.start} to {days.stop - 1}"
     if "node" in table.column_names and not rows_in_order(table, days, layout.nodes):
         raise CorpusError(f"{where} do not hold every node exactly once, in order.")
     if "node" not in table.column_names and not _days_in_order(table, days):
         raise CorpusError(f"{where} are not there exactly once, in order.")
-    powers, off = 0, 0
+    powers, off, mended = 0, 0, 0
     for field in table.schema:
         if pa.types.is_fixed_size_list(field.type):
             values = list_values(table, field.name)
@@ -240,6 +257,10 @@ def _check_rows(table: pa.Table, days: range, layout: CorpusLayout) -> int:
             if field.type.value_type == pa.float32():
                 powers += values.size
                 off += int(np.count_nonzero(~power_on_grid(values)))
+            if field.name == MENDED:
+                mended += int(np.count_nonzero(values))
+                if np.any(values < 0):
+                    raise CorpusError(f"{where} hold snapshots that were mended less than 0 times.")
     if off:
         raise CorpusError(f"{off} values of {where} are not on the public grid.")
-    return powers // 2
+    return _Counts(powers, mended)

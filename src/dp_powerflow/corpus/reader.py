@@ -164,6 +164,13 @@ class Corpus:
         """Whether a control was locked because it hunted: boolean (day, step); raises as `loads`."""
         return self._beside.day_values("locked", self.day_numbers(days))
 
+    def mended(self, days: Days = None) -> IntArray:
+        """How often the powers of a snapshot were multiplied by 0.95, for lack of a power-flow solution.
+
+        Integer (day, step); 0 for a snapshot as it was drawn. Raises as `loads`.
+        """
+        return self._beside.day_values("mended", self.day_numbers(days))
+
     def batches(self, days_per_batch: int | None = None, nodes: Nodes = None) -> Iterator[Batch]:
         """All days in order, so many at a time; memory does not depend on the number of days."""
         width = self.layout.days_per_group if days_per_batch is None else days_per_batch

@@ -6,7 +6,7 @@ import copy
 import csv
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +42,7 @@ from dp_powerflow.units import ComplexArray
 SIMBENCH = "simbench:"
 TAP_COLUMNS = ("transformer", "winding", "tap")
 LOAD_COLUMNS = ("name", "kw", "kvar")
+CUSTOMERS = "customers"
 _NAMES_SHOWN = 3
 _STRETCH = 1.5
 _COARSE, _FLOOR = 0.08, 1e-6
@@ -255,9 +256,11 @@ class LoadTable:
     Attributes
     ----------
     powers : name of a load in lower case → (kW, kvar), multipliers included.
+    customers : name of a load in lower case → number of its customers, where the table has that column.
     """
 
     powers: Mapping[str, tuple[float, float]]
+    customers: Mapping[str, int] = field(default_factory=dict)
 
     def check(self, feeder: Feeder) -> None:
         """Refuse a table that does not state exactly the loads of the feeder."""
@@ -270,23 +273,35 @@ class LoadTable:
 
 
 def read_loads(path: Path) -> LoadTable:
-    """Nominal loads of a CSV file with the columns name, kw, kvar."""
+    """Nominal loads of a CSV file with the columns name, kw, kvar, and customers if it counts them."""
     if not path.is_file():
         raise FeederError(f"load table {path} does not exist; correct feeder.loads")
     powers: dict[str, tuple[float, float]] = {}
+    customers: dict[str, int] = {}
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
-            if tuple(reader.fieldnames or ()) != LOAD_COLUMNS:
-                raise FeederError(f"load table {path} must have the columns {', '.join(LOAD_COLUMNS)}")
+            if tuple(reader.fieldnames or ()) not in (LOAD_COLUMNS, (*LOAD_COLUMNS, CUSTOMERS)):
+                raise FeederError(
+                    f"load table {path} must have the columns {', '.join(LOAD_COLUMNS)}, and may have the "
+                    f"column {CUSTOMERS} after them"
+                )
             for row in reader:
                 name, place = str(row["name"]).strip().lower(), f"load table {path}, line {reader.line_num}"
                 if not name or name in powers:
                     raise FeederError(f"{place}: every load has one row, and a name")
                 powers[name] = _power(row, place)
+                if CUSTOMERS in row:
+                    customers[name] = _customers(row[CUSTOMERS], place)
     except (UnicodeDecodeError, csv.Error):
         raise FeederError(f"load table {path} is not CSV text; write it again") from None
-    return LoadTable(powers)
+    return LoadTable(powers, customers)
+
+
+def _customers(text: str | None, place: str) -> int:
+    if text is None or not text.strip().isdecimal():
+        raise FeederError(f"{place}: customers must be a whole number, 0 or more")
+    return int(text)
 
 
 def _power(row: dict[str, str | None], place: str) -> tuple[float, float]:

@@ -232,6 +232,11 @@ class LoadLaw:
         """T."""
         return int(self.classes[0].components[0].mean.size)
 
+    @property
+    def shares(self) -> None:
+        """Loads are drawn where they are solved for, and not spread over other nodes."""
+        return
+
     @cached_property
     def scale(self) -> FloatArray:
         """(node,) public scale [p.u.]."""

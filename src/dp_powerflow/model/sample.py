@@ -11,15 +11,16 @@ Nothing here sees meter data: it is all post-processing of the `LoadModel`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Protocol
 
 import numpy as np
+import scipy.sparse as sp
 
 from dp_powerflow._bits.elementary import exp
 from dp_powerflow._bits.linear import product, standard_normal
-from dp_powerflow.errors import PrivacyError
+from dp_powerflow.errors import PowerFlowError, PrivacyError
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import ClassLaw, LoadLaw
 from dp_powerflow.powerflow.batch import Nodes, Solution, Solver
@@ -28,6 +29,9 @@ from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray, kw_to_pu
 
 _BLOCK_CUSTOMER_DAYS = 2048  # 1.6 MB per array at T = 96; a year of 96 nodes is 18 blocks
+MENDING = 0.95
+"""What the powers of a snapshot without solution are multiplied by, again and again, until it has one."""
+_MOST_MENDINGS = 300  # 2e-7 of the powers that were drawn
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,11 +51,31 @@ class LoadBlock:
     load_kvar: FloatArray
 
 
-class LoadSource(Protocol):
-    """Days of loads in numbered blocks; the sampler is one."""
+class PlacedLaw(Protocol):
+    """Where drawn loads belong; every law says it."""
 
     @property
-    def law(self) -> LoadLaw:
+    def steps(self) -> int:
+        """T."""
+
+    @property
+    def base_mva(self) -> float:
+        """Power base [MVA per node]."""
+
+    @property
+    def positions(self) -> IntArray | None:
+        """(drawn,) positions among the columns, or among the loads to be spread; None for all in order."""
+
+    @property
+    def shares(self) -> sp.csr_array | None:
+        """Complex (column, load of the feeder) by which drawn loads are spread; None where they are not."""
+
+
+class LoadSource(Protocol):
+    """Days of loads in numbered blocks; every sampler is one."""
+
+    @property
+    def law(self) -> PlacedLaw:
         """Whose nodes the loads are for."""
 
     @property
@@ -205,6 +229,9 @@ class SolvedDays:
         Complex (snapshot, retained or PV system) injected before volt-var [p.u.], None without any.
     solution
         Power flow of every snapshot; whether all are solved is for the caller to ask.
+    mended
+        (snapshot,) how many times all powers were multiplied by `MENDING`; `load` and `generation` are what
+        is left of them.
     """
 
     first_day: int
@@ -213,6 +240,7 @@ class SolvedDays:
     load: ComplexArray
     generation: ComplexArray | None
     solution: Solution
+    mended: IntArray
 
     @property
     def days(self) -> int:
@@ -237,6 +265,7 @@ def solve_days(
     *,
     generation: Generation | None = None,
     nodes: Nodes = "retained",
+    mend: bool = False,
 ) -> SolvedDays:
     """Draw one block of days and solve its power flow.
 
@@ -252,6 +281,10 @@ def solve_days(
         Public generation of every day before volt-var.
     nodes : "retained" or "all"
         Whose voltages to give: nodes with load or generation, or every energised node.
+    mend : bool
+        Whether the powers of a snapshot without solution are lowered until it has one. The rule is public and
+        reads nothing but the network that is solved and the loads: free on a twin, not on the true network,
+        where what it does tells of the lines.
 
     Returns
     -------
@@ -262,6 +295,8 @@ def solve_days(
     ------
     PrivacyError
         If the law is for other nodes than the feeder has.
+    PowerFlowError
+        If a snapshot has no solution with next to no power either.
     """
     drawn = source.block(block)
     steps = drawn.load_kw.shape[2]
@@ -273,11 +308,42 @@ def solve_days(
     if generation is not None:
         injected = generation.by_system(days) if by_element else generation.of(days)
     solution = solver.solve(load, injected, nodes=nodes)
-    positions: IntArray = np.arange(load.shape[1]) if source.law.positions is None else source.law.positions
-    return SolvedDays(drawn.first_day, steps, positions, load, injected, solution)
+    law, every = source.law, np.arange(load.shape[1])
+    positions: IntArray = every if law.positions is None or law.shares is not None else law.positions
+    solved = SolvedDays(
+        drawn.first_day, steps, positions, load, injected, solution, np.zeros(len(load), dtype=np.int64)
+    )
+    return _mended(solver, solved, nodes) if mend and solution.n_failed else solved
 
 
-def placed_load(law: LoadLaw, drawn: LoadBlock, width: int) -> ComplexArray:
+def _mended(solver: Solver, solved: SolvedDays, nodes: Nodes) -> SolvedDays:
+    """The same days with all powers of snapshots without solution lowered until every snapshot has one.
+
+    A day with such a snapshot is solved again as a whole, since controls remember the steps before. So what
+    becomes of a day depends on that day alone.
+    """
+    steps, mended = solved.steps, solved.mended.copy()
+    load, solution = solved.load.copy(), solved.solution
+    generation = None if solved.generation is None else solved.generation.copy()
+    found = {field.name: getattr(solution, field.name).copy() for field in fields(solution)}
+    while not found["converged"].all():
+        failed = np.flatnonzero(~found["converged"])
+        mended[failed] += 1
+        if mended.max() > _MOST_MENDINGS:
+            raise PowerFlowError(
+                "a snapshot has no power-flow solution with next to no power either; check the feeder with "
+                "'dp-powerflow inspect'"
+            )
+        for power in (load,) if generation is None else (load, generation):
+            power.view(np.float64)[failed] *= MENDING
+        rows = (np.unique(failed // steps)[:, None] * steps + np.arange(steps)).reshape(-1)
+        again = solver.solve(load[rows], None if generation is None else generation[rows], nodes=nodes)
+        for name, values in found.items():
+            values[rows] = getattr(again, name)
+    return replace(solved, load=load, generation=generation, solution=type(solution)(**found), mended=mended)
+
+
+def placed_load(law: PlacedLaw, drawn: LoadBlock, width: int) -> ComplexArray:
     """Drawn loads in their places: complex (snapshot, column) [p.u.], 0 at those that the law is not for.
 
     Parameters
@@ -291,6 +357,8 @@ def placed_load(law: LoadLaw, drawn: LoadBlock, width: int) -> ComplexArray:
     """
     active, reactive = (kw_to_pu(power, law.base_mva) for power in (drawn.load_kw, drawn.load_kvar))
     count, days, steps = active.shape
+    if law.shares is not None:
+        width = law.shares.shape[1]
     if count > width or (law.positions is None and count != width):
         raise PrivacyError(
             f"the load law is of {count} nodes, but the feeder has {width} with load or generation; say "
@@ -299,4 +367,4 @@ def placed_load(law: LoadLaw, drawn: LoadBlock, width: int) -> ComplexArray:
     load = np.zeros((days * steps, width), dtype=np.complex128)
     positions = slice(None) if law.positions is None else law.positions
     load[:, positions] = (active + 1j * reactive).reshape(count, days * steps).T
-    return load
+    return load if law.shares is None else np.ascontiguousarray((law.shares @ load.T).T)

@@ -37,12 +37,8 @@ from dp_powerflow.model.options import (
     tan_theta_of,
 )
 from dp_powerflow.model.partition import PrivateClasses, PublicLabels
-from dp_powerflow.pipeline.nodes import (
-    classes_of_shapes,
-    declared_classes,
-    declared_factors,
-    some_loaded_nodes,
-)
+from dp_powerflow.pipeline.customers import Services
+from dp_powerflow.pipeline.nodes import classes_of_shapes, some_loaded_nodes
 from dp_powerflow.powerflow.sun import DAYS_OF_YEAR, Generation, clear_sky, read_irradiance
 from dp_powerflow.powerflow.voltvar import CATEGORY_A, CATEGORY_B, VoltVar, VoltVarCurve
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit
@@ -82,12 +78,14 @@ class NetworkInputs:
     config : public choices.
     state : private state directory: key, ledger, what is kept.
     feeder : the true network.
+    services : PUBLIC, what is declared of the load points.
     irradiance : (day, step, PV system) public share of peak irradiance; None without PV.
     """
 
     config: Config
     state: PrivateState
     feeder: Feeder
+    services: Services
     irradiance: FloatArray | None
 
     @cached_property
@@ -171,13 +169,14 @@ def read_inputs(
         say("reading the meter data")
         history = history_of(config, feeder)
     _check(config, feeder, history)
-    return ReleaseInputs(config, state, feeder, _irradiance(config, feeder, history.n_steps), history)
+    sun = _irradiance(config, feeder, history.n_steps)
+    return ReleaseInputs(config, state, feeder, Services.of(history), sun, history)
 
 
 def read_network(config: Config, state: PrivateState, steps: int) -> NetworkInputs:
     """The network side alone, for audits and certificates of a load model with so many steps per day."""
     feeder = feeder_of(config)
-    return NetworkInputs(config, state, feeder, _irradiance(config, feeder, steps))
+    return NetworkInputs(config, state, feeder, Services(), _irradiance(config, feeder, steps))
 
 
 def network_chunks(feeder: Feeder) -> Iterator[bytes]:
@@ -287,16 +286,14 @@ def _check(config: Config, feeder: Feeder, history: LoadHistory) -> None:
         raise ConfigError("private classes are drawn for the nodes, not declared; remove nodes.load_class")
     declared |= dict.fromkeys(config.model.bounds_of_class, "model.bounds_of_class")
     declared |= dict.fromkeys(config.model.power_factor_of_class, "model.power_factor_of_class")
+    declared |= dict.fromkeys(config.nodes.kw_per_customer_of_class, "nodes.kw_per_customer_of_class")
     strangers = sorted(declared.keys() - set(known))
     if strangers:
         raise ConfigError(
             f"the config names the load class '{strangers[0]}' in {declared[strangers[0]]}; there are "
             f"{', '.join(sorted(known))}"
         )
-    nodes = some_loaded_nodes(feeder)[0]
-    if not private:
-        declared_classes(config, feeder, nodes, known[0])
-    declared_factors(config, feeder, nodes)
+    some_loaded_nodes(feeder)
 
 
 def class_names(config: Config, history: LoadHistory) -> tuple[str, ...]:

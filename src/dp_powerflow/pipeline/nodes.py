@@ -26,8 +26,7 @@ class NodePlan:
 
     Attributes
     ----------
-    nodes : (loaded,) positions among `feeder.retained` of the nodes with a load of their own; among
-        `feeder.loads` where loads are drawn one by one.
+    nodes : (loaded,) positions among `feeder.retained` of the nodes with a load of their own.
     classes : class of each.
     scale_kw : (loaded,) [kW].
     tan_theta : (loaded,) of nodes with a power factor of their own; NaN where that of the class holds.
@@ -37,6 +36,11 @@ class NodePlan:
     classes: tuple[str, ...]
     scale_kw: FloatArray
     tan_theta: FloatArray
+
+    @property
+    def customers(self) -> None:
+        """A node is one draw, however many customers it has."""
+        return
 
     def law(self, model: LoadModel, feeder: Feeder, *, truncated: bool = False) -> LoadLaw:
         """The law of the loads at these nodes: drawn from by the release, and what the evidence is about."""
@@ -69,30 +73,6 @@ def node_plan(config: Config, feeder: Feeder, model: LoadModel, key: StreamKey) 
     return NodePlan(nodes, classes, nominal_kw * config.nodes.scale_factor, factors)
 
 
-def load_plan(config: Config, feeder: Feeder, model: LoadModel, key: StreamKey) -> NodePlan:
-    """As `node_plan`, for the loads of a feeder one by one: each is a service of its own."""
-    some_loaded_nodes(feeder)
-    positions = np.array([k for k, load in enumerate(feeder.loads) if load.kw > 0.0], dtype=np.int64)
-    names = [feeder.loads[k].name for k in positions]
-    if model.public_labels:
-        declared = _classes_by_load(config, feeder)
-        default = config.nodes.load_class or model.class_names[0]
-        classes = tuple(declared.get(name, default) for name in names)
-        for label in set(classes):
-            model.find(label, model.classes[0].day_type)
-    else:
-        classes = draw_node_classes(model, len(positions), key)
-    own = {name.lower(): tan_theta_of(factor) for name, factor in config.nodes.power_factor_of_load.items()}
-    nominal_kw = np.array([feeder.loads[k].kw for k in positions])
-    factors = np.array([own.get(name, np.nan) for name in names])
-    return NodePlan(positions, classes, nominal_kw * config.nodes.scale_factor, factors)
-
-
-def drawn_loads(feeder: Feeder) -> int:
-    """How many loads of a feeder are drawn one by one."""
-    return sum(load.kw > 0.0 for load in feeder.loads)
-
-
 def some_loaded_nodes(feeder: Feeder) -> tuple[IntArray, FloatArray]:
     """As `loaded_nodes`; refuses a feeder that has none."""
     nodes, nominal_kw = loaded_nodes(feeder)
@@ -105,7 +85,7 @@ def declared_classes(config: Config, feeder: Feeder, nodes: IntArray, first: str
     """Class of every loaded node, the first one where none is declared; refuses two classes at one node."""
     section = config.nodes
     default = section.load_class or first
-    declared = _classes_by_load(config, feeder)
+    declared = classes_by_load(config, feeder)
     classes = []
     for node, labels in _of_loads(feeder, nodes, lambda name: declared.get(name, default)):
         if len(labels) > 1:
@@ -117,11 +97,19 @@ def declared_classes(config: Config, feeder: Feeder, nodes: IntArray, first: str
     return tuple(classes)
 
 
-def _classes_by_load(config: Config, feeder: Feeder) -> dict[str, str]:
+def classes_by_load(config: Config, feeder: Feeder) -> dict[str, str]:
     """Load, in lower case → class: of its load shape, unless nodes.class_of_load says otherwise."""
     own = config.nodes.class_of_load
     _check_load_names("nodes.class_of_load", own, feeder)
     return classes_of_shapes(config) | {name.lower(): label for name, label in own.items()}
+
+
+def factors_by_load(config: Config, feeder: Feeder) -> FloatArray:
+    """(load,) tan θ of the loads of a feeder that have a power factor of their own, else NaN."""
+    own = config.nodes.power_factor_of_load
+    _check_load_names("nodes.power_factor_of_load", own, feeder)
+    tangents = {name.lower(): tan_theta_of(factor) for name, factor in own.items()}
+    return np.array([tangents.get(load.name.lower(), np.nan) for load in feeder.loads])
 
 
 def declared_factors(config: Config, feeder: Feeder, nodes: IntArray) -> FloatArray:

@@ -22,7 +22,7 @@ from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
-from dp_powerflow.model.sample import LoadSampler, SolvedDays, days_per_block, solve_days
+from dp_powerflow.model.sample import LoadSource, SolvedDays, days_per_block, solve_days
 from dp_powerflow.pipeline.inputs import Solar
 from dp_powerflow.powerflow.batch import BatchSolver, Nodes, Solver
 from dp_powerflow.powerflow.opendss import OpenDssSolver
@@ -119,9 +119,17 @@ class GraphTables:
 
 @dataclass(frozen=True)
 class Written:
-    """What was written: the largest power mismatch [p.u.] behind it, and the SHA-256 of every file."""
+    """What was written.
+
+    Attributes
+    ----------
+    mismatch : the largest power mismatch [p.u.] behind it.
+    hashes : SHA-256 of every file.
+    mended : snapshots whose powers were lowered.
+    """
 
     mismatch: float = 0.0
+    mended: int = 0
     hashes: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -135,15 +143,17 @@ class PartJob:
     released : indices of the released nodes in `feeder.nodes`, in the secret random order of the release.
     graph : tables of a published network; None publishes none.
     solver : what solves the power flow.
+    mends : whether the powers of a snapshot without solution are lowered until it has one.
     """
 
     feeder: Feeder
-    sampler: LoadSampler
+    source: LoadSource
     writer: CorpusWriter
     released: IntArray
     solar: Solar
     graph: GraphTables | None = None
     solver: SolverMaker = batch_solver
+    mends: bool = False
 
     @property
     def solves_all(self) -> bool:
@@ -168,7 +178,8 @@ def layout_of(days: int, steps: int, nodes: int, loaded: int) -> CorpusLayout:
 def make_part(job: PartJob, solver: Solver, part: int) -> Written:
     """Write one part."""
     nodes: Nodes = "all" if job.solves_all else "retained"
-    made = solve_days(solver, job.sampler, part, generation=job.solar.generation, nodes=nodes)
+    sun = job.solar.generation
+    made = solve_days(solver, job.source, part, generation=sun, nodes=nodes, mend=job.mends)
     solution = made.solution
     worst = float(np.max(solution.mismatch, initial=0.0))
     if solution.n_failed:
@@ -182,7 +193,7 @@ def make_part(job: PartJob, solver: Solver, part: int) -> Written:
     # Last, for a part that is there is complete.
     voltages = v.reshape(made.days, made.steps, len(job.released))
     data = job.writer.write_part(part, voltages, part_extras(job, solver, made))
-    return Written(worst, tables | data)
+    return Written(worst, int(np.count_nonzero(made.mended)), tables | data)
 
 
 def _write_graph(job: PartJob, made: SolvedDays) -> dict[str, str]:
@@ -242,6 +253,7 @@ def part_extras(job: PartJob, solver: Solver, made: SolvedDays) -> PartExtras | 
         taps=taps if holds.regulators else None,
         capacitors=capacitors if holds.capacitors else None,
         locked=locked,
+        mended=made.mended.reshape(made.days, made.steps) if holds.mended else None,
     )
 
 
@@ -267,4 +279,5 @@ def make_parts(job: PartJob, engine: Engine, progress: Callable[[int, int], None
     engine.run(job, missing, made)
     rest = {} if job.graph is None else job.graph.finish(job.feeder, job.writer.layout.steps)
     hashes = {name: digest for part in parts for name, digest in part.hashes.items()}
-    return Written(max((part.mismatch for part in parts), default=0.0), hashes | rest)
+    worst = max((part.mismatch for part in parts), default=0.0)
+    return Written(worst, sum(part.mended for part in parts), hashes | rest)

@@ -34,7 +34,6 @@ from dp_powerflow.pipeline.inputs import (
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.manifest.policy import kinds_of_shared_accounts
 from dp_powerflow.pipeline.modes.base import NetworkCharge, NetworkMode, mode_of
-from dp_powerflow.pipeline.nodes import node_plan
 from dp_powerflow.pipeline.receipts import REQUEST_FILE, keep_receipt, open_ledger
 from dp_powerflow.privacy.budget import Budget, QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.ledger.accounts import LoadsCap, LoadsCost
@@ -196,7 +195,7 @@ def refuse_another_model(inputs: ReleaseInputs) -> LoadModel | None:
             f"other values of {', '.join(other)}; state the same, or remove model.reuse to fit anew, which "
             "is charged"
         )
-    node_plan(config, inputs.feeder, model, inputs.key)  # it knows the classes of the nodes, or says so
+    mode_of(config).nodes(inputs, inputs.feeder, model)  # it knows the classes of the nodes, or says so
     return model
 
 

@@ -21,6 +21,8 @@ import numpy as np
 from dp_powerflow._files import only_process
 from dp_powerflow._parallel import Engine, engine_of
 from dp_powerflow.config import Config
+from dp_powerflow.corpus.extras import MENDED
+from dp_powerflow.corpus.extras_reader import ExtrasReader
 from dp_powerflow.corpus.schema import NodeTable
 from dp_powerflow.corpus.storage import Location, location
 from dp_powerflow.corpus.writer import CorpusWriter
@@ -29,7 +31,6 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.sample import LoadSampler
 from dp_powerflow.pipeline.inputs import (
     NetworkInputs,
     ReleaseInputs,
@@ -199,16 +200,33 @@ class _Run:
         if writer.remote is not None:
             # A store has readers of its own: paid for before the first part is there.
             paid = paid or charge_network(charged)
+        mended = _mended_before(writer)
         written = make_parts(job, self.engine, self.progress)
+        mended += written.mended
         try:
             paid = paid or charge_network(charged)
         except PrivacyError:
             writer.discard()  # another release was faster: voltages that nobody paid for do not stay
             raise
-        facts = manifest_inputs(self.inputs, scene.model, writer, report, (charged, paid))
-        facts = replace(facts, left_out=self.mode.left_out(scene.network))
+        facts = replace(
+            manifest_inputs(self.inputs, scene.model, writer, report, (charged, paid)),
+            left_out=self.mode.left_out(scene.network),
+            customers=scene.nodes.customers,
+            mended=mended,
+        )
         publish(writer, facts, written.hashes)
         return written.mismatch
+
+
+def _mended_before(writer: CorpusWriter) -> int:
+    """Snapshots that were mended in the parts that an interrupted run has left."""
+    if not writer.extras.mended:
+        return 0
+    missing = set(writer.missing_parts())
+    there = [part for part in range(writer.layout.n_parts) if part not in missing]
+    reader = ExtrasReader(writer.root, writer.layout, writer.release_id, writer.extras)
+    days = np.array([day for part in there for day in writer.layout.days_of(part)], dtype=np.int64)
+    return int(np.count_nonzero(reader.day_values(MENDED, days)))
 
 
 def fitted_model(
@@ -243,14 +261,12 @@ def draw_key(inputs: NetworkInputs, scene: Scene) -> StreamKey:
 
 def part_job(mode: NetworkMode[Any], scene: Scene, key: StreamKey, writer: CorpusWriter) -> PartJob:
     """The job of the workers, with a key from `draw_key`."""
-    model, nodes, feeder = scene.model, scene.nodes, scene.network.feeder
-    law = nodes.law(model, feeder, truncated=not mode.section.random_reactive)
-    sampler = LoadSampler(law, key, writer.layout.days)
+    feeder, source = scene.network.feeder, mode.source(scene, key, writer.layout.days)
     chosen = mode.released_nodes(feeder)
     released = chosen[secret_order(key, len(chosen))]
     graph = mode.tables(writer.root, feeder, released)
     solver = mode.solver(writer.layout.steps)
-    return PartJob(feeder, sampler, writer, released, scene.network.solar, graph, solver)
+    return PartJob(feeder, source, writer, released, scene.network.solar, graph, solver, mode.mends)
 
 
 def secret_order(key: StreamKey, count: int) -> IntArray:

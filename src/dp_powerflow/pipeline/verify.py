@@ -222,7 +222,8 @@ def understand(
     try:
         manifest = parse_manifest(stated)
         if model is not None and corpus.layout is not None:
-            facts = read_facts(manifest, model, corpus.layout, corpus.extras.layout)
+            beside = corpus.extras
+            facts = read_facts(manifest, model, corpus.layout, beside.layout, beside.n_mended)
             assemble(facts)  # raises if its constants promise nothing that can be stated
     except MALFORMED as error:
         problem, facts = str(error) if manifest is None else "", None
@@ -333,6 +334,8 @@ def _in_this_version(raw: dict[str, Any]) -> dict[str, Any]:
 def _unknown_to_version_4(stated: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Sections with what they lack: one power factor, one day of irradiance, one solver, voltages only."""
     declared, processing, data = (stated.get(name) for name in ("declared_public", "processing", "data"))
+    if isinstance(stated.get("release"), dict):
+        yield stated["release"], {"changed_after_internal_look": []}
     if isinstance(processing, dict):
         yield processing, {"solver": SOLVERS["batch"]}
     if isinstance(data, dict):

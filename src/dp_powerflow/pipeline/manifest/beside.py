@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dp_powerflow.corpus.extras import (
@@ -14,10 +15,60 @@ from dp_powerflow.corpus.extras import (
     day_columns,
 )
 from dp_powerflow.corpus.schema import NODES_FILE
-from dp_powerflow.pipeline.manifest.model import FEEDER_PARTS, LOADS_PARTS, Extras
+from dp_powerflow.pipeline.manifest.model import (
+    BY_CUSTOMERS,
+    FEEDER_PARTS,
+    LOADS_PARTS,
+    Extras,
+    NodeCustomers,
+    NodeScales,
+)
 
 if TYPE_CHECKING:
     from dp_powerflow.pipeline.manifest.facts import Facts
+
+
+@dataclass(frozen=True)
+class ScaledNodes:
+    """A node is one draw times its nominal load and a public factor."""
+
+    factor: float
+
+    def entries(self) -> dict[str, Any]:
+        """The section of the manifest."""
+        return {"rule": "nominal load of the node's loads", "factor": self.factor}
+
+
+@dataclass(frozen=True)
+class SummedCustomers:
+    """A load is a sum of customers.
+
+    Attributes
+    ----------
+    kw_per_customer, of_class : nominal kW that stand for one customer, and of classes with another figure.
+    customers : of all loads together.
+    """
+
+    kw_per_customer: float
+    of_class: Mapping[str, float]
+    customers: int
+
+    def entries(self) -> dict[str, Any]:
+        """The section of the manifest."""
+        return {
+            "rule": BY_CUSTOMERS,
+            "kw_per_customer": self.kw_per_customer,
+            "kw_per_customer_of_class": dict(self.of_class),
+            "customers": self.customers,
+        }
+
+
+def drawn_nodes(section: NodeScales | NodeCustomers) -> ScaledNodes | SummedCustomers:
+    """What a manifest states of the loads that are drawn."""
+    if isinstance(section, NodeScales):
+        return ScaledNodes(section.factor)
+    return SummedCustomers(section.kw_per_customer, section.kw_per_customer_of_class, section.customers)
+
 
 IN_WORDS = {
     "loads": "active and reactive load of every released node",
@@ -26,6 +77,7 @@ IN_WORDS = {
     "taps": "taps of the regulators",
     "capacitors": "states of the switched capacitors",
     "locked": "steps at which a control was locked because it hunted",
+    "mended": "how often the powers of every snapshot were lowered until it had a solution",
 }
 ROUNDED = "Active and reactive powers are rounded to their public grid."
 SHOWS_NODES = (
@@ -44,6 +96,7 @@ def described_extras(facts: Facts) -> Extras | None:
             "source_phases": extras.sources,
             "regulators": extras.regulators,
             "capacitors": extras.capacitors,
+            "mended_snapshots": facts.mended if extras.mended else None,
             "grid": POWER_GRID,
             "range_kw": [-POWER_MAX_KW, POWER_MAX_KW],
             "follows_from": follow_from or "unknown",
@@ -85,3 +138,5 @@ def wrong_extras(facts: Facts) -> Iterator[str]:
     """What cannot be true of the files beside the voltages."""
     if facts.extras.holds and facts.policy.extras_follow_from is None:
         yield "The release holds more than voltages, which its mode does not publish."
+    if facts.extras.mended != isinstance(facts.declared.drawn, SummedCustomers):
+        yield "Sums of customers, and snapshots that are mended, go together; the release has one of the two."

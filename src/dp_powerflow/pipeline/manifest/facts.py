@@ -22,7 +22,14 @@ from dp_powerflow.corpus.schema import NODES_FILE, VA_GRID, VM_GRID, VM_MAX_PU, 
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.options import FitOptions, FixedPowerFactor, PublicSpread, tan_theta_of
 from dp_powerflow.pipeline.manifest import policy as text
-from dp_powerflow.pipeline.manifest.beside import columns_of, described_extras, wrong_extras
+from dp_powerflow.pipeline.manifest.beside import (
+    ScaledNodes,
+    SummedCustomers,
+    columns_of,
+    described_extras,
+    drawn_nodes,
+    wrong_extras,
+)
 from dp_powerflow.pipeline.manifest.model import (
     FORMAT,
     PACKAGES,
@@ -55,7 +62,7 @@ class Declared:
     power_factor : cos θ of loads whose class has none of its own; negative where it is leading.
     power_factor_of_class : by class.
     load_power_factors : factors that some loads have of their own → number of these loads.
-    scale_factor : public factor on the nominal load of a node.
+    drawn : what is drawn for a node: one draw times a public scale, or a sum of customers.
     variance_floor : smallest eigenvalue of a released covariance of log load.
     reactive_correlation_minutes : correlation time of the reactive part [min]; None if there is none.
     generation : generators on public irradiance; None without.
@@ -66,7 +73,7 @@ class Declared:
     power_factor: float
     power_factor_of_class: Mapping[str, float]
     load_power_factors: Mapping[float, int]
-    scale_factor: float
+    drawn: ScaledNodes | SummedCustomers
     variance_floor: float
     reactive_correlation_minutes: float | None
     generation: DeclaredSun | None
@@ -81,7 +88,7 @@ class Declared:
             power_factor=config.model.power_factor,
             power_factor_of_class=config.model.power_factor_of_class,
             load_power_factors=dict(sorted(factors.items())),
-            scale_factor=config.nodes.scale_factor,
+            drawn=_drawn(inputs),
             variance_floor=fitted.variance_floor,
             reactive_correlation_minutes=_correlation_minutes(fitted),
             generation=None if config.pv is None else DeclaredSun(*inputs.sun, config.pv.volt_var),
@@ -97,7 +104,7 @@ class Declared:
             power_factor=declared.power_factor,
             power_factor_of_class={part.name: part.power_factor for part in declared.classes},
             load_power_factors={item.power_factor: item.loads for item in declared.load_power_factors},
-            scale_factor=declared.node_scales.factor,
+            drawn=drawn_nodes(declared.node_scales),
             variance_floor=declared.variance_floor,
             reactive_correlation_minutes=declared.reactive.correlation_minutes,
             generation=None if sun is None else DeclaredSun(sun.days, sun.per_system, sun.volt_var),
@@ -212,7 +219,13 @@ class AccountFacts:
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """Everything a manifest says, but for the sentences."""
+    """Everything a manifest says, but for the sentences.
+
+    Attributes
+    ----------
+    mended : snapshots whose powers were lowered until they had a solution.
+    looked_at : settings that were changed after the data owner saw something INTERNAL.
+    """
 
     release_id: str
     insecure_seed: bool
@@ -225,6 +238,8 @@ class Facts:
     versions: Mapping[str, str]
     commitment_sha256: str
     extras: ExtrasLayout = NOTHING
+    mended: int = 0
+    looked_at: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,6 +257,9 @@ class ManifestInputs:
     sun : with a section [pv]: days of irradiance, and whether every PV system has a series of its own.
     left_out : elements of the feeder that the power flow is solved without, in words.
     extras : what the corpus holds beside its voltages.
+    customers : that are drawn for all loads together; None if a node is one draw.
+    mended : snapshots whose powers were lowered until they had a solution.
+    looked_at : settings that were changed after the data owner saw something INTERNAL.
     """
 
     config: Config
@@ -254,6 +272,16 @@ class ManifestInputs:
     sun: tuple[int, bool] = (1, False)
     left_out: tuple[str, ...] = ()
     extras: ExtrasLayout = NOTHING
+    customers: int | None = None
+    mended: int = 0
+    looked_at: tuple[str, ...] = ()
+
+
+def _drawn(inputs: ManifestInputs) -> ScaledNodes | SummedCustomers:
+    nodes = inputs.config.nodes
+    if inputs.customers is None:
+        return ScaledNodes(nodes.scale_factor)
+    return SummedCustomers(nodes.kw_per_customer, nodes.kw_per_customer_of_class, inputs.customers)
 
 
 def make_statement(inputs: ManifestInputs) -> Statement[Any]:
@@ -278,6 +306,8 @@ def make_statement(inputs: ManifestInputs) -> Statement[Any]:
         versions=_versions(),
         commitment_sha256=inputs.commitment_sha256,
         extras=inputs.extras,
+        mended=inputs.mended,
+        looked_at=inputs.looked_at,
     )
     problems = contradictions(facts)
     if inputs.layout.days != inputs.config.release.days:
@@ -293,7 +323,11 @@ def _versions() -> dict[str, str]:
 
 
 def read_facts(
-    statement: Statement[Any], model: LoadModel, layout: CorpusLayout, extras: ExtrasLayout = NOTHING
+    statement: Statement[Any],
+    model: LoadModel,
+    layout: CorpusLayout,
+    extras: ExtrasLayout = NOTHING,
+    mended: int = 0,
 ) -> Facts:
     """The facts of a release: shape and load model from its files, declared constants from its manifest."""
     return Facts(
@@ -308,6 +342,8 @@ def read_facts(
         versions=statement.software,
         commitment_sha256=statement.internal_report.sha256,
         extras=extras,
+        mended=mended,
+        looked_at=tuple(statement.release.changed_after_internal_look),
     )
 
 
@@ -322,6 +358,7 @@ def assemble(facts: Facts) -> Statement[Any]:
                 "software": "dp-powerflow",
                 "insecure_seed": facts.insecure_seed,
                 "simulated_loads": facts.model.simulated,
+                "changed_after_internal_look": list(facts.looked_at),
                 "warnings": words.warnings,
             },
             "guarantee": {"loads": _loads_guarantee(facts.model), "network": words.section},
@@ -376,7 +413,7 @@ def _declared(facts: Facts, words: NetworkWords) -> dict[str, Any]:
             "correlation_minutes": declared.reactive_correlation_minutes,
         },
         "load_scales": "public scale of every load point" if model.scaled else "none, loads are in kW",
-        "node_scales": {"rule": "nominal load of the node's loads", "factor": declared.scale_factor},
+        "node_scales": declared.drawn.entries(),
         "node_classes": "declared" if model.public_labels else "drawn from the released weights",
         "classes": [
             {

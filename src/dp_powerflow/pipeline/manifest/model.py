@@ -118,6 +118,7 @@ class Release(Section):
     software: Literal["dp-powerflow"]
     insecure_seed: bool
     simulated_loads: bool
+    changed_after_internal_look: list[Sentence]
     warnings: list[Sentence]
 
 
@@ -295,10 +296,27 @@ class Reactive(Section):
 
 
 class NodeScales(Section):
-    """How the load of a node is scaled."""
+    """How the load of a node is scaled: one draw for every node."""
 
     rule: Literal["nominal load of the node's loads"]
     factor: Positive
+
+
+ByCustomers = Literal[
+    "sum of customers, as the load table or the service map counts them, else by nominal kW"
+]
+BY_CUSTOMERS: ByCustomers = (
+    "sum of customers, as the load table or the service map counts them, else by nominal kW"
+)
+
+
+class NodeCustomers(Section):
+    """How many customers are drawn for every load, and added up."""
+
+    rule: ByCustomers
+    kw_per_customer: Positive
+    kw_per_customer_of_class: dict[str, Positive]
+    customers: Count
 
 
 class LoadClass(Section):
@@ -340,7 +358,7 @@ class DeclaredPublic(Section):
     load_power_factors: list[LoadFactor]
     reactive: Reactive
     load_scales: Literal["public scale of every load point", "none, loads are in kW"]
-    node_scales: NodeScales
+    node_scales: NodeScales | NodeCustomers
     node_classes: Literal["declared", "drawn from the released weights"]
     classes: Annotated[list[LoadClass], Field(min_length=1)]
     variance_floor: Positive
@@ -413,11 +431,13 @@ class Extras(Section):
     """What is released beside the voltages, for all days: powers [kW, kvar], taps, states of capacitors."""
 
     holds: Annotated[
-        list[Literal["loads", "generation", "head", "taps", "capacitors", "locked"]], Field(min_length=1)
+        list[Literal["loads", "generation", "head", "taps", "capacitors", "locked", "mended"]],
+        Field(min_length=1),
     ]
     source_phases: Annotated[int, Field(ge=0)]
     regulators: Annotated[int, Field(ge=0)]
     capacitors: Annotated[int, Field(ge=0)]
+    mended_snapshots: Annotated[int, Field(ge=0)] | None
     grid: Sentence
     range_kw: Annotated[list[float], Field(min_length=2, max_length=2)]
     follows_from: Sentence

@@ -329,8 +329,15 @@ def public_sizes(facts: Facts) -> list[str]:
     model = facts.model
     outcomes = [
         f"That the history holds {model.n_load_points} load points and {model.n_days} days: declared public.",
+        "That the meter data passed the checks before anything was spent: their ids match the service map, "
+        "their unit is plausible, and not too many load points lack readings or are cut to the bounds.",
         "When the files were written and how long it took.",
     ]
+    if facts.looked_at:
+        outcomes.append(
+            "What these settings tell of the private data, since they were changed after the data owner had "
+            f"seen figures computed from it: {', '.join(facts.looked_at)}."
+        )
     if len(model.class_names) > 1 and model.public_labels:
         outcomes.append("The classes of the load points and the share of each: declared public.")
     return outcomes

@@ -102,12 +102,17 @@ _OPERATED = (
     "as the feeder's file says, regulators and switched capacitors act by its settings. "
 )
 _HUNTING = (
-    " A control that changes its direction six times within a snapshot is locked, and the snapshot is "
-    "marked. A snapshot without a solution aborts the release."
+    " A control that changes its direction six times within a snapshot is locked, and the snapshot is marked."
+)
+_MENDED = (
+    "The power of a load is the sum of the customers drawn for it, each cut to the declared bounds at every "
+    "step. A snapshot without a solution has all its powers multiplied by 0.95 until it has one, and is "
+    "marked: the rule reads the twin, the drawn loads and the controls, nothing else. The twin is never "
+    "drawn again."
 )
 _SOLVED: Mapping[str, str] = {
     "frozen": "AC power flow is solved on the twin, not on the true network; regulator taps are declared, or "
-    "solved once on the twin at nominal load; a snapshot without a solution aborts the release.",
+    "solved once on the twin at nominal load.",
     "snapshot": _OPERATED
     + "Every snapshot starts from taps that were solved on the twin at the nearest of 25 levels of the "
     "nominal load." + _HUNTING,
@@ -619,10 +624,6 @@ def _declared(policy: TwinPolicy) -> list[str]:
     return known + [words for words, covered in public.items() if not covered]
 
 
-def _drawn_for(policy: TwinPolicy) -> str:
-    return "node with a load" if policy.controls == "frozen" else "load of the feeder"
-
-
 def _after_noise(policy: TwinPolicy, extras: ExtrasLayout) -> list[str]:
     codes = (
         ""
@@ -631,13 +632,14 @@ def _after_noise(policy: TwinPolicy, extras: ExtrasLayout) -> list[str]:
     )
     return [
         text.SHRUNK,
-        f"Days of active and reactive load are drawn independently for every {_drawn_for(policy)} from the "
-        "load model, untruncated; reactive load has randomness of its own.",
+        "Days of active and reactive load are drawn independently for every customer of a load from the load "
+        "model; reactive load has randomness of its own, cut at four standard deviations.",
         f"The twin '{policy.twin_id}' is drawn once per network: the logarithm of every protected figure is "
         f"rounded to a public grid and gets exact discrete {policy.design.noise.capitalize()} noise; nothing "
         f"else of the figure enters.{codes} The same twin serves every release under its id; an element that "
         "is replaced gets fresh noise.",
         _SOLVED[policy.controls],
+        _MENDED,
         "All energised nodes but those of the source are released."
         if policy.all_nodes
         else "Only nodes with a random load of their own are released.",
@@ -673,8 +675,8 @@ def _unprotected(facts: Facts, policy: TwinPolicy) -> list[str]:
         else f"That {facts.layout.nodes} nodes of the feeder carry a load of their own and are released."
     )
     return [
-        "That this release was made: it is refused if a draw has no power-flow solution. That outcome "
-        "depends on the twin, not on the true network, so the network's guarantee covers it.",
+        "That this release was made: the network passed the checks before anything was spent. Its file can "
+        "be read, what of it is not modelled is known, and without load its power flow has a solution.",
         nodes,
         "Everything of the network that is declared public.",
         *([SHOWS_NODES] if facts.extras.loads else []),

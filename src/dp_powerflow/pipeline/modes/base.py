@@ -22,7 +22,10 @@ from dp_powerflow.errors import ConfigError
 from dp_powerflow.evidence.collect import Evidence
 from dp_powerflow.evidence.lines.collect import LineReport
 from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.model.customers import CustomerSampler
 from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.model.sample import LoadSampler, LoadSource
+from dp_powerflow.pipeline.customers import CustomerPlan
 from dp_powerflow.pipeline.inputs import (
     NetworkInputs,
     Solar,
@@ -87,7 +90,7 @@ class Scene:
 
     network: Solvable
     model: LoadModel
-    nodes: NodePlan
+    nodes: NodePlan | CustomerPlan
 
 
 @dataclass(frozen=True)
@@ -125,10 +128,13 @@ class NetworkMode(ABC, Generic[Section]):
     section_type : section of the config that chooses this mode.
     charged_first : whether the network is charged before it is solved; otherwise before anything is
         published.
+    mends : whether the powers of a snapshot without solution are lowered until it has one; otherwise it
+        aborts the release.
     """
 
     section_type: ClassVar[type[NetworkSection]]
     charged_first: ClassVar[bool] = False
+    mends: ClassVar[bool] = False
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -201,9 +207,17 @@ class NetworkMode(ABC, Generic[Section]):
         """How many loads are drawn for every step."""
         return len(loaded_nodes(feeder)[0])
 
-    def nodes(self, feeder: Feeder, model: LoadModel, key: StreamKey) -> NodePlan:
+    def nodes(self, inputs: NetworkInputs, feeder: Feeder, model: LoadModel) -> NodePlan | CustomerPlan:
         """Whom loads are drawn for: the nodes of the feeder that have one."""
-        return node_plan(self.config, feeder, model, key)
+        return node_plan(self.config, feeder, model, inputs.key)
+
+    def source(self, scene: Scene, key: StreamKey, days: int) -> LoadSource:
+        """What draws the loads of a release, with a key that is bound to the network they are solved on."""
+        nodes, feeder = scene.nodes, scene.network.feeder
+        if isinstance(nodes, CustomerPlan):
+            return CustomerSampler(nodes.law(scene.model, feeder), key, days)
+        truncated = not self.section.random_reactive
+        return LoadSampler(nodes.law(scene.model, feeder, truncated=truncated), key, days)
 
     @abstractmethod
     def identity_chunks(self, inputs: NetworkInputs) -> Iterator[bytes]:
@@ -239,7 +253,7 @@ class NetworkMode(ABC, Generic[Section]):
 
     def scene(self, inputs: NetworkInputs, network: Solvable, model: LoadModel) -> Scene:
         """A network with the load model at its nodes."""
-        return Scene(network, model, self.nodes(network.feeder, model, inputs.key))
+        return Scene(network, model, self.nodes(inputs, network.feeder, model))
 
     def released_nodes(self, feeder: Feeder) -> IntArray:
         """Indices in `feeder.nodes` whose voltages are released: those with a load of their own."""

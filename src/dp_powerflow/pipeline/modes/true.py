@@ -20,6 +20,8 @@ from dp_powerflow.evidence.lines.collect import LineReport, LineRequest, collect
 from dp_powerflow.evidence.lines.losses import LineLoss
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
+from dp_powerflow.model.fit import ONE_CLASS
+from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.pipeline.inputs import NetworkInputs, network_chunks
 from dp_powerflow.pipeline.manifest.true import LEAST_SHARE, account_neighbours
 from dp_powerflow.pipeline.modes.base import (
@@ -31,7 +33,13 @@ from dp_powerflow.pipeline.modes.base import (
     Solvable,
     left_afterwards,
 )
-from dp_powerflow.pipeline.nodes import loaded_nodes
+from dp_powerflow.pipeline.nodes import (
+    NodePlan,
+    declared_classes,
+    declared_factors,
+    loaded_nodes,
+    some_loaded_nodes,
+)
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.records import Preview
@@ -70,6 +78,7 @@ class TrueMode(NetworkMode[TrueNetwork]):
     def check(self, inputs: NetworkInputs) -> Feeder:
         """Taps must be declared, control must settle, and the evidence that is required must be possible."""
         checked = super().check(inputs)
+        self._check_nodes(inputs)
         refuse_steep_control(inputs)
         if self.config.model.components > 1 and self.section.require_evidence:
             raise ConfigError(
@@ -87,6 +96,20 @@ class TrueMode(NetworkMode[TrueNetwork]):
         self._refuse_the_impossible(inputs)
         self._refuse_few_days_of_calibration()
         return checked
+
+    def _check_nodes(self, inputs: NetworkInputs) -> None:
+        """Refuse classes and power factors that contradict each other at a node, and places of customers."""
+        config, feeder = self.config, inputs.feeder
+        if config.loads.services is not None and any(inputs.services.node_of):
+            raise ConfigError(
+                "the service map has a column 'node', which mode 'true-network' does not use: a node there "
+                "is one draw times its nominal load; remove the column, or use a twin"
+            )
+        nodes = some_loaded_nodes(feeder)[0]
+        if not config.model.private_classes:
+            labels = [label for label in inputs.services.class_of if label is not None]
+            declared_classes(config, feeder, nodes, labels[0] if labels else ONE_CLASS)
+        declared_factors(config, feeder, nodes)
 
     def _refuse_few_days_of_calibration(self) -> None:
         """Refuse a δ* that the calibration alone uses up, whatever it finds."""
@@ -169,13 +192,13 @@ class TrueMode(NetworkMode[TrueNetwork]):
         self, inputs: NetworkInputs, scene: Scene, progress: Progress | None = None, *, curves: bool = True
     ) -> Evidence:
         """Theorem 1 in every mode, on draws from a stream that no release uses."""
-        feeder, model, nodes = scene.network.feeder, scene.model, scene.nodes
+        feeder = scene.network.feeder
         uncovered = _uncovered(feeder)
         if uncovered is not None:
             raise PrivacyError(uncovered)
         solar = scene.network.solar
         return collect_evidence(
-            Instance(Network(feeder), nodes.law(model, feeder), solar.generation, solar.voltvar),
+            Instance(Network(feeder), _law(scene), solar.generation, solar.voltvar),
             self._asked,
             inputs.key.bind("purpose", CALIBRATION),
             progress=progress,
@@ -206,7 +229,7 @@ class TrueMode(NetworkMode[TrueNetwork]):
         if sun is not None and sun.n_days > 1:
             return "none: losses per line are evaluated where every day has the same generation"
         try:
-            law = scene.nodes.law(scene.model, scene.network.feeder)
+            law = _law(scene)
             daily = None if sun is None else sun.of(np.zeros(1, dtype=np.int64))
             loss = LineLoss(scene.network.feeder, law, generation=daily)
             return collect_lines(loss, request, inputs.key, progress)
@@ -261,6 +284,12 @@ class TrueMode(NetworkMode[TrueNetwork]):
         corpus = next(row for row in evidence.rows if row.mode == self.section.bound).corpus
         within = corpus.epsilon is not None and corpus.epsilon <= self.section.epsilon
         return within and corpus.delta <= self.section.delta
+
+
+def _law(scene: Scene) -> LoadLaw:
+    """The law of the loads that the evidence is about, untruncated."""
+    assert isinstance(scene.nodes, NodePlan)
+    return scene.nodes.law(scene.model, scene.network.feeder)
 
 
 def refuse_steep_control(inputs: NetworkInputs) -> None:

@@ -9,7 +9,6 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, replace
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,8 @@ from dp_powerflow.errors import PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import TAPS_NOT_FOUND, Feeder
 from dp_powerflow.grid.sources import Rebuilder, network_parameters
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.sample import LoadSampler, solve_days
+from dp_powerflow.model.sample import LoadSource, SolvedDays, solve_days
+from dp_powerflow.pipeline.customers import CustomerPlan, count_customers, customer_plan
 from dp_powerflow.pipeline.inputs import NetworkInputs, Solar, network_chunks
 from dp_powerflow.pipeline.manifest.policy import at_most
 from dp_powerflow.pipeline.manifest.twin import CHANGES, changed, charged_as, version_of
@@ -36,7 +36,6 @@ from dp_powerflow.pipeline.modes.base import (
     Solvable,
     left_afterwards,
 )
-from dp_powerflow.pipeline.nodes import NodePlan, drawn_loads, load_plan, some_loaded_nodes
 from dp_powerflow.pipeline.parts import GraphTables, OperatedMaker, SolverMaker
 from dp_powerflow.powerflow.batch import Solver
 from dp_powerflow.privacy.budget import Neighbours
@@ -48,7 +47,7 @@ from dp_powerflow.twin.choosing import choosing_lines
 from dp_powerflow.twin.design import LOG_GRID, TwinGuarantee, twin_guarantee, twin_neighbours
 from dp_powerflow.twin.draw import FORMAT, Element, Twin, draw_twin, elements_of, parameters_of
 from dp_powerflow.twin.utility import voltage_distance
-from dp_powerflow.units import FloatArray, IntArray
+from dp_powerflow.units import IntArray
 
 TABLES = "twin"
 """Folder of the published twin."""
@@ -63,6 +62,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
 
     section_type = TwinNetwork
     charged_first = True
+    mends = True
 
     @property
     def neighbours(self) -> Neighbours:
@@ -117,7 +117,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
         # Without noise: it has the structure of any twin.
         feeder = self._with_taps(source.build(parameters.levels, codes))
         self.check_solver(feeder, inputs.solar_on(feeder))
-        some_loaded_nodes(feeder)
+        count_customers(self.config, feeder, inputs.services)
         self.tables(location(self.config.release.output), feeder, self.released_nodes(feeder))
         return feeder
 
@@ -159,14 +159,12 @@ class TwinMode(NetworkMode[TwinNetwork]):
         return OperatedMaker(self.section.controls, steps) if self.acting else super().solver(steps)
 
     def drawn(self, feeder: Feeder) -> int:
-        """Loads one by one, where the feeder is solved as operated."""
-        return drawn_loads(feeder) if self.acting else super().drawn(feeder)
+        """Loads one by one; a load that has no customer counts too, so that the figure needs no services."""
+        return sum(load.kw > 0.0 for load in feeder.loads)
 
-    def nodes(self, feeder: Feeder, model: LoadModel, key: StreamKey) -> NodePlan:
-        """Loads one by one, where the feeder is solved as operated."""
-        if self.acting:
-            return load_plan(self.config, feeder, model, key)
-        return super().nodes(feeder, model, key)
+    def nodes(self, inputs: NetworkInputs, feeder: Feeder, model: LoadModel) -> CustomerPlan:
+        """The customers that every load is the sum of."""
+        return customer_plan(self.config, feeder, inputs.services, model, inputs.key)
 
     def released_nodes(self, feeder: Feeder) -> IntArray:
         """Nodes with a load, or all but the sources: a twin has nothing to hide at the others."""
@@ -194,31 +192,33 @@ class TwinMode(NetworkMode[TwinNetwork]):
             sources=len(feeder.slack) if "head" in chosen else 0,
             regulators=len(moving.regulators) if acting and "states" in chosen else 0,
             capacitors=len(moving.capacitors) if acting and "states" in chosen else 0,
+            mended=True,
         )
 
     def report(self, inputs: NetworkInputs, scene: Scene, progress: Progress | None = None) -> InternalReport:
         """The guarantee of the twin; nothing of the true network: the same twin gives the same bytes."""
-        found = {"guarantee": asdict(self.guarantee), "twin": scene.network.identity}
-        return InternalReport.make(self.config.release.id, True, found)
+        return self._promised(scene.network)
+
+    def report_again(self, inputs: NetworkInputs, model: LoadModel) -> InternalReport:
+        """The same from key and true network; no load is drawn for it."""
+        return self._promised(self.network_again(inputs))
 
     def for_the_owner(self, inputs: NetworkInputs, scene: Scene) -> dict[str, object]:
         """Voltages on the twin against the true ones, under loads that no release uses."""
         if _comparable(inputs.feeder) != _comparable(scene.network.feeder):
             return {DISTANCE: "none: its figures rounded, the network has other loads or generators"}
-        law = scene.nodes.law(scene.model, inputs.feeder)
-        sampler = LoadSampler(law, inputs.key.bind("purpose", COMPARISON), COMPARED_DAYS)
-        distance: Any
-        try:
-            make = self.solver(sampler.law.steps)
-            on_true = _magnitudes(make(inputs.feeder, inputs.solar, None), inputs.solar, sampler)
-            network = scene.network
-            on_twin = _magnitudes(make(network.feeder, network.solar, None), network.solar, sampler)
-            distance = asdict(voltage_distance(on_true, on_twin))
-        except PowerFlowError as error:
-            distance = f"none: {error}"
+        source = self.source(scene, inputs.key.bind("purpose", COMPARISON), COMPARED_DAYS)
+        make, network = self.solver(source.law.steps), scene.network
+        on_true = _compared(make(inputs.feeder, inputs.solar, None), inputs.solar, source)
+        on_twin = _compared(make(network.feeder, network.solar, None), network.solar, source)
+        distance = voltage_distance(modulus(on_true.solution.v), modulus(on_twin.solution.v))
         return {
-            "days compared": min(COMPARED_DAYS, sampler.days_per_block),
-            DISTANCE: distance,
+            "days compared": on_true.days,
+            "snapshots without solution, mended": {
+                "on the true network": int(np.count_nonzero(on_true.mended)),
+                "on the twin": int(np.count_nonzero(on_twin.mended)),
+            },
+            DISTANCE: asdict(distance),
         }
 
     def plan_lines(self, preview: Preview) -> list[str]:
@@ -243,6 +243,10 @@ class TwinMode(NetworkMode[TwinNetwork]):
     def outcome(self, met: bool) -> str:
         """Where to find how far the twin is from the true network."""
         return f"solved on twin '{self.section.id}', whose distance to the true network is in {OWNER_FILE}"
+
+    def _promised(self, network: Solvable) -> InternalReport:
+        found = {"guarantee": asdict(self.guarantee), "twin": network.identity}
+        return InternalReport.make(self.config.release.id, True, found)
 
     @property
     def _request(self) -> str:
@@ -401,7 +405,5 @@ def _comparable(feeder: Feeder) -> tuple[object, ...]:
     return loads, systems, feeder.nodes, feeder.retained.tolist()
 
 
-def _magnitudes(solver: Solver, solar: Solar, sampler: LoadSampler) -> FloatArray:
-    solution = solve_days(solver, sampler, generation=solar.generation).solution
-    solution.raise_if_failed()
-    return modulus(solution.v)
+def _compared(solver: Solver, solar: Solar, source: LoadSource) -> SolvedDays:
+    return solve_days(solver, source, generation=solar.generation, mend=True)

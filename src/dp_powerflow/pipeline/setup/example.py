@@ -11,7 +11,7 @@ _TOP = """\
 [feeder]
 source = "ieee123"            # ieee13, ieee123, an OpenDSS .dss file, a pandapower .json file, simbench:CODE
 # taps = "taps.csv"           # regulator taps, declared public; without it a twin solves its own
-# loads = "loads.csv"         # nominal loads, declared public: name, kw, kvar; else those of the feeder
+# loads = "loads.csv"         # nominal loads, declared public: name, kw, kvar (customers); else the feeder's
 base_mva = 1.0                # power base per phase
 drop_islanded = false         # leave out nodes that no source feeds
 
@@ -47,34 +47,24 @@ variance_floor = 1e-2
 power_factor = 0.95           # declared public, cos of the angle; negative: leading, as in OpenDSS
 reactive_spread = 0.15        # full support: random part of q, as a share of the mean load
 reactive_correlation_minutes = 120.0
-# reuse = "demo-0"            # take the load model of this earlier release: costs the customers nothing more
-"""
-
-_LOADS_OF: dict[Mode, str] = {
-    "twin-network": """\
-use_scale = false             # in kW: a load of the feeder is a sum of customers; true: relative to the scale
-bounds = [0.02, 30.0]         # [kW] declared p_min, p_max of a load point: here those of a household
-# [model.power_factor_of_class]
-# commercial = 0.9
-[model.bounds_of_class]       # of some classes, instead of bounds; private ones are "class 1", ...
-commercial = [0.05, 300.0]
-industrial = [0.5, 3000.0]
-
-[nodes]
-load_class = "residential"    # class of every load; without it the model's first
-kw_per_customer = 1.5         # public: nominal kW of a load that stand for one customer
-# scale_factor = 6.0          # of mode true-network instead: a node is one customer scaled up
-""",
-    "true-network": """\
 use_scale = true              # loads relative to the public scale of their load point
 bounds = [0.01, 2.0]          # declared p_min, p_max, relative to the scale (or kW without one)
+# reuse = "demo-0"            # take the load model of this earlier release: costs the customers nothing more
 # [model.bounds_of_class]     # margins of some classes, instead of bounds; private ones are "class 1", ...
 # commercial = [0.05, 3.0]
 # [model.power_factor_of_class]
 # commercial = 0.9
 
 [nodes]
-load_class = "residential"    # class of every node; without it the model's first
+load_class = "residential"    # class of every load; without it the model's first
+"""
+
+_NODES_OF: dict[Mode, str] = {
+    "twin-network": """\
+kw_per_customer = 1.5         # public: nominal kW of a load that stand for one customer
+# scale_factor = 6.0          # of mode true-network instead: a node is one customer scaled up
+""",
+    "true-network": """\
 scale_factor = 6.0            # public: how many times the model's relative load a node draws
 # kw_per_customer = 1.5       # of mode twin-network instead: a load is a sum of customers
 """,
@@ -163,7 +153,7 @@ def example(mode: Mode = "twin-network") -> str:
     (words, keys), (other_words, other_keys) = _NETWORK_OF[mode], _NETWORK_OF[other]
     network = f"[network]\n# {words}\n{keys}"
     instead = f"# Instead, mode {other}. {other_words}\n{_commented(other_keys)}"
-    return "\n".join((_TOP + _LOADS_OF[mode] + _NODES, network, instead, _BOTTOM))
+    return "\n".join((_TOP + _NODES_OF[mode] + _NODES, network, instead, _BOTTOM))
 
 
 def _commented(lines: str) -> str:

@@ -66,6 +66,11 @@ class PublicFacts:
         return tuple(sorted(set(self.classes)))
 
     @property
+    def other_labels(self) -> tuple[str, ...]:
+        """Classes with other public figures than those of the nodes."""
+        return tuple(label for label in self.labels if kind_of(label) is not self.kind)
+
+    @property
     def load_class(self) -> str | None:
         """Class of all nodes."""
         return class_of_nodes(self.classes) if self.classes else None
@@ -77,8 +82,8 @@ class PublicFacts:
 
     @property
     def scaled(self) -> bool:
-        """On a twin a load is a sum of customers in kW; on the true network one customer scaled up."""
-        return self.mode == "true-network"
+        """Whether loads are relative to a scale: where one is declared, and on the true network."""
+        return self.scale_kw is not None or self.written_scale_kw is not None
 
 
 def config_text(facts: PublicFacts) -> str:
@@ -154,17 +159,12 @@ def _model(facts: PublicFacts) -> Iterable[str]:
     yield _entry(
         "unit", "load-point", "load-point: all days of a service | load-point-day: one day (the paper's)"
     )
-    why = (
-        "fit loads over scale_kw of the service map"
-        if facts.scaled
-        else "fit kW: a load is a sum of customers"
-    )
+    why = "fit loads over scale_kw of the service map" if facts.scaled else "fit kW: no scale is declared"
     yield _entry("use_scale", facts.scaled, why)
     yield _entry("bounds", bounds, f"[{unit}] of a {facts.kind.name}: a public figure; what is beyond is cut")
     yield _entry("variance_floor", VARIANCE_FLOOR, "of the log load; public")
     yield _entry("power_factor", facts.kind.power_factor, f"of a {facts.kind.name}; public, lagging")
-    others = [label for label in facts.labels if kind_of(label) is not facts.kind]
-    if others:
+    if others := facts.other_labels:
         yield "[model.bounds_of_class]"
         yield from (
             _entry(_key(label), _bounds(facts, kind_of(label)), f"[{unit}] of a {kind_of(label).name}")
@@ -199,6 +199,9 @@ def _nodes(facts: PublicFacts) -> Iterable[str]:
             float(f"{factor:.2g}"),
             "scale_kw of a service over its nominal kW: a node is one scaled up",
         )
+    if (others := facts.other_labels) and facts.mode == "twin-network":
+        yield "[nodes.kw_per_customer_of_class]"
+        yield from (_entry(_key(label), kind_of(label).kw_per_customer) for label in others)
     if facts.labels:
         yield "# [nodes.class_of_load]         # class of single loads of the feeder"
         yield f"# load_1 = {json.dumps(facts.labels[-1], ensure_ascii=False)}"

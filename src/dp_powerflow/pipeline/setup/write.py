@@ -17,6 +17,7 @@ from dp_powerflow.errors import ConfigError, FeederError, LoadDataError
 from dp_powerflow.grid.ieee import BUILT_IN
 from dp_powerflow.grid.sources import SIMBENCH
 from dp_powerflow.loads.declared import ServiceMap, one_service_each, read_service_map
+from dp_powerflow.pipeline.customers import Services, count_customers
 from dp_powerflow.pipeline.inputs import require_declared_taps
 from dp_powerflow.pipeline.nodes import some_loaded_nodes
 from dp_powerflow.pipeline.setup.example import example
@@ -90,7 +91,8 @@ def set_up(request: SetupRequest) -> Written:
         refuse_overwriting(own_map)
     facts = _public(request, feeder, meters, services, own_map if writes_map else request.services or own_map)
     text = config_text(facts)
-    _check(parse_config(tomllib.loads(text), base=request.config.resolve().parent), feeder)
+    config = parse_config(tomllib.loads(text), base=request.config.resolve().parent)
+    _check(config, feeder, services)
     if writes_map:
         write_new(own_map, _map_text(services, scale_kw))
     write_new(request.config, text)
@@ -201,19 +203,28 @@ def _relative(path: Path, folder: Path) -> str:
     return Path(os.path.relpath(path.resolve(), folder)).as_posix()
 
 
-def _check(config: Config, facts: FeederFacts) -> None:
-    """Refuse a feeder that the mode cannot use; INTERNAL."""
+def _check(config: Config, facts: FeederFacts, services: ServiceMap) -> None:
+    """Refuse a feeder that the mode cannot use, or that lacks a node of the service map; INTERNAL."""
     problems: list[str] = []
     try:
-        some_loaded_nodes(facts.feeder)
         if isinstance(config.network, TwinNetwork):
             problems += twin_problems(facts, config.network.design)
+            count_customers(config, facts.feeder, _declared(services))
         else:
+            some_loaded_nodes(facts.feeder)
             require_declared_taps(config, facts.feeder)
     except ConfigError as error:
         problems.append(str(error))
     if problems:
         raise FeederError(internal_list(problems))
+
+
+def _declared(services: ServiceMap) -> Services:
+    points = services.load_points
+    nodes, classes = (
+        tuple(of.get(point) for point in points) for of in (services.node_of, services.class_of)
+    )
+    return Services(nodes, classes)
 
 
 def _map_text(services: ServiceMap, scale_kw: float | None) -> str:

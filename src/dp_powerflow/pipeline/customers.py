@@ -1,0 +1,248 @@
+"""The customers that the loads of a twin are sums of, with what is declared public of each.
+
+How many customers a load has comes from the load table (column `customers`), else from the service map
+(column `node`), else from its nominal kW over a public figure per customer. Classes are declared or drawn
+from the released weights; scales are those of the service map. No reading plays a part.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dp_powerflow.config import Config
+from dp_powerflow.errors import ConfigError
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.sources import read_loads
+from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.model.customers import CustomerLaw
+from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.model.law import LoadNodes
+from dp_powerflow.model.sample import draw_node_classes
+from dp_powerflow.pipeline.nodes import classes_by_load, factors_by_load, some_loaded_nodes
+from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.units import FloatArray, IntArray
+
+MOST_CUSTOMERS = 1_000_000
+"""Of one feeder; more is a slip in nodes.kw_per_customer."""
+
+
+@dataclass(frozen=True, eq=False)
+class Services:
+    """PUBLIC. What the data owner declares of the load points; by default nothing.
+
+    Attributes
+    ----------
+    node_of : load or node of the feeder that each load point is on, None where none is declared.
+    class_of : class of each, None where none is declared.
+    scale_kw : (load point,) public scale [kW]; None if there is none.
+    """
+
+    node_of: tuple[str | None, ...] = ()
+    class_of: tuple[str | None, ...] = ()
+    scale_kw: FloatArray | None = None
+
+    @classmethod
+    def of(cls, history: LoadHistory) -> Services:
+        """The public part of a history; no reading."""
+        return cls(history.node_of, history.class_label, history.scale_kw)
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """PUBLIC. The customers of every load of a feeder that has any.
+
+    Attributes
+    ----------
+    positions : (load,) among `feeder.loads`, ascending.
+    customers : (load,) how many customers the load has, at least 1.
+    services : (load,) the load points of the service map that they are; empty where counted otherwise.
+    """
+
+    positions: IntArray
+    customers: IntArray
+    services: tuple[tuple[int, ...], ...]
+
+    @property
+    def total(self) -> int:
+        """Customers of the feeder."""
+        return int(self.customers.sum())
+
+
+def count_customers(config: Config, feeder: Feeder, services: Services) -> Counted:
+    """How many customers every load has; refuses names that the feeder does not have."""
+    some_loaded_nodes(feeder)
+    stated, on_load = _customers_of_table(config), _services_on_loads(feeder, services)
+    labels = _declared_labels(config, feeder, services)
+    positions, customers, own = [], [], []
+    for k, load in enumerate(feeder.loads):
+        points = tuple(on_load.get(k, ()))
+        count = stated.get(load.name.lower(), len(points) or None)
+        if load.kw <= 0.0:
+            if count:
+                raise ConfigError(
+                    f"load '{load.name}' has customers but no nominal active power; give it nominal kW, or "
+                    "no customers in the load table and the service map"
+                )
+            continue
+        if count is None:
+            per = config.nodes.kw_per_customer_of_class.get(labels[k] or "", config.nodes.kw_per_customer)
+            count = max(1, round(min(load.kw / per, MOST_CUSTOMERS + 1.0)))
+        if count:
+            positions.append(k)
+            customers.append(count)
+            own.append(points if count == len(points) else ())
+    if sum(customers) > MOST_CUSTOMERS:
+        raise ConfigError(
+            f"the loads of the feeder would have more than {MOST_CUSTOMERS:,} customers; raise "
+            "nodes.kw_per_customer, the nominal kW of a load that stand for one customer"
+        )
+    if not customers:
+        raise ConfigError("no load of the feeder has a customer; the release would be empty")
+    return Counted(np.array(positions, dtype=np.int64), np.array(customers, dtype=np.int64), tuple(own))
+
+
+def _customers_of_table(config: Config) -> dict[str, int]:
+    """Load, in lower case → customers, as the load table states them."""
+    return {} if config.feeder.loads is None else dict(read_loads(config.feeder.loads).customers)
+
+
+def _services_on_loads(feeder: Feeder, services: Services) -> dict[int, list[int]]:
+    """Load of the feeder → the load points that the service map puts there."""
+    found: dict[int, list[int]] = {}
+    if not any(services.node_of):
+        return found
+    places = _places(feeder)
+    for point, name in enumerate(services.node_of):
+        if name is None:
+            continue
+        loads = places.get(name.lower(), set())
+        if not loads:
+            near = difflib.get_close_matches(name.lower(), places, n=1)
+            hint = f"; did you mean '{near[0]}'?" if near else ""
+            raise ConfigError(
+                f"the service map names the node '{name}', which is no load of the feeder and no node or bus "
+                f"with a load{hint}"
+            )
+        if len(loads) > 1:
+            raise ConfigError(
+                f"the service map names the node '{name}', which carries {len(loads)} loads; name one of them"
+            )
+        found.setdefault(min(loads), []).append(point)
+    return found
+
+
+def _places(feeder: Feeder) -> dict[str, set[int]]:
+    """What a service map may call the loads of a feeder, in lower case: load, node, or bus."""
+    names = {load.name.lower(): {k} for k, load in enumerate(feeder.loads)}
+    nodes: dict[str, set[int]] = {}
+    shares = feeder.load_shares.tocoo()
+    for node, k in zip(*shares.coords, strict=True):
+        name = feeder.nodes[node].lower()
+        for place in {name, name.rsplit(".", 1)[0]}:
+            nodes.setdefault(place, set()).add(int(k))
+    return nodes | names
+
+
+def _declared_labels(config: Config, feeder: Feeder, services: Services) -> tuple[str | None, ...]:
+    """Class of every load as far as it is declared; None where it is drawn, or where there is one class."""
+    if config.model.private_classes:
+        return (None,) * len(feeder.loads)
+    first = next((label for label in services.class_of if label is not None), None)
+    declared, default = classes_by_load(config, feeder), config.nodes.load_class or first
+    return tuple(declared.get(load.name.lower(), default) for load in feeder.loads)
+
+
+@dataclass(frozen=True, eq=False)
+class CustomerPlan:
+    """Declared-public facts of the customers that are drawn.
+
+    Attributes
+    ----------
+    positions : (load,) among `feeder.loads`.
+    load_of : (customer,) number of the load that the customer is part of, ascending.
+    classes : class of every customer.
+    scale_kw : (customer,) [kW]; None if the model is relative to no scale.
+    tan_theta : (customer,) of loads with a power factor of their own; NaN where that of the class holds.
+    by_node : whether power flow is solved node by node, in the frozen frame, or load by load.
+    """
+
+    positions: IntArray
+    load_of: IntArray
+    classes: tuple[str, ...]
+    scale_kw: FloatArray | None
+    tan_theta: FloatArray
+    by_node: bool
+
+    @property
+    def customers(self) -> int:
+        """Customers of all loads together."""
+        return len(self.load_of)
+
+    def law(self, model: LoadModel, feeder: Feeder) -> CustomerLaw:
+        """The law of the loads."""
+        each = model.at(LoadNodes(self.classes, self.scale_kw, feeder.base_mva))
+        own = np.isfinite(self.tan_theta)
+        if own.any():
+            each = replace(each, tan_theta=np.where(own, self.tan_theta, each.tan_theta))
+        shares = feeder.load_shares.tocsr()[feeder.retained] if self.by_node else None
+        return CustomerLaw(each, self.load_of, self.positions, shares)
+
+
+def customer_plan(
+    config: Config, feeder: Feeder, services: Services, model: LoadModel, key: StreamKey
+) -> CustomerPlan:
+    """Class, scale and power factor of every customer.
+
+    A customer that the service map puts on a load has the class and scale declared there. Of the others the
+    class is that of the load, or drawn from the released weights; the scale is drawn from those declared for
+    the class.
+
+    Parameters
+    ----------
+    key : the secret, bound to the release.
+    """
+    counted = count_customers(config, feeder, services)
+    load_of = np.repeat(np.arange(len(counted.positions)), counted.customers)
+    if model.public_labels:
+        classes = _classes(config, feeder, services, counted, model)
+    else:
+        classes = draw_node_classes(model, len(load_of), key)
+    for label in set(classes):
+        model.find(label, model.classes[0].day_type)
+    factors = factors_by_load(config, feeder)[counted.positions]
+    frozen = getattr(config.network, "controls", "frozen") == "frozen"
+    scale_kw = _scales(services, counted, classes, model, key) if model.scaled else None
+    return CustomerPlan(counted.positions, load_of, classes, scale_kw, factors[load_of], frozen)
+
+
+def _classes(
+    config: Config, feeder: Feeder, services: Services, counted: Counted, model: LoadModel
+) -> tuple[str, ...]:
+    labels, found = _declared_labels(config, feeder, services), []
+    for k, count, points in zip(counted.positions, counted.customers, counted.services, strict=True):
+        of_load = labels[k] or model.class_names[0]
+        of_points = [services.class_of[point] or of_load for point in points]
+        found += of_points or [of_load] * int(count)
+    return tuple(found)
+
+
+def _scales(
+    services: Services, counted: Counted, classes: tuple[str, ...], model: LoadModel, key: StreamKey
+) -> FloatArray:
+    """(customer,) public scale [kW]."""
+    assert services.scale_kw is not None  # a model is scaled by the scales of its history
+    generator = key.bind("model", model.sha256).stream("customer scales").generator
+    labels, scales = np.array([label or "" for label in services.class_of]), services.scale_kw
+    wanted = np.array(classes)
+    scale_kw = np.empty(len(wanted))
+    for label in sorted(set(classes)):
+        declared = scales[labels == label] if np.any(labels == label) else scales
+        chosen = np.flatnonzero(wanted == label)
+        scale_kw[chosen] = np.sort(declared)[generator.integers(len(declared), size=len(chosen))]
+    first = np.cumsum(counted.customers) - counted.customers
+    for start, points in zip(first, counted.services, strict=True):
+        scale_kw[start : start + len(points)] = scales[list(points)]
+    return scale_kw
