@@ -195,7 +195,7 @@ def test_all_independent_mistakes_are_reported_at_once() -> None:
         "loads of kind 'long' need a path",
         "loads.classes is for loads of kind 'opendss-shapes'",
         "'model.epsilon' is not usable",
-        "p_min below p_max",
+        "0 < p_min < p_max",
         "nodes.scale_factor is of mode 'true-network'",
         "tables for graph models hold one admittance matrix",
         "network.radius is of mode 'true-network'",

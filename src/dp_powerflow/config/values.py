@@ -50,7 +50,7 @@ PowerFactor = Annotated[float, Field(ge=-1.0, le=1.0), AfterValidator(_not_zero)
 
 def _ascending(margins: tuple[float, float]) -> tuple[float, float]:
     if not margins[0] < margins[1]:
-        raise ValueError("margins are [p_min, p_max] with p_min below p_max; swap or correct them")
+        raise ValueError("the bounds [p_min, p_max] must satisfy 0 < p_min < p_max; swap or correct them")
     return margins
 
 
