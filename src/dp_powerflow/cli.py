@@ -192,7 +192,8 @@ def init(
             release_id=release_id,
             latitude=latitude,
         )
-        written = set_up(request)
+        with _progress("init") as (_, describe):
+            written = set_up(request, describe)
     if as_json:
         files = {"config": str(written.config), "services": written.services and str(written.services)}
         out.print_json(json.dumps(files | {"notes": list(written.notes)}))

@@ -6,6 +6,7 @@ import csv
 import io
 import os
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -67,8 +68,12 @@ class Written:
     notes: tuple[str, ...]
 
 
-def set_up(request: SetupRequest) -> Written:
+def set_up(request: SetupRequest, say: Callable[[str], None] = lambda _: None) -> Written:
     """Write a config that fits a feeder and its meters; nothing private is in it.
+
+    Parameters
+    ----------
+    say : told what takes long.
 
     Raises
     ------
@@ -79,7 +84,9 @@ def set_up(request: SetupRequest) -> Written:
     stem = _name(request.config.stem)
     own_map = request.config.with_name(f"{stem}-services.csv")
     refuse_overwriting(request.config)
+    say("reading the feeder")
     feeder = feeder_facts(_known_feeder(request.feeder), request.taps)
+    say("reading the stamps of the meters")
     meters = meter_facts(request.meters, request.declared)
     services = (
         one_service_each(meters.customers) if request.services is None else read_service_map(request.services)
@@ -91,6 +98,7 @@ def set_up(request: SetupRequest) -> Written:
         refuse_overwriting(own_map)
     facts = _public(request, feeder, meters, services, own_map if writes_map else request.services or own_map)
     text = config_text(facts)
+    say("checking the feeder")
     config = parse_config(tomllib.loads(text), base=request.config.resolve().parent)
     _check(config, feeder, services)
     if writes_map:
