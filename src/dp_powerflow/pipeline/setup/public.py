@@ -1,9 +1,12 @@
 """Public figures of customers: what a config says of loads before anybody has looked at one.
 
 They are the same for everybody, so they tell nothing of the meters. The bounds are wide enough for almost any
-customer of the kind and no wider: noise grows with the logarithm of their ratio. A household's mean over a
-quarter of an hour lies between about 0.02 kW (a fridge asleep) and 15 kW (a kettle, an oven and a car); twice
-that leaves room for electric heating. Below 0.02 kW it does not matter to a feeder what a load is.
+customer of the kind and no wider: the noise grows with the logarithm of their ratio, and readings far below
+the others widen the law upwards too. A household's mean over a quarter of an hour lies between about 0.02 kW
+and 15 kW. Below 0.05 kW (a fridge and a router) it does not matter to a feeder what a load is, so that is the
+lower bound, and zeros count as it. Measured on 400 simulated households with 3 % zeros at ε = 1, 48 fits: the
+mean load comes out 13 % too high with [0.05, 20] kW (standard deviation 13 %), 22 % (18 %) with [0.02, 30],
+30 % (30 %) with [0.02, 50].
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ class CustomerKind:
 HOUSEHOLD = CustomerKind(
     "household",
     ("resid", "household", "house", "home", "domestic", "dwelling", "apartment", "flat", "res"),
-    (0.02, 30.0),
+    (0.05, 20.0),
     1.5,
     0.97,
 )
@@ -51,17 +54,17 @@ KINDS = (
     CustomerKind(
         "business",
         ("commerc", "business", "office", "shop", "retail", "service", "school", "com"),
-        (0.05, 300.0),
+        (0.1, 300.0),
         10.0,
         0.93,
     ),
     CustomerKind("industry", ("industr", "factory", "manufact", "ind"), (0.5, 3000.0), 100.0, 0.9),
-    CustomerKind("farm", ("farm", "agri"), (0.02, 150.0), 5.0, 0.93),
+    CustomerKind("farm", ("farm", "agri"), (0.05, 150.0), 5.0, 0.93),
 )
-UNNAMED = CustomerKind("household or small business", (), (0.02, 50.0), 1.5, 0.95)
+UNNAMED = CustomerKind("household or small business", (), (0.05, 20.0), 1.5, 0.95)
 """Of load points without a class, and of labels that no kind is called by."""
 
-BOUNDS_OF_SCALE = (0.002, 2.0)
+BOUNDS_OF_SCALE = (0.005, 2.0)
 """Bounds of a load over a connected or contracted power: a house of 10 kW asleep, and a fuse that holds."""
 VARIANCE_FLOOR = 0.01
 DAYS = 28
