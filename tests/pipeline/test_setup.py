@@ -340,7 +340,7 @@ def test_on_the_true_network_customers_have_a_public_scale(tmp_path: Path) -> No
     assert config.model.use_scale
     scales = read_service_map(config.loads.services or "").scale_kw_of
     assert set(scales.values()) == {UNNAMED.kw_per_customer}
-    assert config.nodes.scale_factor == 1.0
+    assert config.nodes.scale_factor == 0.1
     assert "NOT differential privacy" in result.config.read_text()
     assert any("not differential privacy" in note for note in result.notes)
 
@@ -352,7 +352,8 @@ def test_declared_scales_set_the_scale_of_a_node_on_the_true_network(tmp_path: P
         tmp_path, "customer,load_point,scale_kw", lambda k, name: f"{name},p{k},{10 + 2 * (k % 3)}"
     )
     config = read_config(written(tmp_path, services=path, mode="true-network").config)
-    assert config.nodes.scale_factor == 8.0  # 12 kW over 1.5 kW
+    assert config.nodes.scale_factor == 0.6  # a tenth of 12 kW over 2 kW
+    assert config.model.bounds == (0.004167, 0.5)
 
 
 def test_ids_that_are_not_in_both_files_are_counted(tmp_path: Path) -> None:

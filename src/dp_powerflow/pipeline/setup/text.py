@@ -12,6 +12,7 @@ from dp_powerflow.pipeline.setup.meters import MeterFacts
 from dp_powerflow.pipeline.setup.public import (
     BOUNDS_OF_SCALE,
     FIRST_DAY_OF_YEAR,
+    SHARE_OF_ONE,
     VARIANCE_FLOOR,
     CustomerKind,
     class_of_nodes,
@@ -79,6 +80,11 @@ class PublicFacts:
     def kind(self) -> CustomerKind:
         """Customers at the nodes."""
         return kind_of(self.load_class)
+
+    @property
+    def any_scale_kw(self) -> float:
+        """Mean public scale of a load point, declared or written [kW]."""
+        return self.scale_kw or self.written_scale_kw or self.kind.kw_per_customer
 
     @property
     def scaled(self) -> bool:
@@ -175,11 +181,9 @@ def _model(facts: PublicFacts) -> Iterable[str]:
 
 
 def _bounds(facts: PublicFacts, kind: CustomerKind) -> tuple[float, float]:
-    if not facts.scaled:
-        return kind.bounds_kw
-    if facts.written_scale_kw is not None:
-        return kind.relative_bounds(facts.written_scale_kw)
-    return BOUNDS_OF_SCALE
+    if facts.mode == "true-network":
+        return kind.bounds_of_one(facts.any_scale_kw)
+    return BOUNDS_OF_SCALE if facts.scaled else kind.bounds_kw
 
 
 def _nodes(facts: PublicFacts) -> Iterable[str]:
@@ -190,14 +194,14 @@ def _nodes(facts: PublicFacts) -> Iterable[str]:
         yield _entry(
             "kw_per_customer",
             facts.kind.kw_per_customer,
-            "nominal kW of a load per customer: its share of the peak",
+            "nominal kW of a load per customer: 3 to 4 with electric heating",
         )
     else:
-        factor = (facts.written_scale_kw or facts.scale_kw or 1.0) / facts.kind.kw_per_customer
+        factor = SHARE_OF_ONE * facts.any_scale_kw / facts.kind.kw_per_customer
         yield _entry(
             "scale_factor",
             float(f"{factor:.2g}"),
-            "scale_kw of a service over its nominal kW: a node is one scaled up",
+            "a node is one service scaled up; small, or its peaks have no solution",
         )
     if (others := facts.other_labels) and facts.mode == "twin-network":
         yield "[nodes.kw_per_customer_of_class]"
