@@ -25,7 +25,7 @@ bounds = [0.01, 2.0]
 
 [nodes]
 load_class = "residential"
-scale_factor = 0.5
+kw_per_customer = 1.5        # a load of 150 kW is the sum of 100 customers
 
 [network]                    # differential privacy of R and X of every line, any number of days
 mode = "twin-network"

@@ -67,19 +67,23 @@ def read_config(path: str | PathLike[str]) -> Config:
     return read_config(Path(path))
 
 
-def plan(config: Config) -> PlannedRelease:
+def plan(config: Config, *, on_stage: Callable[[str], None] | None = None) -> PlannedRelease:
     """Say what a release would cost and leave, after every check that it would make. Spends nothing.
 
     Parameters
     ----------
     config : Config
         From `read_config`.
+    on_stage : callable, optional
+        Told what is being done.
 
     Returns
     -------
     PlannedRelease
-        ``plan.queries`` with sensitivity and noise, ``plan.epsilon`` and ``plan.delta`` of the customers, and
-        both accounts of the ledger before and after.
+        ``plan.queries`` with sensitivity and noise, ``plan.epsilon`` and ``plan.delta`` of the customers,
+        both accounts of the ledger before and after, ``affordable``, ``yearly`` costs, and ``feasibility``:
+        voltages of public loads on public networks, and INTERNAL on the network itself. That you have looked
+        is kept in the private state.
 
     Raises
     ------
@@ -95,7 +99,7 @@ def plan(config: Config) -> PlannedRelease:
     """
     from dp_powerflow.pipeline.plan import plan
 
-    return plan(config)
+    return plan(config, on_stage or (lambda _: None))
 
 
 def release(

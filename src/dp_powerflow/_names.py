@@ -65,11 +65,13 @@ def alike(names: Iterable[str]) -> int:
 
     Such names mean the same thing to whoever wrote them, and would be two secrets with a budget each.
     """
-    count = Counter(_spelling(name) for name in set(names))
+    count = Counter(spelling(name) for name in set(names))
     return sum(number for number in count.values() if number > 1)
 
 
-def _spelling(name: str) -> str:
+def spelling(name: str, *, fold: bool = True) -> str:
+    """A name without signs that are not seen and with single blanks; without case too, unless told not to."""
     text = unicodedata.normalize("NFKC", name)
     seen = "".join(sign for sign in text if unicodedata.category(sign) != "Cf")
-    return " ".join(seen.split()).casefold()
+    plain = " ".join(seen.split())
+    return plain.casefold() if fold else plain

@@ -20,6 +20,7 @@ from rich.text import Text
 import dp_powerflow as dpf
 from dp_powerflow.errors import ConfigError, DpPowerflowError
 from dp_powerflow.report import Rendered
+from dp_powerflow.report.ingest import Ingest, render_ingest
 
 app = typer.Typer(
     name="dp-powerflow",
@@ -143,7 +144,9 @@ def init(
     services: Annotated[
         Path | None, typer.Option(help="Public list of customers; without it one is written from the meters.")
     ] = None,
-    mode: Annotated[str, typer.Option(help="twin-network or true-network.")] = "twin-network",
+    mode: Annotated[
+        str | None, typer.Option(help="twin-network unless you say true-network, the paper's.")
+    ] = None,
     unit: Annotated[
         str | None,
         typer.Option(help="kW, W, 'kWh per interval' or 'Wh per interval', unless a column says it."),
@@ -169,13 +172,14 @@ def init(
     """
     from dp_powerflow.pipeline.setup.columns import Named
     from dp_powerflow.pipeline.setup.meters import DeclaredFormat
+    from dp_powerflow.pipeline.setup.modes import DEFAULT_MODE
     from dp_powerflow.pipeline.setup.write import SetupRequest, set_up, write_example
 
     if feeder is None and meters is None:
         own = (services, unit, time_zone, interval_label, customer_column, time_column, active_column)
         if any(option is not None for option in (*own, taps, latitude, days, release_id)):
             raise ConfigError("options of init but --mode are about your own data; add --feeder and --meters")
-        written = write_example(path, mode)
+        written = write_example(path, mode or DEFAULT_MODE)
     elif feeder is None or meters is None:
         raise ConfigError("a config for your own data needs both --feeder and --meters")
     else:
@@ -187,7 +191,7 @@ def init(
             services=services,
             taps=taps,
             declared=DeclaredFormat(unit, time_zone, interval_label, columns),
-            mode=mode,
+            mode=mode or DEFAULT_MODE,
             days=days,
             release_id=release_id,
             latitude=latitude,
@@ -208,13 +212,23 @@ def init(
 
 @app.command()
 def plan(config: ConfigFile, as_json: AsJson = False) -> None:
-    """What a release would cost the customers, before anything is spent.
+    """Whether a release would work, and what it would cost; spends nothing. Exit code 3: not affordable.
 
     Example: `dp-powerflow plan release.toml`
     """
-    from dp_powerflow.report.results import render_plan
+    from dp_powerflow.report.results import internal_lines, render_plan
 
-    _show(render_plan(dpf.plan(dpf.read_config(config))), as_json)
+    with _progress("plan") as (_, describe):
+        planned = dpf.plan(dpf.read_config(config), on_stage=describe)
+    _show_ingest(planned.ingest)
+    _show(render_plan(planned), as_json)
+    marking, *lines = internal_lines(planned) or [""]
+    if marking:
+        err.print(marking, style="bold red")
+    for line in lines:
+        _say(f"network: {line}")
+    if not planned.affordable:
+        raise typer.Exit(3)
 
 
 @app.command()
@@ -281,9 +295,10 @@ def fleet(
     fleet_config = read_fleet_config(config)
     if only_plan:
         with _progress("feeders") as (advance, _):
-            shown = render_fleet_plan(plan_fleet(fleet_config, advance, FEEDERS_PER_PROCESS))
+            planned = plan_fleet(fleet_config, advance, FEEDERS_PER_PROCESS)
+        _show_ingest(planned.ingest)
         err.print(FLEET_MARKING, style="bold red")
-        _show(shown, as_json)
+        _show(render_fleet_plan(planned), as_json)
         return
 
     def report(outcome: Outcome) -> None:
@@ -299,6 +314,7 @@ def fleet(
             progress=advance,
             on_outcome=report,
         )
+    _show_ingest(result.ingest)
     for warning in result.warnings:
         _say(f"warning: {warning}")
     released = len(result.outcomes) - len(result.failed)
@@ -385,6 +401,7 @@ def _release(config: dpf.Config, workers: int | None, scheduler: str | None, as_
         result = dpf.release(
             config, workers=workers, scheduler=scheduler, on_stage=describe, on_progress=advance
         )
+    _show_ingest(result.ingest)
     for warning in result.warnings:
         _say(f"warning: {warning}")
     if as_json:
@@ -474,6 +491,15 @@ def _show(rendered: Rendered, as_json: bool) -> None:
         out.print_json(rendered.json_text)
     else:
         out.print(Markdown("\n".join(rendered.lines)))
+
+
+def _show_ingest(found: Ingest | None) -> None:
+    """What reading the meters found, on stderr and marked INTERNAL; nothing for simulated loads."""
+    if found is not None:
+        marking, *lines = render_ingest(found).lines
+        err.print(marking, style="bold red")
+        for line in lines:
+            _say(f"meters: {line}")
 
 
 def _say(text: str) -> None:

@@ -48,7 +48,7 @@ class Owner:
         release = {**RAW["release"], "network_epsilon_cap": 9.0, **sections.get("release", {})}
         if Ledger.open(self.state).spends():
             release["continues_network"] = "network-twin-1"
-        raw = {**RAW, "feeder": {"source": "feeder.dss"}, "network": network, "release": release}
+        raw = {**RAW, "nodes": {}, "feeder": {"source": "feeder.dss"}, "network": network, "release": release}
         return parse_config(raw, base=self.folder)
 
     def pay(self, config: Config) -> tuple[NetworkInputs, Spend]:

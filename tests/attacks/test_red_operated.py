@@ -121,7 +121,7 @@ def test_a_transmission_system_is_not_too_large_to_be_published(tmp_path: Path) 
     config = small_config(
         tmp_path,
         feeder={"source": "c.dss", "base_mva": 1000.0},
-        nodes={"scale_factor": 1.0},
+        nodes={"load_class": "industrial", "kw_per_customer": 200.0},
         network=TWIN,
         release={"days": DAYS},
     )
@@ -147,7 +147,7 @@ def test_twins_without_taps_are_released_unless_taps_are_frozen(tmp_path: Path) 
     network = {"epsilon": 0.5, "id": "t2"}  # a key whose twin does not bear nominal load
     (tmp_path / "acting").mkdir()
     (tmp_path / "frozen").mkdir()
-    nodes = {"scale_factor": 0.02}
+    nodes = {"kw_per_customer": 20.0}
     made = released(tmp_path / "acting", HEAVY, regulator=PLAIN, network=network, nodes=nodes)
     assert "taps" in made["data"]["extras"]["holds"]
     with pytest.raises(PowerFlowError, match="finds no taps of the twin"):

@@ -25,6 +25,7 @@ from dp_powerflow.model.fit import fit
 from dp_powerflow.model.gaussian import LoadModel, _derived_again, _from_plain
 from dp_powerflow.model.options import FitOptions, PublicSpread
 from dp_powerflow.pipeline import verify
+from dp_powerflow.pipeline.manifest.beside import ScaledNodes, SummedCustomers
 from dp_powerflow.pipeline.manifest.facts import DeclaredSun, Facts
 from dp_powerflow.privacy.budget import Budget
 from dp_powerflow.privacy.random import StreamKey
@@ -169,7 +170,8 @@ def test_a_forger_who_states_all_that_follows_gets_no_further(forger: Forger) ->
     assert free == {
         "commitment_sha256",
         "versions",
-        "declared.scale_factor",
+        "declared.drawn",
+        "looked_at",
         "declared.load_power_factors",
         "declared.generation",
         "declared.solver",
@@ -196,6 +198,12 @@ def other_facts(facts: Facts) -> Iterator[tuple[str, Facts]]:
     sun = DeclaredSun(2, True, "category A")
     yield "declared.generation", replace(facts, declared=replace(facts.declared, generation=sun))
     yield "declared.solver", replace(facts, declared=replace(facts.declared, solver="opendss"))
+    yield "looked_at", replace(facts, looked_at=("model.bounds",))
+    yield "mended", replace(facts, mended=3, extras=replace(facts.extras, mended=True))
+    scaled = replace(facts.declared, drawn=ScaledNodes(9.0))
+    yield "declared.drawn", replace(facts, declared=scaled)
+    summed = replace(facts.declared, drawn=SummedCustomers(1.0, {}, 9))
+    yield "declared.drawn, otherwise", replace(facts, declared=summed)
     own = replace(facts.declared, load_power_factors={-0.9: 3})
     yield "declared.load_power_factors", replace(facts, declared=own)
     for holder in ("declared", "policy"):

@@ -84,7 +84,8 @@ def test_nodes_are_chosen_by_position_or_id(sound: Path) -> None:
 
 def test_a_corpus_says_what_it_holds(sound: Path) -> None:
     corpus = open_corpus(sound)
-    assert corpus.holds == ("voltages", "loads", "generation", "head", "taps", "capacitors", "locked")
+    assert corpus.holds == ("voltages", *EXTRAS.holds)
+    assert EXTRAS.holds == ("loads", "generation", "head", "taps", "capacitors", "locked", "mended")
     assert corpus.extras == EXTRAS
 
 
@@ -204,7 +205,7 @@ def test_only_what_the_writer_was_made_for_is_written(writer: CorpusWriter, tmp_
     assert taps is not None
     assert capacitors is not None
     wrong: dict[str, PartExtras | None] = {
-        "needs loads, generation, head, taps, capacitors, locked, and got nothing": None,
+        "needs loads, generation, head, taps, capacitors, locked, mended, and got nothing": None,
         "and got loads, generation, taps": replace(extras, head=None),
         "needs taps of shape": replace(extras, taps=taps[:, :-1]),
         "a tap is not a whole number": replace(extras, taps=taps + 40_000),

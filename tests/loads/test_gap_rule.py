@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.loads.checks import GapCounts, fill_gaps
 from dp_powerflow.loads.declared import GapRule
+from dp_powerflow.loads.gaps import GapCounts, fill_gaps
 from dp_powerflow.units import FloatArray
 
 MONDAY = dt.date(2024, 1, 1)

@@ -7,8 +7,8 @@ import datetime as dt
 import numpy as np
 import pytest
 
-from dp_powerflow.loads.checks import fill_gaps
 from dp_powerflow.loads.declared import GapRule
+from dp_powerflow.loads.gaps import fill_gaps
 
 DAYS = tuple(dt.date(2024, 1, 1) + dt.timedelta(days=k) for k in range(14))
 STEPS = 24

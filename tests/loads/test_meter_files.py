@@ -187,7 +187,7 @@ def test_customers_outside_the_service_map_are_left_out_and_counted(
             write(tmp_path / f"{name}.csv", hourly_stamps(), values, NAMES), HOURLY, services=services
         )
         assert result.history.load_points == ("m2",)
-        assert result.report.n_unlisted_customers == 2
+        assert result.report.ids.unlisted == 2
         np.testing.assert_array_equal(result.history.load_kw.ravel(), values[1])
 
 
@@ -198,7 +198,7 @@ def test_a_listed_customer_without_readings_takes_its_load_point_with_it(
     path = write_long(tmp_path / "m.csv", hourly_stamps(), values, NAMES)
     result = read_long(path, HOURLY, services=services)
     assert result.history.load_points == ("B",)
-    assert result.report.rejected_load_points == ("A",)
+    assert result.faults.rejected_load_points == ("A",)
 
 
 @pytest.mark.parametrize("share_missing", [0.05, 0.6])

@@ -53,7 +53,7 @@ def test_the_doubled_hour_is_averaged(profile_file: Path) -> None:
 def test_families_can_be_chosen(profile_file: Path) -> None:
     result = read_simbench(file=profile_file, families=CUSTOMER_FAMILIES)
     assert result.history.load_points == ("H0-A", "G3-H")
-    assert result.report.n_unlisted_customers == 1
+    assert result.report.ids.unlisted == 1
     with pytest.raises(LoadDataError, match="no family 'houses'; choose from agricultural"):
         read_simbench(file=profile_file, families=("houses",))
     with pytest.raises(LoadDataError, match="no profile of the families"):

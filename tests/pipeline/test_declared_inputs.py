@@ -16,6 +16,7 @@ from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.model.options import tan_theta_of
 from dp_powerflow.pipeline.inputs import read_inputs
+from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.nodes import node_plan
 from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.run import run_release
@@ -33,7 +34,9 @@ FACTORS: dict[str, Any] = {"power_factor_of_load": {"671": -0.98, "634A": 0.7}}
 
 
 def inputs_of(config: Config) -> Any:
-    return read_inputs(config, PrivateState.open(config.release.state, insecure_seed=7))
+    inputs = read_inputs(config, PrivateState.open(config.release.state, insecure_seed=7))
+    mode_of(config).check(inputs)
+    return inputs
 
 
 def law_of(config: Config, model: LoadModel) -> tuple[Feeder, LoadLaw]:

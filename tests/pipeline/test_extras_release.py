@@ -74,7 +74,7 @@ def test_a_release_with_everything_beside_its_voltages_verifies(made: Made) -> N
     report = verify_release(made.path)
     assert report.verdict == "release", report.failures
     sentence = next(check.sentence for check in report.checks if check.name == CHECK)
-    assert "loads, generation, head, taps, capacitors, locked: 1,320 powers" in sentence
+    assert "loads, generation, head, taps, capacitors, locked, mended: 1,320 powers" in sentence
 
 
 def test_the_manifest_states_what_there_is_and_what_it_follows_from(made: Made) -> None:
@@ -284,7 +284,7 @@ def release_of(folder: Path, **network: Any) -> Any:
 def test_the_released_powers_are_those_of_the_published_twin(solved: Path) -> None:
     assert failed(solved / "out") == {SEED}
     corpus, tables = open_corpus(solved / "out"), read_gridfm(solved / "out" / "twin")
-    assert corpus.holds == ("voltages", "loads", "generation", "head")
+    assert corpus.holds == ("voltages", "loads", "generation", "head", "mended")
     nodes = corpus.layout.nodes
 
     def of_tables(name: str) -> np.ndarray:
@@ -342,7 +342,7 @@ def test_what_is_published_is_part_of_the_request_in_any_order(solved: Path) -> 
 def test_a_fixed_frame_has_no_states(tmp_path: Path) -> None:
     asked = small_config(tmp_path, network=TWIN | {"also_publish": ["states"]}, release={"days": 2})
     run_release(asked, workers=1)
-    assert open_corpus(tmp_path / "out").holds == ("voltages",)
+    assert open_corpus(tmp_path / "out").holds == ("voltages", "mended")
 
 
 def test_by_default_powers_and_states_are_published_too() -> None:

@@ -197,7 +197,7 @@ def test_the_words_promise_no_more_than_the_twin_holds(inputs: ManifestInputs) -
     ):
         assert words in claims
     assert "per-instance" not in json.dumps(manifest)
-    assert "depends on the twin, not on the true network" in manifest["unprotected"][0]
+    assert "the network passed the checks before anything was spent" in manifest["unprotected"][0]
     assert "epsilons and deltas of the two add up" in manifest["composition"]["statement"]
     assert "another account" in manifest["composition"]["statement"]
 

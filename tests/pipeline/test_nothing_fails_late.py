@@ -140,10 +140,10 @@ CASES = [
     table("must be finite", "name,kw,kvar\none,inf,1\n", f"{SOURCES}:_power"),
     table("lacks load 'two'", "name,kw,kvar\none,1,1\n", f"{SOURCES}:LoadTable.check"),
     # ---- classes, loads, power factors
-    own("set loads.first_day", "pipeline.inputs:history_of", loads=SHAPES),
-    own("set loads.services", "pipeline.inputs:history_of", loads={"kind": "wide", "path": "meters.csv"}),
-    own("load class 'farms'", "pipeline.inputs:_check", nodes={"load_class": "farms"}),
-    own("drawn for the nodes, not declared", "pipeline.inputs:_check", model={"private_classes": 2}),
+    own("set loads.first_day", "pipeline.inputs:_shapes", loads=SHAPES),
+    own("set loads.services", "pipeline.inputs:_meter_file", loads={"kind": "wide", "path": "meters.csv"}),
+    own("load class 'farms'", "pipeline.inputs:check_declared", nodes={"load_class": "farms"}),
+    own("drawn for the nodes, not declared", "pipeline.inputs:check_declared", model={"private_classes": 2}),
     own(
         "'nine', a load which", f"{NODES}:_check_load_names", nodes={"class_of_load": {"nine": "residential"}}
     ),

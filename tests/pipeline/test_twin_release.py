@@ -42,7 +42,7 @@ def twin_config(folder: Path, **sections: dict[str, Any]) -> Config:
     raw: dict[str, Any] = {
         **RAW,
         "model": {**RAW["model"], **sections.get("model", {})},
-        "nodes": {**RAW["nodes"], **sections.get("nodes", {})},
+        "nodes": {"load_class": "residential", "kw_per_customer": 10.0, **sections.get("nodes", {})},
         "network": {**TWIN, **sections.get("network", {})},
         "release": {**RAW["release"], "days": 40, **sections.get("release", {})},
     }

@@ -257,7 +257,7 @@ TOML = """
 feeder = {{ source = "ieee13" }}
 loads = {{ kind = "simulated", load_points = 400, days = 6, step_minutes = 60 }}
 model = {{ epsilon = 4.0, bounds = [0.01, 2.0], variance_floor = 0.01 }}
-nodes = {{ load_class = "residential", scale_factor = 0.5 }}
+nodes = {{ load_class = "residential", kw_per_customer = 10.0 }}
 [network]
 mode = "twin-network"
 epsilon = 8.0

@@ -27,7 +27,7 @@ def voltages(layout: CorpusLayout, days: range, seed: int = 0) -> ComplexArray:
     return out
 
 
-EXTRAS = ExtrasLayout(loads=True, generation=True, sources=3, regulators=2, capacitors=12)
+EXTRAS = ExtrasLayout(loads=True, generation=True, sources=3, regulators=2, capacitors=12, mended=True)
 
 
 def beside(layout: CorpusLayout, days: range, extras: ExtrasLayout = EXTRAS, seed: int = 0) -> PartExtras:
@@ -41,6 +41,7 @@ def beside(layout: CorpusLayout, days: range, extras: ExtrasLayout = EXTRAS, see
         drawn["taps"] = rng.integers(-16, 17, extras.shape_of("taps", 1, layout)[1:])
         drawn["capacitors"] = rng.integers(0, 2, extras.shape_of("capacitors", 1, layout)[1:])
         drawn["locked"] = rng.random(layout.steps) < 0.1
+        drawn["mended"] = np.where(rng.random(layout.steps) < 0.1, rng.integers(1, 9, layout.steps), 0)
         days_found.append(drawn)
     return PartExtras(**{name: np.stack([drawn[name] for drawn in days_found]) for name in extras.holds})
 

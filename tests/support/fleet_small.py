@@ -72,7 +72,8 @@ def fleet_config(folder: Path, **sections: dict[str, Any]) -> FleetConfig:
 def on_twins(folder: Path, **sections: dict[str, Any]) -> FleetConfig:
     """The small fleet in mode 'twin-network'."""
     network = {**TWIN, **sections.pop("network", {})}
-    return fleet_config(folder, network=network, **sections)
+    nodes = {"scale_factor": None, "kw_per_customer": 20.0, **sections.pop("nodes", {})}
+    return fleet_config(folder, network=network, nodes=nodes, **sections)
 
 
 def write_meters(folder: Path, *, points: int = 96) -> dict[str, Any]:

@@ -168,6 +168,10 @@ def make_inputs(
         commitment_sha256=state.commit(release.id, "internal report", REPORT).sha256,
         insecure_seed=state.insecure_seed,
         extras=extras,
+        customers=12 if extras.mended else None,
+        mended=int((beside(LAYOUT, range(LAYOUT.days), extras).given["mended"] > 0).sum())
+        if extras.mended
+        else 0,
     )
     return inputs, state
 

@@ -76,6 +76,9 @@ def _steps_fill_a_day(loads: LoadsSection) -> str | None:
 class LoadsSection(Section):
     """Where the meter data are, and the declared facts about them.
 
+    Nothing is spent where too many load points lack readings or lie outside the bounds, or where readings
+    look like another unit.
+
     Attributes
     ----------
     kind : `long`: a row per customer and interval; `wide`: a row per interval, a column per customer;
@@ -96,6 +99,9 @@ class LoadsSection(Section):
     reactive_column : reactive readings in the matching unit, kvar or kvarh.
     most_placeholders : share of load points that may be replaced for their gaps; above it nothing is spent.
     most_clipped : share of load points that may lie mostly outside `model.bounds`; above it the same.
+    typical_kw : public mean load of a typical customer [kW], such as its yearly energy over 8,760 h; with it
+        a factor of 4 in the whole file is seen.
+    on_suspect_unit : whether readings that look like another unit stop a release or are only reported.
     load_points : how many customers are simulated.
     days : how many days are simulated.
     seed : of the simulated loads.
@@ -117,6 +123,8 @@ class LoadsSection(Section):
     reactive_column: str | None = None
     most_placeholders: Share = 0.05
     most_clipped: Share = 0.05
+    typical_kw: Positive | None = None
+    on_suspect_unit: Literal["error", "keep"] = "error"
     load_points: Annotated[int, Field(ge=2)] = 1000
     days: Annotated[int, Field(ge=1)] = 365
     seed: int = 0

@@ -191,7 +191,7 @@ def feeder_config(config: FleetConfig, key: str, source: str, name: str, network
         "feeder": feeder | own.feeder,
         "loads": config.loads.model_dump(),
         "model": config.model.model_dump() | {"reuse": config.charged_under},
-        "nodes": config.nodes.model_dump(exclude_unset=True) | own.nodes,  # a mode has its own keys
+        "nodes": config.nodes.model_dump(exclude_unset=True) | own.nodes,
         "network": config.network.model_dump() | own.network,
         "release": {
             "id": release_id_of(fleet.id, name),

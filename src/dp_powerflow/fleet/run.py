@@ -41,10 +41,12 @@ from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.feeders import FleetFeeder, partition, release_id_of, staging_of, write_register
 from dp_powerflow.fleet.manifest import FLEET_FILE, fleet_manifest, read_entries, release_at
 from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.pipeline.inputs import history_of, loads_chunks, read_inputs
+from dp_powerflow.loads.report import IngestReport
+from dp_powerflow.pipeline.inputs import keep_ingest, loads_chunks, meters_of
 from dp_powerflow.pipeline.manifest.model import canonical_json
 from dp_powerflow.pipeline.modes.base import INTERNAL, Progress, mode_of
 from dp_powerflow.pipeline.plan import Plan, preview_network
+from dp_powerflow.pipeline.ready import make_ready, open_state
 from dp_powerflow.pipeline.receipts import open_ledger
 from dp_powerflow.pipeline.run import Say, run_release
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -102,10 +104,8 @@ class HereMaker:
 
     def examine(self, config: Config) -> tuple[str, str]:
         """Open the feeder and look at it."""
-        state = PrivateState.open(config.release.state, insecure_seed=config.release.insecure_seed)
-        inputs, mode = read_inputs(config, state, history=self.history), mode_of(config)
-        mode.check(inputs)
-        return mode.identity(inputs), mode.frame(inputs)
+        ready = make_ready(config, open_state(config), history=self.history)
+        return ready.mode.identity(ready.inputs), ready.mode.frame(ready.inputs)
 
     def release(self, config: Config, say: Say, progress: Progress | None) -> None:
         """Make one release."""
@@ -177,12 +177,14 @@ class FleetPlan:
     cost : of one load model.
     loads : the account of the customers, before and after.
     feeders : in the order of public names.
+    ingest : what reading the meters found; None for simulated loads.
     """
 
     config: FleetConfig
     cost: Plan
     loads: Preview
     feeders: tuple[FeederPlan, ...]
+    ingest: IngestReport | None = None
 
 
 def plan_fleet(
@@ -197,7 +199,8 @@ def plan_fleet(
     state = PrivateState.open(config.fleet.state, insecure_seed=config.fleet.insecure_seed)
     ledger = open_ledger(state)
     feeders = feeders_of(config, state, ledger)
-    history = history_of(feeders[0].config, None)
+    meters = meters_of(feeders[0].config, None)
+    history = meters.history
     plans, alike = [], _Alike(config)
     with maker_of(engine_of(1, None), history, feeders_per_process) as maker:
         for done, feeder in enumerate(feeders, start=1):
@@ -222,7 +225,7 @@ def plan_fleet(
         continues=config.fleet.continues_loads,
         release_id=config.charged_under,
     )
-    return FleetPlan(config, cost, loads, tuple(plans))
+    return FleetPlan(config, cost, loads, tuple(plans), meters.ingest)
 
 
 class _Alike:
@@ -266,12 +269,14 @@ class FleetResult:
     """INTERNAL. Where the corpus is, and what became of every feeder, in the order of public names.
 
     `warnings` are public: why releases protect, or say, less than their owner may expect.
+    `ingest` is what reading the meters found; None for simulated loads, and where nothing was left to read.
     """
 
     path: Path
     outcomes: tuple[Outcome, ...]
     internal: Path
     warnings: tuple[str, ...] = ()
+    ingest: IngestReport | None = None
 
     @property
     def failed(self) -> tuple[Outcome, ...]:
@@ -313,7 +318,8 @@ def run_fleet(
     with only_process(internal):
         run = _Run(config, state, open_ledger(state), engine, feeders_per_process, say, progress, on_outcome)
         outcomes = run.all()
-    return FleetResult(config.fleet.output, outcomes, internal, tuple(dict.fromkeys(run.warned)))
+    ingest = next(iter(run.ingest), None)
+    return FleetResult(config.fleet.output, outcomes, internal, tuple(dict.fromkeys(run.warned)), ingest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,6 +335,7 @@ class _Run:
     progress: Progress | None
     on_outcome: OnOutcome
     warned: list[str] = field(default_factory=list)
+    ingest: list[IngestReport] = field(default_factory=list)
 
     def all(self) -> tuple[Outcome, ...]:
         """Make what is missing; whatever ends the run, `fleet.json` says what is there."""
@@ -358,7 +365,7 @@ class _Run:
         if not missing:
             return
         self.say("reading the meter data")
-        history = history_of(missing[0].config, None)
+        history = self._read_meters(missing[0])
         customers: Customers | None = None
         with maker_of(self.engine, history, self.feeders_per_process) as maker:
             for number, feeder in enumerate(missing, start=1):
@@ -370,6 +377,14 @@ class _Run:
                 if customers is not None:
                     problem = self._try(feeder, self._release, feeder, customers, maker, prefix)
                 yield Outcome(feeder.key, feeder.name, problem)
+
+    def _read_meters(self, feeder: FleetFeeder) -> LoadHistory:
+        """PRIVATE. The meter data, read once for all feeders; what was found is kept and told."""
+        meters = meters_of(feeder.config, None)
+        if meters.ingest is not None:
+            keep_ingest(self.state, self.config.fleet.id, meters.ingest)
+            self.ingest.append(meters.ingest)
+        return meters.history
 
     def _pay(self, feeder: FleetFeeder, history: LoadHistory) -> Customers:
         """Charge the customers, and fit the model that all feeders share."""

@@ -310,26 +310,34 @@ class IngestRules:
     gaps
         How gaps are filled and when a customer is rejected.
     plausible_share
-        Mean load of a load point as a share of its public scale; outside, the unit is suspect.
+        Load of a load point on its median day as a share of its public scale; outside, the unit is suspect.
     plausible_kw
-        Mean load [kW] of the median load point where there is no public scale; outside, the unit is suspect.
+        The same [kW] where there is no public scale.
+    typical_kw
+        Public load of a typical customer [kW], such as its yearly energy over 8,760 h. The median customer
+        more than 2.5 times above or below it stops; None compares nothing.
     on_rejected
         "drop" leaves rejected load points out: which meters are complete is then treated as public.
         "placeholder" keeps them as a constant load, so that not even the number of records depends on a
         reading. "error" stops.
     placeholder_kw
         That constant [kW].
+    most_placeholders
+        Share of load points that may be placeholders; more of them stop.
     on_suspect_unit
-        "error" stops if the mean of any load point is above `plausible_share` of its public scale, "keep"
-        only counts them. The median load point outside the range always stops.
+        "error" stops if the median load point is outside the plausible range or far from the typical load, if
+        a part of the customers lies a factor of 1,000 or 4 away, or if any load point is above
+        `plausible_share` of its public scale. "keep" only counts all this.
     """
 
     floor_kw: float = 0.01
     gaps: GapRule = field(default_factory=GapRule)
     plausible_share: tuple[float, float] = (1 / 300, 10.0)
     plausible_kw: tuple[float, float] = (0.02, 200.0)
+    typical_kw: float | None = None
     on_rejected: str = "drop"
     placeholder_kw: float = 0.5
+    most_placeholders: float = 1.0
     on_suspect_unit: str = "error"
 
     def __post_init__(self) -> None:
@@ -340,6 +348,10 @@ class IngestRules:
             low, high = getattr(self, name)
             if not 0 <= low < high:
                 raise LoadDataError(f"{name} must be a lower and a higher limit, not below 0; correct it")
+        if self.typical_kw is not None and not (np.isfinite(self.typical_kw) and self.typical_kw > 0):
+            raise LoadDataError("typical_kw must be a positive number of kW; correct it or leave it out")
+        if not 0.0 <= self.most_placeholders <= 1.0:
+            raise LoadDataError("most_placeholders is a share between 0 and 1; correct it")
         one_of("on_rejected", self.on_rejected, ("drop", "placeholder", "error"))
         one_of("on_suspect_unit", self.on_suspect_unit, ("keep", "error"))
 

@@ -6,7 +6,7 @@ A file is read in batches; the memory needed is about 20 bytes per customer and 
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from dp_powerflow.loads.declared import (
     WideColumns,
     one_service_each,
 )
-from dp_powerflow.loads.history import refuse_alike
+from dp_powerflow.loads.ids import IdFindings, compare_ids
 from dp_powerflow.loads.tables import MeterTable, Stamps, doubles, open_table
 from dp_powerflow.loads.timegrid import ReadingGrid, TimeGrid, build_time_grid, whole_days
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
@@ -32,7 +32,6 @@ from dp_powerflow.units import BoolArray, FloatArray, IntArray
 Days = tuple[dt.date, dt.date]
 
 _QUANTITIES = ("active", "reactive")
-_CUSTOMERS = "customers of the meter file and the service map"
 
 
 def read_long(
@@ -72,8 +71,9 @@ def read_long(
         days = days or found.days(fmt)
     grid = build_time_grid(fmt.time_zone, *days, fmt.step_minutes)
     target = _Target(grid, fmt, services.customers, len(values))
-    n_unlisted = _fill_from_long(target, table, columns, values)
-    return check_history(target.finish(services, n_unlisted), rules or IngestRules())
+    seen = _fill_from_long(target, table, columns, values)
+    ids = compare_ids(seen.names, services.customers, len(seen.blank))
+    return check_history(target.finish(services, seen.rows, ids), rules or IngestRules())
 
 
 def read_wide(
@@ -91,10 +91,13 @@ def read_wide(
     table.require(columns.time)
     names, found = _wide_customers(table, columns)
     services = services or one_service_each(found)
-    refuse_alike({*found, *services.customers}, _CUSTOMERS)
+    columns_of = [name for own in names for name in own.values()]
+    ids = compare_ids(found, services.customers, sum(name != name.strip() for name in columns_of))
     listed = [customer for customer in found if customer in services.load_point_of]
     if not listed:
-        raise LoadDataError(f"no column of {table.path} is a customer of the service map; check its names")
+        raise LoadDataError(
+            f"no column of {table.path} is a customer of the service map; {ids.hint or 'check its names'}"
+        )
     if days is None:
         days = _scan_stamps(table, columns.time).days(fmt)
     grid = build_time_grid(fmt.time_zone, *days, fmt.step_minutes)
@@ -102,6 +105,7 @@ def read_wide(
     rows = np.array([target.index[customer] for customer in listed])
     wanted = tuple(own[customer] for own in names for customer in listed)
     seen: set[int] = set()
+    read = 0
     for batch in table.batches(wanted, (columns.time,)):
         stamps = table.stamps(batch.column(len(wanted)), columns.time)
         repeat = _is_repeat_of(seen, stamps, grid)
@@ -112,7 +116,8 @@ def read_wide(
             for q in range(len(names))
         ]
         target.add(own, spread, np.tile(repeat, len(listed)), readings)
-    return check_history(target.finish(services, len(found) - len(listed)), rules or IngestRules())
+        read += batch.num_rows
+    return check_history(target.finish(services, read, ids), rules or IngestRules())
 
 
 class _Target:
@@ -134,7 +139,14 @@ class _Target:
         for quantity, values in zip(self.quantities, readings, strict=True):
             quantity.add(own, slots, values)
 
-    def finish(self, services: ServiceMap, n_unlisted: int) -> RawHistory:
+    def finish(self, services: ServiceMap, rows: int, ids: IdFindings) -> RawHistory:
+        if ids.in_file == 0:
+            raise LoadDataError("the meter file has a header and no rows; export the meter data again")
+        if ids.absent == ids.listed:
+            raise LoadDataError(
+                f"none of the {ids.in_file} customers of the meter file is one of the {ids.listed} of the "
+                f"service map; {ids.hint or 'check that the two belong together, and the customer column'}"
+            )
         quantities = []
         for name, accumulated in zip(_QUANTITIES, self.quantities, strict=False):
             values, counts = accumulated.finish()
@@ -148,7 +160,8 @@ class _Target:
             )
         if counts.accepted == 0:
             raise LoadDataError(
-                "no reading of a listed customer falls on the days asked for; check both lists"
+                "no reading of a listed customer falls on the days asked for; check first and last day, and "
+                "the time zone"
             )
         return RawHistory(
             tuple(quantities),
@@ -157,7 +170,8 @@ class _Target:
             self.grid.days,
             self.grid.step_minutes,
             self.grid.skipped,
-            n_unlisted,
+            rows,
+            ids,
         )
 
 
@@ -175,12 +189,23 @@ class _Rows:
         return _Rows(self.own[flags], self.seconds[flags], [reading[flags] for reading in self.readings])
 
 
-def _fill_from_long(target: _Target, table: MeterTable, columns: LongColumns, values: tuple[str, ...]) -> int:
-    """Add all rows of a long file; returns how many customers the service map does not list."""
-    strangers: set[str] = set()
+@dataclass(repr=False)
+class _Seen:
+    """PRIVATE. What a long file holds: rows, customers, and ids with blanks around them."""
+
+    rows: int = 0
+    names: set[str] = field(default_factory=set)
+    blank: set[str] = field(default_factory=set)
+
+
+def _fill_from_long(
+    target: _Target, table: MeterTable, columns: LongColumns, values: tuple[str, ...]
+) -> _Seen:
+    """Add all rows of a long file; returns who is in it."""
+    seen = _Seen()
     late: list[_Rows] = []
     for batch in table.batches(values, (columns.customer, columns.time)):
-        own = _customer_index(batch.column(len(values)), table, columns.customer, target.index, strangers)
+        own = _customer_index(batch.column(len(values)), table, columns.customer, target.index, seen)
         stamps = table.stamps(batch.column(len(values) + 1), columns.time)
         rows = _Rows(own, stamps.seconds, [doubles(batch, i) for i in range(len(values))]).where(own >= 0)
         if stamps.wall:
@@ -195,8 +220,7 @@ def _fill_from_long(target: _Target, table: MeterTable, columns: LongColumns, va
         seconds = np.concatenate([rows.seconds for rows in late])
         readings = [np.concatenate([rows.readings[q] for rows in late]) for q in range(len(values))]
         target.add(own, Stamps(seconds, wall=True), _is_repeat(own, seconds), readings)
-    refuse_alike({*strangers, *target.customers}, _CUSTOMERS)
-    return len(strangers)
+    return seen
 
 
 @dataclass(repr=False)
@@ -235,7 +259,7 @@ def _scan_long(table: MeterTable, columns: LongColumns) -> _Scan:
     found = _Scan(set())
     for batch in table.batches((), (columns.customer, columns.time)):
         names, _ = _encoded(batch.column(0), table, columns.customer)
-        found.customers.update(names)
+        found.customers.update(name.strip() for name in names)
         found.see(table.stamps(batch.column(1), columns.time), table)
     if not found.customers:
         raise LoadDataError(f"{table.path} has a header and no rows; export the meter data again")
@@ -250,20 +274,23 @@ def _scan_stamps(table: MeterTable, column: str) -> _Scan:
 
 
 def _encoded(cells: Any, table: MeterTable, column: str) -> tuple[list[str], IntArray]:
-    """Customers of a batch, without blanks around them, and (row,) position in that list."""
+    """Customers of a batch, as they are written, and (row,) position in that list."""
     if cells.null_count:
         raise LoadDataError(f"{cells.null_count} rows of {table.path} have no '{column}'; remove them")
     encoded = cells if pa.types.is_dictionary(cells.type) else pc.dictionary_encode(cells)
-    names = [name.strip() for name in encoded.dictionary.cast(pa.string()).to_pylist()]
+    names = encoded.dictionary.cast(pa.string()).to_pylist()
     return names, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def _customer_index(
-    cells: Any, table: MeterTable, column: str, index: dict[str, int], strangers: set[str]
+    cells: Any, table: MeterTable, column: str, index: dict[str, int], seen: _Seen
 ) -> IntArray:
-    """(row,) index of the customer, −1 if the service map does not list it."""
-    names, codes = _encoded(cells, table, column)
-    strangers.update(name for name in names if name not in index)
+    """(row,) index of the customer, without blanks around it; −1 if the service map does not list it."""
+    written, codes = _encoded(cells, table, column)
+    names = [name.strip() for name in written]
+    seen.rows += len(codes)
+    seen.names.update(names)
+    seen.blank.update(name for name in written if name != name.strip())
     lookup = np.array([index.get(name, -1) for name in names], dtype=np.int64)
     return lookup[codes] if lookup.size else codes
 

@@ -27,6 +27,7 @@ from dp_powerflow.errors import LoadDataError, MissingExtraError
 from dp_powerflow.loads.checks import IngestResult, Quantity, RawHistory, check_history
 from dp_powerflow.loads.declared import IngestRules, MeterFormat, ServiceMap, WideColumns
 from dp_powerflow.loads.history import steps_per_day
+from dp_powerflow.loads.ids import IdFindings
 from dp_powerflow.loads.ingest import read_wide
 from dp_powerflow.loads.tables import open_table
 from dp_powerflow.loads.timegrid import ReadingCounts
@@ -88,7 +89,9 @@ def read_opendss_shapes(
         scale_kw_of={} if kw is None else dict(zip(names, kw.tolist(), strict=True)),
     )
     no_jump = np.empty(0, dtype=np.int64)
-    raw = RawHistory(tuple(quantities), names, services, days, step_minutes, no_jump)
+    ids = IdFindings(in_file=len(names), listed=len(names))
+    rows = shapes[0].size
+    raw = RawHistory(tuple(quantities), names, services, days, step_minutes, no_jump, rows, ids)
     return check_history(raw, IngestRules())
 
 
@@ -260,7 +263,7 @@ def read_simbench(
         load_kvar=None if kvar is None else kvar * (nominal_kw * _NOMINAL_KVAR_PER_KW),
         scale_kw=np.full(history.n_load_points, nominal_kw),
     )
-    return IngestResult(scaled, replace(result.report, floor_kw=rules.floor_kw))
+    return replace(result, history=scaled, report=replace(result.report, floor_kw=rules.floor_kw))
 
 
 def _profile_file(scenario: int) -> Path:

@@ -8,7 +8,8 @@ from the released weights; scales are those of the service map. No reading plays
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -38,16 +39,23 @@ class Services:
     node_of : load or node of the feeder that each load point is on, None where none is declared.
     class_of : class of each, None where none is declared.
     scale_kw : (load point,) public scale [kW]; None if there is none.
+    customers_of_load : load of the feeder, in lower case → its customers, as the load table counts them.
     """
 
     node_of: tuple[str | None, ...] = ()
     class_of: tuple[str | None, ...] = ()
     scale_kw: FloatArray | None = None
+    customers_of_load: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, history: LoadHistory) -> Services:
-        """The public part of a history; no reading."""
-        return cls(history.node_of, history.class_label, history.scale_kw)
+    def of(cls, config: Config, history: LoadHistory) -> Services:
+        """The public part of a history, no reading, and of the load table."""
+        return cls(history.node_of, history.class_label, history.scale_kw, customers_of_loads(config))
+
+
+def customers_of_loads(config: Config) -> Mapping[str, int]:
+    """Load of the feeder, in lower case → its customers, as the load table of the config counts them."""
+    return {} if config.feeder.loads is None else read_loads(config.feeder.loads).customers
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +82,7 @@ class Counted:
 def count_customers(config: Config, feeder: Feeder, services: Services) -> Counted:
     """How many customers every load has; refuses names that the feeder does not have."""
     some_loaded_nodes(feeder)
-    stated, on_load = _customers_of_table(config), _services_on_loads(feeder, services)
+    stated, on_load = services.customers_of_load, _services_on_loads(feeder, services)
     labels = _declared_labels(config, feeder, services)
     positions, customers, own = [], [], []
     for k, load in enumerate(feeder.loads):
@@ -102,11 +110,6 @@ def count_customers(config: Config, feeder: Feeder, services: Services) -> Count
     if not customers:
         raise ConfigError("no load of the feeder has a customer; the release would be empty")
     return Counted(np.array(positions, dtype=np.int64), np.array(customers, dtype=np.int64), tuple(own))
-
-
-def _customers_of_table(config: Config) -> dict[str, int]:
-    """Load, in lower case → customers, as the load table states them."""
-    return {} if config.feeder.loads is None else dict(read_loads(config.feeder.loads).customers)
 
 
 def _services_on_loads(feeder: Feeder, services: Services) -> dict[int, list[int]]:

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -21,10 +22,13 @@ from dp_powerflow.errors import ConfigError, LoadDataError
 from dp_powerflow.grid.feeder import TAPS_SOLVED, Feeder
 from dp_powerflow.grid.ieee import BUILT_IN
 from dp_powerflow.grid.sources import open_feeder, read_loads, read_taps
+from dp_powerflow.loads.checks import IngestResult
+from dp_powerflow.loads.clipping import count_clipped, refuse_many_clipped
 from dp_powerflow.loads.declared import IngestRules, LongColumns, MeterFormat, WideColumns, read_service_map
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.ingest import read_long, read_wide
 from dp_powerflow.loads.profiles import read_opendss_shapes
+from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.estimators.plain import Plain
 from dp_powerflow.model.estimators.structured import Structured
@@ -37,7 +41,7 @@ from dp_powerflow.model.options import (
     tan_theta_of,
 )
 from dp_powerflow.model.partition import PrivateClasses, PublicLabels
-from dp_powerflow.pipeline.customers import Services
+from dp_powerflow.pipeline.customers import Services, customers_of_loads
 from dp_powerflow.pipeline.nodes import classes_of_shapes, some_loaded_nodes
 from dp_powerflow.powerflow.sun import DAYS_OF_YEAR, Generation, clear_sky, read_irradiance
 from dp_powerflow.powerflow.voltvar import CATEGORY_A, CATEGORY_B, VoltVar, VoltVarCurve
@@ -47,8 +51,7 @@ from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.units import FloatArray
 
 _CURVES = {"category A": CATEGORY_A, "category B": CATEGORY_B}
-KEEP_RECORDS = IngestRules(on_rejected="placeholder")
-"""The number of records is public, so a load point with too many gaps is replaced, never dropped."""
+INGEST_FILE = "ingest.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,9 +120,11 @@ class ReleaseInputs(NetworkInputs):
     Attributes
     ----------
     history : the meter data.
+    ingest : INTERNAL. What reading them found; None if they are simulated or somebody else has read them.
     """
 
     history: LoadHistory
+    ingest: IngestReport | None = None
 
     @cached_property
     def loads_identity(self) -> str:
@@ -133,6 +138,11 @@ class ReleaseInputs(NetworkInputs):
         The request of the ledger holds it: a file that changes under the same release id is refused.
         """
         return self.state.identity("inputs", self._chunks())
+
+    def keep_ingest(self) -> None:
+        """Keep what reading the meters found beside the other internal files of the release."""
+        if self.ingest is not None:
+            keep_ingest(self.state, self.config.release.id, self.ingest)
 
     def _chunks(self) -> Iterator[bytes]:
         feeder, sun = self.feeder, self.irradiance
@@ -150,6 +160,7 @@ def read_inputs(
     config: Config,
     state: PrivateState,
     *,
+    network: NetworkInputs | None = None,
     history: LoadHistory | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> ReleaseInputs:
@@ -157,6 +168,7 @@ def read_inputs(
 
     Parameters
     ----------
+    network : the network side, if somebody has read it already.
     history : PRIVATE. The meter data of the config, if somebody has read them already.
     say : told what takes long.
 
@@ -164,19 +176,53 @@ def read_inputs(
     ------
     DpPowerflowError : a file cannot be used, or the config contradicts it; nothing was spent.
     """
-    feeder = feeder_of(config)
+    feeder, ingest = feeder_of(config) if network is None else network.feeder, None
     if history is None:
         say("reading the meter data")
-        history = history_of(config, feeder)
-    _check(config, feeder, history)
-    sun = _irradiance(config, feeder, history.n_steps)
-    return ReleaseInputs(config, state, feeder, Services.of(history), sun, history)
+        meters = meters_of(config, feeder)
+        history, ingest = meters.history, meters.ingest
+    services = Services.of(config, history)
+    check_declared(config, feeder, services)
+    sun = None if network is None else network.irradiance
+    if sun is None or sun.shape[1] != history.n_steps:
+        sun = _irradiance(config, feeder, history.n_steps)
+    return ReleaseInputs(config, state, feeder, services, sun, history, ingest)
 
 
-def read_network(config: Config, state: PrivateState, steps: int) -> NetworkInputs:
-    """The network side alone, for audits and certificates of a load model with so many steps per day."""
+def read_network(
+    config: Config, state: PrivateState, steps: int, services: Services | None = None
+) -> NetworkInputs:
+    """The network side alone, for audits and certificates of a load model with so many steps per day.
+
+    Parameters
+    ----------
+    services : what is declared of the load points; None for nothing.
+    """
     feeder = feeder_of(config)
-    return NetworkInputs(config, state, feeder, Services(), _irradiance(config, feeder, steps))
+    return NetworkInputs(config, state, feeder, services or Services(), _irradiance(config, feeder, steps))
+
+
+def declared_services(config: Config) -> Services | None:
+    """PUBLIC. What the config declares of the load points, without a look at a meter; None where it does not.
+
+    Load shapes say which loads they are of only when they are read.
+    """
+    section = config.loads
+    if section.kind == "simulated":
+        # What is public of a simulated customer does not depend on its days.
+        day = 24 * 60
+        simulated = simulate_load_history(section.load_points, n_days=1, step_minutes=day, seed=section.seed)
+        return Services.of(config, simulated)
+    if section.kind == "opendss-shapes" or section.services is None:
+        return None
+    found = read_service_map(section.services)
+    points = found.load_points
+    return Services(
+        tuple(found.node_of.get(point) for point in points),
+        tuple(found.class_of.get(point) for point in points),
+        found.scale_kw(points),
+        customers_of_loads(config),
+    )
 
 
 def network_chunks(feeder: Feeder) -> Iterator[bytes]:
@@ -273,9 +319,9 @@ def require_declared_taps(config: Config, feeder: Feeder) -> None:
         )
 
 
-def _check(config: Config, feeder: Feeder, history: LoadHistory) -> None:
+def check_declared(config: Config, feeder: Feeder, services: Services) -> None:
     """Everything in the config that can be known to be wrong before a budget is touched, in any mode."""
-    known = class_names(config, history)
+    known = _class_names(config, services.class_of)
     options, private = fit_options_of(config, known), config.model.private_classes > 0
     for name in known:
         options.bounds_of(name)
@@ -298,36 +344,79 @@ def _check(config: Config, feeder: Feeder, history: LoadHistory) -> None:
 
 def class_names(config: Config, history: LoadHistory) -> tuple[str, ...]:
     """PUBLIC. Names of the classes that the load model will have."""
+    return _class_names(config, history.class_label)
+
+
+def _class_names(config: Config, class_of: Iterable[str | None]) -> tuple[str, ...]:
     if config.model.private_classes:
         return tuple(f"class {k}" for k in range(1, config.model.private_classes + 1))
-    labels = [label for label in history.class_label if label is not None]
+    labels = [label for label in class_of if label is not None]
     return tuple(dict.fromkeys(labels)) or (ONE_CLASS,)
 
 
 def history_of(config: Config, feeder: Feeder | None) -> LoadHistory:
-    """PRIVATE. The meter data of the config; load shapes go with a feeder, other kinds need none."""
+    """PRIVATE. The meter data of the config, without the report; see `meters_of`."""
+    return meters_of(config, feeder).history
+
+
+@dataclass(frozen=True, eq=False)
+class Meters:
+    """Meter data (PRIVATE) and what reading them found (INTERNAL); None for simulated loads."""
+
+    history: LoadHistory
+    ingest: IngestReport | None
+
+
+def meters_of(config: Config, feeder: Feeder | None) -> Meters:
+    """PRIVATE. The meter data of the config; load shapes go with a feeder, other kinds need none.
+
+    Raises
+    ------
+    DpPowerflowError : a file cannot be used, its customers are others than the service map's, or more load
+        points than `loads.most_placeholders` and `loads.most_clipped` allow are of no use; nothing was spent.
+    """
     section = config.loads
     if section.kind == "simulated":
-        return simulate_load_history(
+        simulated = simulate_load_history(
             section.load_points, n_days=section.days, step_minutes=section.step_minutes, seed=section.seed
         )
-    path = section.path or Path()
-    if section.kind == "opendss-shapes":
-        if section.first_day is None:
-            raise ConfigError(
-                "load shapes carry no dates; set loads.first_day to the day of their first value"
-            )
-        if feeder is None:
-            raise ConfigError("load shapes belong to the loads of one feeder, and there is none")
-        shapes = read_opendss_shapes(
-            path,
-            first_day=section.first_day,
-            nominal_kw={load.name: load.kw for load in feeder.loads},
-            class_of=classes_of_shapes(config),
-            step_minutes=section.step_minutes,
-        )
-        _check_class_file(config, shapes.history)
-        return shapes.history
+        return Meters(simulated, None)
+    found = _shapes(config, feeder) if section.kind == "opendss-shapes" else _meter_file(config)
+    report, bounds = found.report, _bounds_kw(config, found.history)
+    if bounds is not None:
+        stand_in = set(found.faults.rejected_load_points)
+        placeholder = np.array([point in stand_in for point in found.history.load_points])
+        clipped = count_clipped(found.history, bounds, placeholder)
+        refuse_many_clipped(clipped, section.most_clipped)
+        report = replace(report, clipped=clipped)
+    return Meters(found.history, report)
+
+
+def keep_ingest(state: PrivateState, release_id: str, ingest: IngestReport) -> None:
+    """Keep what reading the meters found in the private state, marked INTERNAL."""
+    content = json.dumps(ingest.to_json(), indent=1, sort_keys=True) + "\n"
+    state.write_internal(release_id, INGEST_FILE, content.encode())
+
+
+def _shapes(config: Config, feeder: Feeder | None) -> IngestResult:
+    section = config.loads
+    if section.first_day is None:
+        raise ConfigError("load shapes carry no dates; set loads.first_day to the day of their first value")
+    if feeder is None:
+        raise ConfigError("load shapes belong to the loads of one feeder, and there is none")
+    shapes = read_opendss_shapes(
+        section.path or Path(),
+        first_day=section.first_day,
+        nominal_kw={load.name: load.kw for load in feeder.loads},
+        class_of=classes_of_shapes(config),
+        step_minutes=section.step_minutes,
+    )
+    _check_class_file(config, shapes.history)
+    return shapes
+
+
+def _meter_file(config: Config) -> IngestResult:
+    section, path = config.loads, config.loads.path or Path()
     if section.services is None or section.first_day is None or section.last_day is None:
         raise ConfigError(
             "the records of a release are declared public, not read off the meters: set loads.services, "
@@ -336,16 +425,39 @@ def history_of(config: Config, feeder: Feeder | None) -> LoadHistory:
     services = read_service_map(section.services)
     days = (section.first_day, section.last_day)
     declared = MeterFormat(section.unit, section.interval_label, section.time_zone, section.step_minutes)
+    rules = IngestRules(
+        # The number of records is public, so a load point with too many gaps is replaced, never dropped.
+        on_rejected="placeholder",
+        most_placeholders=section.most_placeholders,
+        typical_kw=section.typical_kw,
+        on_suspect_unit=section.on_suspect_unit,
+    )
     if section.kind == "wide":
         wide = WideColumns(time=section.time_column)
-        return read_wide(path, declared, wide, services=services, days=days, rules=KEEP_RECORDS).history
+        return read_wide(path, declared, wide, services=services, days=days, rules=rules)
     columns = LongColumns(
         customer=section.customer_column,
         time=section.time_column,
         active=section.active_column,
         reactive=section.reactive_column,
     )
-    return read_long(path, declared, columns, services=services, days=days, rules=KEEP_RECORDS).history
+    return read_long(path, declared, columns, services=services, days=days, rules=rules)
+
+
+def _bounds_kw(config: Config, history: LoadHistory) -> tuple[FloatArray, FloatArray] | None:
+    """(load point,) loads [kW] that the fit will cut at; None if it lacks scales or labels."""
+    partly_labelled = None in history.class_label and any(history.class_label)
+    if partly_labelled or (config.model.use_scale and history.scale_kw is None):
+        return None  # the plan says so, before anything is spent
+    names = class_names(config, history)
+    options = fit_options_of(config, names)
+    if config.model.private_classes:
+        bounds = [options.widest(names)] * history.n_load_points
+    else:
+        bounds = [options.bounds_of(label or ONE_CLASS) for label in history.class_label]
+    low, high = np.array(bounds).T
+    scale = history.scale_kw if config.model.use_scale and history.scale_kw is not None else 1.0
+    return low * scale, high * scale
 
 
 def _check_class_file(config: Config, history: LoadHistory) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -20,20 +21,24 @@ from dp_powerflow._names import __version__
 from dp_powerflow.config import Config
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.model.derive import PlannedFit, planned_queries
 from dp_powerflow.model.fit import history_facts
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.options import FitOptions, PublicSpread
+from dp_powerflow.pipeline.feasibility.verdict import Feasibility
 from dp_powerflow.pipeline.inputs import (
     ReleaseInputs,
     budget_of,
     class_names,
     fit_options_of,
-    read_inputs,
 )
+from dp_powerflow.pipeline.looks import record_look
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.manifest.policy import kinds_of_shared_accounts
 from dp_powerflow.pipeline.modes.base import NetworkCharge, NetworkMode, mode_of
+from dp_powerflow.pipeline.outlook import YearlyCost, yearly_costs
+from dp_powerflow.pipeline.ready import make_ready, open_state
 from dp_powerflow.pipeline.receipts import REQUEST_FILE, keep_receipt, open_ledger
 from dp_powerflow.privacy.budget import Budget, QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.ledger.accounts import LoadsCap, LoadsCost
@@ -84,24 +89,43 @@ class PlannedRelease:
     ----------
     mode : how the network is treated.
     loads, network : both accounts of the ledger, before and after.
+    yearly : what releases like this one cost if they are made every year.
+    feasibility : what public loads do on public stand-ins, and INTERNAL on the network itself.
+    corpus_bytes : how large the corpus would be, about.
+    ingest : INTERNAL. What reading the meters found; None for simulated loads.
     """
 
     mode: NetworkMode[Any]
     plan: Plan
     loads: Preview
     network: Preview
+    yearly: tuple[YearlyCost, ...]
+    feasibility: Feasibility
+    corpus_bytes: int
+    ingest: IngestReport | None = None
+
+    @property
+    def affordable(self) -> bool:
+        """Whether both accounts have enough left."""
+        return self.loads.affordable and self.network.affordable
 
 
-def plan(config: Config) -> PlannedRelease:
-    """Read and check all that a release is made from and look at the ledger; nothing is spent or recorded.
+def plan(config: Config, say: Callable[[str], None] = lambda _: None) -> PlannedRelease:
+    """Read and check all that a release is made from and look at the ledger; nothing is spent.
+
+    That somebody has looked is kept in the private state, with the settings: see `looks`.
+
+    Parameters
+    ----------
+    say : told what is being done.
 
     Raises
     ------
     DpPowerflowError : the release would be refused.
     """
-    state = PrivateState.open(config.release.state, insecure_seed=config.release.insecure_seed)
-    inputs, mode = read_inputs(config, state), mode_of(config)
-    mode.check(inputs)
+    state = open_state(config)
+    ready = make_ready(config, state, say=say)
+    inputs, mode = ready.inputs, ready.mode
     refuse_another_model(inputs)
     ledger = open_ledger(state)
     found = _with_charge(plan_release(config, inputs.history, inputs.identity), inputs, mode, ledger)
@@ -112,8 +136,14 @@ def plan(config: Config) -> PlannedRelease:
         continues=config.release.continues_loads,
         release_id=config.model.reuse or config.release.id,
     )
+    network = preview_network(ledger, config, found.network, mode.identity(inputs))
+    whole = mode.charge(found.request_sha256)
+    yearly = yearly_costs(
+        (found.loads_cap, found.loads_cost), (whole.cap, whole.cost), kept=mode.kept_for_later
+    )
+    record_look(config, state, "plan")
     return PlannedRelease(
-        mode, found, loads, preview_network(ledger, config, found.network, mode.identity(inputs))
+        mode, found, loads, network, yearly, ready.feasibility, ready.corpus_bytes, inputs.ingest
     )
 
 

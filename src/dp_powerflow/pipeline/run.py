@@ -29,6 +29,7 @@ from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ConfigError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.inputs import (
@@ -37,8 +38,8 @@ from dp_powerflow.pipeline.inputs import (
     budget_of,
     class_names,
     fit_options_of,
-    read_inputs,
 )
+from dp_powerflow.pipeline.looks import changed_settings
 from dp_powerflow.pipeline.manifest.documents import certificate_html, croissant_bytes, registry_bytes
 from dp_powerflow.pipeline.manifest.facts import ManifestInputs, make_statement
 from dp_powerflow.pipeline.manifest.model import (
@@ -56,10 +57,10 @@ from dp_powerflow.pipeline.modes.base import (
     NetworkMode,
     Progress,
     Scene,
-    mode_of,
 )
-from dp_powerflow.pipeline.parts import PartJob, layout_of, make_parts
+from dp_powerflow.pipeline.parts import PartJob, Written, layout_of, make_parts
 from dp_powerflow.pipeline.plan import Charged, Plan, charge_loads, charge_network, kept_model
+from dp_powerflow.pipeline.ready import make_ready, open_state
 from dp_powerflow.privacy.ledger.records import Account, Spend
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
@@ -78,6 +79,7 @@ class ReleaseResult:
 
     `worst_mismatch` [p.u.] is of the parts written by this run, None if there was nothing left to write.
     `warnings` are public: why the release protects, or says, less than its owner may expect.
+    `ingest` is what reading the meters found (INTERNAL), None for simulated loads.
     """
 
     path: Location
@@ -86,6 +88,7 @@ class ReleaseResult:
     worst_mismatch: float | None
     internal: Path
     warnings: tuple[str, ...] = ()
+    ingest: IngestReport | None = None
 
 
 def run_release(
@@ -112,10 +115,12 @@ def run_release(
     """
     engine = engine or engine_of(workers, None)
     engine.check()  # a cluster that does not answer is found out before anything is spent
-    state = PrivateState.open(config.release.state, insecure_seed=config.release.insecure_seed)
+    state = open_state(config)
     with only_process(state.internal_directory(config.release.id)):
-        inputs, mode = read_inputs(config, state, history=history, say=say), mode_of(config)
-        return _Run(inputs, mode, mode.check(inputs), engine, say, progress).release()
+        ready = make_ready(config, state, history=history, say=say)
+        changed = changed_settings(config, state)
+        result = _Run(ready.inputs, ready.mode, ready.structure, changed, engine, say, progress).release()
+    return replace(result, warnings=(*result.warnings, *ready.feasibility.warnings))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -125,11 +130,13 @@ class _Run:
     Attributes
     ----------
     structure : has the nodes, loads and controls of the network that will be solved.
+    changed : settings that differ from those under which something INTERNAL was shown.
     """
 
     inputs: ReleaseInputs
     mode: NetworkMode[Any]
     structure: Feeder
+    changed: tuple[str, ...]
     engine: Engine
     say: Say
     progress: Progress | None
@@ -158,6 +165,7 @@ class _Run:
 
     def _make(self, writer: CorpusWriter) -> ReleaseResult:
         inputs, mode = self.inputs, self.mode
+        inputs.keep_ingest()
         charged = charge_loads(inputs, mode)
         self.say("fitting the load model")
         model = fitted_model(inputs.config, inputs.state, inputs.history, charged.plan, inputs.key)
@@ -169,9 +177,21 @@ class _Run:
         internal = inputs.state.internal_directory(inputs.config.release.id)
         mode.accept(report, internal / REPORT_FILE)
         self.say("drawing loads and solving")
-        worst = None if writer.finished else self._write(writer, scene, report, charged, paid)
-        warned = (*mode.warnings, *model.notes)
-        return ReleaseResult(writer.target, model, report.met, worst, internal, warned)
+        written = None if writer.finished else self._write(writer, scene, report, charged, paid)
+        worst = None if written is None else written.mismatch
+        warned = (*mode.warnings, *model.notes, *self._mended_words(written))
+        return ReleaseResult(writer.target, model, report.met, worst, internal, warned, inputs.ingest)
+
+    def _mended_words(self, written: Written | None) -> tuple[str, ...]:
+        """PUBLIC. That snapshots were mended, which the manifest says too."""
+        if written is None or not written.mended:
+            return ()
+        total = self.inputs.config.release.days * self.inputs.history.n_steps
+        return (
+            f"{written.mended:,} of {total:,} snapshots had no power-flow solution: all their powers were "
+            "multiplied by 0.95 until they had one, and they are marked (corpus.mended()); with a larger "
+            "nodes.kw_per_customer there are fewer",
+        )
 
     def _report(self, scene: Scene) -> InternalReport:
         """The internal report that the manifest commits to: the one already made, or a fresh one."""
@@ -194,7 +214,7 @@ class _Run:
         report: InternalReport,
         charged: Charged,
         paid: tuple[Account, Spend] | None,
-    ) -> float:
+    ) -> Written:
         """Make the parts, charge the network if that is still to be done, and publish."""
         job = part_job(self.mode, scene, draw_key(self.inputs, scene), writer)
         if writer.remote is not None:
@@ -213,9 +233,10 @@ class _Run:
             left_out=self.mode.left_out(scene.network),
             customers=scene.nodes.customers,
             mended=mended,
+            looked_at=self.changed,
         )
         publish(writer, facts, written.hashes)
-        return written.mismatch
+        return replace(written, mended=mended)
 
 
 def _mended_before(writer: CorpusWriter) -> int:

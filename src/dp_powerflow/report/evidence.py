@@ -22,6 +22,7 @@ from dp_powerflow.evidence.lines.evidence import LineRow
 from dp_powerflow.evidence.theorem import SCOPE
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.inputs import read_network
+from dp_powerflow.pipeline.looks import record_look
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.modes.base import Solvable, mode_of
 from dp_powerflow.privacy.state import PrivateState
@@ -85,6 +86,7 @@ def certify_config(
     if isinstance(of_lines, LineReport):
         for name, picture in line_figures(feeder, of_lines, INTERNAL).items():
             state.write_internal(config.release.id, name, picture)
+    record_look(config, state, "certify")
     return Certification(INTERNAL, lines, text, directory)
 
 

@@ -6,17 +6,21 @@ The plan of a fleet is INTERNAL, since it names the feeders, and what the ledger
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 from dp_powerflow.fleet.feeders import partition
 from dp_powerflow.fleet.manifest import CUSTOMERS
 from dp_powerflow.fleet.run import FeederPlan, FleetPlan
 from dp_powerflow.fleet.witness import Testimony
+from dp_powerflow.pipeline.feasibility.look import RANGE_A, Corner, Look
 from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, Check
-from dp_powerflow.pipeline.modes.base import left_afterwards
+from dp_powerflow.pipeline.modes.base import INTERNAL, left_afterwards
+from dp_powerflow.pipeline.outlook import YearlyCost
 from dp_powerflow.pipeline.plan import PlannedRelease
 from dp_powerflow.pipeline.verify import VerifyReport
-from dp_powerflow.privacy.ledger.accounts import Cost, GdpCost, PureCost, to_plain
+from dp_powerflow.privacy.ledger.accounts import Cost, GdpCost, PureCost, Statement, to_plain
 from dp_powerflow.privacy.ledger.records import AccountSummary, LedgerSummary, Preview
 from dp_powerflow.report import Rendered
 
@@ -24,12 +28,17 @@ FLEET_MARKING = "INTERNAL: names feeders and says which of them can be released;
 
 
 def render_plan(found: PlannedRelease) -> Rendered:
-    """The cost of a release, query by query, and what it leaves of both budgets."""
+    """The cost of a release, query by query, what it leaves of both budgets, and whether it would work.
+
+    The lines are public. The JSON also holds the INTERNAL look, marked so; as lines it is `internal_lines`.
+    """
     plan, release = found.plan, found.mode.config.release
     loads, network = found.loads, found.network
+    warnings = (*found.mode.warnings, *found.feasibility.warnings)
     lines = [
-        *(line for warning in found.mode.warnings for line in (f"**{_escaped(warning)}**", "")),
-        f"Release **{release.id}**: {release.days} days, network mode {found.mode.title}.",
+        *(line for warning in warnings for line in (f"**{_escaped(warning)}**", "")),
+        f"Release **{release.id}**: {release.days} days, network mode {found.mode.title}, about "
+        f"{found.corpus_bytes / 1e6:,.1f} MB.",
         "",
         f"Customers: ε = {plan.epsilon:.4g} at δ = {plan.delta:g} (ρ = {plan.rho:.4g}), unit "
         f"{plan.loads_cap.unit}, replace-one. " + left_afterwards(loads),
@@ -43,6 +52,9 @@ def render_plan(found: PlannedRelease) -> Rendered:
         ),
         "",
         *found.mode.plan_lines(network),
+        "",
+        *_yearly_lines(found.yearly),
+        *_public_look_lines(found.feasibility.public),
         *(f"- note: {note}" for note in plan.notes),
     ]
     content = {
@@ -53,11 +65,101 @@ def render_plan(found: PlannedRelease) -> Rendered:
         "queries": [query.to_dict() for query in plan.queries],
         "loads": {"affordable": loads.affordable, "left": loads.after.left},
         "network": {"affordable": network.affordable, "left": network.after.left},
+        "affordable": found.affordable,
+        "yearly": [_yearly(cost) for cost in found.yearly],
+        "feasibility": _look(found.feasibility.public),
+        "suggested_kw_per_customer": found.feasibility.kw_per_customer,
+        "corpus_bytes": found.corpus_bytes,
+        "internal": {"marking": INTERNAL, "feasibility": _look(found.feasibility.internal)},
         "request_sha256": plan.request_sha256,
-        "warnings": list(found.mode.warnings),
+        "warnings": list(warnings),
         "notes": list(plan.notes),
+        "ingest": None if found.ingest is None else found.ingest.to_json(),
     }
     return Rendered(lines, json.dumps(content))
+
+
+def internal_lines(found: PlannedRelease) -> list[str]:
+    """INTERNAL. What public loads do on the network itself, for the data owner alone."""
+    look = found.feasibility.internal
+    if look is None:
+        return []
+    unsolved = f"{look.unsolved} of {look.snapshots} snapshots of public customers have no solution"
+    if not look.unsolved and not found.mode.mends:  # one refuses the release; the rule of three
+        unsolved += f", so that with 95 % confidence at most {300.0 / look.snapshots:.2g} % of them have none"
+    return [
+        f"{INTERNAL}; choosing settings by it is a leak, and a release states what was changed after it",
+        f"on the network itself {unsolved}; {_voltages(look)}",
+        *(f"{name}: {_corner(corner)}" for name, corner in look.corners.items()),
+    ]
+
+
+def _yearly_lines(costs: Sequence[YearlyCost]) -> list[str]:
+    kept = any(cost.kept_network is not None for cost in costs)
+    head = "the network, this twin kept | the network, a new twin every year" if kept else "the network"
+    rows = [
+        f"| {cost.releases} | {_promise(cost.customers)} | "
+        + (f"{_promise(cost.kept_network)} | " if cost.kept_network is not None else "")
+        + f"{_promise(cost.network)} |"
+        for cost in costs
+    ]
+    columns = 4 if kept else 3
+    return [
+        "A release like this every year, of the same customers and network:",
+        "",
+        f"| releases | the customers | {head} |",
+        "|" + "---|" * columns,
+        *rows,
+        "",
+    ]
+
+
+def _promise(stated: Statement) -> str:
+    at = f" at δ = {min(stated.delta, 1.0):.3g}" if stated.delta else ""
+    return f"ε = {stated.epsilon:.4g}{at}"
+
+
+def _yearly(cost: YearlyCost) -> dict[str, Any]:
+    kept = cost.kept_network
+    return {
+        "releases": cost.releases,
+        "customers": {"epsilon": cost.customers.epsilon, "delta": cost.customers.delta},
+        "network": {"epsilon": cost.network.epsilon, "delta": cost.network.delta},
+        "network_kept": None if kept is None else {"epsilon": kept.epsilon, "delta": kept.delta},
+    }
+
+
+def _public_look_lines(look: Look | None) -> list[str]:
+    if look is None:
+        return []
+    return [
+        f"Power flow of public customers within the declared bounds, on {look.networks} public networks of "
+        f"this structure: {100.0 * look.unsolved_share:.2g} % of {look.snapshots} snapshots would be mended; "
+        f"{_voltages(look)}.",
+        "",
+        *(f"- {name}: {_corner(corner)}" for name, corner in look.corners.items()),
+        "",
+    ]
+
+
+def _voltages(look: Look) -> str:
+    if look.lowest is None or look.highest is None or look.within is None:
+        return "no voltages, as none is solved"
+    return (
+        f"voltages {look.lowest:.3f} to {look.highest:.3f} p.u., {100.0 * look.within:.3g} % of them in "
+        f"{RANGE_A[0]:g} to {RANGE_A[1]:g}"
+    )
+
+
+def _corner(corner: Corner) -> str:
+    if corner.lowest is None or corner.highest is None:
+        return "no solution"
+    voltages = f"{corner.lowest:.3f} to {corner.highest:.3f} p.u."
+    return voltages if corner.solved else f"no solution on every network; {voltages} on the others"
+
+
+def _look(look: Look | None) -> dict[str, Any] | None:
+    return None if look is None else asdict(look) | {"unsolved_share": look.unsolved_share}
 
 
 def _escaped(text: str) -> str:
@@ -96,6 +198,7 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
             "affordable": loads.affordable,
             "left": loads.after.left,
         },
+        "ingest": None if planned.ingest is None else planned.ingest.to_json(),
         "feeders": [
             {
                 "feeder": plan.key,

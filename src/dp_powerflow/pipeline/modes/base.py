@@ -26,6 +26,7 @@ from dp_powerflow.model.customers import CustomerSampler
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSampler, LoadSource
 from dp_powerflow.pipeline.customers import CustomerPlan
+from dp_powerflow.pipeline.feasibility.verdict import Feasibility
 from dp_powerflow.pipeline.inputs import (
     NetworkInputs,
     Solar,
@@ -128,12 +129,14 @@ class NetworkMode(ABC, Generic[Section]):
     section_type : section of the config that chooses this mode.
     charged_first : whether the network is charged before it is solved; otherwise before anything is
         published.
+    kept_for_later : whether later releases can use what the network was charged for, at no cost.
     mends : whether the powers of a snapshot without solution are lowered until it has one; otherwise it
         aborts the release.
     """
 
     section_type: ClassVar[type[NetworkSection]]
     charged_first: ClassVar[bool] = False
+    kept_for_later: ClassVar[bool] = False
     mends: ClassVar[bool] = False
 
     def __init__(self, config: Config) -> None:
@@ -189,6 +192,19 @@ class NetworkMode(ABC, Generic[Section]):
         require_declared_taps(self.config, inputs.feeder)
         self.check_solver(inputs.feeder, inputs.solar)
         return inputs.feeder
+
+    def feasibility(self, inputs: NetworkInputs, structure: Feeder) -> Feasibility:
+        """What public loads do before anything is spent; by default nobody looks.
+
+        Parameters
+        ----------
+        structure : what `check` has returned.
+
+        Raises
+        ------
+        ConfigError : the release could not be made, or would be worth nothing.
+        """
+        return Feasibility()
 
     def check_solver(self, feeder: Feeder, solar: Solar) -> None:
         """Refuse a solver that cannot be made for a network, such as OpenDSS for one it did not read."""

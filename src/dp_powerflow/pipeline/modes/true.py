@@ -22,6 +22,8 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.model.law import LoadLaw
+from dp_powerflow.pipeline.feasibility.loads import scaled_draws
+from dp_powerflow.pipeline.feasibility.verdict import Feasibility, Trial
 from dp_powerflow.pipeline.inputs import NetworkInputs, network_chunks
 from dp_powerflow.pipeline.manifest.true import LEAST_SHARE, account_neighbours
 from dp_powerflow.pipeline.modes.base import (
@@ -96,6 +98,11 @@ class TrueMode(NetworkMode[TrueNetwork]):
         self._refuse_the_impossible(inputs)
         self._refuse_few_days_of_calibration()
         return checked
+
+    def feasibility(self, inputs: NetworkInputs, structure: Feeder) -> Feasibility:
+        """INTERNAL. Public loads on the network: how likely it is that a snapshot refuses the release."""
+        loads = scaled_draws(self.config, structure, inputs.services)
+        return Feasibility(internal=Trial(inputs, self.solver, lambda _: loads).look([structure]))
 
     def _check_nodes(self, inputs: NetworkInputs) -> None:
         """Refuse classes and power factors that contradict each other at a node, and places of customers."""
@@ -261,9 +268,28 @@ class TrueMode(NetworkMode[TrueNetwork]):
             f"Network policy (per-instance, not differential privacy): ε* = {self.section.epsilon:g}, "
             f"δ* = {self.section.delta:g} for {self.neighbours} " + left_afterwards(preview),
             "",
-            "What the network evidence says of this policy is INTERNAL and needs the fitted model: run "
-            "`dp-powerflow certify` after the fit; `release` refuses where the policy is not supported.",
+            self._chance_of_refusal(),
         ]
+
+    def _chance_of_refusal(self) -> str:
+        """What is known, before the fit, of a refusal after the customers have paid."""
+        mended = (
+            "A snapshot without power-flow solution refuses the release: nothing is mended on the true "
+            "network. The load model stays paid for (model.reuse)."
+        )
+        if not self.section.require_evidence:
+            return (
+                f"Chance of refusal: {mended} Evidence is not required and refuses nothing; what it says of "
+                "this policy is INTERNAL: run `dp-powerflow certify` after the fit."
+            )
+        used = calibration_delta(self.section.calibration_days) * self.config.release.days
+        return (
+            "Chance of refusal: what public figures tell has been checked. The calibration takes "
+            f"{100.0 * used / self.section.delta:.2g} % of δ* whatever it finds. Whether the rest and ε* "
+            "suffice depends on the fitted model, so no figure can be given before the customers pay; "
+            "`release` refuses where the policy is not supported. What the evidence says is INTERNAL: run "
+            f"`dp-powerflow certify` after the fit. {mended}"
+        )
 
     def outcome(self, met: bool) -> str:
         """Whether the evidence supports the policy."""

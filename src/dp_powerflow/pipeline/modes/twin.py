@@ -23,6 +23,9 @@ from dp_powerflow.grid.sources import Rebuilder, network_parameters
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSource, SolvedDays, solve_days
 from dp_powerflow.pipeline.customers import CustomerPlan, count_customers, customer_plan
+from dp_powerflow.pipeline.feasibility.loads import summed_customers
+from dp_powerflow.pipeline.feasibility.surrogates import stand_in_twins
+from dp_powerflow.pipeline.feasibility.verdict import Feasibility, Trial, on_twins
 from dp_powerflow.pipeline.inputs import NetworkInputs, Solar, network_chunks
 from dp_powerflow.pipeline.manifest.policy import at_most
 from dp_powerflow.pipeline.manifest.twin import CHANGES, changed, charged_as, version_of
@@ -62,6 +65,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
 
     section_type = TwinNetwork
     charged_first = True
+    kept_for_later = True
     mends = True
 
     @property
@@ -120,6 +124,15 @@ class TwinMode(NetworkMode[TwinNetwork]):
         count_customers(self.config, feeder, inputs.services)
         self.tables(location(self.config.release.output), feeder, self.released_nodes(feeder))
         return feeder
+
+    def feasibility(self, inputs: NetworkInputs, structure: Feeder) -> Feasibility:
+        """Public loads on public stand-ins, which may refuse the release, and on the network (INTERNAL)."""
+        source, design = self._source(inputs), self.section.design
+        twins = stand_in_twins(source, source.parameters(), design, self.section.controls)
+        trial = Trial(
+            inputs, self.solver, lambda config: summed_customers(config, structure, inputs.services)
+        )
+        return on_twins(trial, twins, structure)
 
     def identity_chunks(self, inputs: NetworkInputs) -> Iterator[bytes]:
         """The network and the parameters that twins are drawn from, whatever the design."""
@@ -209,7 +222,10 @@ class TwinMode(NetworkMode[TwinNetwork]):
             return {DISTANCE: "none: its figures rounded, the network has other loads or generators"}
         source = self.source(scene, inputs.key.bind("purpose", COMPARISON), COMPARED_DAYS)
         make, network = self.solver(source.law.steps), scene.network
-        on_true = _compared(make(inputs.feeder, inputs.solar, None), inputs.solar, source)
+        try:
+            on_true = _compared(make(inputs.feeder, inputs.solar, None), inputs.solar, source)
+        except PowerFlowError as error:  # a control that the twin, its figures rounded, does not have
+            return {DISTANCE: f"none: {error}"}
         on_twin = _compared(make(network.feeder, network.solar, None), network.solar, source)
         distance = voltage_distance(modulus(on_true.solution.v), modulus(on_twin.solution.v))
         return {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dp_powerflow.pipeline.setup.text import Mode
-
 _TOP = """\
 # A release of dp-powerflow. Everything here is declared PUBLIC: never tune it on the private data.
 # Paths are relative to this file. 'dp-powerflow init --feeder F --meters M' writes one for your own data.
@@ -31,6 +29,8 @@ kind = "simulated"            # simulated | long | wide | opendss-shapes
 # reactive_column = "reactive"
 # most_placeholders = 0.05    # share of load points with too many gaps; above it nothing is spent
 # most_clipped = 0.05         # share of load points that are mostly outside the bounds; above it the same
+# typical_kw = 0.5            # public mean load of a typical customer: with it a factor of 4 is seen
+# on_suspect_unit = "error"   # readings that look like another unit: error | keep (only reported)
 step_minutes = 15
 load_points = 1000            # of simulated loads
 days = 120                    # of simulated loads
@@ -59,7 +59,7 @@ bounds = [0.01, 2.0]          # declared p_min, p_max, relative to the scale (or
 load_class = "residential"    # class of every load; without it the model's first
 """
 
-_NODES_OF: dict[Mode, str] = {
+_NODES_OF: dict[str, str] = {
     "twin-network": """\
 kw_per_customer = 1.5         # public: nominal kW of a load that stand for one customer
 # scale_factor = 6.0          # of mode true-network instead: a node is one customer scaled up
@@ -86,7 +86,7 @@ scale = "nominal"             # a node's public scale is its nominal load
 # volt_var = "category B"     # none | category A | category B (IEEE 1547-2018) | file: its own curves
 """
 
-_NETWORK_OF: dict[Mode, tuple[str, str]] = {
+_NETWORK_OF: dict[str, tuple[str, str]] = {
     "twin-network": (
         "Differential privacy of the network: power flow on a twin whose lines carry noise, drawn once.",
         """\
@@ -147,9 +147,9 @@ solver = "batch"              # batch | opendss (slow; needs a feeder from OpenD
 """
 
 
-def example(mode: Mode = "twin-network") -> str:
+def example(mode: str = "twin-network") -> str:
     """The commented example of a mode; the keys of the other one are comments."""
-    other: Mode = "true-network" if mode == "twin-network" else "twin-network"
+    (other,) = _NETWORK_OF.keys() - {mode}
     (words, keys), (other_words, other_keys) = _NETWORK_OF[mode], _NETWORK_OF[other]
     network = f"[network]\n# {words}\n{keys}"
     instead = f"# Instead, mode {other}. {other_words}\n{_commented(other_keys)}"

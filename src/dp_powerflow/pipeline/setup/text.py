@@ -6,13 +6,11 @@ import datetime as dt
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Protocol
 
 from dp_powerflow.pipeline.setup.meters import MeterFacts
 from dp_powerflow.pipeline.setup.public import (
-    BOUNDS_OF_SCALE,
     FIRST_DAY_OF_YEAR,
-    SHARE_OF_ONE,
     VARIANCE_FLOOR,
     CustomerKind,
     class_of_nodes,
@@ -20,10 +18,29 @@ from dp_powerflow.pipeline.setup.public import (
     kind_of,
 )
 
-Mode = Literal["twin-network", "true-network"]
 _COMMENTS_AT = 32
 
 Value = str | int | float | bool | dt.date | list[str] | tuple[float, float]
+
+
+class SetupMode(Protocol):
+    """What of a config depends on how the network is treated."""
+
+    @property
+    def acting(self) -> bool:
+        """Whether controls act, so that volt-var curves of the file do."""
+
+    def taps(self) -> Iterable[str]:
+        """Lines where no taps are declared."""
+
+    def bounds(self, facts: PublicFacts, kind: CustomerKind) -> tuple[float, float]:
+        """Public bounds of a kind of customers [kW, or relative to the scale]."""
+
+    def nodes(self, facts: PublicFacts) -> Iterable[str]:
+        """Lines of [nodes] that say what a node draws."""
+
+    def network(self) -> Iterable[str]:
+        """Lines of [network]."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +57,8 @@ class PublicFacts:
     scale_kw : mean public scale of the map [kW], None if it has none.
     written_scale_kw : public scale that `init` writes into its own map [kW], None if none.
     load_points : how many there are in the map.
-    mode, latitude, days, release_id, output : as asked for.
+    mode : what a config of the network mode says.
+    latitude, days, release_id, output : as asked for.
     """
 
     source: str
@@ -48,7 +66,7 @@ class PublicFacts:
     services: str
     meters: MeterFacts = field(repr=False)
     load_points: int
-    mode: Mode
+    mode: SetupMode
     release_id: str
     output: str
     days: int
@@ -101,7 +119,7 @@ def config_text(facts: PublicFacts) -> str:
         _model(facts),
         _nodes(facts),
         _pv(facts),
-        _twin() if facts.mode == "twin-network" else _true(),
+        facts.mode.network(),
         _release(facts),
     ]
     return "\n".join("\n".join(lines) + "\n" for lines in blocks)
@@ -118,16 +136,16 @@ def _head() -> Iterable[str]:
 
 def _feeder(facts: PublicFacts) -> Iterable[str]:
     yield "[feeder]"
-    yield _entry("source", facts.source, "the network: PRIVATE but for its structure and nominal loads")
+    yield entry("source", facts.source, "the network: PRIVATE but for its structure and nominal loads")
     if facts.taps is not None:
-        yield _entry("taps", facts.taps, "regulator taps, declared public")
-    elif facts.mode == "twin-network":
-        yield '# taps = "taps.csv"             # regulator taps, declared public; a twin solves its own'
+        yield entry("taps", facts.taps, "regulator taps, declared public")
+    else:
+        yield from facts.mode.taps()
     why = (
         "some nodes have no path to a source: they are left out" if facts.islanded else "no node is islanded"
     )
-    yield _entry("drop_islanded", facts.islanded, why)
-    yield _entry("base_mva", 1.0, "power base per phase")
+    yield entry("drop_islanded", facts.islanded, why)
+    yield entry("base_mva", 1.0, "power base per phase")
 
 
 def _loads(facts: PublicFacts) -> Iterable[str]:
@@ -135,77 +153,61 @@ def _loads(facts: PublicFacts) -> Iterable[str]:
     columns = meters.columns
     yield "[loads]"
     layout = "a row per customer and interval" if columns.kind == "long" else "a column per customer"
-    yield _entry("kind", columns.kind, layout)
-    yield _entry("path", facts.path, "the readings: PRIVATE")
-    yield _entry(
+    yield entry("kind", columns.kind, layout)
+    yield entry("path", facts.path, "the readings: PRIVATE")
+    yield entry(
         "services", facts.services, f"declared public: who is a customer ({facts.load_points} services)"
     )
-    yield _entry("unit", meters.unit, "as declared: kW | W | kWh per interval | Wh per interval")
-    yield _entry("interval_label", meters.interval_label, "a stamp names the start | end of its interval")
-    yield _entry("time_zone", meters.time_zone, "days are cut in it")
-    yield _entry("step_minutes", meters.step_minutes, "from the stamps")
-    yield _entry("first_day", meters.first_day, "first and last whole day of the stamps, declared public")
-    yield _entry("last_day", meters.last_day)
-    yield _entry("time_column", columns.time)
+    yield entry("unit", meters.unit, "as declared: kW | W | kWh per interval | Wh per interval")
+    yield entry("interval_label", meters.interval_label, "a stamp names the start | end of its interval")
+    yield entry("time_zone", meters.time_zone, "days are cut in it")
+    yield entry("step_minutes", meters.step_minutes, "from the stamps")
+    yield entry("first_day", meters.first_day, "first and last whole day of the stamps, declared public")
+    yield entry("last_day", meters.last_day)
+    yield entry("time_column", columns.time)
     if columns.customer is not None and columns.active is not None:
-        yield _entry("customer_column", columns.customer)
-        yield _entry("active_column", columns.active)
+        yield entry("customer_column", columns.customer)
+        yield entry("active_column", columns.active)
     if columns.reactive is not None:
-        line = _entry("reactive_column", columns.reactive, "not needed: reactive load follows power_factor")
+        line = entry("reactive_column", columns.reactive, "not needed: reactive load follows power_factor")
         yield f"# {line}"
-    yield _entry("most_placeholders", 0.05, "share of services with too many gaps; above it nothing is spent")
-    yield _entry("most_clipped", 0.05, "share of services mostly outside the bounds; above it the same")
+    yield entry("most_placeholders", 0.05, "share of services with too many gaps; above it nothing is spent")
+    yield "# typical_kw = 0.5              # public mean load of a typical customer: catches a unit off by 4"
+    yield entry("most_clipped", 0.05, "share of services mostly outside the bounds; above it the same")
 
 
 def _model(facts: PublicFacts) -> Iterable[str]:
-    bounds, unit = _bounds(facts, facts.kind), "relative to scale_kw" if facts.scaled else "kW"
+    bounds, unit = facts.mode.bounds(facts, facts.kind), "relative to scale_kw" if facts.scaled else "kW"
     yield "[model]"
-    yield _entry("epsilon", 1.0, "budget of the customers: all days of one service")
-    yield _entry("delta", delta_for(facts.load_points), "well below one over the number of services")
-    yield _entry(
+    yield entry("epsilon", 1.0, "budget of the customers: all days of one service")
+    yield entry("delta", delta_for(facts.load_points), "well below one over the number of services")
+    yield entry(
         "unit", "load-point", "load-point: all days of a service | load-point-day: one day (the paper's)"
     )
     why = "fit loads over scale_kw of the service map" if facts.scaled else "fit kW: no scale is declared"
-    yield _entry("use_scale", facts.scaled, why)
-    yield _entry("bounds", bounds, f"[{unit}] of a {facts.kind.name}: a public figure; what is beyond is cut")
-    yield _entry("variance_floor", VARIANCE_FLOOR, "of the log load; public")
-    yield _entry("power_factor", facts.kind.power_factor, f"of a {facts.kind.name}; public, lagging")
+    yield entry("use_scale", facts.scaled, why)
+    yield entry("bounds", bounds, f"[{unit}] of a {facts.kind.name}: a public figure; what is beyond is cut")
+    yield entry("variance_floor", VARIANCE_FLOOR, "of the log load; public")
+    yield entry("power_factor", facts.kind.power_factor, f"of a {facts.kind.name}; public, lagging")
     if others := facts.other_labels:
         yield "[model.bounds_of_class]"
         yield from (
-            _entry(_key(label), _bounds(facts, kind_of(label)), f"[{unit}] of a {kind_of(label).name}")
+            entry(
+                quoted(label),
+                facts.mode.bounds(facts, kind_of(label)),
+                f"[{unit}] of a {kind_of(label).name}",
+            )
             for label in others
         )
         yield "[model.power_factor_of_class]"
-        yield from (_entry(_key(label), kind_of(label).power_factor) for label in others)
-
-
-def _bounds(facts: PublicFacts, kind: CustomerKind) -> tuple[float, float]:
-    if facts.mode == "true-network":
-        return kind.bounds_of_one(facts.any_scale_kw)
-    return BOUNDS_OF_SCALE if facts.scaled else kind.bounds_kw
+        yield from (entry(quoted(label), kind_of(label).power_factor) for label in others)
 
 
 def _nodes(facts: PublicFacts) -> Iterable[str]:
     yield "[nodes]"
     if facts.load_class is not None:
-        yield _entry("load_class", facts.load_class, f"of every load; there are {', '.join(facts.labels)}")
-    if facts.mode == "twin-network":
-        yield _entry(
-            "kw_per_customer",
-            facts.kind.kw_per_customer,
-            "nominal kW of a load per customer: 3 to 4 with electric heating",
-        )
-    else:
-        factor = SHARE_OF_ONE * facts.any_scale_kw / facts.kind.kw_per_customer
-        yield _entry(
-            "scale_factor",
-            float(f"{factor:.2g}"),
-            "a node is one service scaled up; small, or its peaks have no solution",
-        )
-    if (others := facts.other_labels) and facts.mode == "twin-network":
-        yield "[nodes.kw_per_customer_of_class]"
-        yield from (_entry(_key(label), kind_of(label).kw_per_customer) for label in others)
+        yield entry("load_class", facts.load_class, f"of every load; there are {', '.join(facts.labels)}")
+    yield from facts.mode.nodes(facts)
     if facts.labels:
         yield "# [nodes.class_of_load]         # class of single loads of the feeder"
         yield f"# load_1 = {json.dumps(facts.labels[-1], ensure_ascii=False)}"
@@ -220,65 +222,34 @@ def _pv(facts: PublicFacts) -> Iterable[str]:
             "# [pv]",
             "# latitude = 37.8               # a year of clear sky",
         )
-    file_curves = facts.curves and facts.mode == "twin-network"
+    file_curves = facts.curves and facts.mode.acting
     return (
         "[pv]",
-        _entry("latitude", facts.latitude, "a year of clear sky; the feeder has PV systems"),
-        _entry("first_day_of_year", FIRST_DAY_OF_YEAR, "from the equinox on"),
-        _entry("volt_var", "file" if file_curves else "none", "none | category A | category B | file"),
-    )
-
-
-def _twin() -> Iterable[str]:
-    return (
-        "[network]",
-        _entry("mode", "twin-network", "power flow on a differentially private twin of the feeder"),
-        _entry("epsilon", 1.0, "differential privacy of one line, for any number of days"),
-        _entry("change", 0.05, "neighbours: R and X of one line changed by factors up to 1.05"),
-        _entry("id", "twin-1", "the same twin serves every release; a new id is a new twin and is paid for"),
-        _entry("noise", "laplace", "laplace: no delta | gaussian: with a delta, for many twins"),
-        _entry("lines", "impedance", "R and X of every line | length, where conductor codes are public"),
-        _entry("transformers", False, "true: their impedances are protected too; false: they are public"),
-        _entry("capacitors", False, "true: their sizes too"),
-        _entry("pv", False, "true: capacities of PV systems too"),
-        _entry("released", "all", "voltages of every node | loaded: of those with a load"),
-        _entry("controls", "day", "regulators and capacitors act through a day"),
-        _entry("also_publish", ["loads", "head", "states"], "P and Q per node, power of the source, taps"),
-    )
-
-
-def _true() -> Iterable[str]:
-    return (
-        "# The paper's Algorithm 1: per-instance evidence, NOT differential privacy. What it covers is tiny:",
-        "# changes of a line far below what anybody could measure. Mode twin-network protects a network.",
-        "[network]",
-        _entry("mode", "true-network", "power flow on the true network"),
-        _entry("bound", "full-support", "full-support | corrected | paper"),
-        _entry("radius", 1e-12, "neighbours: changes of existing lines up to this Frobenius norm [p.u.]"),
-        _entry("epsilon", 100.0, "policy for the whole corpus: no meaningful protection, and it says so"),
-        _entry("delta", 0.2),
-        _entry("calibration_days", 1000, "of the Monte Carlo calibration"),
-        _entry("require_evidence", False, "true: refuse a release that its evidence does not support"),
+        entry("latitude", facts.latitude, "a year of clear sky; the feeder has PV systems"),
+        entry("first_day_of_year", FIRST_DAY_OF_YEAR, "from the equinox on"),
+        entry("volt_var", "file" if file_curves else "none", "none | category A | category B | file"),
     )
 
 
 def _release(facts: PublicFacts) -> Iterable[str]:
     return (
         "[release]",
-        _entry("id", facts.release_id, "a new one for every release"),
-        _entry("days", facts.days, "days of the corpus; on a twin more days cost nothing"),
-        _entry("output", facts.output, "what is published"),
-        _entry("state", "private-state", "keys, ledger, internal reports: never publish this directory"),
+        entry("id", facts.release_id, "a new one for every release"),
+        entry("days", facts.days, "days of the corpus; on a twin more days cost nothing"),
+        entry("output", facts.output, "what is published"),
+        entry("state", "private-state", "keys, ledger, internal reports: never publish this directory"),
         "# epsilon_cap = 4.0             # over all releases from these customers; else what this one costs",
     )
 
 
-def _entry(key: str, value: Value, comment: str = "") -> str:
+def entry(key: str, value: Value, comment: str = "") -> str:
+    """A line of a config."""
     text, said = f"{key} = {_toml(value)}", " ".join(comment.split())  # a comment ends with its line
     return f"{text:<{_COMMENTS_AT - 1}} # {said}" if said else text
 
 
-def _key(label: str) -> str:
+def quoted(label: str) -> str:
+    """A class label as a key."""
     return json.dumps(label, ensure_ascii=False)
 
 

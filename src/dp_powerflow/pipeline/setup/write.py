@@ -10,24 +10,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import get_args
 
 from dp_powerflow._names import RELEASE_RULE
-from dp_powerflow.config import Config, TwinNetwork, parse_config
+from dp_powerflow.config import parse_config
 from dp_powerflow.errors import ConfigError, FeederError, LoadDataError
 from dp_powerflow.grid.ieee import BUILT_IN
 from dp_powerflow.grid.sources import SIMBENCH
 from dp_powerflow.loads.declared import ServiceMap, one_service_each, read_service_map
-from dp_powerflow.pipeline.customers import Services, count_customers
-from dp_powerflow.pipeline.inputs import require_declared_taps
-from dp_powerflow.pipeline.nodes import some_loaded_nodes
+from dp_powerflow.pipeline.customers import Services
 from dp_powerflow.pipeline.setup.example import example
-from dp_powerflow.pipeline.setup.feeder import FeederFacts, feeder_facts, internal_list, twin_problems
+from dp_powerflow.pipeline.setup.feeder import FeederFacts, feeder_facts, internal_list
 from dp_powerflow.pipeline.setup.meters import DeclaredFormat, MeterFacts, meter_facts
+from dp_powerflow.pipeline.setup.modes import DEFAULT_MODE, mode_named
 from dp_powerflow.pipeline.setup.public import DAYS, class_of_nodes, kind_of
-from dp_powerflow.pipeline.setup.text import Mode, PublicFacts, config_text
+from dp_powerflow.pipeline.setup.text import PublicFacts, config_text
 
-MODES: tuple[Mode, ...] = get_args(Mode)
 _FEWEST = 2
 
 
@@ -53,7 +50,7 @@ class SetupRequest:
     services: Path | None = None
     taps: Path | None = None
     declared: DeclaredFormat = field(default_factory=DeclaredFormat)
-    mode: str = "twin-network"
+    mode: str = DEFAULT_MODE
     days: int | None = None
     release_id: str | None = None
     latitude: float | None = None
@@ -80,7 +77,7 @@ def set_up(request: SetupRequest, say: Callable[[str], None] = lambda _: None) -
     DpPowerflowError
         Nothing was written; says what to declare, or what in the feeder is not supported.
     """
-    known_mode(request.mode)
+    mode = mode_named(request.mode)
     stem = _name(request.config.stem)
     own_map = request.config.with_name(f"{stem}-services.csv")
     refuse_overwriting(request.config)
@@ -100,7 +97,9 @@ def set_up(request: SetupRequest, say: Callable[[str], None] = lambda _: None) -
     text = config_text(facts)
     say("checking the feeder")
     config = parse_config(tomllib.loads(text), base=request.config.resolve().parent)
-    _check(config, feeder, services)
+    problems = mode.problems(config, feeder, _declared(services))
+    if problems:
+        raise FeederError(internal_list(problems))
     if writes_map:
         write_new(own_map, _map_text(services, scale_kw))
     write_new(request.config, text)
@@ -109,18 +108,11 @@ def set_up(request: SetupRequest, say: Callable[[str], None] = lambda _: None) -
 
 def write_example(path: Path, mode: str) -> Written:
     """Write the example of a mode: every key, on public data."""
-    text = example(known_mode(mode))
+    mode_named(mode)
+    text = example(mode)
     refuse_overwriting(path)
     write_new(path, text)
     return Written(path, None, ())
-
-
-def known_mode(word: str) -> Mode:
-    """The mode of the network that is asked for."""
-    for mode in MODES:
-        if word == mode:
-            return mode
-    raise ConfigError(f"--mode is one of {', '.join(MODES)}, not '{word}'")
 
 
 def refuse_overwriting(path: Path) -> None:
@@ -168,7 +160,7 @@ def _check_services(services: ServiceMap) -> None:
 
 def _written_scale(request: SetupRequest, services: ServiceMap) -> float | None:
     """The public scale that the map lacks and the true network needs: a node is one customer scaled up."""
-    if request.mode != "true-network" or services.scale_kw_of:
+    if not mode_named(request.mode).needs_scale or services.scale_kw_of:
         return None
     labels = tuple(services.class_of.values())
     return kind_of(class_of_nodes(labels) if labels else None).kw_per_customer
@@ -191,7 +183,7 @@ def _public(
         services=_relative(map_path, folder),
         meters=meters,
         load_points=len(services.load_points),
-        mode=known_mode(request.mode),
+        mode=mode_named(request.mode),
         release_id=release_id,
         output=stem,
         days=DAYS if request.days is None else request.days,
@@ -209,22 +201,6 @@ def _public(
 
 def _relative(path: Path, folder: Path) -> str:
     return Path(os.path.relpath(path.resolve(), folder)).as_posix()
-
-
-def _check(config: Config, facts: FeederFacts, services: ServiceMap) -> None:
-    """Refuse a feeder that the mode cannot use, or that lacks a node of the service map; INTERNAL."""
-    problems: list[str] = []
-    try:
-        if isinstance(config.network, TwinNetwork):
-            problems += twin_problems(facts, config.network.design)
-            count_customers(config, facts.feeder, _declared(services))
-        else:
-            some_loaded_nodes(facts.feeder)
-            require_declared_taps(config, facts.feeder)
-    except ConfigError as error:
-        problems.append(str(error))
-    if problems:
-        raise FeederError(internal_list(problems))
 
 
 def _declared(services: ServiceMap) -> Services:
@@ -278,8 +254,6 @@ def _notes(
         notes.append("the feeder has PV systems; they are idle unless --latitude gives them a sun")
     if not facts.pv and request.latitude is not None:
         notes.append("the feeder has no PV system; --latitude is not used")
-    if request.mode == "true-network":
-        notes.append(
-            "mode true-network is per-instance evidence, not differential privacy, and covers next to nothing"
-        )
+    if (note := mode_named(request.mode).note) is not None:
+        notes.append(note)
     return tuple(notes)

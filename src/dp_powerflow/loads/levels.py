@@ -1,0 +1,182 @@
+"""Whether customers are in the unit that is declared, told by medians.
+
+The **level** of a customer is the median over its days of the mean load of a day: one wild reading, or a
+month away from home, does not move it. The **shape** is the median over its days of standard deviation over
+mean: it has no unit, so it tells a large customer from a household in watts.
+
+Three comparisons, each with a declared, PUBLIC reference or within the file:
+
+- the median level of all load points against the public scale, or against a plausible range in kW;
+- the median level of all customers against the public load of a typical one, where it is declared: the only
+  comparison that can see a factor of 4 in the whole file;
+- a second group of levels a factor of 1,000 from the largest one, with its shape; relative to a public scale
+  also one a factor of 4 away, where the scale is good enough to leave a valley between the two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dp_powerflow.errors import LoadDataError
+from dp_powerflow.loads.declared import IngestRules
+from dp_powerflow.units import BoolArray, FloatArray
+
+THOUSAND, FOUR = 1000.0, 4.0
+TYPICAL_WITHIN = 2.5
+"""How far the median customer may be from the typical load declared; √4 would be the middle to a factor 4."""
+_SAME_SHAPE = 0.4  # in the log of the median shapes of two groups
+_LEAST_MEMBERS = 3
+_LEAST_SHARE = 0.01
+_FAR = 0.5  # width of a window [decades]
+_SURE = 3.0  # standard deviations of the difference of two counts
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Levels:
+    """PRIVATE. Level [kW] and shape of some customers or load points; NaN where there is no load to judge."""
+
+    level: FloatArray
+    shape: FloatArray
+
+    @classmethod
+    def of(cls, values: Iterable[FloatArray]) -> Levels:
+        """From readings (day, step) [kW] of one customer after the other, NaN where there is none."""
+        found = np.array([_level_and_shape(own) for own in values]).reshape(-1, 2)
+        return cls(found[:, 0], found[:, 1])
+
+    def relative_to(self, scale_kw: FloatArray) -> Levels:
+        return Levels(self.level / scale_kw, self.shape)
+
+    def where(self, chosen: BoolArray) -> Levels:
+        return Levels(self.level[chosen], self.shape[chosen])
+
+
+def _level_and_shape(values: FloatArray) -> tuple[float, float]:
+    read = ~np.isnan(values)
+    full = values[read.all(axis=1)] if read.all(axis=1).any() else values[read][None]
+    if not full.size:
+        return math.nan, math.nan
+    mean, spread = full.mean(axis=1), full.std(axis=1)
+    busy = mean > 0
+    shape = float(np.median(spread[busy] / mean[busy])) if busy.any() else math.nan
+    level = float(np.median(mean))
+    return (level if level > 0 else math.nan), shape
+
+
+@dataclass(frozen=True)
+class UnitFindings:
+    """INTERNAL. How many levels look as if they were in another unit.
+
+    Parameters
+    ----------
+    judged
+        Load points with a load to judge.
+    below, above
+        Load points outside the plausible range.
+    off_by_1000, off_by_4
+        Customers (load points, where these have public scales) in a second group that far from the largest
+        one, with its shape.
+    """
+
+    judged: int = 0
+    below: int = 0
+    above: int = 0
+    off_by_1000: int = 0
+    off_by_4: int = 0
+
+
+def refuse_wrong_median(points: Levels, scaled: bool, rules: IngestRules) -> None:
+    """Refuse a file whose median load point lies outside the plausible range."""
+    levels = points.level[~np.isnan(points.level)]
+    low, high = rules.plausible_share if scaled else rules.plausible_kw
+    against = "its public scale" if scaled else "the plausible range of a customer"
+    if not levels.size or low <= (middle := float(np.median(levels))) <= high:
+        return
+    side = "above" if middle > high else "below"
+    raise LoadDataError(
+        f"the load of the median load point is far {side} {against}, as if the unit were off by a factor of "
+        "1000; correct the unit declared or the public scales, or set on_suspect_unit to 'keep'"
+    )
+
+
+def refuse_untypical_median(customers: Levels, typical_kw: float | None) -> None:
+    """Refuse a file whose median customer is far from the public load of a typical one."""
+    levels = customers.level[~np.isnan(customers.level)]
+    if typical_kw is None or not levels.size:
+        return
+    ratio = float(np.median(levels)) / typical_kw
+    if 1 / TYPICAL_WITHIN <= ratio <= TYPICAL_WITHIN:
+        return
+    side = "above" if ratio > 1 else "below"
+    raise LoadDataError(
+        f"the load of the median customer is more than {TYPICAL_WITHIN:g} times {side} the typical load that "
+        "is declared, as if the unit were another one (kW for kWh of a quarter of an hour is a factor of 4); "
+        "correct the unit or typical_kw, or set on_suspect_unit to 'keep'"
+    )
+
+
+def second_group(found: Levels, factor: float) -> BoolArray:
+    """Which levels form a second group, a factor above or below the largest group, and of its shape.
+
+    On a logarithmic scale a window of a third of the distance is laid over the largest group, over the second
+    one, and over the valley between them. The second group must have some members and clearly more than the
+    valley; groups that differ in shape are customers of another kind, not of another unit.
+    """
+    members = np.zeros(found.level.size, dtype=bool)
+    known = ~np.isnan(found.level)
+    if np.count_nonzero(known) < 2 * _LEAST_MEMBERS:
+        return members
+    log_level = np.log10(np.where(known, found.level, 1.0))
+    window = _Window(np.sort(log_level[known]), math.log10(factor) / 3)
+    first = window.densest(window.levels)
+    for side in (1.0, -1.0):
+        aim = first + side * 3 * window.width
+        near = window.levels[np.abs(window.levels - aim) <= window.width / 2]
+        if not near.size:
+            continue
+        second = window.densest(near)
+        if not window.is_apart(first, second):
+            continue
+        valley = (first + second) / 2
+        there = known & (side * (log_level - valley) > 0)
+        if _same_shape(found.shape[there], found.shape[known & ~there]):
+            members |= there
+    return members
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Window:
+    """PRIVATE. A window of a fixed width over sorted log levels."""
+
+    levels: FloatArray
+    width: float
+
+    def count(self, centre: float) -> int:
+        low, high = np.searchsorted(self.levels, [centre - self.width / 2, centre + self.width / 2])
+        return int(high - low)
+
+    def densest(self, centres: FloatArray) -> float:
+        """Median of the fullest window around one of some levels."""
+        best = max(centres, key=self.count)
+        inside = np.abs(self.levels - best) <= self.width / 2
+        return float(np.median(self.levels[inside]))
+
+    def is_apart(self, first: float, second: float) -> bool:
+        """Whether there is a group at `second`, with a valley before it."""
+        there, between = self.count(second), self.count((first + second) / 2)
+        if there < max(_LEAST_MEMBERS, _LEAST_SHARE * self.levels.size):
+            return False
+        # Three decades apart, three levels and an empty valley are evidence; nearer, chance must be excluded.
+        far = self.width > _FAR
+        return 2 * between <= there if far else there - between > _SURE * math.sqrt(there + between)
+
+
+def _same_shape(one: FloatArray, other: FloatArray) -> bool:
+    one, other = one[one > 0], other[other > 0]
+    if not one.size or not other.size:
+        return False
+    return abs(math.log(float(np.median(one)) / float(np.median(other)))) < _SAME_SHAPE

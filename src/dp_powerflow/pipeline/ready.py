@@ -1,0 +1,151 @@
+"""Everything that is asked before anything is spent, in one path that `plan` and `release` share.
+
+    state → feeder, sun → controls → disk and permissions → power flow on public loads → meter data
+
+What takes long comes last. Whatever `plan` would refuse, `release` refuses with the same sentence, before it
+touches the ledger.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dp_powerflow.config import Config
+from dp_powerflow.corpus.storage import location
+from dp_powerflow.corpus.writer import CorpusWriter
+from dp_powerflow.errors import CorpusError, PrivacyError
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.loads.history import LoadHistory, steps_per_day
+from dp_powerflow.pipeline.customers import Services
+from dp_powerflow.pipeline.feasibility.verdict import Feasibility
+from dp_powerflow.pipeline.inputs import (
+    NetworkInputs,
+    ReleaseInputs,
+    check_declared,
+    declared_services,
+    read_inputs,
+    read_network,
+)
+from dp_powerflow.pipeline.modes.base import NetworkMode, mode_of
+from dp_powerflow.pipeline.parts import layout_of
+from dp_powerflow.pipeline.receipts import REQUEST_FILE
+from dp_powerflow.privacy.state import PrivateState
+
+BYTES_PER_PHASOR = 5
+"""Of a voltage in the files of a corpus; a power takes about as much."""
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ready:
+    """PRIVATE. A release that nothing speaks against but its price.
+
+    Attributes
+    ----------
+    mode : how the network is treated.
+    structure : has the nodes, loads and controls of the network that will be solved.
+    feasibility : what public loads do on it; nobody looks once the release is begun and paid for.
+    corpus_bytes : PUBLIC. How large the corpus will be, about.
+    """
+
+    inputs: ReleaseInputs
+    mode: NetworkMode[Any]
+    structure: Feeder
+    feasibility: Feasibility
+    corpus_bytes: int
+
+
+def open_state(config: Config) -> PrivateState:
+    """The private state directory of a config; refused if this user cannot write there."""
+    state = PrivateState.open(config.release.state, insecure_seed=config.release.insecure_seed)
+    if not os.access(state.root, os.W_OK | os.X_OK):
+        raise PrivacyError(
+            f"the private state directory {state.root} cannot be written by this user, and a release keeps "
+            "its ledger there; run as its owner, or correct its permissions; nothing was spent"
+        )
+    return state
+
+
+def make_ready(
+    config: Config, state: PrivateState, *, history: LoadHistory | None = None, say: Say = lambda _: None
+) -> Ready:
+    """Read and check all that a release is made from; nothing is spent, and nothing is written.
+
+    Parameters
+    ----------
+    history : PRIVATE. The meter data of the config, if somebody has read them already.
+    say : told what is being done.
+
+    Raises
+    ------
+    DpPowerflowError : the release would be refused.
+    """
+    mode = mode_of(config)
+    say("reading the feeder")
+    declared = declared_services(config) if history is None else Services.of(config, history)
+    network = read_network(config, state, steps_per_day(config.loads.step_minutes), declared)
+    say("checking feeder, controls and sun")
+    if declared is not None:
+        check_declared(config, network.feeder, declared)
+    structure = mode.check(network)
+    size = check_room(mode, network, structure)
+    feasibility = Feasibility()
+    if state.read_internal(config.release.id, REQUEST_FILE) is None:  # what is paid for is finished
+        say("power flow on public loads")
+        feasibility = mode.feasibility(network, structure)
+    inputs = read_inputs(config, state, network=network, history=history, say=say)
+    if declared is None:
+        structure = mode.check(inputs)  # now that it is known which loads the meter data are of
+    return Ready(inputs, mode, structure, feasibility, size)
+
+
+def check_room(mode: NetworkMode[Any], inputs: NetworkInputs, structure: Feeder) -> int:
+    """Bytes of the corpus, about; refuses a place that cannot hold it. Nothing is written there.
+
+    Raises
+    ------
+    CorpusError : the output exists, cannot be made there, or would not fit on the disk.
+    """
+    release = inputs.config.release
+    extras = mode.extras(structure, inputs.solar_on(structure))
+    layout = layout_of(
+        release.days,
+        steps_per_day(inputs.config.loads.step_minutes),
+        len(mode.released_nodes(structure)),
+        mode.drawn(structure),
+    )
+    per_node = BYTES_PER_PHASOR * (1 + extras.loads + extras.generation)
+    per_day = layout.steps * layout.nodes * per_node
+    target = location(release.output)
+    if not isinstance(target, Path):  # a store has no size, and asks for keys
+        return release.days * per_day
+    writer = CorpusWriter(target, layout, release.id, extras)
+    if writer.finished:
+        return release.days * per_day
+    if os.path.lexists(target):
+        raise CorpusError(f"{target} exists already; choose another directory or remove it first")
+    place = _nearest(target.parent)
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        raise CorpusError(
+            f"{target} cannot be made: this user cannot write to {place}; correct its permissions, or choose "
+            "another release.output; nothing was spent"
+        )
+    needed = sum(len(layout.days_of(part)) for part in writer.missing_parts()) * per_day
+    free = shutil.disk_usage(place).free
+    if free < needed:
+        raise CorpusError(
+            f"the corpus takes about {needed / 1e6:,.1f} MB and the disk of {target} has "
+            f"{free / 1e6:,.1f} MB left; free some space, choose another release.output or release fewer "
+            "days; nothing was spent"
+        )
+    return release.days * per_day
+
+
+def _nearest(folder: Path) -> Path:
+    """The folder, or the nearest one above it that exists."""
+    return next(place for place in (folder, *folder.parents) if os.path.lexists(place))

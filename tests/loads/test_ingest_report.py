@@ -1,0 +1,203 @@
+"""The ingest report is complete, shown as INTERNAL, and kept before anything is charged."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dp_powerflow.cli import main
+from dp_powerflow.errors import DpPowerflowError, LoadDataError
+from dp_powerflow.fleet.run import plan_fleet
+from dp_powerflow.loads.declared import MeterFormat, ServiceMap
+from dp_powerflow.loads.ingest import read_wide
+from dp_powerflow.loads.report import MARKING
+from dp_powerflow.pipeline import run as release_run
+from dp_powerflow.pipeline.inputs import INGEST_FILE, meters_of
+from dp_powerflow.pipeline.run import run_release
+from support.fleet_small import fleet_config, write_feeders, write_meters
+from support.own_config import write_toml
+from support.own_meters import CUSTOMERS, DAYS, SCALE_KW, STEPS, TWIN, OwnMeters
+
+
+def planted() -> OwnMeters:
+    """A little of everything that is counted and let pass."""
+    meters = OwnMeters()
+    meters.in_file = [f" {name} " if i < 40 else name for i, name in enumerate(meters.in_file)]
+    meters.readings[0, 0, :3] = -0.4
+    meters.readings[1, 0, :2] = 0.0
+    meters.readings[2, 0, 5] = np.nan  # a short gap
+    meters.readings[3] = np.nan  # listed, and not in the file
+    meters.readings[4] *= 80.0
+    meters.listed[99] = "secret-other"
+    return meters
+
+
+def test_the_report_counts_every_kind_of_finding(tmp_path: Path) -> None:
+    meters = planted()
+    config = meters.config(tmp_path)
+    with (tmp_path / "meters.csv").open("a") as file:
+        file.write("secret-150,2024-03-04T00:00,0.5\n")  # a duplicate
+        file.write("secret-150,2024-03-04T00:17,0.5\n")  # off the grid
+        file.write("secret-150,2030-03-04T00:00,0.5\n")  # outside the days
+        file.write("secret-150,2024-03-04T01:00,\n")  # without value
+    found = meters_of(config, None).ingest
+    assert found is not None
+    assert found.rows == (CUSTOMERS - 1) * DAYS * STEPS - 1 + 4
+    assert (found.ids.in_file, found.ids.listed, found.ids.unlisted, found.ids.absent) == (99, 100, 1, 2)
+    assert found.ids.with_blanks == 39
+    assert found.n_rejected == 2
+    column = found.columns[0]
+    assert (column.negative, column.zero, column.floored) == (3, 2, 5)
+    assert column.filled.linear_short == 1
+    readings = column.readings
+    assert (readings.duplicated, readings.off_grid, readings.outside_days, readings.no_value) == (1, 1, 1, 1)
+    clipped = found.clipped
+    assert clipped is not None
+    assert clipped.load_points == CUSTOMERS - 2
+    assert clipped.above == np.count_nonzero(meters.readings[4] > 3.0 * SCALE_KW)
+    assert (clipped.mostly, clipped.mostly_above) == (1, 1)
+    for text in (repr(found), json.dumps(found.to_json()), *found.summary()):
+        assert "secret" not in text
+
+
+def test_meters_in_a_zone_with_a_clock_change_are_counted(tmp_path: Path) -> None:
+    meters = OwnMeters()
+    days = {"first_day": dt.date(2024, 3, 30), "last_day": dt.date(2024, 4, 1)}
+    config = meters.config(tmp_path, loads={"time_zone": "Europe/Berlin", **days})
+    content = (tmp_path / "meters.csv").read_text()
+    for old, new in {"03-04T": "03-30T", "03-05T": "03-31T", "03-06T": "04-01T"}.items():
+        content = content.replace(f"2024-{old}", f"2024-{new}")
+    (tmp_path / "meters.csv").write_text(content)
+    found = meters_of(config, None).ingest
+    assert found is not None
+    assert found.columns[0].readings.skipped_hour == CUSTOMERS
+    assert found.columns[0].filled.clock_change == CUSTOMERS
+
+
+def test_the_report_is_kept_before_anything_is_charged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "state" / "internal" / "own" / INGEST_FILE
+    seen = []
+
+    def refuse(*_: object) -> None:
+        seen.append(json.loads(kept.read_text()))
+        raise DpPowerflowError("stopped before the charge")
+
+    monkeypatch.setattr(release_run, "charge_loads", refuse)
+    with pytest.raises(DpPowerflowError, match="stopped"):
+        run_release(planted().config(tmp_path), workers=1)
+    assert seen[0]["marking"] == MARKING
+    assert seen[0]["n_rejected"] == 2
+    assert "secret" not in kept.read_text()
+    assert not (tmp_path / "state" / "ledger.sqlite").exists()
+
+
+@dataclass(frozen=True)
+class Command:
+    """What a command printed, and its exit code."""
+
+    out: str
+    err: str
+    code: object
+
+
+@pytest.fixture
+def command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Command]:
+    """The command line in this process, in the folder of the test."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> Command:
+        monkeypatch.setattr(sys, "argv", ["dp-powerflow", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return Command(printed.out, printed.err, ended.value.code)
+
+    return run
+
+
+def write_config(folder: Path, meters: OwnMeters) -> None:
+    config = meters.config(folder)
+    assert config.loads.first_day is not None
+    assert config.loads.last_day is not None
+    loads = {
+        **{"kind": "long", "path": "meters.csv", "services": "services.csv", "step_minutes": 60},
+        **{"first_day": config.loads.first_day, "last_day": config.loads.last_day},
+    }
+    release = {"id": "own", "days": 2, "output": "out", "state": "state", "insecure_seed": 7}
+    raw: dict[str, dict[str, Any]] = {
+        "feeder": {"source": "net.dss"},
+        "loads": loads,
+        "model": {"epsilon": 4.0},
+        "network": TWIN,
+        "release": release,
+    }
+    write_toml(folder / "own.toml", raw)
+
+
+@pytest.mark.slow
+def test_plan_and_release_show_the_report_on_stderr_marked_internal(
+    tmp_path: Path, command: Callable[..., Command]
+) -> None:
+    write_config(tmp_path, planted())
+    planned = command("plan", "own.toml", "--json")
+    assert planned.code == 0, planned.err
+    assert json.loads(planned.out)["ingest"]["marking"] == MARKING
+    assert json.loads(planned.out)["ingest"]["n_rejected"] == 2
+    released = command("release", "own.toml", "--workers", "1")
+    assert released.code == 0, released.err
+    for shown in (planned.err, released.err):
+        assert MARKING in shown
+        assert "meters: 2 load points rejected for too many missing readings and replaced" in shown
+        assert "secret" not in shown
+    assert MARKING not in released.out
+    published = b"".join(path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file())
+    assert b"n_rejected" not in published
+
+
+def test_a_refused_file_is_one_line_and_exit_code_2(tmp_path: Path, command: Callable[..., Command]) -> None:
+    meters = OwnMeters()
+    meters.listed = [f"{name}-typo" for name in meters.listed]
+    write_config(tmp_path, meters)
+    refused = command("plan", "own.toml")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err.count("\n") == 1
+    assert refused.err.startswith("error: none of the 100 customers")
+
+
+def test_simulated_loads_have_no_report(tmp_path: Path) -> None:
+    assert (
+        meters_of(
+            OwnMeters().config(tmp_path, loads={"kind": "simulated", "load_points": 9, "days": 2}), None
+        ).ingest
+        is None
+    )
+
+
+def test_a_fleet_reads_once_and_has_the_report(tmp_path: Path) -> None:
+    write_feeders(tmp_path)
+    planned = plan_fleet(fleet_config(tmp_path, loads=write_meters(tmp_path, points=12)))
+    assert planned.ingest is not None
+    assert planned.ingest.n_load_points == 12
+
+
+def test_columns_of_a_wide_file_that_nearly_match_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "wide.csv"
+    hours = [f"2024-03-04T{hour:02d}:00,0.5,0.6" for hour in range(24)]
+    path.write_text("\n".join(["time,0071,0072", *hours]))
+    fmt = MeterFormat("kW", "start", "UTC", step_minutes=60)
+    with pytest.raises(LoadDataError, match=r"no column .* 2 ids by leading zeros: write the ids alike"):
+        read_wide(path, fmt, services=ServiceMap({"71": "a", "72": "b"}))
+    report = read_wide(path, fmt, services=ServiceMap({"0071": "a"})).report
+    assert (report.rows, report.ids.unlisted) == (24, 1)

@@ -1,0 +1,104 @@
+"""Loads that are sums of customers: their law, their bounds, the same bits in any order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.model.customers import MOST_DEVIATIONS, CustomerLaw, CustomerSampler
+from dp_powerflow.model.law import ClassLaw, LoadLaw
+from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.units import IntArray
+
+STEPS, DAYS = 6, 400
+KEY = StreamKey.from_insecure_seed(5)
+MARGINS = (0.2, 4.0)
+PER_LOAD = np.array([1, 4, 25])
+
+
+def law(margins: tuple[float, float] | None = MARGINS, scale: float = 2.0, q: float = 0.1) -> CustomerLaw:
+    """Three loads of 1, 4 and 25 customers alike."""
+    rng = np.random.default_rng(0)
+    factor = rng.normal(0.0, 0.2, (STEPS, STEPS))
+    covariance = factor @ factor.T + 0.1 * np.eye(STEPS)
+    part = ClassLaw.gaussian(
+        np.linspace(-0.5, 0.3, STEPS), covariance, margins=margins, q_covariance=np.eye(STEPS)
+    )
+    n = int(PER_LOAD.sum())
+    each = LoadLaw(
+        classes=(part,),
+        class_of=np.zeros(n, dtype=np.int64),
+        scale_kw=np.full(n, scale),
+        tan_theta=np.full(n, 0.3),
+        q_size=np.full(n, q) if q else None,
+    )
+    return CustomerLaw(each, np.repeat(np.arange(3), PER_LOAD), np.array([0, 1, 2]))
+
+
+def drawn(of: CustomerLaw, days: int = DAYS) -> tuple[np.ndarray, np.ndarray]:
+    """(load, day, step) active and reactive power of all blocks."""
+    sampler = CustomerSampler(of, KEY, days)
+    blocks = [sampler.block(number) for number in range(sampler.n_blocks)]
+    return (
+        np.concatenate([block.load_kw for block in blocks], axis=1),
+        np.concatenate([block.load_kvar for block in blocks], axis=1),
+    )
+
+
+def test_mean_and_variance_grow_with_the_number_of_customers() -> None:
+    """Independent customers: both are N times those of one. A house scaled up has N² times the variance."""
+    wide = law(margins=(1e-6, 1e6), q=0.0)
+    active, _ = drawn(wide, days=4000)
+    part = wide.each.classes[0].components[0]
+    mean = 2.0 * np.exp(part.mean + np.diag(part.covariance) / 2)
+    variance = mean**2 * (np.exp(np.diag(part.covariance)) - 1.0)
+    for k, count in enumerate(PER_LOAD):
+        own = active[k].reshape(-1, STEPS)
+        error = np.sqrt(count * variance / len(own))
+        assert np.all(np.abs(own.mean(axis=0) - count * mean) < 6.0 * error)
+        assert own.var(axis=0) == pytest.approx(count * variance, rel=0.3)
+
+
+def test_no_draw_passes_the_bounds() -> None:
+    """Every customer lies within margins times scale, at every step, and so does its part of the sum."""
+    tight = law(margins=(0.5, 1.2), q=0.0)
+    active, _ = drawn(tight)
+    for k, count in enumerate(PER_LOAD):
+        assert active[k].min() >= count * 2.0 * 0.5 * (1 - 1e-12)
+        assert active[k].max() <= tight.most_kw[k] * (1 + 1e-12)
+    assert active[0].max() == pytest.approx(2.0 * 1.2)  # a single customer does reach them
+    assert active[0].min() == pytest.approx(2.0 * 0.5)
+
+
+def test_reactive_load_has_its_power_factor_and_a_bounded_random_part() -> None:
+    active, reactive = drawn(law())
+    random = reactive - 0.3 * active
+    for k, count in enumerate(PER_LOAD):
+        size = 2.0 * 0.1 * np.sqrt(count)
+        assert np.abs(random[k]).max() <= MOST_DEVIATIONS * size * (1 + 1e-9)
+        assert random[k].std() == pytest.approx(size, rel=0.1)
+    _, plain = drawn(law(q=0.0))
+    assert plain == pytest.approx(0.3 * active)
+
+
+def test_a_block_does_not_depend_on_the_others() -> None:
+    sampler = CustomerSampler(law(), KEY, 2 * CustomerSampler(law(), KEY, 1).days_per_block + 1)
+    assert sampler.n_blocks == 3
+    last = sampler.block(2)
+    assert last.load_kw.shape == (3, 1, STEPS)
+    assert np.array_equal(CustomerSampler(law(), KEY, sampler.n_days).block(2).load_kw, last.load_kw)
+    assert not np.array_equal(sampler.block(1).load_kw[:, :1], last.load_kw)
+
+
+@pytest.mark.parametrize(
+    "load_of", [np.repeat([0, 2, 1], PER_LOAD), np.repeat([0, 1, 1], PER_LOAD), np.repeat([0, 1], [2, 2])]
+)
+def test_customers_out_of_order_are_refused(load_of: IntArray) -> None:
+    with pytest.raises(PrivacyError, match="ascending order"):
+        CustomerLaw(law().each, load_of, np.array([0, 1, 2]))
+
+
+def test_customers_without_bounds_are_refused() -> None:
+    with pytest.raises(PrivacyError, match="state them"):
+        law(margins=None)
