@@ -11,10 +11,7 @@ from pydantic import BaseModel
 
 from dp_powerflow.config import Config, parse_config, read_config
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.pipeline.setup.example import example as example_text
-from dp_powerflow.pipeline.verify import verify_release
-from dp_powerflow.report.demo import demo_config
 
 EXAMPLE = example_text()
 TRUE_EXAMPLE = example_text("true-network")
@@ -34,15 +31,6 @@ def test_the_example_is_a_config() -> None:
     config = parse_config(tomllib.loads(EXAMPLE))
     assert config.network.mode == "twin-network"
     assert parse_config(example()).network.mode == "true-network"
-
-
-@pytest.mark.slow
-def test_the_demo_makes_a_release_on_a_twin(tmp_path: Path) -> None:
-    """`make demo`, the first command of the README: it must not hang on the luck of a draw."""
-    result = run_release(demo_config(tmp_path / "demo"), workers=1)
-    report = verify_release(Path(str(result.path)))
-    assert report.verdict == "demonstration"
-    assert "epsilon at most 1 at delta 0" in " ".join(check.sentence for check in report.checks)
 
 
 def test_the_example_mentions_every_key() -> None:

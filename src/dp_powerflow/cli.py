@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, cast
@@ -13,7 +13,6 @@ from typing import Annotated, cast
 import typer
 from rich.console import Console
 from rich.markdown import Markdown
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -89,13 +88,13 @@ def inspect(
     from dp_powerflow.grid.sources import read_taps, write_taps
     from dp_powerflow.report.inspection import LABELS
 
-    opened = dpf.open_feeder(
-        feeder, taps=None if taps is None else read_taps(taps), base_mva=base_mva, drop_islanded=drop_islanded
-    )
-    if save_taps is not None:
-        declared = opened.taps_from.startswith(TAPS_DECLARED)
-        write_taps(save_taps, opened.taps, origin=opened.taps_from if declared else TAPS_INTERNAL)
-    summary = dpf.inspect(opened).to_json()
+    declared_taps = None if taps is None else read_taps(taps)
+    with _progress("inspecting"):
+        opened = dpf.open_feeder(feeder, taps=declared_taps, base_mva=base_mva, drop_islanded=drop_islanded)
+        if save_taps is not None:
+            declared = opened.taps_from.startswith(TAPS_DECLARED)
+            write_taps(save_taps, opened.taps, origin=opened.taps_from if declared else TAPS_INTERNAL)
+        summary = dpf.inspect(opened).to_json()
     if as_json:
         out.print_json(json.dumps(summary))
         return
@@ -253,7 +252,7 @@ def verify(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Recompute what a third party can of a release; exit code 1 if it is not one.
+    """Recompute what a third party can of a release or a demonstration; exit code 1 if it is not intact.
 
     Example: `dp-powerflow verify release`
     """
@@ -269,7 +268,7 @@ def verify(
         out.print_json(rendered.json_text)
     else:
         out.print("\n".join(rendered.lines), markup=False, highlight=False, soft_wrap=True)
-    if not report.ok:
+    if not report.intact:
         raise typer.Exit(1)
 
 
@@ -343,6 +342,10 @@ def ledger(
     account: Annotated[str | None, typer.Option(help="Account whose cap is to be changed.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="New cap.")] = None,
     delta: Annotated[float | None, typer.Option(help="New cap.")] = None,
+    radius: Annotated[
+        float | None,
+        typer.Option(help="New radius [p.u.] of an account of a true network."),
+    ] = None,
     reason: Annotated[str, typer.Option(help="Who decided it and why; kept for ever.")] = "",
     as_json: AsJson = False,
 ) -> None:
@@ -350,6 +353,7 @@ def ledger(
 
     Example: `dp-powerflow ledger private-state --witness release-1 release-2`
     """
+    from dp_powerflow.pipeline.radius import restate_radius
     from dp_powerflow.privacy.ledger.book import Ledger
     from dp_powerflow.report.results import render_ledger
 
@@ -361,10 +365,13 @@ def ledger(
     if accept_unanchored is not None:
         Ledger.accept_unanchored(state, accept_unanchored)
 
-    if account is None and (epsilon is not None or delta is not None or reason):
+    figures = (epsilon, delta, radius)
+    if account is None and (figures != (None, None, None) or reason):
         raise ConfigError("name the account whose cap is to be changed with --account")
     opened = Ledger.inspect(state)
-    if account is not None:
+    if account is not None and radius is not None:
+        restate_radius(opened, account, radius, reason)
+    if account is not None and (radius is None or figures[:2] != (None, None)):
         opened.change_figures(account, epsilon, delta, reason)
     _show(render_ledger(opened.summary()), as_json)
 
@@ -382,16 +389,23 @@ def _hear(state: Path, releases: list[str], as_json: bool) -> None:
 @app.command()
 def demo(
     output: Annotated[Path, typer.Option("--out", help="Folder to make.")] = Path("demo-output"),
+    as_json: AsJson = False,
 ) -> None:
-    """The whole job on the built-in IEEE 123 feeder and 1,000 simulated load points.
+    """A twin and the paper's release from one load model, on IEEE 123 and simulated customers, side by side.
 
     Example: `dp-powerflow demo --out demo-output`
     """
-    from dp_powerflow.report.demo import closing_words, demo_config
+    from dp_powerflow.report.demo import Demo
 
-    config = demo_config(output)
-    _release(config, None, None, False)
-    out.print(Markdown(closing_words(config)))
+    begun = Demo.begin(output)
+    for config in (begun.twin, begun.paper):
+        _say(f"release '{config.release.id}', mode {config.network.mode}")
+        _release(config, None, None, False)
+    with _progress("comparing") as (_, describe):
+        sides = begun.compare(describe)
+    _show(begun.table(sides), as_json)
+    if not as_json:
+        out.print(begun.closing_words(sides), markup=False, highlight=False, soft_wrap=True)
 
 
 def _release(config: dpf.Config, workers: int | None, scheduler: str | None, as_json: bool) -> None:
@@ -507,20 +521,11 @@ def _say(text: str) -> None:
     err.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-@contextmanager
-def _progress(title: str) -> Iterator[tuple[Callable[[int, int], None], Callable[[str], None]]]:
-    """A progress bar on stderr: one callback for progress, one for the label."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task(title, total=None)
+def _progress(title: str) -> AbstractContextManager[tuple[Callable[[int, int], None], Callable[[str], None]]]:
+    """Progress on stderr: one callback for progress, one for the stage."""
+    from dp_powerflow.report.progress import progress
 
-        def advance(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        def describe(text: str) -> None:
-            bar.reset(task, description=text, total=None)
-
-        yield advance, describe
+    return progress(err, title)
 
 
 def _two_columns(values: dict[str, object]) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,16 @@ from typing import Any
 import pytest
 
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.fleet.witness import hear_witnesses
+from dp_powerflow.model.options import FittedReactive, FixedPowerFactor
+from dp_powerflow.pipeline.audit import audit_release
 from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.pipeline.manifest.facts import make_statement
 from dp_powerflow.pipeline.manifest.model import ReleaseError
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import charge_loads, plan
 from dp_powerflow.pipeline.run import fitted_model, run_release
+from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from support.manifest_releases import config, load_model, make_inputs
@@ -51,8 +56,8 @@ CHANGES = [
     ({"model": {"delta": 1e-6, "unit": "load-point-day"}}, ["model.delta", "model.unit"]),
     ({"model": {"estimator": "plain", "use_scale": False}}, ["model.estimator", "model.use_scale"]),
     (
-        {"network": {"bound": "paper", "delta": 0.4}},
-        ["model.reactive_spread", "model.reactive_correlation_minutes", "network.mode or network.bound"],
+        {"network": {"bound": "paper", "delta": 0.4}, "model": {"power_factor": 0.8}},
+        ["model.power_factor", "model.power_factor_of_class"],
     ),
 ]
 
@@ -82,6 +87,45 @@ def test_the_same_constants_cost_nothing(paid: Path) -> None:
     planned = plan(later(paid, "same"))
     assert planned.plan.queries == ()
     assert planned.loads.already_charged
+
+
+@pytest.mark.slow
+def test_a_model_is_derived_again_where_only_the_randomness_of_reactive_load_differs(tmp_path: Path) -> None:
+    """It is public and asks nothing: the same noisy answers, nobody pays twice, anybody can check it."""
+    third: dict[str, Any] = {"epsilon": 5e5, "delta": 0.3}
+    first = small_config(tmp_path, network=third, release=CAP)
+    run_release(first, workers=1)
+    fixed = later(tmp_path, "fixed", network={"bound": "paper", **third})
+    planned = plan(fixed)
+    assert planned.plan.queries == ()
+    assert planned.loads.already_charged
+    run_release(fixed, workers=1)
+    back = later(tmp_path, "back", network=third)
+    run_release(back, workers=1)
+    names = ("out", "fixed", "back")
+    models = {name: json.loads((tmp_path / name / "model.json").read_text()) for name in names}
+    assert models["back"] == models["out"]
+    assert models["fixed"]["queries"] == models["out"]["queries"]
+    changed = {key for key, value in models["out"].items() if models["fixed"][key] != value}
+    assert changed == {"options", "classes"}
+    for part, other in zip(models["out"]["classes"], models["fixed"]["classes"], strict=True):
+        assert {key for key in part if part[key] != other[key]} == {"reactive"}
+    stated = json.loads((tmp_path / "fixed" / "manifest.json").read_text())["declared_public"]
+    assert stated["reactive"] == {"spread": 0.0, "correlation_minutes": None}
+    kinds = [spend.kind for spend in Ledger.inspect(tmp_path / "state").spends()]
+    assert kinds.count(AccountKind.LOADS) == 1
+    for name, made in {"out": first, "fixed": fixed, "back": back}.items():
+        assert audit_release(tmp_path / name, made, tmp_path / "state").intact, name
+    heard = hear_witnesses(tmp_path / "state", [str(tmp_path / name) for name in models])
+    assert heard.contradictions == ()
+
+
+def test_a_model_of_which_reactive_load_was_fitted_is_not_derived_anew() -> None:
+    fitted = load_model()
+    assert fitted.origin is not None
+    options = replace(fitted.origin.options, reactive=FittedReactive())
+    with pytest.raises(PrivacyError, match="not a public choice"):
+        replace(fitted, origin=replace(fitted.origin, options=options)).with_reactive(FixedPowerFactor())
 
 
 def test_a_model_without_its_answers_is_not_used_again(paid: Path) -> None:

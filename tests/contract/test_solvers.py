@@ -103,8 +103,9 @@ def test_refuses_the_wrong_shape(ieee123: Feeder, solver: Solver) -> None:
 
 
 @pytest.mark.slow
-def test_opendss_agrees_on_every_hour_of_a_random_year(ieee123: Feeder) -> None:
-    load = year_of_loads(ieee123)
+@pytest.mark.parametrize("hours", [1000, pytest.param(8760, marks=pytest.mark.campaign)])
+def test_opendss_agrees_on_every_hour_of_a_random_year(ieee123: Feeder, hours: int) -> None:
+    load = year_of_loads(ieee123, hours)
     theirs = OpenDssSolver(ieee123).solve(load)
     ours = BatchSolver(ieee123).solve(load)
     assert ours.converged.all()

@@ -60,6 +60,7 @@ def evidence_of(network: Network, law: LoadLaw) -> Evidence:
     return collect_evidence(Instance(network, law), policy, StreamKey.from_insecure_seed(0), curves=False)
 
 
+@pytest.mark.campaign
 def test_evidence_of_the_sparse_path_is_that_of_the_dense_one(
     medium: Feeder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,7 +206,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_ten_thousand_nodes_are_inspected_released_and_certified_in_four_gib(tmp_path: Path) -> None:
     script = tmp_path / "child.py"
     script.write_text(CHILD, encoding="utf-8")

@@ -140,7 +140,7 @@ def test_bulk_losses_are_the_dense_ones_in_both_directions(ieee123: Feeder, dens
         assert found.reverse[k] == pytest.approx(back, rel=1e-6, abs=2e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_identity_holds_in_both_directions_on_quiet_lines_of_ieee123(ieee123: Feeder) -> None:
     nominal = -ieee123.nominal_injection[ieee123.retained]
     law = replace(

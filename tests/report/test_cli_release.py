@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +68,21 @@ def test_release_says_that_a_budget_is_too_small_to_be_useful(folder: Path, tmp_
     assert set(planned["notes"]) < set(json.loads(made.stdout)["warnings"])
 
 
-def test_verify_calls_a_seeded_release_a_demonstration(folder: Path) -> None:
+def test_verify_calls_an_intact_seeded_release_a_demonstration(folder: Path, tmp_path: Path) -> None:
     result = run("verify", folder / "out")
-    assert result.exit_code == 1
-    assert "verdict: demonstration" in result.stdout
-    assert result.stdout.count("FAIL") == 1
+    assert result.exit_code == 0
+    assert "verdict: demonstration: intact; NO MEANINGFUL PROTECTION" in result.stdout
+    assert "demo  random source: The noise came from an insecure seed" in result.stdout
+    assert "FAIL" not in result.stdout
+    shown = json.loads(run("verify", folder / "out", "--json").stdout)
+    assert (shown["verdict"], shown["intact"]) == ("demonstration", True)
+    shutil.copytree(folder / "out", tmp_path / "out")
+    (tmp_path / "out" / "certificate.html").write_text("All is well.")
+    damaged = run("verify", tmp_path / "out")
+    assert damaged.exit_code == 1
+    assert "verdict: not intact" in damaged.stdout
+    assert "FAIL  files" in damaged.stdout
+    assert json.loads(run("verify", tmp_path / "out", "--json").stdout)["intact"] is False
 
 
 def test_verify_with_the_private_state_opens_and_recomputes_the_evidence(folder: Path) -> None:

@@ -20,7 +20,13 @@ import numpy as np
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.derive import replay
 from dp_powerflow.model.law import ClassModel, GaussianComponent, LoadLaw, LoadNodes, ReactiveModel
-from dp_powerflow.model.options import FitOptions, HistoryFacts
+from dp_powerflow.model.options import (
+    FitOptions,
+    FittedReactive,
+    FixedPowerFactor,
+    HistoryFacts,
+    PublicSpread,
+)
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.privacy.budget import ADJACENCY, Budget, PrivacyUnit, QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.queries import Answer
@@ -206,6 +212,30 @@ class LoadModel:
                 "the file was changed, get it again"
             )
         return model
+
+    def with_reactive(self, choice: FixedPowerFactor | PublicSpread) -> LoadModel:
+        """The model with another public law of reactive load, derived again from the same noisy answers.
+
+        Neither law asks a query, so the answers are those of a fit with either of them, and what they cost
+        stays the same.
+
+        Parameters
+        ----------
+        choice
+            Fixed power factors, or a public spread around them.
+
+        Raises
+        ------
+        PrivacyError
+            If the model has no noisy answers, or its reactive load was fitted from them.
+        """
+        if self.origin is None or isinstance(self.origin.options.reactive, FittedReactive):
+            raise PrivacyError(
+                "the reactive load of this model is not a public choice, so it cannot be chosen anew; fit "
+                "another model"
+            )
+        origin = replace(self.origin, options=replace(self.origin.options, reactive=choice))
+        return _derived_again(replace(self, origin=origin), origin)
 
     def save(self, path: Path) -> None:
         """Write the canonical JSON."""

@@ -25,7 +25,7 @@ from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.model.derive import PlannedFit, planned_queries
 from dp_powerflow.model.fit import history_facts
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.options import FitOptions, PublicSpread
+from dp_powerflow.model.options import FitOptions, FixedPowerFactor, PublicSpread
 from dp_powerflow.pipeline.feasibility.verdict import Feasibility
 from dp_powerflow.pipeline.inputs import (
     ReleaseInputs,
@@ -185,17 +185,34 @@ def plan_release(config: Config, history: LoadHistory, inputs: str) -> Plan:
 
 
 def kept_model(config: Config, state: PrivateState) -> LoadModel | None:
-    """The load model already fitted for this release, or for the one whose model it reuses; None if none."""
+    """The load model already fitted for this release, or for the one whose model it reuses; None if none.
+
+    Whether reactive load is random is public and asks the customers nothing, so a model that is reused in
+    another network mode is derived again from its noisy answers, as that mode draws it.
+    """
     stored = state.read_internal(config.release.id, MODEL_FILE)
     if stored is None and config.model.reuse is not None:
         stored = state.read_internal(config.model.reuse, MODEL_FILE)
-    return None if stored is None else _parsed(stored)
+    section = config.model
+    spread = (section.reactive_spread, section.reactive_correlation_minutes)
+    return None if stored is None else _parsed(stored, spread if config.network.random_reactive else None)
 
 
-@lru_cache(maxsize=1)
-def _parsed(content: bytes) -> LoadModel:
-    """A model is derived again from its noisy answers, which takes time."""
-    return LoadModel.from_json(content.decode())
+@lru_cache(maxsize=2)
+def _parsed(content: bytes, spread: tuple[float, float] | None) -> LoadModel:
+    """A model, with its own power factors; deriving it from its noisy answers takes time.
+
+    Parameters
+    ----------
+    spread : of random reactive load, its size and correlation [min], where the model has none; None fixes it.
+    """
+    model = LoadModel.from_json(content.decode())
+    fitted = None if model.origin is None else model.origin.options.reactive
+    if isinstance(fitted, FixedPowerFactor) and spread is not None:
+        return model.with_reactive(PublicSpread(fitted, *spread))
+    if isinstance(fitted, PublicSpread) and spread is None:
+        return model.with_reactive(fitted.power_factor)
+    return model
 
 
 def refuse_another_model(inputs: ReleaseInputs) -> LoadModel | None:

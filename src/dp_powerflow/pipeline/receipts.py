@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.manifest.twin import version_of
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -23,6 +24,7 @@ from dp_powerflow.privacy.state import PrivateState
 REQUEST_FILE = "request.sha256"
 _PREFIX, _SUFFIX = "paid-", ".json"
 _TWIN_FILE = re.compile(r"twin-([0-9a-f]{16})\.json")
+_DERIVED_FILE = re.compile(r"model-from-(.+)\.json")
 
 
 def open_ledger(state: PrivateState, *, only: str | None = None) -> Ledger:
@@ -110,11 +112,26 @@ def _receipts(state: PrivateState, release_id: str, names: Set[str]) -> Iterator
             ) from None
 
 
+def keep_derived_model(state: PrivateState, release_id: str, reused: str | None, model: LoadModel) -> None:
+    """Remember, under a release, a model that it draws from and that is not the one another release keeps.
+
+    Parameters
+    ----------
+    reused : the release whose noisy answers it is derived from, and which has paid for them.
+    """
+    content = model.to_json().encode()
+    if reused is not None and content != state.read_internal(reused, MODEL_FILE):
+        state.write_internal(release_id, f"model-from-{reused}.json", content)
+
+
 def kept_models(state: PrivateState) -> Iterator[tuple[str, bytes]]:
-    """Release id and content of every load model that is kept."""
+    """Release that paid, and content, of every load model that is kept."""
     for release_id, names in state.internal_files():
-        if MODEL_FILE in names:
-            yield release_id, state.read_internal(release_id, MODEL_FILE) or b""
+        for name in sorted(names):
+            derived = _DERIVED_FILE.fullmatch(name)
+            if name == MODEL_FILE or derived:
+                paid_by = derived[1] if derived else release_id
+                yield paid_by, state.read_internal(release_id, name) or b""
 
 
 def _lacks(release_id: str, what: str) -> PrivacyError:

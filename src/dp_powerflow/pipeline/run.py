@@ -61,6 +61,7 @@ from dp_powerflow.pipeline.modes.base import (
 from dp_powerflow.pipeline.parts import PartJob, Written, layout_of, make_parts
 from dp_powerflow.pipeline.plan import Charged, Plan, charge_loads, charge_network, kept_model
 from dp_powerflow.pipeline.ready import make_ready, open_state
+from dp_powerflow.pipeline.receipts import keep_derived_model
 from dp_powerflow.privacy.ledger.records import Account, Spend
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
@@ -256,6 +257,7 @@ def fitted_model(
     """The load model of the release: the one already fitted, or a fresh fit kept for the next attempt."""
     kept = kept_model(config, state)
     if kept is not None:
+        keep_derived_model(state, config.release.id, config.model.reuse, kept)
         return kept
     if config.model.reuse is not None:
         raise PrivacyError(f"release '{config.model.reuse}' has fitted no load model yet; run it first")

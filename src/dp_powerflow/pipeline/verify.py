@@ -129,7 +129,7 @@ class VerifyReport:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for `--json`."""
-        return {"verdict": self.verdict, **asdict(self)}
+        return {"verdict": self.verdict, "intact": self.intact, **asdict(self)}
 
 
 @dataclass(frozen=True, eq=False)

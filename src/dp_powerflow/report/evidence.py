@@ -24,7 +24,8 @@ from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.inputs import read_network
 from dp_powerflow.pipeline.looks import record_look
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
-from dp_powerflow.pipeline.modes.base import Solvable, mode_of
+from dp_powerflow.pipeline.modes.base import mode_of
+from dp_powerflow.pipeline.plan import kept_model
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report.figures import draw_epsilon_against_radius, line_figures
 from dp_powerflow.report.inspection import INTERNAL
@@ -62,16 +63,12 @@ def certify_config(
     """
     state = PrivateState.open(config.release.state, insecure_seed=config.release.insecure_seed)
     directory = state.internal_directory(config.release.id)
-    path = model_path or directory / MODEL_FILE
-    if not path.is_file():
-        raise ConfigError(
-            f"there is no load model at {path}; run 'dp-powerflow release' first, or name one with --model"
-        )
-    model = LoadModel.load(path)
+    model = kept_model(config, state) if model_path is None else _load(model_path)
+    if model is None:
+        raise _no_model(directory / MODEL_FILE)
     inputs, mode = read_network(config, state, model.n_steps), mode_of(config)
     feeder = inputs.feeder
-    scene = mode.scene(inputs, Solvable(feeder, inputs.solar, ""), model)
-    evidence, of_lines = mode.evidence(inputs, scene, line_draws, progress)
+    evidence, of_lines = mode.evidence(inputs, model, line_draws, progress)
     lines = [*evidence_lines(evidence), *_about_lines(of_lines)]
     content = {"marking": INTERNAL, **plain(evidence)}
     if of_lines is not None:
@@ -88,6 +85,18 @@ def certify_config(
             state.write_internal(config.release.id, name, picture)
     record_look(config, state, "certify")
     return Certification(INTERNAL, lines, text, directory)
+
+
+def _load(path: Path) -> LoadModel:
+    if not path.is_file():
+        raise _no_model(path)
+    return LoadModel.load(path)
+
+
+def _no_model(path: Path) -> ConfigError:
+    return ConfigError(
+        f"there is no load model at {path}; run 'dp-powerflow release' first, or name one with --model"
+    )
 
 
 def _about_lines(found: LineReport | str | None) -> list[str]:

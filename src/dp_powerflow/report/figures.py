@@ -6,6 +6,7 @@ INTERNAL, but for public feeders. No window is ever opened.
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,44 +19,94 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from dp_powerflow.evidence.collect import NOT_THIS_RELEASE, Evidence
+from dp_powerflow.evidence.collect import NOT_THIS_RELEASE, Curve, Evidence
 from dp_powerflow.evidence.lines.collect import SIZES, LineReport
 from dp_powerflow.grid.feeder import Feeder, Line
 
 _MARKING: ContextVar[str | None] = ContextVar("marking of every figure", default=None)
 _STYLES = {"corrected": "--", "full-support": "-", "paper": ":"}
+_COLOURS = {"corrected": "C1", "full-support": "C0", "paper": "C2"}
+_OTHER_COLOUR = "0.55"
+_POLICY_COLOUR = "C3"
+_WIDE = 110
 
 
 def draw_epsilon_against_radius(evidence: Evidence, marking: str | None, form: str = "svg") -> bytes:
-    """ε of one day against r, one curve per mode and public floor, as the bytes of an SVG or PNG file."""
-    figure = new_figure((7.5, 5.0), marking)
+    """ε of one day against r, as the bytes of an SVG or PNG file.
+
+    One curve per mode, with a band for the public floors that were tried; the policy's r and ε per day; below
+    it the modes that have no number at the policy's r, and why.
+    """
+    figure = new_figure((8.0, 6.0), marking)
     axes: Any = figure.add_subplot()
-    floors = sorted({curve.floor for curve in evidence.curves})
-    drawn = False
-    for curve in evidence.curves:
-        points = [(r, e) for r, e in zip(curve.radius, curve.epsilon, strict=True) if e is not None]
-        if not points:
-            continue
-        drawn = True
-        axes.plot(
-            *zip(*points, strict=True),
-            _STYLES[curve.mode],
-            color=f"C{floors.index(curve.floor)}",
-            label=f"{curve.mode}, floor {curve.floor:g}"
-            + f" ({curve.law})" * (curve.law == NOT_THIS_RELEASE),
-        )
-    axes.axhline(
-        evidence.policy.epsilon / evidence.policy.days, color="0.6", linewidth=0.8, label="policy, per day"
-    )
-    axes.axvline(evidence.policy.radius, color="0.8", linewidth=0.8, label="policy's r")
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xlabel("r, Frobenius radius of a change of lines [p.u.]")
-    axes.set_ylabel("ε of one day (lines end where there is no bound)")
+    drawn = [mode for mode in _STYLES if _draw_mode(axes, [c for c in evidence.curves if c.mode == mode])]
+    _draw_policy(axes, evidence)
+    axes.set_xlabel("r, Frobenius norm of a change of lines [p.u.]")
+    axes.set_ylabel("ε of one released day")
     axes.set_title("Theorem 1 on this network" + ("" if drawn else ": no bound at any r shown"), fontsize=11)
     axes.grid(True, which="major", color="0.92")
-    axes.legend(fontsize=7, frameon=False)
+    if evidence.lines.median:
+        share = evidence.lines.median / evidence.policy.radius  # per p.u.
+        above = axes.secondary_xaxis("top", functions=(lambda r: r * share, lambda part: part / share))
+        above.set_xlabel("r as a share of the admittance of a median line", fontsize=8)
+        above.tick_params(labelsize=8)
+    figure.legend(
+        loc="outside lower center",
+        ncols=2,
+        fontsize=8,
+        frameon=False,
+        title=_refused(evidence),
+        title_fontsize=8,
+    )
     return figure_bytes(figure, form)
+
+
+def _draw_mode(axes: Any, curves: list[Curve]) -> bool:
+    """The curve of a mode without a floor, the band of all floors, and where its bound ends."""
+    bounded = [curve for curve in curves if any(value is not None for value in curve.epsilon)]
+    if not bounded:
+        return False
+    curve, other = bounded[0], bounded[0].law == NOT_THIS_RELEASE
+    colour = _OTHER_COLOUR if other else _COLOURS[curve.mode]
+    values = np.array([[np.nan if v is None else v for v in item.epsilon] for item in bounded])
+    seen = np.isfinite(values).any(axis=0)
+    radius = np.array(curve.radius)
+    low, high = np.nanmin(values[:, seen], axis=0), np.nanmax(values[:, seen], axis=0)
+    floors = f"floors {bounded[0].floor:g} to {bounded[-1].floor:g}" if len(bounded) > 1 else ""
+    axes.fill_between(radius[seen], low, high, color=colour, alpha=0.25, linewidth=0)
+    own = np.isfinite(values[0])
+    label = f"{curve.mode}: floor {curve.floor:g}" + f" (band: {floors})" * bool(floors)
+    label += f", {NOT_THIS_RELEASE}" * other
+    axes.plot(radius[own], values[0][own], _STYLES[curve.mode], color=colour, label=label)
+    if not own.all():
+        ended = f"{curve.mode}: no bound beyond r = {radius[own][-1]:.2g}"
+        axes.plot(radius[own][-1:], values[0][own][-1:], "x", color=colour, markersize=8, label=ended)
+    return True
+
+
+def _draw_policy(axes: Any, evidence: Evidence) -> None:
+    """The policy's r and ε per day."""
+    policy = evidence.policy
+    daily = policy.epsilon / policy.days
+    axes.axhline(daily, color=_POLICY_COLOUR, linewidth=0.8)
+    axes.axvline(policy.radius, color=_POLICY_COLOUR, linewidth=0.8)
+    axes.plot(
+        [policy.radius],
+        [daily],
+        "s",
+        color=_POLICY_COLOUR,
+        label=f"policy: r = {policy.radius:g}, ε = {daily:.3g} a day "
+        f"({policy.epsilon:g} for {policy.days} days)",
+    )
+
+
+def _refused(evidence: Evidence) -> str:
+    """The modes without a number at the policy's r, with the first reason of each."""
+    rows = [row for row in evidence.rows if row.day.epsilon is None]
+    told = [f"{row.mode}: no number at the policy's r, {'; '.join(row.day.violations)}" for row in rows]
+    return "\n".join(line for sentence in told for line in textwrap.wrap(sentence, _WIDE))
 
 
 _NONE_COLOUR = "firebrick"

@@ -308,7 +308,7 @@ class NetworkMode(ABC, Generic[Section]):
         """Refuse a release whose report does not support its policy; `kept` is where the report lies."""
 
     def evidence(
-        self, inputs: NetworkInputs, scene: Scene, line_draws: int | None, progress: Progress | None
+        self, inputs: NetworkInputs, model: LoadModel, line_draws: int | None, progress: Progress | None
     ) -> tuple[Evidence, LineReport | str | None]:
         """All the evidence about the true network, for `certify`; words where there is none on lines."""
         raise ConfigError(

@@ -21,6 +21,7 @@ from dp_powerflow.evidence.lines.losses import LineLoss
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.fit import ONE_CLASS
+from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.pipeline.feasibility.loads import scaled_draws
 from dp_powerflow.pipeline.feasibility.verdict import Feasibility, Trial
@@ -42,8 +43,10 @@ from dp_powerflow.pipeline.nodes import (
     loaded_nodes,
     some_loaded_nodes,
 )
+from dp_powerflow.pipeline.radius import refuse_another_radius
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
+from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.units import FloatArray, IntArray, kw_to_pu
 
@@ -76,6 +79,12 @@ class TrueMode(NetworkMode[TrueNetwork]):
         )
         cost = InstanceCost(section.epsilon, section.delta, self.neighbours)
         return NetworkCharge(cost, cap, self.paid_by, request_sha256)
+
+    def charge_of(self, asked: NetworkCharge, inputs: NetworkInputs, ledger: Ledger) -> NetworkCharge:
+        """The same for every version; an account about another radius is refused with the way out."""
+        assert isinstance(asked.cap, InstanceCap)
+        refuse_another_radius(ledger, self.config, self.identity(inputs), asked.cap)
+        return asked
 
     def check(self, inputs: NetworkInputs) -> Feeder:
         """Taps must be declared, control must settle, and the evidence that is required must be possible."""
@@ -183,14 +192,16 @@ class TrueMode(NetworkMode[TrueNetwork]):
         if not report.met and self.section.require_evidence:
             raise PrivacyError(
                 "the network evidence does not support the policy, so nothing was released; read "
-                f"{kept}, then lower the radius or the days, or set network.require_evidence = false under a "
-                "new release id (the manifest says so)"
+                f"{kept}, then lower the radius or the days, or set network.require_evidence = false (the "
+                "manifest says so), under a new release id and with model.reuse = "
+                f"'{self.config.model.reuse or self.config.release.id}', whose load model is paid for"
             )
 
     def evidence(
-        self, inputs: NetworkInputs, scene: Scene, line_draws: int | None, progress: Progress | None
+        self, inputs: NetworkInputs, model: LoadModel, line_draws: int | None, progress: Progress | None
     ) -> tuple[Evidence, LineReport | str | None]:
         """Theorem 1 with its curves; of the lines also protected x, audit and attack."""
+        scene = self.scene(inputs, Solvable(inputs.feeder, inputs.solar, ""), model)
         found = self.theorem(inputs, scene, progress)
         count = self.section.line_draws if line_draws is None else line_draws
         return found, self.lines(inputs, scene, progress, self.line_request(count, whole=True))

@@ -44,11 +44,11 @@ estimator = "structured"      # structured | plain
 private_classes = 0           # 0: public labels; 2 or more: found by private K-means, paid from the budget
 components = 1                # Gaussians per class (the closed-form certificate needs 1)
 variance_floor = 1e-2
-power_factor = 0.95           # declared public, cos of the angle; negative: leading, as in OpenDSS
+power_factor = 0.97           # declared public, cos of the angle; negative: leading, as in OpenDSS
 reactive_spread = 0.15        # full support: random part of q, as a share of the mean load
 reactive_correlation_minutes = 120.0
 use_scale = true              # loads relative to the public scale of their load point
-bounds = [0.01, 2.0]          # declared p_min, p_max, relative to the scale (or kW without one)
+bounds = [0.005, 1.0]         # declared p_min, p_max, relative to the scale (or kW without one)
 # reuse = "demo-0"            # take the load model of this earlier release: costs the customers nothing more
 # [model.bounds_of_class]     # margins of some classes, instead of bounds; private ones are "class 1", ...
 # commercial = [0.05, 3.0]

@@ -279,11 +279,27 @@ class Ledger:
         PrivacyError
             There is no such account, the cap has another unit, or there is no reason.
         """
+        self._replace_cap(name, cap, reason, restated=False)
+
+    def change_unit(self, name: str, cap: Cap, reason: str) -> None:
+        """Replace the cap of an account by one in another unit, in which every cost is an upper bound.
+
+        Whether it is one the caller must know: what was charged for changes up to r holds for smaller ones.
+        Manifests state the unit as of their own charge, so those of earlier releases stay true.
+
+        Raises
+        ------
+        PrivacyError
+            There is no such account, or there is no reason.
+        """
+        self._replace_cap(name, cap, reason, restated=True)
+
+    def _replace_cap(self, name: str, cap: Cap, reason: str, *, restated: bool) -> None:
         if not reason.strip():
             raise PrivacyError("changing a cap needs a reason; say who decided it and why")
         with self._store.transaction() as transaction:
             account = _named(self._accounts(transaction.entries), name, cap.kind)
-            if cap.unit != account.cap.unit:
+            if cap.unit != account.cap.unit and not restated:
                 raise PrivacyError(
                     f"account {name} is per '{account.cap.unit}', and what was spent cannot be restated in "
                     "another unit; change the figures of the cap only"

@@ -1,0 +1,111 @@
+"""The meters themselves on the true network: what a release is compared with. PRIVATE, INTERNAL.
+
+Only where meters and network are public, as in the demonstration, may anything of it be shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dp_powerflow._bits.elementary import modulus
+from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.model.sample import LoadBlock, PlacedLaw, solve_days
+from dp_powerflow.pipeline.customers import CustomerPlan
+from dp_powerflow.pipeline.inputs import ReleaseInputs
+from dp_powerflow.pipeline.modes.base import NetworkMode, Scene, Solvable
+from dp_powerflow.units import FloatArray, IntArray
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MeteredLoads:
+    """PRIVATE. Days of the meters in the places of a law; one block.
+
+    Attributes
+    ----------
+    law : where the loads belong.
+    load_kw, load_kvar : (load, day, step) [kW], [kvar].
+    """
+
+    law: PlacedLaw
+    load_kw: FloatArray
+    load_kvar: FloatArray
+
+    @property
+    def n_days(self) -> int:
+        """Days of the block."""
+        return int(self.load_kw.shape[1])
+
+    @property
+    def n_blocks(self) -> int:
+        """One."""
+        return 1
+
+    def block(self, index: int) -> LoadBlock:
+        """All days."""
+        return LoadBlock(0, self.load_kw, self.load_kvar)
+
+
+def metered_magnitudes(
+    inputs: ReleaseInputs, mode: NetworkMode[Any], model: LoadModel, days: int
+) -> FloatArray:
+    """|v| (day, step, released node) [p.u.] of metered days on the true network, as the mode solves.
+
+    Every draw of the mode is replaced by a meter of the same class, one after the other, and again from the
+    first one where there are more draws than meters. The days are spread over the history.
+
+    Raises
+    ------
+    PowerFlowError : a snapshot of the meters has no solution.
+    """
+    feeder, solar = inputs.feeder, inputs.solar
+    scene = mode.scene(inputs, Solvable(feeder, solar, ""), model)
+    chosen = np.linspace(0, len(inputs.history.days) - 1, days).round().astype(np.int64)
+    source = _of_scene(scene, inputs.history, chosen)
+    solver = mode.solver(inputs.history.n_steps)(feeder, solar, None)
+    made = solve_days(solver, source, generation=solar.generation, nodes="all")
+    made.solution.raise_if_failed()
+    at = np.searchsorted(feeder.energised, mode.released_nodes(feeder))
+    return modulus(made.v[:, :, at])
+
+
+def _of_scene(scene: Scene, history: LoadHistory, days: IntArray) -> MeteredLoads:
+    """The meters in the places of the draws."""
+    plan, model, feeder = scene.nodes, scene.model, scene.network.feeder
+    meters = _meter_of(plan.classes, history)
+    load_kw = history.load_kw[meters][:, days]
+    if isinstance(plan, CustomerPlan):
+        law = plan.law(model, feeder)
+        factor, tangent = np.ones(len(meters)), law.each.tan_theta
+    else:
+        nodes = plan.law(model, feeder)
+        factor, tangent = nodes.scale_kw / _scales(history, meters, scaled=model.scaled), nodes.tan_theta
+    load_kvar = tangent[:, None, None] * load_kw
+    if history.load_kvar is not None:
+        load_kvar = history.load_kvar[meters][:, days]
+    load_kw, load_kvar = (power * factor[:, None, None] for power in (load_kw, load_kvar))
+    if not isinstance(plan, CustomerPlan):
+        return MeteredLoads(nodes, load_kw, load_kvar)
+    first = np.flatnonzero(np.diff(plan.load_of, prepend=-1))
+    return MeteredLoads(law, np.add.reduceat(load_kw, first), np.add.reduceat(load_kvar, first))
+
+
+def _meter_of(classes: tuple[str, ...], history: LoadHistory) -> IntArray:
+    """(draw,) a meter of the class of every draw."""
+    wanted, labels = np.array(classes), np.array([label or "" for label in history.class_label])
+    meters = np.empty(len(wanted), dtype=np.int64)
+    for label in sorted(set(classes)):
+        places = np.flatnonzero(wanted == label)
+        members = np.flatnonzero(labels == label) if np.any(labels == label) else np.arange(len(labels))
+        meters[places] = members[np.arange(len(places)) % len(members)]
+    return meters
+
+
+def _scales(history: LoadHistory, meters: IntArray, *, scaled: bool) -> FloatArray:
+    """(draw,) what a meter is divided by before it is multiplied by the scale of the node [kW]."""
+    if not scaled or history.scale_kw is None:
+        return np.ones(len(meters))
+    return np.asarray(history.scale_kw[meters])
