@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
-.PHONY: demo check test test-all bits test-processors lint schema bench hooks clean
+.PHONY: demo check test test-all bits test-processors lint schema reference bench hooks clean
 
 demo: $(VENV)/.runtime
 	rm -rf demo-output
@@ -35,6 +35,11 @@ test-processors: $(VENV)/.test
 schema: $(VENV)/.runtime
 	$(BIN)/python -c "import json; from dp_powerflow.pipeline.manifest.policy import manifest_schema; \
 	print(json.dumps(manifest_schema(), indent=2))" > docs/manifest.schema.json
+
+reference: $(VENV)/.runtime
+	mkdir -p docs/reference
+	$(BIN)/python -c "from dp_powerflow.report.reference import config_page; \
+	print(config_page(), end='')" > docs/reference/config.md
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -11,14 +11,20 @@ from pydantic import BaseModel
 
 from dp_powerflow.config import Config, parse_config, read_config
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.report.demo import EXAMPLE
+from dp_powerflow.pipeline.setup.example import example as example_text
 
-TRUE = {"mode": "true-network", "bound": "full-support", "radius": 1e-12, "epsilon": 100.0, "delta": 0.2}
+EXAMPLE = example_text()
+TRUE_EXAMPLE = example_text("true-network")
 
 
 def example() -> dict[str, Any]:
     """The example, on the true network."""
-    return {**tomllib.loads(EXAMPLE), "network": dict(TRUE)}
+    return tomllib.loads(TRUE_EXAMPLE)
+
+
+def twin_example() -> dict[str, Any]:
+    """The example, on a twin."""
+    return tomllib.loads(EXAMPLE)
 
 
 def test_the_example_is_a_config() -> None:
@@ -28,14 +34,18 @@ def test_the_example_is_a_config() -> None:
 
 
 def test_the_example_mentions_every_key() -> None:
-    for section, field in Config.model_fields.items():
-        assert f"[{section}]" in EXAMPLE
+    for text, section, field in (
+        (text, section, field)
+        for text in (EXAMPLE, TRUE_EXAMPLE)
+        for section, field in Config.model_fields.items()
+    ):
+        assert f"[{section}]" in text
         annotation = field.annotation
         models = [annotation, *getattr(annotation, "__args__", ())]
         sections = [m for m in models if isinstance(m, type) and issubclass(m, BaseModel)]
         assert sections
         for key in {key for model in sections for key in model.model_fields}:
-            assert f"{key} =" in EXAMPLE or f".{key}]" in EXAMPLE, f"{section}.{key}"
+            assert f"{key} =" in text or f".{key}]" in text, f"{section}.{key}"
 
 
 @pytest.mark.parametrize(
@@ -54,13 +64,14 @@ TWIN = {"mode": "twin-network", "epsilon": 4.0, "delta": 1e-5, "id": "t", "chang
 
 def test_the_nearest_key_is_one_of_the_mode() -> None:
     with pytest.raises(ConfigError, match=r"unknown key 'network\.capacitor'; did you mean 'capacitors'"):
-        parse_config({**example(), "network": {**TWIN, "capacitor": True}})
+        parse_config({**twin_example(), "network": {**TWIN, "capacitor": True}})
 
 
 def test_the_sections_of_the_modes_do_not_mix() -> None:
     raw = example()
     with pytest.raises(ConfigError, match=r"unknown key 'network\.released'"):
         parse_config({**raw, "network": {**raw["network"], "released": "all"}})
+    raw = twin_example()
     with pytest.raises(ConfigError, match=r"unknown key 'network\.require_evidence'"):
         parse_config({**raw, "network": {**TWIN, "require_evidence": False}})
     with pytest.raises(ConfigError, match=r"lacks 'network\.id'"):
@@ -72,13 +83,14 @@ def test_the_sections_of_the_modes_do_not_mix() -> None:
     [
         ({"twin": {"id": "t", "change": 0.05}}, r"move its keys into \[network\] of mode 'twin-network'"),
         ({"nodes": {"released": "loaded"}}, "nodes.released is now network.released"),
+        ({"network": {**TWIN, "length": 0.1}}, "network.length was a spread of version 0.2"),
         ({"network": {**TWIN, "bound": "paper"}}, "network.bound is of mode 'true-network'; remove it"),
         ({"network": {**TWIN, "radius": 1e-9}}, "network.radius is of mode 'true-network'; remove it"),
     ],
 )
 def test_keys_of_earlier_versions_say_where_they_went(sections: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says) as caught:
-        parse_config({**example(), **sections})
+        parse_config({**twin_example(), **sections})
     assert "\n" not in str(caught.value)
 
 
@@ -103,7 +115,6 @@ def test_an_unknown_section_names_the_nearest_one() -> None:
         ("model", "epsilon", -1, "'model.epsilon' is not usable"),
         ("model", "delta", 2, "'model.delta' is not usable"),
         ("network", "mode", "guess", "'network.mode' is not usable"),
-        ("network", "mode", "twin-network", "network.bound is of mode 'true-network'"),
         ("release", "id", "a/b", "'release.id' is not usable"),
         ("loads", "kind", "long", "need a path"),
         ("model", "bounds", [1.0], "'model.bounds"),
@@ -142,3 +153,108 @@ def test_missing_and_broken_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("a = [")
     with pytest.raises(ConfigError, match="not valid TOML"):
         read_config(tmp_path / "bad.toml")
+
+
+def mistakes(raw: dict[str, Any]) -> list[str]:
+    """The sentences of a refused config; the first line says how many there are."""
+    with pytest.raises(ConfigError) as caught:
+        parse_config(raw)
+    first, *lines = str(caught.value).split("\n")
+    if not lines:
+        return [first]
+    assert first == f"the config has {len(lines)} mistakes:"
+    assert [line.split(". ")[0].strip() for line in lines] == [str(k + 1) for k in range(len(lines))]
+    return [line.split(". ", 1)[1] for line in lines]
+
+
+def test_all_independent_mistakes_are_reported_at_once() -> None:
+    raw = twin_example()
+    raw["feeder"] = {"sorce": "ieee13"}
+    raw["loads"] |= {"kind": "long", "unit": "kWh", "classes": "c.csv"}
+    raw["model"] |= {"epsilon": -1, "bounds": [2.0, 1.0]}
+    raw["nodes"]["scale_factor"] = 2.0
+    raw["network"] |= {"publish": "network", "radius": 1.0}
+    raw["release"] |= {"id": "2026.1", "solver": "opendss", "state": "release/state"}
+    del raw["release"]["days"]
+    found = mistakes(raw)
+    for said in (
+        "unknown key 'feeder.sorce'; did you mean 'source'",
+        "'loads.unit' is not usable",
+        "loads of kind 'long' need a path",
+        "loads.classes is for loads of kind 'opendss-shapes'",
+        "'model.epsilon' is not usable",
+        "0 < p_min < p_max",
+        "nodes.scale_factor is of mode 'true-network'",
+        "tables for graph models hold one admittance matrix",
+        "network.radius is of mode 'true-network'",
+        "'release.id' is not usable",
+        "release.solver = 'opendss' solves with fixed taps",
+        "lacks 'release.days'",
+        "release.output is published and release.state never",
+    ):
+        assert sum(said in sentence for sentence in found) == 1, said
+    assert len(found) == 13
+
+
+def test_a_misspelt_key_is_not_also_missing_and_is_read_under_its_right_name() -> None:
+    raw = twin_example()
+    raw["netwrok"] = {("mdoe" if key == "mode" else key): value for key, value in raw.pop("network").items()}
+    raw["netwrok"]["epsilom"] = raw["netwrok"].pop("epsilon")
+    raw["netwrok"]["change"] = -1
+    assert [sentence.split(":")[0] for sentence in mistakes(raw)] == [
+        "the config has an unknown key 'netwrok'; did you mean 'network'?",
+        "the config has an unknown key 'network.mdoe'; did you mean 'mode'?",
+        "the config has an unknown key 'network.epsilom'; did you mean 'epsilon'?",
+        "the config's 'network.change' is not usable",
+    ]
+
+
+def test_a_rule_that_reads_an_unusable_key_says_nothing() -> None:
+    """Whether 'classes' may be there depends on the kind, and the kind is not known."""
+    raw = twin_example()
+    raw["loads"] |= {"kind": "lnog", "classes": "c.csv"}
+    (found,) = mistakes(raw)
+    assert "'loads.kind' is not usable" in found
+
+
+def test_a_section_that_is_no_table_says_how_to_write_it() -> None:
+    (found,) = mistakes({**twin_example(), "feeder": "ieee13"})
+    assert found == "the config's 'feeder' is not usable: it is a table; write [feeder] and its keys below"
+
+
+def test_a_file_that_does_not_exist_is_one_of_the_mistakes(tmp_path: Path) -> None:
+    file = tmp_path / "release.toml"
+    text = EXAMPLE.replace('source = "ieee123"', 'source = "gone.dss"').replace(
+        "epsilon = 1.0  ", "epsilon = 0"
+    )
+    file.write_text(text)
+    with pytest.raises(
+        ConfigError, match=r"(?s)3 mistakes.*'feeder.source' is .*gone.dss, which does not exist"
+    ):
+        read_config(file)
+
+
+@pytest.mark.parametrize(
+    ("written", "suggested"),
+    [
+        ("2026.1", "2026-1"),
+        ("v1.0.2", "v1-0-2"),
+        ("März 2026", "Marz-2026"),
+        ("_a", "a"),
+        ("x" * 70, "x" * 64),
+    ],
+)
+def test_an_id_with_a_dot_is_refused_with_one_that_would_do(written: str, suggested: str) -> None:
+    raw = twin_example()
+    raw["release"]["id"] = written
+    (found,) = mistakes(raw)
+    assert "letters, digits, '-' or '_'" in found
+    assert found.endswith(f"'{suggested}' would do")
+    raw["release"]["id"] = suggested
+    parse_config(raw)
+
+
+def test_an_id_without_quotes_is_told_to_have_some() -> None:
+    raw = twin_example()
+    raw["release"]["id"] = 2026.1
+    assert mistakes(raw) == ["the config's 'release.id' is not usable: it is text; write it in quotes"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 __version__ = "0.4.0"
 
@@ -14,6 +16,48 @@ TWIN_ID = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,47}$"
 PUBLIC_NAME = r"^[A-Za-z0-9][A-Za-z0-9-]{0,22}$"
 """Of a fleet or a feeder. No underscore: it joins the two, so that no two releases share an id."""
 RELEASE_ID_RULE = "a release id is 1 to 64 letters, digits, '-' or '_' and begins with a letter or digit"
+
+
+@dataclass(frozen=True)
+class NameRule:
+    """What a name may be, and the sentence that says so.
+
+    A dot is refused: ids are names of directories and begin names of files, where a dot starts an ending.
+
+    Attributes
+    ----------
+    pattern : regular expression of the whole name.
+    words : the rule in words.
+    longest : signs of the longest name.
+    """
+
+    pattern: str
+    words: str
+    longest: int
+
+    def problem(self, name: str) -> str | None:
+        """Why a name is refused, with one that would do where there is one; None if it is fine."""
+        if re.fullmatch(self.pattern, name):
+            return None
+        plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+        kept = re.sub(r"[^A-Za-z0-9_-]+", "-", plain)
+        for other in (kept, kept.replace("_", "-")):
+            near = other.strip("-_")[: self.longest].strip("-_")
+            if near and re.fullmatch(self.pattern, near):
+                return f"{self.words}; '{near}' would do"
+        return f"{self.words}; choose another"
+
+
+RELEASE_RULE = NameRule(RELEASE_ID, RELEASE_ID_RULE, 64)
+TWIN_RULE = NameRule(
+    TWIN_ID, "the id of a twin is 1 to 48 letters, digits, '-' or '_' and begins with a letter or digit", 48
+)
+PUBLIC_RULE = NameRule(
+    PUBLIC_NAME,
+    "the public name of a fleet or a feeder is 1 to 23 letters, digits or '-' and begins with a letter or "
+    "digit",
+    23,
+)
 
 
 def alike(names: Iterable[str]) -> int:

@@ -134,17 +134,79 @@ def certify(
 
 
 @app.command()
-def init(path: Annotated[Path, typer.Argument(help="File to write.")] = Path("release.toml")) -> None:
-    """Write a commented example config.
+def init(
+    path: Annotated[Path, typer.Argument(help="File to write.")] = Path("release.toml"),
+    feeder: Annotated[
+        str | None, typer.Option(help="ieee13, ieee123, PATH.dss, PATH.json (pandapower) or simbench:CODE")
+    ] = None,
+    meters: Annotated[Path | None, typer.Option(help="CSV or Parquet file of readings.")] = None,
+    services: Annotated[
+        Path | None, typer.Option(help="Public list of customers; without it one is written from the meters.")
+    ] = None,
+    mode: Annotated[
+        str | None, typer.Option(help="twin-network unless you say true-network, the paper's.")
+    ] = None,
+    unit: Annotated[
+        str | None,
+        typer.Option(help="kW, W, 'kWh per interval' or 'Wh per interval', unless a column says it."),
+    ] = None,
+    time_zone: Annotated[str | None, typer.Option(help="IANA name; whose clock the stamps are.")] = None,
+    interval_label: Annotated[
+        str | None, typer.Option(help="start or end: what of its interval a stamp names.")
+    ] = None,
+    customer_column: Annotated[str | None, typer.Option(help="Unless its name is clear.")] = None,
+    time_column: Annotated[str | None, typer.Option(help="Unless its name is clear.")] = None,
+    active_column: Annotated[str | None, typer.Option(help="Unless its name is clear.")] = None,
+    taps: Annotated[Path | None, typer.Option(help="CSV file of regulator taps, declared public.")] = None,
+    latitude: Annotated[float | None, typer.Option(help="Of a clear sky for PV systems.")] = None,
+    days: Annotated[int | None, typer.Option(help="Days of the corpus.", min=1)] = None,
+    release_id: Annotated[str | None, typer.Option("--id", help="Name of the release.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a commented config for your feeder and meters; without them an example on public data.
 
-    Example: `dp-powerflow init release.toml`
+    From private data it takes facts of format only: columns, stamps, ids. All figures are public ones.
+
+    Example: `dp-powerflow init --feeder my/master.dss --meters meters.csv --time-zone Europe/Berlin`
     """
-    from dp_powerflow.report.demo import EXAMPLE
+    from dp_powerflow.pipeline.setup.columns import Named
+    from dp_powerflow.pipeline.setup.meters import DeclaredFormat
+    from dp_powerflow.pipeline.setup.modes import DEFAULT_MODE
+    from dp_powerflow.pipeline.setup.write import SetupRequest, set_up, write_example
 
-    if path.exists():
-        raise ConfigError(f"{path} exists already; name another file")
-    path.write_text(EXAMPLE, encoding="utf-8")
-    _say(f"written: {path}; next: dp-powerflow plan {path}")
+    if feeder is None and meters is None:
+        own = (services, unit, time_zone, interval_label, customer_column, time_column, active_column)
+        if any(option is not None for option in (*own, taps, latitude, days, release_id)):
+            raise ConfigError("options of init but --mode are about your own data; add --feeder and --meters")
+        written = write_example(path, mode or DEFAULT_MODE)
+    elif feeder is None or meters is None:
+        raise ConfigError("a config for your own data needs both --feeder and --meters")
+    else:
+        columns = Named(customer_column, time_column, active_column)
+        request = SetupRequest(
+            config=path,
+            feeder=feeder,
+            meters=meters,
+            services=services,
+            taps=taps,
+            declared=DeclaredFormat(unit, time_zone, interval_label, columns),
+            mode=mode or DEFAULT_MODE,
+            days=days,
+            release_id=release_id,
+            latitude=latitude,
+        )
+        with _progress("init") as (_, describe):
+            written = set_up(request, describe)
+    if as_json:
+        files = {"config": str(written.config), "services": written.services and str(written.services)}
+        out.print_json(json.dumps(files | {"notes": list(written.notes)}))
+        return
+    for note in written.notes:
+        _say(f"INTERNAL: {note}")
+    for file in (written.services, written.config):
+        if file is not None:
+            _say(f"written: {file}")
+    _say(f"next: dp-powerflow plan {path}")
 
 
 @app.command()

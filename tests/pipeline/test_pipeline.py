@@ -452,8 +452,9 @@ def test_wrong_configs_end_in_one_sentence_with_nothing_written(
         run_release(small_config(tmp_path, **{section: change}), workers=1)
     assert "\n" not in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] in ([], ["state"])
-    state = PrivateState.inspect(tmp_path / "state")
-    assert not state.ledger_path.exists() or not Ledger.open(state, create=False).spends()
+    if (tmp_path / "state").exists():  # a mistake of the config alone is found before
+        state = PrivateState.inspect(tmp_path / "state")
+        assert not state.ledger_path.exists() or not Ledger.open(state, create=False).spends()
 
 
 @pytest.mark.parametrize(

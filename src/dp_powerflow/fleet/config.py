@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from dp_powerflow._names import PUBLIC_NAME, alike
+from dp_powerflow._names import PUBLIC_RULE, alike
 from dp_powerflow.config import (
     Config,
     LoadsSection,
@@ -24,14 +24,16 @@ from dp_powerflow.config import (
     Section,
     TrueNetwork,
     TwinNetwork,
+    absent_files,
     absolute_sections,
+    named_by,
     read_toml,
     refuse_old_keys,
     sentence_of,
 )
 from dp_powerflow.errors import ConfigError
 
-PublicName = Annotated[str, Field(pattern=PUBLIC_NAME)]
+PublicName = Annotated[str, named_by(PUBLIC_RULE)]
 
 
 class SameFrame(Section):
@@ -161,15 +163,20 @@ class FleetConfig(Section):
 def read_fleet_config(path: Path) -> FleetConfig:
     """Read a TOML file; paths in it are relative to it."""
     raw = read_toml(path, "fleet file", "docs/fleet.md has an example")
-    return parse_fleet_config(raw, base=path.resolve().parent)
+    return parse_fleet_config(raw, base=path.resolve().parent, files_must_exist=True)
 
 
-def parse_fleet_config(raw: dict[str, Any], base: Path = Path()) -> FleetConfig:
-    """Check a fleet's config given as a dictionary."""
+def parse_fleet_config(
+    raw: dict[str, Any], base: Path = Path(), *, files_must_exist: bool = False
+) -> FleetConfig:
+    """Check a fleet's config given as a dictionary; parameters as in `parse_config`."""
     try:
         config = FleetConfig.model_validate(raw)
-    except ValidationError as error:
-        raise ConfigError(sentence_of(error, FleetConfig)) from None
+    except ValidationError:
+        config = None
+    gone = tuple(absent_files(raw, base)) if files_must_exist else ()
+    if config is None or gone:
+        raise ConfigError(sentence_of(raw, FleetConfig, gone))
     return _with_absolute_paths(config, base)
 
 
@@ -177,8 +184,8 @@ def parse_feeder_config(sections: dict[str, Any], key: str) -> Config:
     """Check the config of one feeder, made of shared sections and its own; paths in it are absolute."""
     try:
         return Config.model_validate(sections)
-    except ValidationError as error:
-        raise ConfigError(f"of feeder '{key}', {sentence_of(error, Config)}") from None
+    except ValidationError:
+        raise ConfigError(f"of feeder '{key}', {sentence_of(sections, Config)}") from None
 
 
 def _with_absolute_paths(config: FleetConfig, base: Path) -> FleetConfig:

@@ -1,0 +1,226 @@
+"""One TOML file that says everything about a release; unknown keys are errors that name the nearest key.
+
+Nothing in it is secret, and nothing in it may be tuned on the private data: what the data owner writes here
+is declared public, and the manifest repeats it.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError, model_validator
+
+from dp_powerflow.config.mistakes import Moved, mistakes_in
+from dp_powerflow.config.mistakes import Section as Section
+from dp_powerflow.config.mistakes import sentence_of as one_message
+from dp_powerflow.config.network import Network as Network
+from dp_powerflow.config.network import NetworkSection as NetworkSection
+from dp_powerflow.config.network import TrueNetwork as TrueNetwork
+from dp_powerflow.config.network import TwinNetwork as TwinNetwork
+from dp_powerflow.config.sections import FeederSection as FeederSection
+from dp_powerflow.config.sections import LoadsSection as LoadsSection
+from dp_powerflow.config.sections import ModelSection as ModelSection
+from dp_powerflow.config.sections import NodesSection as NodesSection
+from dp_powerflow.config.sections import PVSection as PVSection
+from dp_powerflow.config.sections import ReleaseSection as ReleaseSection
+from dp_powerflow.config.values import Positive as Positive
+from dp_powerflow.config.values import Probability as Probability
+from dp_powerflow.config.values import Reason as Reason
+from dp_powerflow.config.values import StorageUrl as StorageUrl
+from dp_powerflow.config.values import named_by as named_by
+from dp_powerflow.errors import ConfigError
+
+
+def _has_a_solver(config: Config) -> str | None:
+    acting = isinstance(config.network, TwinNetwork) and config.network.controls != "frozen"
+    if not acting or config.release.solver == "batch":
+        return None
+    return (
+        f"release.solver = '{config.release.solver}' solves with fixed taps; set network.controls = "
+        '"frozen" beside it, or leave release.solver out'
+    )
+
+
+def _scale_factor_is_of_the_true_network(config: Config) -> str | None:
+    if not isinstance(config.network, TwinNetwork) or "scale_factor" not in config.nodes.model_fields_set:
+        return None
+    return (
+        "nodes.scale_factor is of mode 'true-network'; on a twin a load is a sum of customers: "
+        "remove it, and set nodes.kw_per_customer, the nominal kW of a load that stand for one"
+    )
+
+
+def _customers_are_of_a_twin(config: Config) -> str | None:
+    stated = config.nodes.model_fields_set & {"kw_per_customer", "kw_per_customer_of_class"}
+    if isinstance(config.network, TwinNetwork) or not stated:
+        return None
+    return (
+        f"nodes.{min(stated)} is of mode 'twin-network'; on the true network a node is one draw "
+        "times its nominal load and nodes.scale_factor: remove it"
+    )
+
+
+def _has_one_partition(config: Config) -> str | None:
+    if config.loads.classes is None or not config.model.private_classes:
+        return None
+    return (
+        "loads.classes declares the classes public, and model.private_classes finds them privately; "
+        "remove one of the two"
+    )
+
+
+class Config(Section):
+    """Everything about one release."""
+
+    feeder: FeederSection
+    loads: LoadsSection
+    model: ModelSection
+    nodes: NodesSection = NodesSection()
+    pv: PVSection | None = None
+    network: Network
+    release: ReleaseSection
+
+    rules = (
+        _has_a_solver,
+        _scale_factor_is_of_the_true_network,
+        _customers_are_of_a_twin,
+        _has_one_partition,
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_old_keys(cls, raw: Any) -> Any:
+        return refuse_old_keys(raw)
+
+
+_SPREADS = ("length", "resistance", "reactance", "transformer", "capacitor", "pv")
+
+
+def refuse_old_keys(raw: Any) -> Any:
+    """Refuse a config that is not checked yet if keys of it have moved since an earlier version."""
+    for _, sentence in moved_keys(raw):
+        raise ValueError(sentence)
+    return raw
+
+
+def moved_keys(raw: Any) -> Iterator[Moved]:
+    """Keys of earlier versions in a config that is not checked yet, and where they went."""
+    sections = _mapping(raw)
+    nodes, network = (_mapping(sections.get(name)) for name in ("nodes", "network"))
+    if "twin" in sections:
+        yield (
+            ("twin",),
+            "there is no section [twin] any more; move its keys into [network] of mode 'twin-network', or "
+            "remove it on the true network",
+        )
+    if "released" in nodes:
+        yield (
+            ("nodes", "released"),
+            "nodes.released is now network.released of mode 'twin-network'; move it there, or remove it on "
+            "the true network, which releases nodes with a load only: the voltage of a node without a random "
+            "load is an exact linear function of the others, and its coefficients are the network",
+        )
+    if network.get("mode") != "twin-network":
+        return
+    for name in _SPREADS:
+        if isinstance(network.get(name), float):
+            yield (
+                ("network", name),
+                f"network.{name} was a spread of version 0.2; a twin now takes its noise from "
+                "network.epsilon and network.change: set network.lines to 'impedance' or 'length', and "
+                "transformers, capacitors or pv to true where they are to be protected",
+            )
+    for name in ("bound", "radius"):
+        if name in network:
+            yield (
+                ("network", name),
+                f"network.{name} is of mode 'true-network'; remove it from [network]",
+            )
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def read_config(path: Path) -> Config:
+    """Read a TOML file; paths in it are relative to it, and what it reads must exist."""
+    raw = read_toml(path, "config file", "write one with 'dp-powerflow init'")
+    return parse_config(raw, base=path.resolve().parent, files_must_exist=True)
+
+
+def read_toml(path: Path, what: str, otherwise: str) -> dict[str, Any]:
+    """The content of a TOML file; `what` it is and what to do `otherwise`, for the errors."""
+    if not path.is_file():
+        raise ConfigError(f"{what} {path} does not exist; {otherwise}")
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{what} {path} is not valid TOML: {error}") from None
+
+
+def parse_config(raw: dict[str, Any], base: Path = Path(), *, files_must_exist: bool = False) -> Config:
+    """Check a config given as a dictionary.
+
+    Parameters
+    ----------
+    raw : its sections.
+    base : folder that paths in it are relative to.
+    files_must_exist : refuse it also where a file that it reads is not there.
+
+    Raises
+    ------
+    ConfigError : all its mistakes at once.
+    """
+    try:
+        config = Config.model_validate(raw)
+    except ValidationError:
+        config = None
+    gone = tuple(absent_files(raw, base)) if files_must_exist else ()
+    if config is None or gone:
+        raise ConfigError(sentence_of(raw, Config, gone))
+    return _with_absolute_paths(config, base)
+
+
+_FILES_READ = {
+    "feeder": ("source", "taps", "loads"),
+    "loads": ("path", "services", "classes"),
+    "pv": ("irradiance",),
+}
+_FEEDER_FILES = (".dss", ".json")
+
+
+def absent_files(raw: dict[str, Any], base: Path) -> Iterator[str]:
+    """Which of the files that a config reads do not exist, a sentence each."""
+    for section, keys in _FILES_READ.items():
+        table = _mapping(raw.get(section))
+        for key in keys:
+            name = table.get(key)
+            a_file = isinstance(name, str) and (key != "source" or name.lower().endswith(_FEEDER_FILES))
+            if a_file and not (base / str(name)).exists():
+                where = base / str(name)
+                yield f"the config's '{section}.{key}' is {where}, which does not exist; correct the path"
+
+
+def _with_absolute_paths(config: Config, base: Path) -> Config:
+    sections = absolute_sections(config, base)
+    source = config.feeder.source
+    if source.lower().endswith(_FEEDER_FILES):
+        sections["feeder"] = sections["feeder"].model_copy(update={"source": str(base / source)})
+    return config.model_copy(update=sections)
+
+
+def absolute_sections(config: Section, base: Path) -> dict[str, Section]:
+    """The sections of a config, by their names; paths in them are relative to `base` no more."""
+    return {
+        name: section.model_copy(update={key: base / path for key, path in section if isinstance(path, Path)})
+        for name, section in config
+        if isinstance(section, Section)
+    }
+
+
+def sentence_of(raw: dict[str, Any], model: type[BaseModel] = Config, more: tuple[str, ...] = ()) -> str:
+    """All mistakes of a config of the given kind, and `more` of them, in one message."""
+    return one_message((*mistakes_in(raw, model, moved_keys), *more))

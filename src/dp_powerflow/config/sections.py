@@ -1,0 +1,279 @@
+"""The sections of a config beside the network: keys, defaults and the rules between them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, PlainValidator
+
+from dp_powerflow.config.mistakes import Section
+from dp_powerflow.config.values import (
+    Margins,
+    Positive,
+    PowerFactor,
+    Probability,
+    Reason,
+    ReleaseId,
+    Share,
+    StorageUrl,
+    TimeZone,
+    path_or_url,
+)
+
+_MINUTES_PER_DAY = 1440
+
+
+class FeederSection(Section):
+    """The network; PRIVATE but for what is named in `declared public` of the manifest.
+
+    Attributes
+    ----------
+    source : `ieee13`, `ieee123`, an OpenDSS `.dss` file, a pandapower `.json` file, or `simbench:CODE`.
+    taps : CSV file of regulator taps that are declared public. A twin solves its own without it; the true
+        network needs it where there are regulators.
+    loads : CSV file of nominal loads that are declared public, columns name, kw, kvar, and optionally
+        customers, how many a load has; without it those of the feeder.
+    base_mva : power base per phase [MVA].
+    drop_islanded : leave out nodes that no source feeds, instead of refusing the feeder.
+    """
+
+    source: str
+    taps: Path | None = None
+    loads: Path | None = None
+    base_mva: Positive = 1.0
+    drop_islanded: bool = False
+
+
+def _needs_a_path(loads: LoadsSection) -> str | None:
+    if loads.kind == "simulated" or loads.path is not None:
+        return None
+    return f"loads of kind '{loads.kind}' need a path"
+
+
+def _classes_are_of_shapes(loads: LoadsSection) -> str | None:
+    if loads.kind == "opendss-shapes" or loads.classes is None:
+        return None
+    return (
+        f"loads.classes is for loads of kind 'opendss-shapes', not '{loads.kind}'; meter data have "
+        "their classes in the column 'class' of loads.services, simulated loads have their own"
+    )
+
+
+def _days_are_in_order(loads: LoadsSection) -> str | None:
+    if loads.first_day is None or loads.last_day is None or loads.first_day <= loads.last_day:
+        return None
+    return "loads.last_day is before loads.first_day; swap them"
+
+
+def _steps_fill_a_day(loads: LoadsSection) -> str | None:
+    if _MINUTES_PER_DAY % loads.step_minutes == 0:
+        return None
+    return f"{loads.step_minutes} min do not divide a day; set loads.step_minutes to 5, 10, 15, 30 or 60"
+
+
+class LoadsSection(Section):
+    """Where the meter data are, and the declared facts about them.
+
+    Nothing is spent where too many load points lack readings or lie outside the bounds, or where readings
+    look like another unit.
+
+    Attributes
+    ----------
+    kind : `long`: a row per customer and interval; `wide`: a row per interval, a column per customer;
+        `opendss-shapes`: a folder of load shapes; `simulated`: made-up customers, for demonstrations.
+    path : file of the readings, CSV or Parquet, or a folder of Parquet files; folder of load shapes.
+    services : CSV file, the public list of customers: columns customer, load_point; optional node, class,
+        scale_kw [kW]. Needed for `long` and `wide`.
+    classes : CSV file with the public class of every load, columns load, class; for `opendss-shapes`.
+    unit : of the readings: `kW` or `W` are means over the interval.
+    interval_label : whether a stamp names the start or the end of its interval.
+    time_zone : IANA name; days are cut in it, and stamps without an offset are its wall-clock times.
+    step_minutes : length of an interval [min].
+    first_day : first local day that is read. Needed for `long` and `wide`, and for `opendss-shapes`.
+    last_day : last local day that is read. Needed for `long` and `wide`.
+    customer_column : column that says whose reading a row is, of a `long` file.
+    time_column : column of the stamps: ISO 8601 text, or timestamps.
+    active_column : column of the readings, of a `long` file.
+    reactive_column : reactive readings in the matching unit, kvar or kvarh.
+    most_placeholders : share of load points that may be replaced for their gaps; above it nothing is spent.
+    most_clipped : share of load points that may lie mostly outside `model.bounds`; above it the same.
+    typical_kw : public mean load of a typical customer [kW], such as its yearly energy over 8,760 h; with it
+        a factor of 4 in the whole file is seen.
+    on_suspect_unit : whether readings that look like another unit stop a release or are only reported.
+    load_points : how many customers are simulated.
+    days : how many days are simulated.
+    seed : of the simulated loads.
+    """
+
+    kind: Literal["simulated", "long", "wide", "opendss-shapes"]
+    path: Path | None = None
+    services: Path | None = None
+    classes: Path | None = None
+    unit: Literal["kW", "W", "kWh per interval", "Wh per interval"] = "kW"
+    interval_label: Literal["start", "end"] = "start"
+    time_zone: TimeZone = "UTC"
+    step_minutes: Annotated[int, Field(gt=0)] = 15
+    first_day: dt.date | None = None
+    last_day: dt.date | None = None
+    customer_column: str = "customer"
+    time_column: str = "time"
+    active_column: str = "active"
+    reactive_column: str | None = None
+    most_placeholders: Share = 0.05
+    most_clipped: Share = 0.05
+    typical_kw: Positive | None = None
+    on_suspect_unit: Literal["error", "keep"] = "error"
+    load_points: Annotated[int, Field(ge=2)] = 1000
+    days: Annotated[int, Field(ge=1)] = 365
+    seed: int = 0
+
+    rules = (_needs_a_path, _classes_are_of_shapes, _days_are_in_order, _steps_fill_a_day)
+
+
+class ModelSection(Section):
+    """Budget and public choices of the load model.
+
+    Attributes
+    ----------
+    epsilon : ε of the customers, for all that a release asks of the meters.
+    delta : δ of the customers; well below one over their number.
+    unit : what the budget protects: all days of a service, or one day of one (the paper's).
+    estimator : `structured` needs fewer customers; `plain` is the paper's.
+    private_classes : 0 takes the public labels; 2 or more classes are found privately, from the budget.
+    components : Gaussians per class; the evidence of mode `true-network` needs 1.
+    use_scale : fit loads relative to the public scale of their load point, which all must have.
+    bounds : declared [p_min, p_max] of a load point [kW, or relative to the scale]; readings and draws are
+        cut to them.
+    bounds_of_class : bounds of some classes, instead of `bounds`; private classes are `class 1`, ….
+    variance_floor : public floor of the variance of the log load.
+    power_factor : declared cos of the angle; negative: leading, as in OpenDSS.
+    power_factor_of_class : power factor of some classes, instead of `power_factor`.
+    reactive_spread : random part of the reactive load, as a share of the mean load.
+    reactive_correlation_minutes : how long that part remembers [min].
+    reuse : id of an earlier release whose load model is taken; it costs the customers nothing more.
+    """
+
+    epsilon: Positive
+    delta: Probability = 1e-5
+    unit: Literal["load-point", "load-point-day"] = "load-point"
+    estimator: Literal["structured", "plain"] = "structured"
+    private_classes: Annotated[int, Field(ge=0)] = 0
+    components: Annotated[int, Field(ge=1)] = 1
+    use_scale: bool = True
+    bounds: Margins = (1e-3, 3.0)
+    bounds_of_class: dict[str, Margins] = Field(default_factory=dict)
+    variance_floor: Positive = 1e-3
+    power_factor: PowerFactor = 0.95
+    power_factor_of_class: dict[str, PowerFactor] = Field(default_factory=dict)
+    reactive_spread: Positive = 0.15
+    reactive_correlation_minutes: Positive = 120.0
+    reuse: str | None = None
+
+
+class NodesSection(Section):
+    """Declared-public facts of the nodes: class, customers, scale and power factor of what is drawn there.
+
+    On a twin a load is the sum of as many customers as its nominal kW holds `kw_per_customer`, unless the
+    service map or the load table counts them. On the true network it is one draw times `scale_factor`.
+
+    Attributes
+    ----------
+    load_class : class of every load; without it the first class of the model.
+    kw_per_customer : nominal kW of a load that stand for one customer, on a twin [kW].
+    kw_per_customer_of_class : `kw_per_customer` of some classes [kW].
+    class_of_load : class of some loads, by their names.
+    power_factor_of_load : power factor of some loads, instead of that of their class.
+    scale : what a node's public scale is: its nominal load.
+    scale_factor : how many times the model's relative load a node draws, on the true network.
+    """
+
+    load_class: str | None = None
+    kw_per_customer: Positive = 1.5
+    kw_per_customer_of_class: dict[str, Positive] = Field(default_factory=dict)
+    class_of_load: dict[str, str] = Field(default_factory=dict)
+    power_factor_of_load: dict[str, PowerFactor] = Field(default_factory=dict)
+    scale: Literal["nominal"] = "nominal"
+    scale_factor: Positive = 1.0
+
+
+def _has_one_sun(pv: PVSection) -> str | None:
+    if (pv.irradiance is None) != (pv.latitude is None):
+        return None
+    return "the sun of [pv] is either a file (irradiance) or a clear sky (latitude); give one of the two"
+
+
+def _file_starts_with_its_first_line(pv: PVSection) -> str | None:
+    if pv.irradiance is None or pv.first_day_of_year == 1:
+        return None
+    return "first_day_of_year is for a clear sky; a file of irradiance starts with its first line: remove it"
+
+
+class PVSection(Section):
+    """Public irradiance and control of the feeder's PV systems; without this section they are idle.
+
+    Attributes
+    ----------
+    irradiance : file or folder of shares of peak irradiance, a line per step, one day or many.
+    latitude : of a year without clouds instead [degrees, south negative].
+    first_day_of_year : first day of the clear sky, 1 is the first of January.
+    volt_var : control of all systems: none, a category of IEEE 1547-2018, or the curves of the feeder's file.
+    """
+
+    irradiance: Path | None = None
+    latitude: Annotated[float, Field(ge=-90.0, le=90.0)] | None = None
+    first_day_of_year: Annotated[int, Field(ge=1, le=366)] = 1
+    volt_var: Literal["none", "category A", "category B", "file"] = "none"
+
+    rules = (_has_one_sun, _file_starts_with_its_first_line)
+
+
+def _keeps_the_state_apart(release: ReleaseSection) -> str | None:
+    output, state = release.output, Path(release.state)
+    if isinstance(output, StorageUrl) or "://" in str(output):
+        return None
+    if Path(output) != state and Path(output) not in state.parents:
+        return None
+    return (
+        "release.output is published and release.state never: the state may not be the same directory, nor "
+        "within it; choose another one"
+    )
+
+
+class ReleaseSection(Section):
+    """What is written, and where.
+
+    Attributes
+    ----------
+    id : name of the release: 1 to 64 letters, digits, '-' or '_'.
+    days : days of the corpus.
+    output : directory or URL of the release, such as `s3://bucket/release`.
+    state : private directory of keys, ledger and internal reports; never publish it.
+    solver : `batch`, or `opendss`, which is slow and needs a feeder from OpenDSS and frozen controls.
+    epsilon_cap : most that all releases from these customers may cost; without it what this one costs.
+    network_epsilon_cap : the same for ε of the network.
+    network_delta_cap : the same for δ of the network.
+    continues_loads : account of the ledger that these meter data are a new version of.
+    continues_network : account of the ledger that this network is a new version of.
+    unrelated_loads : accounts that these meter data share nobody with, and why:
+        `{ accounts = ["loads-1"], reason = "another town" }`.
+    unrelated_network : accounts that this network shares no line with, and why.
+    insecure_seed : for demonstrations and tests only; the result says so and is not a release.
+    """
+
+    id: ReleaseId
+    days: Annotated[int, Field(ge=1)]
+    output: Annotated[Path | StorageUrl, PlainValidator(path_or_url)]
+    state: Path
+    solver: Literal["batch", "opendss"] = "batch"
+    epsilon_cap: Positive | None = None
+    network_epsilon_cap: Positive | None = None
+    network_delta_cap: Probability | None = None
+    continues_loads: str | None = None
+    continues_network: str | None = None
+    unrelated_loads: Reason = None
+    unrelated_network: Reason = None
+    insecure_seed: int | None = None
+
+    rules = (_keeps_the_state_apart,)

@@ -1,0 +1,101 @@
+"""Values that a key of a config may have, beyond the types of Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import AfterValidator, Field, PlainValidator
+
+from dp_powerflow._names import RELEASE_RULE, TWIN_RULE, NameRule
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.privacy.ledger.records import Unrelated
+
+Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+Probability = Annotated[float, Field(gt=0.0, lt=1.0)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+def named_by(rule: NameRule) -> AfterValidator:
+    """The check of an id; what is refused comes with an id that would do."""
+
+    def check(name: str) -> str:
+        problem = rule.problem(name)
+        if problem is not None:
+            raise ValueError(problem)
+        return name
+
+    return AfterValidator(check)
+
+
+TwinId = Annotated[str, named_by(TWIN_RULE)]
+ReleaseId = Annotated[str, named_by(RELEASE_RULE)]
+
+_LEAST_POWER_FACTOR = 0.01
+
+
+def _not_zero(factor: float) -> float:
+    if abs(factor) < _LEAST_POWER_FACTOR:
+        raise ValueError(
+            f"a power factor of 0, or less than {_LEAST_POWER_FACTOR}, has no active load to speak of; give "
+            "cos θ, negative where it is leading"
+        )
+    return factor
+
+
+PowerFactor = Annotated[float, Field(ge=-1.0, le=1.0), AfterValidator(_not_zero)]
+"""cos θ of a load, as OpenDSS writes it: positive where it is lagging (inductive), negative where leading."""
+
+
+def _ascending(margins: tuple[float, float]) -> tuple[float, float]:
+    if not margins[0] < margins[1]:
+        raise ValueError("the bounds [p_min, p_max] must satisfy 0 < p_min < p_max; swap or correct them")
+    return margins
+
+
+Margins = Annotated[tuple[Positive, Positive], AfterValidator(_ascending)]
+
+
+def _known_zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(
+            f"the time zone '{name}' is not in the IANA database; use a name such as 'Europe/Berlin' or 'UTC'"
+        ) from None
+    return name
+
+
+TimeZone = Annotated[str, AfterValidator(_known_zone)]
+
+
+class StorageUrl(str):
+    """URL of a folder in an object store, such as 's3://bucket/release'; kept as it is written."""
+
+    __slots__ = ()
+
+    def __truediv__(self, name: str) -> StorageUrl:
+        return StorageUrl(f"{self.rstrip('/')}/{name}")
+
+
+def path_or_url(value: object) -> Path | StorageUrl:
+    """A path, or a URL as it is written."""
+    if isinstance(value, str) and "://" in value:
+        return StorageUrl(value)
+    if isinstance(value, str | Path):
+        return Path(value)
+    raise ValueError("give a path, or a URL such as s3://bucket/release")
+
+
+def _unrelated(value: object) -> Unrelated | None:
+    if value is None or isinstance(value, Unrelated):  # a fleet makes its own
+        return value
+    try:
+        return Unrelated.from_table(value)
+    except PrivacyError as error:
+        raise ValueError(str(error)) from None
+
+
+# Not part of any request: it decides which account is charged, not what is released.
+Reason = Annotated[Unrelated | None, PlainValidator(_unrelated), Field(exclude=True)]

@@ -1,0 +1,262 @@
+"""Mistakes of people at the command line: one sentence, exit code 2, no traceback, nothing spent."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dp_powerflow.cli import main
+from dp_powerflow.config import read_config
+from dp_powerflow.pipeline.inputs import read_inputs
+from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.state import PrivateState
+from support.small import other_section
+
+HEAD = """Clear
+New Circuit.c basekv=4.16 bus1=s
+New Line.a bus1=s bus2=x r1=0.1 x1=0.2 r0=0.2 x0=0.4 c1=0 c0=0 length=0.5 units=km
+"""
+LOAD = "New Load.one bus1=x.1 phases=1 kv=2.4 kW=100 kvar=30\n"
+TAIL = "Set VoltageBases=[4.16]\nCalcVoltageBases\n"
+CUSTOMERS = ("a", "b", "c")
+DAYS = ("2024-05-01", "2024-05-02")
+
+
+def readings(header: str = "customer,time,active", factor: float = 1.0) -> str:
+    """Two days of three customers, an hour each, about 1 kW."""
+    rows = [
+        f"{customer},{day} {hour:02d}:00,{factor * (1 + k + hour / 24):.3f}"
+        for k, customer in enumerate(CUSTOMERS)
+        for day in DAYS
+        for hour in range(24)
+    ]
+    return "\n".join([header, *rows]) + "\n"
+
+
+SERVICES = "customer,load_point\n" + "".join(f"{name},{name}\n" for name in CUSTOMERS)
+FILES = {
+    "net.dss": HEAD + LOAD + TAIL,
+    "meters.csv": readings(),
+    "services.csv": SERVICES,
+    "release.toml": "",
+}
+RAW: dict[str, dict[str, Any]] = {
+    "feeder": {"source": "net.dss"},
+    "loads": {
+        **{"kind": "long", "path": "meters.csv", "services": "services.csv", "step_minutes": 60},
+        **{"first_day": DAYS[0], "last_day": DAYS[1]},
+    },
+    "model": {"epsilon": 1.0, "use_scale": False, "bounds": [0.02, 30.0]},
+    "nodes": {"kw_per_customer": 1.5},
+    "network": {"mode": "twin-network", "epsilon": 1.0, "id": "twin-1"},
+    "release": {"id": "first", "days": 1, "output": "out", "state": "state"},
+}
+TRUE: dict[str, Any] = {
+    **{"mode": "true-network", "bound": "full-support", "radius": 1e-12, "epsilon": 100.0, "delta": 0.2},
+    **{"require_evidence": False},
+}
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What somebody types, in a folder with which files, and what the answer must say.
+
+    Attributes
+    ----------
+    sections : keys of the config that differ; a section that is None is left out, a key that is None too.
+    files : contents that differ; None for a file that is not there.
+    """
+
+    what: str
+    says: str
+    sections: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, str | None] = field(default_factory=dict)
+    command: str = "release release.toml"
+
+
+def config(what: str, says: str, **sections: Any) -> Mistake:
+    return Mistake(what, says, sections)
+
+
+def files(what: str, says: str, **contents: str | None) -> Mistake:
+    names = {"net": "net.dss", "meters": "meters.csv", "services": "services.csv", "toml": "release.toml"}
+    return Mistake(what, says, files={names[name]: text for name, text in contents.items()})
+
+
+def typed(what: str, says: str, command: str) -> Mistake:
+    return Mistake(what, says, command=command)
+
+
+MISTAKES = [
+    # ---- the config file itself
+    typed("no such config", "config file gone.toml does not exist; write one with", "plan gone.toml"),
+    files("a config that is not TOML", "is not valid TOML", toml="feeder = [\n"),
+    config("a misspelt key", "did you mean 'epsilon'?", model={"epsilon": None, "epsilom": 1.0}),
+    config("a misspelt section", "did you mean 'network'?", network=None, netwrok=RAW["network"]),
+    config("a key that is missing", "lacks 'release.days'", release={"days": None}),
+    config("a section that is missing", "lacks 'model'", model=None),
+    config("a section written as a key", "write [feeder] and its keys below", feeder="ieee13"),
+    config("a number as text", "'model.epsilon' is not usable", model={"epsilon": "one"}),
+    # ---- names
+    config("a release id with a dot", "'2026-1' would do", release={"id": "2026.1"}),
+    config("a release id with a slash", "'north-1' would do", release={"id": "north/1"}),
+    config("a release id without quotes", "write it in quotes", release={"id": 2026.1}),
+    config("a twin id with a blank", "'twin-1' would do", network={"id": "twin 1"}),
+    # ---- figures
+    config("a negative epsilon", "greater than 0", model={"epsilon": -1}),
+    config("a delta above one", "less than 1", model={"delta": 2}),
+    config("bounds the wrong way round", "0 < p_min < p_max", model={"bounds": [30.0, 0.02]}),
+    config("a power factor of zero", "no active load to speak of", model={"power_factor": 0.0}),
+    config("no days", "greater than or equal to 1", release={"days": 0}),
+    config("half a day", "valid integer", release={"days": 1.5}),
+    config("a latitude beyond the pole", "less than or equal to 90", pv={"latitude": 91}),
+    config("an epsilon of the twin that is no protection", "change epsilon or x", network={"epsilon": 1e6}),
+    # ---- words
+    config("kWh without an interval", "'kWh per interval'", loads={"unit": "kWh"}),
+    config("a time zone that is a town", "use a name such as 'Europe/Berlin'", loads={"time_zone": "Berlin"}),
+    config("a mode that there is not", "'true-network', 'twin-network'", network={"mode": "twin"}),
+    config("a step that does not divide a day", "do not divide a day", loads={"step_minutes": 7}),
+    config("days the wrong way round", "swap them", loads={"first_day": DAYS[1], "last_day": DAYS[0]}),
+    # ---- keys that do not go together
+    config("a key of the other mode", "network.radius is of mode 'true-network'", network={"radius": 1e-9}),
+    config("a scale factor on a twin", "set nodes.kw_per_customer", nodes={"scale_factor": 2.0}),
+    config("customers of a node on the true network", "of mode 'twin-network'", network=TRUE),
+    config(
+        "tables of a network that acts", 'set network.controls = "frozen"', network={"publish": "network"}
+    ),
+    config("a solver with fixed taps on a twin", "leave release.solver out", release={"solver": "opendss"}),
+    config("two suns", "give one of the two", pv={"latitude": 50.0, "irradiance": "meters.csv"}),
+    config("the private state within the release", "release.state never", release={"state": "out/state"}),
+    config("meters without a path", "need a path", loads={"path": None}),
+    config("meters without days", "set loads.services, loads.first_day and", loads={"first_day": None}),
+    config("a scale that there is not", "add scale_kw to it", model={"use_scale": True}),
+    config("a class that there is not", "the load class 'castle'", nodes={"load_class": "castle"}),
+    config("a model that was never fitted", "were never charged for", model={"reuse": "never"}),
+    config("a reason without accounts", "names the accounts", release={"unrelated_loads": "another town"}),
+    config("a sun for a feeder without PV", "has no PV system; remove it", pv={"latitude": 50.0}),
+    # ---- files that are not there
+    config("no such feeder file", "'feeder.source' is", feeder={"source": "gone.dss"}),
+    config("no such built-in feeder", "is not a feeder; use one of", feeder={"source": "ieee14"}),
+    config("no such meter file", "'loads.path' is", loads={"path": "gone.csv"}),
+    config("no such service map", "'loads.services' is", loads={"services": "gone.csv"}),
+    config("no such tap file", "'feeder.taps' is", feeder={"taps": "taps.csv"}),
+    # ---- what is in the files
+    files("a feeder that OpenDSS rejects", "OpenDSS rejects", net=HEAD + LOAD + "New Lnie.b bus1=x\n" + TAIL),
+    files("a feeder without loads", "has no load and no generation", net=HEAD + TAIL),
+    files(
+        "a feeder with an island", "--drop-islanded", net=HEAD + LOAD + "New Line.i bus1=p bus2=q\n" + TAIL
+    ),
+    files("a feeder without a source", "no voltage source", net=HEAD + LOAD + "Disable Vsource.source\n"),
+    files("another column name", "has no column 'active'", meters=readings("customer,time,kwh")),
+    files("a word among the readings", "are not numbers", meters=readings() + "a,2024-05-01 07:00,many\n"),
+    files(
+        "stamps that are not ISO 8601", "do not follow ISO 8601", meters=readings().replace("2024-", "24/")
+    ),
+    files("watts called kilowatts", "correct the unit declared", meters=readings(factor=1000.0)),
+    files("a service map of other customers", "customer", services="customer,load_point\nx,x\ny,y\n"),
+    files("a service map without load points", "no column 'load_point'", services="customer\na\nb\nc\n"),
+    files("a customer twice", "repeats a customer", services=SERVICES + "a,a\n"),
+    files("two ids that look alike", "blanks, case or unseen signs", services=SERVICES + "A,d\n"),
+    # ---- the command line
+    typed("a feeder that is not there", "gone.dss", "inspect gone.dss"),
+    typed("init over a file", "release.toml exists already", "init release.toml"),
+    typed("init for half of the data", "needs both --feeder and --meters", "init new.toml --feeder net.dss"),
+    typed("init with a unit but no data", "add --feeder and --meters", "init new.toml --unit kW"),
+    typed("init with a mode that there is not", "--mode is one of", "init new.toml --mode twin"),
+    typed("init without a unit", "say it with --unit", "init new.toml --feeder net.dss --meters meters.csv"),
+    typed(
+        "init without a time zone",
+        "--time-zone",
+        "init new.toml --feeder net.dss --meters meters.csv --unit kW",
+    ),
+    typed("verify what is no release", "give the directory of a release", "verify services.csv"),
+    typed("a ledger that is not there", "there is no private state directory", "ledger nowhere"),
+    typed("a cap of no account", "name the account", "ledger state --epsilon 4"),
+]
+WRONG_CALLS = (
+    "inspekt",
+    "plan",
+    "inspect ieee13 --jsno",
+    "release release.toml --workers none",
+    "init --days 0",
+)
+
+
+def write(folder: Path, mistake: Mistake) -> None:
+    raw: dict[str, Any] = {name: dict(values) for name, values in RAW.items()}
+    for name, change in mistake.sections.items():
+        raw[name] = other_section(raw.get(name, {}), change) if isinstance(change, dict) else change
+    for name, text in {**FILES, "release.toml": toml(raw), **mistake.files}.items():
+        if text is not None:
+            (folder / name).write_text(text)
+
+
+def toml(raw: dict[str, Any]) -> str:
+    lines = [f"{name} = {json.dumps(value)}" for name, value in raw.items() if isinstance(value, str)]
+    for section, values in raw.items():
+        if isinstance(values, dict):
+            lines.append(f"[{section}]")
+            lines += [
+                f"{key} = {value if key in ('first_day', 'last_day') else json.dumps(value)}"
+                for key, value in values.items()
+                if value is not None
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def spends(state: Path) -> int:
+    """How often somebody was charged."""
+    return len(Ledger.inspect(state).spends()) if (state / "ledger.sqlite").exists() else 0
+
+
+def exit_code_of(command: str, monkeypatch: pytest.MonkeyPatch) -> int | str | None:
+    monkeypatch.setattr(sys, "argv", ["dp-powerflow", *command.split()])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    return caught.value.code
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.what)
+def test_a_mistake_is_one_sentence_and_spends_nothing(
+    mistake: Mistake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, mistake)
+    monkeypatch.chdir(tmp_path)
+    assert exit_code_of(mistake.command, monkeypatch) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    said = [line for line in shown.err.splitlines() if line.strip()]  # the stages come first
+    assert said[-1].startswith("error: "), shown.err
+    assert sum(line.startswith("error: ") for line in said) == 1
+    assert mistake.says in said[-1]
+    assert "Traceback" not in shown.err
+    assert spends(tmp_path / "state") == 0
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "new.toml").exists()
+
+
+def test_there_are_thirty_mistakes_and_more() -> None:
+    assert len({mistake.what for mistake in MISTAKES}) == len(MISTAKES) >= 30
+
+
+@pytest.mark.parametrize("call", WRONG_CALLS)
+def test_a_wrong_call_ends_with_exit_code_2(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert exit_code_of(call, monkeypatch) == 2
+    shown = capsys.readouterr()
+    assert "Traceback" not in shown.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_config_that_the_mistakes_are_made_in_is_a_good_one(tmp_path: Path) -> None:
+    write(tmp_path, Mistake("none", ""))
+    state = PrivateState.open(tmp_path / "state", create=True)
+    assert read_inputs(read_config(tmp_path / "release.toml"), state).history.n_load_points == len(CUSTOMERS)
