@@ -20,10 +20,10 @@ from dp_powerflow.pipeline.ready import make_ready, open_state
 from dp_powerflow.units import FloatArray
 
 ZONE = "Europe/Zurich"
-FIRST_DAY, DAYS = dt.date(2024, 3, 22), 18
+FIRST_DAY, DAYS = dt.date(2024, 3, 25), 10
 """The clock changes on 31 March."""
 STEP_MINUTES = 30
-HOMES = 400
+HOMES = 1000
 
 
 def write_meters(path: Path, *, homes: int = HOMES, seed: int = 11) -> Path:
