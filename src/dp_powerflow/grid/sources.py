@@ -28,7 +28,6 @@ from dp_powerflow.grid.feeder import (
     NetworkParameters,
     Protected,
     PVSystem,
-    Quantity,
     Tap,
 )
 from dp_powerflow.grid.opendss import parameters as opendss_parameters
@@ -37,15 +36,16 @@ from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.operation import without_nodes
 from dp_powerflow.grid.pandapower import parameters as pandapower_parameters
 from dp_powerflow.grid.pandapower import reader as pandapower_reader
-from dp_powerflow.units import ComplexArray
+from dp_powerflow.grid.problems import Problems
+from dp_powerflow.grid.rebuilt import rebuilt_wrongly
 
 SIMBENCH = "simbench:"
 TAP_COLUMNS = ("transformer", "winding", "tap")
 LOAD_COLUMNS = ("name", "kw", "kvar")
 _NAMES_SHOWN = 3
+_ISLANDED = "nodes are islanded"
 _STRETCH = 1.5
-_COARSE, _FLOOR = 0.08, 1e-6
-_TWO_ENDS = 2
+_USUAL = Protected()
 
 
 def open_feeder(
@@ -79,6 +79,54 @@ def open_feeder(
     return feeder
 
 
+def feeder_problems(
+    source: str | Path,
+    *,
+    taps: TapTable | Sequence[Tap] | None = None,
+    loads: LoadTable | None = None,
+    base_mva: float = 1.0,
+    drop_islanded: bool = False,
+    twin: Protected | None = _USUAL,
+) -> tuple[str, ...]:
+    """Every reason why a feeder cannot be used, each a sentence that says what to do; none if it can be.
+
+    INTERNAL: the sentences name elements of the private network. With nodes that no source feeds, the rest is
+    looked at without them.
+
+    Parameters
+    ----------
+    source, taps, loads, base_mva, drop_islanded : as of `open_feeder`.
+    twin : figures that a twin of it protects; None where it is only to be solved, with its controls frozen.
+    """
+    problems = Problems()
+    try:
+        feeder = open_feeder(source, taps=taps, loads=loads, base_mva=base_mva, drop_islanded=drop_islanded)
+    except FeederError as error:
+        problems.add(error)
+        if drop_islanded or not any(_ISLANDED in reason for reason in problems.found):
+            return problems.found
+        rest = feeder_problems(
+            source, taps=taps, loads=loads, base_mva=base_mva, drop_islanded=True, twin=twin
+        )
+        return tuple(dict.fromkeys((*problems.found, *rest)))
+    if twin is not None:
+        problems.add(*twin_problems(feeder, twin, drop_islanded=drop_islanded))
+    return problems.found
+
+
+def twin_problems(
+    feeder: Feeder, protected: Protected | None = None, *, drop_islanded: bool = False
+) -> tuple[FeederError, ...]:
+    """Every reason why no twin of an open feeder can be made, or none be solved while its controls act."""
+    problems = Problems()
+    with problems.gather():
+        rebuilder = Rebuilder(feeder, protected, drop_islanded=drop_islanded)
+        rebuilder.check(rebuilder.parameters())
+    frozen = 'mend that, or set network.controls = "frozen"'
+    problems.add(*(FeederError(f"{reason}; {frozen}") for reason in feeder.as_operated.refused))
+    return problems.errors
+
+
 def _read(source: str, table: TapTable | None, loads: LoadTable | None, base_mva: float) -> Feeder:
     lowered = source.lower()
     taps = None if table is None else table.taps
@@ -110,22 +158,32 @@ def _read(source: str, table: TapTable | None, loads: LoadTable | None, base_mva
 
 
 def check_feeder(feeder: Feeder) -> None:
-    """Raise a `FeederError` that names the first thing wrong with the feeder."""
+    """Raise a `FeederError` that names everything wrong with the feeder."""
+    problems = Problems()
     if not len(feeder.slack):
-        raise FeederError("the feeder has no voltage source; add one (Vsource or external grid)")
+        problems.add(FeederError("the feeder has no voltage source; add one (Vsource or external grid)"))
     if not np.all(np.isfinite(feeder.y.data)):
-        raise FeederError(
-            "an element of the feeder has zero impedance; give it a small one, such as 1e-6 ohm"
+        problems.add(
+            FeederError("an element of the feeder has zero impedance; give it a small one, such as 1e-6 ohm")
         )
-    islanded = islanded_nodes(feeder)
+    islanded = islanded_nodes(feeder) if len(feeder.slack) else []
     if islanded:
         shown = ", ".join(islanded[:_NAMES_SHOWN]) + (", …" if len(islanded) > _NAMES_SHOWN else "")
-        raise FeederError(
-            f"{len(islanded)} nodes are islanded, with no path to a source ({shown}); "
-            "close a switch that feeds them, remove them, or leave them out with --drop-islanded"
+        problems.add(
+            FeederError(
+                f"{len(islanded)} {_ISLANDED}, with no path to a source ({shown}); leave them out with "
+                "feeder.drop_islanded = true (on the command line --drop-islanded), or close a switch that "
+                "feeds them"
+            )
         )
     if not len(feeder.retained):
-        raise FeederError("the feeder has no load and no generation; add loads before using it")
+        problems.add(
+            FeederError(
+                "the feeder has no load and no generation that is enabled; add or enable loads before using "
+                "it"
+            )
+        )
+    problems.refuse()
 
 
 def islanded_nodes(feeder: Feeder) -> list[str]:
@@ -342,26 +400,7 @@ class Rebuilder:
         source = self._at_own_taps()
         same = source.build(levels, codes)
         other = source.build({key: _STRETCH * level for key, level in levels.items()}, codes)
-        if same.nodes != self.feeder.nodes or other.nodes != self.feeder.nodes:
-            raise FeederError("the feeder cannot be rebuilt from its figures: it has other nodes then")
-        lines = zip(self.feeder.lines, same.lines, other.lines, strict=True)
-        for line, again, stretched in lines:
-            fixed = line.is_switch or len(line.nodes) < _TWO_ENDS
-            if not fixed and not _close(line.primitive, again.primitive):
-                raise FeederError(f"line '{line.name}' cannot be rebuilt from its length, R and X")
-            if not fixed and _close(again.primitive, stretched.primitive):
-                raise FeederError(
-                    f"line '{line.name}' keeps its figures when its length, R and X are replaced"
-                )
-        rest, again_rest, stretched_rest = (_without_lines(f) for f in (self.feeder, same, other))
-        if not _close(rest, again_rest):
-            raise FeederError(
-                "a transformer, capacitor or shunt of the feeder cannot be rebuilt from its figures, as a "
-                "capacitor given by cuf or cmatrix; give it by kvar"
-            )
-        shunts = {key for key in levels if key.quantity in (Quantity.TRANSFORMER, Quantity.CAPACITOR)}
-        if shunts and abs(again_rest - stretched_rest).max() == 0.0:
-            raise FeederError("transformers and capacitors keep their figures when these are replaced")
+        Problems(rebuilt_wrongly((self.feeder, same, other), levels, self._protected)).refuse()
 
     def _at_own_taps(self) -> Rebuilder:
         """INTERNAL. One that builds with the taps of the feeder, wherever they come from."""
@@ -389,31 +428,6 @@ class Rebuilder:
         else:
             made = pandapower_parameters.rebuild(self.feeder, self._protected, levels, codes or {})
         return without_islands(made) if self._drop_islanded else made
-
-
-def _without_lines(feeder: Feeder) -> sp.csc_array:
-    """What of Y is not of lines: transformers, capacitors, sources."""
-    rows = [np.repeat(line.nodes, len(line.nodes)) for line in feeder.lines]
-    columns = [np.tile(line.nodes, len(line.nodes)) for line in feeder.lines]
-    values = [line.primitive.ravel() for line in feeder.lines]
-    if not values:
-        return feeder.y
-    places = (np.concatenate(rows).astype(np.int64), np.concatenate(columns).astype(np.int64))
-    lines = sp.coo_array((np.concatenate(values), places), shape=feeder.y.shape)
-    return sp.csc_array(feeder.y - lines.tocsc())
-
-
-def _close(one: ComplexArray | sp.csc_array, other: ComplexArray | sp.csc_array) -> bool:
-    """Whether admittances agree to the coarseness of shapes, each beside those of its row and column."""
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        largest = np.abs(one).max(axis=1)
-        scales = np.sqrt(np.outer(largest, largest))
-        return bool(np.all(np.abs(one - other) <= _COARSE * scales + _FLOOR))
-    first, second = sp.csr_array(one), sp.csr_array(other)
-    difference = abs(first - second).tocoo()
-    size = np.asarray(abs(first).max(axis=1).todense()).ravel()
-    scale = np.sqrt(size[difference.row] * size[difference.col])
-    return bool(np.all(difference.data <= _COARSE * scale + _FLOOR))
 
 
 def network_parameters(feeder: Feeder) -> NetworkParameters:
