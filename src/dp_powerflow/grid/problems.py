@@ -24,10 +24,21 @@ class SeveralReasonsError(FeederError):
         self.reasons = reasons
 
     def __str__(self) -> str:
-        shown = "; ".join(f"({k}) {reason}" for k, reason in enumerate(self.reasons[:_SHOWN], start=1))
         rest = len(self.reasons) - _SHOWN
         more = f"; and {rest} more, which 'dp-powerflow inspect FEEDER' lists" if rest > 0 else ""
-        return f"the feeder cannot be used for {len(self.reasons)} reasons: {shown}{more}"
+        return _numbered(self.reasons[:_SHOWN], len(self.reasons)) + more
+
+
+def _numbered(reasons: Sequence[str], count: int) -> str:
+    if count == 1:
+        return reasons[0]
+    shown = "; ".join(f"({k}) {reason}" for k, reason in enumerate(reasons, start=1))
+    return f"the feeder cannot be used for {count} reasons: {shown}"
+
+
+def in_full(reasons: Sequence[str]) -> FeederError:
+    """One error that lists all the reasons."""
+    return FeederError(_numbered(reasons, len(reasons)))
 
 
 def reasons_of(error: FeederError) -> tuple[str, ...]:

@@ -381,7 +381,29 @@ class Rebuilder:
         self._engine: Engine = DSS.NewContext() if isinstance(feeder.origin, DssOrigin) else None
 
     def parameters(self) -> NetworkParameters:
-        """PRIVATE. The figures of the feeder that are protected."""
+        """PRIVATE. The figures of the feeder that are protected.
+
+        Raises
+        ------
+        FeederError : a twin could not have all that the feeder has, or could not protect it; all of it.
+        """
+        try:
+            return self._parameters()
+        except FeederError as error:
+            problems = Problems([error])
+            # What else is wrong shows on the same feeder with all its states taken as declared.
+            with problems.gather():
+                declared = self._with(_as_if_public(self.feeder))
+                declared.check(declared._parameters())
+            problems.refuse()
+            raise
+
+    def _with(self, feeder: Feeder) -> Rebuilder:
+        other = copy.copy(self)
+        other.feeder = feeder
+        return other
+
+    def _parameters(self) -> NetworkParameters:
         origin = self.feeder.origin
         if isinstance(origin, DssOrigin):
             return opendss_parameters.read_parameters(origin, self._protected, engine=self._engine)
@@ -406,9 +428,7 @@ class Rebuilder:
         """INTERNAL. One that builds with the taps of the feeder, wherever they come from."""
         if self.feeder.taps_from != TAPS_SOLVED:
             return self
-        fixed = copy.copy(self)
-        fixed.feeder = replace(self.feeder, taps_from=TAPS_DECLARED + "for a comparison")
-        return fixed
+        return self._with(replace(self.feeder, taps_from=TAPS_DECLARED + "for a comparison"))
 
     def build(self, levels: Levels, codes: Mapping[str, str] | None = None) -> Feeder:
         """The feeder of the same source whose elements have these levels and its lines these codes.
@@ -428,6 +448,13 @@ class Rebuilder:
         else:
             made = pandapower_parameters.rebuild(self.feeder, self._protected, levels, codes or {})
         return without_islands(made) if self._drop_islanded else made
+
+
+def _as_if_public(feeder: Feeder) -> Feeder:
+    """INTERNAL. The feeder with nothing that was solved on it; for no result but a list of what is wrong."""
+    origin = feeder.origin
+    assert isinstance(origin, DssOrigin | pandapower_reader.PandapowerOrigin)
+    return replace(feeder, origin=replace(origin, public=True))
 
 
 def network_parameters(feeder: Feeder) -> NetworkParameters:

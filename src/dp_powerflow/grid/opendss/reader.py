@@ -44,7 +44,7 @@ from dp_powerflow.grid.opendss.generation import OTHER_SOURCES, as_branches_see
 from dp_powerflow.grid.opendss.operation import Declared, operation_of, read_declared
 from dp_powerflow.grid.opendss.regulators import Network
 from dp_powerflow.grid.opendss.responses import coil_kv, load_response
-from dp_powerflow.grid.operation import Generator
+from dp_powerflow.grid.operation import Generator, unfed_generators
 from dp_powerflow.grid.problems import Problems
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, admittance_base_siemens
 
@@ -235,9 +235,7 @@ def _fed_generators(
             found.append(replace(each, branches=_indexed(f"generator '{each.name}'", names, index, neutral)))
         except FeederError:
             unfed += 1
-    if unfed:  # in words that name nothing: a manifest states them
-        words = "generator where nothing feeds it" if unfed == 1 else "generators where nothing feeds them"
-        declared.left_out.append(f"{unfed} {words}")
+    declared.left_out += unfed_generators(unfed)
     return tuple(found)
 
 

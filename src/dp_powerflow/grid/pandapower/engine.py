@@ -30,7 +30,9 @@ _ENDS = {
     "trafo3w": ("hv_bus", "mv_bus", "lv_bus"),
     "switch": ("bus",),
 }
-_NOT_LINEAR = ("dcline", "svc", "tcsc", "ssc", "vsc", "vsc_stacked", "vsc_bipolar", "b2b_vsc", "bi_vsc")
+LEFT_OUT = {"storage": "storage units", "dcline": "dc lines"}
+"""Tables of elements that are modelled in no mode → what they are called."""
+_NOT_LINEAR = ("svc", "tcsc", "ssc", "vsc", "vsc_stacked", "vsc_bipolar", "b2b_vsc", "bi_vsc")
 # Options a net may carry that change its admittances; all others only steer pandapower's solver.
 _MODEL_OPTIONS = (
     "trafo_model",
@@ -188,7 +190,7 @@ def with_branch_model(net: Any) -> Any:
 
 def _passive(net: Any) -> Any:
     passive = copy.deepcopy(net)
-    for kind in ("load", "sgen", "asymmetric_load", "asymmetric_sgen", "motor", "storage", "xward"):
+    for kind in ("load", "sgen", "asymmetric_load", "asymmetric_sgen", "motor", "xward", *LEFT_OUT):
         passive[kind] = passive[kind].iloc[:0]
     passive["gen"] = passive["gen"][passive["gen"]["slack"].astype(bool)]
     passive["ward"] = passive["ward"].assign(ps_mw=0.0, qs_mvar=0.0)

@@ -143,6 +143,7 @@ _FRAME: dict[str, dict[str, Rule]] = {
     "asymmetric_sgen": {**_ON_BUS, "type": _text},
     "gen": {**_ON_BUS, "type": _text, "slack": _flag, "vm_pu": _volts},
     "storage": _ON_BUS,
+    "dcline": {**_NAMED, "from_bus": int, "to_bus": int},
 }
 """Table → column → how its figures are rounded; ratings, short-circuit figures and shunts come from
 `parameters`, tap positions from `framed`."""
@@ -170,7 +171,10 @@ _OPTIONS: dict[str, Rule] = {
     "switch_rx_ratio": _THREE,
     "neglect_open_switch_branches": _flag,
 }
-_DECLARE = f"write a tap file whose first line is '# {TAPS_DECLARED}WHO SET THESE TAPS', and set feeder.taps"
+_DECLARE = (
+    "where somebody set them, write them with 'dp-powerflow inspect FEEDER --save-taps FILE', make the first "
+    f"line '# {TAPS_DECLARED}WHO SET THESE TAPS', and set feeder.taps to FILE"
+)
 _SAME_ANGLE_DEG = 1e-6
 
 

@@ -35,6 +35,7 @@ from dp_powerflow.grid.pandapower.controls import Controls, operation_of, read_c
 from dp_powerflow.grid.pandapower.engine import (
     DRAWING,
     FEEDING,
+    LEFT_OUT,
     Names,
     check_net,
     in_service,
@@ -178,8 +179,8 @@ def read_pandapower(
 
 def _operation(net: Any, skeleton: Skeleton, controls: Controls) -> Operation | None:
     """The feeder as operated; None where nothing moves and nothing is left out."""
-    count = len(in_service(net, "storage"))
-    left_out = (f"{count} storage units",) if count else ()
+    counts = {words: len(in_service(net, kind)) for kind, words in LEFT_OUT.items()}
+    left_out = tuple(f"{count} {words}" for words, count in counts.items() if count)
     if not controls.taps:
         plain = Operation(skeleton.nodes, skeleton.y, left_out=left_out, refused=controls.refused)
         return plain if left_out or controls.refused else None
@@ -402,7 +403,7 @@ def _replacements(net: Any, drawing: Sequence[_Injection], feeding: Sequence[_In
         (reactive, f"{units} state a reactive power, which is left out"),
         (scaled, f"{units} have a scaling, which is left out: their peak is the unscaled power"),
         (len(in_service(net, "xward")), "extended wards lose the voltage source behind their impedance"),
-        (len(in_service(net, "storage")), "storage units are left out"),
+        *((len(in_service(net, kind)), f"{words} are left out") for kind, words in LEFT_OUT.items()),
         (len(in_service(net, "impedance")), "impedance elements are not lines: a twin does not protect them"),
     )
     return [f"{count} {remark}" for count, remark in remarks if count]
