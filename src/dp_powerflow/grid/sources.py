@@ -10,40 +10,34 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import scipy.sparse as sp
 from dss import DSS
-from scipy.sparse.csgraph import connected_components
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid import ieee
 from dp_powerflow.grid.feeder import (
-    GROUND,
     TAPS_DECLARED,
     TAPS_GIVEN,
     TAPS_INTERNAL,
     TAPS_SOLVED,
     Feeder,
     Levels,
-    Load,
     NetworkParameters,
     Protected,
-    PVSystem,
     Tap,
 )
+from dp_powerflow.grid.islands import islanded_nodes, without_islands
 from dp_powerflow.grid.opendss import parameters as opendss_parameters
 from dp_powerflow.grid.opendss.engine import DssOrigin, Engine, file_origin, with_declared_loads
 from dp_powerflow.grid.opendss.reader import read_dss
-from dp_powerflow.grid.operation import without_nodes
 from dp_powerflow.grid.pandapower import parameters as pandapower_parameters
 from dp_powerflow.grid.pandapower import reader as pandapower_reader
-from dp_powerflow.grid.problems import Problems
+from dp_powerflow.grid.problems import Problems, reasons_of
 from dp_powerflow.grid.rebuilt import rebuilt_wrongly
 
 SIMBENCH = "simbench:"
 TAP_COLUMNS = ("transformer", "winding", "tap")
 LOAD_COLUMNS = ("name", "kw", "kvar")
 _NAMES_SHOWN = 3
-_ISLANDED = "nodes are islanded"
 _STRETCH = 1.5
 _USUAL = Protected()
 
@@ -67,12 +61,7 @@ def open_feeder(
     base_mva : power base per phase [MVA].
     drop_islanded : leave out nodes that no source feeds, instead of refusing the feeder.
     """
-    if not (base_mva > 0.0 and math.isfinite(base_mva)):
-        raise FeederError("the power base must be positive, such as 1 MVA per phase")
-    given = taps if isinstance(taps, TapTable) or taps is None else TapTable(tuple(taps))
-    feeder = _read(str(source), given, loads, base_mva)
-    if given is not None:
-        feeder = replace(feeder, taps_from=given.origin)
+    feeder = _opened(str(source), taps, loads, base_mva)
     if drop_islanded:
         feeder = without_islands(feeder)
     check_feeder(feeder)
@@ -100,17 +89,14 @@ def feeder_problems(
     """
     problems = Problems()
     try:
-        feeder = open_feeder(source, taps=taps, loads=loads, base_mva=base_mva, drop_islanded=drop_islanded)
+        feeder = _opened(str(source), taps, loads, base_mva)
     except FeederError as error:
-        problems.add(error)
-        if drop_islanded or not any(_ISLANDED in reason for reason in problems.found):
-            return problems.found
-        rest = feeder_problems(
-            source, taps=taps, loads=loads, base_mva=base_mva, drop_islanded=True, twin=twin
-        )
-        return tuple(dict.fromkeys((*problems.found, *rest)))
-    if twin is not None:
-        problems.add(*twin_problems(feeder, twin, drop_islanded=drop_islanded))
+        return reasons_of(error)
+    feeder = without_islands(feeder) if drop_islanded else feeder
+    with problems.gather():
+        check_feeder(feeder)
+    if twin is not None and len(feeder.slack):
+        problems.add(*twin_problems(without_islands(feeder), twin, drop_islanded=True))
     return problems.found
 
 
@@ -125,6 +111,17 @@ def twin_problems(
     frozen = 'mend that, or set network.controls = "frozen"'
     problems.add(*(FeederError(f"{reason}; {frozen}") for reason in feeder.as_operated.refused))
     return problems.errors
+
+
+def _opened(
+    source: str, taps: TapTable | Sequence[Tap] | None, loads: LoadTable | None, base_mva: float
+) -> Feeder:
+    """The feeder as it was read, islands and all."""
+    if not (base_mva > 0.0 and math.isfinite(base_mva)):
+        raise FeederError("the power base must be positive, such as 1 MVA per phase")
+    given = taps if isinstance(taps, TapTable) or taps is None else TapTable(tuple(taps))
+    feeder = _read(source, given, loads, base_mva)
+    return feeder if given is None else replace(feeder, taps_from=given.origin)
 
 
 def _read(source: str, table: TapTable | None, loads: LoadTable | None, base_mva: float) -> Feeder:
@@ -171,9 +168,9 @@ def check_feeder(feeder: Feeder) -> None:
         shown = ", ".join(islanded[:_NAMES_SHOWN]) + (", …" if len(islanded) > _NAMES_SHOWN else "")
         problems.add(
             FeederError(
-                f"{len(islanded)} {_ISLANDED}, with no path to a source ({shown}); leave them out with "
-                "feeder.drop_islanded = true (on the command line --drop-islanded), or close a switch that "
-                "feeds them"
+                f"{len(islanded)} nodes are islanded, with no path to a source ({shown}); leave them out "
+                "with feeder.drop_islanded = true (on the command line --drop-islanded), or close a switch "
+                "that feeds them"
             )
         )
     if not len(feeder.retained):
@@ -184,55 +181,6 @@ def check_feeder(feeder: Feeder) -> None:
             )
         )
     problems.refuse()
-
-
-def islanded_nodes(feeder: Feeder) -> list[str]:
-    """Names of the nodes that no chain of admittances connects to a slack node."""
-    pattern = sp.csr_array(feeder.y != 0)
-    _, component = connected_components(pattern, directed=False)
-    fed = np.isin(component, component[feeder.slack])
-    return [feeder.nodes[k] for k in np.flatnonzero(~fed)]
-
-
-def without_islands(feeder: Feeder) -> Feeder:
-    """The feeder without its islanded nodes and everything connected to them, stated in its notes."""
-    dead = set(islanded_nodes(feeder))
-    if not dead:
-        return feeder
-    kept = np.array([k for k, name in enumerate(feeder.nodes) if name not in dead])
-    moved = {int(old): new for new, old in enumerate(kept)} | {GROUND: GROUND}
-
-    def fed(element: Load | PVSystem) -> bool:
-        return all(node in moved for branch in element.branches for node in branch)
-
-    def shifted(element: Load | PVSystem) -> tuple[tuple[int, int], ...]:
-        return tuple((moved[i], moved[j]) for i, j in element.branches)
-
-    loads = tuple(replace(load, branches=shifted(load)) for load in feeder.loads if fed(load))
-    pv = tuple(replace(system, branches=shifted(system)) for system in feeder.pv if fed(system))
-    lines = tuple(
-        replace(line, nodes=tuple(moved[k] for k in line.nodes))
-        for line in feeder.lines
-        if all(k in moved for k in line.nodes)
-    )
-    note = (
-        f"{len(dead)} islanded nodes are left out, with {len(feeder.loads) - len(loads)} loads, "
-        f"{len(feeder.pv) - len(pv)} PV systems and {len(feeder.lines) - len(lines)} lines on them"
-    )
-    return replace(
-        feeder,
-        nodes=tuple(feeder.nodes[k] for k in kept),
-        base_kv=feeder.base_kv[kept],
-        y=feeder.y[kept, :][:, kept],
-        slack=np.array([moved[int(k)] for k in feeder.slack]),
-        nominal_angle_deg=feeder.nominal_angle_deg[kept],
-        neutral=np.array([moved[int(k)] for k in feeder.neutral if int(k) in moved], dtype=np.int64),
-        loads=loads,
-        pv=pv,
-        lines=lines,
-        notes=(*feeder.notes, note),
-        operation=feeder.operation and without_nodes(feeder.operation, kept.tolist()),
-    )
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dp_powerflow.errors import FeederError
@@ -95,6 +95,7 @@ _WITHOUT_CODE = frozenset({"generator", "storage"})
 """Classes whose programs matter to elements that are left out anyway, or to dynamics."""
 _CODE = ("usermodel", "dynadll", "shaftmodel")
 _SHORTEST = {"usermodel": 2, "dynadll": 4, "shaftmodel": 2}
+_PHASES = 3
 _OPEN, _CLOSE = "\"'([{", "\"')]}"
 _BETWEEN, _EQUALS = re.compile(r"[ \t,=]*"), re.compile(r"[ \t]*=")
 _PLAIN = re.compile(r"(?:[^ \t,=!/]|/(?!/))+")
@@ -222,6 +223,7 @@ class _Reader:
                 raise FeederError(f"{place}: action={word.value} writes a file; remove it")
         if self._kind in PROTECTION:
             self.protective.append(len(self.commands))
+            text = _joined(map(_with_states, split_words(text))) if self._kind == "fuse" else text
         self._add(_absolute(_without_traces(text), self._folder), place)
 
     def _options(self, verb: str, words: list[Word], place: str) -> None:
@@ -318,6 +320,14 @@ def _class_of(element: str) -> str:
 def _loads_a_program(word: Word) -> bool:
     name = word.name.lower()
     return bool(word.value) and any(len(name) >= _SHORTEST[code] and code.startswith(name) for code in _CODE)
+
+
+def _with_states(word: Word) -> Word:
+    """`action` of a fuse as the `state` of its phases: the engine frees memory twice after the former."""
+    name = word.name.lower()
+    if not name or not "action".startswith(name):
+        return word
+    return replace(word, name="state", raw=f"({','.join([word.value] * _PHASES)})")
 
 
 def _joined(words: Iterable[Word]) -> str:
