@@ -79,7 +79,8 @@ class Remedied:
             "feeder.drop_islanded = true": lambda: self.feeder.update(drop_islanded=True) is None,
             "network.charging_epsilon": lambda: self.network.update(charging_epsilon=0.5) is None,
             "set feeder.taps to FILE": self._declare_taps,
-            "set tap_pos to tap_neutral": self._neutral_angles,
+            "set its tap_pos to tap_neutral": self._neutral_angles,
+            "set its shift_degree to a multiple of 30": self._vector_groups,
             "with step = max_step": lambda: self._edit("shunt", "max_step", "step"),
             "state its set point vm_pu": lambda: self._round("ext_grid", "vm_pu"),
             "add or enable loads": lambda: self._append("BatchEdit Load..* enabled=yes"),
@@ -101,6 +102,12 @@ class Remedied:
             for kind in ("trafo", "trafo3w"):
                 by_ratio = net[kind]["tap_step_degree"].fillna(0.0) == 0.0
                 net[kind]["tap_pos"] = net[kind]["tap_pos"].where(by_ratio, net[kind]["tap_neutral"])
+
+        return self._changed(change)
+
+    def _vector_groups(self) -> bool:
+        def change(net: Any) -> None:
+            net.trafo["shift_degree"] = (net.trafo["shift_degree"] / 30.0).round() * 30.0
 
         return self._changed(change)
 

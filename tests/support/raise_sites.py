@@ -95,6 +95,7 @@ WHEN: dict[str, dict[str, int]] = {
         "grid.pandapower.frame:_characteristics": 1,
         "grid.pandapower.frame:_controllers": 1,
         "grid.pandapower.frame:_second_changers": 1,
+        "grid.pandapower.frame:_shifts": 1,
         "grid.pandapower.frame:_sources": 2,
         "grid.pandapower.frame:_open_steps": 1,
         "grid.pandapower.frame:_taps_off_neutral": 1,

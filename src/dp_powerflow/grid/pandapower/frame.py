@@ -176,6 +176,7 @@ _DECLARE = (
     f"line '# {TAPS_DECLARED}WHO SET THESE TAPS', and set feeder.taps to FILE"
 )
 _SAME_ANGLE_DEG = 1e-6
+_SHIFTS = {"trafo": ("shift_degree",), "trafo3w": ("shift_mv_degree", "shift_lv_degree")}
 
 
 def framed(net: Any, controls: Controls, *, keep_taps: bool, by_phase: bool) -> Any:
@@ -246,7 +247,7 @@ def refuse_results(net: Any, controls: Controls, *, public: bool, taps_declared:
     taps_declared : whether a tap file states the taps.
     controls : of the net that a twin has too; what they left does not reach it.
     """
-    problems = Problems([*_characteristics(net), *_unknown_tables(net)])
+    problems = Problems([*_characteristics(net), *_unknown_tables(net), *_shifts(net)])
     if not public:
         problems.add(
             *_controllers(net, controls, taps_declared),
@@ -280,6 +281,29 @@ def _unknown_tables(net: Any) -> Iterator[FeederError]:
             )
 
 
+def _shifts(net: Any) -> Iterator[FeederError]:
+    """A twin has vector groups alone; another angle is the state of a phase shifter."""
+    names = Names(net)
+    found = [
+        names.of(kind, row.Index)
+        for kind, columns in _SHIFTS.items()
+        for row in in_service(net, kind)
+        if any(
+            abs(math.remainder(_angle(row, column), ANGLE_STEP_DEG)) > _SAME_ANGLE_DEG for column in columns
+        )
+    ]
+    if found:
+        yield FeederError(
+            f"transformer {some_of(found)} turns the angle by what is no vector group, as a phase shifter that "
+            f"a control may have left; set its shift_degree to a multiple of {ANGLE_STEP_DEG:g}"
+        )
+
+
+def _angle(row: Any, column: str) -> float:
+    degrees = float(getattr(row, column, 0.0))
+    return 0.0 if math.isnan(degrees) else degrees
+
+
 def _controllers(net: Any, controls: Controls, taps_declared: bool) -> Iterator[FeederError]:
     for row in in_service(net, "controller"):
         driven = getattr(row.object, "element", None)
@@ -301,7 +325,7 @@ def _taps_off_neutral(net: Any, controls: Controls, taps_declared: bool) -> Iter
             continue  # a twin starts at neutral
         stated = taps_declared and changer.step is not None
         if not stated and changer.position != changer.neutral:
-            how = _DECLARE if changer.step is not None else "set tap_pos to tap_neutral"
+            how = _DECLARE if changer.step is not None else "set its tap_pos to tap_neutral"
             found.setdefault(how, []).append(changer.name)
     for how, names in found.items():
         who = f"transformer {some_of(names)} stands at a tap"
