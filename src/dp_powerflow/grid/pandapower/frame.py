@@ -176,6 +176,7 @@ _DECLARE = (
     f"line '# {TAPS_DECLARED}WHO SET THESE TAPS', and set feeder.taps to FILE"
 )
 _SAME_ANGLE_DEG = 1e-6
+_TURNED_DEG = 4.0
 _SHIFTS = {"trafo": ("shift_degree",), "trafo3w": ("shift_mv_degree", "shift_lv_degree")}
 
 
@@ -282,20 +283,21 @@ def _unknown_tables(net: Any) -> Iterator[FeederError]:
 
 
 def _shifts(net: Any) -> Iterator[FeederError]:
-    """A twin has vector groups alone; another angle is the state of a phase shifter."""
+    """A twin has vector groups alone; another angle is the state of a phase shifter.
+
+    Small angles are dropped: they change less than the coarseness with which a twin is compared.
+    """
     names = Names(net)
     found = [
         names.of(kind, row.Index)
         for kind, columns in _SHIFTS.items()
         for row in in_service(net, kind)
-        if any(
-            abs(math.remainder(_angle(row, column), ANGLE_STEP_DEG)) > _SAME_ANGLE_DEG for column in columns
-        )
+        if any(abs(math.remainder(_angle(row, column), ANGLE_STEP_DEG)) > _TURNED_DEG for column in columns)
     ]
     if found:
         yield FeederError(
-            f"transformer {some_of(found)} turns the angle by what is no vector group, as a phase shifter that "
-            f"a control may have left; set its shift_degree to a multiple of {ANGLE_STEP_DEG:g}"
+            f"transformer {some_of(found)} turns the angle by what is no vector group, as a phase shifter "
+            f"that a control may have left; set its shift_degree to a multiple of {ANGLE_STEP_DEG:g}"
         )
 
 
