@@ -83,6 +83,7 @@ class Remedied:
             "set its shift_degree to a multiple of 30": self._vector_groups,
             "with step = max_step": lambda: self._edit("shunt", "max_step", "step"),
             "state its set point vm_pu": lambda: self._round("ext_grid", "vm_pu"),
+            "state va_degree as multiples of 30": self._angles_of_sources,
             "add or enable loads": lambda: self._append("BatchEdit Load..* enabled=yes"),
             "whose figures would stay as they are; disable it": lambda: self._append(
                 "Disable Fault.SLGFault"
@@ -108,6 +109,14 @@ class Remedied:
     def _vector_groups(self) -> bool:
         def change(net: Any) -> None:
             net.trafo["shift_degree"] = (net.trafo["shift_degree"] / 30.0).round() * 30.0
+
+        return self._changed(change)
+
+    def _angles_of_sources(self) -> bool:
+        def change(net: Any) -> None:
+            for kind in ("ext_grid", "gen"):
+                if "va_degree" in net[kind]:
+                    net[kind]["va_degree"] = (net[kind]["va_degree"] / 30.0).round() * 30.0
 
         return self._changed(change)
 

@@ -13,17 +13,18 @@ from dp_powerflow.units import ComplexArray
 
 _COARSE, _FLOOR = 0.08, 1e-6
 _TWO_ENDS = 2
+_UNMOVED = (
+    "keeps its figures when its length, R and X are replaced; make it a switch, or give it R and X that "
+    "count beside its charging"
+)
 
 
-def rebuilt_wrongly(
-    feeders: tuple[Feeder, Feeder, Feeder], levels: Levels, protected: Protected
-) -> Iterator[FeederError]:
-    """Every reason why a feeder is not what its levels make of it.
+Rebuilt = tuple[Feeder, Feeder, Feeder]
+"""A feeder, the same rebuilt at its own levels, and at larger ones."""
 
-    Parameters
-    ----------
-    feeders : the true one, one rebuilt at its own levels, and one at larger ones.
-    """
+
+def lines_rebuilt_wrongly(feeders: Rebuilt, protected: Protected) -> Iterator[FeederError]:
+    """Every reason why the lines of a feeder are not what its levels make of them."""
     true, same, other = feeders
     if same.nodes != true.nodes or other.nodes != true.nodes:
         yield FeederError(
@@ -31,16 +32,23 @@ def rebuilt_wrongly(
             "and figures of its file"
         )
         return
+    wrong: dict[str, list[str]] = {}
     for line, again, stretched in zip(true.lines, same.lines, other.lines, strict=True):
         if line.is_switch or len(line.nodes) < _TWO_ENDS:
             continue
         if not _close(line.primitive, again.primitive):
-            yield FeederError(f"line '{line.name}' cannot be rebuilt from {_what_to_do(line, protected)}")
+            wrong.setdefault(f"cannot be rebuilt from {_what_to_do(line, protected)}", []).append(line.name)
         elif _close(again.primitive, stretched.primitive):
-            yield FeederError(
-                f"line '{line.name}' keeps its figures when its length, R and X are replaced; make it a "
-                "switch, or give it R and X that count beside its charging"
-            )
+            wrong.setdefault(_UNMOVED, []).append(line.name)
+    for words, names in wrong.items():
+        more = f", as {len(names) - 1} more lines," if len(names) > 1 else ""
+        yield FeederError(f"line '{names[0]}'{more} {words}")
+
+
+def others_rebuilt_wrongly(feeders: Rebuilt, levels: Levels) -> Iterator[FeederError]:
+    """Every reason why all else is not."""
+    if any(each.nodes != feeders[0].nodes for each in feeders):
+        return
     rest, again_rest, stretched_rest = (_without_lines(each) for each in feeders)
     if not _close(rest, again_rest):
         yield FeederError(

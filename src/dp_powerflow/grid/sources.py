@@ -32,7 +32,7 @@ from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.pandapower import parameters as pandapower_parameters
 from dp_powerflow.grid.pandapower import reader as pandapower_reader
 from dp_powerflow.grid.problems import Problems, reasons_of
-from dp_powerflow.grid.rebuilt import rebuilt_wrongly
+from dp_powerflow.grid.rebuilt import Rebuilt, lines_rebuilt_wrongly, others_rebuilt_wrongly
 
 SIMBENCH = "simbench:"
 TAP_COLUMNS = ("transformer", "winding", "tap")
@@ -342,7 +342,8 @@ class Rebuilder:
             # What else is wrong shows on the same feeder with all its states taken as declared.
             with problems.gather():
                 declared = self._with(_as_if_public(self.feeder))
-                declared.check(declared._parameters())
+                rebuilt = declared._rebuilt(declared._parameters())
+                problems.add(*lines_rebuilt_wrongly(rebuilt, self._protected))
             problems.refuse()
             raise
 
@@ -363,6 +364,12 @@ class Rebuilder:
 
         A source can hold figures that override those that are replaced; they would stay true in the result.
         """
+        rebuilt = self._rebuilt(parameters)
+        problems = Problems(lines_rebuilt_wrongly(rebuilt, self._protected))
+        problems.add(*others_rebuilt_wrongly(rebuilt, parameters.levels))
+        problems.refuse()
+
+    def _rebuilt(self, parameters: NetworkParameters) -> Rebuilt:
         levels = parameters.levels
         codes = {line.line: line.code for line in parameters.coded} if self._protected.codes else {}
         self.build(levels, codes)
@@ -370,7 +377,7 @@ class Rebuilder:
         source = self._at_own_taps()
         same = source.build(levels, codes)
         other = source.build({key: _STRETCH * level for key, level in levels.items()}, codes)
-        Problems(rebuilt_wrongly((self.feeder, same, other), levels, self._protected)).refuse()
+        return self.feeder, same, other
 
     def _at_own_taps(self) -> Rebuilder:
         """INTERNAL. One that builds with the taps of the feeder, wherever they come from."""

@@ -248,12 +248,13 @@ def refuse_results(net: Any, controls: Controls, *, public: bool, taps_declared:
     taps_declared : whether a tap file states the taps.
     controls : of the net that a twin has too; what they left does not reach it.
     """
-    problems = Problems([*_characteristics(net), *_unknown_tables(net), *_shifts(net)])
+    problems = Problems([*_characteristics(net), *_unknown_tables(net)])
     if not public:
         problems.add(
             *_controllers(net, controls, taps_declared),
             *_taps_off_neutral(net, controls, taps_declared),
             *_second_changers(net),
+            *_shifts(net),
             *_open_steps(net),
             *_sources(net),
         )
