@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 import dp_powerflow as dpf
-from dp_powerflow.errors import ConfigError, DpPowerflowError
+from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError
 from dp_powerflow.report import Rendered
 from dp_powerflow.report.ingest import Ingest, render_ingest
 
@@ -85,12 +85,17 @@ def inspect(
     Example: `dp-powerflow inspect ieee123 --json`
     """
     from dp_powerflow.grid.feeder import TAPS_DECLARED, TAPS_INTERNAL
-    from dp_powerflow.grid.sources import read_taps, write_taps
+    from dp_powerflow.grid.problems import in_full
+    from dp_powerflow.grid.sources import feeder_problems, read_taps, write_taps
     from dp_powerflow.report.inspection import LABELS
 
-    declared_taps = None if taps is None else read_taps(taps)
+    table = None if taps is None else read_taps(taps)
     with _progress("inspecting"):
-        opened = dpf.open_feeder(feeder, taps=declared_taps, base_mva=base_mva, drop_islanded=drop_islanded)
+        try:
+            opened = dpf.open_feeder(feeder, taps=table, base_mva=base_mva, drop_islanded=drop_islanded)
+        except FeederError:
+            found = feeder_problems(feeder, taps=table, base_mva=base_mva, drop_islanded=drop_islanded)
+            raise in_full(found) from None
         if save_taps is not None:
             declared = opened.taps_from.startswith(TAPS_DECLARED)
             write_taps(save_taps, opened.taps, origin=opened.taps_from if declared else TAPS_INTERNAL)
@@ -100,7 +105,8 @@ def inspect(
         return
     err.print(str(summary["marking"]), style="bold red")
     out.print(_two_columns({label: summary[key] for key, label in LABELS.items()}))
-    for key, start in {"modelled": "modelled", "left_out": "left out", "refused": "refused"}.items():
+    starts = {"modelled": "modelled", "left_out": "left out", "refused": "refused", "no_twin": "no twin"}
+    for key, start in starts.items():
         for sentence in cast(tuple[str, ...], summary[key]):
             _say(f"{start}: {sentence}")
     for note in cast(tuple[str, ...], summary["notes"]):

@@ -152,7 +152,7 @@ def test_verbs_and_options_are_the_engine_s_own_in_its_order() -> None:
         ("Reduce", "line 2 of bad.dss: the command 'Reduce'"),
         ("Set frobnicate=1", "line 2 of bad.dss: 'frobnicate' is not an option"),
         ("Solution.mode=daily", "cannot edit the solution"),
-        ("New Generator.g bus1=x usermodel=evil.so", "loads a program"),
+        ("New PVSystem.g bus1=x usermodel=evil.so", "loads a program"),
         ("New Loadshape.s npts=2 mult=[1 2] action=dblsave", "writes a file"),
         ("Redirect nowhere.dss", "line 2 of bad.dss; the file 'nowhere.dss' does not exist"),
         ("Redirect bad.dss", "redirects to itself"),

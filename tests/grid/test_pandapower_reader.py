@@ -18,9 +18,10 @@ import pytest
 
 from dp_powerflow.errors import FeederError, MissingExtraError
 from dp_powerflow.grid.feeder import Feeder, Line
+from dp_powerflow.grid.islands import islanded_nodes, without_islands
 from dp_powerflow.grid.pandapower.reader import read_pandapower, read_pandapower_file, read_simbench
 from dp_powerflow.grid.reduction import Network
-from dp_powerflow.grid.sources import check_feeder, islanded_nodes, open_feeder, without_islands
+from dp_powerflow.grid.sources import check_feeder, open_feeder
 from dp_powerflow.units import ComplexArray, FloatArray
 
 needs_pandapower = pytest.mark.skipif(
@@ -563,10 +564,9 @@ def set_value(kind: str, column: str, value: Any) -> Callable[[Any, Any], None]:
             lambda _, net: net.bus.loc.__setitem__((1, "in_service"), False),
             "load 'farm' is in service, but its bus 'far' is not; put the bus into service",
         ),
-        (lambda pp, net: pp.create_sgen(net, 1, p_mw=-0.1), "sgen 'sgen 0' draws power; make it a load"),
         (
-            lambda pp, net: pp.create_dcline(net, 0, 1, 0.1, 1.0, 0.0, 1.0, 1.0),
-            "1 elements of kind dcline in service.*replace them",
+            lambda pp, net: pp.create_svc(net, 1, 1.0, -1.0, 1.0, 120.0),
+            "1 elements of kind svc in service.*replace them",
         ),
         (lambda pp, net: pp.create_ext_grid(net, 0, vm_pu=0.9), "pandapower rejects the net.*setpoints"),
     ],

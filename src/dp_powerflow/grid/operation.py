@@ -306,6 +306,12 @@ class Operation:
     refused: tuple[str, ...] = ()
 
 
+def unfed_generators(count: int) -> tuple[str, ...]:
+    """Generators that are left out, in words that name nothing: a manifest states them."""
+    words = "generator where nothing feeds it" if count == 1 else "generators where nothing feeds them"
+    return (f"{count} {words}",) if count else ()
+
+
 def without_nodes(operation: Operation, kept: Sequence[int]) -> Operation:
     """The operation without the feeder's nodes that are not `kept`, and without what stands on them."""
     alive = set(kept)
@@ -341,16 +347,14 @@ def without_nodes(operation: Operation, kept: Sequence[int]) -> Operation:
         )
         control = replace(control, measured=shifted(control.measured), probes=probes)
         capacitors.append(replace(bank, branches=shifted(bank.branches), control=control))
+    generators = [each for each in operation.generators if len(shifted(each.branches)) == len(each.branches)]
     return replace(
         operation,
         nodes=tuple(operation.nodes[k] for k in places),
         y=sp.csc_array(operation.y[places, :][:, places]),
         regulators=tuple(regulators),
         capacitors=tuple(capacitors),
-        generators=tuple(
-            replace(each, branches=shifted(each.branches))
-            for each in operation.generators
-            if len(shifted(each.branches)) == len(each.branches)
-        ),
+        generators=tuple(replace(each, branches=shifted(each.branches)) for each in generators),
+        left_out=(*operation.left_out, *unfed_generators(len(operation.generators) - len(generators))),
         refused=tuple(refused),
     )

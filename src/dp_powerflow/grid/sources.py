@@ -10,34 +10,29 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-import scipy.sparse as sp
 from dss import DSS
-from scipy.sparse.csgraph import connected_components
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid import ieee
 from dp_powerflow.grid.feeder import (
-    GROUND,
     TAPS_DECLARED,
     TAPS_GIVEN,
     TAPS_INTERNAL,
     TAPS_SOLVED,
     Feeder,
     Levels,
-    Load,
     NetworkParameters,
     Protected,
-    PVSystem,
-    Quantity,
     Tap,
 )
+from dp_powerflow.grid.islands import islanded_nodes, without_islands
 from dp_powerflow.grid.opendss import parameters as opendss_parameters
 from dp_powerflow.grid.opendss.engine import DssOrigin, Engine, file_origin, with_declared_loads
 from dp_powerflow.grid.opendss.reader import read_dss
-from dp_powerflow.grid.operation import without_nodes
 from dp_powerflow.grid.pandapower import parameters as pandapower_parameters
 from dp_powerflow.grid.pandapower import reader as pandapower_reader
-from dp_powerflow.units import ComplexArray
+from dp_powerflow.grid.problems import Problems, reasons_of
+from dp_powerflow.grid.rebuilt import Rebuilt, lines_rebuilt_wrongly, others_rebuilt_wrongly
 
 SIMBENCH = "simbench:"
 TAP_COLUMNS = ("transformer", "winding", "tap")
@@ -45,8 +40,7 @@ LOAD_COLUMNS = ("name", "kw", "kvar")
 CUSTOMERS = "customers"
 _NAMES_SHOWN = 3
 _STRETCH = 1.5
-_COARSE, _FLOOR = 0.08, 1e-6
-_TWO_ENDS = 2
+_USUAL = Protected()
 
 
 def open_feeder(
@@ -68,16 +62,67 @@ def open_feeder(
     base_mva : power base per phase [MVA].
     drop_islanded : leave out nodes that no source feeds, instead of refusing the feeder.
     """
-    if not (base_mva > 0.0 and math.isfinite(base_mva)):
-        raise FeederError("the power base must be positive, such as 1 MVA per phase")
-    given = taps if isinstance(taps, TapTable) or taps is None else TapTable(tuple(taps))
-    feeder = _read(str(source), given, loads, base_mva)
-    if given is not None:
-        feeder = replace(feeder, taps_from=given.origin)
+    feeder = _opened(str(source), taps, loads, base_mva)
     if drop_islanded:
         feeder = without_islands(feeder)
     check_feeder(feeder)
     return feeder
+
+
+def feeder_problems(
+    source: str | Path,
+    *,
+    taps: TapTable | Sequence[Tap] | None = None,
+    loads: LoadTable | None = None,
+    base_mva: float = 1.0,
+    drop_islanded: bool = False,
+    twin: Protected | None = _USUAL,
+) -> tuple[str, ...]:
+    """Every reason why a feeder cannot be used, each a sentence that says what to do; none if it can be.
+
+    INTERNAL: the sentences name elements of the private network. With nodes that no source feeds, the rest is
+    looked at without them.
+
+    Parameters
+    ----------
+    source, taps, loads, base_mva, drop_islanded : as of `open_feeder`.
+    twin : figures that a twin of it protects; None where it is only to be solved, with its controls frozen.
+    """
+    problems = Problems()
+    try:
+        feeder = _opened(str(source), taps, loads, base_mva)
+    except FeederError as error:
+        return reasons_of(error)
+    feeder = without_islands(feeder) if drop_islanded else feeder
+    with problems.gather():
+        check_feeder(feeder)
+    if twin is not None and len(feeder.slack):
+        problems.add(*twin_problems(without_islands(feeder), twin, drop_islanded=True))
+    return problems.found
+
+
+def twin_problems(
+    feeder: Feeder, protected: Protected | None = None, *, drop_islanded: bool = False
+) -> tuple[FeederError, ...]:
+    """Every reason why no twin of an open feeder can be made, or none be solved while its controls act."""
+    problems = Problems()
+    with problems.gather():
+        rebuilder = Rebuilder(feeder, protected, drop_islanded=drop_islanded)
+        rebuilder.check(rebuilder.parameters())
+    frozen = 'mend that, or set network.controls = "frozen"'
+    problems.add(*(FeederError(f"{reason}; {frozen}") for reason in feeder.as_operated.refused))
+    return problems.errors
+
+
+def _opened(
+    source: str, taps: TapTable | Sequence[Tap] | None, loads: LoadTable | None, base_mva: float
+) -> Feeder:
+    """The feeder as it was read, islands and all."""
+    if not (base_mva > 0.0 and math.isfinite(base_mva)):
+        raise FeederError("the power base must be positive, such as 1 MVA per phase")
+    given = taps if isinstance(taps, TapTable) or taps is None else TapTable(tuple(taps))
+    feeder = _read(source, given, loads, base_mva)
+    return feeder if given is None else replace(feeder, taps_from=given.origin)
 
 
 def _read(source: str, table: TapTable | None, loads: LoadTable | None, base_mva: float) -> Feeder:
@@ -111,71 +156,32 @@ def _read(source: str, table: TapTable | None, loads: LoadTable | None, base_mva
 
 
 def check_feeder(feeder: Feeder) -> None:
-    """Raise a `FeederError` that names the first thing wrong with the feeder."""
+    """Raise a `FeederError` that names everything wrong with the feeder."""
+    problems = Problems()
     if not len(feeder.slack):
-        raise FeederError("the feeder has no voltage source; add one (Vsource or external grid)")
+        problems.add(FeederError("the feeder has no voltage source; add one (Vsource or external grid)"))
     if not np.all(np.isfinite(feeder.y.data)):
-        raise FeederError(
-            "an element of the feeder has zero impedance; give it a small one, such as 1e-6 ohm"
+        problems.add(
+            FeederError("an element of the feeder has zero impedance; give it a small one, such as 1e-6 ohm")
         )
-    islanded = islanded_nodes(feeder)
+    islanded = islanded_nodes(feeder) if len(feeder.slack) else []
     if islanded:
         shown = ", ".join(islanded[:_NAMES_SHOWN]) + (", …" if len(islanded) > _NAMES_SHOWN else "")
-        raise FeederError(
-            f"{len(islanded)} nodes are islanded, with no path to a source ({shown}); "
-            "close a switch that feeds them, remove them, or leave them out with --drop-islanded"
+        problems.add(
+            FeederError(
+                f"{len(islanded)} nodes are islanded, with no path to a source ({shown}); leave them out "
+                "with feeder.drop_islanded = true (on the command line --drop-islanded), or close a switch "
+                "that feeds them"
+            )
         )
     if not len(feeder.retained):
-        raise FeederError("the feeder has no load and no generation; add loads before using it")
-
-
-def islanded_nodes(feeder: Feeder) -> list[str]:
-    """Names of the nodes that no chain of admittances connects to a slack node."""
-    pattern = sp.csr_array(feeder.y != 0)
-    _, component = connected_components(pattern, directed=False)
-    fed = np.isin(component, component[feeder.slack])
-    return [feeder.nodes[k] for k in np.flatnonzero(~fed)]
-
-
-def without_islands(feeder: Feeder) -> Feeder:
-    """The feeder without its islanded nodes and everything connected to them, stated in its notes."""
-    dead = set(islanded_nodes(feeder))
-    if not dead:
-        return feeder
-    kept = np.array([k for k, name in enumerate(feeder.nodes) if name not in dead])
-    moved = {int(old): new for new, old in enumerate(kept)} | {GROUND: GROUND}
-
-    def fed(element: Load | PVSystem) -> bool:
-        return all(node in moved for branch in element.branches for node in branch)
-
-    def shifted(element: Load | PVSystem) -> tuple[tuple[int, int], ...]:
-        return tuple((moved[i], moved[j]) for i, j in element.branches)
-
-    loads = tuple(replace(load, branches=shifted(load)) for load in feeder.loads if fed(load))
-    pv = tuple(replace(system, branches=shifted(system)) for system in feeder.pv if fed(system))
-    lines = tuple(
-        replace(line, nodes=tuple(moved[k] for k in line.nodes))
-        for line in feeder.lines
-        if all(k in moved for k in line.nodes)
-    )
-    note = (
-        f"{len(dead)} islanded nodes are left out, with {len(feeder.loads) - len(loads)} loads, "
-        f"{len(feeder.pv) - len(pv)} PV systems and {len(feeder.lines) - len(lines)} lines on them"
-    )
-    return replace(
-        feeder,
-        nodes=tuple(feeder.nodes[k] for k in kept),
-        base_kv=feeder.base_kv[kept],
-        y=feeder.y[kept, :][:, kept],
-        slack=np.array([moved[int(k)] for k in feeder.slack]),
-        nominal_angle_deg=feeder.nominal_angle_deg[kept],
-        neutral=np.array([moved[int(k)] for k in feeder.neutral if int(k) in moved], dtype=np.int64),
-        loads=loads,
-        pv=pv,
-        lines=lines,
-        notes=(*feeder.notes, note),
-        operation=feeder.operation and without_nodes(feeder.operation, kept.tolist()),
-    )
+        problems.add(
+            FeederError(
+                "the feeder has no load and no generation that is enabled; add or enable loads before using "
+                "it"
+            )
+        )
+    problems.refuse()
 
 
 @dataclass(frozen=True)
@@ -338,7 +344,30 @@ class Rebuilder:
         self._engine: Engine = DSS.NewContext() if isinstance(feeder.origin, DssOrigin) else None
 
     def parameters(self) -> NetworkParameters:
-        """PRIVATE. The figures of the feeder that are protected."""
+        """PRIVATE. The figures of the feeder that are protected.
+
+        Raises
+        ------
+        FeederError : a twin could not have all that the feeder has, or could not protect it; all of it.
+        """
+        try:
+            return self._parameters()
+        except FeederError as error:
+            problems = Problems([error])
+            # What else is wrong shows on the same feeder with all its states taken as declared.
+            with problems.gather():
+                declared = self._with(_as_if_public(self.feeder))
+                rebuilt = declared._rebuilt(declared._parameters())
+                problems.add(*lines_rebuilt_wrongly(rebuilt, self._protected))
+            problems.refuse()
+            raise
+
+    def _with(self, feeder: Feeder) -> Rebuilder:
+        other = copy.copy(self)
+        other.feeder = feeder
+        return other
+
+    def _parameters(self) -> NetworkParameters:
         origin = self.feeder.origin
         if isinstance(origin, DssOrigin):
             return opendss_parameters.read_parameters(origin, self._protected, engine=self._engine)
@@ -350,6 +379,12 @@ class Rebuilder:
 
         A source can hold figures that override those that are replaced; they would stay true in the result.
         """
+        rebuilt = self._rebuilt(parameters)
+        problems = Problems(lines_rebuilt_wrongly(rebuilt, self._protected))
+        problems.add(*others_rebuilt_wrongly(rebuilt, parameters.levels))
+        problems.refuse()
+
+    def _rebuilt(self, parameters: NetworkParameters) -> Rebuilt:
         levels = parameters.levels
         codes = {line.line: line.code for line in parameters.coded} if self._protected.codes else {}
         self.build(levels, codes)
@@ -357,34 +392,13 @@ class Rebuilder:
         source = self._at_own_taps()
         same = source.build(levels, codes)
         other = source.build({key: _STRETCH * level for key, level in levels.items()}, codes)
-        if same.nodes != self.feeder.nodes or other.nodes != self.feeder.nodes:
-            raise FeederError("the feeder cannot be rebuilt from its figures: it has other nodes then")
-        lines = zip(self.feeder.lines, same.lines, other.lines, strict=True)
-        for line, again, stretched in lines:
-            fixed = line.is_switch or len(line.nodes) < _TWO_ENDS
-            if not fixed and not _close(line.primitive, again.primitive):
-                raise FeederError(f"line '{line.name}' cannot be rebuilt from its length, R and X")
-            if not fixed and _close(again.primitive, stretched.primitive):
-                raise FeederError(
-                    f"line '{line.name}' keeps its figures when its length, R and X are replaced"
-                )
-        rest, again_rest, stretched_rest = (_without_lines(f) for f in (self.feeder, same, other))
-        if not _close(rest, again_rest):
-            raise FeederError(
-                "a transformer, capacitor or shunt of the feeder cannot be rebuilt from its figures, as a "
-                "capacitor given by cuf or cmatrix; give it by kvar"
-            )
-        shunts = {key for key in levels if key.quantity in (Quantity.TRANSFORMER, Quantity.CAPACITOR)}
-        if shunts and abs(again_rest - stretched_rest).max() == 0.0:
-            raise FeederError("transformers and capacitors keep their figures when these are replaced")
+        return self.feeder, same, other
 
     def _at_own_taps(self) -> Rebuilder:
         """INTERNAL. One that builds with the taps of the feeder, wherever they come from."""
         if self.feeder.taps_from != TAPS_SOLVED:
             return self
-        fixed = copy.copy(self)
-        fixed.feeder = replace(self.feeder, taps_from=TAPS_DECLARED + "for a comparison")
-        return fixed
+        return self._with(replace(self.feeder, taps_from=TAPS_DECLARED + "for a comparison"))
 
     def build(self, levels: Levels, codes: Mapping[str, str] | None = None) -> Feeder:
         """The feeder of the same source whose elements have these levels and its lines these codes.
@@ -406,29 +420,11 @@ class Rebuilder:
         return without_islands(made) if self._drop_islanded else made
 
 
-def _without_lines(feeder: Feeder) -> sp.csc_array:
-    """What of Y is not of lines: transformers, capacitors, sources."""
-    rows = [np.repeat(line.nodes, len(line.nodes)) for line in feeder.lines]
-    columns = [np.tile(line.nodes, len(line.nodes)) for line in feeder.lines]
-    values = [line.primitive.ravel() for line in feeder.lines]
-    if not values:
-        return feeder.y
-    places = (np.concatenate(rows).astype(np.int64), np.concatenate(columns).astype(np.int64))
-    lines = sp.coo_array((np.concatenate(values), places), shape=feeder.y.shape)
-    return sp.csc_array(feeder.y - lines.tocsc())
-
-
-def _close(one: ComplexArray | sp.csc_array, other: ComplexArray | sp.csc_array) -> bool:
-    """Whether admittances agree to the coarseness of shapes, each beside those of its row and column."""
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        largest = np.abs(one).max(axis=1)
-        scales = np.sqrt(np.outer(largest, largest))
-        return bool(np.all(np.abs(one - other) <= _COARSE * scales + _FLOOR))
-    first, second = sp.csr_array(one), sp.csr_array(other)
-    difference = abs(first - second).tocoo()
-    size = np.asarray(abs(first).max(axis=1).todense()).ravel()
-    scale = np.sqrt(size[difference.row] * size[difference.col])
-    return bool(np.all(difference.data <= _COARSE * scale + _FLOOR))
+def _as_if_public(feeder: Feeder) -> Feeder:
+    """INTERNAL. The feeder with nothing that was solved on it; for no result but a list of what is wrong."""
+    origin = feeder.origin
+    assert isinstance(origin, DssOrigin | pandapower_reader.PandapowerOrigin)
+    return replace(feeder, origin=replace(origin, public=True))
 
 
 def network_parameters(feeder: Feeder) -> NetworkParameters:

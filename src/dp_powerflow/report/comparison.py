@@ -14,7 +14,7 @@ from dp_powerflow.errors import DpPowerflowError, PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss.engine import DssOrigin, build_circuit, enabled_names, run
 from dp_powerflow.grid.opendss.generation import OTHER_SOURCES
-from dp_powerflow.grid.pandapower.engine import FEEDING, require, third_party_warnings
+from dp_powerflow.grid.pandapower.engine import FEEDING, LEFT_OUT, require, third_party_warnings
 from dp_powerflow.grid.pandapower.reader import PandapowerOrigin
 from dp_powerflow.powerflow.batch import BatchSolver, Solution
 from dp_powerflow.powerflow.operated import PER_NOMINAL, OperatedSolution, OperatedSolver
@@ -301,7 +301,7 @@ def _with_pandapower(feeder: Feeder, origin: PandapowerOrigin) -> Comparison:
         return Comparison("not measured: pandapower's power flow does not move taps")
     pandapower = require("pandapower")
     net = copy.deepcopy(origin.net)
-    for kind in (*FEEDING, "storage"):
+    for kind in (*FEEDING, *LEFT_OUT):
         if kind in net:
             net[kind]["in_service"] = False
     name = "runpp_3ph" if origin.by_phase else "runpp"

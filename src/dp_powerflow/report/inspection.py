@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, get_origin, get_type_hints
 
 import numpy as np
@@ -15,6 +15,7 @@ from dp_powerflow.grid.norms import kron_amplification, sigma_min
 from dp_powerflow.grid.opendss.engine import DssOrigin, declared_voltages
 from dp_powerflow.grid.operation import Response
 from dp_powerflow.grid.reduction import Network
+from dp_powerflow.grid.sources import twin_problems
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.report.comparison import compare
 from dp_powerflow.units import ComplexArray
@@ -44,6 +45,7 @@ class Inspection:
     modelled : what of the file the feeder as operated has, in words.
     left_out : what of the file is modelled in no mode.
     refused : settings for which the feeder can be solved with frozen controls only.
+    no_twin : why no twin of it can be made, all reasons at once; none if one can.
     notes : on the frozen frame, the fixed network of mode true-network and of controls = "frozen", where they
         say so; else on both.
     """
@@ -84,6 +86,7 @@ class Inspection:
     modelled: tuple[str, ...]
     left_out: tuple[str, ...]
     refused: tuple[str, ...]
+    no_twin: tuple[str, ...]
     notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, object]:
@@ -155,8 +158,15 @@ def inspect_feeder(feeder: Feeder) -> Inspection:
         modelled=tuple(_modelled(feeder)),
         left_out=tuple(_left_out(feeder)),
         refused=feeder.as_operated.refused,
+        no_twin=_no_twin(feeder),
         notes=(*notes, *reason),
     )
+
+
+def _no_twin(feeder: Feeder) -> tuple[str, ...]:
+    """Reasons beyond those that keep the controls from acting."""
+    frozen = replace(feeder, operation=None)
+    return tuple(str(error) for error in twin_problems(frozen, drop_islanded=True))
 
 
 def _modelled(feeder: Feeder) -> Iterable[str]:

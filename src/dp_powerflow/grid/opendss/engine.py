@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -18,7 +19,8 @@ from dss import DSS, DSSException
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import Feeder, Tap
-from dp_powerflow.grid.opendss.script import read_script
+from dp_powerflow.grid.opendss.script import PROTECTION, read_script
+from dp_powerflow.grid.problems import Problems
 from dp_powerflow.units import ComplexArray
 
 Engine = Any
@@ -41,6 +43,7 @@ CONTROLS = frozenset(
 """All controls but regulators: what they control stays as the file states it."""
 _NO_INJECTIONS = CONTROLS | {"regcontrol", "energymeter", "monitor", "sensor"}
 _OPEN_ACTION = 1
+_OPENS = re.compile(r"\b(?:state|action|normal)\s*=\s*[\[(\"']?\s*[ot]|\bopen\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,8 @@ class DssOrigin:
     allocates : whether the file has loads computed from the network.
     loads_declared : whether the nominal loads are those of a declared table.
     public : whether the network is public, so that all that is solved on it is public too.
+    protective : positions of the commands about fuses, reclosers, relays and switch controls.
+    notes : what was left out of the file, in words.
     """
 
     commands: tuple[str, ...]
@@ -63,12 +68,21 @@ class DssOrigin:
     allocates: bool = False
     loads_declared: bool = False
     public: bool = False
+    protective: frozenset[int] = frozenset()
+    notes: tuple[str, ...] = ()
 
 
 def file_origin(path: Path) -> DssOrigin:
     """Origin of a `.dss` master file: its sanitised commands."""
     script = read_script(path)
-    return DssOrigin(script.commands, path, script.places, script.allocates)
+    return DssOrigin(
+        script.commands,
+        path,
+        script.places,
+        script.allocates,
+        protective=script.protective,
+        notes=script.notes,
+    )
 
 
 def with_declared_loads(origin: DssOrigin, powers: Mapping[str, tuple[float, float]]) -> DssOrigin:
@@ -99,14 +113,39 @@ def build_circuit(origin: DssOrigin, engine: Engine | None = None) -> Engine:
     engine.AllowEditor = False
     engine.AllowChangeDir = False
     engine.DataPath = tempfile.gettempdir()
-    for command, place in zip_longest(origin.commands, origin.places):
-        run(engine, command, origin, place)
+    _run_all(engine, origin)
     if engine.NumCircuits == 0 or engine.ActiveCircuit.NumCktElements == 0:
         raise FeederError(f"{_where(origin)} defines no circuit; a feeder starts with 'New Circuit.<name>'")
     sources = [name for name in engine.ActiveCircuit.AllElementNames if _class_of(name) == "vsource"]
     if not any(is_enabled(engine, name) for name in sources):
         raise FeederError(f"{_where(origin)} has no voltage source; enable its Vsource")
     return engine
+
+
+def _run_all(engine: Engine, origin: DssOrigin) -> None:
+    """The commands of the origin; all that the engine objects to is refused at once.
+
+    A device of protection that it rejects, for want of a curve or of what it protects, is disabled; what it
+    would have opened is refused.
+    """
+    problems = Problems()
+    for k, (command, place) in enumerate(zip_longest(origin.commands, origin.places)):
+        try:
+            run(engine, command, origin, place)
+        except FeederError as error:
+            device = k in origin.protective and not _OPENS.search(command)
+            if not (device and _disable_device(engine)):
+                problems.add(error)
+    problems.refuse()
+
+
+def _disable_device(engine: Engine) -> bool:
+    """Disable the active element if it is a device of protection; whether it is one."""
+    element = engine.ActiveCircuit.ActiveCktElement if engine.NumCircuits else None
+    if element is None or _class_of(str(element.Name)) not in PROTECTION:
+        return False
+    element.Enabled = False
+    return True
 
 
 def run(engine: Engine, command: str, origin: DssOrigin, place: str | None = None) -> None:
@@ -190,6 +229,12 @@ def settle_controls(engine: Engine, origin: DssOrigin) -> dict[str, int]:
             circuit.ActiveCktElement.Enabled = False
             left_out[kind] = left_out.get(kind, 0) + 1
     return left_out
+
+
+def idle_devices(engine: Engine) -> dict[str, int]:
+    """How many devices of protection of a kind are disabled; before `settle_controls`."""
+    names = [name for name in engine.ActiveCircuit.AllElementNames if _class_of(name) in PROTECTION]
+    return dict(Counter(_class_of(name) for name in names if not is_enabled(engine, name)))
 
 
 def circuit_without_injections(origin: DssOrigin, taps: Iterable[Tap], *, but: str | None = None) -> Engine:

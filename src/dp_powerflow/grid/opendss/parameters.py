@@ -6,6 +6,7 @@ levels and its codes, so that it is a function of these alone.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -56,6 +57,7 @@ from dp_powerflow.grid.opendss.operated import read_operated
 from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.opendss.script import split_words
 from dp_powerflow.grid.operation import Operation
+from dp_powerflow.grid.problems import Problems
 from dp_powerflow.units import FloatArray
 
 _KM = 1000.0
@@ -97,8 +99,9 @@ def read_frame(
     operated = read_operated(engine)
     controls = settle_controls(engine, origin)
     circuit = engine.ActiveCircuit
-    names = _enabled_names(engine)
-    _refuse_allocated_loads(engine, origin)
+    problems = Problems()
+    names = _enabled_names(engine, problems)
+    problems.add(*_allocated_loads(engine, origin))
     run(engine, "makebuslist", origin)
     engine.YMatrix.BuildYMatrixD(1, 0)
     reading = ElementReader(engine, origin, protected)
@@ -106,11 +109,19 @@ def read_frame(
     for kind, reader in reading.readers.items():
         for name in (name for name in names if name.startswith(f"{kind}.")):
             circuit.SetActiveElement(name)
-            elements[name] = reader(name.split(".", 1)[1])
+            with problems.gather():
+                elements[name] = reader(name.split(".", 1)[1])
     network = [elements[name] for name in names if name in elements]
     first = next((e for e in network if isinstance(e, ElementFrame) and e.kind == "vsource"), None)
     if first is None or first.name != "source":
-        raise FeederError("the circuit's own Vsource is disabled; enable it, as a twin starts with it")
+        problems.add(
+            FeederError("the circuit's own Vsource is disabled; enable it, as a twin starts with it")
+        )
+    bases: list[str] = []
+    with problems.gather():
+        bases = _voltage_bases(engine, origin)
+    problems.refuse()
+    assert isinstance(first, ElementFrame)
     network.remove(first)
     frame = Frame(
         start=(
@@ -119,7 +130,7 @@ def read_frame(
             f'New "Circuit.{circuit.Name}" {first.properties}',
         ),
         elements=(*network, *operated.elements),
-        end=(*reading.opened, *_voltage_bases(engine, origin)),
+        end=(*reading.opened, *bases),
         catalogue=tuple(sorted(reading.catalogue.items())),
         steps=tuple(sorted(reading.steps.items())),
         left_taps=tuple(reading.left_taps),
@@ -132,33 +143,38 @@ def read_frame(
     )
 
 
-def _enabled_names(engine: Engine) -> list[str]:
-    """Enabled elements in order; refuses classes that are not known, and names that cannot be told apart."""
+def _enabled_names(engine: Engine, problems: Problems) -> list[str]:
+    """Enabled elements in order; unknown classes and names that cannot be told apart are problems."""
     names = [name.lower() for name in engine.ActiveCircuit.AllElementNames]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise FeederError(f"the feeder has two elements '{twice}'; give every element a name of its own")
-    odd = next((name for name in names if set(name) & _FORBIDDEN), None)
-    if odd is not None:
-        raise FeederError(f"the name of element '{odd}' holds a quote; rename it")
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        others = f", and {len(twice) - 1} more such pairs" if len(twice) > 1 else ""
+        problems.add(
+            FeederError(
+                f"the feeder has two elements '{twice[0]}'{others}; give every element a name of its own"
+            )
+        )
+    for odd in (name for name in names if set(name) & _FORBIDDEN):
+        problems.add(FeederError(f"the name of element '{odd}' holds a quote; rename it"))
     enabled = [name for name in names if is_enabled(engine, name)]
     known = {*ElementReader.KINDS, *_INJECTIONS, *_IDLE}
-    stranger = next((name for name in enabled if name.split(".", 1)[0] not in known), None)
-    if stranger is not None:
-        raise FeederError(
-            f"a twin cannot have element '{stranger}', whose figures would stay as they are; disable it"
+    for stranger in (name for name in enabled if name.split(".", 1)[0] not in known):
+        problems.add(
+            FeederError(
+                f"a twin cannot have element '{stranger}', whose figures would stay as they are; disable it"
+            )
         )
     return enabled
 
 
-def _refuse_allocated_loads(engine: Engine, origin: DssOrigin) -> None:
+def _allocated_loads(engine: Engine, origin: DssOrigin) -> Iterator[FeederError]:
     if origin.public or origin.loads_declared:
         return
     allocated = origin.allocates or any(
         float(loads.xfkVA) > 0.0 or float(loads.kwh) > 0.0 for loads in engine.ActiveCircuit.Loads
     )
     if allocated:
-        raise FeederError(
+        yield FeederError(
             "nominal loads of the feeder are allocated (AllocateLoads, Estimate, xfkVA or kWh), so they may "
             "follow from the network; declare a load table in feeder.loads"
         )
@@ -292,9 +308,11 @@ def _taps(feeder: Feeder, frame: Frame, *, public: bool) -> tuple[Tap, ...] | No
     left = [key for key in frame.left_taps if key not in covered]
     if left and not public:
         name, winding = left[0]
+        others = f", as {len(left) - 1} more windings," if len(left) > 1 else ""
         raise FeederError(
-            f"winding {winding} of transformer '{name}' is off neutral and no enabled regulator moves it, so "
-            "that its tap may be a solved one; enable its regulator, or declare the tap in a tap file"
+            f"winding {winding} of transformer '{name}'{others} is off neutral and no enabled regulator "
+            "moves it, so that its tap may be a solved one; enable its regulator, or declare the tap in a "
+            "tap file"
         )
     if not given or (public and feeder.taps_from == NO_REGULATORS):
         return None

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
 
 from dp_powerflow._bits.elementary import degrees, joined, modulus
 from dp_powerflow._bits.elementary import solve as small_solve
@@ -29,6 +30,7 @@ from dp_powerflow.grid.opendss.engine import (
     Properties,
     build_circuit,
     disable_injections,
+    idle_devices,
     named_branches,
     primitive,
     regulated_taps,
@@ -42,8 +44,9 @@ from dp_powerflow.grid.opendss.generation import OTHER_SOURCES, as_branches_see
 from dp_powerflow.grid.opendss.operation import Declared, operation_of, read_declared
 from dp_powerflow.grid.opendss.regulators import Network
 from dp_powerflow.grid.opendss.responses import coil_kv, load_response
-from dp_powerflow.grid.operation import Generator
-from dp_powerflow.units import ComplexArray, FloatArray, admittance_base_siemens
+from dp_powerflow.grid.operation import Generator, unfed_generators
+from dp_powerflow.grid.problems import Problems
+from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, admittance_base_siemens
 
 _METRES = {1: 1609.344, 2: 304.8, 3: 1000.0, 4: 1.0, 5: 0.3048, 6: 0.0254, 7: 0.01}
 _NEUTRAL_BELOW = 0.2
@@ -71,7 +74,12 @@ def read_dss(
         the rest.
     """
     engine = build_circuit(origin) if engine is None else engine
-    notes: list[str] = []
+    notes: list[str] = list(origin.notes)
+    problems = Problems()
+    notes += [
+        f"{count} controls of class {kind} are disabled, or OpenDSS rejects them; they open nothing"
+        for kind, count in sorted(idle_devices(engine).items())
+    ]
     declared = read_declared(engine)
     for kind, count in sorted(settle_controls(engine, origin).items()):
         acts = kind in ("capcontrol", "invcontrol")
@@ -103,7 +111,7 @@ def read_dss(
     all_volts = np.concatenate([volts, emf_volts])
     phasor = joined(all_volts.real / all_kv / 1000.0, all_volts.imag / all_kv / 1000.0)
     magnitude = modulus(phasor[: len(bus_nodes)])
-    neutral = _neutral_nodes(bus_nodes, magnitude)
+    neutral = _neutral_nodes(bus_nodes, magnitude, _fed(y_siemens, len(emf_nodes)))
     _note_wrong_bases(bus_nodes, magnitude, neutral, notes)
     factors = 1.0 / np.sqrt(admittance_base_siemens(all_kv, base_mva))
     scale = sp.diags_array(factors)
@@ -113,6 +121,15 @@ def read_dss(
     )
     angles = _ANGLE_STEP_DEG * np.round(degrees(phasor) / _ANGLE_STEP_DEG)
     generators = _fed_generators(declared, index, neutral)
+    places = _Places(index, neutral, problems)
+    loads = tuple(
+        replace(load, branches=places.of(f"load '{load.name}'", names)) for load, names in named_loads
+    )
+    pv = tuple(
+        replace(system, branches=places.of(f"PV system '{system.name}'", names))
+        for system, names in declared.pv
+    )
+    problems.refuse()
     return Feeder(
         name=name,
         nodes=nodes,
@@ -122,17 +139,8 @@ def read_dss(
         slack=np.arange(len(bus_nodes), len(bus_nodes) + len(emf_nodes)),
         v_slack=phasor[len(bus_nodes) :],
         nominal_angle_deg=angles,
-        loads=tuple(
-            replace(load, branches=_indexed(f"load '{load.name}'", names, index, neutral))
-            for load, names in named_loads
-        ),
-        pv=tuple(
-            as_branches_see(
-                replace(pv, branches=_indexed(f"PV system '{pv.name}'", names, index, neutral)),
-                angles,
-            )
-            for pv, names in declared.pv
-        ),
+        loads=loads,
+        pv=tuple(as_branches_see(system, angles) for system in pv),
         lines=_lines(engine, index, all_kv, base_mva),
         taps=frozen,
         taps_from=taps_from,
@@ -174,12 +182,16 @@ def _freeze_taps(
 def _refuse_missing_taps(engine: Engine, taps: Sequence[Tap]) -> None:
     """A regulated winding that is not listed would keep what the file's own solution left: a private tap."""
     given = {(tap.transformer.lower(), tap.winding) for tap in taps}
+    problems = Problems()
     for tap in regulated_taps(engine):
         if (tap.transformer, tap.winding) not in given:
-            raise FeederError(
-                f"the tap file lacks winding {tap.winding} of transformer '{tap.transformer}', which a "
-                "regulator moves; 'dp-powerflow inspect FEEDER --save-taps FILE' writes all of them"
+            problems.add(
+                FeederError(
+                    f"the tap file lacks winding {tap.winding} of transformer '{tap.transformer}', which a "
+                    "regulator moves; 'dp-powerflow inspect FEEDER --save-taps FILE' writes all of them"
+                )
             )
+    problems.refuse()
 
 
 # ---------------------------------------------------------------- loads and PV, still by node name
@@ -223,10 +235,22 @@ def _fed_generators(
             found.append(replace(each, branches=_indexed(f"generator '{each.name}'", names, index, neutral)))
         except FeederError:
             unfed += 1
-    if unfed:  # in words that name nothing: a manifest states them
-        words = "generator where nothing feeds it" if unfed == 1 else "generators where nothing feeds them"
-        declared.left_out.append(f"{unfed} {words}")
+    declared.left_out += unfed_generators(unfed)
     return tuple(found)
+
+
+class _Places:
+    """Nodes of elements by the names of their branches; what is wrong with them is collected."""
+
+    def __init__(self, index: dict[str, int], neutral: frozenset[int], problems: Problems) -> None:
+        self._index, self._neutral, self._problems = index, neutral, problems
+
+    def of(self, what: str, names: NamedBranches) -> tuple[tuple[int, int], ...]:
+        try:
+            return _indexed(what, names, self._index, self._neutral)
+        except FeederError as error:
+            self._problems.add(error)
+            return ()
 
 
 def _indexed(
@@ -244,7 +268,10 @@ def _indexed(
 
     branches = tuple((resolve(first), resolve(second)) for first, second in names)
     if any(pair[0] == pair[1] for pair in branches):
-        raise FeederError(f"{what} is connected from a node to itself or to ground only; correct its bus")
+        raise FeederError(
+            f"{what} is connected from a node to itself or to ground only, or to a phase that an open switch "
+            "or fuse leaves without voltage; correct its bus, close the switch, or disable it"
+        )
     return branches
 
 
@@ -332,11 +359,20 @@ def _base_kv(engine: Engine, nodes: list[str], volts: FloatArray, notes: list[st
             f"{int(missing.sum())} nodes have no base voltage in the file; their no-load voltage is the base "
             "(add 'Set VoltageBases' and 'CalcVoltageBases' to state it)"
         )
-    return base_kv
+    return np.where(base_kv > 0.0, base_kv, 1.0)  # what nothing feeds has no voltage at all
 
 
-def _neutral_nodes(nodes: list[str], magnitude: FloatArray) -> frozenset[int]:
-    """Nodes near ground potential without load: far below the other nodes of their bus, or at zero."""
+def _fed(y: sp.csc_array, sources: int) -> BoolArray:
+    """(node,) whether a chain of admittances leads from one of the last nodes, the sources, to it."""
+    _, component = connected_components(sp.csr_array(y != 0), directed=False)
+    return np.isin(component, component[len(component) - sources :])
+
+
+def _neutral_nodes(nodes: list[str], magnitude: FloatArray, fed: BoolArray) -> frozenset[int]:
+    """Nodes near ground potential without load: far below the other nodes of their bus, or at zero.
+
+    Nodes that nothing feeds are at zero too; they are islands, not neutral.
+    """
     highest: dict[str, float] = {}
     for node, value in zip(nodes, magnitude, strict=True):
         bus = node.rsplit(".", 1)[0]
@@ -344,7 +380,7 @@ def _neutral_nodes(nodes: list[str], magnitude: FloatArray) -> frozenset[int]:
     return frozenset(
         k
         for k, (node, value) in enumerate(zip(nodes, magnitude, strict=True))
-        if value < max(_NEUTRAL_BELOW * highest[node.rsplit(".", 1)[0]], _GROUNDED_BELOW_PU)
+        if fed[k] and value < max(_NEUTRAL_BELOW * highest[node.rsplit(".", 1)[0]], _GROUNDED_BELOW_PU)
     )
 
 

@@ -12,11 +12,12 @@ Both are looked up in lists of what is known. A verb that is in neither list is 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dp_powerflow.errors import FeederError
+from dp_powerflow.grid.problems import Problems
 
 _CONTINUING = frozenset({"more", "m", "~"})
 _OF_ELEMENTS = _CONTINUING | {"new", "edit", "select", "enable", "disable", "open", "close", "batchedit"}
@@ -88,14 +89,18 @@ _KEPT_OPTIONS = frozenset(
 """What belongs to the circuit or to the care with which it is solved; others steer runs and reports."""
 
 _OBSERVERS = frozenset({"monitor", "energymeter", "sensor"})
+PROTECTION = frozenset({"fuse", "recloser", "relay", "swtcontrol"})
+"""Devices that open a line, or do not: one that the engine rejects has opened none."""
+_WITHOUT_CODE = frozenset({"generator", "storage"})
+"""Classes whose programs matter to elements that are left out anyway, or to dynamics."""
 _CODE = ("usermodel", "dynadll", "shaftmodel")
 _SHORTEST = {"usermodel": 2, "dynadll": 4, "shaftmodel": 2}
+_PHASES = 3
 _OPEN, _CLOSE = "\"'([{", "\"')]}"
 _BETWEEN, _EQUALS = re.compile(r"[ \t,=]*"), re.compile(r"[ \t]*=")
 _PLAIN = re.compile(r"(?:[^ \t,=!/]|/(?!/))+")
 _SUSPECT = re.compile(r"(?:\b(?:us|dyn|sh)\w*|\baction|\bdeb\w*)[ \t]*=", re.IGNORECASE)
 """Properties that may have to be looked at; all others need not be separated, which takes time."""
-_DEEPEST = 40
 
 
 @dataclass(frozen=True)
@@ -107,11 +112,15 @@ class Script:
     commands : in order; every verb written in full, every file name absolute.
     places : of every command, "line 3 of feeder.dss".
     allocates : whether the file computes loads from the network.
+    protective : positions of the commands about devices of protection.
+    notes : what was left out of the commands, in words.
     """
 
     commands: tuple[str, ...]
     places: tuple[str, ...]
     allocates: bool
+    protective: frozenset[int] = frozenset()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -129,8 +138,12 @@ def read_script(path: Path) -> Script:
     if not path.is_file():
         raise FeederError(f"feeder file {path} does not exist; give the path of an OpenDSS master file")
     reader = _Reader()
-    reader.file(path.resolve(), 0)
-    return Script(tuple(reader.commands), tuple(reader.places), reader.allocates)
+    reader.file(path.resolve())
+    reader.problems.refuse()
+    notes = (f"{reader.programs} programs (user-written models) are left out",) if reader.programs else ()
+    return Script(
+        tuple(reader.commands), tuple(reader.places), reader.allocates, frozenset(reader.protective), notes
+    )
 
 
 class _Reader:
@@ -139,33 +152,40 @@ class _Reader:
     def __init__(self) -> None:
         self.commands: list[str] = []
         self.places: list[str] = []
+        self.protective: list[int] = []
+        self.problems = Problems()
         self.allocates = False
-        self._at_observer = False
+        self.programs = 0
+        self._kind = ""
         self._folder = Path()
+        self._open: list[Path] = []
 
-    def file(self, path: Path, depth: int) -> None:
-        if depth > _DEEPEST:
+    def file(self, path: Path) -> None:
+        if path in self._open:
             raise FeederError(f"feeder file {path} redirects to itself; remove the circle")
+        self._open.append(path)
         self._folder = path.parent
         for number, line in _lines(path):
             place = f"line {number} of {path.name}"
             words = split_words(line, limit=2)
             if words:
-                self._command(line, words, place, depth)
+                with self.problems.gather():
+                    self._command(line, words, place)
+        self._open.pop()
 
-    def _command(self, line: str, words: list[Word], place: str, depth: int) -> None:
+    def _command(self, line: str, words: list[Word], place: str) -> None:
         first, rest = words[0], words[1:]
         if first.name:
             if first.name.lower().startswith("solution."):
                 raise FeederError(f"{place}: a script cannot edit the solution; remove the command")
             if "." in first.name:
-                self._at_observer = _class_of(first.name) in _OBSERVERS
+                self._kind = _class_of(first.name)
             self._element(line.strip(), place)
             return
         verb = _matched(first.value, _VERBS)
         text = line[first.start + len(first.raw) :].strip()
         if verb in _READ:
-            self._redirect(verb, rest, place, depth)
+            self._redirect(verb, rest, place)
         elif verb in _SETTING:
             self._options(verb, split_words(line)[1:], place)
         elif verb in _OF_FILES:
@@ -175,7 +195,7 @@ class _Reader:
             self._add(f'{verb} "{found}"', place)
         elif verb in _OF_ELEMENTS:
             if verb not in _CONTINUING and rest:
-                self._at_observer = _class_of(rest[0].value) in _OBSERVERS
+                self._kind = _class_of(rest[0].value)
             self._element(f"{verb} {text}", place)
         elif verb in _OF_CIRCUITS:
             self._add(f"{verb} {text}".strip(), place)
@@ -189,14 +209,21 @@ class _Reader:
 
     def _element(self, text: str, place: str) -> None:
         """Keep a command about an element, unless it only observes."""
-        if self._at_observer:
+        if self._kind in _OBSERVERS:
             return
-        for word in split_words(text) if _SUSPECT.search(text) else ():
-            name = word.name.lower()
-            if any(len(name) >= _SHORTEST[code] and code.startswith(name) for code in _CODE) and word.value:
-                raise FeederError(f"{place}: {name} loads a program; remove it")
-            if name == "action" and word.value.lower()[:1] in ("d", "s"):
+        words = split_words(text) if _SUSPECT.search(text) else []
+        programs = [word for word in words if _loads_a_program(word)]
+        if programs and self._kind in _WITHOUT_CODE:
+            self.programs += len(programs)
+            text = _joined(word for word in words if word not in programs)
+        elif programs:
+            raise FeederError(f"{place}: {programs[0].name.lower()} loads a program; remove it")
+        for word in words:
+            if word.name.lower() == "action" and word.value.lower()[:1] in ("d", "s"):
                 raise FeederError(f"{place}: action={word.value} writes a file; remove it")
+        if self._kind in PROTECTION:
+            self.protective.append(len(self.commands))
+            text = _joined(map(_with_states, split_words(text))) if self._kind == "fuse" else text
         self._add(_absolute(_without_traces(text), self._folder), place)
 
     def _options(self, verb: str, words: list[Word], place: str) -> None:
@@ -213,13 +240,13 @@ class _Reader:
             # A solution also numbers the buses, which coordinates and voltage bases refer to.
             self._add("makebuslist", place)
 
-    def _redirect(self, verb: str, words: list[Word], place: str, depth: int) -> None:
+    def _redirect(self, verb: str, words: list[Word], place: str) -> None:
         path = _existing(self._folder, words[0].value) if words else None
         if path is None:
             named = words[0].value if words else ""
             raise FeederError(f"OpenDSS rejects {place}; the file '{named}' does not exist, correct its path")
         before = self._folder
-        self.file(path, depth + 1)
+        self.file(path)
         # After Compile, unlike Redirect, the engine stays in the folder of the file.
         self._folder = path.parent if verb == "compile" else before
 
@@ -290,12 +317,28 @@ def _class_of(element: str) -> str:
     return element.strip("\"'([{ ").split(".", 1)[0].lower()
 
 
+def _loads_a_program(word: Word) -> bool:
+    name = word.name.lower()
+    return bool(word.value) and any(len(name) >= _SHORTEST[code] and code.startswith(name) for code in _CODE)
+
+
+def _with_states(word: Word) -> Word:
+    """`action` of a fuse as the `state` of its phases: the engine frees memory twice after the former."""
+    name = word.name.lower()
+    if not name or not "action".startswith(name):
+        return word
+    return replace(word, name="state", raw=f"({','.join([word.value] * _PHASES)})")
+
+
+def _joined(words: Iterable[Word]) -> str:
+    return " ".join(f"{word.name}={word.raw}" if word.name else word.raw for word in words)
+
+
 def _without_traces(text: str) -> str:
     """The command without `debugtrace`, which makes an element write a file."""
     if "deb" not in text.lower():
         return text
-    words = [word for word in split_words(text) if not _traces(word.name)]
-    return " ".join(f"{word.name}={word.raw}" if word.name else word.raw for word in words)
+    return _joined(word for word in split_words(text) if not _traces(word.name))
 
 
 def _traces(name: str) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow.errors import FeederError, MissingExtraError
+from dp_powerflow.grid.problems import Problems
 
 DRAWING = ("load", "asymmetric_load", "motor", "ward", "xward")
 FEEDING = ("sgen", "asymmetric_sgen", "gen")
@@ -29,7 +30,9 @@ _ENDS = {
     "trafo3w": ("hv_bus", "mv_bus", "lv_bus"),
     "switch": ("bus",),
 }
-_NOT_LINEAR = ("dcline", "svc", "tcsc", "ssc", "vsc", "vsc_stacked", "vsc_bipolar", "b2b_vsc", "bi_vsc")
+LEFT_OUT = {"storage": "storage units", "dcline": "dc lines"}
+"""Tables of elements that are modelled in no mode → what they are called."""
+_NOT_LINEAR = ("svc", "tcsc", "ssc", "vsc", "vsc_stacked", "vsc_bipolar", "b2b_vsc", "bi_vsc")
 # Options a net may carry that change its admittances; all others only steer pandapower's solver.
 _MODEL_OPTIONS = (
     "trafo_model",
@@ -93,49 +96,64 @@ def in_service(net: Any, kind: str) -> list[Any]:
 
 
 def check_net(net: Any) -> None:
-    """Refuse what cannot be represented, in words of the net."""
-    for kind, columns in {"bus": ("vn_kv", "in_service"), **_ENDS}.items():
-        if not set(columns) <= set(getattr(net.get(kind), "columns", ())):
-            raise FeederError(
-                f"the pandapower net has no proper table '{kind}'; load it with pandapower.from_json, which "
-                "brings old formats up to date, and save it again"
-            )
+    """Refuse what cannot be represented, in words of the net: all of it at once."""
+    problems = Problems(
+        FeederError(
+            f"the pandapower net has no proper table '{kind}'; load it with pandapower.from_json, which "
+            "brings old formats up to date, and save it again"
+        )
+        for kind, columns in {"bus": ("vn_kv", "in_service"), **_ENDS}.items()
+        if not set(columns) <= set(getattr(net.get(kind), "columns", ()))
+    )
+    problems.refuse()
     if not len(net.bus):
         raise FeederError("the pandapower net has no bus; add buses, lines and loads")
+    problems.add(*_wrong_ends(net))
+    problems.refuse()
+    problems.add(*_not_represented(net))
+    problems.refuse()
+
+
+def _wrong_ends(net: Any) -> Iterator[FeederError]:
+    """Elements on buses that the net does not have."""
     names = Names(net)
     known = set(net.bus.index)
     for kind, columns in _ENDS.items():
         for column in columns:
-            _check_ends(names, kind, net[kind].index, net[kind][column], known)
+            yield from _strange_ends(names, kind, net[kind].index, net[kind][column], known)
     joins = net.switch[net.switch.et == "b"]
-    _check_ends(names, "switch", joins.index, joins.element, known)
+    yield from _strange_ends(names, "switch", joins.index, joins.element, known)
+
+
+def _not_represented(net: Any) -> Iterator[FeederError]:
+    names = Names(net)
     for kind in _NOT_LINEAR:
         count = len(in_service(net, kind))
         if count:
-            raise FeederError(
+            yield FeederError(
                 f"the net has {count} elements of kind {kind} in service, which no constant admittance "
                 "stands for; replace them with loads or static generators, or take them out of service"
             )
     alive = set(net.bus.index[net.bus.in_service.astype(bool)])
     slack_gens = [row for row in in_service(net, "gen") if row.slack]
     if not any(row.bus in alive for row in [*in_service(net, "ext_grid"), *slack_gens]):
-        raise FeederError(
+        yield FeederError(
             "the feeder has no voltage source; add an external grid in service, on a bus in service"
         )
     for kind in (*DRAWING, *FEEDING):
         for row in in_service(net, kind):
             if row.bus not in alive:
-                raise FeederError(
+                yield FeederError(
                     f"{kind} '{names.of(kind, row.Index)}' is in service, but its bus "
                     f"'{names.of('bus', row.bus)}' is not; put the bus into service, "
                     f"or take the {kind} out of it"
                 )
 
 
-def _check_ends(names: Names, kind: str, index: Any, buses: Any, known: set[int]) -> None:
+def _strange_ends(names: Names, kind: str, index: Any, buses: Any, known: set[int]) -> Iterator[FeederError]:
     for element, bus in zip(index, buses, strict=True):
         if bus not in known:
-            raise FeederError(
+            yield FeederError(
                 f"{kind} '{names.of(kind, element)}' is on bus {bus}, which the net does not have; "
                 "correct its bus, or remove it"
             )
@@ -172,7 +190,7 @@ def with_branch_model(net: Any) -> Any:
 
 def _passive(net: Any) -> Any:
     passive = copy.deepcopy(net)
-    for kind in ("load", "sgen", "asymmetric_load", "asymmetric_sgen", "motor", "storage", "xward"):
+    for kind in ("load", "sgen", "asymmetric_load", "asymmetric_sgen", "motor", "xward", *LEFT_OUT):
         passive[kind] = passive[kind].iloc[:0]
     passive["gen"] = passive["gen"][passive["gen"]["slack"].astype(bool)]
     passive["ward"] = passive["ward"].assign(ps_mw=0.0, qs_mvar=0.0)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from dp_powerflow.grid.pandapower.controls import CONTROL, Controls
 from dp_powerflow.grid.pandapower.engine import Names, in_service, require, third_party_warnings
 from dp_powerflow.grid.pandapower.sequences import IMPEDANCE, SOURCE
 from dp_powerflow.grid.pandapower.taps import changer_type, tap_changers
+from dp_powerflow.grid.problems import Problems, some_of
 
 Rule = Callable[[Any], Any]
 
@@ -142,6 +143,7 @@ _FRAME: dict[str, dict[str, Rule]] = {
     "asymmetric_sgen": {**_ON_BUS, "type": _text},
     "gen": {**_ON_BUS, "type": _text, "slack": _flag, "vm_pu": _volts},
     "storage": _ON_BUS,
+    "dcline": {**_NAMED, "from_bus": int, "to_bus": int},
 }
 """Table → column → how its figures are rounded; ratings, short-circuit figures and shunts come from
 `parameters`, tap positions from `framed`."""
@@ -169,8 +171,13 @@ _OPTIONS: dict[str, Rule] = {
     "switch_rx_ratio": _THREE,
     "neglect_open_switch_branches": _flag,
 }
-_DECLARE = f"write a tap file whose first line is '# {TAPS_DECLARED}WHO SET THESE TAPS', and set feeder.taps"
+_DECLARE = (
+    "where somebody set them, write them with 'dp-powerflow inspect FEEDER --save-taps FILE', make the first "
+    f"line '# {TAPS_DECLARED}WHO SET THESE TAPS', and set feeder.taps to FILE"
+)
 _SAME_ANGLE_DEG = 1e-6
+_TURNED_DEG = 4.0
+_SHIFTS = {"trafo": ("shift_degree",), "trafo3w": ("shift_mv_degree", "shift_lv_degree")}
 
 
 def framed(net: Any, controls: Controls, *, keep_taps: bool, by_phase: bool) -> Any:
@@ -241,40 +248,66 @@ def refuse_results(net: Any, controls: Controls, *, public: bool, taps_declared:
     taps_declared : whether a tap file states the taps.
     controls : of the net that a twin has too; what they left does not reach it.
     """
-    _refuse_characteristics(net)
-    _refuse_unknown_tables(net)
-    if public:
-        return
-    _refuse_controllers(net, controls, taps_declared)
-    _refuse_taps(net, controls, taps_declared)
-    _refuse_second_changers(net)
-    _refuse_steps(net)
-    _refuse_sources(net)
+    problems = Problems([*_characteristics(net), *_unknown_tables(net)])
+    if not public:
+        problems.add(
+            *_controllers(net, controls, taps_declared),
+            *_taps_off_neutral(net, controls, taps_declared),
+            *_second_changers(net),
+            *_shifts(net),
+            *_open_steps(net),
+            *_sources(net),
+        )
+    problems.refuse()
 
 
-def _refuse_characteristics(net: Any) -> None:
+def _characteristics(net: Any) -> Iterator[FeederError]:
     """Characteristic tables override the figures that carry the noise."""
     for kind, column in _CHARACTERISTICS.items():
         if kind in net and column in net[kind] and net[kind][column].fillna(False).astype(bool).any():
-            raise FeederError(
+            yield FeederError(
                 f"a {kind} of the net takes its figures from a characteristic table, which a twin cannot "
                 f"protect; set its {column} to False"
             )
 
 
-def _refuse_unknown_tables(net: Any) -> None:
+def _unknown_tables(net: Any) -> Iterator[FeederError]:
     for kind in net:
         columns = getattr(net[kind], "columns", ())
         if kind in _FRAME or kind == "controller" or kind.startswith(("res_", "_")):
             continue
         if "in_service" in columns and kind != "bus_dc" and in_service(net, kind):
-            raise FeederError(
+            yield FeederError(
                 f"the net has elements of kind {kind} in service, which a twin does not know; replace them, "
                 "or take them out of service"
             )
 
 
-def _refuse_controllers(net: Any, controls: Controls, taps_declared: bool) -> None:
+def _shifts(net: Any) -> Iterator[FeederError]:
+    """A twin has vector groups alone; another angle is the state of a phase shifter.
+
+    Small angles are dropped: they change less than the coarseness with which a twin is compared.
+    """
+    names = Names(net)
+    found = [
+        names.of(kind, row.Index)
+        for kind, columns in _SHIFTS.items()
+        for row in in_service(net, kind)
+        if any(abs(math.remainder(_angle(row, column), ANGLE_STEP_DEG)) > _TURNED_DEG for column in columns)
+    ]
+    if found:
+        yield FeederError(
+            f"transformer {some_of(found)} turns the angle by what is no vector group, as a phase shifter "
+            f"that a control may have left; set its shift_degree to a multiple of {ANGLE_STEP_DEG:g}"
+        )
+
+
+def _angle(row: Any, column: str) -> float:
+    degrees = float(getattr(row, column, 0.0))
+    return 0.0 if math.isnan(degrees) else degrees
+
+
+def _controllers(net: Any, controls: Controls, taps_declared: bool) -> Iterator[FeederError]:
     for row in in_service(net, "controller"):
         driven = getattr(row.object, "element", None)
         if controls.taps and type(row.object).__name__ == CONTROL:
@@ -282,49 +315,58 @@ def _refuse_controllers(net: Any, controls: Controls, taps_declared: bool) -> No
         if taps_declared and driven in ("trafo", "trafo3w"):
             continue
         words = f" of table '{driven}'" if isinstance(driven, str) else ""
-        raise FeederError(
+        yield FeederError(
             f"the net has a controller{words} in service, and the state it leaves follows from the lines; "
             f"take it out of service and state what it drives (for taps, {_DECLARE})"
         )
 
 
-def _refuse_taps(net: Any, controls: Controls, taps_declared: bool) -> None:
+def _taps_off_neutral(net: Any, controls: Controls, taps_declared: bool) -> Iterator[FeederError]:
+    found: dict[str, list[str]] = {}
     for changer in tap_changers(net):
         if changer.kind == "trafo" and changer.index in controls.detached:
             continue  # a twin starts at neutral
         stated = taps_declared and changer.step is not None
         if not stated and changer.position != changer.neutral:
             how = _DECLARE if changer.step is not None else "set its tap_pos to tap_neutral"
-            raise FeederError(
-                f"transformer '{changer.name}' stands at a tap that a control may have left, which is then a "
-                f"function of the lines; {how}"
-            )
+            found.setdefault(how, []).append(changer.name)
+    for how, names in found.items():
+        who = f"transformer {some_of(names)} stands at a tap"
+        if len(names) > 1:
+            who = f"{len(names)} transformers ({some_of(names)}) stand at taps"
+        yield FeederError(f"{who} that a control may have left, which is then a function of the lines; {how}")
 
 
-def _refuse_second_changers(net: Any) -> None:
+def _second_changers(net: Any) -> Iterator[FeederError]:
     names = Names(net)
     for index, row in net.trafo.iterrows():
         if row["in_service"] and row.get("tap2_side") in ("hv", "lv"):
             if row.get("tap2_pos") == row.get("tap2_neutral"):
                 continue
-            raise FeederError(
+            yield FeederError(
                 f"transformer '{names.of('trafo', int(index))}' has a second tap changer away from neutral, "
                 "which no tap file can declare; set its tap2_pos to tap2_neutral"
             )
 
 
-def _refuse_steps(net: Any) -> None:
+def _open_steps(net: Any) -> Iterator[FeederError]:
     names = Names(net)
-    for row in in_service(net, "shunt"):
-        if float(row.step) != float(getattr(row, "max_step", row.step)):
-            raise FeederError(
-                f"shunt '{names.of('shunt', row.Index)}' stands at a step that a control may have left, as a "
-                "function of the lines; state the bank you declare with step = max_step, or take it out of "
-                "service"
-            )
+    found = [
+        names.of("shunt", row.Index)
+        for row in in_service(net, "shunt")
+        if float(row.step) != float(getattr(row, "max_step", row.step))
+    ]
+    if found:
+        who = f"shunt {some_of(found)} stands at a step"
+        if len(found) > 1:
+            who = f"{len(found)} shunts ({some_of(found)}) stand at steps"
+        yield FeederError(
+            f"{who} that a control may have left, as a function of the lines; state the bank you declare "
+            "with step = max_step, or take it out of service"
+        )
 
 
-def _refuse_sources(net: Any) -> None:
+def _sources(net: Any) -> Iterator[FeederError]:
     """Set points are short decimals; sources may differ in angle by multiples of 30° only."""
     names = Names(net)
     turned = []
@@ -334,13 +376,13 @@ def _refuse_sources(net: Any) -> None:
                 continue
             name = names.of(kind, row.Index)
             if float(row.vm_pu) != _volts(row.vm_pu):
-                raise FeederError(
+                yield FeederError(
                     f"the voltage of source '{name}' has more than {VOLTAGE_DECIMALS} decimals, as computed "
                     "ones have; state its set point vm_pu"
                 )
             turned.append(math.remainder(float(getattr(row, "va_degree", 0.0) or 0.0), ANGLE_STEP_DEG))
     if turned and max(turned) - min(turned) > _SAME_ANGLE_DEG:
-        raise FeederError(
+        yield FeederError(
             "the sources of the net differ in angle by more than vector groups do, as computed angles do; "
             "state va_degree as multiples of 30"
         )

@@ -35,6 +35,7 @@ from dp_powerflow.grid.pandapower.controls import Controls, operation_of, read_c
 from dp_powerflow.grid.pandapower.engine import (
     DRAWING,
     FEEDING,
+    LEFT_OUT,
     Names,
     check_net,
     in_service,
@@ -45,6 +46,7 @@ from dp_powerflow.grid.pandapower.engine import (
 from dp_powerflow.grid.pandapower.sequences import count_unbalanced, lacking
 from dp_powerflow.grid.pandapower.skeleton import PHASES, Skeleton, balanced, three_phase
 from dp_powerflow.grid.pandapower.taps import TAPS_OF_NET, set_taps, tap_changers
+from dp_powerflow.grid.problems import Problems
 from dp_powerflow.units import KW_PER_MW
 
 _CLOSE_CODES = 3
@@ -137,11 +139,12 @@ def read_pandapower(
     notes = ["three phases: a node is a phase of a bus" if by_phase else _BALANCED]
     if unbalanced and not by_phase:
         notes.append(f"{unbalanced} unbalanced elements became balanced; for three phases, {reason}")
+    problems = Problems()
+    items = [item for kind in (*DRAWING, *FEEDING) for item in _injections(stored, kind, by_phase, problems)]
+    problems.refuse()
     drawing, feeding = (
-        _with_effect(
-            [item for kind in kinds for item in _injections(stored, kind, by_phase)], skeleton, notes
-        )
-        for kinds in (DRAWING, FEEDING)
+        _with_effect([item for item in items if item.draws == draws], skeleton, notes)
+        for draws in (True, False)
     )
     notes.extend(_replacements(stored, drawing, feeding))
     joined = len(circuit.node_of_bus) - len(set(circuit.node_of_bus.values()))
@@ -176,8 +179,8 @@ def read_pandapower(
 
 def _operation(net: Any, skeleton: Skeleton, controls: Controls) -> Operation | None:
     """The feeder as operated; None where nothing moves and nothing is left out."""
-    count = len(in_service(net, "storage"))
-    left_out = (f"{count} storage units",) if count else ()
+    counts = {words: len(in_service(net, kind)) for kind, words in LEFT_OUT.items()}
+    left_out = tuple(f"{count} {words}" for words, count in counts.items() if count)
     if not controls.taps:
         plain = Operation(skeleton.nodes, skeleton.y, left_out=left_out, refused=controls.refused)
         return plain if left_out or controls.refused else None
@@ -243,7 +246,7 @@ class _Injection:
     """One element that draws or feeds in power, positive in its own direction.
 
     `label` is the class of a load, the type of a generating unit. `phase` is the one that it is connected to,
-    None for all three.
+    None for all three. What `draws` becomes a load, the rest PV systems.
     """
 
     kind: str
@@ -255,6 +258,16 @@ class _Injection:
     label: str | None
     delta: bool = False
     phase: int | None = None
+    draws: bool = False
+
+    def as_it_draws(self) -> _Injection:
+        """The element as a load, if it is one or a unit that draws power, such as a pump."""
+        if self.kind in DRAWING:
+            return replace(self, draws=True)
+        if self.power.real >= 0.0:
+            return self
+        # Its reactive power may be a solved one, a function of the lines.
+        return replace(self, draws=True, power=complex(-self.power.real), label=None)
 
     def load(self, skeleton: Skeleton) -> Load:
         branches = skeleton.branches(self.bus, delta=self.delta, phase=self.phase)
@@ -280,7 +293,7 @@ class _Injection:
         )
 
 
-def _injections(net: Any, kind: str, by_phase: bool) -> Iterator[_Injection]:
+def _injections(net: Any, kind: str, by_phase: bool, problems: Problems) -> Iterator[_Injection]:
     """The elements of a kind that are in service; phase by phase where they differ."""
     names = Names(net)
     for row in in_service(net, kind):
@@ -289,9 +302,8 @@ def _injections(net: Any, kind: str, by_phase: bool) -> Iterator[_Injection]:
         name = names.of(kind, row.Index)
         power = _power(kind, row)
         if not np.isfinite(power):
-            raise FeederError(f"{kind} '{name}' has no finite power; state it in the net")
-        if kind in FEEDING and power.real < 0.0:
-            raise FeederError(f"{kind} '{name}' draws power; make it a load")
+            problems.add(FeederError(f"{kind} '{name}' has no finite power; state it in the net"))
+            continue
         if kind.endswith("ward") and power == 0.0:
             continue
         label = getattr(row, "profile" if kind in DRAWING else "type", None)
@@ -306,12 +318,12 @@ def _injections(net: Any, kind: str, by_phase: bool) -> Iterator[_Injection]:
             delta=by_phase and getattr(row, "type", None) == "delta",
         )
         if not (by_phase and kind.startswith("asymmetric")):
-            yield element
+            yield element.as_it_draws()
             continue
         for part_name, phase, part in _by_phase(name, row):
             share = part.real / power.real if power.real else 1.0
             part_of = replace(element, name=part_name, phase=phase, rated_mva=element.rated_mva * share)
-            yield replace(part_of, power=part * _scaling(kind, row))
+            yield replace(part_of, power=part * _scaling(kind, row)).as_it_draws()
 
 
 def _response(row: Any) -> Response:
@@ -377,6 +389,7 @@ def _replacements(net: Any, drawing: Sequence[_Injection], feeding: Sequence[_In
     loads, units = f"of {len(drawing)} loads", f"of {len(feeding)} generating units"
     changed = sum(not item.response.constant_power for item in drawing)
     made = sum(item.kind in ("motor", "ward", "xward") for item in drawing)
+    pumps = sum(item.kind in FEEDING for item in drawing)
     controlled = sum(item.kind == "gen" for item in feeding)
     other = sum(not (item.label or "").lower().startswith("pv") for item in feeding)
     reactive = sum(item.power.imag != 0.0 for item in feeding)
@@ -384,12 +397,13 @@ def _replacements(net: Any, drawing: Sequence[_Injection], feeding: Sequence[_In
     remarks = (
         (changed, f"{loads} depend on the voltage; where taps are frozen they are constant power"),
         (made, f"{loads} are motors or wards in the net"),
+        (pumps, f"{loads} are generating units in the net, which draw power"),
         (controlled, f"{units} hold a voltage in the net; they keep their power, the control is dropped"),
         (other, f"{units} are not called PV in the net and are taken as PV systems"),
         (reactive, f"{units} state a reactive power, which is left out"),
         (scaled, f"{units} have a scaling, which is left out: their peak is the unscaled power"),
         (len(in_service(net, "xward")), "extended wards lose the voltage source behind their impedance"),
-        (len(in_service(net, "storage")), "storage units are left out"),
+        *((len(in_service(net, kind)), f"{words} are left out") for kind, words in LEFT_OUT.items()),
         (len(in_service(net, "impedance")), "impedance elements are not lines: a twin does not protect them"),
     )
     return [f"{count} {remark}" for count, remark in remarks if count]

@@ -10,6 +10,7 @@ from typing import Any
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.feeder import Tap
 from dp_powerflow.grid.pandapower.engine import Names
+from dp_powerflow.grid.problems import Problems
 
 TAPS_OF_NET = "tap positions of the pandapower net"
 SIDES = {"trafo": ("hv", "lv"), "trafo3w": ("hv", "mv", "lv")}
@@ -103,21 +104,28 @@ def set_taps(net: Any, taps: Sequence[Tap]) -> None:
     """Put every tap changer where the taps say, at whole positions; refuse taps that do not fit the net."""
     changers = {(changer.name, changer.winding): changer for changer in tap_changers(net)}
     given = {(tap.transformer, tap.winding): tap.ratio for tap in taps}
+    problems = Problems()
     for name, winding in given:
         if (name, winding) not in changers:
-            raise FeederError(
-                f"winding {winding} of transformer '{name}' has no tap changer that acts; remove it from the "
-                "tap file, or give the net its tap_side, tap_step_percent and tap_changer_type"
+            problems.add(
+                FeederError(
+                    f"winding {winding} of transformer '{name}' has no tap changer that acts; remove it from "
+                    "the tap file, or give the net its tap_side, tap_step_percent and tap_changer_type"
+                )
             )
     for (name, winding), changer in changers.items():
         if changer.step is not None and (name, winding) not in given:
-            raise FeederError(
-                f"the tap file lacks winding {winding} of transformer '{name}', which has a tap changer; "
-                "'dp-powerflow inspect FEEDER --save-taps FILE' writes all of them"
+            problems.add(
+                FeederError(
+                    f"the tap file lacks winding {winding} of transformer '{name}', which has a tap changer; "
+                    "'dp-powerflow inspect FEEDER --save-taps FILE' writes all of them"
+                )
             )
-    for key, ratio in given.items():
+    for key in [key for key in given if key in changers]:
         changer = changers[key]
-        net[changer.kind].at[changer.index, "tap_pos"] = changer.position_of(ratio)
+        with problems.gather():
+            net[changer.kind].at[changer.index, "tap_pos"] = changer.position_of(given[key])
+    problems.refuse()
 
 
 def _number(value: object, missing: float = math.nan) -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dp_powerflow.errors import DpPowerflowError, FeederError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.grid.sources import Rebuilder, open_feeder, read_taps
+from dp_powerflow.grid.sources import Rebuilder, feeder_problems, open_feeder, read_taps
 from dp_powerflow.twin.design import TwinDesign
 from dp_powerflow.twin.draw import parameters_of
 
@@ -44,14 +44,14 @@ def feeder_facts(source: str, taps: Path | None) -> FeederFacts:
     FeederError
         If the feeder cannot be used at all; INTERNAL, all reasons at once.
     """
-    problems: list[str] = []
+    table = None if taps is None else read_taps(taps)
     for islanded in (False, True):
         try:
-            table = None if taps is None else read_taps(taps)
             return FeederFacts(open_feeder(source, taps=table, drop_islanded=islanded), islanded)
         except FeederError as error:
-            problems = [str(error)]
-    raise FeederError(internal_list(problems))
+            refused = error
+    problems = feeder_problems(source, taps=table, drop_islanded=True, twin=None)
+    raise FeederError(internal_list(problems or (str(refused),)))
 
 
 def twin_problems(facts: FeederFacts, design: TwinDesign) -> tuple[str, ...]:
