@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dp_powerflow.errors import DpPowerflowError, FeederError
+from dp_powerflow.grid import sources as grid
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import Rebuilder, feeder_problems, open_feeder, read_taps
 from dp_powerflow.twin.design import TwinDesign
@@ -55,10 +56,12 @@ def feeder_facts(source: str, taps: Path | None) -> FeederFacts:
 
 
 def twin_problems(facts: FeederFacts, design: TwinDesign) -> tuple[str, ...]:
-    """Why no twin of this design can be drawn of the feeder; INTERNAL."""
+    """Every reason why no twin of this design can be drawn of the feeder; INTERNAL."""
+    found = grid.twin_problems(facts.feeder, design.protected, drop_islanded=facts.islanded)
+    if found:
+        return tuple(str(error) for error in found)
     try:
-        source = Rebuilder(facts.feeder, design.protected, drop_islanded=facts.islanded)
-        parameters_of(source, design)
+        parameters_of(Rebuilder(facts.feeder, design.protected, drop_islanded=facts.islanded), design)
     except DpPowerflowError as error:
         return (str(error),)
     return ()
