@@ -44,6 +44,7 @@ TAP_COLUMNS = ("transformer", "winding", "tap")
 LOAD_COLUMNS = ("name", "kw", "kvar")
 CUSTOMERS = "customers"
 _NAMES_SHOWN = 3
+_MOST_DIGITS = 18
 _STRETCH = 1.5
 _COARSE, _FLOOR = 0.08, 1e-6
 _TWO_ENDS = 2
@@ -299,7 +300,7 @@ def read_loads(path: Path) -> LoadTable:
 
 
 def _customers(text: str | None, place: str) -> int:
-    if text is None or not text.strip().isdecimal():
+    if text is None or not text.strip().isdecimal() or len(text.strip()) > _MOST_DIGITS:
         raise FeederError(f"{place}: customers must be a whole number, 0 or more")
     return int(text)
 

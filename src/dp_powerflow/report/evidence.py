@@ -24,7 +24,7 @@ from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.inputs import read_network
 from dp_powerflow.pipeline.looks import record_look
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
-from dp_powerflow.pipeline.modes.base import Solvable, mode_of
+from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report.figures import draw_epsilon_against_radius, line_figures
 from dp_powerflow.report.inspection import INTERNAL
@@ -70,8 +70,7 @@ def certify_config(
     model = LoadModel.load(path)
     inputs, mode = read_network(config, state, model.n_steps), mode_of(config)
     feeder = inputs.feeder
-    scene = mode.scene(inputs, Solvable(feeder, inputs.solar, ""), model)
-    evidence, of_lines = mode.evidence(inputs, scene, line_draws, progress)
+    evidence, of_lines = mode.evidence(inputs, model, line_draws, progress)
     lines = [*evidence_lines(evidence), *_about_lines(of_lines)]
     content = {"marking": INTERNAL, **plain(evidence)}
     if of_lines is not None:

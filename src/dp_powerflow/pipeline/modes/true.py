@@ -21,6 +21,7 @@ from dp_powerflow.evidence.lines.losses import LineLoss
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.fit import ONE_CLASS
+from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.pipeline.feasibility.loads import scaled_draws
 from dp_powerflow.pipeline.feasibility.verdict import Feasibility, Trial
@@ -188,9 +189,10 @@ class TrueMode(NetworkMode[TrueNetwork]):
             )
 
     def evidence(
-        self, inputs: NetworkInputs, scene: Scene, line_draws: int | None, progress: Progress | None
+        self, inputs: NetworkInputs, model: LoadModel, line_draws: int | None, progress: Progress | None
     ) -> tuple[Evidence, LineReport | str | None]:
         """Theorem 1 with its curves; of the lines also protected x, audit and attack."""
+        scene = self.scene(inputs, Solvable(inputs.feeder, inputs.solar, ""), model)
         found = self.theorem(inputs, scene, progress)
         count = self.section.line_draws if line_draws is None else line_draws
         return found, self.lines(inputs, scene, progress, self.line_request(count, whole=True))
