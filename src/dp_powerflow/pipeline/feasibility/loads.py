@@ -88,7 +88,7 @@ def refuse_endless(config: Config, feeder: Feeder, services: Services) -> None:
     most = customers * max(high for _, high in bounds) * float(scales.max())
     if most * MENDING**MOST_MENDINGS > max(sum(max(load.kw, 0.0) for load in feeder.loads), 1.0):
         raise ConfigError(
-            f"with every customer at the upper bound the loads of the feeder are {most:.3g} kW, from which no "
+            f"with every customer at the upper bound the feeder has a load of {most:.3g} kW, from which no "
             "snapshot could be lowered to a load that has a power-flow solution; lower the upper bound of "
             "model.bounds or the public scales; nothing was spent"
         )
