@@ -114,6 +114,7 @@ WHEN: dict[str, dict[str, int]] = {
         "grid.sources:read_loads": 4,
         "grid.sources:read_taps": 3,
         "pipeline.inputs:check_declared": 2,
+        "pipeline.feasibility.loads:refuse_endless": 1,
         "pipeline.feasibility.verdict:on_twins": 2,
         "pipeline.inputs:_check_file_curves": 1,
         "pipeline.inputs:_irradiance": 1,

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dp_powerflow._names import __version__
-from dp_powerflow.config import Config
+from dp_powerflow.config import Config, TwinNetwork
 from dp_powerflow.errors import LoadDataError, PrivacyError
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.feeders import (
@@ -219,7 +219,9 @@ def read_feeder_map(path: Path) -> dict[str, tuple[str, ...]]:
     Load points without a feeder belong to none. A load point on two feeders is refused: its customers would
     be in two models, and the costs would add up.
     """
-    rows = read_service_rows(path, ("load_point", "feeder"), ", which models per feeder need")
+    rows = read_service_rows(
+        path, ("load_point", "feeder"), ", which models per feeder and the column 'node' need"
+    )
     feeder_of: dict[str, str] = {}
     for number, row in enumerate(rows, start=2):
         point, feeder = row.get("load_point", ""), row.get("feeder", "")
@@ -235,6 +237,23 @@ def read_feeder_map(path: Path) -> dict[str, tuple[str, ...]]:
         if feeder:
             points.setdefault(feeder, []).append(point)
     return {feeder: tuple(members) for feeder, members in points.items()}
+
+
+def services_of(
+    config: FleetConfig, feeders: Iterable[FleetFeeder], history: LoadHistory
+) -> dict[str, frozenset[str]] | None:
+    """PUBLIC. Release id of a feeder → load points whose column `node` names a node of this very feeder.
+
+    None if the loads of the fleet are counted otherwise: no load point has a node, or no mode asks for it.
+    """
+    if (
+        not isinstance(config.network, TwinNetwork)
+        or config.loads.services is None
+        or not any(history.node_of)
+    ):
+        return None
+    points_of = read_feeder_map(config.loads.services)
+    return {feeder.release_id: frozenset(points_of.get(feeder.key, ())) for feeder in feeders}
 
 
 def plan_customers(

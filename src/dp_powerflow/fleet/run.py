@@ -18,9 +18,9 @@ from __future__ import annotations
 import hashlib
 import json
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol
 
@@ -36,6 +36,7 @@ from dp_powerflow.fleet.accounts import (
     keep_own_model,
     keep_shared_model,
     plan_customers,
+    services_of,
 )
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.feeders import FleetFeeder, partition, release_id_of, staging_of, write_register
@@ -97,19 +98,33 @@ class Maker(Protocol):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HereMaker:
-    """PRIVATE. In this process."""
+    """PRIVATE. In this process.
+
+    Attributes
+    ----------
+    services : release id of a feeder → load points on it, where their nodes count; None where they do not.
+    """
 
     engine: Engine
     history: LoadHistory
+    services: Mapping[str, Collection[str]] | None = None
 
     def examine(self, config: Config) -> tuple[str, str]:
         """Open the feeder and look at it."""
-        ready = make_ready(config, open_state(config), history=self.history)
+        ready = make_ready(config, open_state(config), history=self._of(config))
         return ready.mode.identity(ready.inputs), ready.mode.frame(ready.inputs)
 
     def release(self, config: Config, say: Say, progress: Progress | None) -> None:
         """Make one release."""
-        run_release(config, engine=self.engine, history=self.history, say=say, progress=progress)
+        run_release(config, engine=self.engine, history=self._of(config), say=say, progress=progress)
+
+    def _of(self, config: Config) -> LoadHistory:
+        """The meter data, with the nodes of this feeder alone: others may have nodes of the same name."""
+        if self.services is None:
+            return self.history
+        own, history = self.services[config.release.id], self.history
+        places = zip(history.load_points, history.node_of, strict=True)
+        return replace(history, node_of=tuple(node if point in own else None for point, node in places))
 
     def __call__(self, request: tuple[str, Config], tell: Callable[[object], None]) -> tuple[str, str]:
         """Answer a request of `ProcessMaker`, in its process."""
@@ -143,9 +158,8 @@ class ProcessMaker:
 
 
 @contextmanager
-def maker_of(engine: Engine, history: LoadHistory, feeders_per_process: int | None) -> Iterator[Maker]:
+def maker_of(here: HereMaker, feeders_per_process: int | None) -> Iterator[Maker]:
     """What makes the releases; None makes them in this process."""
-    here = HereMaker(engine, history)
     if feeders_per_process is None:
         yield here
         return
@@ -202,7 +216,8 @@ def plan_fleet(
     meters = meters_of(feeders[0].config, None)
     history = meters.history
     plans, alike = [], _Alike(config)
-    with maker_of(engine_of(1, None), history, feeders_per_process) as maker:
+    here = HereMaker(engine_of(1, None), history, services_of(config, feeders, history))
+    with maker_of(here, feeders_per_process) as maker:
         for done, feeder in enumerate(feeders, start=1):
             network, problem = None, None
             try:
@@ -367,7 +382,8 @@ class _Run:
         self.say("reading the meter data")
         history = self._read_meters(missing[0])
         customers: Customers | None = None
-        with maker_of(self.engine, history, self.feeders_per_process) as maker:
+        here = HereMaker(self.engine, history, services_of(self.config, missing, history))
+        with maker_of(here, self.feeders_per_process) as maker:
             for number, feeder in enumerate(missing, start=1):
                 prefix, problem = f"{number}/{len(missing)} {feeder.name}", None
                 self.say(f"{prefix}: reading the feeder")

@@ -39,6 +39,7 @@ TAP_COLUMNS = ("transformer", "winding", "tap")
 LOAD_COLUMNS = ("name", "kw", "kvar")
 CUSTOMERS = "customers"
 _NAMES_SHOWN = 3
+_MOST_DIGITS = 18
 _STRETCH = 1.5
 _USUAL = Protected()
 
@@ -305,7 +306,7 @@ def read_loads(path: Path) -> LoadTable:
 
 
 def _customers(text: str | None, place: str) -> int:
-    if text is None or not text.strip().isdecimal():
+    if text is None or not text.strip().isdecimal() or len(text.strip()) > _MOST_DIGITS:
         raise FeederError(f"{place}: customers must be a whole number, 0 or more")
     return int(text)
 

@@ -45,6 +45,7 @@ def read_opendss_shapes(
     nominal_kvar: Mapping[str, float] | None = None,
     class_of: Mapping[str, str] | None = None,
     step_minutes: int = 15,
+    rules: IngestRules | None = None,
 ) -> IngestResult:
     """Read all load shapes of a folder; every load is a load point and feeds the load of its name.
 
@@ -63,6 +64,8 @@ def read_opendss_shapes(
         Load → public class; names compare without case.
     step_minutes
         Time between values [min].
+    rules
+        Limits of the checks, in kW.
     """
     n_steps = steps_per_day(step_minutes)
     loads = _shape_files(Path(folder))
@@ -92,7 +95,7 @@ def read_opendss_shapes(
     ids = IdFindings(in_file=len(names), listed=len(names))
     rows = shapes[0].size
     raw = RawHistory(tuple(quantities), names, services, days, step_minutes, no_jump, rows, ids)
-    return check_history(raw, IngestRules())
+    return check_history(raw, rules or IngestRules())
 
 
 def read_load_classes(path: Path) -> dict[str, str]:

@@ -111,20 +111,23 @@ class CustomerSampler:
         Secret streams.
     n_days
         Days to draw.
+    block_days
+        Days of one block; None for what `days_per_block` says. Draws depend on it.
     """
 
     law: CustomerLaw
     key: StreamKey
     n_days: int
+    block_days: int | None = None
 
     def __post_init__(self) -> None:
-        if self.n_days < 1:
+        if self.n_days < 1 or (self.block_days is not None and self.block_days < 1):
             raise PrivacyError("nothing to sample: name at least one day")
 
     @property
     def days_per_block(self) -> int:
         """Days of one block: a function of the public number of loads alone."""
-        return days_per_block(self.law.n)
+        return days_per_block(self.law.n) if self.block_days is None else self.block_days
 
     @property
     def n_blocks(self) -> int:

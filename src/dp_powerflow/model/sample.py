@@ -31,7 +31,8 @@ from dp_powerflow.units import ComplexArray, FloatArray, IntArray, kw_to_pu
 _BLOCK_CUSTOMER_DAYS = 2048  # 1.6 MB per array at T = 96; a year of 96 nodes is 18 blocks
 MENDING = 0.95
 """What the powers of a snapshot without solution are multiplied by, again and again, until it has one."""
-_MOST_MENDINGS = 300  # 2e-7 of the powers that were drawn
+MOST_MENDINGS = 300
+"""2e-7 of the powers that were drawn."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,7 +330,7 @@ def _mended(solver: Solver, solved: SolvedDays, nodes: Nodes) -> SolvedDays:
     while not found["converged"].all():
         failed = np.flatnonzero(~found["converged"])
         mended[failed] += 1
-        if mended.max() > _MOST_MENDINGS:
+        if mended.max() > MOST_MENDINGS:
             raise PowerFlowError(
                 "a snapshot has no power-flow solution with next to no power either; check the feeder with "
                 "'dp-powerflow inspect'"

@@ -153,6 +153,8 @@ class ReleaseInputs(NetworkInputs):
         yield np.ascontiguousarray(feeder.nominal_angle_deg).tobytes()
         yield b"" if sun is None else np.ascontiguousarray(sun).tobytes()
         yield repr(self.history.node_of).encode()
+        if self.services.customers_of_load:
+            yield repr(sorted(self.services.customers_of_load.items())).encode()
         yield from loads_chunks(self.history)
 
 
@@ -410,9 +412,24 @@ def _shapes(config: Config, feeder: Feeder | None) -> IngestResult:
         nominal_kw={load.name: load.kw for load in feeder.loads},
         class_of=classes_of_shapes(config),
         step_minutes=section.step_minutes,
+        rules=_rules(config),
     )
     _check_class_file(config, shapes.history)
     return shapes
+
+
+def _rules(config: Config) -> IngestRules:
+    """The limits that a config declares.
+
+    The number of records is public, so a load point with too many gaps is replaced, never dropped.
+    """
+    section = config.loads
+    return IngestRules(
+        on_rejected="placeholder",
+        most_placeholders=section.most_placeholders,
+        typical_kw=section.typical_kw,
+        on_suspect_unit=section.on_suspect_unit,
+    )
 
 
 def _meter_file(config: Config) -> IngestResult:
@@ -425,13 +442,7 @@ def _meter_file(config: Config) -> IngestResult:
     services = read_service_map(section.services)
     days = (section.first_day, section.last_day)
     declared = MeterFormat(section.unit, section.interval_label, section.time_zone, section.step_minutes)
-    rules = IngestRules(
-        # The number of records is public, so a load point with too many gaps is replaced, never dropped.
-        on_rejected="placeholder",
-        most_placeholders=section.most_placeholders,
-        typical_kw=section.typical_kw,
-        on_suspect_unit=section.on_suspect_unit,
-    )
+    rules = _rules(config)
     if section.kind == "wide":
         wide = WideColumns(time=section.time_column)
         return read_wide(path, declared, wide, services=services, days=days, rules=rules)

@@ -21,13 +21,17 @@ _FORMAT = "dp-powerflow looks, format 1"
 _NOT_SETTINGS: dict[str, set[str]] = {
     "release": {
         *("id", "output", "state", "insecure_seed", "epsilon_cap", "network_epsilon_cap"),
-        *("network_delta_cap", "continues_loads", "continues_network"),
+        *("network_delta_cap", "continues_loads", "continues_network", "unrelated_loads"),
+        "unrelated_network",
     },
     "feeder": {"source"},
     "loads": {"path"},
 }
 """Where things are, and what may be spent: no choice that private data could have led to."""
-_FILES = (("feeder", "taps"), ("feeder", "loads"), ("loads", "services"), ("loads", "classes"))
+_FILES = (
+    *(("feeder", "taps"), ("feeder", "loads"), ("loads", "services"), ("loads", "classes")),
+    ("pv", "irradiance"),
+)
 
 
 def record_look(config: Config, state: PrivateState, what: str) -> None:
@@ -62,7 +66,7 @@ def _settings(config: Config, state: PrivateState) -> dict[str, Any]:
     """Section → key → value; None for a section that is not there."""
     settings: dict[str, Any] = config.model_dump(mode="json", exclude=_NOT_SETTINGS)
     for section, key in _FILES:
-        path = settings[section].get(key)
+        path = (settings[section] or {}).get(key)
         if path is not None and Path(path).is_file():
             settings[section][key] = state.identity(f"look at {section}.{key}", [Path(path).read_bytes()])
     return settings
@@ -81,6 +85,12 @@ def _differences(now: dict[str, Any], then: dict[str, Any]) -> set[str]:
     return found
 
 
+def _is_settings(content: Any) -> bool:
+    """Whether something that was read can be what `_settings` gives."""
+    sections = content.values() if isinstance(content, dict) else [False]
+    return all(section is None or isinstance(section, dict) for section in sections)
+
+
 def _read(state: PrivateState, release_id: str) -> list[dict[str, Any]]:
     stored = state.read_internal(release_id, LOOKS_FILE)
     if stored is None:
@@ -88,9 +98,9 @@ def _read(state: PrivateState, release_id: str) -> list[dict[str, Any]]:
     try:
         content = json.loads(stored)
         looks: list[dict[str, Any]] = content["looks"]
-        if content["format"] != _FORMAT or not all(isinstance(look["settings"], dict) for look in looks):
+        if content["format"] != _FORMAT or not all(_is_settings(look["settings"]) for look in looks):
             raise ValueError
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise PrivacyError(
             f"{LOOKS_FILE} of release '{release_id}' in the private state is damaged; restore it from a "
             "backup; nothing was spent"

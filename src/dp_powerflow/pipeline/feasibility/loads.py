@@ -12,10 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from dp_powerflow.config import Config
+from dp_powerflow.errors import ConfigError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.loads.history import steps_per_day
 from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
 from dp_powerflow.model.options import tan_theta_of
+from dp_powerflow.model.sample import MENDING, MOST_MENDINGS
 from dp_powerflow.pipeline.customers import Services, count_customers
 from dp_powerflow.pipeline.nodes import classes_of_shapes
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray, kw_to_pu
@@ -71,6 +73,25 @@ def summed_customers(config: Config, feeder: Feeder, services: Services) -> Publ
     sizes = np.zeros(len(feeder.loads), dtype=np.int64)
     sizes[counted.positions] = counted.customers
     return _public_loads(config, feeder, services, sizes)
+
+
+def refuse_endless(config: Config, feeder: Feeder, services: Services) -> None:
+    """Refuse bounds so wide that mending could not lower the loads they allow to the nominal ones.
+
+    Raises
+    ------
+    ConfigError : it would fail once everything is paid for. Nothing was spent.
+    """
+    scales = services.scale_kw if config.model.use_scale and services.scale_kw is not None else np.ones(1)
+    bounds = (config.model.bounds, *config.model.bounds_of_class.values())
+    customers = count_customers(config, feeder, services).total
+    most = customers * max(high for _, high in bounds) * float(scales.max())
+    if most * MENDING**MOST_MENDINGS > max(sum(max(load.kw, 0.0) for load in feeder.loads), 1.0):
+        raise ConfigError(
+            f"with every customer at the upper bound the feeder has a load of {most:.3g} kW, from which no "
+            "snapshot could be lowered to a load that has a power-flow solution; lower the upper bound of "
+            "model.bounds or the public scales; nothing was spent"
+        )
 
 
 def scaled_draws(config: Config, feeder: Feeder, services: Services) -> PublicLoads:

@@ -24,7 +24,7 @@ from dp_powerflow.evidence.lines.collect import LineReport
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.customers import CustomerSampler
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.sample import LoadSampler, LoadSource
+from dp_powerflow.model.sample import LoadSampler, LoadSource, days_per_block
 from dp_powerflow.pipeline.customers import CustomerPlan
 from dp_powerflow.pipeline.feasibility.verdict import Feasibility
 from dp_powerflow.pipeline.inputs import (
@@ -231,7 +231,9 @@ class NetworkMode(ABC, Generic[Section]):
         """What draws the loads of a release, with a key that is bound to the network they are solved on."""
         nodes, feeder = scene.nodes, scene.network.feeder
         if isinstance(nodes, CustomerPlan):
-            return CustomerSampler(nodes.law(scene.model, feeder), key, days)
+            # As many days as a part has: also where some loads have no customer, and are not drawn.
+            block_days = days_per_block(self.drawn(feeder))
+            return CustomerSampler(nodes.law(scene.model, feeder), key, days, block_days)
         truncated = not self.section.random_reactive
         return LoadSampler(nodes.law(scene.model, feeder, truncated=truncated), key, days)
 

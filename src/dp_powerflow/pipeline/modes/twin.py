@@ -23,7 +23,7 @@ from dp_powerflow.grid.sources import Rebuilder, network_parameters
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSource, SolvedDays, solve_days
 from dp_powerflow.pipeline.customers import CustomerPlan, count_customers, customer_plan
-from dp_powerflow.pipeline.feasibility.loads import summed_customers
+from dp_powerflow.pipeline.feasibility.loads import refuse_endless, summed_customers
 from dp_powerflow.pipeline.feasibility.surrogates import stand_in_twins
 from dp_powerflow.pipeline.feasibility.verdict import Feasibility, Trial, on_twins
 from dp_powerflow.pipeline.inputs import NetworkInputs, Solar, network_chunks
@@ -127,6 +127,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
 
     def feasibility(self, inputs: NetworkInputs, structure: Feeder) -> Feasibility:
         """Public loads on public stand-ins, which may refuse the release, and on the network (INTERNAL)."""
+        refuse_endless(self.config, structure, inputs.services)
         source, design = self._source(inputs), self.section.design
         twins = stand_in_twins(source, source.parameters(), design, self.section.controls)
         trial = Trial(
