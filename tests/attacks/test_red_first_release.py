@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow.config import Config, parse_config
+from dp_powerflow.corpus.extras import ExtrasLayout
 from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError, LoadDataError, PrivacyError
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.grid.feeder import Feeder
@@ -35,6 +37,8 @@ from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report.evidence import certify_config
 from pipeline.test_mending import heavy
 from support.fleet_small import KEYS, on_twins, write_feeders, write_meters
+from support.forgery import Forger
+from support.manifest_releases import make_release, twin_config
 from support.own_meters import OwnMeters
 from support.small import small_config, tree_hash
 
@@ -249,6 +253,29 @@ def test_certify_on_a_twin_says_that_there_is_nothing_to_certify(
 ) -> None:
     with pytest.raises(ConfigError, match="needs no network evidence"):
         certify_config(OwnMeters().config(own[0]), None)
+
+
+# -------------------------------------------------------------------------------------------- forgeries
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        ("nothing at all, all is well",),
+        ("<b>model.bounds</b>",),
+        ("model.bounds", "model.bounds"),
+        ("nodes.load_class", "model.bounds"),
+    ],
+)
+def test_changed_settings_are_keys_of_the_config_once_each_and_in_order(
+    tmp_path: Path, listed: tuple[str, ...]
+) -> None:
+    forger = Forger.of(make_release(tmp_path, twin_config(), extras=ExtrasLayout(mended=True)).path)
+    facts = forger.opened.facts
+    assert facts is not None
+    assert not forger.found_of(replace(facts, looked_at=("model.bounds", "pv")))
+    assert forger.found_of(replace(facts, looked_at=listed))
+    assert forger.found_of(replace(facts, mended=facts.mended + 1))
 
 
 # ---------------------------------------------------------------------------------------------- fleets

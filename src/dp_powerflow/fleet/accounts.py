@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dp_powerflow._names import __version__
-from dp_powerflow.config import Config, TwinNetwork
+from dp_powerflow.config import Config
 from dp_powerflow.errors import LoadDataError, PrivacyError
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.feeders import (
@@ -41,6 +41,7 @@ from dp_powerflow.loads.history import LoadHistory, refuse_alike
 from dp_powerflow.pipeline.inputs import loads_chunks
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.manifest.policy import registered
+from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import Plan, plan_release, refuse_another_request
 from dp_powerflow.pipeline.receipts import REQUEST_FILE, keep_receipt
 from dp_powerflow.pipeline.run import fitted_model
@@ -240,19 +241,16 @@ def read_feeder_map(path: Path) -> dict[str, tuple[str, ...]]:
 
 
 def services_of(
-    config: FleetConfig, feeders: Iterable[FleetFeeder], history: LoadHistory
+    config: FleetConfig, feeders: Collection[FleetFeeder], history: LoadHistory
 ) -> dict[str, frozenset[str]] | None:
     """PUBLIC. Release id of a feeder → load points whose column `node` names a node of this very feeder.
 
     None if the loads of the fleet are counted otherwise: no load point has a node, or no mode asks for it.
     """
-    if (
-        not isinstance(config.network, TwinNetwork)
-        or config.loads.services is None
-        or not any(history.node_of)
-    ):
+    path, counted = config.loads.services, any(mode_of(feeder.config).counts_customers for feeder in feeders)
+    if path is None or not counted or not any(history.node_of):
         return None
-    points_of = read_feeder_map(config.loads.services)
+    points_of = read_feeder_map(path)
     return {feeder.release_id: frozenset(points_of.get(feeder.key, ())) for feeder in feeders}
 
 

@@ -472,9 +472,15 @@ def contradictions(facts: Facts) -> list[str]:
     return [
         *_model_contradictions(facts),
         *_account_contradictions(facts),
+        *_wrong_looks(facts),
         *wrong_extras(facts),
         *facts.policy.contradictions(facts),
     ]
+
+
+def _wrong_looks(facts: Facts) -> Iterator[str]:
+    if list(facts.looked_at) != sorted(set(facts.looked_at)):
+        yield "The settings that were changed after an internal look are not listed once each, in order."
 
 
 def _model_contradictions(facts: Facts) -> Iterator[str]:

@@ -130,6 +130,7 @@ class NetworkMode(ABC, Generic[Section]):
     charged_first : whether the network is charged before it is solved; otherwise before anything is
         published.
     kept_for_later : whether later releases can use what the network was charged for, at no cost.
+    counts_customers : whether a load is as many draws as it has customers; otherwise one.
     mends : whether the powers of a snapshot without solution are lowered until it has one; otherwise it
         aborts the release.
     """
@@ -137,6 +138,7 @@ class NetworkMode(ABC, Generic[Section]):
     section_type: ClassVar[type[NetworkSection]]
     charged_first: ClassVar[bool] = False
     kept_for_later: ClassVar[bool] = False
+    counts_customers: ClassVar[bool] = False
     mends: ClassVar[bool] = False
 
     def __init__(self, config: Config) -> None:

@@ -66,6 +66,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
     section_type = TwinNetwork
     charged_first = True
     kept_for_later = True
+    counts_customers = True
     mends = True
 
     @property
