@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,15 +67,14 @@ class Remedied:
     def follow(self, reasons: tuple[str, ...]) -> None:
         """Do what the sentences say, and nothing else."""
         for reason in reasons:
-            done = [words for words, act in self._acts.items() if words in reason and act()]
+            done = [words for words, act in self._acts(reason).items() if words in reason and act()]
             assert done, f"no remedy is known for: {reason}"
             self.applied += [words for words in done if words not in self.applied]
 
     def config(self) -> Config:
         return twin_config(self.folder, {"source": str(self.source), **self.feeder}, network=self.network)
 
-    @property
-    def _acts(self) -> dict[str, Any]:
+    def _acts(self, reason: str) -> dict[str, Any]:
         return {
             "feeder.drop_islanded = true": lambda: self.feeder.update(drop_islanded=True) is None,
             "network.charging_epsilon": lambda: self.network.update(charging_epsilon=0.5) is None,
@@ -88,7 +88,7 @@ class Remedied:
             "whose figures would stay as they are; disable it": lambda: self._append(
                 "Disable Fault.SLGFault"
             ),
-            "Error in Open Command: Circuit Element not found": self._without_open_commands,
+            "Error in Open Command: Circuit Element not found": lambda: self._without_line(reason),
         }
 
     def _declare_taps(self) -> bool:
@@ -137,15 +137,18 @@ class Remedied:
         self._rewrite([*self._lines(), command])
         return True
 
-    def _without_open_commands(self) -> bool:
-        self._rewrite([line for line in self._lines() if not line.strip().lower().startswith("open ")])
+    def _without_line(self, reason: str) -> bool:
+        (number,) = re.findall(r"rejects line (\d+) of", reason)
+        lines = self._lines()
+        lines[int(number) - 1] = "! removed"
+        self._rewrite(lines)
         return True
 
     def _lines(self) -> list[str]:
         return Path(self.source).read_text(encoding="latin-1").splitlines()
 
     def _rewrite(self, lines: list[str]) -> None:
-        """A copy beside the file, as it names others; the caller's folder holds a copy of all of them."""
+        """In place: the file is a copy, and so are those that it names."""
         Path(self.source).write_text("\n".join(lines) + "\n", encoding="latin-1")
 
 
