@@ -106,7 +106,7 @@ _HUNTING = (
 )
 _MENDED = (
     "The power of a load is the sum of the customers drawn for it, each cut to the declared bounds at every "
-    "step. A snapshot without a solution has all its powers multiplied by 0.95 until it has one, and is "
+    "step. A snapshot without a solution has loads and PV multiplied by 0.95 until it has one, and is "
     "marked: the rule reads the twin, the drawn loads and the controls, nothing else. The twin is never "
     "drawn again."
 )
