@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from dp_powerflow.errors import PowerFlowError
+from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.fidelity.metrics import Setting
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.loads.history import SATURDAY, LoadHistory
@@ -88,7 +88,7 @@ def swiss() -> Customers | None:
 def simbench() -> Customers:
     history = read_simbench().history
     own = [p for p, c in zip(history.load_points, history.class_label, strict=True) if c not in _GRIDS]
-    return _seven_weeks("simbench", history.select(load_points=own), (1e-3, 1.0))
+    return _seven_weeks("simbench", history.select(load_points=own), (1e-2, 1.0))
 
 
 def oedi() -> Customers | None:
@@ -119,7 +119,7 @@ def open_populations(names: list[str]) -> Iterator[Customers]:
     for name in names:
         try:
             customers = MAKERS[name]()
-        except (PowerFlowError, OSError) as error:
+        except (DpPowerflowError, OSError) as error:
             print(f"{name}: left out. {error}")
             continue
         if customers is None:

@@ -88,7 +88,8 @@ class Forest:
     def score(self, features: FloatArray) -> FloatArray:
         """(row,) log odds but for a constant."""
         bins = _binned(features, self.edges)
-        return np.sum([tree.score(bins) for tree in self.trees], axis=0)
+        total: FloatArray = np.sum([tree.score(bins) for tree in self.trees], axis=0)
+        return total
 
 
 def grow(features: FloatArray, positive: BoolArray, rng: np.random.Generator) -> Forest:

@@ -190,7 +190,8 @@ def autocorrelation(load: FloatArray) -> FloatArray:
     if not len(series):
         return np.zeros(lags(load.shape[2]).size)
     each = [np.mean(series[:, k:] * series[:, :-k], axis=1) / variance for k in lags(load.shape[2])]
-    return np.mean(each, axis=1)
+    mean: FloatArray = np.mean(each, axis=1)
+    return mean
 
 
 def autocorrelation_error(drawn: FloatArray, real: FloatArray) -> float:
@@ -280,7 +281,8 @@ def next_day_error(drawn: FloatArray, real: FloatArray, setting: Setting) -> tup
 
 def hourly(load: FloatArray) -> FloatArray:
     """(customer, day, hour) mean loads [kW]."""
-    return load.reshape(*load.shape[:2], HOURS, -1).mean(axis=3)
+    mean: FloatArray = load.reshape(*load.shape[:2], HOURS, -1).mean(axis=3)
+    return mean
 
 
 def flat(result: Fidelity) -> dict[str, float]:
