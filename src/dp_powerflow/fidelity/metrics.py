@@ -101,7 +101,8 @@ class Fidelity:
         Traits of both sides; each drawn one should be near its real one.
     auc_day, auc_week, auc_feeder
         Area under the curve of a classifier that tells drawn from real, on customers it has not seen: the
-        day of a customer, the week of a customer, the day of a feeder. 0.5 cannot tell, 1 always can.
+        day of a customer, the week of a customer, the day of a feeder. 0.5 cannot tell, 1 always can; far
+        below 0.5 the drawn histories are copies of these real ones.
     next_day, next_day_feeder
         Root mean square error of a forecast of the hourly log loads of the next day, trained on drawn and
         tested on real histories [log kW]: of a customer, of a feeder.
