@@ -75,7 +75,7 @@ def measure(seed: int, population: Customers, sizes: list[int]) -> list[Figures]
 
 def cell(values: list[float], decimals: int) -> str:
     """Mean ± standard error; the mean alone of a single value."""
-    text = f"{np.mean(values):.{decimals}f}"
+    text = f"{round(float(np.mean(values)), decimals) + 0.0:.{decimals}f}"
     if len(values) > 1:
         text += f" ± {np.std(values, ddof=1) / np.sqrt(len(values)):.{decimals}f}"
     return text
