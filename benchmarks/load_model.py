@@ -1,192 +1,145 @@
-"""How good is the released load model? The table of docs/load_model.md.
+"""How close are drawn load histories to real ones? The table of docs/results/load-model.md.
 
-    python benchmarks/load_model.py                       everything, a few minutes on one core
-    python benchmarks/load_model.py --population simulated --estimator structured
-    python benchmarks/load_model.py --sampling            customer-days drawn per minute, instead
+    python benchmarks/load_model.py              every population at hand, 5 seeds, n of 300, 1,000, 5,000
+    python benchmarks/load_model.py --quick      one population, one seed, n = 1,000: under two minutes
+    python benchmarks/load_model.py --population swiss simbench --sizes 1000
+    python benchmarks/load_model.py --kl         KL per dimension of the day model (docs/load_model.md)
+    python benchmarks/load_model.py --sampling   customer-days drawn per minute
 
-KL(true ‖ released) per dimension, the part of it due to the covariance alone, the error of the mean and of
-the covariance, for load points × ε × unit of privacy, plain and structured, at T = 96, δ = 1e-5. Medians
-over repetitions of data and noise. "True" is the Gaussian of the population: the non-private mean and
-covariance of many more customer-days than are fitted.
+Customers are split at random into halves A (fitted) and B (compared with). A seed is a split, a noise and a
+draw. Figures are means over seeds ± standard errors. The column "real B" is what a drawn history should show;
+"floor" is half A in place of a drawn one: no model does better but by chance. What the figures mean and their
+units: `dp_powerflow.fidelity.metrics`. Populations: `load_populations.py`. Models: `load_columns.py`.
 
-Populations
------------
-simulated  residential demo customers, the same 7 days of each, drawn from 10,000 without replacement; truth
-           from 6,000 other customers.
-simbench   the household, commercial and agricultural profiles of SimBench 2016 as one class. There are few
-           profiles, so a load point is a resample: a profile drawn with replacement and a window of 7
-           consecutive days of its year. Truth is the Gaussian of all profiles and days. Load points are thus
-           independent draws from the empirical population, not independent customers.
+NOT PRIVATE: half A is fitted, but with the noise of n customers. See `load_columns.py`.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import time
-import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import islice
 
 import numpy as np
+from load_columns import columns
+from load_model_kl import kl_tables, sampling_rate
+from load_populations import MAKERS, Customers, open_populations
 
-from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
-from dp_powerflow.model.estimators import Estimator
+from dp_powerflow.fidelity.metrics import COINCIDENT, compare, flat
 from dp_powerflow.model.estimators.plain import Plain
 from dp_powerflow.model.estimators.structured import Structured
-from dp_powerflow.model.fit import WeakBudgetWarning, fit
-from dp_powerflow.model.law import LoadNodes
-from dp_powerflow.model.options import FitOptions, PublicSpread
-from dp_powerflow.model.sample import LoadSampler
-from dp_powerflow.privacy.budget import Budget, PrivacyUnit
-from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.units import FloatArray
-
-DAYS = 7
-STEPS = 96
-FAMILIES = ("household", "commercial", "agricultural")
-SIMBENCH_FLOOR = 1e-3  # of nominal power; some profiles are zero at night
 
 
-@dataclass(frozen=True, eq=False)
-class Population:
-    """A law of load points: its Gaussian, declared bounds, and a way to draw histories."""
+@dataclass(frozen=True)
+class Row:
+    """A row of the table: title, name in `Fidelity` or `Traits`, decimals, and whether real B has it too."""
 
+    title: str
     name: str
-    mean: FloatArray
-    covariance: FloatArray
-    bounds: tuple[float, float]
-    draw: Callable[[int, int], FloatArray]
+    decimals: int
+    trait: bool = False
 
 
-def simulated() -> Population:
-    everyone = simulate_load_history(16_000, n_days=DAYS, classes=DEMO_CLASSES[:1]).load_kw
-    fitted, others = everyone[:10_000], everyone[10_000:]
-
-    def draw(n: int, seed: int) -> FloatArray:
-        chosen: FloatArray = fitted[np.random.default_rng(seed).permutation(len(fitted))[:n]]
-        return chosen
-
-    days = np.log(others).reshape(-1, STEPS)
-    return Population("simulated", days.mean(axis=0), np.cov(days.T), (0.005, 50.0), draw)
-
-
-def simbench() -> Population:
-    from dp_powerflow.loads.profiles import read_simbench
-
-    year = np.clip(read_simbench(families=FAMILIES).history.load_kw, SIMBENCH_FLOOR, 1.0)
-    days = np.log(year).reshape(-1, STEPS)
-    print(f"simbench: {year.shape[0]} profiles × {year.shape[1]} days")
-
-    def draw(n: int, seed: int) -> FloatArray:
-        rng = np.random.default_rng(seed)
-        profile = rng.integers(0, year.shape[0], n)
-        first = rng.integers(0, year.shape[1] - DAYS + 1, n)
-        resampled: FloatArray = year[profile[:, None], first[:, None] + np.arange(DAYS)]
-        return resampled
-
-    return Population("simbench", days.mean(axis=0), np.cov(days.T), (SIMBENCH_FLOOR, 1.0), draw)
+ROWS = (
+    Row("W1 per time of day, % of mean", "w1_percent", 1),
+    Row("autocorrelation error, lags to 7 days", "autocorrelation_error", 3),
+    Row("day-to-day correlation of daily energy", "day_to_day", 2, trait=True),
+    Row("between-customer share of variance", "between_customers", 2, trait=True),
+    Row("pairwise correlation of daily energy", "pairwise", 2, trait=True),
+    Row("coincidence factor of 50 customers", "coincidence", 2, trait=True),
+    Row("customer's peak over mean", "peak_over_mean", 1, trait=True),
+    Row("sd of the feeder's daily energy", "feeder_daily_sd", 3, trait=True),
+    Row("midnight step of the feeder", "midnight_step", 3, trait=True),
+    Row("classifier AUC, customer-day", "auc_day", 2),
+    Row("classifier AUC, customer-week", "auc_week", 2),
+    Row("classifier AUC, feeder-day", "auc_feeder", 2),
+    Row("next-day score, customer", "next_day", 3),
+    Row("next-day score, feeder", "next_day_feeder", 3),
+)
+Figures = dict[str, float]
 
 
-def as_history(load_kw: FloatArray) -> LoadHistory:
-    n = len(load_kw)
-    days = tuple(dt.date(2024, 1, 1) + dt.timedelta(days=i) for i in range(DAYS))
-    names = tuple(f"point{i}" for i in range(n))
-    return LoadHistory(load_kw, None, names, days, 1440 // STEPS, (None,) * n, (None,) * n, None, True)
+def measure(seed: int, population: Customers, sizes: list[int]) -> list[Figures]:
+    """Figures of real B, then of every column, for one split."""
+    half_a, half_b = population.halves(seed)
+    results = [
+        compare(column.draw(half_a, population.bounds, seed), half_b, population.setting(seed))
+        for column in columns(sizes)
+    ]
+    return [asdict(results[0].real), *(flat(result) for result in results)]
 
 
-def kl_per_step(
-    mean: FloatArray, covariance: FloatArray, other_mean: FloatArray, other_covariance: FloatArray
-) -> tuple[float, float]:
-    """KL(first ‖ second)/T of two Gaussians, and the part that does not depend on the means."""
-    factor = np.linalg.cholesky(other_covariance)
-    half = np.linalg.solve(factor, np.linalg.cholesky(covariance))
-    shift = np.linalg.solve(factor, other_mean - mean)
-    log_det = 2 * np.log(np.diag(factor)).sum() - np.linalg.slogdet(covariance)[1]
-    size = mean.size
-    spread = (float((half**2).sum()) - size + float(log_det)) / 2 / size
-    return spread + float(shift @ shift) / 2 / size, spread
+def cell(values: list[float], decimals: int) -> str:
+    """Mean ± standard error; the mean alone of a single value."""
+    text = f"{round(float(np.mean(values)), decimals) + 0.0:.{decimals}f}"
+    if len(values) > 1:
+        text += f" ± {np.std(values, ddof=1) / np.sqrt(len(values)):.{decimals}f}"
+    return text
 
 
-def measure(
-    population: Population, estimator: Estimator, n: int, epsilon: float, unit: PrivacyUnit, seed: int
-) -> FloatArray:
-    """KL, KL of the covariance, rms error of the mean, relative error of the covariance."""
-    history = as_history(population.draw(n, seed))
-    options = FitOptions(bounds=population.bounds, estimator=estimator)
-    key = StreamKey.from_insecure_seed(seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", WeakBudgetWarning)
-        model = fit(history, budget=Budget(epsilon, 1e-5, unit), options=options, key=key)
-    released = model.classes[0].components[0]
-    mean_error = float(np.sqrt(np.mean((released.mean - population.mean) ** 2)))
-    difference = float(np.linalg.norm(released.covariance - population.covariance))
-    kl = kl_per_step(population.mean, population.covariance, released.mean, released.covariance)
-    return np.array([*kl, mean_error, difference / float(np.linalg.norm(population.covariance))])
+def print_table(population: Customers, titles: list[str], seeds: list[list[Figures]]) -> None:
+    """The table of one population, in Markdown."""
+    n, days, steps = population.load_kw.shape
+    notes = [f"{n // 2} customers in each half", f"{days} days of {steps} steps", f"seeds: {len(seeds)}"]
+    if population.quantum_kw is not None:
+        notes.append(f"classifier on loads dithered over {population.quantum_kw} kW")
+    if n // 2 < COINCIDENT:
+        notes.append(f"coincidence of {n // 2} customers")
+    print(f"\n**{population.name}**: {', '.join(notes)}. NOT PRIVATE: the noise is that of n customers.\n")
+    print("| | real B | " + " | ".join(titles) + " |")
+    print("|---|" + "--:|" * (1 + len(titles)))
+    for row in ROWS:
+        shown = [
+            cell([seed[k][row.name] for seed in seeds], row.decimals) if k or row.trait else ""
+            for k in range(1 + len(titles))
+        ]
+        print(f"| {row.title} | " + " | ".join(shown) + " |", flush=True)
 
 
-def table(population: Population, estimators: list[Estimator], sizes: list[int], repetitions: int) -> None:
-    print(
-        "\n| population | unit | n | ε | estimator | KL/T | covariance part | mean error | covariance error |"
-    )
-    print("|---|---|--:|--:|---|--:|--:|--:|--:|")
-    for unit in PrivacyUnit:
-        for n in sizes:
-            for epsilon in (0.5, 1.0, 4.0):
-                for estimator in estimators:
-                    seeds = range(repetitions if n < 10_000 else max(1, repetitions // 5))
-                    rows = [measure(population, estimator, n, epsilon, unit, seed) for seed in seeds]
-                    kl, spread, mean, covariance = np.median(rows, axis=0)
-                    print(
-                        f"| {population.name} | {unit} | {n} | {epsilon:g} | {estimator.name} | {kl:.3g} "
-                        f"| {spread:.3g} | {mean:.2g} | {covariance:.2g} |",
-                        flush=True,
-                    )
-
-
-def sampling_rate() -> None:
-    """Customer-days per minute in one process, active and reactive, 96 nodes; margins from wide to narrow."""
-    history = simulate_load_history(1000, n_days=DAYS, classes=DEMO_CLASSES[:1])
-    key = StreamKey.from_insecure_seed(0)
-    margins = ((0.02, 20.0), (0.08, 5.0), (0.15, 3.0))
-    for truncated, bounds in ((False, (0.005, 50.0)), *((True, margin) for margin in margins)):
-        options = FitOptions(bounds=bounds, reactive=PublicSpread())
-        model = fit(history, budget=Budget(4.0), options=options, key=key)
-        law = model.at(LoadNodes(("residential",) * 96), truncated=truncated)
-        sampler = LoadSampler(law, key, 100_000)
-        accepted = f"{law.classes[0].acceptance[0].probability.value:.3g}" if truncated else "—"
-        start, drawn = time.perf_counter(), 0
-        for block in sampler.blocks():
-            drawn += block.load_kw.shape[0] * block.load_kw.shape[1]
-            if time.perf_counter() - start > 5:
-                break
-        rate = 60 * drawn / (time.perf_counter() - start)
-        print(
-            f"truncated {truncated}, acceptance {accepted}: {rate:.3g} customer-days per minute", flush=True
-        )
+def yardstick(populations: Iterable[Customers], sizes: list[int], seeds: int, workers: int) -> None:
+    """The table of every population."""
+    for population in populations:
+        start = time.perf_counter()
+        job = partial(measure, population=population, sizes=sizes)
+        if workers > 1 and seeds > 1:
+            with ProcessPoolExecutor(workers) as pool:
+                found = list(pool.map(job, range(seeds)))
+        else:
+            found = [job(seed) for seed in range(seeds)]
+        print_table(population, [column.title for column in columns(sizes)], found)
+        print(f"\n{time.perf_counter() - start:.0f} s", flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Quality of the released load model.")
-    parser.add_argument("--population", choices=["simulated", "simbench", "both"], default="both")
-    parser.add_argument("--estimator", choices=["structured", "plain", "both"], default="both")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[100, 1000, 10_000])
-    parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--sampling", action="store_true")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--population", choices=list(MAKERS), nargs="+", default=list(MAKERS))
+    parser.add_argument("--sizes", type=int, nargs="+", default=None, help="n of the noise")
+    parser.add_argument("--seeds", type=int, default=5, help="splits; repetitions of --kl")
+    parser.add_argument("--workers", type=int, default=2, help="processes; a seed is done by one of them")
+    parser.add_argument("--quick", action="store_true", help="first population at hand, one seed, n = 1,000")
+    parser.add_argument("--kl", action="store_true", help="KL per dimension of the day model instead")
+    parser.add_argument(
+        "--estimator", choices=["structured", "plain"], default=None, help="of --kl; else both"
+    )
+    parser.add_argument("--sampling", action="store_true", help="customer-days drawn per minute instead")
     chosen = parser.parse_args()
     if chosen.sampling:
         sampling_rate()
-        return
-    estimators: list[Estimator] = [Structured(), Plain()]
-    if chosen.estimator != "both":
-        estimators = [e for e in estimators if e.name == chosen.estimator]
-    start = time.perf_counter()
-    makers = {"simulated": simulated, "simbench": simbench}
-    for name, make in makers.items():
-        if chosen.population in (name, "both"):
-            table(make(), estimators, chosen.sizes, chosen.repetitions)
-    print(f"\n{time.perf_counter() - start:.0f} s")
+    elif chosen.kl:
+        estimators = [e for e in (Structured(), Plain()) if chosen.estimator in (None, e.name)]
+        names = [name for name in chosen.population if name in ("simulated", "simbench")]
+        kl_tables(names, estimators, chosen.sizes or [100, 1000, 10_000], chosen.seeds)
+    elif chosen.quick:
+        yardstick(islice(open_populations(chosen.population), 1), [1000], 1, 1)
+    else:
+        populations = open_populations(chosen.population)
+        yardstick(populations, chosen.sizes or [300, 1000, 5000], chosen.seeds, chosen.workers)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,371 @@
+"""INTERNAL. Drawn load histories against real ones: marginals, memory, coincidence, classifier, forecast.
+
+All functions take loads (customer, day, step) [kW], positive: readings of zero are raised to a declared floor
+before. Days follow one another, and a customer is the same one through all of them. Everything that is drawn
+at random here comes from the seed of the `Setting`, so a result is a function of its arguments.
+
+The results are computed from real meters without noise. They may not be released.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from dp_powerflow.errors import LoadDataError
+from dp_powerflow.fidelity.classifier import told_apart
+from dp_powerflow.fidelity.next_day import customer_days, feeder_days, forecast_error
+from dp_powerflow.units import BoolArray, FloatArray, IntArray
+
+LAG_MINUTES = (15, 30, 60, 120, 240, 480, 960, 1440, 2880, 4320, 10080)
+"""Lags of the autocorrelation [min], to seven days; those shorter than a step count as one step."""
+COINCIDENT = 50
+"""Customers whose coincidence factor is measured."""
+FEEDER = 40
+"""Customers of a small feeder, for classifier and forecast."""
+FEWEST_CUSTOMERS = 4
+FEWEST_DAYS = 14
+HOURS = 24
+_GROUPS = 30  # groups of customers, for the coincidence factor
+_MINUTES = 1440
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """INTERNAL. What two sets of histories are compared under.
+
+    Parameters
+    ----------
+    weekend
+        (day,) whether the day is a Saturday, a Sunday or a holiday; the same days on both sides.
+    floor_kw
+        Declared floor of the loads [kW].
+    quantum_kw
+        Resolution of the meters [kW], None where they have none to speak of. A classifier would see it at
+        once, so it is shown both sides rounded to it and dithered over it.
+    seed
+        Of groups, samples and dither.
+    """
+
+    weekend: BoolArray
+    floor_kw: float
+    quantum_kw: float | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Traits:
+    """INTERNAL. What histories are like by themselves; all without unit.
+
+    Parameters
+    ----------
+    day_to_day
+        Correlation of the log energy of a customer's day with that of its next day, about its own mean.
+    between_customers
+        Share of the variance of the log energy of days that lies between customers.
+    pairwise
+        Mean correlation of the daily energies of two customers.
+    coincidence
+        Peak of the sum of `COINCIDENT` customers over the sum of their peaks; of all if there are fewer.
+    peak_over_mean
+        Peak of a customer over its mean load; median over customers.
+    feeder_daily_sd
+        Standard deviation of the daily energy of all customers together, over its mean.
+    midnight_step
+        Mean change of the load of all customers together from the last step of a day to the first of the
+        next, over its mean load.
+    """
+
+    day_to_day: float
+    between_customers: float
+    pairwise: float
+    coincidence: float
+    peak_over_mean: float
+    feeder_daily_sd: float
+    midnight_step: float
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """INTERNAL. Drawn histories beside real ones.
+
+    Parameters
+    ----------
+    w1_percent
+        Wasserstein-1 distance of the loads of all customers and days at one time of day, mean over the
+        times of day [% of the real mean load].
+    autocorrelation_error
+        Mean over `LAG_MINUTES` of the difference of the mean autocorrelation of log load [1].
+    drawn, real
+        Traits of both sides; each drawn one should be near its real one.
+    auc_day, auc_week, auc_feeder
+        Area under the curve of a classifier that tells drawn from real, on customers it has not seen: the
+        day of a customer, the week of a customer, the day of a feeder. 0.5 cannot tell, 1 always can; far
+        below 0.5 the drawn histories are copies of these real ones.
+    next_day, next_day_feeder
+        Root mean square error of a forecast of the hourly log loads of the next day, trained on drawn and
+        tested on real histories [log kW]: of a customer, of a feeder.
+    """
+
+    w1_percent: float
+    autocorrelation_error: float
+    drawn: Traits
+    real: Traits
+    auc_day: float
+    auc_week: float
+    auc_feeder: float
+    next_day: float
+    next_day_feeder: float
+
+
+def compare(drawn: FloatArray, real: FloatArray, setting: Setting) -> Fidelity:
+    """INTERNAL. All figures of `Fidelity`.
+
+    Parameters
+    ----------
+    drawn, real
+        Loads (customer, day, step) [kW] on the same days and steps.
+    setting
+        Calendar, resolution of the meters and seed.
+
+    Raises
+    ------
+    LoadDataError
+        If the two do not fit each other, are too short, or hold a load that is not positive.
+    """
+    _check(drawn, real, setting)
+    auc_day, auc_week, auc_feeder = classifier_auc(drawn, real, setting)
+    next_day, next_day_feeder = next_day_error(drawn, real, setting)
+    return Fidelity(
+        w1_percent=w1_percent(drawn, real),
+        autocorrelation_error=autocorrelation_error(drawn, real),
+        drawn=traits(drawn, setting.seed),
+        real=traits(real, setting.seed),
+        auc_day=auc_day,
+        auc_week=auc_week,
+        auc_feeder=auc_feeder,
+        next_day=next_day,
+        next_day_feeder=next_day_feeder,
+    )
+
+
+def traits(load: FloatArray, seed: int = 0) -> Traits:
+    """INTERNAL. What histories are like by themselves; `seed` draws the groups of the coincidence factor."""
+    return Traits(
+        day_to_day=day_to_day(load),
+        between_customers=between_customers(load),
+        pairwise=pairwise(load),
+        coincidence=coincidence(load, seed),
+        peak_over_mean=peak_over_mean(load),
+        feeder_daily_sd=feeder_daily_sd(load),
+        midnight_step=midnight_step(load),
+    )
+
+
+def wasserstein_1(first: FloatArray, second: FloatArray) -> float:
+    """W1 = ∫ |F − G| of two samples (n,), (m,), exactly."""
+    both = np.sort(np.concatenate([first, second]))
+    share = [np.searchsorted(np.sort(own), both[:-1], side="right") / own.size for own in (first, second)]
+    return float(np.sum(np.abs(share[0] - share[1]) * np.diff(both)))
+
+
+def w1_percent(drawn: FloatArray, real: FloatArray) -> float:
+    """INTERNAL. W1 of the loads at one time of day, mean over times [% of the real mean load]."""
+    steps = range(real.shape[2])
+    each = [wasserstein_1(drawn[:, :, t].ravel(), real[:, :, t].ravel()) for t in steps]
+    return 100 * float(np.mean(each)) / float(real.mean())
+
+
+def lags(n_steps: int) -> IntArray:
+    """`LAG_MINUTES` in steps of a day of `n_steps`, ascending, none twice."""
+    return np.unique(np.maximum(1, np.array(LAG_MINUTES) * n_steps // _MINUTES))
+
+
+def autocorrelation(load: FloatArray) -> FloatArray:
+    """INTERNAL. (lag,) autocorrelation of log load at `lags`, mean over customers that are not constant."""
+    series = np.log(load).reshape(len(load), -1)
+    series = series - series.mean(axis=1, keepdims=True)
+    variance = np.mean(series**2, axis=1)
+    series, variance = series[variance > 0], variance[variance > 0]
+    if not len(series):
+        return np.zeros(lags(load.shape[2]).size)
+    each = [np.mean(series[:, k:] * series[:, :-k], axis=1) / variance for k in lags(load.shape[2])]
+    mean: FloatArray = np.mean(each, axis=1)
+    return mean
+
+
+def autocorrelation_error(drawn: FloatArray, real: FloatArray) -> float:
+    """INTERNAL. Mean difference of the two autocorrelations."""
+    return float(np.mean(np.abs(autocorrelation(drawn) - autocorrelation(real))))
+
+
+def day_to_day(load: FloatArray) -> float:
+    """INTERNAL. See `Traits`; 0 where no customer's energy varies."""
+    about = _log_energy(load)
+    about = about - about.mean(axis=1, keepdims=True)
+    return _ratio(float(np.mean(about[:, 1:] * about[:, :-1])), float(np.mean(about**2)))
+
+
+def between_customers(load: FloatArray) -> float:
+    """INTERNAL. See `Traits`; 0 where energies are all the same."""
+    energy = _log_energy(load)
+    return _ratio(float(energy.mean(axis=1).var()), float(energy.var()))
+
+
+def pairwise(load: FloatArray) -> float:
+    """INTERNAL. See `Traits`; over all pairs of customers whose daily energy varies, 0 if there are none."""
+    energy = load.mean(axis=2)
+    energy = energy - energy.mean(axis=1, keepdims=True)
+    spread = energy.std(axis=1)
+    unit = energy[spread > 0] / spread[spread > 0, None]
+    count = len(unit)
+    # Σ_ij corr_ij = mean over days of (Σ_i unit_i)², of which the diagonal is `count`
+    together = float(np.mean(unit.sum(axis=0) ** 2))
+    return (together - count) / (count * (count - 1)) if count > 1 else 0.0
+
+
+def coincidence(load: FloatArray, seed: int = 0) -> float:
+    """INTERNAL. See `Traits`; mean over 30 groups drawn at random."""
+    series = load.reshape(len(load), -1)
+    peak, rng = series.max(axis=1), np.random.default_rng(seed)
+    size = min(COINCIDENT, len(load))
+    groups = [rng.permutation(len(load))[:size] for _ in range(_GROUPS)]
+    return float(np.mean([series[own].sum(axis=0).max() / peak[own].sum() for own in groups]))
+
+
+def peak_over_mean(load: FloatArray) -> float:
+    """INTERNAL. See `Traits`."""
+    series = load.reshape(len(load), -1)
+    return float(np.median(series.max(axis=1) / series.mean(axis=1)))
+
+
+def feeder_daily_sd(load: FloatArray) -> float:
+    """INTERNAL. See `Traits`."""
+    energy = load.mean(axis=(0, 2))
+    return float(energy.std() / energy.mean())
+
+
+def midnight_step(load: FloatArray) -> float:
+    """INTERNAL. See `Traits`."""
+    feeder = load.sum(axis=0)
+    return float(np.mean(np.abs(feeder[1:, 0] - feeder[:-1, -1])) / feeder.mean())
+
+
+def classifier_auc(drawn: FloatArray, real: FloatArray, setting: Setting) -> tuple[float, float, float]:
+    """INTERNAL. Area under the curve: day of a customer, week of a customer, day of a feeder."""
+    shown = [_dithered(load, setting, side) for side, load in enumerate((drawn, real))]
+    days, weeks, feeders = (
+        [of(load, np.random.default_rng([setting.seed, side])) for side, load in enumerate(shown)]
+        for of in (_some_days, _some_weeks, _some_feeder_days)
+    )
+    return (
+        told_apart(*days, seed=setting.seed),
+        told_apart(*weeks, seed=setting.seed),
+        told_apart(*feeders, seed=setting.seed),
+    )
+
+
+def next_day_error(drawn: FloatArray, real: FloatArray, setting: Setting) -> tuple[float, float]:
+    """INTERNAL. Error of the forecast of the next day, trained on drawn, tested on real: customer, feeder."""
+    sides = [np.random.default_rng([setting.seed, 2 + side]) for side in range(2)]
+    hours = [hourly(load) for load in (drawn, real)]
+    feeders = [_feeders(load, 60, rng) for load, rng in zip(hours, sides, strict=True)]
+    customers = [
+        customer_days(np.log(load), setting.weekend, rng) for load, rng in zip(hours, sides, strict=True)
+    ]
+    return (
+        forecast_error(*customers),
+        forecast_error(*(feeder_days(np.log(load), setting.weekend) for load in feeders)),
+    )
+
+
+def hourly(load: FloatArray) -> FloatArray:
+    """(customer, day, hour) mean loads [kW]."""
+    mean: FloatArray = load.reshape(*load.shape[:2], HOURS, -1).mean(axis=3)
+    return mean
+
+
+def flat(result: Fidelity) -> dict[str, float]:
+    """INTERNAL. The figures by name; traits of the drawn side only."""
+    own = {field.name: getattr(result, field.name) for field in fields(result)}
+    drawn = {field.name: getattr(result.drawn, field.name) for field in fields(Traits)}
+    return {name: value for name, value in own.items() if isinstance(value, float)} | drawn
+
+
+def _check(drawn: FloatArray, real: FloatArray, setting: Setting) -> None:
+    if drawn.ndim != 3 or real.ndim != 3 or drawn.shape[1:] != real.shape[1:]:
+        raise LoadDataError("drawn and real loads must have the same days and steps; cut both to the same")
+    if real.shape[1] < FEWEST_DAYS or real.shape[2] % HOURS or setting.weekend.shape != real.shape[1:2]:
+        raise LoadDataError(
+            f"a comparison needs at least {FEWEST_DAYS} days, steps that divide an hour, and for every day "
+            "whether it is a weekend; give longer histories"
+        )
+    if min(len(drawn), len(real)) < FEWEST_CUSTOMERS:
+        raise LoadDataError(f"a comparison needs at least {FEWEST_CUSTOMERS} customers on both sides")
+    if not (np.all(np.isfinite(drawn)) and np.all(np.isfinite(real)) and min(drawn.min(), real.min()) > 0):
+        raise LoadDataError("a comparison takes logs of loads; raise all loads to a declared floor first")
+
+
+def _log_energy(load: FloatArray) -> FloatArray:
+    """(customer, day) log of the mean load."""
+    energy: FloatArray = np.log(load.mean(axis=2))
+    return energy
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole > 1e-20 else 0.0
+
+
+def _dithered(load: FloatArray, setting: Setting, side: int) -> FloatArray:
+    """Rounded to the resolution of the meters and spread evenly over it; as it is where there is none."""
+    q = setting.quantum_kw
+    if q is None:
+        return load
+    rng = np.random.default_rng([setting.seed, 4, side])
+    return np.maximum(q * (np.round(load / q) + rng.random(load.shape) - 0.5), setting.floor_kw)
+
+
+def _repeats(n_customers: int, fewest: int, most: int) -> int:
+    """Rows per customer: about two thousand in all, where the history is long enough."""
+    return min(max(fewest, 2000 // n_customers), most)
+
+
+def _some_days(load: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, IntArray]:
+    """Log loads of some days of every customer, and whose they are."""
+    n, days, _ = load.shape
+    of = np.repeat(np.arange(n), _repeats(n, 8, days))
+    return np.log(load[of, rng.integers(0, days, of.size)]), of
+
+
+def _some_weeks(load: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, IntArray]:
+    """Hourly log loads of some weeks of every customer with what a week shows as a whole: spread of its
+    days' energies and about its mean day, midnight steps, likeness of its days."""
+    n, days, _ = load.shape
+    of = np.repeat(np.arange(n), min(3, _repeats(n, 3, days // 7)))
+    first = 7 * rng.integers(0, days // 7, of.size)
+    weeks = np.log(hourly(load))[of[:, None], first[:, None] + np.arange(7)]
+    about = weeks - weeks.mean(axis=2, keepdims=True)
+    unit = about / np.maximum(np.sqrt(np.sum(about**2, axis=2, keepdims=True)), 1e-12)
+    whole = [
+        weeks.mean(axis=2).std(axis=1),
+        (weeks - weeks.mean(axis=1, keepdims=True)).std(axis=(1, 2)),
+        np.abs(weeks[:, 1:, 0] - weeks[:, :-1, -1]).mean(axis=1),
+        (np.sum(unit.sum(axis=1) ** 2, axis=1) - 7) / 42,
+    ]
+    return np.column_stack([weeks.reshape(len(of), -1), *whole]), of
+
+
+def _some_feeder_days(load: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, IntArray]:
+    """Hourly loads, over their mean, of some days of small feeders, and of which feeder."""
+    feeders = _feeders(hourly(load), 40, rng)
+    chosen = [own[rng.permutation(own.shape[0])[:20]] for own in feeders]
+    return np.concatenate(chosen), np.repeat(np.arange(len(chosen)), [len(own) for own in chosen])
+
+
+def _feeders(load: FloatArray, count: int, rng: np.random.Generator) -> FloatArray:
+    """(feeder, day, step) sums of some customers each, over the mean of the feeder."""
+    size = min(FEEDER, max(2, len(load) // 2))
+    sums = np.stack([load[rng.permutation(len(load))[:size]].sum(axis=0) for _ in range(count)])
+    relative: FloatArray = sums / sums.mean(axis=(1, 2), keepdims=True)
+    return relative

@@ -1,0 +1,253 @@
+"""Histories against histories: planted cases, each beside an independent computation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import mannwhitneyu, pearsonr, wasserstein_distance
+
+from dp_powerflow.errors import LoadDataError
+from dp_powerflow.fidelity import metrics
+from dp_powerflow.fidelity.classifier import area_under_curve, told_apart
+from dp_powerflow.fidelity.metrics import Setting, compare
+from dp_powerflow.fidelity.next_day import feeder_days, forecast_error
+from dp_powerflow.units import FloatArray
+
+DAYS, STEPS, FLOOR = 28, 24, 1e-3
+WEEKEND = np.arange(DAYS) % 7 >= 5
+SETTING = Setting(WEEKEND, FLOOR)
+
+
+def lived(n: int, seed: int) -> FloatArray:
+    """Customers with a level, a shape, days that remember and weather they share."""
+    rng, common = np.random.default_rng(seed), np.random.default_rng(99)
+    weather = remembered(common.standard_normal((1, DAYS)), 0.6)
+    own = remembered(rng.standard_normal((n, DAYS)), 0.6)
+    shape = np.sin(2 * np.pi * (np.arange(STEPS) / STEPS + 0.05 * rng.standard_normal((n, 1))))
+    level = 0.7 * rng.standard_normal((n, 1, 1))
+    noise = 0.3 * rng.standard_normal((n, DAYS, STEPS))
+    log_load = level + 0.2 * (weather + own)[:, :, None] + 0.5 * shape[:, None] + noise
+    return np.exp(log_load)
+
+
+def remembered(white: FloatArray, memory: float) -> FloatArray:
+    process = white.copy()
+    for d in range(1, process.shape[1]):
+        process[:, d] = memory * process[:, d - 1] + np.sqrt(1 - memory**2) * white[:, d]
+    return process
+
+
+def strangers(load: FloatArray, seed: int) -> FloatArray:
+    """The same customer-days dealt out anew: every marginal as it was, no customer and no memory left."""
+    days = load.reshape(-1, load.shape[2])
+    dealt: FloatArray = days[np.random.default_rng(seed).permutation(len(days))].reshape(load.shape)
+    return dealt
+
+
+def test_w1_is_that_of_scipy_for_samples_of_any_size() -> None:
+    rng = np.random.default_rng(0)
+    first, second = rng.lognormal(size=(7, 5, 3)), np.round(rng.lognormal(size=(4, 5, 3)), 1)
+    each = [wasserstein_distance(first[:, :, t].ravel(), second[:, :, t].ravel()) for t in range(3)]
+    assert metrics.w1_percent(first, second) == pytest.approx(100 * np.mean(each) / second.mean(), rel=1e-12)
+
+
+def test_w1_of_a_constant_shift_is_the_shift() -> None:
+    real = lived(6, 1)
+    assert metrics.w1_percent(real + 0.1 * real.mean(), real) == pytest.approx(10.0)
+    assert metrics.w1_percent(real, real) == 0.0
+
+
+def test_autocorrelation_is_the_lagged_product_over_the_variance() -> None:
+    load = lived(5, 2)
+    series = np.log(load).reshape(5, -1)
+    for k, found in zip(metrics.lags(STEPS), metrics.autocorrelation(load), strict=True):
+        each = []
+        for own in series:
+            full = np.correlate(own - own.mean(), own - own.mean(), mode="full")
+            each.append(full[own.size - 1 + k] / (own.size - k) / own.var())
+        assert found == pytest.approx(np.mean(each), rel=1e-9)
+
+
+def test_the_lags_reach_seven_days_at_every_step_length() -> None:
+    assert metrics.lags(96).tolist() == [1, 2, 4, 8, 16, 32, 64, 96, 192, 288, 672]
+    assert metrics.lags(24).tolist() == [1, 2, 4, 8, 16, 24, 48, 72, 168]
+
+
+def test_a_constant_customer_has_no_autocorrelation() -> None:
+    load = lived(3, 3)
+    with_constant = np.concatenate([load, np.ones((1, DAYS, STEPS))])
+    np.testing.assert_allclose(metrics.autocorrelation(with_constant), metrics.autocorrelation(load))
+    assert np.all(metrics.autocorrelation(np.ones((2, DAYS, STEPS))) == 0.0)
+
+
+def test_pairwise_correlation_is_the_mean_over_all_pairs() -> None:
+    load = lived(6, 4)
+    energy = load.mean(axis=2)
+    pairs = [pearsonr(energy[i], energy[j])[0] for i in range(6) for j in range(i)]
+    assert metrics.pairwise(load) == pytest.approx(np.mean(pairs), rel=1e-9)
+    assert metrics.pairwise(np.ones((3, DAYS, STEPS))) == 0.0
+
+
+def test_memory_and_level_are_found_where_they_were_planted() -> None:
+    rng = np.random.default_rng(5)
+    days = remembered(rng.standard_normal((2000, DAYS)), 0.6)
+    log_energy = 2.0 * rng.standard_normal((2000, 1)) + days
+    load = np.repeat(np.exp(log_energy)[:, :, None], 2, axis=2)
+    # what is left of the covariance 0.6^|i − j| once a customer's own mean is taken out
+    away = np.eye(DAYS) - 1 / DAYS
+    left = away @ 0.6 ** np.abs(np.subtract.outer(np.arange(DAYS), np.arange(DAYS))) @ away
+    assert metrics.day_to_day(load) == pytest.approx(
+        np.diag(left, 1).mean() / np.diag(left).mean(), abs=0.015
+    )
+    assert metrics.between_customers(load) == pytest.approx(1 - np.diag(left).mean() / 5.0, abs=0.02)
+    dealt = strangers(load, 6)
+    assert metrics.day_to_day(dealt) == pytest.approx(-1 / DAYS, abs=0.015)
+    assert metrics.between_customers(dealt) == pytest.approx(1 / DAYS, abs=0.005)
+
+
+def test_memory_of_a_single_customer_by_hand() -> None:
+    energy = np.array([1.0, 2.0, 4.0, 2.0])
+    load = np.repeat(energy[None, :, None], STEPS, axis=2)
+    about = np.log(energy) - np.log(energy).mean()
+    expected = np.mean(about[1:] * about[:-1]) / np.mean(about**2)
+    assert metrics.day_to_day(load) == pytest.approx(expected)
+    assert metrics.between_customers(load) == 0.0
+
+
+def test_coincidence_is_one_for_copies_and_low_for_peaks_that_never_meet() -> None:
+    copies = np.repeat(lived(1, 7), 60, axis=0)
+    assert metrics.coincidence(copies) == pytest.approx(1.0)
+    apart = np.full((STEPS, DAYS, STEPS), FLOOR)
+    apart[np.arange(STEPS), 0, np.arange(STEPS)] = 1.0
+    assert metrics.coincidence(apart) == pytest.approx((1 + 23 * FLOOR) / STEPS)
+
+
+def test_peaks_and_the_feeder_by_hand() -> None:
+    load = np.ones((3, 2, 4))
+    load[0, 0, 3] = 9.0  # mean 2: peak over mean 4.5; the others 1 and 1
+    load[1, 1, 1] = 3.0  # mean 1.25: 2.4
+    assert metrics.peak_over_mean(load) == pytest.approx(2.4)
+    daily = np.array([(12 + 8) / 12, (12 + 2) / 12])
+    assert metrics.feeder_daily_sd(load) == pytest.approx(daily.std() / daily.mean())
+    assert metrics.midnight_step(load) == pytest.approx((11 - 3) / (34 / 8))
+
+
+def test_the_area_under_the_curve_is_the_statistic_of_mann_and_whitney() -> None:
+    rng = np.random.default_rng(8)
+    score, positive = np.round(rng.standard_normal(200), 1), rng.random(200) < 0.3
+    expected = mannwhitneyu(score[positive], score[~positive]).statistic / (
+        positive.sum() * (~positive).sum()
+    )
+    assert area_under_curve(score, positive) == pytest.approx(expected)
+
+
+def test_the_classifier_sees_a_dependence_that_no_single_feature_shows() -> None:
+    rng = np.random.default_rng(9)
+    of = np.arange(1500)
+    same, other = rng.standard_normal((2, 1500, 2))
+    same[:, 1] = np.sign(same[:, 0]) * np.abs(same[:, 1])  # each feature is normal, together they agree
+    assert told_apart((same, of), (other, of)) == pytest.approx(0.75, abs=0.05)
+    assert told_apart((other[:750], of[:750]), (other[750:], of[750:])) == pytest.approx(0.5, abs=0.08)
+
+
+def test_the_classifier_reaches_the_best_there_is_on_a_shift() -> None:
+    rng = np.random.default_rng(10)
+    of = np.arange(1500)
+    first, second = rng.standard_normal((2, 1500, 4))
+    second[:, 2] += 1.5
+    # Φ(1.5/√2) = 0.856 is the area under the curve of the likelihood ratio
+    assert 0.80 < told_apart((first, of), (second, of)) < 0.90
+
+
+def test_the_classifier_is_tested_on_customers_it_has_not_seen() -> None:
+    rng = np.random.default_rng(11)
+    of = np.repeat(np.arange(100), 10)
+    first, second = (np.repeat(rng.standard_normal((100, 5)), 10, axis=0) for _ in range(2))
+    # every customer is the same ten times over: whoever had seen it would know it
+    assert told_apart((first, of), (second, of)) == pytest.approx(0.5, abs=0.13)
+
+
+@pytest.mark.slow
+def test_dither_hides_the_resolution_of_the_meters_and_nothing_else() -> None:
+    quantum = 0.25
+    fine, other = lived(100, 12), lived(100, 13)
+    metered = np.maximum(quantum * np.round(other / quantum), FLOOR)
+    seen, _, _ = metrics.classifier_auc(fine, metered, SETTING)
+    dithered, _, _ = metrics.classifier_auc(fine, metered, replace(SETTING, quantum_kw=quantum))
+    assert seen > 0.9
+    assert dithered < 0.65
+
+
+def test_the_forecast_is_ridge_regression() -> None:
+    drawn, real = np.log(lived(8, 14)), np.log(lived(8, 15))
+    (x, y), (x_real, y_real) = (feeder_days(load, WEEKEND) for load in (drawn, real))
+    assert x.shape == (8 * (DAYS - 7), 3 * 24 + 2)
+    np.testing.assert_array_equal(x[0, :24], drawn[0, 6])
+    np.testing.assert_array_equal(x[0, 24:48], drawn[0, 0])
+    np.testing.assert_allclose(x[0, 48:72], drawn[0, :7].mean(axis=0))
+    # as least squares with rows of √10 below, on standardised features
+    unit = (x - x.mean(axis=0)) / x.std(axis=0)
+    stacked = np.vstack([unit, np.sqrt(10.0) * np.eye(unit.shape[1])])
+    aim = np.vstack([y - y.mean(axis=0), np.zeros((unit.shape[1], 24))])
+    weights = np.linalg.lstsq(stacked, aim, rcond=None)[0]
+    forecast = (x_real - x.mean(axis=0)) / x.std(axis=0) @ weights + y.mean(axis=0)
+    expected = np.sqrt(np.mean((forecast - y_real) ** 2))
+    assert forecast_error((x, y), (x_real, y_real)) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.slow
+def test_the_floor_is_not_beaten_and_strangers_are_told_from_customers() -> None:
+    half_a, half_b = lived(80, 16), lived(80, 17)
+    floor = compare(half_a, half_b, SETTING)
+    dealt = compare(strangers(half_a, 18), half_b, SETTING)
+    assert dealt.w1_percent == pytest.approx(floor.w1_percent)  # marginals cannot see it
+    assert floor.autocorrelation_error < 0.03 < 0.2 < dealt.autocorrelation_error
+    assert floor.drawn.day_to_day == pytest.approx(floor.real.day_to_day, abs=0.08)
+    assert floor.drawn.pairwise == pytest.approx(floor.real.pairwise, abs=0.08)
+    assert dealt.drawn.pairwise < 0.02 < 0.3 < dealt.real.pairwise
+    assert floor.auc_week < 0.75 < 0.95 < dealt.auc_week
+    assert floor.next_day < 0.8 * dealt.next_day
+    for name in ("w1_percent", "autocorrelation_error", "next_day", "next_day_feeder"):
+        assert getattr(dealt, name) > 0.97 * getattr(floor, name)
+    for name in ("auc_day", "auc_week", "auc_feeder"):
+        assert getattr(dealt, name) > getattr(floor, name) - 0.05
+
+
+@pytest.mark.slow
+def test_copies_of_the_real_histories_show_as_copies() -> None:
+    real = lived(60, 17)
+    copied = compare(real, real, SETTING)
+    assert copied.w1_percent == copied.autocorrelation_error == 0.0
+    assert copied.drawn == copied.real
+    # what is held out on one side was trained on under the other label
+    assert max(copied.auc_day, copied.auc_week) < 0.45
+
+
+@pytest.mark.slow
+def test_the_same_arguments_give_the_same_figures_listed_by_name() -> None:
+    drawn, real = lived(12, 19), lived(12, 20)
+    result = compare(drawn, real, SETTING)
+    assert compare(drawn, real, SETTING) == result
+    named = metrics.flat(result)
+    assert named["w1_percent"] == result.w1_percent
+    assert named["coincidence"] == result.drawn.coincidence
+    assert len(named) == 14
+
+
+@pytest.mark.parametrize(
+    ("drawn", "real", "weekend", "said"),
+    [
+        (lived(6, 1)[:, :20], lived(6, 2), WEEKEND, "same days and steps"),
+        (lived(6, 1)[:, :13], lived(6, 2)[:, :13], WEEKEND[:13], "at least 14 days"),
+        (lived(6, 1), lived(6, 2), WEEKEND[:20], "whether it is a weekend"),
+        (lived(3, 1), lived(6, 2), WEEKEND, "at least 4 customers"),
+        (lived(6, 1) - 1.0, lived(6, 2), WEEKEND, "declared floor"),
+    ],
+)
+def test_loads_that_cannot_be_compared_are_refused(
+    drawn: FloatArray, real: FloatArray, weekend: np.ndarray[tuple[int], np.dtype[np.bool_]], said: str
+) -> None:
+    with pytest.raises(LoadDataError, match=said):
+        compare(drawn, real, Setting(weekend, FLOOR))
