@@ -56,9 +56,9 @@ from dp_powerflow.model.estimators.spread import (
     AroundFrame,
     AroundMean,
     Bands,
+    Block,
     Offset,
     SpreadRule,
-    low_block,
     signal_share,
 )
 from dp_powerflow.privacy.queries import Query, Region, Session
@@ -334,9 +334,8 @@ def _round_2(
         covariance = np.diag(energy)
         if block >= 2:
             moment = vector_to_symmetric(blocks[index], block)
-            covariance[:block, :block] = low_block(
-                moment, block_noise[index], offset.mean[:block], energy[:block], rule
-            )
+            low = Block(moment, block_noise[index], offset)
+            covariance[:block, :block] = rule.block(low, energy[:block])
         estimates.append(_assemble(frame, offset.mean, covariance))
     return estimates
 
@@ -344,13 +343,12 @@ def _round_2(
 def _offset(average: FloatArray, noise_variance: float, frame: Frame, plan: StructuredPlan) -> Offset:
     """Correction of the mean in whitened coefficients (T,), and its error."""
     fine, coarse = plan.fine_mean, plan.coarse_mean
-    prior = (prior_mean_std(plan.half_range, fine) / frame.width[:fine]) ** 2
-    prior[:coarse] = frame.mean_variance / frame.width[:coarse] ** 2
-    prior = np.maximum(prior, 0.0025)  # round 1 clips, so its error is never just its noise
-    shift, variance = np.zeros(plan.n_steps), np.zeros(plan.n_steps)
-    shift[:fine] = _shrink(average, noise_variance, prior)
-    variance[:fine] = prior * noise_variance / (prior + noise_variance)
-    return Offset(shift, variance)
+    known = (prior_mean_std(plan.half_range, fine) / frame.width[:fine]) ** 2
+    known[:coarse] = frame.mean_variance / frame.width[:coarse] ** 2
+    prior = np.maximum(known, 0.0025)  # round 1 clips, so its error is never just its noise
+    shift = _shrink(average, noise_variance, prior)
+    found = (shift, prior * noise_variance / (prior + noise_variance), known)
+    return Offset(*(np.append(part, np.zeros(plan.n_steps - fine)) for part in found))
 
 
 def _assemble(frame: Frame, shift: FloatArray, covariance: FloatArray) -> GaussianEstimate:
