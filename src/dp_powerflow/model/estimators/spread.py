@@ -166,7 +166,8 @@ class AroundMean:
         least = float(eigh(correlation)[0].min())
         # All of them are scaled down alike, so that the variances stay those of the bands.
         scale = min(1.0, (1 - MIN_EIGENVALUE) / max(-least, _NO_ENERGY))
-        return np.diag(energy) + scale * correlation * np.outer(std, std)
+        covariance: FloatArray = np.diag(energy) + scale * correlation * np.outer(std, std)
+        return covariance
 
 
 @dataclass(frozen=True)
