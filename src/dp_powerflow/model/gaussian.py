@@ -32,7 +32,9 @@ from dp_powerflow.privacy.budget import ADJACENCY, Budget, PrivacyUnit, QueryCos
 from dp_powerflow.privacy.queries import Answer
 from dp_powerflow.units import IntArray
 
-FORMAT = "dp-powerflow load model, version 2"
+FORMAT = "dp-powerflow load model, version 3"
+FORMAT_2 = "dp-powerflow load model, version 2"
+"""With the earlier post-processing of the structured estimator, `EarlierStructured`."""
 FORMAT_1 = "dp-powerflow load model, version 1"
 """Without integers: parameters are taken as stated."""
 _TOLERANCE = 1e-9  # between stated and derived parameters, relative to the largest of them
@@ -50,11 +52,14 @@ class Origin:
         Public choices of the fit.
     integers
         Noisy sums (block, dimension) of every query [grid units], in the order of the model's costs.
+    format
+        Version of the model's format, which says how the answers are post-processed.
     """
 
     facts: HistoryFacts
     options: FitOptions
     integers: tuple[IntArray, ...]
+    format: str = FORMAT
 
 
 @dataclass(frozen=True, eq=False)
@@ -298,7 +303,7 @@ def _to_plain(model: LoadModel) -> dict[str, Any]:
     asked: dict[str, Any] = {"format": FORMAT_1, "costs": costs}
     if model.origin is not None:
         asked = {
-            "format": FORMAT,
+            "format": model.origin.format,
             "facts": model.origin.facts.to_dict(),
             "options": model.origin.options.to_dict(),
             "queries": [
@@ -355,15 +360,16 @@ def _class_to_plain(part: ClassModel) -> dict[str, Any]:
 
 
 def _from_plain(fields: dict[str, Any]) -> LoadModel:
-    if fields["format"] not in (FORMAT, FORMAT_1):
+    if fields["format"] not in (FORMAT, FORMAT_2, FORMAT_1):
         raise ValueError("unknown format")
     origin = None
     costs = fields["costs"] if fields["format"] == FORMAT_1 else fields["queries"]
-    if fields["format"] == FORMAT:
+    if fields["format"] != FORMAT_1:
         origin = Origin(
             HistoryFacts.from_dict(fields["facts"]),
-            FitOptions.from_dict(fields["options"]),
+            FitOptions.from_dict(fields["options"], earlier=fields["format"] == FORMAT_2),
             tuple(np.array(query["integers"], dtype=np.int64) for query in costs),
+            fields["format"],
         )
     return LoadModel(
         origin=origin,

@@ -30,10 +30,11 @@ from dp_powerflow.model.estimators import (
     synthesis_matrix,
 )
 from dp_powerflow.model.estimators.plain import Plain
+from dp_powerflow.model.estimators.spread import Bands, band_energy
 from dp_powerflow.model.estimators.structured import (
+    EarlierStructured,
     Frame,
     Structured,
-    band_energy,
     bands_contribution,
     log_energy_contribution,
     log_energy_error,
@@ -222,7 +223,7 @@ def _spectra(
     )
     covariances = []
     for energy, error, frame in zip(energies, noise, frames, strict=True):
-        variance = band_energy(energy, error, frame, plan)
+        variance = band_energy(Bands(energy, error, frame.log_energy_variance), plan)
         synthesis = synthesis_matrix(plan.n_steps) * frame.width
         covariances.append(positive_part(product(synthesis * variance, synthesis.T), _MIN_VARIANCE))
     return covariances
@@ -361,15 +362,19 @@ class FitOptions:
         }
 
     @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> FitOptions:
-        """Inverse of `to_dict`; values are converted, so that one of another type differs from `to_dict`."""
+    def from_dict(cls, fields: dict[str, Any], *, earlier: bool = False) -> FitOptions:
+        """Inverse of `to_dict`; values are converted, so that one of another type differs from `to_dict`.
+
+        `earlier` is for models up to format version 2, whose answers were post-processed otherwise.
+        """
         bounds, classes = fields["bounds"], fields["private_classes"]
         estimator = _ESTIMATORS[fields["estimator"]["name"]]
+        structured = EarlierStructured if earlier else Structured
         return cls(
             bounds={name: (float(pair[0]), float(pair[1])) for name, pair in bounds.items()}
             if isinstance(bounds, dict)
             else (float(bounds[0]), float(bounds[1])),
-            estimator=Structured(fields["estimator"]["block"]) if estimator is Structured else estimator(),
+            estimator=structured(fields["estimator"]["block"]) if estimator is Structured else estimator(),
             classes=PublicLabels()
             if classes is None
             else PrivateClasses(int(classes["n_classes"]), float(classes["share"])),

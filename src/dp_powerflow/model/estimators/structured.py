@@ -29,7 +29,6 @@ from dp_powerflow.model.estimators import (
     PRIOR_LOG_ENERGY_VARIANCE,
     PRIOR_PROFILE_STD,
     PRIOR_TAIL,
-    PRIOR_WHITENED_STD,
     PROFILE_CAP,
     PROFILE_MEAN_WEIGHT,
     PROFILE_MIN_LEVEL,
@@ -44,11 +43,8 @@ from dp_powerflow.model.estimators import (
     StructuredPlan,
     ask_averages,
     band_means,
-    band_of,
     from_coefficients,
     interpolate_bands,
-    positive_part,
-    posterior_energy,
     prior_log_energy,
     prior_mean_std,
     symmetric_to_vector,
@@ -56,13 +52,22 @@ from dp_powerflow.model.estimators import (
     to_coefficients,
     vector_to_symmetric,
 )
+from dp_powerflow.model.estimators.spread import (
+    AroundFrame,
+    AroundMean,
+    Bands,
+    Block,
+    Offset,
+    SpreadRule,
+    signal_share,
+)
 from dp_powerflow.privacy.queries import Query, Region, Session
 from dp_powerflow.units import FloatArray, IntArray
 
 PROFILE_RANGE = (0.1, 10.0)  # a released profile of variance ratios is cut to this range
-MIN_ENERGY = 0.05  # whitened energies and eigenvalues are kept above this
 _EULER, _LOG_2 = 0.5772156649015329, 0.6931471805599453
-_TINY = 1e-12  # energy that counts as none, before a log or a division
+_TINY = 1e-12  # energy that counts as none, before a log
+_RULE = AroundMean()
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +90,7 @@ class Frame:
 
 
 def estimate_structured(
-    groups: Sequence[Records], plan: StructuredPlan, session: Session
+    groups: Sequence[Records], plan: StructuredPlan, session: Session, rule: SpreadRule = _RULE
 ) -> list[GaussianEstimate]:
     """Fit one Gaussian to each group of records; each record is in exactly one group.
 
@@ -97,20 +102,17 @@ def estimate_structured(
         Public constants.
     session
         Spends the budget and keeps the costs.
+    rule
+        How variance is read off the answers.
     """
     frames = _round_1(groups, plan, session)
     tail = _tail(groups, frames, plan, session)
-    return _round_2(groups, frames, tail, plan, session)
+    return _round_2(groups, frames, tail, plan, session, rule)
 
 
 def _shrink(value: FloatArray, noise_variance: float, prior_variance: FloatArray) -> FloatArray:
     """Posterior mean of a Gaussian with mean zero, seen through Gaussian noise."""
     return value * prior_variance / (prior_variance + noise_variance)
-
-
-def _signal_share(energy: float, noise_energy: float) -> float:
-    """James and Stein's factor: the part of an energy that is not noise, at least 0; pure noise vanishes."""
-    return max(0.0, 1.0 - noise_energy / max(energy, _TINY))
 
 
 # --- round 1 ---------------------------------------------------------------------------------------------
@@ -234,7 +236,7 @@ def _profile(terms: FloatArray, noise_variance: float, n_steps: int) -> FloatArr
     relative_terms, variance = terms[1:] / level, noise_variance / (level * level)
     prior = PRIOR_PROFILE_STD * PRIOR_PROFILE_STD / np.arange(1, terms.size)
     shrunk = _shrink(relative_terms, variance, prior)
-    shrunk *= _signal_share(float(np.sum(relative_terms**2)), shrunk.size * variance)
+    shrunk *= signal_share(float(np.sum(relative_terms**2)), shrunk.size * variance)
     relative = 1 + from_coefficients(np.concatenate([[0.0], shrunk]), n_steps)
     profile: FloatArray = np.sqrt(np.clip(relative, *PROFILE_RANGE))
     return profile
@@ -296,6 +298,7 @@ def _round_2(
     tail: float,
     plan: StructuredPlan,
     session: Session,
+    rule: SpreadRule,
 ) -> list[GaussianEstimate]:
     budget = {name: plan.rho * share for name, share in plan.round_2_shares(tail).items()}
     block = plan.block_size
@@ -325,52 +328,27 @@ def _round_2(
         )
     estimates = []
     for index, frame in enumerate(frames):
-        shift = _mean_shift(fine[index], fine_noise[index], frame, plan)
-        energy = band_energy(bands[index], bands_noise[index], frame, plan)
+        offset = _offset(fine[index], fine_noise[index], frame, plan)
+        seen = Bands(bands[index], bands_noise[index], frame.log_energy_variance)
+        energy = rule.energy(seen, offset, plan)
         covariance = np.diag(energy)
         if block >= 2:
             moment = vector_to_symmetric(blocks[index], block)
-            covariance[:block, :block] = _low_block(moment, block_noise[index], shift[:block], energy[:block])
-        estimates.append(_assemble(frame, shift, covariance))
+            low = Block(moment, block_noise[index], offset)
+            covariance[:block, :block] = rule.block(low, energy[:block])
+        estimates.append(_assemble(frame, offset.mean, covariance))
     return estimates
 
 
-def _mean_shift(average: FloatArray, noise_variance: float, frame: Frame, plan: StructuredPlan) -> FloatArray:
-    """Correction of the mean in whitened coefficients (T,)."""
+def _offset(average: FloatArray, noise_variance: float, frame: Frame, plan: StructuredPlan) -> Offset:
+    """Correction of the mean in whitened coefficients (T,), and its error."""
     fine, coarse = plan.fine_mean, plan.coarse_mean
-    prior = (prior_mean_std(plan.half_range, fine) / frame.width[:fine]) ** 2
-    prior[:coarse] = frame.mean_variance / frame.width[:coarse] ** 2
-    prior = np.maximum(prior, 0.0025)  # round 1 clips, so its error is never just its noise
-    shift = np.zeros(plan.n_steps)
-    shift[:fine] = _shrink(average, noise_variance, prior)
-    return shift
-
-
-def band_energy(
-    weighted: FloatArray, noise_variance: float, frame: Frame, plan: StructuredPlan
-) -> FloatArray:
-    """Whitened variance (T,) of each coefficient."""
-    weight = plan.band_weight
-    # Round 1 averages logs, so the mean energy lies above it: the prior is centred at half its variance.
-    spread = frame.log_energy_variance + PRIOR_WHITENED_STD * PRIOR_WHITENED_STD
-    energy = posterior_energy(weighted / weight, noise_variance / weight**2, spread / 2, spread)
-    per_step: FloatArray = np.maximum(energy, MIN_ENERGY)[band_of(plan.edges)]
-    return per_step
-
-
-def _low_block(
-    moment: FloatArray, noise_variance: float, shift: FloatArray, energy: FloatArray
-) -> FloatArray:
-    """Covariance (K, K): variances of the bands, correlations of the noisy second moment, shrunk.
-
-    Eigenvalues are kept above a public floor.
-    """
-    size = energy.size
-    off = moment - np.outer(shift, shift)
-    np.fill_diagonal(off, 0.0)
-    noise_energy = size * (size - 1) / 2 * noise_variance
-    weight = _signal_share(float(np.sum(off**2)), noise_energy)
-    return positive_part(np.diag(energy) + weight * off, MIN_ENERGY)
+    known = (prior_mean_std(plan.half_range, fine) / frame.width[:fine]) ** 2
+    known[:coarse] = frame.mean_variance / frame.width[:coarse] ** 2
+    prior = np.maximum(known, 0.0025)  # round 1 clips, so its error is never just its noise
+    shift = _shrink(average, noise_variance, prior)
+    found = (shift, prior * noise_variance / (prior + noise_variance), known)
+    return Offset(*(np.append(part, np.zeros(plan.n_steps - fine)) for part in found))
 
 
 def _assemble(frame: Frame, shift: FloatArray, covariance: FloatArray) -> GaussianEstimate:
@@ -392,7 +370,20 @@ class Structured:
     def estimate(
         self, groups: Sequence[Records], facts: PublicFacts, session: Session
     ) -> list[GaussianEstimate]:
-        return estimate_structured(groups, self._plan(facts), session)
+        return estimate_structured(groups, self._plan(facts), session, self._rule)
 
     def prior_would_do(self, facts: PublicFacts) -> bool:
         return self._plan(facts).prior_would_do
+
+    @property
+    def _rule(self) -> SpreadRule:
+        return _RULE
+
+
+@dataclass(frozen=True)
+class EarlierStructured(Structured):
+    """The same queries with the post-processing of models up to format version 2, to derive those again."""
+
+    @property
+    def _rule(self) -> SpreadRule:
+        return AroundFrame()
