@@ -37,8 +37,9 @@ CAPACITOR_SHARE, PV_SHARE = 0.5, 0.2
 """All capacitors over all nominal kvar, and all PV systems over all nominal kW."""
 TWINS = 2
 """Stand-ins that are looked at; one of a large network, which takes seconds to build."""
-LONGER = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-"""Lengths of lines that are tried, over those of the table."""
+LENGTHS = (*(2.0**k for k in range(-20, 0, 2)), *(2.0**k for k in range(7)))
+"""Lengths of lines that are tried, over those of the table; the short ones are for loads of transmission
+systems on lines of a voltage that was never meant."""
 DESIGNED = (0.95, 1.08)
 """Voltages [p.u.] that nobody plans a feeder to fall below at nominal load, or to pass without load."""
 _LARGE = 2000
@@ -72,7 +73,7 @@ def _draw(
     source: Rebuilder, parameters: NetworkParameters, design: TwinDesign, *, acting: bool
 ) -> Iterator[Feeder]:
     large = len(source.feeder.nodes) > _LARGE
-    length = 1.0 if large else _designed(source, parameters, design.protected, acting=acting)
+    length = _designed(source, parameters, design.protected, acting=acting, quick=large)
     public = public_parameters(source.feeder, parameters, design.protected, length)
     key = StreamKey.from_insecure_seed(SEED)
     for k in range(1 if large else TWINS):
@@ -80,21 +81,30 @@ def _draw(
 
 
 def _designed(
-    source: Rebuilder, parameters: NetworkParameters, protected: Protected, *, acting: bool
+    source: Rebuilder, parameters: NetworkParameters, protected: Protected, *, acting: bool, quick: bool
 ) -> float:
     """How many times the lines of the table a network is built with: as long as nominal load allows.
 
     Somebody has planned the feeder, and its voltages hold at nominal load and without load. Of the lengths
     tried, the longest is taken at which those of the stand-in do.
+
+    Parameters
+    ----------
+    quick : whether the lines of the table are good enough where voltages hold with them.
     """
-    few, many = 0, len(LONGER)  # the first is taken in any case
+
+    def holds(length: float) -> bool:
+        public = public_parameters(source.feeder, parameters, protected, length)
+        codes = {line.line: line.code for line in public.coded} if protected.codes else {}
+        return _holds(source.build(public.levels, codes), acting=acting)
+
+    if quick and holds(1.0):
+        return 1.0
+    few, many = 0, len(LENGTHS)  # the first is taken in any case
     while many - few > 1:
         middle = (few + many) // 2
-        public = public_parameters(source.feeder, parameters, protected, LONGER[middle])
-        codes = {line.line: line.code for line in public.coded} if protected.codes else {}
-        holds = _holds(source.build(public.levels, codes), acting=acting)
-        few, many = (middle, many) if holds else (few, middle)
-    return LONGER[few]
+        few, many = (middle, many) if holds(LENGTHS[middle]) else (few, middle)
+    return LENGTHS[few]
 
 
 def _holds(feeder: Feeder, *, acting: bool) -> bool:
