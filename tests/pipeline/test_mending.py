@@ -11,10 +11,10 @@ import pytest
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.sample import MENDING, LoadBlock, solve_days
+from dp_powerflow.model.sample import MENDING, LoadBlock, LoadSource, solve_days
 from dp_powerflow.pipeline import run as pipeline
 from dp_powerflow.pipeline.inputs import read_inputs
-from dp_powerflow.pipeline.modes.base import mode_of
+from dp_powerflow.pipeline.modes.base import Scene, mode_of
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.pipeline.verify import verify_release
 from dp_powerflow.powerflow.operated import OperatedSolver
@@ -56,6 +56,16 @@ def published(folder: Path) -> Corpus:
     return open_corpus(folder / "out")
 
 
+def drawn_again(folder: Path) -> tuple[Scene, LoadSource]:
+    """The twin and the loads of the release, from its key."""
+    config = heavy(folder)
+    state = PrivateState.open(config.release.state, insecure_seed=7)
+    inputs, mode = read_inputs(config, state), mode_of(config)
+    model = LoadModel.load(folder / "out" / "model.json")
+    scene = mode.scene(inputs, mode.network_to_solve(inputs, mode.identity(inputs)), model)
+    return scene, mode.source(scene, pipeline.draw_key(inputs, scene), config.release.days)
+
+
 def test_snapshots_without_solution_are_released_marked_and_counted(mended: Path) -> None:
     corpus = published(mended)
     count = int(np.count_nonzero(corpus.mended()))
@@ -69,12 +79,7 @@ def test_snapshots_without_solution_are_released_marked_and_counted(mended: Path
 
 def test_powers_are_what_was_drawn_times_a_power_of_the_rule(mended: Path) -> None:
     """Draw again from the key: the released load of a mended snapshot is the drawn one times 0.95^k."""
-    config = heavy(mended)
-    state = PrivateState.open(config.release.state, insecure_seed=7)
-    inputs, mode = read_inputs(config, state), mode_of(config)
-    model = LoadModel.load(mended / "out" / "model.json")
-    scene = mode.scene(inputs, mode.network_to_solve(inputs, mode.identity(inputs)), model)
-    source = mode.source(scene, pipeline.draw_key(inputs, scene), config.release.days)
+    _, source = drawn_again(mended)
     drawn_kw = source.block(0).load_kw.sum(axis=0)
     corpus = published(mended)
     released_kw = corpus.loads().real.sum(axis=2)
@@ -83,12 +88,7 @@ def test_powers_are_what_was_drawn_times_a_power_of_the_rule(mended: Path) -> No
 
 def test_a_mended_snapshot_is_the_first_that_solves(mended: Path) -> None:
     """One multiplication less, and there is no solution: no more is taken than the rule says."""
-    config = heavy(mended)
-    state = PrivateState.open(config.release.state, insecure_seed=7)
-    inputs, mode = read_inputs(config, state), mode_of(config)
-    model = LoadModel.load(mended / "out" / "model.json")
-    scene = mode.scene(inputs, mode.network_to_solve(inputs, mode.identity(inputs)), model)
-    source = mode.source(scene, pipeline.draw_key(inputs, scene), config.release.days)
+    scene, source = drawn_again(mended)
     solver = OperatedSolver(scene.network.feeder, controls="snapshot", tolerance=1e-12)
     made = solve_days(solver, source, mend=True)
     touched = np.flatnonzero(made.mended)
@@ -124,15 +124,10 @@ class Endless:
 
 
 def test_a_network_that_bears_nothing_at_all_ends_in_a_sentence(mended: Path) -> None:
-    config = heavy(mended)
-    state = PrivateState.open(config.release.state, insecure_seed=7)
-    inputs, mode = read_inputs(config, state), mode_of(config)
-    model = LoadModel.load(mended / "out" / "model.json")
-    scene = mode.scene(inputs, mode.network_to_solve(inputs, mode.identity(inputs)), model)
-    law = mode.source(scene, pipeline.draw_key(inputs, scene), 1).law
+    scene, source = drawn_again(mended)
     solver = OperatedSolver(scene.network.feeder, controls="snapshot")
     with pytest.raises(PowerFlowError, match="next to no power"):
-        solve_days(solver, Endless(law), mend=True)
+        solve_days(solver, Endless(source.law), mend=True)
 
 
 def test_the_true_network_is_not_mended(tmp_path: Path) -> None:

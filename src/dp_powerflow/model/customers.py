@@ -22,7 +22,7 @@ from dp_powerflow._bits.elementary import exp1, kernel
 from dp_powerflow._bits.linear import product, standard_normal
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.law import ClassLaw, LoadLaw
-from dp_powerflow.model.sample import LoadBlock, days_per_block
+from dp_powerflow.model.sample import LoadBlock, days_per_block, draw_log_days
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray, IntArray
 
@@ -159,7 +159,7 @@ class CustomerSampler:
         at_once = max(1, _AT_ONCE // days)
         for start in range(0, len(customers), at_once):
             chosen = customers[start : start + at_once]
-            log_load = _days(part, generator, len(chosen) * days)
+            log_load = draw_log_days(part, generator, len(chosen) * days)
             _add_up(
                 log_load.reshape(len(chosen), days, -1),
                 law.scale_kw[chosen],
@@ -181,20 +181,6 @@ class CustomerSampler:
         zeta = product(standard_normal(generator, shape), part.q_factor.T)
         most = MOST_DEVIATIONS * np.sqrt(np.diag(part.q_covariance))
         reactive[loads] += size_kvar[loads, None, None] * np.clip(zeta, -most, most)
-
-
-def _days(part: ClassLaw, generator: np.random.Generator, size: int) -> FloatArray:
-    """(size, step) days of log load of a class, unbounded."""
-    steps, weights = part.components[0].mean.size, np.array([own.weight for own in part.components])
-    chosen = (
-        generator.choice(weights.size, size=size, p=weights / weights.sum()) if weights.size > 1 else None
-    )
-    log_load = np.empty((size, steps))
-    for index, component in enumerate(part.components):
-        rows = np.arange(size) if chosen is None else np.flatnonzero(chosen == index)
-        normal = standard_normal(generator, (rows.size, steps))
-        log_load[rows] = component.mean + product(normal, component.factor.T)
-    return log_load
 
 
 @kernel

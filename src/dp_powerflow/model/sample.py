@@ -168,20 +168,7 @@ class LoadSampler:
     def _draw_active(self, law: LoadLaw, part: ClassLaw, block: int, size: int) -> FloatArray:
         """Active loads (size, step) [kW, or per public scale]."""
         generator = self._key.stream(f"active/{part.name}/{part.day_type}", block).generator
-        weights = np.array([component.weight for component in part.components])
-        of = (
-            generator.choice(weights.size, size=size, p=weights / weights.sum()) if weights.size > 1 else None
-        )
-        log_load = np.empty((size, law.steps))
-        for index, component in enumerate(part.components):
-            rows = slice(None) if of is None else np.flatnonzero(of == index)
-            count = size if of is None else int(np.sum(of == index))
-            if law.truncated:
-                rejection = part.acceptance[index].rejection
-                log_load[rows] = part.truncations[index].draw(generator, count, rejection=rejection)
-            else:
-                normal = standard_normal(generator, (count, law.steps))
-                log_load[rows] = component.mean + product(normal, component.factor.T)
+        log_load = draw_log_days(part, generator, size, truncated=law.truncated)
         return exp(log_load, out=log_load)
 
     def _draw_reactive(
@@ -194,6 +181,26 @@ class LoadSampler:
             zeta = product(standard_normal(generator, active.shape), part.q_factor.T)
             reactive += law.q_size[nodes, None, None] * zeta
         return reactive
+
+
+def draw_log_days(
+    part: ClassLaw, generator: np.random.Generator, size: int, *, truncated: bool = False
+) -> FloatArray:
+    """(size, step) days of the log load of a class [log kW, or per public scale]."""
+    steps, weights = part.components[0].mean.size, np.array([each.weight for each in part.components])
+    mixed = weights.size > 1
+    of = generator.choice(weights.size, size=size, p=weights / weights.sum()) if mixed else None
+    log_load = np.empty((size, steps))
+    for index, component in enumerate(part.components):
+        rows = slice(None) if of is None else np.flatnonzero(of == index)
+        count = size if of is None else int(np.sum(of == index))
+        if truncated:
+            rejection = part.acceptance[index].rejection
+            log_load[rows] = part.truncations[index].draw(generator, count, rejection=rejection)
+        else:
+            normal = standard_normal(generator, (count, steps))
+            log_load[rows] = component.mean + product(normal, component.factor.T)
+    return log_load
 
 
 def days_per_block(n_nodes: int) -> int:
