@@ -429,7 +429,9 @@ def test_a_wrong_request_is_one_sentence(tmp_path: Path, asked: dict[str, object
 def test_the_written_config_is_planned_released_and_verified_without_an_edit(tmp_path: Path) -> None:
     """Meters with gaps, zeros, negatives, duplicates and a clock change; regulators, PV and an island."""
     circuit(tmp_path, more=ROOF + ISLAND + REGULATOR)
-    history = simulate_load_history(80, n_days=12, step_minutes=60, seed=3).load_kw[:, :, :]
+    simulated = simulate_load_history(120, n_days=12, step_minutes=60, seed=3)
+    homes = [k for k, label in enumerate(simulated.class_label) if label == "residential"][:80]
+    history = simulated.load_kw[homes]
     begin = dt.datetime(2024, 3, 24, tzinfo=ZoneInfo(BERLIN)).astimezone(dt.UTC)
     rows = ["meter,timestamp,kwh"]
     for customer, own in enumerate(history.reshape(len(history), -1)):
