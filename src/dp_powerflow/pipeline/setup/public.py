@@ -1,13 +1,12 @@
 """Public figures of customers: what a config says of loads before anybody has looked at one.
 
-They are the same for everybody, so they tell nothing of the meters. The bounds are wide enough for almost any
-customer of the kind and no wider: the noise grows with the logarithm of their ratio, and readings far below
-the others widen the law upwards too. A household's mean over a quarter of an hour lies between about 0.02 kW
-and 15 kW, and above 10 kW for a few hours of a year. The law has a longer tail than that, and where a node has
-few customers its voltage falls with every draw at the upper bound; so that is 10 kW. Below 0.05 kW (a fridge
-and a router) it does not matter to a feeder what a load is, so that is the lower bound, and zeros count as it.
-Wider bounds cost more noise: on 400 simulated households at ε = 1 the error of the mean load grows by half from
-[0.05, 20] to [0.02, 30] kW.
+They are the same for everybody, so they tell nothing of the meters. The bounds are wide enough for almost
+any customer of the kind and no wider: the noise grows with the logarithm of their ratio, and readings far
+below the others widen the law upwards too. A household's mean over a quarter of an hour lies between about
+0.02 kW and 15 kW, and above 10 kW for a few hours of a year. The law has a longer tail than that, and where a
+node has few customers its voltage falls with every draw at the upper bound; so that is 10 kW. Below 0.05 kW
+(a fridge and a router) it does not matter to a feeder what a load is, so that is the lower bound, and zeros
+count as it.
 
 A house adds about 2 kW to the peak of a feeder, and 3 to 4 kW where it is heated or cooled electrically: the
 first is the figure here. Nominal loads are peaks, so a load of 40 kW stands for 20 houses.
