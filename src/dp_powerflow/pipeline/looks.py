@@ -21,8 +21,7 @@ _FORMAT = "dp-powerflow looks, format 1"
 _NOT_SETTINGS: dict[str, set[str]] = {
     "release": {
         *("id", "output", "state", "insecure_seed", "epsilon_cap", "network_epsilon_cap"),
-        *("network_delta_cap", "continues_loads", "continues_network", "unrelated_loads"),
-        "unrelated_network",
+        *("network_delta_cap", "continues_loads", "continues_network"),
     },
     "feeder": {"source"},
     "loads": {"path"},

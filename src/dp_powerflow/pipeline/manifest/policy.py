@@ -330,7 +330,8 @@ def public_sizes(facts: Facts) -> list[str]:
     outcomes = [
         f"That the history holds {model.n_load_points} load points and {model.n_days} days: declared public.",
         "That the meter data passed the checks before anything was spent: their ids match the service map, "
-        "their unit is plausible, and not too many load points lack readings or are cut to the bounds.",
+        "their sign and unit are plausible, not too many load points lack readings or are cut to the bounds, "
+        "and where the unit is a day, no gap was filled from another day.",
         "When the files were written and how long it took.",
     ]
     if facts.looked_at:
