@@ -60,7 +60,7 @@ class ExtrasLayout:
     generation : whether the power injected at every released node is; only with `loads`.
     sources : phases of the sources whose power into the feeder is there, 0 for none.
     regulators, capacitors : how many of them have their states there. With any of them `locked` is there too.
-    mended : whether it is there how often the powers of every snapshot were lowered until it had a solution.
+    mended : whether it is there how often loads and PV of a snapshot were lowered until it had a solution.
     """
 
     loads: bool = False
@@ -130,7 +130,7 @@ class PartExtras:
     taps : integer (day, step, regulator) tap steps away from neutral.
     capacitors : integer (day, step, capacitor), 1 closed, 0 open.
     locked : boolean (day, step) whether a control was locked because it hunted.
-    mended : integer (day, step) how often all powers were lowered until there was a solution; mostly 0.
+    mended : integer (day, step) how often loads and PV were lowered until there was a solution; mostly 0.
     """
 
     loads: ComplexArray | None = None
@@ -210,7 +210,7 @@ def day_columns(extras: ExtrasLayout) -> Iterator[DayColumn]:
             "locked", "locked", None, pa.bool_(), "whether a control was locked because it hunted"
         )
     if extras.mended:
-        means = "how often all powers were multiplied by 0.95, for lack of a power-flow solution"
+        means = "how often all loads and PV were multiplied by 0.95, for lack of a power-flow solution"
         yield DayColumn(MENDED, MENDED, None, pa.int16(), means)
 
 

@@ -165,7 +165,7 @@ class Corpus:
         return self._beside.day_values("locked", self.day_numbers(days))
 
     def mended(self, days: Days = None) -> IntArray:
-        """How often the powers of a snapshot were multiplied by 0.95, for lack of a power-flow solution.
+        """How often loads and PV of a snapshot were multiplied by 0.95, for lack of a power-flow solution.
 
         Integer (day, step); 0 for a snapshot as it was drawn. Raises as `loads`.
         """

@@ -189,7 +189,7 @@ class _Run:
             return ()
         total = self.inputs.config.release.days * self.inputs.history.n_steps
         return (
-            f"{written.mended:,} of {total:,} snapshots had no power-flow solution: all their powers were "
+            f"{written.mended:,} of {total:,} snapshots had no power-flow solution: their loads and PV were "
             "multiplied by 0.95 until they had one, and they are marked (corpus.mended()); with a larger "
             "nodes.kw_per_customer there are fewer",
         )

@@ -77,7 +77,7 @@ IN_WORDS = {
     "taps": "taps of the regulators",
     "capacitors": "states of the switched capacitors",
     "locked": "steps at which a control was locked because it hunted",
-    "mended": "how often the powers of every snapshot were lowered until it had a solution",
+    "mended": "how often loads and PV of every snapshot were lowered until it had a solution",
 }
 ROUNDED = "Active and reactive powers are rounded to their public grid."
 SHOWS_NODES = (
