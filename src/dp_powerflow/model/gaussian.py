@@ -19,8 +19,11 @@ import numpy as np
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.derive import replay
+from dp_powerflow.model.estimators.plain import EarlierPlain, Plain
+from dp_powerflow.model.estimators.structured import EarlierStructured, Structured
 from dp_powerflow.model.law import ClassModel, GaussianComponent, LoadLaw, LoadNodes, ReactiveModel
 from dp_powerflow.model.options import (
+    Estimators,
     FitOptions,
     FittedReactive,
     FixedPowerFactor,
@@ -32,11 +35,17 @@ from dp_powerflow.privacy.budget import ADJACENCY, Budget, PrivacyUnit, QueryCos
 from dp_powerflow.privacy.queries import Answer
 from dp_powerflow.units import IntArray
 
-FORMAT = "dp-powerflow load model, version 3"
+FORMAT = "dp-powerflow load model, version 4"
+FORMAT_3 = "dp-powerflow load model, version 3"
 FORMAT_2 = "dp-powerflow load model, version 2"
-"""With the earlier post-processing of the structured estimator, `EarlierStructured`."""
 FORMAT_1 = "dp-powerflow load model, version 1"
 """Without integers: parameters are taken as stated."""
+ESTIMATORS: dict[str, Estimators] = {
+    FORMAT: {"structured": Structured, "plain": Plain},
+    FORMAT_3: {"structured": Structured, "plain": EarlierPlain},
+    FORMAT_2: {"structured": EarlierStructured, "plain": EarlierPlain},
+}
+"""Of every format that holds integers: what its models are derived by."""
 _TOLERANCE = 1e-9  # between stated and derived parameters, relative to the largest of them
 
 
@@ -360,16 +369,14 @@ def _class_to_plain(part: ClassModel) -> dict[str, Any]:
 
 
 def _from_plain(fields: dict[str, Any]) -> LoadModel:
-    if fields["format"] not in (FORMAT, FORMAT_2, FORMAT_1):
-        raise ValueError("unknown format")
-    origin = None
-    costs = fields["costs"] if fields["format"] == FORMAT_1 else fields["queries"]
-    if fields["format"] != FORMAT_1:
+    origin, version = None, fields["format"]
+    costs = fields["costs"] if version == FORMAT_1 else fields["queries"]
+    if version != FORMAT_1:
         origin = Origin(
             HistoryFacts.from_dict(fields["facts"]),
-            FitOptions.from_dict(fields["options"], earlier=fields["format"] == FORMAT_2),
+            FitOptions.from_dict(fields["options"], ESTIMATORS[version]),
             tuple(np.array(query["integers"], dtype=np.int64) for query in costs),
-            fields["format"],
+            version,
         )
     return LoadModel(
         origin=origin,

@@ -29,10 +29,8 @@ from dp_powerflow.model.estimators import (
     positive_part,
     synthesis_matrix,
 )
-from dp_powerflow.model.estimators.plain import Plain
 from dp_powerflow.model.estimators.spread import Bands, band_energy
 from dp_powerflow.model.estimators.structured import (
-    EarlierStructured,
     Frame,
     Structured,
     bands_contribution,
@@ -234,8 +232,9 @@ def _after(first: Contribution, then: Contribution) -> Contribution:
 
 
 Bounds = tuple[float, float]
+Estimators = Mapping[str, type[Estimator]]
+"""By the names that a model states."""
 _MINUTES_PER_DAY = 1440
-_ESTIMATORS: dict[str, type[Plain | Structured]] = {"plain": Plain, "structured": Structured}
 
 
 @dataclass(frozen=True)
@@ -362,19 +361,23 @@ class FitOptions:
         }
 
     @classmethod
-    def from_dict(cls, fields: dict[str, Any], *, earlier: bool = False) -> FitOptions:
+    def from_dict(cls, fields: dict[str, Any], estimators: Estimators) -> FitOptions:
         """Inverse of `to_dict`; values are converted, so that one of another type differs from `to_dict`.
 
-        `earlier` is for models up to format version 2, whose answers were post-processed otherwise.
+        Parameters
+        ----------
+        fields
+            As `to_dict` made them.
+        estimators
+            What the names of estimators stand for.
         """
         bounds, classes = fields["bounds"], fields["private_classes"]
-        estimator = _ESTIMATORS[fields["estimator"]["name"]]
-        structured = EarlierStructured if earlier else Structured
+        kind = estimators[fields["estimator"]["name"]]
         return cls(
             bounds={name: (float(pair[0]), float(pair[1])) for name, pair in bounds.items()}
             if isinstance(bounds, dict)
             else (float(bounds[0]), float(bounds[1])),
-            estimator=structured(fields["estimator"]["block"]) if estimator is Structured else estimator(),
+            estimator=kind(fields["estimator"]["block"]) if issubclass(kind, Structured) else kind(),
             classes=PublicLabels()
             if classes is None
             else PrivateClasses(int(classes["n_classes"]), float(classes["share"])),

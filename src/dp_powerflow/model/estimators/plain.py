@@ -1,9 +1,14 @@
-"""The plain estimator: clipped mean and second moment, Gaussian noise, split for the least expected KL.
+"""The plain estimator: mean and second moment of days, Gaussian noise, split for the least expected KL.
 
 The paper's DP-GMM for one component (Liu, Scaglione, Peisert, arXiv 2506.03467): every entry of the mean and
 of the covariance receives noise, and the budget is split so that the expected KL(true ‖ released) is least.
 T(T+1)/2 noisy entries make it useless for user-level privacy at T = 96; it is here as the reference the
 structured estimator is measured against, and for short horizons.
+
+Two numbers are asked first, for a small share of the budget: the level of the log loads, and their spread
+around it. Days are then measured from the level in units of the spread, so that the clip is where days end,
+wherever the declared bounds are. A clip around the middle of the bounds, as in models up to format version 3,
+draws every day of a class that does not lie there towards it, and the mean load with it.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dp_powerflow._bits.elementary import log1
 from dp_powerflow._bits.linear import gram, within_ball
 from dp_powerflow.model.estimators import (
     Contribution,
@@ -21,6 +27,7 @@ from dp_powerflow.model.estimators import (
     PublicFacts,
     Records,
     ask_averages,
+    posterior_energy,
     symmetric_to_vector,
     vector_to_symmetric,
     with_floor,
@@ -28,10 +35,75 @@ from dp_powerflow.model.estimators import (
 from dp_powerflow.privacy.queries import Query, Region, Session
 from dp_powerflow.units import FloatArray
 
-CLIP_SHARE = 0.5  # of the largest possible ‖ξ − centre‖; a day is rarely at its bound all day
-REFERENCE_VARIANCE = 0.3  # public guess of the spread of log load, for the split only
+LEVEL_SHARE = 0.1  # of the budget
+SPREAD_SHARE = 0.05  # likewise
+REFERENCE_VARIANCE = 0.3  # public guess of the spread of log load
 REFERENCE_CORRELATION = 0.7  # between any two steps, likewise
+REFERENCE_LOG_VARIANCE = 1.0  # of the log of the spread around the guess
+CLIPS = ((5.0239, 0.0445), (6.6349, 0.0181), (10.8276, 0.0019))
+"""Quantiles q of χ² of one degree at 97.5, 99 and 99.9 %, and E[(χ² − q)₊], what a clip there loses."""
+EARLIER_CLIP_SHARE = 0.5  # of the largest possible ‖ξ − centre‖, in models up to format version 3
 MIN_VARIANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class MomentPlan:
+    """Public constants of the queries for mean and second moment of days.
+
+    Parameters
+    ----------
+    radius
+        Clip radius of a day [L2].
+    precision
+        Eigenvalues (T,) of the inverse of a public reference covariance, in the same unit.
+    rho
+        Budget of both queries.
+    mean_unit, moment_unit
+        Natural units of the two.
+    """
+
+    radius: float
+    precision: FloatArray
+    rho: float
+    mean_unit: str = "1"
+    moment_unit: str = "1"
+
+    @property
+    def _roots(self) -> tuple[float, float]:
+        """√a and √b of the expected KL a/ρ_m + b/ρ_s, for one record.
+
+        With noise of variance v_m on the mean and v_s on a diagonal entry of the second moment, to second
+        order KL = ½·v_m·tr(Σ⁻¹) + ⅛·v_s·[(tr Σ⁻¹)² + tr Σ⁻²]; v = Δ²/(2ρn²). Σ is a public reference, never
+        the data's.
+        """
+        trace = float(self.precision.sum())
+        squared = self.radius * self.radius
+        a = 0.5 * 4 * squared / 2 * trace
+        b = 0.125 * 2 * squared * squared / 2 * (trace * trace + float((self.precision**2).sum()))
+        return math.sqrt(a), math.sqrt(b)
+
+    def split(self) -> tuple[float, float]:
+        """ρ for the mean and for the second moment: KL is least at ρ_m : ρ_s = √a : √b."""
+        mean, moment = self._roots
+        share = mean / (mean + moment)
+        return self.rho * share, self.rho * (1 - share)
+
+    def expected_kl(self, records: float) -> float:
+        """Of the noise alone, to second order [nats]."""
+        root = sum(self._roots)
+        return root * root / (self.rho * records * records)
+
+    def outweighs(self, variance: float, records: float) -> bool:
+        """Whether the noise on the covariance's eigenvalues exceeds a variance."""
+        noise = self.radius * self.radius / (math.sqrt(self.split()[1]) * records)
+        return noise * math.sqrt(self.precision.size) > variance
+
+
+def reference_precision(n_steps: int, variance: float) -> FloatArray:
+    """Eigenvalues (T,) of the inverse of the reference covariance (equal correlations)."""
+    eigenvalues = np.full(n_steps, variance * (1 - REFERENCE_CORRELATION))
+    eigenvalues[0] += variance * REFERENCE_CORRELATION * n_steps
+    return 1 / eigenvalues
 
 
 @dataclass(frozen=True)
@@ -39,84 +111,149 @@ class PlainPlan(PublicFacts):
     """Public constants of one plain fit; parameters as in `PublicFacts`."""
 
     @property
-    def radius(self) -> float:
-        """Clip radius of ξ − centre [log kW, L2]."""
-        return CLIP_SHARE * (self.log_high - self.log_low) / 2 * math.sqrt(self.n_steps)
+    def moments(self) -> MomentPlan:
+        """Mean and second moment in units of the spread, with the clip of the least expected KL.
 
-    def split(self) -> tuple[float, float]:
-        """ρ for the mean and for the second moment.
-
-        With noise of variance v_m on the mean and v_s on a diagonal entry of the second moment, to second
-        order KL = ½·v_m·tr(Σ⁻¹) + ⅛·v_s·[(tr Σ⁻¹)² + tr Σ⁻²]; v = Δ²/(2ρn²), so KL = a/ρ_m + b/ρ_s, least
-        at ρ_m : ρ_s = √a : √b. Σ is a public reference, never the data's.
+        The mean square of a reference day over its steps is (1 − c) + c·χ², c the correlation of any two. A
+        clip where χ² reaches q loses the share l = c·E[(χ² − q)₊] of the variance, ¼·T·l² in KL; a wider one
+        has more noise. So the clip widens, and loses less, as records and budget grow.
         """
-        precision = self._reference_precision()
-        trace = float(precision.sum())
-        squared = self.radius * self.radius
-        a = 0.5 * 4 * squared / 2 * trace
-        b = 0.125 * 2 * squared * squared / 2 * (trace * trace + float((precision**2).sum()))
-        share = math.sqrt(a) / (math.sqrt(a) + math.sqrt(b))
-        return self.rho * share, self.rho * (1 - share)
-
-    def _reference_precision(self) -> FloatArray:
-        """Eigenvalues (T,) of the inverse of the reference covariance (equal correlations)."""
-        eigenvalues = np.full(self.n_steps, REFERENCE_VARIANCE * (1 - REFERENCE_CORRELATION))
-        eigenvalues[0] += REFERENCE_VARIANCE * REFERENCE_CORRELATION * self.n_steps
-        return 1 / eigenvalues
+        rho = self.rho * (1 - LEVEL_SHARE - SPREAD_SHARE)
+        precision = reference_precision(self.n_steps, 1.0)
+        plans, losses = [], []
+        for quantile, excess in CLIPS:
+            square = 1 - REFERENCE_CORRELATION + REFERENCE_CORRELATION * quantile
+            plans.append(MomentPlan(math.sqrt(square * self.n_steps), precision, rho))
+            lost = REFERENCE_CORRELATION * excess
+            losses.append(plans[-1].expected_kl(self.records) + 0.25 * self.n_steps * lost * lost)
+        return plans[losses.index(min(losses))]
 
     @property
     def prior_would_do(self) -> bool:
         """True if, by public figures, the noise on a covariance entry exceeds the spread to be measured."""
-        noise = self.radius * self.radius / (math.sqrt(self.split()[1]) * self.records)
-        return noise * math.sqrt(self.n_steps) > REFERENCE_VARIANCE
+        return self.moments.outweighs(1.0, self.records)
 
 
-def clipped_days(plan: PlainPlan, days: FloatArray) -> FloatArray:
-    """Days (record, day, T) around the centre, each within the clip radius."""
-    return within_ball(days - plan.centre, plan.radius)
+@dataclass(frozen=True)
+class Frame:
+    """What days are measured by: y = (ξ − level)/spread. Released, or public.
+
+    Parameters
+    ----------
+    level
+        Of the log loads [log kW].
+    spread
+        Their distance from it [log kW].
+    """
+
+    level: float
+    spread: float
+
+    def days(self, days: FloatArray) -> FloatArray:
+        """Days (record, day, T) of log load in this frame."""
+        return (days - self.level) / self.spread
 
 
-def mean_contribution(plan: PlainPlan) -> Contribution:
-    """Mean over a record's clipped days; BALL of the clip radius."""
-    return lambda days: clipped_days(plan, days).mean(axis=1)
+def level_contribution(plan: PlainPlan) -> Contribution:
+    """A record's mean over days and steps, around the middle of the bounds; BALL of half the range."""
+    return lambda days: (days - plan.centre).mean(axis=(1, 2))[:, None]
 
 
-def moment_contribution(plan: PlainPlan) -> Contribution:
-    """Mean over a record's days of the outer product of a clipped day with itself; PSD, radius squared."""
+def spread_contribution(plan: PlainPlan, level: float) -> Contribution:
+    """A record's root mean square around the level, less a quarter of the range; BALL of that.
+
+    Within bounds a standard deviation is at most half the range (Popoviciu). A record that is farther from
+    the level counts as that far: the answer is a scale, so a clip moves no mean.
+    """
 
     def contribution(days: FloatArray) -> FloatArray:
-        clipped = clipped_days(plan, days)
-        return symmetric_to_vector(gram(clipped) / clipped.shape[1])
+        around = days - level
+        square: FloatArray = (around * around).mean(axis=(1, 2))
+        return (np.sqrt(square) - plan.half_range / 2)[:, None]
 
     return contribution
 
 
-def estimate_plain(groups: Sequence[Records], plan: PlainPlan, session: Session) -> list[GaussianEstimate]:
-    """Fit one Gaussian to each group of records; parameters as in `estimate_structured`."""
+def _frames(groups: Sequence[Records], plan: PlainPlan, session: Session) -> list[Frame]:
+    half = plan.half_range
+    averages, _ = ask_averages(
+        session,
+        Query("level", 1, half, Region.BALL, plan.rho * LEVEL_SHARE, "log kW"),
+        groups,
+        [level_contribution(plan)] * len(groups),
+    )
+    levels = [plan.centre + min(max(float(average[0]), -half), half) for average in averages]
+    averages, noise = ask_averages(
+        session,
+        Query("spread", 1, half / 2, Region.BALL, plan.rho * SPREAD_SHARE, "log kW"),
+        groups,
+        [spread_contribution(plan, level) for level in levels],
+    )
+    guess = log1(REFERENCE_VARIANCE) / 2
+    spreads = [
+        posterior_energy(average + half / 2, np.array([variance]), guess, REFERENCE_LOG_VARIANCE)
+        for average, variance in zip(averages, noise, strict=True)
+    ]
+    return [Frame(level, min(float(of[0]), half)) for level, of in zip(levels, spreads, strict=True)]
+
+
+def mean_contribution(of_days: Contribution) -> Contribution:
+    """Mean over a record's days; BALL of the clip radius."""
+    return lambda days: of_days(days).mean(axis=1)
+
+
+def moment_contribution(of_days: Contribution) -> Contribution:
+    """Mean over a record's days of the outer product of a day with itself; PSD, radius squared."""
+
+    def contribution(days: FloatArray) -> FloatArray:
+        seen = of_days(days)
+        return symmetric_to_vector(gram(seen) / seen.shape[1])
+
+    return contribution
+
+
+def _ask_moments(
+    groups: Sequence[Records],
+    frames: Sequence[Frame],
+    of_days: Sequence[Contribution],
+    plan: MomentPlan,
+    session: Session,
+) -> list[GaussianEstimate]:
+    """One Gaussian per group, from its days in its frame (record, day, T)."""
     rho_mean, rho_moment = plan.split()
-    size, squared = plan.n_steps * (plan.n_steps + 1) // 2, plan.radius * plan.radius
+    n_steps = plan.precision.size
+    size, squared = n_steps * (n_steps + 1) // 2, plan.radius * plan.radius
     means, _ = ask_averages(
         session,
-        Query("mean", plan.n_steps, plan.radius, Region.BALL, rho_mean, "log kW"),
+        Query("mean", n_steps, plan.radius, Region.BALL, rho_mean, plan.mean_unit),
         groups,
-        [mean_contribution(plan)] * len(groups),
+        [mean_contribution(of) for of in of_days],
     )
     moments, _ = ask_averages(
         session,
-        Query("second moment", size, squared, Region.PSD, rho_moment, "(log kW)²"),
+        Query("second moment", size, squared, Region.PSD, rho_moment, plan.moment_unit),
         groups,
-        [moment_contribution(plan)] * len(groups),
-        values_per_step=plan.n_steps,
+        [moment_contribution(of) for of in of_days],
+        values_per_step=n_steps,
     )
     noise_std = session.costs[-1].noise_std
     estimates = []
-    for group, mean, moment in zip(groups, means, moments, strict=True):
+    for group, frame, mean, moment in zip(groups, frames, means, moments, strict=True):
         # Symmetric noise moves eigenvalues by up to √2T of an off-diagonal's standard deviation (the edge
         # of the semicircle law); below that an eigenvalue is noise.
-        edge = noise_std / group.count * math.sqrt(plan.n_steps)
-        covariance = vector_to_symmetric(moment, plan.n_steps) - np.outer(mean, mean)
-        estimates.append(with_floor(plan.centre + mean, covariance, MIN_VARIANCE + edge))
+        edge = noise_std / group.count * math.sqrt(n_steps)
+        covariance = vector_to_symmetric(moment, n_steps) - np.outer(mean, mean)
+        square = frame.spread * frame.spread
+        estimates.append(
+            with_floor(frame.level + frame.spread * mean, square * covariance, MIN_VARIANCE + square * edge)
+        )
     return estimates
+
+
+def estimate_plain(groups: Sequence[Records], plan: PlainPlan, session: Session) -> list[GaussianEstimate]:
+    """Fit one Gaussian to each group of records; parameters as in `estimate_structured`."""
+    frames = _frames(groups, plan, session)
+    return _ask_moments(groups, frames, [frame.days for frame in frames], plan.moments, session)
 
 
 @dataclass(frozen=True)
@@ -125,13 +262,37 @@ class Plain:
 
     name: str = "plain"
 
-    def _plan(self, facts: PublicFacts) -> PlainPlan:
-        return PlainPlan(**vars(facts))
+    def estimate(
+        self, groups: Sequence[Records], facts: PublicFacts, session: Session
+    ) -> list[GaussianEstimate]:
+        return estimate_plain(groups, PlainPlan(**vars(facts)), session)
+
+    def prior_would_do(self, facts: PublicFacts) -> bool:
+        return PlainPlan(**vars(facts)).prior_would_do
+
+
+@dataclass(frozen=True)
+class EarlierPlain:
+    """The queries of models up to format version 3, to derive those again: no level, no spread, days clipped
+    around the middle of the bounds.
+    """
+
+    name: str = "plain"
+
+    def _plan(self, facts: PublicFacts) -> MomentPlan:
+        radius = EARLIER_CLIP_SHARE * (facts.log_high - facts.log_low) / 2 * math.sqrt(facts.n_steps)
+        precision = reference_precision(facts.n_steps, REFERENCE_VARIANCE)
+        return MomentPlan(radius, precision, facts.rho, "log kW", "(log kW)²")
 
     def estimate(
         self, groups: Sequence[Records], facts: PublicFacts, session: Session
     ) -> list[GaussianEstimate]:
-        return estimate_plain(groups, self._plan(facts), session)
+        plan, frame = self._plan(facts), Frame(facts.centre, 1.0)
+
+        def clipped(days: FloatArray) -> FloatArray:
+            return within_ball(frame.days(days), plan.radius)
+
+        return _ask_moments(groups, [frame] * len(groups), [clipped] * len(groups), plan, session)
 
     def prior_would_do(self, facts: PublicFacts) -> bool:
-        return self._plan(facts).prior_would_do
+        return self._plan(facts).outweighs(REFERENCE_VARIANCE, facts.records)
