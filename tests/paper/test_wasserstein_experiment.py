@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import math
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,6 @@ import pytest
 from scipy.stats import norm, wasserstein_distance
 
 from dp_powerflow.errors import ConfigError, LoadDataError
-from dp_powerflow.model.estimators.plain import Plain
-from dp_powerflow.model.fit import WeakBudgetWarning, fit
-from dp_powerflow.model.options import FitOptions
 from dp_powerflow.paper.datasets import Dataset, ExperimentOptions, open_dataset
 from dp_powerflow.paper.mechanisms.noise import DAY, PAPER_DAY, PAPER_STEP, STEP, UNITS
 from dp_powerflow.paper.run import Store, fingerprint_of
@@ -35,12 +31,9 @@ from dp_powerflow.paper.wasserstein.evaluation import (
     new_lab,
 )
 from dp_powerflow.paper.wasserstein.experiment import references, run_missing, scale_of, write_all
-from dp_powerflow.paper.wasserstein.fits import SharedFits
 from dp_powerflow.paper.wasserstein.lab import Lab, Scale
 from dp_powerflow.paper.wasserstein.search import VARIANTS, Configuration, configurations
 from dp_powerflow.paper.wasserstein.tables import of_voltages, to_csv
-from dp_powerflow.privacy.budget import Budget, PrivacyUnit
-from dp_powerflow.privacy.random import StreamKey
 
 TINY = Scale(2, 2, (50.0, 200.0), (10.0,), (1.0,), (), 20, (0.1, 10.0))
 SLOW = {
@@ -197,21 +190,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     full = open_dataset(ExperimentOptions(out=tmp_path_factory.mktemp("data"), data="simulated"))
     few = full.history.select(days=full.history.days[:14])
     return replace(full, history=few, relative=full.relative[:, :14])
-
-
-def test_fits_that_share_their_sums_are_those_of_the_package(data: Dataset) -> None:
-    few = data.history.select(load_points=data.history.load_points[:5])
-    shared, seed = SharedFits(few), 3
-    for epsilon, factor in ((0.5, 1.0), (8.0, 1.0), (8.0, 1.5)):
-        options = FitOptions(bounds=(0.01, 4.0 * factor), use_scale=True, estimator=Plain())
-        budget = Budget(epsilon, 1e-5, PrivacyUnit.LOAD_POINT_DAY)
-        key = StreamKey.from_insecure_seed(seed)
-        found = shared.fit(budget, options, key)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", WeakBudgetWarning)
-            expected = fit(few, budget=budget, options=options, key=key).classes[0].components[0]
-        np.testing.assert_array_equal(found.mean, expected.mean)
-        np.testing.assert_array_equal(found.covariance, expected.covariance)
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,8 @@ from dp_powerflow.evidence.calibration import DaySolver, load_box_set, monte_car
 from dp_powerflow.evidence.collect import network_facts
 from dp_powerflow.evidence.printed import remark_calibration
 from dp_powerflow.evidence.theorem import NetworkFacts, OperatingSet
-from dp_powerflow.model.estimators.plain import Plain
 from dp_powerflow.model.fit import ONE_CLASS, WeakBudgetWarning, fit
-from dp_powerflow.model.law import ClassLaw, GaussianComponent, LoadLaw
+from dp_powerflow.model.law import ClassLaw, LoadLaw
 from dp_powerflow.model.options import FitOptions, PublicSpread
 from dp_powerflow.model.sample import LoadSampler
 from dp_powerflow.paper.datasets import Dataset
@@ -28,7 +27,6 @@ from dp_powerflow.paper.mechanisms import ONE_CUSTOMER, ONE_CUSTOMER_DAY, Fitted
 from dp_powerflow.paper.mechanisms.dp_powerflow import with_restored_mean
 from dp_powerflow.paper.mechanisms.gaussian import Sensitivities, printed_sensitivities, proved_sensitivities
 from dp_powerflow.paper.run import Store
-from dp_powerflow.paper.wasserstein.fits import SharedFits
 from dp_powerflow.powerflow.batch import Solver
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
@@ -242,22 +240,13 @@ class Lab:
             variance_floor=self.data.variance_floor,
         )
         key = StreamKey.from_insecure_seed(int(self.generator("fit", run).integers(2**31)))
-        part = self._gaussian(budget, options, key)
-        # A string keeps the file at one line per fit rather than ten thousand.
-        return {"mean": part.mean.tolist(), "covariance": json.dumps(part.covariance.tolist())}
-
-    @cached_property
-    def _shared_fits(self) -> SharedFits:
-        return SharedFits(self.data.history)
-
-    def _gaussian(self, budget: Budget, options: FitOptions, key: StreamKey) -> GaussianComponent:
-        if isinstance(options.estimator, Plain):
-            return self._shared_fits.fit(budget, options, key)
         with warnings.catch_warnings():
             # A weak budget is part of the search; its W1 says what it is worth.
             warnings.simplefilter("ignore", WeakBudgetWarning)
             model = fit(self.data.history, budget=budget, options=options, key=key)
-        return model.find(ONE_CLASS).components[0]
+        part = model.find(ONE_CLASS).components[0]
+        # A string keeps the file at one line per fit rather than ten thousand.
+        return {"mean": part.mean.tolist(), "covariance": json.dumps(part.covariance.tolist())}
 
 
 def needed(value: float | None) -> float:
