@@ -40,8 +40,8 @@ SPREAD_SHARE = 0.05  # likewise
 REFERENCE_VARIANCE = 0.3  # public guess of the spread of log load
 REFERENCE_CORRELATION = 0.7  # between any two steps, likewise
 REFERENCE_LOG_VARIANCE = 1.0  # of the log of the spread around the guess
-CLIPS = ((5.0239, 0.0445), (6.6349, 0.0181), (10.8276, 0.0019))
-"""Quantiles q of χ² of one degree at 97.5, 99 and 99.9 %, and E[(χ² − q)₊], what a clip there loses."""
+CLIPS = ((3.8415, 0.0870), (5.0239, 0.0445), (6.6349, 0.0181), (10.8276, 0.0019))
+"""Quantiles q of χ² of one degree at 95, 97.5, 99 and 99.9 %, and E[(χ² − q)₊], what a clip there loses."""
 EARLIER_CLIP_SHARE = 0.5  # of the largest possible ‖ξ − centre‖, in models up to format version 3
 MIN_VARIANCE = 1e-3
 
