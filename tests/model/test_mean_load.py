@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ import pytest
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
-from dp_powerflow.model.estimators import PRIOR_WHITENED_STD, StructuredPlan
+from dp_powerflow.model.estimators import PRIOR_WHITENED_STD, Estimator, StructuredPlan
+from dp_powerflow.model.estimators.plain import EarlierPlain, Plain
 from dp_powerflow.model.estimators.spread import (
     AroundFrame,
     AroundMean,
@@ -22,7 +24,7 @@ from dp_powerflow.model.estimators.spread import (
 )
 from dp_powerflow.model.estimators.structured import EarlierStructured, Structured
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
-from dp_powerflow.model.gaussian import FORMAT_2, LoadModel, Origin
+from dp_powerflow.model.gaussian import FORMAT, FORMAT_2, FORMAT_3, LoadModel, Origin
 from dp_powerflow.model.options import FitOptions, FixedPowerFactor
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
@@ -32,15 +34,23 @@ BOUNDS = (0.05, 20.0)
 KEYS = 60
 
 
-def fits(history: LoadHistory, estimator: Structured, keys: int = KEYS) -> list[LoadModel]:
-    """ε = 1, a key each; the noise is bound to the class of the estimator too."""
+def fits(
+    history: LoadHistory,
+    estimator: Estimator,
+    keys: int = KEYS,
+    *,
+    epsilon: float = 1.0,
+    bounds: tuple[float, float] = BOUNDS,
+    unit: PrivacyUnit = PrivacyUnit.LOAD_POINT,
+) -> list[LoadModel]:
+    """A key each; the noise is bound to the class of the estimator too."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WeakBudgetWarning)
         return [
             fit(
                 history,
-                budget=Budget(1.0, 1e-5, PrivacyUnit.LOAD_POINT),
-                options=FitOptions(bounds=BOUNDS, estimator=estimator),
+                budget=Budget(epsilon, 1e-5, unit),
+                options=FitOptions(bounds=bounds, estimator=estimator),
                 key=StreamKey.from_insecure_seed(seed),
             )
             for seed in range(keys)
@@ -96,6 +106,63 @@ def test_a_model_of_format_2_is_derived_by_its_own_rules(homes: LoadHistory) -> 
     swapped = text.replace(FORMAT_2, model.origin.format)
     with pytest.raises(PrivacyError, match="not those that its published integers give"):
         LoadModel.from_json(swapped)
+
+
+# --- the plain estimator -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def daily_customers() -> LoadHistory:
+    """Customers whose loads lie near the upper of the bounds that their smallest and largest load make."""
+    homes = simulate_load_history(500, n_days=4, step_minutes=240, seed=4, classes=DEMO_CLASSES[:1])
+    rng = np.random.default_rng(0)
+    day = 1 + 0.1 * np.cos(2 * np.pi * np.arange(6) / 6)
+    level = 0.08 * rng.standard_normal((500, 4, 1))
+    return replace(homes, load_kw=day * np.exp(level + 0.03 * rng.standard_normal(homes.load_kw.shape)))
+
+
+HIGH_IN_BOUNDS = (0.2, 1.6)
+NOISELESS = 1e5
+
+
+@pytest.mark.parametrize("unit", list(PrivacyUnit))
+def test_a_clip_moves_no_mean_wherever_the_loads_lie_in_their_bounds(
+    daily_customers: LoadHistory, unit: PrivacyUnit
+) -> None:
+    """Hardly any noise, so what is left is the clip; with format 3 the mean load was 3 % low."""
+    wanted = daily_customers.load_kw.mean()
+    found = {}
+    for estimator in (Plain(), EarlierPlain()):
+        (model,) = fits(daily_customers, estimator, 1, epsilon=NOISELESS, bounds=HIGH_IN_BOUNDS, unit=unit)
+        found[type(estimator)] = model.classes[0].mean_load.mean() / wanted
+    assert found[Plain] == pytest.approx(1.0, abs=0.002)
+    assert found[EarlierPlain] < 0.98
+
+
+def test_plain_models_keep_the_mean_load_at_any_level(daily_customers: LoadHistory) -> None:
+    """The same customers, lower by factors: level and spread follow them."""
+    found = []
+    for factor in (0.3, 1.0):
+        scaled = replace(daily_customers, load_kw=factor * daily_customers.load_kw)
+        models = fits(scaled, Plain(), 20, epsilon=4.0, bounds=HIGH_IN_BOUNDS)
+        found.append(np.mean([m.classes[0].mean_load.mean() for m in models]) / scaled.load_kw.mean())
+    assert found == pytest.approx([1.0, 1.0], abs=0.01)  # the standard error is about 0.001
+
+
+def test_a_stored_plain_model_of_format_3_is_derived_by_its_own_queries() -> None:
+    """Made by version 0.3, with Plain(), before level and spread were asked."""
+    text = (Path(__file__).parents[1] / "data" / "load_models" / "plain-3.json").read_text(encoding="utf-8")
+    model = LoadModel.from_json(text)
+    assert model.to_json() == text
+    assert model.origin is not None
+    assert isinstance(model.origin.options.estimator, EarlierPlain)
+    assert {cost.query for cost in model.costs} == {"mean", "second moment"}
+    as_format_2 = text.replace(FORMAT_3, FORMAT_2)  # the plain estimator was the same
+    assert LoadModel.from_json(as_format_2).to_json() == as_format_2
+    with pytest.raises(PrivacyError, match="do not hold the query 'level'"):
+        LoadModel.from_json(text.replace(FORMAT_3, FORMAT))
+    with pytest.raises(PrivacyError, match="not a load model"):
+        LoadModel.from_json(text.replace("version 3", "version 5"))
 
 
 # --- the rules ------------------------------------------------------------------------------------------

@@ -86,13 +86,14 @@ def test_random_records_never_exceed_the_claim(mechanism: Any) -> None:
     search()
 
 
-def test_hill_climbing_for_the_worst_pair_stays_within_the_claim_and_gets_close() -> None:
-    """A greedy search for the pair of records that moves each structured query most."""
+@pytest.mark.parametrize("mechanism", [structured, plain])
+def test_hill_climbing_for_the_worst_pair_stays_within_the_claim_and_gets_close(mechanism: Any) -> None:
+    """A greedy search for the pair of records that moves each query most."""
     rng = np.random.default_rng(0)
     days = np.concatenate([extreme_days(T, 2, LOW, HIGH), rng.uniform(LOW, HIGH, (20, 2, T))])
     best: dict[str, float] = {}
     for _ in range(40):
-        session = structured(days)
+        session = mechanism(days)
         for name, ratio in session.worst_ratio().items():
             assert ratio <= 1.0, name
             best[name] = max(best.get(name, 0.0), ratio)
@@ -101,11 +102,17 @@ def test_hill_climbing_for_the_worst_pair_stays_within_the_claim_and_gets_close(
     assert all(ratio > 0.9 for ratio in best.values()), best
 
 
-def test_a_record_with_many_days_counts_no_more_than_one_with_a_single_day() -> None:
+@pytest.mark.parametrize("mechanism", [structured, plain])
+def test_a_record_with_many_days_counts_no_more_than_one_with_a_single_day(mechanism: Any) -> None:
     once = extreme_days(T, 1, LOW, HIGH)
     many = np.repeat(once, 30, axis=1)
-    for name, grid in structured(once).integers.items():
-        assert np.abs(grid - structured(many).integers[name]).max() <= 2**24 * 1e-6, name
+    for name, grid in mechanism(once).integers.items():
+        assert np.abs(grid - mechanism(many).integers[name]).max() <= 2**24 * 1e-6, name
+
+
+def test_the_search_sees_every_query_of_the_plain_estimator() -> None:
+    asked = plain(extreme_days(T, 1, LOW, HIGH)).integers
+    assert list(asked) == ["level", "spread", "mean", "second moment"]
 
 
 def test_a_doubled_contribution_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:

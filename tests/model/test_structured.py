@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.integrate import quad
+from scipy.stats import chi2
 
 from dp_powerflow.model.estimators import (
     ROUND_1,
@@ -21,7 +23,7 @@ from dp_powerflow.model.estimators import (
     vector_to_symmetric,
     within_bounds,
 )
-from dp_powerflow.model.estimators.plain import PlainPlan
+from dp_powerflow.model.estimators.plain import CLIPS, LEVEL_SHARE, SPREAD_SHARE, PlainPlan
 from dp_powerflow.model.estimators.structured import estimate_structured
 from support.adversary import WatchedSession
 
@@ -101,14 +103,34 @@ def test_shares_of_the_budget_add_up(tail: float) -> None:
 
 def test_plain_split_is_the_least_expected_kl() -> None:
     """ρ_m : ρ_s = √a : √b minimises a/ρ_m + b/ρ_s; checked against a search."""
-    plan = PlainPlan(1000, 8, 0.5, -2.0, 2.0)
-    precision = plan._reference_precision()
+    plan = PlainPlan(1000, 8, 0.5, -2.0, 2.0).moments
+    precision = plan.precision
     a = 0.5 * (2 * plan.radius) ** 2 / 2 * precision.sum()
     b = 0.125 * plan.radius**4 * (precision.sum() ** 2 + (precision**2).sum())
     shares = np.linspace(0.001, 0.999, 9999)
     best = shares[np.argmin(a / shares + b / (1 - shares))]
     assert plan.split()[0] / plan.rho == pytest.approx(best, abs=2e-4)
     assert sum(plan.split()) == pytest.approx(plan.rho)
+    assert plan.rho == pytest.approx(0.5 * (1 - LEVEL_SHARE - SPREAD_SHARE))
+    least = (a / best + b / (1 - best)) / plan.rho / 1000**2
+    assert plan.expected_kl(1000) == pytest.approx(least, rel=1e-3)
+
+
+def test_plain_clip_widens_with_records_and_budget() -> None:
+    def radius(records: float, rho: float) -> float:
+        return PlainPlan(records, 24, rho, -4.0, 4.0).moments.radius
+
+    radii = [radius(1000, 0.02), radius(70_000, 1.0), radius(70_000, 100.0)]
+    assert radii == sorted(set(radii))
+
+
+@pytest.mark.parametrize(("share", "clip"), list(zip((0.95, 0.975, 0.99, 0.999), CLIPS, strict=True)))
+def test_plain_clips_are_quantiles_of_chi_square(share: float, clip: tuple[float, float]) -> None:
+    quantile, excess = clip
+    law = chi2(1)
+    assert quantile == pytest.approx(law.ppf(share), abs=1e-4)
+    lost, _ = quad(lambda x: (x - quantile) * law.pdf(x), quantile, np.inf)
+    assert excess == pytest.approx(lost, abs=1e-4)
 
 
 def test_without_noise_worth_mentioning_the_model_is_recovered() -> None:
