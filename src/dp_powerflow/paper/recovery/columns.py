@@ -28,7 +28,7 @@ from dp_powerflow.units import FloatArray, IntArray
 
 CHOICE_RUNS = 3
 """Runs that a point is chosen by."""
-_CODE = 3
+_CODE = 4
 """Raised whenever a change of the code makes stored distances worthless."""
 
 
