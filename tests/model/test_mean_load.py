@@ -129,14 +129,14 @@ NOISELESS = 1e5
 def test_a_clip_moves_no_mean_wherever_the_loads_lie_in_their_bounds(
     daily_customers: LoadHistory, unit: PrivacyUnit
 ) -> None:
-    """Hardly any noise, so what is left is the clip; with format 3 the mean load was 3 % low."""
+    """Hardly any noise, so what is left is the clip; with format 3 the mean load was 6 % low."""
     wanted = daily_customers.load_kw.mean()
     found = {}
     for estimator in (Plain(), EarlierPlain()):
         (model,) = fits(daily_customers, estimator, 1, epsilon=NOISELESS, bounds=HIGH_IN_BOUNDS, unit=unit)
         found[type(estimator)] = model.classes[0].mean_load.mean() / wanted
     assert found[Plain] == pytest.approx(1.0, abs=0.002)
-    assert found[EarlierPlain] < 0.98
+    assert found[EarlierPlain] < 0.95
 
 
 def test_plain_models_keep_the_mean_load_at_any_level(daily_customers: LoadHistory) -> None:
@@ -146,11 +146,11 @@ def test_plain_models_keep_the_mean_load_at_any_level(daily_customers: LoadHisto
         scaled = replace(daily_customers, load_kw=factor * daily_customers.load_kw)
         models = fits(scaled, Plain(), 20, epsilon=4.0, bounds=HIGH_IN_BOUNDS)
         found.append(np.mean([m.classes[0].mean_load.mean() for m in models]) / scaled.load_kw.mean())
-    assert found == pytest.approx([1.0, 1.0], abs=0.01)  # the standard error is about 0.001
+    assert found == pytest.approx([1.0, 1.0], abs=0.01)  # the standard error is 0.0004
 
 
 def test_a_stored_plain_model_of_format_3_is_derived_by_its_own_queries() -> None:
-    """Made by version 0.3, with Plain(), before level and spread were asked."""
+    """Made with Plain() at commit 98bdfc5, before level and spread were asked."""
     text = (Path(__file__).parents[1] / "data" / "load_models" / "plain-3.json").read_text(encoding="utf-8")
     model = LoadModel.from_json(text)
     assert model.to_json() == text
