@@ -21,11 +21,11 @@ COOLING_BASE_C = 22.0
 LEAST_READINGS = 0.9
 """Share of a day's readings that must be there; a day with fewer is as if it were not in the file."""
 TEMPERATURE, BEFORE, HEATING, COOLING, IRRADIANCE = FEATURES = (
-    "temperature",
-    "temperature_before",
-    "heating",
-    "cooling",
-    "irradiance",
+    "temperature_c",
+    "temperature_before_c",
+    "heating_k",
+    "cooling_k",
+    "irradiance_w_m2",
 )
 UNITS = {TEMPERATURE: "°C", BEFORE: "°C", HEATING: "K", COOLING: "K", IRRADIANCE: "W/m²"}
 MEANS = {
@@ -39,6 +39,7 @@ _COLDEST_C, _HOTTEST_C = -90.0, 60.0
 _HOTTEST_MEAN_C = 40.0
 _COLDEST_K = 150.0
 _MOST_W, _LEAST_W, _NO_W = 1600.0, -20.0, 1.5
+_ROUND_OFF = 1e-9
 _ONE_DAY = dt.timedelta(days=1)
 
 
@@ -124,6 +125,19 @@ class Weather:
         self.require(days)
         row = {day: k for k, day in enumerate(self.days)}
         return self.values[[row[day] for day in days]]
+
+    @property
+    def is_consistent(self) -> bool:
+        """Whether the figures can belong together, as far as they say the same twice."""
+        mean, before, heating, cooling, *rest = self.values.T
+        follows = [later - day == _ONE_DAY for day, later in zip(self.days, self.days[1:], strict=False)]
+        after = np.flatnonzero(follows) + 1
+        return bool(
+            np.all(before[after] == mean[after - 1])
+            and np.all(heating >= np.maximum(HEATING_BASE_C - mean, 0.0) - _ROUND_OFF)
+            and np.all(cooling >= np.maximum(mean - COOLING_BASE_C, 0.0) - _ROUND_OFF)
+            and all(np.all(column >= 0.0) for column in rest)
+        )
 
     def on(self, days: Sequence[dt.date]) -> Weather:
         """The weather of these days alone."""
