@@ -158,8 +158,8 @@ def croissant_bytes(statement: Statement[Any], hashes: Mapping[str, str]) -> byt
 
     Parameters
     ----------
-    hashes : SHA-256 by relative path; those of `nodes.parquet` and `model.json` are needed, and of the parts
-        the manifest tells.
+    hashes : SHA-256 by relative path; those of `nodes.parquet`, `model.json` and, where the days have dates,
+        `days.parquet` are needed; of the parts the manifest tells.
     """
     voltages = [column for column in statement.data.columns if column.file == PARTS]
     nodes = [column for column in statement.data.columns if column.file == NODES_FILE]
