@@ -68,11 +68,14 @@ def test_stamps_with_an_offset_are_put_on_local_days(tmp_path: Path) -> None:
     table = {"time": pa.array(stamps, pa.timestamp("s", "UTC")), "temperature": pa.array(temperature)}
     pq.write_table(pa.table(table), tmp_path / "weather.parquet")
     from_parquet = Weather.read(tmp_path / "weather.parquet", BERLIN)
+    table["time"] = table["time"].cast(pa.timestamp("ns", "America/New_York"))
+    pq.write_table(pa.table(table), tmp_path / "weather.parquet")
+    elsewhere = Weather.read(tmp_path / "weather.parquet", BERLIN)
     rows = zip((stamp.isoformat() for stamp in stamps), temperature, strict=True)
     from_csv = Weather.read(csv(tmp_path, rows), BERLIN)
     naive = zip((stamp.replace(tzinfo=None) for stamp in stamps), temperature, strict=True)
     declared = Weather.read(csv(tmp_path, naive), BERLIN, WeatherFormat(time_zone="UTC"))
-    for weather in (from_parquet, from_csv, declared):
+    for weather in (from_parquet, elsewhere, from_csv, declared):
         assert weather.days == tuple(days(2))
         assert weather.values[:, 0].tolist() == [1.0, 2.0]
 
