@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,80 @@ def test_the_sun_is_a_file_or_a_latitude() -> None:
     ):
         with pytest.raises(ConfigError, match=says):
             parse_config({**example(), "pv": pv})
+
+
+def test_days_have_a_first_day_that_is_not_taken_from_the_meters() -> None:
+    raw = twin_example()
+    raw["loads"] |= {"first_day": dt.date(2019, 5, 1)}
+    assert parse_config(raw).first_day == dt.date(2023, 1, 1)
+    raw["release"]["first_day"] = dt.date(2024, 7, 1)
+    config = parse_config(raw)
+    assert (config.first_day, config.first_day_of_sun) == (dt.date(2024, 7, 1), 183)
+    assert parse_config(example()).first_day is None
+    assert parse_config(example()).first_day_of_sun == 1
+
+
+def test_sun_and_calendar_have_one_first_day() -> None:
+    raw = {**twin_example(), "pv": {"latitude": 40.0, "first_day_of_year": 80}}
+    assert parse_config(raw).first_day == dt.date(2023, 3, 21)
+    assert parse_config(raw).first_day_of_sun == 80
+    raw["release"] = {**raw["release"], "first_day": dt.date(2024, 3, 20)}
+    assert parse_config(raw).first_day == dt.date(2024, 3, 20)  # day 80 of a leap year
+    raw["release"] = {**raw["release"], "first_day": dt.date(2024, 3, 21)}
+    with pytest.raises(ConfigError, match=r"is day 81 of its year, .* remove pv\.first_day_of_year"):
+        parse_config(raw)
+
+
+def test_holidays_are_dates_or_a_file(tmp_path: Path) -> None:
+    raw = twin_example()
+    christmas = (dt.date(2024, 12, 25), dt.date(2024, 12, 26))
+    for written in ([*christmas[::-1]], ["2024-12-26", "2024-12-25", "2024-12-25"]):
+        assert parse_config({**raw, "calendar": {"holidays": written}}).calendar.holidays == christmas
+    by_file = parse_config({**raw, "calendar": {"holidays": "days.txt"}}, base=tmp_path)
+    assert by_file.calendar.holidays == tmp_path / "days.txt"
+    with pytest.raises(ConfigError, match=r"'calendar\.holidays' is .*, which does not exist"):
+        parse_config({**raw, "calendar": {"holidays": "days.txt"}}, tmp_path, files_must_exist=True)
+
+
+@pytest.mark.parametrize(
+    ("sections", "says"),
+    [
+        ({"calendar": {"holidays": ["25.12.2024"]}}, "'25.12.2024' is no date; write dates such as"),
+        ({"calendar": {"holidays": [20241225]}}, "'20241225' is no date"),
+        ({"calendar": {"holidays": 5}}, "give a list of dates"),
+        ({"calendar": {"holiday": []}}, r"unknown key 'calendar\.holiday'; did you mean 'holidays'"),
+        ({"weather": {}}, r"lacks 'weather\.path'"),
+        ({"weather": {"path": "w.csv", "temp": "t"}}, r"unknown key 'weather\.temp'"),
+        ({"weather": {"path": "w.csv", "time_zone": "Berlin"}}, "not in the IANA database"),
+        ({"weather": "w.csv"}, r"write \[weather\]"),
+    ],
+)
+def test_a_wrong_calendar_or_weather_is_told_in_one_sentence(sections: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says) as caught:
+        parse_config({**twin_example(), **sections})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_first_day_that_is_no_date_is_told() -> None:
+    raw = twin_example()
+    raw["release"]["first_day"] = "July"
+    with pytest.raises(ConfigError, match=r"'release\.first_day' is not usable"):
+        parse_config(raw)
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "name"),
+    [
+        ("calendar", {"holidays": []}, r"\[calendar\]"),
+        ("weather", {"path": "w.csv"}, r"\[weather\]"),
+        ("release", {"first_day": dt.date(2024, 1, 1)}, r"release\.first_day"),
+    ],
+)
+def test_days_of_the_true_network_have_no_dates(section: str, values: dict[str, Any], name: str) -> None:
+    raw = example()
+    raw[section] = {**raw.get(section, {}), **values}
+    with pytest.raises(ConfigError, match=f"{name} is of mode 'twin-network'; .* independent draws"):
+        parse_config(raw)
 
 
 def test_an_unknown_section_names_the_nearest_one() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import shutil
 from collections.abc import Callable
@@ -219,6 +220,34 @@ def test_a_feeder_has_its_own_sun_instead_of_that_of_the_fleet(tmp_path: Path) -
     assert (mine.irradiance, mine.latitude, mine.volt_var) == (None, -33.9, "category B")
     assert others is not None
     assert (others.irradiance, others.latitude) == (tmp_path / "sun.csv", None)
+
+
+def test_all_feeders_have_the_days_and_the_weather_of_the_fleet(tmp_path: Path) -> None:
+    write_feeders(tmp_path)
+    start = dt.date(2022, 12, 31)  # the simulated meters begin the day after
+    rows = [f"{start + dt.timedelta(days=k)},{k % 20}\n" for k in range(60)]
+    given: dict[str, dict[str, Any]] = {
+        "fleet": {"feeders": TWO, "first_day": dt.date(2023, 2, 1)},
+        "calendar": {"holidays": [dt.date(2023, 2, 2)]},
+        "weather": {"path": "weather.csv"},
+    }
+    (tmp_path / "weather.csv").write_text("".join(["time,temperature\n", *rows[3:]]))
+    refused = run_fleet(on_twins(tmp_path, **given), workers=1).failed
+    assert len(refused) == 2
+    assert all("lacks 2023-01-01, one of the days of the meters" in str(item.problem) for item in refused)
+    assert not Ledger.open(PrivateState.open(tmp_path / "state", insecure_seed=7)).spends()
+    (tmp_path / "weather.csv").write_text("".join(["time,temperature\n", *rows]))
+    assert not run_fleet(on_twins(tmp_path, **given), workers=1).failed
+    assert verify_fleet(tmp_path / "out").intact
+    fleet = open_fleet(tmp_path / "out")
+    for name in ("feeder-0001", "feeder-0002"):
+        corpus = fleet.feeder(name)
+        assert corpus.dates is not None
+        assert [str(day) for day in corpus.dates] == ["2023-02-01", "2023-02-02", "2023-02-03"]
+        assert corpus.calendar is not None
+        assert corpus.calendar.off.tolist() == [False, True, False]
+        assert corpus.weather is not None
+        assert corpus.weather.values[:, 0].tolist() == [12.0, 13.0, 14.0]
 
 
 def test_a_folder_whose_name_would_be_taken_for_a_glob_is_refused(tmp_path: Path) -> None:

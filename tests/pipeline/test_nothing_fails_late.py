@@ -82,12 +82,23 @@ def twin(says: str, more: str, site: str, **section: Any) -> Case:
     return Case(site, says, HEAD + LOADS + more + TAIL, sections={"network": TWIN | section})
 
 
+def weather(
+    says: str, content: str, site: str, first_day: str = "2023-01-01", columns: str = "", **section: Any
+) -> Case:
+    path, release = {"path": "weather.csv"} | section, {"days": 2, "first_day": first_day}
+    sections = {"weather": path, "network": TWIN, "release": release}
+    return Case(site, says, files={"weather.csv": f"time,temperature{columns}\n{content}"}, sections=sections)
+
+
 def own(says: str, site: str, **sections: Any) -> Case:
     return Case(site, says, sections=sections)
 
 
 SCRIPT, ENGINE = "grid.opendss.script:_Reader", "grid.opendss.engine"
 READER, FIGURES = "grid.opendss.reader", "grid.opendss.parameters"
+WEATHER, STAMPS, CALENDAR = "almanac.weather", "almanac.stamps", "almanac.calendar"
+WEATHER_LACKS = "almanac.weather:Weather.require"
+DAYS = "2023-01-01,5\n2023-01-02,6\n2023-01-03,7\n"
 SUN, SOURCES, NODES = "powerflow.sun", "grid.sources", "pipeline.nodes"
 ELEMENTS = "grid.opendss.elements:ElementReader"
 TRUE = "pipeline.modes.true:TrueMode.check"
@@ -168,6 +179,43 @@ CASES = [
     sun("for 'roof'", "cellar\n" + DAY, f"{SUN}:_columns"),
     sun("numbers below its header", "roof\n" + DAY.replace("0.5", "noon"), f"{SUN}:_columns"),
     sun("one file for the PV system", DAY, f"{SUN}:_file_of", irradiance="."),
+    # ---- calendar and weather
+    weather("correct weather.path", DAYS, f"{STAMPS}:_table", path="gone.csv"),
+    weather("needs one column 'temp'", DAYS, f"{STAMPS}:_table", temperature="temp"),
+    weather("holds string, not numbers", "2023-01-01,warm\n", f"{STAMPS}:_table"),
+    weather("have no 'time'", DAYS + ",5\n", f"{STAMPS}:_stamps"),
+    weather("is not ISO 8601", DAYS + "4.1.2023,5\n", f"{STAMPS}:_parsed"),
+    weather("fewer than two readings", "2023-01-01,5\n", f"{STAMPS}:read_readings"),
+    weather("is there twice", DAYS + "2023-01-03,5\n", f"{STAMPS}:_refuse_disorder"),
+    weather("the dates alone", "2023-01-01T12:00,5\n2023-01-02T12:00,5\n", f"{STAMPS}:_placed"),
+    weather("look like kelvin", DAYS.replace(",", ",28"), f"{WEATHER}:_refuse_other_temperatures"),
+    weather(
+        "no irradiance in W/m²",
+        DAYS.replace("\n", ",1\n"),
+        f"{WEATHER}:_refuse_other_irradiance",
+        columns=",sun",
+        irradiance="sun",
+    ),
+    weather(
+        "no day of the weather",
+        "2023-01-01T00:00,5\n2023-01-01T01:00,5\n",
+        f"{WEATHER}:_daily",
+    ),
+    weather("lacks 2023-01-01, .* meters", DAYS.replace("-01-", "-02-"), WEATHER_LACKS, "2023-02-01"),
+    weather("lacks 2024-01-01, .* release", DAYS, WEATHER_LACKS, "2024-01-01"),
+    Case(
+        f"{CALENDAR}:_date_of",
+        "which is no date",
+        files={"holidays.txt": "Easter\n"},
+        sections={"calendar": {"holidays": "holidays.txt"}, "network": TWIN},
+    ),
+    own("that can be read", f"{CALENDAR}:read_holidays", calendar={"holidays": "gone.txt"}, network=TWIN),
+    own(
+        "beyond the year 9999",
+        f"{CALENDAR}:Calendar.starting",
+        network=TWIN,
+        release={"first_day": "9999-12-31"},
+    ),
     # ---- evidence that is required and impossible
     own(
         "one Gaussian per class",

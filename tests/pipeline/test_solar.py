@@ -150,6 +150,16 @@ def test_a_latitude_gives_a_year_without_clouds(folder: Path) -> None:
     assert again == summer
 
 
+def test_the_clear_sky_of_a_twin_starts_on_the_first_day_of_the_release(folder: Path) -> None:
+    state = PrivateState.open(folder / "state", insecure_seed=7)
+    twin = {"mode": "twin-network", "epsilon": 8.0, "id": "t1"}
+    for release, day in (({"first_day": "2023-06-21"}, 172), ({}, 1)):
+        given: dict[str, dict[str, Any]] = {"pv": {"latitude": 40.0}, "network": twin, "release": release}
+        inputs = read_network(small_config(folder, feeder={"source": "c.dss"}, **given), state, STEPS)
+        assert inputs.irradiance is not None
+        assert np.array_equal(inputs.irradiance[..., 0], clear_sky(40.0, 365, STEPS, day))
+
+
 def test_curves_are_those_that_the_config_names(folder: Path) -> None:
     state = PrivateState.open(folder / "state", insecure_seed=7)
     for name, curve in (("none", None), ("category A", CATEGORY_A)):

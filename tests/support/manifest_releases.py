@@ -18,6 +18,7 @@ from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.pipeline.almanac import almanac_of
 from dp_powerflow.pipeline.inputs import budget_of, fit_options_of
 from dp_powerflow.pipeline.manifest.facts import ManifestInputs, make_statement
 from dp_powerflow.pipeline.manifest.model import seal
@@ -172,6 +173,7 @@ def make_inputs(
         mended=int((beside(LAYOUT, range(LAYOUT.days), extras).given["mended"] > 0).sum())
         if extras.mended
         else 0,
+        days=almanac_of(chosen).released,
     )
     return inputs, state
 

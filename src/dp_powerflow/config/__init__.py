@@ -6,6 +6,7 @@ is declared public, and the manifest repeats it.
 
 from __future__ import annotations
 
+import datetime as dt
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,12 +21,14 @@ from dp_powerflow.config.network import Network as Network
 from dp_powerflow.config.network import NetworkSection as NetworkSection
 from dp_powerflow.config.network import TrueNetwork as TrueNetwork
 from dp_powerflow.config.network import TwinNetwork as TwinNetwork
+from dp_powerflow.config.sections import CalendarSection as CalendarSection
 from dp_powerflow.config.sections import FeederSection as FeederSection
 from dp_powerflow.config.sections import LoadsSection as LoadsSection
 from dp_powerflow.config.sections import ModelSection as ModelSection
 from dp_powerflow.config.sections import NodesSection as NodesSection
 from dp_powerflow.config.sections import PVSection as PVSection
 from dp_powerflow.config.sections import ReleaseSection as ReleaseSection
+from dp_powerflow.config.sections import WeatherSection as WeatherSection
 from dp_powerflow.config.values import Positive as Positive
 from dp_powerflow.config.values import Probability as Probability
 from dp_powerflow.config.values import Reason as Reason
@@ -72,6 +75,35 @@ def _has_one_partition(config: Config) -> str | None:
     )
 
 
+def _dates_are_of_a_twin(config: Config) -> str | None:
+    stated = {
+        "release.first_day": config.release.first_day is not None,
+        "[calendar]": bool(config.calendar.model_fields_set),
+        "[weather]": config.weather is not None,
+    }
+    if config.network.dated or not any(stated.values()):
+        return None
+    name = next(name for name, there in stated.items() if there)
+    return (
+        f"{name} is of mode 'twin-network'; the days of mode '{config.network.mode}' are independent draws "
+        "and have no dates: remove it"
+    )
+
+
+def _has_one_first_day(config: Config) -> str | None:
+    first, sun = config.release.first_day, None if config.pv is None else config.pv.first_day_of_year
+    if first is None or sun is None or sun == first.timetuple().tm_yday:
+        return None
+    return (
+        f"release.first_day = {first} is day {first.timetuple().tm_yday} of its year, and "
+        f"pv.first_day_of_year = {sun} says another; remove pv.first_day_of_year"
+    )
+
+
+FIRST_DAY = dt.date(2023, 1, 1)
+"""Of a release whose config names none: the dates of the meters are not published unasked."""
+
+
 class Config(Section):
     """Everything about one release."""
 
@@ -80,6 +112,8 @@ class Config(Section):
     model: ModelSection
     nodes: NodesSection = NodesSection()
     pv: PVSection | None = None
+    calendar: CalendarSection = CalendarSection()
+    weather: WeatherSection | None = None
     network: Network
     release: ReleaseSection
 
@@ -88,12 +122,28 @@ class Config(Section):
         _scale_factor_is_of_the_true_network,
         _customers_are_of_a_twin,
         _has_one_partition,
+        _dates_are_of_a_twin,
+        _has_one_first_day,
     )
 
     @model_validator(mode="before")
     @classmethod
     def _refuse_old_keys(cls, raw: Any) -> Any:
         return refuse_old_keys(raw)
+
+    @property
+    def first_day(self) -> dt.date | None:
+        """Date of the first day of the release; None where days have no dates."""
+        if not self.network.dated:
+            return None
+        sun = None if self.pv is None else self.pv.first_day_of_year
+        return self.release.first_day or FIRST_DAY + dt.timedelta(days=(sun or 1) - 1)
+
+    @property
+    def first_day_of_sun(self) -> int:
+        """Day of the year on which a clear sky begins, 1 is the first of January."""
+        stated = None if self.pv is None else self.pv.first_day_of_year
+        return stated or (1 if self.first_day is None else self.first_day.timetuple().tm_yday)
 
 
 _SPREADS = ("length", "resistance", "reactance", "transformer", "capacitor", "pv")
@@ -188,6 +238,8 @@ _FILES_READ = {
     "feeder": ("source", "taps", "loads"),
     "loads": ("path", "services", "classes"),
     "pv": ("irradiance",),
+    "calendar": ("holidays",),
+    "weather": ("path",),
 }
 _FEEDER_FILES = (".dss", ".json")
 

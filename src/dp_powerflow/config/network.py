@@ -26,6 +26,8 @@ class NetworkSection(Section):
 
     random_reactive: ClassVar[bool] = True
     """Whether reactive load is drawn at random; without it a load has a fixed power factor."""
+    dated: ClassVar[bool] = False
+    """Whether the days of a release follow one another on a calendar."""
 
 
 class TrueNetwork(NetworkSection):
@@ -112,6 +114,8 @@ class TwinNetwork(NetworkSection):
     also_publish : what is released beside the voltages: P and Q per node, power of the source, taps and
         states of capacitors.
     """
+
+    dated: ClassVar[bool] = True
 
     mode: Literal["twin-network"]
     id: TwinId

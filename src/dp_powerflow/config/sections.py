@@ -6,7 +6,7 @@ import datetime as dt
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, PlainValidator
+from pydantic import BeforeValidator, Field, PlainValidator
 
 from dp_powerflow.config.mistakes import Section
 from dp_powerflow.config.values import (
@@ -19,6 +19,7 @@ from dp_powerflow.config.values import (
     Share,
     StorageUrl,
     TimeZone,
+    dates_or_path,
     path_or_url,
 )
 
@@ -205,7 +206,7 @@ def _has_one_sun(pv: PVSection) -> str | None:
 
 
 def _file_starts_with_its_first_line(pv: PVSection) -> str | None:
-    if pv.irradiance is None or pv.first_day_of_year == 1:
+    if pv.irradiance is None or pv.first_day_of_year in (None, 1):
         return None
     return "first_day_of_year is for a clear sky; a file of irradiance starts with its first line: remove it"
 
@@ -217,16 +218,50 @@ class PVSection(Section):
     ----------
     irradiance : file or folder of shares of peak irradiance, a line per step, one day or many.
     latitude : of a year without clouds instead [degrees, south negative].
-    first_day_of_year : first day of the clear sky, 1 is the first of January.
+    first_day_of_year : first day of the clear sky, 1 is the first of January; without it that of
+        `release.first_day`.
     volt_var : control of all systems: none, a category of IEEE 1547-2018, or the curves of the feeder's file.
     """
 
     irradiance: Path | None = None
     latitude: Annotated[float, Field(ge=-90.0, le=90.0)] | None = None
-    first_day_of_year: Annotated[int, Field(ge=1, le=366)] = 1
+    first_day_of_year: Annotated[int, Field(ge=1, le=366)] | None = None
     volt_var: Literal["none", "category A", "category B", "file"] = "none"
 
     rules = (_has_one_sun, _file_starts_with_its_first_line)
+
+
+class CalendarSection(Section):
+    """Public days off, of the days of the meters and of the release; Saturdays and Sundays are days off too.
+
+    Attributes
+    ----------
+    holidays : dates, or a text file with one date a line.
+    """
+
+    holidays: Annotated[tuple[dt.date, ...] | Path, BeforeValidator(dates_or_path)] = ()
+
+
+class WeatherSection(Section):
+    """Public weather at the feeder, for the days of the meters and of the release.
+
+    The daily figures of the released days are published. Weather tells where and when it was measured: leave
+    the section out if that is not public.
+
+    Attributes
+    ----------
+    path : file of readings, CSV or Parquet, a row each, in order of time: sub-hourly to daily.
+    time : column of the stamps: ISO 8601 text, or timestamps; dates where there is a row a day.
+    temperature : column of the temperature [°C].
+    irradiance : column of the irradiance [W/m²]; without it there is none.
+    time_zone : IANA name, of stamps without an offset; without it that of the meters.
+    """
+
+    path: Path
+    time: str = "time"
+    temperature: str = "temperature"
+    irradiance: str | None = None
+    time_zone: TimeZone | None = None
 
 
 def _keeps_the_state_apart(release: ReleaseSection) -> str | None:
@@ -248,6 +283,9 @@ class ReleaseSection(Section):
     ----------
     id : name of the release: 1 to 64 letters, digits, '-' or '_'.
     days : days of the corpus.
+    first_day : date of the first day of the corpus, in mode `twin-network`; the days follow one another. It
+        need not be a day of the meters, whose dates are not published. Without it the first of January 2023,
+        or the day of that year that `pv.first_day_of_year` says.
     output : directory or URL of the release, such as `s3://bucket/release`.
     state : private directory of keys, ledger and internal reports; never publish it.
     solver : `batch`, or `opendss`, which is slow and needs a feeder from OpenDSS and frozen controls.
@@ -264,6 +302,7 @@ class ReleaseSection(Section):
 
     id: ReleaseId
     days: Annotated[int, Field(ge=1)]
+    first_day: dt.date | None = None
     output: Annotated[Path | StorageUrl, PlainValidator(path_or_url)]
     state: Path
     solver: Literal["batch", "opendss"] = "batch"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import Annotated
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -86,6 +87,24 @@ def path_or_url(value: object) -> Path | StorageUrl:
     if isinstance(value, str | Path):
         return Path(value)
     raise ValueError("give a path, or a URL such as s3://bucket/release")
+
+
+def dates_or_path(value: object) -> tuple[dt.date, ...] | Path:
+    """Dates in order, each once, or the path of a file of them."""
+    if isinstance(value, str | Path):
+        return Path(value)
+    if not isinstance(value, list | tuple):
+        raise ValueError("give a list of dates, such as [2024-12-25], or a text file with one date a line")
+    return tuple(sorted({_a_date(item) for item in value}))
+
+
+def _a_date(item: object) -> dt.date:
+    try:
+        if type(item) is dt.date:
+            return item
+        return dt.date.fromisoformat(item if isinstance(item, str) else "")
+    except ValueError:
+        raise ValueError(f"'{item}' is no date; write dates such as 2024-12-25") from None
 
 
 def _unrelated(value: object) -> Unrelated | None:

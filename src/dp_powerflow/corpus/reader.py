@@ -17,6 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as pd
 
+from dp_powerflow.almanac.calendar import Calendar, DateArray
+from dp_powerflow.almanac.weather import Weather
+from dp_powerflow.corpus.days import DayTable, read_days
 from dp_powerflow.corpus.extras import POWER_GRID, ExtrasLayout
 from dp_powerflow.corpus.extras_reader import PAIRS, ExtrasReader, find_extras
 from dp_powerflow.corpus.schema import (
@@ -52,6 +55,7 @@ from dp_powerflow.units import BoolArray, ComplexArray, IntArray
 if TYPE_CHECKING:
     from dp_powerflow.corpus.windows import TorchWindows
 
+MINUTES_PER_DAY = 1440
 _ATTRIBUTES = {
     "vm_pu": {"long_name": "voltage magnitude", "units": "p.u.", "grid": VM_GRID},
     "va_deg": {"long_name": "voltage angle", "units": "degree", "grid": VA_GRID},
@@ -171,6 +175,36 @@ class Corpus:
         """
         return self._beside.day_values("mended", self.day_numbers(days))
 
+    @cached_property
+    def _days(self) -> DayTable | None:
+        return read_days(self.path, self.layout, self.release_id)
+
+    @property
+    def calendar(self) -> Calendar | None:
+        """The days with their dates and holidays; None if they have no dates, as on the true network."""
+        return None if self._days is None else self._days.calendar
+
+    @property
+    def dates(self) -> DateArray | None:
+        """`datetime64[D]` (day,): local dates, one after the other; None if the days have none."""
+        return None if self.calendar is None else self.calendar.dates
+
+    @property
+    def weather(self) -> Weather | None:
+        """Public weather of the days; None if the release was made without."""
+        return None if self._days is None else self._days.weather
+
+    def times(self, days: Days = None) -> DateArray | None:
+        """`datetime64[m]` (day, step): local time at which a step begins; None if the days have no dates.
+
+        A day has the same steps whatever the clock does: no hour is skipped or doubled.
+        """
+        if self.dates is None:
+            return None
+        start = self.dates[self.day_numbers(days)].astype("datetime64[m]")
+        steps = np.arange(self.layout.steps) * (MINUTES_PER_DAY // self.layout.steps)
+        return np.asarray(start[:, None] + steps.astype("timedelta64[m]"))
+
     def batches(self, days_per_batch: int | None = None, nodes: Nodes = None) -> Iterator[Batch]:
         """All days in order, so many at a time; memory does not depend on the number of days."""
         width = self.layout.days_per_group if days_per_batch is None else days_per_batch
@@ -183,6 +217,8 @@ class Corpus:
 
     def to_pandas(self, days: Days = None, nodes: Nodes = None, *, with_loads: bool = False) -> Any:
         """`pandas.DataFrame` with one row per (day, node, step); needs the extra `pandas`.
+
+        Where the days have dates, the column `time` is the local time at which a step begins.
 
         Parameters
         ----------
@@ -206,6 +242,7 @@ class Corpus:
                 "step": np.arange(self.layout.steps),
                 "node": wanted,
                 "node_id": ("node", [self.nodes.ids[k] for k in wanted]),
+                **self._date_of_days(days),
             },
             attrs={"release_id": self.release_id},
         )
@@ -265,14 +302,22 @@ class Corpus:
 
     def _columns(self, days: Days, nodes: Nodes, with_loads: bool) -> dict[str, Any]:
         """Columns of a table with one row per (day, node, step)."""
-        series = self._series(days, nodes, with_loads)
+        series, times = self._series(days, nodes, with_loads), self.times(days)
         days, nodes, steps = self.day_numbers(days), self.node_numbers(nodes), self.layout.steps
+        stamps = {} if times is None else {"time": np.repeat(times, len(nodes), axis=0).ravel()}
         return {
             "day": np.repeat(days.astype(np.int32), len(nodes) * steps),
             "node": np.tile(np.repeat(nodes.astype(np.int32), steps), len(days)),
             "step": np.tile(np.arange(steps, dtype=np.int32), len(days) * len(nodes)),
+            **{name: values.astype("datetime64[s]") for name, values in stamps.items()},
             **{name: values.transpose(0, 2, 1).ravel() for name, values in series.items()},
         }
+
+    def _date_of_days(self, days: Days) -> dict[str, Any]:
+        """Coordinate of the dates, where there are any."""
+        if self.dates is None:
+            return {}
+        return {"date": ("day", self.dates[self.day_numbers(days)].astype("datetime64[s]"))}
 
     def day_numbers(self, days: Days) -> IntArray:
         """Day numbers as an array, or an error for a day that is not there."""

@@ -159,7 +159,7 @@ def nodes_schema(layout: CorpusLayout, release_id: str, columns: list[str]) -> p
         pa.field("id", pa.string(), nullable=False),
         *(pa.field(name, PUBLIC_COLUMNS[name], nullable=False) for name in columns),
     ]
-    return pa.schema(fields, metadata=_metadata(layout, release_id))
+    return pa.schema(fields, metadata=metadata_of(layout, release_id))
 
 
 def read_metadata(metadata: dict[bytes, bytes] | None) -> tuple[CorpusLayout, str]:
@@ -190,10 +190,11 @@ def check_release_id(release_id: str) -> str:
 
 def part_metadata(layout: CorpusLayout, release_id: str, part: int) -> dict[str, str]:
     """What every file of a part says of itself: the corpus and the number of the part."""
-    return _metadata(layout, release_id) | {f"{_PREFIX}part": str(part)}
+    return metadata_of(layout, release_id) | {f"{_PREFIX}part": str(part)}
 
 
-def _metadata(layout: CorpusLayout, release_id: str) -> dict[str, str]:
+def metadata_of(layout: CorpusLayout, release_id: str) -> dict[str, str]:
+    """What every file of a corpus says of itself: version of the layout, release and shape."""
     entries = {
         "format": FORMAT,
         "release_id": release_id,

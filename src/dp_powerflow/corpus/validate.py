@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from dp_powerflow.corpus.days import DAYS_FILE, DayTable, read_days
 from dp_powerflow.corpus.extras import FOLDERS
 from dp_powerflow.corpus.extras_reader import ExtrasChecker, ExtrasReport
 from dp_powerflow.corpus.reader import read_nodes
@@ -36,7 +37,7 @@ from dp_powerflow.errors import CorpusError
 RELEASE_FILES = frozenset(
     {"manifest.json", "certificate.html", "model.json", "croissant.json", "registry.yaml"}
 )
-"""What a release may hold beside `data/` and `nodes.parquet`."""
+"""What a release may hold beside `data/`, `nodes.parquet` and `days.parquet`."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class CorpusReport:
     nodes : the node table, None if that cannot be read.
     hashes : SHA-256 of the files that were read, by relative path; none of a corpus at a URL.
     extras : what there is beside the voltages; its problems are among `problems`.
+    days : dates and weather of the days, None if there are none or they cannot be read.
     """
 
     problems: tuple[str, ...]
@@ -63,6 +65,7 @@ class CorpusReport:
     nodes: NodeTable | None
     hashes: Mapping[str, str]
     extras: ExtrasReport = field(default_factory=ExtrasReport)
+    days: DayTable | None = None
 
     @property
     def ok(self) -> bool:
@@ -109,7 +112,13 @@ def validate_corpus(
             )
     beside = ExtrasChecker(directory, layout, release_id, partial(seen.source, directory)).check(parts)
     problems += beside.problems
-    return CorpusReport(tuple(problems), layout, release_id, seen.n, span, nodes, seen.hashes, beside)
+    days = None
+    try:
+        if (directory / DAYS_FILE).exists():
+            days = read_days(directory, layout, release_id, seen.source(directory, DAYS_FILE))
+    except (OSError, CorpusError):
+        problems.append(f"{DAYS_FILE} is damaged, of another corpus, or contradicts itself.")
+    return CorpusReport(tuple(problems), layout, release_id, seen.n, span, nodes, seen.hashes, beside, days)
 
 
 @dataclass
@@ -163,7 +172,7 @@ def _objects(place: RemotePath, layout: CorpusLayout, other_files: frozenset[str
         found = _part_of(name, layout)
         if found is not None:
             parts[found[0]].append(found[1])
-        elif name not in other_files | {NODES_FILE}:
+        elif name not in other_files | {NODES_FILE, DAYS_FILE}:
             problems.append(f"{name} does not belong to the corpus.")
     return parts, problems
 
@@ -183,7 +192,7 @@ def _files(directory: Path, layout: CorpusLayout, other_files: frozenset[str]) -
             problems.append(f"{name} is a link or a device; a release holds files only.")
         elif path.is_file() and found is not None:
             parts[found[0]].append(found[1])
-        elif name not in (folders if path.is_dir() else other_files | {NODES_FILE}):
+        elif name not in (folders if path.is_dir() else other_files | {NODES_FILE, DAYS_FILE}):
             problems.append(f"{name} does not belong to the corpus.")
     return parts, problems
 

@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 import pyarrow as pa
 
 from dp_powerflow._files import is_temporary, remove_temporaries, sync_directory
+from dp_powerflow.corpus.days import DAYS_FILE, DayTable, encode_days
 from dp_powerflow.corpus.extras import (
     FOLDERS,
     NOTHING,
@@ -63,7 +64,7 @@ class CorpusWriter:
     """Where a corpus goes and its shape: no open file and no state, so it can be sent to worker processes.
 
     Order of calls: one process calls `prepare`; any process calls `write_part` for the `missing_parts`; one
-    process calls `write_nodes`, `add_file` and then `finish`.
+    process calls `write_nodes`, `write_days`, `add_file` and then `finish`.
 
     Attributes
     ----------
@@ -190,6 +191,14 @@ class CorpusWriter:
         with storing(self.target):
             return {NODES_FILE: put(self.root / NODES_FILE, content)}
 
+    def write_days(self, days: DayTable | None) -> dict[str, str]:
+        """Write `days.parquet`: dates, days off and weather; nothing where days have no dates."""
+        if days is None:
+            return {}
+        content = encode_days(self.layout, self.release_id, days)
+        with storing(self.target):
+            return {DAYS_FILE: put(self.root / DAYS_FILE, content)}
+
     def add_file(self, name: str, content: bytes) -> dict[str, str]:
         """Write another file of the release, for instance `manifest.json`; a second call replaces it.
 
@@ -198,7 +207,7 @@ class CorpusWriter:
         name : path relative to the release, with forward slashes.
         """
         relative = PurePosixPath(name)
-        taken = {"..", DATA, NODES_FILE, *FOLDERS}
+        taken = {"..", DATA, NODES_FILE, DAYS_FILE, *FOLDERS}
         if relative.is_absolute() or not relative.parts or taken & set(relative.parts):
             raise CorpusError(f"a file added to a release has a relative path outside {DATA}/, not {name!r}")
         if self.remote is not None and name == MANIFEST_FILE:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dp_powerflow._names import __version__
@@ -38,6 +38,7 @@ from dp_powerflow.fleet.feeders import (
 )
 from dp_powerflow.loads.declared import read_service_rows
 from dp_powerflow.loads.history import LoadHistory, refuse_alike
+from dp_powerflow.pipeline.almanac import Almanac, almanac_of
 from dp_powerflow.pipeline.inputs import loads_chunks
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.manifest.policy import registered
@@ -267,7 +268,9 @@ def plan_customers(
                 "the column 'feeder' of the service map names no feeder of the fleet, so that no model "
                 "could be fitted; call a feeder by its path from the first wildcard on, without the ending"
             )
-    inputs = state.identity("inputs", _chunks(history, points_of))
+    public = replace(almanac_of(any_feeder), calendar=None)  # a model knows nothing of the released days
+    public.check_meters(history.days)
+    inputs = state.identity("inputs", _chunks(history, points_of, public))
     content = {
         "models": config.fleet.models,
         "model": config.model.model_dump(mode="json"),
@@ -346,6 +349,9 @@ def _fit(config: Config, state: PrivateState, history: LoadHistory, plan: Plan) 
     fitted_model(config, state, history, plan, state.stream_key().bind("release", config.release.id))
 
 
-def _chunks(history: LoadHistory, points_of: Mapping[str, tuple[str, ...]] | None) -> Iterator[bytes]:
+def _chunks(
+    history: LoadHistory, points_of: Mapping[str, tuple[str, ...]] | None, almanac: Almanac
+) -> Iterator[bytes]:
     yield repr(None if points_of is None else sorted(points_of.items())).encode()
+    yield from almanac.chunks()
     yield from loads_chunks(history)

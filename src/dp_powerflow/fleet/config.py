@@ -6,6 +6,7 @@ lists the feeders, `[feeder]` holds what all feeders share, and `[overrides]` wh
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,6 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from dp_powerflow._names import PUBLIC_RULE, alike
 from dp_powerflow.config import (
+    CalendarSection,
     Config,
     LoadsSection,
     ModelSection,
@@ -24,6 +26,7 @@ from dp_powerflow.config import (
     Section,
     TrueNetwork,
     TwinNetwork,
+    WeatherSection,
     absent_files,
     absolute_sections,
     named_by,
@@ -70,6 +73,7 @@ class FleetSection(Section):
     names: dict[str, PublicName] = Field(default_factory=dict)
     models: Literal["one", "per-feeder"] = "one"
     days: Annotated[int, Field(ge=1)]
+    first_day: dt.date | None = None
     output: Path
     state: Path
     solver: Literal["batch", "opendss"] = "batch"
@@ -135,6 +139,8 @@ class FleetConfig(Section):
     model: ModelSection
     nodes: NodesSection = NodesSection()
     pv: PVSection | None = None
+    calendar: CalendarSection = CalendarSection()
+    weather: WeatherSection | None = None
     network: FleetNetwork
     overrides: dict[str, Override] = Field(default_factory=dict)
 

@@ -196,6 +196,7 @@ def feeder_config(config: FleetConfig, key: str, source: str, name: str, network
         "release": {
             "id": release_id_of(fleet.id, name),
             "days": fleet.days,
+            "first_day": fleet.first_day,
             "output": staging_of(config) / partition(name),
             "state": fleet.state,
             "solver": fleet.solver,
@@ -207,6 +208,10 @@ def feeder_config(config: FleetConfig, key: str, source: str, name: str, network
             "insecure_seed": fleet.insecure_seed,
         },
     }
+    if config.calendar.model_fields_set:
+        sections["calendar"] = config.calendar.model_dump()
+    if config.weather is not None:
+        sections["weather"] = config.weather.model_dump()
     if config.pv is not None or own.pv:
         shared = {} if config.pv is None else config.pv.model_dump()
         suns = {"irradiance", "latitude", "first_day_of_year"}

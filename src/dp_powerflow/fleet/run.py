@@ -75,6 +75,7 @@ _MAY_CHANGE = {
     "feeder": {"taps"},
     "loads": {"path", "services"},
     "pv": {"irradiance"},
+    "weather": {"path"},
 }
 """What of a config may change between two runs of a fleet; the releases themselves check their inputs."""
 

@@ -41,6 +41,7 @@ from dp_powerflow.model.options import (
     tan_theta_of,
 )
 from dp_powerflow.model.partition import PrivateClasses, PublicLabels
+from dp_powerflow.pipeline.almanac import Almanac, almanac_of
 from dp_powerflow.pipeline.customers import Services, customers_of_loads
 from dp_powerflow.pipeline.nodes import classes_of_shapes, some_loaded_nodes
 from dp_powerflow.powerflow.sun import DAYS_OF_YEAR, Generation, clear_sky, read_irradiance
@@ -83,6 +84,7 @@ class NetworkInputs:
     feeder : the true network.
     services : PUBLIC, what is declared of the load points.
     irradiance : (day, step, PV system) public share of peak irradiance; None without PV.
+    almanac : PUBLIC, calendar of the release, holidays and weather.
     """
 
     config: Config
@@ -90,6 +92,7 @@ class NetworkInputs:
     feeder: Feeder
     services: Services
     irradiance: FloatArray | None
+    almanac: Almanac
 
     @cached_property
     def solar(self) -> Solar:
@@ -155,6 +158,7 @@ class ReleaseInputs(NetworkInputs):
         yield repr(self.history.node_of).encode()
         if self.services.customers_of_load:
             yield repr(sorted(self.services.customers_of_load.items())).encode()
+        yield from self.almanac.chunks()
         yield from loads_chunks(self.history)
 
 
@@ -185,10 +189,12 @@ def read_inputs(
         history, ingest = meters.history, meters.ingest
     services = Services.of(config, history)
     check_declared(config, feeder, services)
+    almanac = almanac_of(config) if network is None else network.almanac
+    almanac.check_meters(history.days)
     sun = None if network is None else network.irradiance
     if sun is None or sun.shape[1] != history.n_steps:
         sun = _irradiance(config, feeder, history.n_steps)
-    return ReleaseInputs(config, state, feeder, services, sun, history, ingest)
+    return ReleaseInputs(config, state, feeder, services, sun, almanac, history, ingest)
 
 
 def read_network(
@@ -200,8 +206,9 @@ def read_network(
     ----------
     services : what is declared of the load points; None for nothing.
     """
-    feeder = feeder_of(config)
-    return NetworkInputs(config, state, feeder, services or Services(), _irradiance(config, feeder, steps))
+    almanac, feeder = almanac_of(config), feeder_of(config)
+    sun = _irradiance(config, feeder, steps)
+    return NetworkInputs(config, state, feeder, services or Services(), sun, almanac)
 
 
 def declared_services(config: Config) -> Services | None:
@@ -505,7 +512,7 @@ def _irradiance(config: Config, feeder: Feeder, steps: int) -> FloatArray | None
     _check_file_curves(config, feeder)
     if config.pv.irradiance is not None:
         return read_irradiance(config.pv.irradiance, steps, [pv.name for pv in feeder.pv])
-    sun = clear_sky(config.pv.latitude or 0.0, DAYS_OF_YEAR, steps, config.pv.first_day_of_year)
+    sun = clear_sky(config.pv.latitude or 0.0, DAYS_OF_YEAR, steps, config.first_day_of_sun)
     return np.repeat(sun[:, :, None], len(feeder.pv), axis=2)
 
 

@@ -29,7 +29,7 @@ _NOT_SETTINGS: dict[str, set[str]] = {
 """Where things are, and what may be spent: no choice that private data could have led to."""
 _FILES = (
     *(("feeder", "taps"), ("feeder", "loads"), ("loads", "services"), ("loads", "classes")),
-    ("pv", "irradiance"),
+    *(("pv", "irradiance"), ("calendar", "holidays"), ("weather", "path")),
 )
 
 
@@ -66,7 +66,7 @@ def _settings(config: Config, state: PrivateState) -> dict[str, Any]:
     settings: dict[str, Any] = config.model_dump(mode="json", exclude=_NOT_SETTINGS)
     for section, key in _FILES:
         path = (settings[section] or {}).get(key)
-        if path is not None and Path(path).is_file():
+        if isinstance(path, str) and Path(path).is_file():
             settings[section][key] = state.identity(f"look at {section}.{key}", [Path(path).read_bytes()])
     return settings
 

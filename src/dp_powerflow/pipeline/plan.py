@@ -52,6 +52,8 @@ _NOT_PART_OF_THE_REQUEST = {
     "feeder": {"source", "taps", "loads"},
     "loads": {"path", "services", "classes"},
     "pv": {"irradiance"},
+    "calendar": {"holidays"},
+    "weather": {"path"},
 }
 
 

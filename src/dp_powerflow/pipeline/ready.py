@@ -1,6 +1,6 @@
 """Everything that is asked before anything is spent, in one path that `plan` and `release` share.
 
-    state → feeder, sun → controls → disk and permissions → power flow on public loads → meter data
+    state → feeder, sun, days, weather → controls → disk, permissions → power flow on public loads → meters
 
 What takes long comes last. Whatever `plan` would refuse, `release` refuses with the same sentence, before it
 touches the ledger.
@@ -21,6 +21,7 @@ from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import CorpusError, LoadDataError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.loads.history import LoadHistory, steps_per_day
+from dp_powerflow.pipeline.almanac import declared_days
 from dp_powerflow.pipeline.customers import Services
 from dp_powerflow.pipeline.feasibility.verdict import Feasibility
 from dp_powerflow.pipeline.inputs import (
@@ -94,6 +95,7 @@ def make_ready(
     declared = declared_services(config) if history is None else Services.of(config, history)
     network = read_network(config, state, steps_per_day(config.loads.step_minutes), declared)
     say("checking feeder, controls and sun")
+    network.almanac.check_meters(declared_days(config))
     if declared is not None:
         check_declared(config, network.feeder, declared)
     structure = mode.check(network)

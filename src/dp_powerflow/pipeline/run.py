@@ -316,6 +316,7 @@ def manifest_inputs(
         commitment_sha256=inputs.state.commit(inputs.config.release.id, COMMITMENT, report.content).sha256,
         insecure_seed=inputs.state.insecure_seed,
         sun=inputs.sun,
+        days=inputs.almanac.released,
     )
 
 
@@ -336,6 +337,7 @@ def write_documents(writer: CorpusWriter, inputs: ManifestInputs, written: Mappi
     known = {
         **written,
         **writer.write_nodes(NodeTable.opaque(writer.layout.nodes)),
+        **writer.write_days(inputs.days),
         **writer.add_file(MODEL_FILE, inputs.model.to_json().encode()),
         **writer.add_file(REGISTRY_FILE, registry_bytes(statement)),
         **writer.add_file(CERTIFICATE_FILE, certificate_html(statement)),

@@ -23,11 +23,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dp_powerflow.corpus.days import DAYS_FILE
 from dp_powerflow.corpus.extras import FOLDERS
 from dp_powerflow.corpus.schema import DATA, VM_MAX_PU
 from dp_powerflow.corpus.validate import CorpusReport, validate_corpus
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.pipeline.manifest.beside import described_days
 from dp_powerflow.pipeline.manifest.documents import certificate_html, croissant_bytes, registry_bytes
 from dp_powerflow.pipeline.manifest.facts import Facts, assemble, contradictions, read_facts
 from dp_powerflow.pipeline.manifest.model import (
@@ -223,7 +225,7 @@ def understand(
         manifest = parse_manifest(stated)
         if model is not None and corpus.layout is not None:
             beside = corpus.extras
-            facts = read_facts(manifest, model, corpus.layout, beside.layout, beside.n_mended)
+            facts = read_facts(manifest, model, corpus.layout, beside.layout, beside.n_mended, corpus.days)
             assemble(facts)  # raises if its constants promise nothing that can be stated
     except MALFORMED as error:
         problem, facts = str(error) if manifest is None else "", None
@@ -232,7 +234,8 @@ def understand(
 
 def check_release(opened: Opened) -> VerifyReport:
     """All checks that need nothing private."""
-    checks = [_check_manifest(opened), _check_files(opened), _check_corpus(opened), *_check_extras(opened)]
+    checks = [_check_manifest(opened), _check_files(opened), _check_corpus(opened)]
+    checks += [*_check_extras(opened), *_check_days(opened)]
     current = opened.stated is opened.raw
     looks: dict[str, Callable[[Opened], Iterable[Check]]] = {
         "load privacy": _check_queries,
@@ -332,14 +335,14 @@ def _in_this_version(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _unknown_to_version_4(stated: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Sections with what they lack: one power factor, one day of irradiance, one solver, voltages only."""
+    """Sections with what they lack: one power factor, one day of irradiance, one solver, voltages alone."""
     declared, processing, data = (stated.get(name) for name in ("declared_public", "processing", "data"))
     if isinstance(stated.get("release"), dict):
         yield stated["release"], {"changed_after_internal_look": []}
     if isinstance(processing, dict):
         yield processing, {"solver": SOLVERS["batch"]}
     if isinstance(data, dict):
-        yield data, {"extras": None}
+        yield data, {"extras": None, "calendar": None}
     guarantee = stated.get("guarantee")
     network = guarantee.get("network") if isinstance(guarantee, dict) else None
     if isinstance(network, dict) and network.get("mode") in tuple(modes()):
@@ -455,6 +458,22 @@ def _check_extras(opened: Opened) -> Iterator[Check]:
     holds = ", ".join(found.layout.holds)
     good = f"Beside the voltages there are {holds}: {found.n_powers:,} powers, all on the public grid."
     yield check("powers and states", problems(), good)
+
+
+def _check_days(opened: Opened) -> Iterator[Check]:
+    """Dates and weather of the days, where there are any or there should be."""
+    days, stated = opened.corpus.days, None if opened.manifest is None else opened.manifest.data.calendar
+    dated = opened.stated is opened.raw and opened.facts is not None and opened.facts.policy.dated
+    if days is None and stated is None and not dated:
+        return
+    problems = []
+    if days is None:
+        problems.append(f"{DAYS_FILE}, which has the dates of the days, is missing or cannot be read.")
+    elif opened.manifest is not None and (stated is None or stated.model_dump() != described_days(days)):
+        problems.append(f"The manifest states another calendar than {DAYS_FILE} holds.")
+    first = "" if days is None else days.calendar.first_day
+    weather = "" if days is None or not days.names else f", with public weather ({', '.join(days.names)})"
+    yield check("days", problems, f"The days follow one another from {first} on{weather}.")
 
 
 def _check_queries(opened: Opened) -> Iterator[Check]:

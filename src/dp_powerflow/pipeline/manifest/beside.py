@@ -1,4 +1,4 @@
-"""What a manifest says of the powers and states that a release holds beside its voltages."""
+"""What a manifest says of what a release holds beside its voltages: powers, states, and dates of its days."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dp_powerflow.corpus.days import DAYS_FILE, DayTable, columns_of_days
 from dp_powerflow.corpus.extras import (
     FEEDER,
     LOADS,
@@ -120,6 +121,41 @@ def columns_of(extras: ExtrasLayout, steps: int) -> Iterator[tuple[Any, ...]]:
     for column in day_columns(extras):
         kind = {"float": "float32"}.get(str(column.type), str(column.type))
         yield FEEDER_PARTS, column.name, f"{series} {kind}", column.unit, column.means
+
+
+def described_days(days: DayTable | None) -> dict[str, Any] | None:
+    """The entry `data.calendar`; None if the days have no dates."""
+    if days is None:
+        return None
+    return {
+        "file": DAYS_FILE,
+        "first_day": days.calendar.first_day.isoformat(),
+        "holidays": [day.isoformat() for day in days.calendar.holidays_within],
+        "weather": list(days.names),
+    }
+
+
+def day_columns_of(days: DayTable | None) -> Iterator[tuple[Any, ...]]:
+    """File, name, type, unit and meaning of every column of the days; none if they have no dates."""
+    kinds = {"date32[day]": "date"}
+    for column in () if days is None else columns_of_days(days.names):
+        yield DAYS_FILE, column.name, kinds.get(str(column.type), str(column.type)), column.unit, column.means
+
+
+def public_days(days: DayTable | None) -> list[str]:
+    """What every reader learns of the days, in a sentence; none if they have no dates."""
+    if days is None:
+        return []
+    weather = " and their weather, which may tell where the feeder is" if days.names else ""
+    return [f"The dates of the released days, the holidays among them{weather}: declared public."]
+
+
+def wrong_days(facts: Facts) -> Iterator[str]:
+    """What cannot be true of the days of a release."""
+    if facts.days is not None and not facts.policy.dated:
+        yield "The release states dates of its days, and its mode draws days that have none."
+    if facts.days is not None and facts.days.calendar.n_days != facts.layout.days:
+        yield "The release states dates of another number of days than it has."
 
 
 def released_beside(extras: ExtrasLayout) -> list[str]:

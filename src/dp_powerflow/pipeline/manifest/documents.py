@@ -23,6 +23,7 @@ from typing import Any
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from dp_powerflow.corpus.days import DAYS_FILE
 from dp_powerflow.corpus.gridfm.schema import table_directory
 from dp_powerflow.corpus.schema import NODES_FILE
 from dp_powerflow.pipeline.manifest.model import (
@@ -36,7 +37,11 @@ from dp_powerflow.pipeline.manifest.model import (
 from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, at_most, in_digits, registered
 
 CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
-_PARTS, _NODES, _MODEL = "parts", "nodes-file", "load-model"
+_PARTS, _NODES, _MODEL, _DAYS = "parts", "nodes-file", "load-model", "days-file"
+_KINDS = {
+    **{"string": "sc:Text", "date": "sc:Date", "bool": "sc:Boolean"},
+    **{"int32": "sc:Integer", "int16": "sc:Integer"},
+}
 _PARQUET, _JSON = "application/x-parquet", "application/json"
 _TERMS = (
     "citeAs column equivalentProperty extract field fileObject fileProperty fileSet format includes "
@@ -153,11 +158,12 @@ def croissant_bytes(statement: Statement[Any], hashes: Mapping[str, str]) -> byt
 
     Parameters
     ----------
-    hashes : SHA-256 by relative path; those of `nodes.parquet` and `model.json` are needed, and of the parts
-        the manifest tells.
+    hashes : SHA-256 by relative path; those of `nodes.parquet`, `model.json` and, where the days have dates,
+        `days.parquet` are needed; of the parts the manifest tells.
     """
     voltages = [column for column in statement.data.columns if column.file == PARTS]
     nodes = [column for column in statement.data.columns if column.file == NODES_FILE]
+    days = [column for column in statement.data.columns if column.file == DAYS_FILE]
     beside = _beside(statement)
     dataset = {
         "@context": _CONTEXT,
@@ -173,12 +179,17 @@ def croissant_bytes(statement: Statement[Any], hashes: Mapping[str, str]) -> byt
             _file(_NODES, NODES_FILE, _PARQUET, "the released nodes", hashes),
             _file(_MODEL, MODEL_FILE, _JSON, "the differentially private load model", hashes),
             *(files for files, _ in beside),
+            *(
+                _file(_DAYS, DAYS_FILE, _PARQUET, "dates and public figures of the days", hashes)
+                for _ in days[:1]
+            ),
             *_tables(statement),
         ],
         "recordSet": [
             _records("voltages", "One row per day and node.", {"fileSet": {"@id": _PARTS}}, voltages),
             _records("nodes", "One row per node.", {"fileObject": {"@id": _NODES}}, nodes),
             *(records for _, records in beside),
+            *(_records("days", "One row per day.", {"fileObject": {"@id": _DAYS}}, days) for _ in days[:1]),
         ],
     }
     return (json.dumps(dataset, sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
@@ -262,8 +273,7 @@ def _records(name: str, description: str, source: dict[str, Any], columns: list[
 
 
 def _field(records: str, column: Column, source: dict[str, Any]) -> dict[str, Any]:
-    kinds = {"string": "sc:Text", "int32": "sc:Integer", "int16": "sc:Integer", "bool": "sc:Boolean"}
-    kind = kinds.get(column.type.split()[-1], "sc:Float")
+    kind = _KINDS.get(column.type.split()[-1], "sc:Float")
     unit = "" if column.unit is None else f" [{column.unit}]"
     field = {
         "@type": "cr:Field",

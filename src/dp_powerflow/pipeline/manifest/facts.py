@@ -17,6 +17,7 @@ from typing import Any
 
 from dp_powerflow._names import __version__
 from dp_powerflow.config import Config
+from dp_powerflow.corpus.days import DayTable
 from dp_powerflow.corpus.extras import NOTHING, ExtrasLayout
 from dp_powerflow.corpus.schema import NODES_FILE, VA_GRID, VM_GRID, VM_MAX_PU, CorpusLayout
 from dp_powerflow.model.gaussian import LoadModel
@@ -26,8 +27,11 @@ from dp_powerflow.pipeline.manifest.beside import (
     ScaledNodes,
     SummedCustomers,
     columns_of,
+    day_columns_of,
+    described_days,
     described_extras,
     drawn_nodes,
+    wrong_days,
     wrong_extras,
 )
 from dp_powerflow.pipeline.manifest.model import (
@@ -225,6 +229,7 @@ class Facts:
     ----------
     mended : snapshots whose powers were lowered until they had a solution.
     looked_at : settings that were changed after the data owner saw something INTERNAL.
+    days : dates and weather of the days; None where they have no dates.
     """
 
     release_id: str
@@ -240,6 +245,7 @@ class Facts:
     extras: ExtrasLayout = NOTHING
     mended: int = 0
     looked_at: tuple[str, ...] = ()
+    days: DayTable | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,6 +266,7 @@ class ManifestInputs:
     customers : that are drawn for all loads together; None if a node is one draw.
     mended : snapshots whose powers were lowered until they had a solution.
     looked_at : settings that were changed after the data owner saw something INTERNAL.
+    days : dates and weather of the days; None where they have no dates.
     """
 
     config: Config
@@ -275,6 +282,7 @@ class ManifestInputs:
     customers: int | None = None
     mended: int = 0
     looked_at: tuple[str, ...] = ()
+    days: DayTable | None = None
 
 
 def _drawn(inputs: ManifestInputs) -> ScaledNodes | SummedCustomers:
@@ -308,10 +316,13 @@ def make_statement(inputs: ManifestInputs) -> Statement[Any]:
         extras=inputs.extras,
         mended=inputs.mended,
         looked_at=inputs.looked_at,
+        days=inputs.days,
     )
     problems = contradictions(facts)
     if inputs.layout.days != inputs.config.release.days:
         problems.append("The corpus has another number of days than the config.")
+    if policy.dated and inputs.days is None:
+        problems.append("The days have dates in this mode, and none are given.")
     if problems:
         raise ReleaseError(f"the manifest would contradict itself, so nothing is published: {problems[0]}")
     return assemble(facts)
@@ -328,6 +339,7 @@ def read_facts(
     layout: CorpusLayout,
     extras: ExtrasLayout = NOTHING,
     mended: int = 0,
+    days: DayTable | None = None,
 ) -> Facts:
     """The facts of a release: shape and load model from its files, declared constants from its manifest."""
     return Facts(
@@ -344,6 +356,7 @@ def read_facts(
         extras=extras,
         mended=mended,
         looked_at=tuple(statement.release.changed_after_internal_look),
+        days=days,
     )
 
 
@@ -447,6 +460,7 @@ def _data(facts: Facts) -> dict[str, Any]:
         (NODES_FILE, "node", "int32", None, "number of the node, from 0"),
         (NODES_FILE, "id", "string", None, "opaque name of the node"),
         *columns_of(facts.extras, layout.steps),
+        *day_columns_of(facts.days),
     )
     return {
         "days": layout.days,
@@ -456,7 +470,9 @@ def _data(facts: Facts) -> dict[str, Any]:
         "phasors": layout.n_phasors,
         "days_per_part": layout.days_per_part,
         "parts": layout.n_parts,
-        "rows": "one row per (day, node); days are independent draws and carry no date",
+        "rows": "one row per (day, node); days are independent draws and carry no date"
+        if facts.days is None
+        else "one row per (day, node); days are independent draws, and days.parquet has their dates",
         "columns": [
             dict(zip(("file", "name", "type", "unit", "means"), column, strict=True)) for column in columns
         ],
@@ -464,6 +480,7 @@ def _data(facts: Facts) -> dict[str, Any]:
         "ranges": {"vm_pu": [0.0, VM_MAX_PU], "va_deg": [-180.0, 180.0]},
         "network_tables": facts.policy.tables(facts),
         "extras": described_extras(facts),
+        "calendar": described_days(facts.days),
     }
 
 
@@ -474,6 +491,7 @@ def contradictions(facts: Facts) -> list[str]:
         *_account_contradictions(facts),
         *_wrong_looks(facts),
         *wrong_extras(facts),
+        *wrong_days(facts),
         *facts.policy.contradictions(facts),
     ]
 

@@ -86,7 +86,7 @@ Software = Annotated[
 FilePath = Annotated[
     str,
     Field(
-        pattern=r"^(nodes\.parquet|model\.json|croissant\.json|registry\.yaml|certificate\.html"
+        pattern=r"^(nodes\.parquet|days\.parquet|model\.json|croissant\.json|registry\.yaml|certificate\.html"
         r"|[A-Za-z0-9_-]+(/[A-Za-z0-9_=-][A-Za-z0-9_.=-]*)+)$"
     ),
 ]
@@ -395,7 +395,13 @@ class RandomSource(Section):
 class Column(Section):
     """A column of the released tables."""
 
-    file: Literal["data/part-*.parquet", "nodes.parquet", "loads/part-*.parquet", "feeder/part-*.parquet"]
+    file: Literal[
+        "data/part-*.parquet",
+        "nodes.parquet",
+        "days.parquet",
+        "loads/part-*.parquet",
+        "feeder/part-*.parquet",
+    ]
     name: Sentence
     type: Sentence
     unit: str | None
@@ -444,6 +450,24 @@ class Extras(Section):
     follows_from: Sentence
 
 
+IsoDate = Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
+
+
+class CalendarOfDays(Section):
+    """Dates of the days, and what is declared public of them; they follow one another from the first on.
+
+    Attributes
+    ----------
+    holidays : those among the days, in order.
+    weather : public figures of every day that the file holds; none if the release was made without.
+    """
+
+    file: Literal["days.parquet"]
+    first_day: IsoDate
+    holidays: list[IsoDate]
+    weather: list[Sentence]
+
+
 class Data(Section):
     """Shape, columns and units of the corpus."""
 
@@ -460,6 +484,7 @@ class Data(Section):
     ranges: Ranges
     network_tables: Tables | None
     extras: Extras | None
+    calendar: CalendarOfDays | None
 
 
 class InternalReport(Section):

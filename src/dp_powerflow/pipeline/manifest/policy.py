@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from pydantic import TypeAdapter, ValidationError
 
 from dp_powerflow.config import Config
+from dp_powerflow.pipeline.manifest.beside import public_days
 from dp_powerflow.pipeline.manifest.model import (
     Manifest,
     NetworkSection,
@@ -101,6 +102,7 @@ class NetworkPolicy(ABC):
     template : page of the certificate; the common one says what every mode has.
     of_earlier_versions : whether no release of this version is in this mode.
     extras_follow_from : what powers and states beside the voltages follow from; None publishes none.
+    dated : whether the days of a release have dates.
     """
 
     mode: ClassVar[str]
@@ -109,6 +111,7 @@ class NetworkPolicy(ABC):
     template: ClassVar[str] = "certificate.html"
     of_earlier_versions: ClassVar[bool] = False
     extras_follow_from: ClassVar[str | None] = None
+    dated: ClassVar[bool] = False
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -333,6 +336,7 @@ def public_sizes(facts: Facts) -> list[str]:
         "their sign and unit are plausible, not too many load points lack readings or are cut to the bounds, "
         "and where the unit is a day, no gap was filled from another day.",
         "When the files were written and how long it took.",
+        *public_days(facts.days),
     ]
     if facts.looked_at:
         outcomes.append(

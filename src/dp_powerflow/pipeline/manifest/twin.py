@@ -257,6 +257,7 @@ class TwinPolicy(NetworkPolicy):
     section: ClassVar[type[NetworkSection]] = TwinSection
     account_kind: ClassVar[AccountKind] = AccountKind.NETWORK_TWIN
     template: ClassVar[str] = "twin.html"
+    dated: ClassVar[bool] = True
     extras_follow_from: ClassVar[str | None] = (
         "functions of the twin, the drawn loads and the public generation; nothing else of the true network "
         "or of the meter data"

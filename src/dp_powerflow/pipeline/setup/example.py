@@ -80,10 +80,21 @@ scale = "nominal"             # a node's public scale is its nominal load
 # s76a = -0.98
 
 # [pv]
-# latitude = 37.8             # a year of clear sky at this latitude, from first_day_of_year = 1; or instead
+# latitude = 37.8             # a year of clear sky at this latitude, from release.first_day on; or instead
+# first_day_of_year = 1       # of the clear sky, where release.first_day is not set
 # irradiance = "irradiance.csv"  # public shares of peak, a line per step: one day or many, a column or a
 #                             # file (folder) per PV system; day d of the corpus has day d modulo the days
 # volt_var = "category B"     # none | category A | category B (IEEE 1547-2018) | file: its own curves
+
+# [calendar]                  # of mode twin-network
+# holidays = [2024-12-25, 2024-12-26]  # public days off beside weekends; or a text file, one date a line
+
+# [weather]                   # of mode twin-network: public, of the meters' days and of the release's
+# path = "weather.csv"        # a row per reading, sub-hourly to daily; its daily figures are published
+# time = "time"
+# temperature = "temperature" # column [°C]
+# irradiance = "ghi"          # column [W/m²], if there is one
+# time_zone = "UTC"           # of stamps without an offset; without it that of the meters
 """
 
 _NETWORK_OF: dict[str, tuple[str, str]] = {
@@ -132,6 +143,7 @@ _BOTTOM = """\
 [release]
 id = "demo-1"
 days = 28
+# first_day = 2024-01-01      # date of the first day, of mode twin-network; without it 2023-01-01
 output = "release"
 state = "private-state"       # keys, ledger, internal reports: never publish this directory
 solver = "batch"              # batch | opendss (slow; needs a feeder from OpenDSS and frozen controls)
