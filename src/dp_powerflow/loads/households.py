@@ -132,7 +132,7 @@ class Homes:
 
     def _use(self, meter: _Meter, often: FloatArray, later: float, days: _Days) -> None:
         """Whatever somebody switches on."""
-        kinds = np.array([(use.kw, use.minutes, use.per_day) for use in self.uses])
+        kinds = np.array([(use.kw, use.minutes, use.per_day) for use in self.uses]).reshape(-1, 3)
         kinds[:, 2] *= often
         shift = 60.0 * self.shift_hours * _UNIFORM * later
         times = np.array([_before(self.working_day), _before(self.weekend)])
@@ -290,13 +290,13 @@ def _uses(
     draws: FloatArray,
 ) -> None:
     """Each kind (kW, minutes, per day) so often, at times of day drawn by their weights."""
-    slots = draws.shape[1] // 3
+    slots = (draws.shape[1] - kinds.shape[0]) // 3  # after them come those of how often
     for d in range(level.size):
         before = times[int(weekend[d])]
         k = 0
         for j in range(kinds.shape[0]):
             kw, lasts, often = kinds[j]
-            for _ in range(int(often * level[d] + draws[d, j])):
+            for _ in range(int(often * level[d] + draws[d, 3 * slots + j])):
                 when, longer, more = draws[d, 3 * k : 3 * k + 3]
                 k = (k + 1) % slots
                 hour = 0
