@@ -31,6 +31,7 @@ from dp_powerflow.pipeline.manifest.facts import DeclaredSun, Facts
 from dp_powerflow.privacy.budget import Budget
 from dp_powerflow.privacy.random import StreamKey
 from support.forgery import PAGES, Forger
+from support.lognormal import LOGNORMAL_CLASSES
 from support.manifest_releases import load_model, make_release, twin_config
 from support.tampering import leaves
 
@@ -248,7 +249,7 @@ def other_facts(facts: Facts) -> Iterator[tuple[str, Facts]]:
 @pytest.fixture(scope="module")
 def tiny() -> dict[str, Any]:
     """A load model of four steps as JSON; nothing in it is too small to matter."""
-    history = simulate_load_history(400, n_days=2, step_minutes=360, seed=3)
+    history = simulate_load_history(400, n_days=2, step_minutes=360, seed=3, classes=LOGNORMAL_CLASSES)
     model = fit(
         replace(history, class_label=(None,) * 400),
         budget=Budget(4.0, 1e-5),

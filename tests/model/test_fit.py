@@ -23,6 +23,7 @@ from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit, total_rho
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray
+from support.lognormal import LOGNORMAL_CLASSES, LOGNORMAL_HOMES
 
 KEY = StreamKey.from_insecure_seed(5)
 BOUNDS = (0.01, 1000.0)
@@ -35,7 +36,8 @@ def history() -> LoadHistory:
 
 @pytest.fixture(scope="module")
 def residential() -> LoadHistory:
-    return simulate_load_history(1000, n_days=7, seed=4, classes=DEMO_CLASSES[:1])
+    """Homes of the class of law that is fitted."""
+    return simulate_load_history(1000, n_days=7, seed=4, classes=(LOGNORMAL_HOMES,))
 
 
 def week(history: LoadHistory) -> list[str]:
@@ -93,7 +95,7 @@ def test_every_variant_spends_its_budget_and_no_more(
 @pytest.mark.slow
 def test_structured_is_a_hundred_times_better_than_plain_at_user_level(residential: LoadHistory) -> None:
     """n = 1000, ε = 1, T = 96: the target of the estimator."""
-    population = simulate_load_history(3000, n_days=7, seed=99, classes=DEMO_CLASSES[:1])
+    population = simulate_load_history(3000, n_days=7, seed=99, classes=(LOGNORMAL_HOMES,))
     days = np.log(population.load_kw).reshape(-1, 96)
     truth = days.mean(axis=0), np.cov(days.T)
     divergence = {}
@@ -168,7 +170,8 @@ def test_day_types_share_the_budget_of_a_load_point_but_not_of_a_day(history: Lo
         assert whole.costs[0].rho == pytest.approx(ratio * split.costs[0].rho, rel=1e-4)
 
 
-def test_private_clusters_find_the_levels(history: LoadHistory) -> None:
+def test_private_clusters_find_the_levels() -> None:
+    history = simulate_load_history(400, n_days=7, step_minutes=60, seed=3, classes=LOGNORMAL_CLASSES)
     model = quiet_fit(history, Budget(50.0), classes=PrivateClasses(2))
     loads = sorted(float(part.mean_load.mean()) for part in model.classes)
     assert loads[1] > 3 * loads[0]

@@ -29,6 +29,7 @@ from dp_powerflow.model.options import FitOptions, FixedPowerFactor
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray
+from support.lognormal import LOGNORMAL_HOMES
 
 BOUNDS = (0.05, 20.0)
 KEYS = 60
@@ -68,7 +69,7 @@ def over_true(models: list[LoadModel], history: LoadHistory) -> tuple[float, flo
 
 @pytest.fixture(scope="module")
 def homes() -> LoadHistory:
-    return simulate_load_history(400, n_days=5, step_minutes=60, seed=4, classes=DEMO_CLASSES[:1])
+    return simulate_load_history(400, n_days=5, step_minutes=60, seed=4, classes=(LOGNORMAL_HOMES,))
 
 
 @pytest.fixture(scope="module")

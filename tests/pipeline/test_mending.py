@@ -23,7 +23,7 @@ from support.small import small_config, tree_hash
 
 TWIN: dict[str, Any] = {"mode": "twin-network", "id": "t1", "epsilon": 8.0, "released": "all"}
 # Far more load than the lines bear: thousands of customers where there is room for hundreds.
-HEAVY: dict[str, Any] = {"kw_per_customer": 0.25}
+HEAVY: dict[str, Any] = {"kw_per_customer": 0.7}
 WEAK = """
 Clear
 New Circuit.weak basekv=4.16 bus1=s pu=1.0 R1=0.05 X1=0.1 R0=0.05 X0=0.1

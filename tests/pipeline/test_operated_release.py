@@ -28,7 +28,7 @@ DAYS = 8
 
 
 def operated(folder: Path, **network: Any) -> Config:
-    nodes = {"kw_per_customer": 1.1}  # half of the nominal load
+    nodes = {"kw_per_customer": 2.2}  # half of the nominal load
     return small_config(folder, network=TWIN | network, nodes=nodes, release={"days": DAYS})
 
 

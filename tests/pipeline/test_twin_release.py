@@ -255,7 +255,11 @@ def test_draws_are_bound_to_the_twin(released: Path, tmp_path: Path) -> None:
     """Another twin of the same network meets other loads, in another order of the nodes."""
     run_release(twin_config(tmp_path, network={"id": "t2"}), workers=1)
     one, two = (read_gridfm(folder / "out" / "twin").column("bus", "Pd") for folder in (released, tmp_path))
-    assert not np.isin(one[one > 0.0], two[two > 0.0]).any()
+    one, two = one[one > 0.0], two[two > 0.0]
+    # All customers of a load at the lower bound, 0.01 of whole kilowatts: that may come twice.
+    lowest = np.isclose(1e5 * one, np.round(1e5 * one), rtol=0.0, atol=1e-6)
+    assert np.mean(lowest) < 0.01
+    assert not np.isin(one[~lowest], two).any()
 
 
 def _blank(release: Path, name: str) -> str:

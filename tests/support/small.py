@@ -17,7 +17,8 @@ RAW: dict[str, Any] = {
     "feeder": {"source": "ieee13"},
     "loads": {"kind": "simulated", "load_points": 400, "days": 6, "step_minutes": 60},
     "model": {"epsilon": 4.0, "bounds": [0.01, 2.0], "variance_floor": 0.01},
-    "nodes": {"load_class": "residential", "scale_factor": 0.5},
+    # At most 0.4 of the nominal load, with every draw at the upper bound.
+    "nodes": {"load_class": "residential", "scale_factor": 0.2},
     "network": {
         "mode": "true-network",
         "bound": "full-support",

@@ -1,19 +1,10 @@
 """Demo customers: no meter ever read these loads, and the history says so (`simulated=True`).
 
-The log of the load of customer i on day d at step t is a sum of
+Homes are sums of appliances that are switched on and off (`households`). Shops and works are smooth
+(`Business`): the log of their load is a sum of level, shape, season, weather, day and residual. All share one
+weather (`weather`), so their daily energies move together. Panels behind the meter are an option of a class.
 
-    level      log of public scale × load factor, lognormal across customers
-    shape      of the class, by working day or weekend, stretched, shifted and bent per customer
-    season     of the class, a cosine over the year, with a strength per customer
-    weather    one process of days, common to all customers, with a strength per customer
-    day        of the customer, autocorrelated from day to day
-    residual   of the customer, autocorrelated within the day, plus white noise
-    absence    runs of days away from home (residential only)
-
-so customers differ in more than a factor, and the pairwise correlation of their loads is as low and as
-wide as that of real meters. The median is 0.14 for the 96 load profiles of SimBench; `tests/loads/
-test_simulate.py` holds the one here to between 0.10 and 0.20. Every customer has a stream of its own, so
-adding customers does not change the others.
+Every customer has a stream of its own, so adding customers does not change the others.
 """
 
 from __future__ import annotations
@@ -22,24 +13,31 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Protocol
 
 import numpy as np
 
-from dp_powerflow._bits.elementary import cos, exp, exp1, kernel, log, log1, sin
+from dp_powerflow._bits.elementary import cos, exp, exp1, log, log1, sin
 from dp_powerflow._bits.linear import cholesky, product, solve_lower, solve_upper, standard_normal
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.declared import PowerFactors, inductive
-from dp_powerflow.loads.history import SATURDAY, LoadHistory, steps_per_day
-from dp_powerflow.units import BoolArray, FloatArray
+from dp_powerflow.loads.history import LoadHistory, steps_per_day
+from dp_powerflow.loads.households import Homes, Use
+from dp_powerflow.loads.weather import Calendar, Photovoltaics, autoregressive, calendar_of
+from dp_powerflow.units import FloatArray
 
 _FIRST_DAY = dt.date(2023, 1, 1)
 _HOURS_PER_DAY = 24
-_DAYS_PER_YEAR = 365.25
-_COLDEST_DAY = 20  # of the year, northern hemisphere
-_WEATHER_MEMORY = 0.7  # correlation of the common weather from day to day
-_DAY_MEMORY = 0.4  # correlation of a customer's own level from day to day
-_BENDS = 4  # harmonics by which a customer's shape differs from its class
+_DAY_MEMORY = 0.7  # correlation of a business's own level from day to day
+_BENDS = 4  # harmonics by which a business's shape differs from its class
 _REACTIVE_SPREAD = 0.1  # of q about p·tan θ, as a share of the mean load
+
+
+class Kind(Protocol):
+    """How the load of one customer is made."""
+
+    def load(self, scale_kw: float, calendar: Calendar, n_steps: int, rng: np.random.Generator) -> FloatArray:
+        """(day, step) load [kW]; the first day of the calendar is cut off afterwards."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +52,35 @@ class CustomerClass:
         Of all customers.
     scales_kw
         Sizes of connection [kW], drawn with equal probability; the public scale.
+    power_factor
+        Inductive.
+    kind
+        Homes or businesses.
+    panels
+        Photovoltaics behind the meter; the load is then net and may be negative. None: no customer has any.
+    """
+
+    name: str
+    share: float
+    scales_kw: tuple[float, ...]
+    power_factor: float
+    kind: Kind
+    panels: Photovoltaics | None = None
+
+
+@dataclass(frozen=True)
+class Business:
+    """Customers without single appliances to see. The log of their load is a sum of
+
+        level      log of public scale × load factor, lognormal across customers
+        shape      of the class, by working day or weekend, stretched, shifted and bent per customer
+        season     a cosine over the year, with a strength per customer
+        weather    one process of days, common to all customers, with a strength per customer
+        day        of the customer, autocorrelated from day to day
+        residual   of the customer, autocorrelated within the day, plus white noise
+
+    Parameters
+    ----------
     load_factor
         Median of mean load / scale.
     level_std
@@ -65,20 +92,13 @@ class CustomerClass:
     shift_hours
         Standard deviation of a customer's shift of the shape [h].
     season, weather
-        Mean strength in log load; strengths vary across customers with half of it.
+        Mean strength in log load; strengths vary across customers with half of it. Cold raises the load.
     day_std, residual_std, white_std
         Standard deviations in log load.
     residual_hours
         Correlation time of the residual [h].
-    absence_share
-        Share of days away.
-    power_factor
-        Inductive.
     """
 
-    name: str
-    share: float
-    scales_kw: tuple[float, ...]
     load_factor: float
     level_std: float
     working_day: tuple[float, ...]
@@ -91,38 +111,67 @@ class CustomerClass:
     residual_std: float
     residual_hours: float
     white_std: float
-    absence_share: float
-    power_factor: float
+
+    def load(self, scale_kw: float, calendar: Calendar, n_steps: int, rng: np.random.Generator) -> FloatArray:
+        """(day, step) load of one customer [kW]."""
+        n_days = calendar.season.size
+        own_level, own_season, own_weather = standard_normal(rng, (3,))
+        level = log1(scale_kw * self.load_factor) + self.level_std * own_level
+        season = self.season * (1 + 0.5 * own_season) * calendar.season
+        weather = self.weather * (1 + 0.5 * own_weather) * calendar.weather
+        per_day = level + season - weather + self.day_std * autoregressive(rng, n_days, _DAY_MEMORY)
+        memory = exp1(-_HOURS_PER_DAY / n_steps / self.residual_hours)
+        residual = self.residual_std * autoregressive(rng, n_days * n_steps, memory)
+        residual += self.white_std * standard_normal(rng, residual.shape)
+        shape = _shapes(self, n_steps, rng)[calendar.weekend.astype(np.int64)]
+        # the mean of a lognormal exceeds its median: keep the level the mean load
+        bias = sum(std * std for std in (self.day_std, self.residual_std, self.white_std)) / 2
+        return exp(residual.reshape(n_days, n_steps) + shape + (per_day - bias)[:, None])
 
 
 # fmt: off
 DEMO_CLASSES = (
     CustomerClass(
-        name="residential", share=0.8, scales_kw=(9.0, 12.0, 17.0), load_factor=0.045, level_std=0.4,
-        working_day=(0.55, 0.48, 0.44, 0.43, 0.45, 0.55, 0.85, 1.05, 0.95, 0.85, 0.82, 0.85,
-                     0.92, 0.88, 0.82, 0.85, 1.00, 1.30, 1.60, 1.75, 1.65, 1.40, 1.05, 0.75),
-        weekend=(0.65, 0.55, 0.48, 0.45, 0.45, 0.48, 0.58, 0.80, 1.05, 1.20, 1.25, 1.30,
-                 1.32, 1.20, 1.10, 1.10, 1.20, 1.40, 1.60, 1.68, 1.55, 1.30, 1.05, 0.80),
-        shape_std=0.25, shift_hours=1.5, season=0.15, weather=0.05, day_std=0.15,
-        residual_std=0.45, residual_hours=1.5, white_std=0.25, absence_share=0.04, power_factor=0.97,
+        name="residential", share=0.8, scales_kw=(9.0, 12.0, 17.0), power_factor=0.97,
+        kind=Homes(
+            size_std=0.35, day_std=0.15, habit_std=0.5, standby_kw=0.1, cold_kw=0.15,
+            uses=(
+                Use(kw=0.2, minutes=120.0, per_day=6.0),  # light, screens
+                Use(kw=1.5, minutes=6.0, per_day=8.0),  # kettle, iron, vacuum cleaner
+                Use(kw=1.8, minutes=30.0, per_day=1.5),  # stove and oven
+                Use(kw=2.0, minutes=40.0, per_day=0.8),  # dishes and laundry, while they heat
+            ),
+            working_day=(0.10, 0.05, 0.03, 0.02, 0.05, 0.30, 0.90, 1.00, 0.70, 0.60, 0.70, 1.20,
+                         1.20, 0.80, 0.60, 0.70, 1.10, 1.90, 2.40, 2.30, 1.90, 1.40, 0.80, 0.30),
+            weekend=(0.20, 0.10, 0.05, 0.02, 0.03, 0.10, 0.30, 0.70, 1.10, 1.30, 1.40, 1.70,
+                     1.60, 1.20, 1.00, 1.10, 1.40, 1.90, 2.20, 2.10, 1.80, 1.40, 0.90, 0.40),
+            shift_hours=1.0, boiler_share=0.5, boiler_kw=5.0, boiler_kwh=8.0,
+            pump_share=0.7, pump_kw=3.0, storage_share=0.15, storage_kw=6.0, absence_share=0.04,
+        ),
     ),
     CustomerClass(
-        name="commercial", share=0.15, scales_kw=(25.0, 50.0, 100.0), load_factor=0.11, level_std=0.4,
-        working_day=(0.40, 0.38, 0.37, 0.37, 0.40, 0.48, 0.65, 0.95, 1.30, 1.50, 1.58, 1.60,
-                     1.55, 1.55, 1.52, 1.48, 1.42, 1.35, 1.20, 0.95, 0.72, 0.58, 0.48, 0.43),
-        weekend=(0.40, 0.38, 0.37, 0.36, 0.37, 0.38, 0.42, 0.50, 0.62, 0.70, 0.74, 0.75,
-                 0.72, 0.70, 0.66, 0.62, 0.58, 0.55, 0.52, 0.50, 0.48, 0.45, 0.43, 0.41),
-        shape_std=0.25, shift_hours=1.0, season=0.10, weather=0.05, day_std=0.10,
-        residual_std=0.25, residual_hours=3.0, white_std=0.12, absence_share=0.0, power_factor=0.92,
+        name="commercial", share=0.15, scales_kw=(25.0, 50.0, 100.0), power_factor=0.92,
+        kind=Business(
+            load_factor=0.11, level_std=0.4,
+            working_day=(0.40, 0.38, 0.37, 0.37, 0.40, 0.48, 0.65, 0.95, 1.30, 1.50, 1.58, 1.60,
+                         1.55, 1.55, 1.52, 1.48, 1.42, 1.35, 1.20, 0.95, 0.72, 0.58, 0.48, 0.43),
+            weekend=(0.40, 0.38, 0.37, 0.36, 0.37, 0.38, 0.42, 0.50, 0.62, 0.70, 0.74, 0.75,
+                     0.72, 0.70, 0.66, 0.62, 0.58, 0.55, 0.52, 0.50, 0.48, 0.45, 0.43, 0.41),
+            shape_std=0.25, shift_hours=1.0, season=0.10, weather=0.05, day_std=0.10,
+            residual_std=0.25, residual_hours=3.0, white_std=0.12,
+        ),
     ),
     CustomerClass(
-        name="industrial", share=0.05, scales_kw=(200.0, 400.0), load_factor=0.22, level_std=0.3,
-        working_day=(0.75, 0.74, 0.74, 0.75, 0.80, 0.92, 1.12, 1.22, 1.26, 1.28, 1.26, 1.22,
-                     1.15, 1.20, 1.20, 1.16, 1.10, 1.04, 0.98, 0.94, 0.90, 0.86, 0.82, 0.78),
-        weekend=(0.50, 0.49, 0.48, 0.48, 0.49, 0.51, 0.54, 0.56, 0.58, 0.59, 0.59, 0.58,
-                 0.57, 0.57, 0.56, 0.55, 0.54, 0.53, 0.52, 0.52, 0.51, 0.51, 0.50, 0.50),
-        shape_std=0.15, shift_hours=1.0, season=0.03, weather=0.02, day_std=0.12,
-        residual_std=0.15, residual_hours=6.0, white_std=0.05, absence_share=0.0, power_factor=0.88,
+        name="industrial", share=0.05, scales_kw=(200.0, 400.0), power_factor=0.88,
+        kind=Business(
+            load_factor=0.22, level_std=0.3,
+            working_day=(0.75, 0.74, 0.74, 0.75, 0.80, 0.92, 1.12, 1.22, 1.26, 1.28, 1.26, 1.22,
+                         1.15, 1.20, 1.20, 1.16, 1.10, 1.04, 0.98, 0.94, 0.90, 0.86, 0.82, 0.78),
+            weekend=(0.50, 0.49, 0.48, 0.48, 0.49, 0.51, 0.54, 0.56, 0.58, 0.59, 0.59, 0.58,
+                     0.57, 0.57, 0.56, 0.55, 0.54, 0.53, 0.52, 0.52, 0.51, 0.51, 0.50, 0.50),
+            shape_std=0.15, shift_hours=1.0, season=0.03, weather=0.02, day_std=0.12,
+            residual_std=0.15, residual_hours=6.0, white_std=0.05,
+        ),
     ),
 )
 # fmt: on
@@ -136,6 +185,7 @@ def simulate_load_history(
     seed: int = 0,
     classes: Sequence[CustomerClass] = DEMO_CLASSES,
     reactive: bool = False,
+    quantum_kwh: float | None = None,
 ) -> LoadHistory:
     """Simulate demo customers, each a load point of its own.
 
@@ -149,12 +199,18 @@ def simulate_load_history(
         What to draw from; classes alternate along the load points in proportion to their shares.
     reactive
         Also simulate reactive load [kvar].
+    quantum_kwh
+        What a meter counts in, such as 0.01 kWh: energies of steps are counted in it and the rest is carried
+        over to the next step, so a small load reads zero at times. None: energies as they are, above zero.
     """
     if n_load_points < 1 or n_days < 1:
         raise LoadDataError(f"{n_load_points} load points over {n_days} days are no history; ask for more")
+    if quantum_kwh is not None and not 0.0 < quantum_kwh <= 1.0:
+        raise LoadDataError("quantum_kwh must be above 0 and at most 1 kWh; meters count in 0.001 to 0.1 kWh")
     n_steps = steps_per_day(step_minutes)
-    days = tuple(_FIRST_DAY + dt.timedelta(days=i) for i in range(n_days))
-    calendar = _calendar(days, seed)
+    # from the evening before, so that what runs past midnight is there on the first day too
+    days = tuple(_FIRST_DAY + dt.timedelta(days=i) for i in range(-1, n_days))
+    calendar = calendar_of(days, seed)
     members = [classes[i] for i in _alternate([own.share for own in classes], n_load_points)]
     load_kw = np.empty((n_load_points, n_days, n_steps))
     load_kvar = np.empty_like(load_kw) if reactive else None
@@ -162,16 +218,21 @@ def simulate_load_history(
     for i, own in enumerate(members):
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1, i)))
         scale_kw[i] = rng.choice(own.scales_kw)
-        exp(_log_load(own, scale_kw[i], calendar, n_steps, rng), out=load_kw[i])
+        load = own.kind.load(scale_kw[i], calendar, n_steps, rng)
+        load_kw[i] = load[1:]
         if load_kvar is not None:
             tan_theta = demo_power_factors((own,)).tan_theta((own.name,))[0]
-            noise = _autoregressive(rng, load_kw[i].size, 0.9).reshape(load_kw[i].shape)
+            noise = autoregressive(rng, load_kw[i].size, 0.9).reshape(load_kw[i].shape)
             load_kvar[i] = load_kw[i] * tan_theta + _REACTIVE_SPREAD * load_kw[i].mean() * noise
+        if own.panels is not None:
+            load_kw[i] -= own.panels.output(scale_kw[i], calendar, n_steps, rng)[1:]
+    if quantum_kwh is not None:
+        load_kw = _counted(load_kw, quantum_kwh * n_steps / _HOURS_PER_DAY)
     return LoadHistory(
         load_kw=load_kw,
         load_kvar=load_kvar,
         load_points=tuple(f"demo{i:06d}" for i in range(n_load_points)),
-        days=days,
+        days=days[1:],
         step_minutes=step_minutes,
         node_of=(None,) * n_load_points,
         class_label=tuple(own.name for own in members),
@@ -185,47 +246,14 @@ def demo_power_factors(classes: Sequence[CustomerClass] = DEMO_CLASSES) -> Power
     return inductive({own.name: own.power_factor for own in classes})
 
 
-@dataclass(frozen=True, eq=False)
-class _Calendar:
-    """(day,) common to all customers: weekend, cosine of the season, weather of unit variance."""
-
-    weekend: BoolArray
-    season: FloatArray
-    weather: FloatArray
+def _counted(load: FloatArray, quantum_kw: float) -> FloatArray:
+    """Loads as a counter shows them: differences of whole quanta of its reading."""
+    reading = np.floor(np.cumsum(load.reshape(len(load), -1) / quantum_kw, axis=1))
+    counted: FloatArray = quantum_kw * np.diff(reading, axis=1, prepend=0.0)
+    return counted.reshape(load.shape)
 
 
-def _calendar(days: tuple[dt.date, ...], seed: int) -> _Calendar:
-    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0,)))
-    of_year = np.array([day.timetuple().tm_yday for day in days])
-    return _Calendar(
-        weekend=np.array([day.weekday() >= SATURDAY for day in days]),
-        season=cos(2 * np.pi * (of_year - _COLDEST_DAY) / _DAYS_PER_YEAR),
-        weather=_autoregressive(rng, len(days), _WEATHER_MEMORY),
-    )
-
-
-def _log_load(
-    own: CustomerClass, scale_kw: float, calendar: _Calendar, n_steps: int, rng: np.random.Generator
-) -> FloatArray:
-    """(day, step) log load of one customer [log kW]."""
-    n_days = calendar.season.size
-    own_level, own_season, own_weather = standard_normal(rng, (3,))
-    level = log1(scale_kw * own.load_factor) + own.level_std * own_level
-    season = own.season * (1 + 0.5 * own_season) * calendar.season
-    weather = own.weather * (1 + 0.5 * own_weather) * calendar.weather
-    per_day = level + season + weather + own.day_std * _autoregressive(rng, n_days, _DAY_MEMORY)
-    per_day -= _absent(own.absence_share, n_days, rng)
-    memory = exp1(-_HOURS_PER_DAY / n_steps / own.residual_hours)
-    residual = own.residual_std * _autoregressive(rng, n_days * n_steps, memory)
-    residual += own.white_std * standard_normal(rng, residual.shape)
-    shape = _shapes(own, n_steps, rng)[calendar.weekend.astype(np.int64)]
-    # the mean of a lognormal exceeds its median: keep the level the mean load
-    bias = sum(std * std for std in (own.day_std, own.residual_std, own.white_std)) / 2
-    log_load: FloatArray = residual.reshape(n_days, n_steps) + shape + (per_day - bias)[:, None]
-    return log_load
-
-
-def _shapes(own: CustomerClass, n_steps: int, rng: np.random.Generator) -> FloatArray:
+def _shapes(own: Business, n_steps: int, rng: np.random.Generator) -> FloatArray:
     """(kind of day, step) log shape of one customer, working day and weekend."""
     own_shift, own_stretch = standard_normal(rng, (2,))
     hours = np.arange(n_steps) * (_HOURS_PER_DAY / n_steps)
@@ -263,31 +291,6 @@ def _course(hourly: tuple[float, ...], at: FloatArray) -> FloatArray:
     course: FloatArray = v * values[here] + u * values[after]
     course += ((v * v * v - v) * second[here] + (u * u * u - u) * second[after]) / 6
     return course
-
-
-def _absent(share: float, n_days: int, rng: np.random.Generator) -> FloatArray:
-    """(day,) drop of the log level in runs of days away, one week on average."""
-    away = np.zeros(n_days)
-    if share > 0:
-        for start in np.flatnonzero(rng.random(n_days) < share / 7):
-            days = 1 + int(log1(1 - rng.random()) / log1(6 / 7))  # geometric, one week on average
-            away[start : start + days] = 1.0
-    return away
-
-
-def _autoregressive(rng: np.random.Generator, n: int, memory: float) -> FloatArray:
-    """(n,) stationary first-order process of unit variance."""
-    process = standard_normal(rng, (n,))
-    _remember(process, memory)
-    return process
-
-
-@kernel
-def _remember(process: FloatArray, memory: float) -> None:
-    """White noise of unit variance → the process, in place."""
-    new = np.sqrt(1 - memory * memory)
-    for i in range(1, process.size):
-        process[i] = new * process[i] + memory * process[i - 1]
 
 
 def _alternate(shares: Sequence[float], n: int) -> list[int]:
