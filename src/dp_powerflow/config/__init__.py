@@ -90,6 +90,26 @@ def _dates_are_of_a_twin(config: Config) -> str | None:
     )
 
 
+def _histories_are_of_a_twin(config: Config) -> str | None:
+    if config.model.estimator != "history" or config.network.dated:
+        return None
+    return (
+        f"model.estimator = 'history' draws days that follow one another, and the evidence of mode "
+        f"'{config.network.mode}' is about nodes and days that are independent draws; set model.estimator to "
+        "'structured', or take mode 'twin-network'"
+    )
+
+
+def _histories_are_long_enough(config: Config) -> str | None:
+    days = config.loads.declared_days
+    if config.model.estimator != "history" or days is None or days >= FEWEST_DAYS:
+        return None
+    return (
+        f"model.estimator = 'history' needs {FEWEST_DAYS} days of meters or more, and {days} are declared in "
+        "[loads]; give more days, or set model.estimator to 'structured'"
+    )
+
+
 def _has_one_first_day(config: Config) -> str | None:
     first, sun = config.release.first_day, None if config.pv is None else config.pv.first_day_of_year
     if first is None or sun is None or sun == first.timetuple().tm_yday:
@@ -100,6 +120,8 @@ def _has_one_first_day(config: Config) -> str | None:
     )
 
 
+FEWEST_DAYS = 14
+"""Days of meters from which on the estimator `history` is chosen; what the estimator itself needs."""
 FIRST_DAY = dt.date(2023, 1, 1)
 """Of a release whose config names none: the dates of the meters are not published unasked."""
 
@@ -124,6 +146,8 @@ class Config(Section):
         _has_one_partition,
         _dates_are_of_a_twin,
         _has_one_first_day,
+        _histories_are_of_a_twin,
+        _histories_are_long_enough,
     )
 
     @model_validator(mode="before")

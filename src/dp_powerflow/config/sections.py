@@ -103,6 +103,12 @@ class LoadsSection(Section):
     typical_kw : public mean load of a typical customer [kW], such as its yearly energy over 8,760 h; with it
         a factor of 4 in the whole file is seen.
     on_suspect_unit : whether readings that look like another unit stop a release or are only reported.
+    floor_kw : loads at or below zero that are small, and all below this, are raised to it [kW]: the model
+        takes logs.
+    most_export : energy that a load point may feed in, as a share of what it draws; loads within ± `floor_kw`
+        do not count.
+    on_export : whether a load point that feeds in more stops the release, as with panels behind the meter, or
+        what it feeds in is dropped (`floor`), which the manifest states.
     load_points : how many customers are simulated.
     days : how many days are simulated.
     seed : of the simulated loads.
@@ -126,11 +132,41 @@ class LoadsSection(Section):
     most_clipped: Share = 0.05
     typical_kw: Positive | None = None
     on_suspect_unit: Literal["error", "keep"] = "error"
+    floor_kw: Positive = 0.01
+    most_export: Share = 0.01
+    on_export: Literal["error", "floor"] = "error"
     load_points: Annotated[int, Field(ge=2)] = 1000
     days: Annotated[int, Field(ge=1)] = 365
     seed: int = 0
 
     rules = (_needs_a_path, _classes_are_of_shapes, _days_are_in_order, _steps_fill_a_day)
+
+    @property
+    def declared_days(self) -> int | None:
+        """How many days the meters have, as far as it is declared; None where only the readings tell."""
+        if self.kind == "simulated":
+            return self.days
+        if self.kind == "opendss-shapes" or self.first_day is None or self.last_day is None:
+            return None
+        return (self.last_day - self.first_day).days + 1
+
+
+def _histories_are_records(model: ModelSection) -> str | None:
+    if model.estimator != "history" or model.unit == "load-point":
+        return None
+    return (
+        "model.estimator = 'history' fits whole histories of load points, so a single day is no record of "
+        "its own; set model.unit to 'load-point', or model.estimator to 'structured'"
+    )
+
+
+def _histories_have_no_mixtures(model: ModelSection) -> str | None:
+    if model.estimator != "history" or model.components == 1:
+        return None
+    return (
+        "model.components is of the estimators 'structured' and 'plain'; 'history' lets customers differ "
+        "without it: set it to 1, or model.estimator to 'structured'"
+    )
 
 
 class ModelSection(Section):
@@ -141,7 +177,10 @@ class ModelSection(Section):
     epsilon : ε of the customers, for all that a release asks of the meters.
     delta : δ of the customers; well below one over their number.
     unit : what the budget protects: all days of a service, or one day of one (the paper's).
-    estimator : `structured` needs fewer customers; `plain` is the paper's.
+    estimator : `history`: customers persist and days follow one another, weather and holidays count; for mode
+        `twin-network`, from 14 days of meters on, whose dates it publishes. `structured` and `plain`: days
+        are independent draws; `structured` needs fewer customers, `plain` is the paper's. Without it
+        `history` where it can be, else `structured`.
     private_classes : 0 takes the public labels; 2 or more classes are found privately, from the budget.
     components : Gaussians per class; the evidence of mode `true-network` needs 1.
     use_scale : fit loads relative to the public scale of their load point, which all must have.
@@ -159,7 +198,7 @@ class ModelSection(Section):
     epsilon: Positive
     delta: Probability = 1e-5
     unit: Literal["load-point", "load-point-day"] = "load-point"
-    estimator: Literal["structured", "plain"] = "structured"
+    estimator: Literal["history", "structured", "plain"] | None = None
     private_classes: Annotated[int, Field(ge=0)] = 0
     components: Annotated[int, Field(ge=1)] = 1
     use_scale: bool = True
@@ -171,6 +210,8 @@ class ModelSection(Section):
     reactive_spread: Positive = 0.15
     reactive_correlation_minutes: Positive = 120.0
     reuse: str | None = None
+
+    rules = (_histories_are_records, _histories_have_no_mixtures)
 
 
 class NodesSection(Section):

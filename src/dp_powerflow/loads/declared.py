@@ -19,6 +19,7 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import arctan1, tan
 from dp_powerflow.errors import LoadDataError
+from dp_powerflow.loads.export import FLOOR_KW, MOST_EXPORT
 from dp_powerflow.loads.history import refuse_alike, steps_per_day
 from dp_powerflow.units import FloatArray
 
@@ -306,7 +307,13 @@ class IngestRules:
     ----------
     floor_kw
         Loads of a load point below this, zero and negative ones too, are raised to it [kW], because
-        the model takes logs. So net export behind a PV meter counts as the floor.
+        the model takes logs.
+    most_export
+        Energy that a load point may feed in, as a share of what it draws; loads within ± the floor do not
+        count. More of it is no small net load any more.
+    on_export
+        "error" stops if a load point feeds in more. "floor" raises such loads to the floor too: what is fed
+        in counts as next to nothing.
     gaps
         How gaps are filled and when a customer is rejected.
     plausible_share
@@ -330,7 +337,9 @@ class IngestRules:
         `plausible_share` of its public scale. "keep" only counts all this.
     """
 
-    floor_kw: float = 0.01
+    floor_kw: float = FLOOR_KW
+    most_export: float = MOST_EXPORT
+    on_export: str = "error"
     gaps: GapRule = field(default_factory=GapRule)
     plausible_share: tuple[float, float] = (1 / 300, 10.0)
     plausible_kw: tuple[float, float] = (0.02, 200.0)
@@ -350,8 +359,10 @@ class IngestRules:
                 raise LoadDataError(f"{name} must be a lower and a higher limit, not below 0; correct it")
         if self.typical_kw is not None and not (np.isfinite(self.typical_kw) and self.typical_kw > 0):
             raise LoadDataError("typical_kw must be a positive number of kW; correct it or leave it out")
-        if not 0.0 <= self.most_placeholders <= 1.0:
-            raise LoadDataError("most_placeholders is a share between 0 and 1; correct it")
+        for name in ("most_placeholders", "most_export"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise LoadDataError(f"{name} is a share between 0 and 1; correct it")
+        one_of("on_export", self.on_export, ("floor", "error"))
         one_of("on_rejected", self.on_rejected, ("drop", "placeholder", "error"))
         one_of("on_suspect_unit", self.on_suspect_unit, ("keep", "error"))
 

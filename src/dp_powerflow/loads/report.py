@@ -95,6 +95,8 @@ class IngestReport:
         Declared floor [kW].
     mostly_floored
         Load points more than half of whose loads were raised to the floor.
+    exporting
+        Load points that feed in more than the declared share of what they draw.
     clipped
         Loads outside the declared bounds of the model; None where no model is asked for.
     """
@@ -110,6 +112,7 @@ class IngestReport:
     units: UnitFindings
     floor_kw: float
     mostly_floored: int
+    exporting: int = 0
     clipped: ClippedCounts | None = None
     marking: str = field(default=MARKING, init=False)
 
@@ -134,6 +137,8 @@ class IngestReport:
             f"{self.columns[0].floored} loads raised to the floor of {self.floor_kw:g} kW; more than half of "
             f"those of {self.mostly_floored} load points"
         )
+        if self.exporting:
+            lines.append(f"{self.exporting} load points feed in, and what they feed in is dropped")
         if self.clipped is not None:
             lines.append(self.clipped.sentence())
         return tuple(lines)
