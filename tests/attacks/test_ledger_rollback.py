@@ -151,7 +151,7 @@ def begin(config: Config) -> PrivateState:
     state = PrivateState.open(config.release.state, insecure_seed=7)
     inputs, mode = read_inputs(config, state), mode_of(config)
     charged = charge_loads(inputs, mode)
-    fitted_model(config, state, inputs.history, charged.plan, inputs.key)
+    fitted_model(config, state, inputs.history, charged.plan, inputs.key, inputs.almanac)
     charge_network(charged)
     return state
 

@@ -35,7 +35,7 @@ def paid(tmp_path_factory: pytest.TempPathFactory) -> Path:
     chosen = small_config(folder, network={"delta": 0.4}, release=CAP)
     inputs = read_inputs(chosen, PrivateState.open(folder / "state", insecure_seed=7))
     charged = charge_loads(inputs, mode_of(chosen))
-    fitted_model(chosen, inputs.state, inputs.history, charged.plan, inputs.key)
+    fitted_model(chosen, inputs.state, inputs.history, charged.plan, inputs.key, inputs.almanac)
     return folder
 
 

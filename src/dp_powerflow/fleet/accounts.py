@@ -207,12 +207,14 @@ class Customers:
     points_of : key of a feeder → its load points; None for one model of all.
     plan : cost of one model and cap of the account.
     request_sha256 : hash of everything that decides the models.
+    almanac : PUBLIC, holidays and weather of the days of the history.
     """
 
     history: LoadHistory
     points_of: Mapping[str, tuple[str, ...]] | None
     plan: Plan
     request_sha256: str
+    almanac: Almanac
 
 
 def read_feeder_map(path: Path) -> dict[str, tuple[str, ...]]:
@@ -280,8 +282,8 @@ def plan_customers(
         "version": __version__,
     }
     request = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    plan = plan_release(_fit_config(config, any_feeder, config.fleet.id), history, inputs)
-    return Customers(history, points_of, plan, request)
+    plan = plan_release(_fit_config(config, any_feeder, config.fleet.id), history, inputs, public)
+    return Customers(history, points_of, plan, request, public)
 
 
 def charge_customers(config: FleetConfig, state: PrivateState, ledger: Ledger, customers: Customers) -> None:
@@ -311,7 +313,7 @@ def keep_shared_model(
 ) -> None:
     """Fit the one model of all customers, if that is what was paid for and it is not there yet."""
     if config.fleet.models == "one" and config.model.reuse is None:
-        _fit(_fit_config(config, any_feeder, config.fleet.id), state, customers.history, customers.plan)
+        _fit(_fit_config(config, any_feeder, config.fleet.id), state, customers, customers.history)
 
 
 def keep_own_model(
@@ -336,7 +338,7 @@ def keep_own_model(
             f"no load point of the service map is on feeder '{feeder.key}'; check its column 'feeder'"
         )
     own = _fit_config(config, feeder.config, feeder.release_id)
-    _fit(own, state, customers.history.select(points), customers.plan)
+    _fit(own, state, customers, customers.history.select(points))
 
 
 def _fit_config(config: FleetConfig, feeder: Config, release_id: str) -> Config:
@@ -345,8 +347,9 @@ def _fit_config(config: FleetConfig, feeder: Config, release_id: str) -> Config:
     return feeder.model_copy(update={"model": config.model, "release": release})
 
 
-def _fit(config: Config, state: PrivateState, history: LoadHistory, plan: Plan) -> None:
-    fitted_model(config, state, history, plan, state.stream_key().bind("release", config.release.id))
+def _fit(config: Config, state: PrivateState, customers: Customers, history: LoadHistory) -> None:
+    key = state.stream_key().bind("release", config.release.id)
+    fitted_model(config, state, history, customers.plan, key, customers.almanac)
 
 
 def _chunks(

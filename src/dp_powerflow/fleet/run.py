@@ -407,9 +407,11 @@ class _Run:
         """Charge the customers, and fit the model that all feeders share."""
         self.say("fitting the load model" if self.config.fleet.models == "one" else "charging the customers")
         customers = plan_customers(self.config, feeder.config, self.state, history)
+        for warning in customers.plan.warnings:
+            self.say(warning)
         charge_customers(self.config, self.state, self.ledger, customers)
         keep_shared_model(self.config, feeder.config, self.state, customers)
-        self.warned.extend(customers.plan.notes)
+        self.warned.extend((*customers.plan.warnings, *customers.plan.notes))
         return customers
 
     def _release(self, feeder: FleetFeeder, customers: Customers, maker: Maker, prefix: str) -> None:

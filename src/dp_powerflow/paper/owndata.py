@@ -24,7 +24,8 @@ from dp_powerflow.grid.reduction import Network
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.options import tan_theta_of
 from dp_powerflow.paper.datasets import Dataset, ExperimentOptions, pv_words
-from dp_powerflow.pipeline.inputs import Solar, class_names, feeder_of, fit_options_of, history_of, solar_of
+from dp_powerflow.pipeline.fitting import estimator_of_days, fit_options_of
+from dp_powerflow.pipeline.inputs import Solar, class_names, feeder_of, history_of, solar_of
 from dp_powerflow.pipeline.nodes import declared_classes, declared_factors
 from dp_powerflow.privacy.budget import PrivacyUnit
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, kw_to_pu
@@ -73,7 +74,7 @@ def open_own(config: Config, options: ExperimentOptions) -> Dataset:
         nominal=np.asarray(kw_to_pu(node_kw, feeder.base_mva) * (1.0 + 1j * tangent), dtype=np.complex128),
         margins=_margins(config, history),
         radius=network.radius if isinstance(network, TrueNetwork) else RADIUS,
-        estimator=fit_options_of(config).estimator,
+        estimator=estimator_of_days(config),
         calibration_floor=CALIBRATION_FLOOR,
         words=f"{history.n_load_points} load points, {history.n_days} days of {history.n_steps} steps, on "
         f"the feeder of the config {pv}; {places.words}",

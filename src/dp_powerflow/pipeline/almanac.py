@@ -14,6 +14,8 @@ from dp_powerflow.almanac.stamps import WeatherFormat
 from dp_powerflow.almanac.weather import Weather
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.days import DayTable
+from dp_powerflow.model.options import DayFacts
+from dp_powerflow.units import FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +49,25 @@ class Almanac:
         """Refuse weather that does not cover the days of the meters."""
         if self.weather is not None:
             self.weather.require(days, "days of the meters")
+
+    def facts_of(self, days: Sequence[dt.date]) -> DayFacts:
+        """What a model of histories knows of its days, all of it published with the model."""
+        return DayFacts(
+            dates=tuple(day.isoformat() for day in days),
+            off=tuple(self.of(days).off.tolist()),
+            covariates=tuple((name, tuple(of.tolist())) for name, of in self.figures_of(days).items()),
+        )
+
+    def first(self, days: int) -> Calendar:
+        """The calendar of the first days of the release."""
+        assert self.calendar is not None  # days without dates are independent draws
+        return Calendar(self.calendar.days[:days], self.holidays)
+
+    def figures_of(self, days: Sequence[dt.date]) -> dict[str, FloatArray]:
+        """Name → (day,) figures of the weather of these days; none without weather."""
+        if self.weather is None:
+            return {}
+        return dict(zip(self.weather.names, self.weather.features(days).T, strict=True))
 
     def chunks(self) -> Iterator[bytes]:
         """The bytes that identify it, for a hash."""

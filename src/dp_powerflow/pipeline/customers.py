@@ -12,16 +12,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import scipy.sparse as sp
 
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import read_loads
 from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.model.customers import CustomerLaw
+from dp_powerflow.model.customers import CustomerLaw, CustomerSampler
 from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.model.history.drawing import draw_population, shared_path
+from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation
 from dp_powerflow.model.law import LoadNodes
-from dp_powerflow.model.sample import draw_node_classes
+from dp_powerflow.model.sample import LoadSource, draw_node_classes
+from dp_powerflow.pipeline.almanac import Almanac
 from dp_powerflow.pipeline.nodes import classes_by_load, factors_by_load, some_loaded_nodes
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray, IntArray
@@ -159,6 +163,22 @@ def _declared_labels(config: Config, feeder: Feeder, services: Services) -> tupl
 
 
 @dataclass(frozen=True, eq=False)
+class DrawnDays:
+    """PUBLIC. Which days are drawn.
+
+    Attributes
+    ----------
+    n_days : from the first day of the release on.
+    block_days : days of one block.
+    almanac : their calendar and weather, where customers persist.
+    """
+
+    n_days: int
+    block_days: int
+    almanac: Almanac
+
+
+@dataclass(frozen=True, eq=False)
 class CustomerPlan:
     """Declared-public facts of the customers that are drawn.
 
@@ -190,8 +210,29 @@ class CustomerPlan:
         own = np.isfinite(self.tan_theta)
         if own.any():
             each = replace(each, tan_theta=np.where(own, self.tan_theta, each.tan_theta))
-        shares = feeder.load_shares.tocsr()[feeder.retained] if self.by_node else None
-        return CustomerLaw(each, self.load_of, self.positions, shares)
+        return CustomerLaw(each, self.load_of, self.positions, self.shares(feeder))
+
+    def shares(self, feeder: Feeder) -> sp.csr_array | None:
+        """Complex (retained node, load) by which loads are spread; None where they are solved one by one."""
+        return feeder.load_shares.tocsr()[feeder.retained] if self.by_node else None
+
+    def tangents(self, model: LoadModel) -> FloatArray:
+        """(customer,) tan θ: that of the load, else that of the class."""
+        first = model.classes[0].day_type
+        of_class = {name: model.find(name, first).reactive.tan_theta for name in set(self.classes)}
+        return np.where(
+            np.isfinite(self.tan_theta), self.tan_theta, [of_class[name] for name in self.classes]
+        )
+
+    def source(self, model: LoadModel, feeder: Feeder, key: StreamKey, drawn: DrawnDays) -> LoadSource:
+        """What draws the loads: customers who persist where the model knows them, else days by themselves."""
+        if not model.is_history:
+            return CustomerSampler(self.law(model, feeder), key, drawn.n_days, drawn.block_days)
+        population = draw_population(model, self.classes, self.load_of, self.scale_kw, self.tan_theta, key)
+        placed = PlacedPopulation(population, feeder.base_mva, self.positions, self.shares(feeder))
+        calendar = drawn.almanac.first(drawn.n_days)
+        off, factor = shared_path(model, calendar, drawn.almanac.figures_of(calendar.days), key)
+        return HistorySampler(placed, key, drawn.n_days, off, factor, drawn.block_days)
 
 
 def customer_plan(

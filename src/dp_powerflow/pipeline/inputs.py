@@ -30,23 +30,15 @@ from dp_powerflow.loads.ingest import read_long, read_wide
 from dp_powerflow.loads.profiles import read_opendss_shapes
 from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.loads.simulate import simulate_load_history
-from dp_powerflow.model.estimators.plain import Plain
-from dp_powerflow.model.estimators.structured import Structured
 from dp_powerflow.model.fit import ONE_CLASS
-from dp_powerflow.model.options import (
-    FitOptions,
-    FixedPowerFactor,
-    PublicSpread,
-    ReactiveChoice,
-    tan_theta_of,
-)
-from dp_powerflow.model.partition import PrivateClasses, PublicLabels
 from dp_powerflow.pipeline.almanac import Almanac, almanac_of
 from dp_powerflow.pipeline.customers import Services, customers_of_loads
+from dp_powerflow.pipeline.fitting import MeterDays, refuse_short_history
+from dp_powerflow.pipeline.fitting import budget_of as budget_of
+from dp_powerflow.pipeline.fitting import fit_options_of as fit_options_of
 from dp_powerflow.pipeline.nodes import classes_of_shapes, some_loaded_nodes
 from dp_powerflow.powerflow.sun import DAYS_OF_YEAR, Generation, clear_sky, read_irradiance
 from dp_powerflow.powerflow.voltvar import CATEGORY_A, CATEGORY_B, VoltVar, VoltVarCurve
-from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.units import FloatArray
@@ -142,6 +134,11 @@ class ReleaseInputs(NetworkInputs):
         """
         return self.state.identity("inputs", self._chunks())
 
+    @property
+    def meter_days(self) -> MeterDays:
+        """PUBLIC. The days of the meters, with holidays and weather."""
+        return MeterDays(self.history.days, self.almanac)
+
     def keep_ingest(self) -> None:
         """Keep what reading the meters found beside the other internal files of the release."""
         if self.ingest is not None:
@@ -191,6 +188,7 @@ def read_inputs(
     check_declared(config, feeder, services)
     almanac = almanac_of(config) if network is None else network.almanac
     almanac.check_meters(history.days)
+    refuse_short_history(config, history.n_days)
     sun = None if network is None else network.irradiance
     if sun is None or sun.shape[1] != history.n_steps:
         sun = _irradiance(config, feeder, history.n_steps)
@@ -436,6 +434,9 @@ def _rules(config: Config) -> IngestRules:
         most_placeholders=section.most_placeholders,
         typical_kw=section.typical_kw,
         on_suspect_unit=section.on_suspect_unit,
+        floor_kw=section.floor_kw,
+        most_export=section.most_export,
+        on_export=section.on_export,
     )
 
 
@@ -525,34 +526,3 @@ def _check_file_curves(config: Config, feeder: Feeder) -> None:
             "pv.volt_var = 'file' needs controls that act, and those of this release are frozen; set it to "
             "'none', 'category A' or 'category B'"
         )
-
-
-def budget_of(config: Config) -> Budget:
-    """What the fit may spend of the customers' privacy."""
-    return Budget(config.model.epsilon, config.model.delta, PrivacyUnit(config.model.unit))
-
-
-def fit_options_of(config: Config, classes: Iterable[str] = ()) -> FitOptions:
-    """Public choices of the fit.
-
-    Parameters
-    ----------
-    classes : names of all classes; needed where some have margins of their own.
-    """
-    section, own = config.model, config.model.bounds_of_class
-    factor = FixedPowerFactor(
-        {name: tan_theta_of(factor) for name, factor in sorted(section.power_factor_of_class.items())},
-        tan_theta_of(section.power_factor),
-    )
-    reactive: ReactiveChoice = factor
-    if config.network.random_reactive:
-        reactive = PublicSpread(factor, section.reactive_spread, section.reactive_correlation_minutes)
-    return FitOptions(
-        bounds={name: own.get(name, section.bounds) for name in classes} if own else section.bounds,
-        estimator=Plain() if section.estimator == "plain" else Structured(),
-        classes=PrivateClasses(section.private_classes) if section.private_classes else PublicLabels(),
-        use_scale=section.use_scale,
-        n_components=section.components,
-        reactive=reactive,
-        variance_floor=section.variance_floor,
-    )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from dp_powerflow._bits.elementary import modulus
 from dp_powerflow.loads.history import LoadHistory
@@ -49,6 +50,16 @@ class MeteredLoads:
         return LoadBlock(0, self.load_kw, self.load_kvar)
 
 
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """Where the loads of customers belong, whatever they are drawn from; see `PlacedLaw`."""
+
+    steps: int
+    base_mva: float
+    positions: IntArray
+    shares: sp.csr_array | None
+
+
 def metered_magnitudes(
     inputs: ReleaseInputs, mode: NetworkMode[Any], model: LoadModel, days: int
 ) -> FloatArray:
@@ -78,8 +89,8 @@ def _of_scene(scene: Scene, history: LoadHistory, days: IntArray) -> MeteredLoad
     meters = _meter_of(plan.classes, history)
     load_kw = history.load_kw[meters][:, days]
     if isinstance(plan, CustomerPlan):
-        law = plan.law(model, feeder)
-        factor, tangent = np.ones(len(meters)), law.each.tan_theta
+        place = _Place(history.n_steps, feeder.base_mva, plan.positions, plan.shares(feeder))
+        factor, tangent = np.ones(len(meters)), plan.tangents(model)
     else:
         nodes = plan.law(model, feeder)
         factor, tangent = nodes.scale_kw / _scales(history, meters, scaled=model.scaled), nodes.tan_theta
@@ -90,7 +101,7 @@ def _of_scene(scene: Scene, history: LoadHistory, days: IntArray) -> MeteredLoad
     if not isinstance(plan, CustomerPlan):
         return MeteredLoads(nodes, load_kw, load_kvar)
     first = np.flatnonzero(np.diff(plan.load_of, prepend=-1))
-    return MeteredLoads(law, np.add.reduceat(load_kw, first), np.add.reduceat(load_kvar, first))
+    return MeteredLoads(place, np.add.reduceat(load_kw, first), np.add.reduceat(load_kvar, first))
 
 
 def _meter_of(classes: tuple[str, ...], history: LoadHistory) -> IntArray:

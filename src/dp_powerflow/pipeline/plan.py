@@ -25,14 +25,19 @@ from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.model.derive import PlannedFit, planned_queries
 from dp_powerflow.model.fit import history_facts
 from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.model.history.plan import PredictedError, predicted_errors
 from dp_powerflow.model.options import FitOptions, FixedPowerFactor, PublicSpread
+from dp_powerflow.pipeline.almanac import Almanac
 from dp_powerflow.pipeline.feasibility.verdict import Feasibility
-from dp_powerflow.pipeline.inputs import (
-    ReleaseInputs,
+from dp_powerflow.pipeline.fitting import (
+    HISTORY,
+    ChosenEstimator,
+    MeterDays,
     budget_of,
-    class_names,
+    chosen_estimator,
     fit_options_of,
 )
+from dp_powerflow.pipeline.inputs import ReleaseInputs, class_names
 from dp_powerflow.pipeline.looks import record_look
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.manifest.policy import kinds_of_shared_accounts
@@ -70,6 +75,8 @@ class Plan:
     network : what it is asked of the network.
     request_sha256 : hash of everything public that decides the outcome.
     notes : public remarks, such as a budget too small to be useful.
+    estimator : of the load model, and why; None where an earlier model is taken.
+    predicted : how wrong the load model will be by its noise, from public figures; of histories only.
     """
 
     queries: tuple[QueryCost, ...]
@@ -81,6 +88,20 @@ class Plan:
     network: NetworkCharge
     request_sha256: str
     notes: tuple[str, ...]
+    estimator: ChosenEstimator | None = None
+    predicted: tuple[PredictedError, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """PUBLIC. Why the load model would be worth little; said before anything is spent."""
+        large = [error for error in self.predicted if error.too_large]
+        if not large:
+            return ()
+        listed = "; ".join(in_words(error) for error in large)
+        return (
+            f"The load points are too few for epsilon = {self.loads_cap.epsilon:g}, so that noise outweighs "
+            f"what they tell: {listed}. Raise model.epsilon, give more load points, or pool classes.",
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +151,7 @@ def plan(config: Config, say: Callable[[str], None] = lambda _: None) -> Planned
     inputs, mode = ready.inputs, ready.mode
     refuse_another_model(inputs)
     ledger = open_ledger(state)
-    found = _with_charge(plan_release(config, inputs.history, inputs.identity), inputs, mode, ledger)
+    found = _with_charge(planned(inputs), inputs, mode, ledger)
     loads = ledger.preview(
         inputs.loads_identity,
         found.loads_cap,
@@ -155,7 +176,17 @@ def preview_network(ledger: Ledger, config: Config, asked: NetworkCharge, datase
     return ledger.preview(dataset, asked.cap, asked.cost, continues=continues, release_id=asked.paid_by)
 
 
-def plan_release(config: Config, history: LoadHistory, inputs: str) -> Plan:
+def in_words(error: PredictedError) -> str:
+    """An error in a phrase: level of a class ± 5 %."""
+    return f"{error.what} ± {100.0 * error.error:.2g} %"
+
+
+def planned(inputs: ReleaseInputs) -> Plan:
+    """The plan of a release whose inputs are read."""
+    return plan_release(inputs.config, inputs.history, inputs.identity, inputs.almanac)
+
+
+def plan_release(config: Config, history: LoadHistory, inputs: str, almanac: Almanac) -> Plan:
     """Plan from the public facts of the history: its size, labels and scales; no reading is looked at.
 
     Which queries are asked and what they cost in ρ is public; the natural scale of second-round queries
@@ -165,9 +196,12 @@ def plan_release(config: Config, history: LoadHistory, inputs: str) -> Plan:
     Parameters
     ----------
     inputs : keyed hash of everything else that decides the outcome (`ReleaseInputs.identity`).
+    almanac : public holidays and weather of the days of the history.
     """
-    reused = config.model.reuse is not None  # a model that is paid for: nothing is asked of the customers
-    asked = PlannedFit((), ()) if reused else _planned_fit(config, history)
+    asked, predicted, chosen = PlannedFit((), ()), (), None
+    if config.model.reuse is None:  # else a model that is paid for: nothing is asked of the customers
+        chosen = chosen_estimator(config, history.n_days)
+        asked, predicted = _planned_fit(config, history, MeterDays(history.days, almanac))
     rho = total_rho(asked.queries)
     request = _request(config, inputs)
     loads_cap = LoadsCap(
@@ -183,6 +217,8 @@ def plan_release(config: Config, history: LoadHistory, inputs: str) -> Plan:
         network=mode_of(config).charge(request),
         request_sha256=request,
         notes=asked.notes,
+        estimator=chosen,
+        predicted=predicted,
     )
 
 
@@ -232,7 +268,16 @@ def refuse_another_model(inputs: ReleaseInputs) -> LoadModel | None:
             f"the load model of release '{config.model.reuse}' was made by version 0.1.0 and holds no noisy "
             "answers, so nobody could check it; remove model.reuse to fit anew, which is charged"
         )
-    options = fit_options_of(config, model.class_names)
+    if model.is_history and not config.network.dated:
+        raise PrivacyError(
+            f"the load model of release '{config.model.reuse}' draws days that follow one another, which "
+            f"mode '{config.network.mode}' cannot certify; reuse a model of the estimator 'structured', or "
+            "remove model.reuse to fit anew, which is charged"
+        )
+    # A config that names no estimator takes the one of the model.
+    options = fit_options_of(
+        config, model.class_names, inputs.meter_days, config.model.estimator or model.estimator
+    )
     asked = _choices(options, budget_of(config), inputs.history.step_minutes)
     fitted = _choices(
         model.origin.options, Budget(model.epsilon, model.delta, model.unit), model.step_minutes
@@ -268,6 +313,17 @@ def _choices(options: FitOptions, budget: Budget, step_minutes: int) -> dict[str
         "model.reactive_correlation_minutes": reactive["correlation_minutes"] if random else None,
         "network.mode or network.bound, which say whether reactive load is random": random,
         "loads.step_minutes": step_minutes,
+        **_days_of(options),
+    }
+
+
+def _days_of(options: FitOptions) -> dict[str, Any]:
+    """What a model of histories knows of its days, by the keys that state it."""
+    facts = options.days
+    return {
+        "loads.first_day or loads.last_day": None if facts is None else facts.dates,
+        "calendar.holidays": None if facts is None else facts.off,
+        "[weather], of the days of the meters": None if facts is None else facts.covariates,
     }
 
 
@@ -276,9 +332,14 @@ def _with_charge(plan: Plan, inputs: ReleaseInputs, mode: NetworkMode[Any], ledg
     return replace(plan, network=mode.charge_of(plan.network, inputs, ledger))
 
 
-def _planned_fit(config: Config, history: LoadHistory) -> PlannedFit:
-    options, budget = fit_options_of(config, class_names(config, history)), budget_of(config)
-    return planned_queries(history_facts(history, options, budget.unit), options, budget)
+def _planned_fit(
+    config: Config, history: LoadHistory, meters: MeterDays
+) -> tuple[PlannedFit, tuple[PredictedError, ...]]:
+    """What the fit would ask, and how wrong its answers would be; the latter of histories only."""
+    options, budget = fit_options_of(config, class_names(config, history), meters), budget_of(config)
+    facts = history_facts(history, options, budget.unit)
+    predicted = predicted_errors(facts, options, budget) if options.estimator.name == HISTORY else ()
+    return planned_queries(facts, options, budget), predicted
 
 
 def _request(config: Config, inputs: str) -> str:
@@ -298,14 +359,23 @@ class Charged:
     network: Account
 
 
-def charge_loads(inputs: ReleaseInputs, mode: NetworkMode[Any]) -> Charged:
-    """Plan, refuse what cannot be paid or was begun otherwise, and charge the customers."""
+def charge_loads(
+    inputs: ReleaseInputs, mode: NetworkMode[Any], say: Callable[[str], None] = lambda _: None
+) -> Charged:
+    """Plan, refuse what cannot be paid or was begun otherwise, and charge the customers.
+
+    Parameters
+    ----------
+    say : told why the load model would be worth little, before anything is spent.
+    """
     config, state = inputs.config, inputs.state
     kept = refuse_another_model(inputs)
     unrelated = config.release.unrelated_network
     of_fleet = unrelated is not None and unrelated.fleet is not None
     ledger = open_ledger(state, only=config.release.id if of_fleet else None)
-    plan = _with_charge(plan_release(config, inputs.history, inputs.identity), inputs, mode, ledger)
+    plan = _with_charge(planned(inputs), inputs, mode, ledger)
+    for warning in plan.warnings:
+        say(warning)
     loads = ledger.account(
         inputs.loads_identity,
         plan.loads_cap,

@@ -32,13 +32,9 @@ from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.pipeline.inputs import (
-    NetworkInputs,
-    ReleaseInputs,
-    budget_of,
-    class_names,
-    fit_options_of,
-)
+from dp_powerflow.pipeline.almanac import Almanac
+from dp_powerflow.pipeline.fitting import MeterDays, budget_of, fit_options_of
+from dp_powerflow.pipeline.inputs import NetworkInputs, ReleaseInputs, class_names
 from dp_powerflow.pipeline.looks import changed_settings
 from dp_powerflow.pipeline.manifest.documents import certificate_html, croissant_bytes, registry_bytes
 from dp_powerflow.pipeline.manifest.facts import ManifestInputs, make_statement
@@ -167,9 +163,9 @@ class _Run:
     def _make(self, writer: CorpusWriter) -> ReleaseResult:
         inputs, mode = self.inputs, self.mode
         inputs.keep_ingest()
-        charged = charge_loads(inputs, mode)
+        charged = charge_loads(inputs, mode, self.say)
         self.say("fitting the load model")
-        model = fitted_model(inputs.config, inputs.state, inputs.history, charged.plan, inputs.key)
+        model = fitted_model(inputs.config, inputs.state, inputs.history, charged.plan, inputs.key, inputs.almanac)
         paid = charge_network(charged) if mode.charged_first else None
         network = mode.network_to_solve(inputs, charged.network.dataset)
         scene = mode.scene(inputs, network, model)
@@ -252,9 +248,14 @@ def _mended_before(writer: CorpusWriter) -> int:
 
 
 def fitted_model(
-    config: Config, state: PrivateState, history: LoadHistory, plan: Plan, key: StreamKey
+    config: Config, state: PrivateState, history: LoadHistory, plan: Plan, key: StreamKey, almanac: Almanac
 ) -> LoadModel:
-    """The load model of the release: the one already fitted, or a fresh fit kept for the next attempt."""
+    """The load model of the release: the one already fitted, or a fresh fit kept for the next attempt.
+
+    Parameters
+    ----------
+    almanac : public holidays and weather of the days of the history.
+    """
     kept = kept_model(config, state)
     if kept is not None:
         keep_derived_model(state, config.release.id, config.model.reuse, kept)
@@ -263,7 +264,8 @@ def fitted_model(
         raise PrivacyError(f"release '{config.model.reuse}' has fitted no load model yet; run it first")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WeakBudgetWarning)  # the result carries the notes of the model
-        options = fit_options_of(config, class_names(config, history))
+        meters = MeterDays(history.days, almanac)
+        options = fit_options_of(config, class_names(config, history), meters)
         model = fit(history, budget=budget_of(config), options=options, key=key)
     if model.rho > plan.loads_cost.rho * (1.0 + 1e-9):
         raise PrivacyError(

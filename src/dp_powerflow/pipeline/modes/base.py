@@ -22,10 +22,10 @@ from dp_powerflow.errors import ConfigError
 from dp_powerflow.evidence.collect import Evidence
 from dp_powerflow.evidence.lines.collect import LineReport
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.model.customers import CustomerSampler
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSampler, LoadSource, days_per_block
-from dp_powerflow.pipeline.customers import CustomerPlan
+from dp_powerflow.pipeline.almanac import Almanac
+from dp_powerflow.pipeline.customers import CustomerPlan, DrawnDays
 from dp_powerflow.pipeline.feasibility.verdict import Feasibility
 from dp_powerflow.pipeline.inputs import (
     NetworkInputs,
@@ -87,11 +87,12 @@ class Solvable:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scene:
-    """The network to solve, and the load model at its nodes."""
+    """The network to solve, the load model at its nodes, and the public calendar and weather of its days."""
 
     network: Solvable
     model: LoadModel
     nodes: NodePlan | CustomerPlan
+    almanac: Almanac
 
 
 @dataclass(frozen=True)
@@ -234,8 +235,8 @@ class NetworkMode(ABC, Generic[Section]):
         nodes, feeder = scene.nodes, scene.network.feeder
         if isinstance(nodes, CustomerPlan):
             # As many days as a part has: also where some loads have no customer, and are not drawn.
-            block_days = days_per_block(self.drawn(feeder))
-            return CustomerSampler(nodes.law(scene.model, feeder), key, days, block_days)
+            drawn = DrawnDays(days, days_per_block(self.drawn(feeder)), scene.almanac)
+            return nodes.source(scene.model, feeder, key, drawn)
         truncated = not self.section.random_reactive
         return LoadSampler(nodes.law(scene.model, feeder, truncated=truncated), key, days)
 
@@ -273,7 +274,7 @@ class NetworkMode(ABC, Generic[Section]):
 
     def scene(self, inputs: NetworkInputs, network: Solvable, model: LoadModel) -> Scene:
         """A network with the load model at its nodes."""
-        return Scene(network, model, self.nodes(inputs, network.feeder, model))
+        return Scene(network, model, self.nodes(inputs, network.feeder, model), inputs.almanac)
 
     def released_nodes(self, feeder: Feeder) -> IntArray:
         """Indices in `feeder.nodes` whose voltages are released: those with a load of their own."""

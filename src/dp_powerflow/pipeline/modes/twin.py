@@ -222,7 +222,9 @@ class TwinMode(NetworkMode[TwinNetwork]):
         """Voltages on the twin against the true ones, under loads that no release uses."""
         if _comparable(inputs.feeder) != _comparable(scene.network.feeder):
             return {DISTANCE: "none: its figures rounded, the network has other loads or generators"}
-        source = self.source(scene, inputs.key.bind("purpose", COMPARISON), COMPARED_DAYS)
+        # Customers who persist have the calendar and the weather of the release, and no more days than it.
+        days = min(COMPARED_DAYS, self.config.release.days) if scene.model.is_history else COMPARED_DAYS
+        source = self.source(scene, inputs.key.bind("purpose", COMPARISON), days)
         make, network = self.solver(source.law.steps), scene.network
         try:
             on_true = _compared(make(inputs.feeder, inputs.solar, None), inputs.solar, source)
