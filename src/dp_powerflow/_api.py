@@ -13,6 +13,7 @@ from dp_powerflow.errors import ConfigError, PowerFlowError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from dp_powerflow.almanac.weather import Weather
     from dp_powerflow.config import Config
     from dp_powerflow.corpus.reader import Corpus
     from dp_powerflow.fleet.manifest import Fleet
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from dp_powerflow.loads.history import LoadHistory
     from dp_powerflow.model.gaussian import LoadModel
     from dp_powerflow.model.options import FitOptions
+    from dp_powerflow.pipeline.customers import DrawnDays
     from dp_powerflow.pipeline.plan import PlannedRelease
     from dp_powerflow.pipeline.run import ReleaseResult
     from dp_powerflow.pipeline.verify import VerifyReport
@@ -558,7 +560,8 @@ def fit(
         Secret of the noise: ``StreamKey.from_system()``, or ``from_insecure_seed`` for a demonstration.
     options : FitOptions, optional
         Public choices, none tuned on the data. By default loads are relative to the public scales of the
-        history, 0.001 to 3 times; without scales they lie between 1 W and 20 kW.
+        history, 0.001 to 3 times; without scales they lie between 1 W and 20 kW. Days are independent draws
+        unless the options name another estimator.
 
     Returns
     -------
@@ -567,6 +570,8 @@ def fit(
 
     Raises
     ------
+    errors.LoadDataError
+        Load points feed in, as with panels behind the meter; nothing was spent.
     errors.PrivacyError
         The budget or an option makes no sense for this history.
 
@@ -579,9 +584,11 @@ def fit(
     >>> model.spent_epsilon <= 2.0
     True
     """
+    from dp_powerflow.loads.export import MOST_EXPORT, feeds_in, refuse_export
     from dp_powerflow.model.fit import fit
     from dp_powerflow.model.options import FitOptions
 
+    refuse_export(feeds_in(history.load_kw), MOST_EXPORT, "")
     if options is None:
         scaled = history.scale_kw is not None
         options = FitOptions(bounds=(1e-3, 3.0 if scaled else 20.0), use_scale=scaled)
@@ -596,11 +603,13 @@ def sample(
     key: StreamKey,
     load_class: str | None = None,
     per: Literal["node", "load"] = "node",
+    first_day: dt.date | None = None,
+    weather: Weather | None = None,
 ) -> ComplexArray:
     """Draw synthetic loads for the nodes of a feeder, or for its loads. Free: the model is paid for.
 
     Every node, or load, with nominal power gets days of one class, scaled to its nominal power where the
-    model is relative to a scale.
+    model is relative to a scale. Where the model is one of histories, it is one customer through all days.
 
     Parameters
     ----------
@@ -616,6 +625,12 @@ def sample(
         Class of all of them; by default the first of the model.
     per : str
         ``"node"`` for `solve` in the fixed frame, ``"load"`` for `solve` with controls.
+    first_day : date, optional
+        Of a model of histories: date of the first day, which says what days are weekends; by default the
+        first of January 2023.
+    weather : Weather, optional
+        Of a model of histories that was fitted with weather: that of the days drawn, such as
+        ``corpus.weather``.
 
     Returns
     -------
@@ -625,9 +640,9 @@ def sample(
     Raises
     ------
     errors.ConfigError
-        `per` is neither "node" nor "load".
+        `per` is neither "node" nor "load", or the weather lacks a day.
     errors.PrivacyError
-        The model has no such class.
+        The model has no such class, or was fitted with weather and none is given.
 
     Examples
     --------
@@ -645,16 +660,36 @@ def sample(
     import numpy as np
 
     from dp_powerflow.model.law import LoadNodes
-    from dp_powerflow.model.sample import LoadSampler, placed_load
+    from dp_powerflow.model.sample import LoadSampler, LoadSource, placed_load
+    from dp_powerflow.pipeline.customers import CustomerPlan
 
     if per not in ("node", "load"):
         raise ConfigError(f"loads are drawn per 'node' or per 'load', not per {per!r}")
     width = len(feeder.retained if per == "node" else feeder.loads)
     positions, nominal_kw = feeder.loaded_nodes() if per == "node" else feeder.drawn_loads()
-    classes = (load_class or model.class_names[0],) * len(positions)
-    nodes = LoadNodes(classes, nominal_kw if model.scaled else None, feeder.base_mva, positions)
-    sampler = LoadSampler(model.at(nodes), key, days)
-    return np.concatenate([placed_load(sampler.law, block, width) for block in sampler.blocks()])
+    label, scale_kw = load_class or model.class_names[0], nominal_kw if model.scaled else None
+    count, classes = len(positions), (label,) * len(positions)
+    sampler: LoadSource = (
+        CustomerPlan(
+            positions, np.arange(count), classes, scale_kw, np.full(count, np.nan), by_node=False
+        ).source(model, feeder, key, _drawn_days(days, count, first_day, weather))
+        if model.is_history
+        else LoadSampler(model.at(LoadNodes(classes, scale_kw, feeder.base_mva, positions)), key, days)
+    )
+    blocks = (sampler.block(index) for index in range(sampler.n_blocks))
+    return np.concatenate([placed_load(sampler.law, block, width) for block in blocks])
+
+
+def _drawn_days(days: int, loads: int, first_day: dt.date | None, weather: Weather | None) -> DrawnDays:
+    """Consecutive days, with the weekends that their dates say."""
+    from dp_powerflow.almanac.calendar import Calendar
+    from dp_powerflow.config import FIRST_DAY
+    from dp_powerflow.model.sample import days_per_block
+    from dp_powerflow.pipeline.almanac import Almanac
+    from dp_powerflow.pipeline.customers import DrawnDays
+
+    calendar = Calendar.starting(first_day or FIRST_DAY, days)
+    return DrawnDays(days, days_per_block(loads), Almanac(calendar, weather=weather))
 
 
 @dataclass(frozen=True, eq=False)

@@ -101,13 +101,29 @@ def _histories_are_of_a_twin(config: Config) -> str | None:
 
 
 def _histories_are_long_enough(config: Config) -> str | None:
-    days = config.loads.declared_days
-    if config.model.estimator != "history" or days is None or days >= FEWEST_DAYS:
-        return None
-    return (
-        f"model.estimator = 'history' needs {FEWEST_DAYS} days of meters or more, and {days} are declared in "
-        "[loads]; give more days, or set model.estimator to 'structured'"
-    )
+    return None if config.model.estimator != "history" else history_obstacle(config)
+
+
+def history_obstacle(config: Config, n_days: int | None = None) -> str | None:
+    """PUBLIC. Why the meters are no histories for the estimator `history`; None if they are, or may be.
+
+    Parameters
+    ----------
+    n_days : days of the meters; None for what the config declares, which may be nothing.
+    """
+    days = config.loads.declared_days if n_days is None else n_days
+    step = config.loads.step_minutes
+    if step > LONGEST_STEP_MINUTES:
+        return (
+            f"the estimator 'history' needs steps of {LONGEST_STEP_MINUTES} minutes or less, and "
+            f"loads.step_minutes is {step}; read shorter steps, or set model.estimator to 'structured'"
+        )
+    if days is not None and days < FEWEST_DAYS:
+        return (
+            f"the estimator 'history' needs {FEWEST_DAYS} days of meters or more, and there are {days}; give "
+            "more days, or set model.estimator to 'structured'"
+        )
+    return None
 
 
 def _has_one_first_day(config: Config) -> str | None:
@@ -121,7 +137,8 @@ def _has_one_first_day(config: Config) -> str | None:
 
 
 FEWEST_DAYS = 14
-"""Days of meters from which on the estimator `history` is chosen; what the estimator itself needs."""
+LONGEST_STEP_MINUTES = 180
+"""What the estimator `history` needs of the meters: two weeks, and eight steps a day."""
 FIRST_DAY = dt.date(2023, 1, 1)
 """Of a release whose config names none: the dates of the meters are not published unasked."""
 

@@ -256,8 +256,7 @@ class Corpus:
     ) -> TorchWindows:
         """`torch.utils.data.Dataset` of windows of `length` steps, `stride` apart; needs the extra `ml`.
 
-        A window lies within one day, because days are drawn independently. At most `cache_mb` megabytes are
-        kept in memory.
+        A window lies within one day. At most `cache_mb` megabytes are kept in memory.
         """
         require("torch", "ml")
         from dp_powerflow.corpus.windows import TorchWindows

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dp_powerflow.config import FEWEST_DAYS, Config
+from dp_powerflow.config import FEWEST_DAYS, LONGEST_STEP_MINUTES, Config, history_obstacle
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.model.estimators import Estimator
 from dp_powerflow.model.estimators.plain import Plain
@@ -86,7 +86,14 @@ def _no_histories(config: Config, days: int | None) -> str | None:
         return f"model.components is {config.model.components}, which 'history' does not have"
     if days is None:
         return "the config does not declare how many days the meters have"
-    return f"the meters have {days} days, and 'history' needs {FEWEST_DAYS}" if days < FEWEST_DAYS else None
+    return None if history_obstacle(config, days) is None else _too_coarse(config, days)
+
+
+def _too_coarse(config: Config, days: int) -> str:
+    return (
+        f"the meters have {days} days and steps of {config.loads.step_minutes} min, and 'history' needs "
+        f"{FEWEST_DAYS} days and steps of {LONGEST_STEP_MINUTES} min or less"
+    )
 
 
 def refuse_short_history(config: Config, n_days: int) -> None:
@@ -96,11 +103,9 @@ def refuse_short_history(config: Config, n_days: int) -> None:
     ------
     ConfigError : before anything is spent.
     """
-    if config.model.estimator == HISTORY and n_days < FEWEST_DAYS:
-        raise ConfigError(
-            f"model.estimator = 'history' needs {FEWEST_DAYS} days of meters or more, and there are {n_days}; "
-            "give more days, or set model.estimator to 'structured'"
-        )
+    obstacle = None if config.model.estimator != HISTORY else history_obstacle(config, n_days)
+    if obstacle is not None:
+        raise ConfigError(obstacle)
 
 
 def budget_of(config: Config) -> Budget:

@@ -349,7 +349,7 @@ def _unknown_to_version_4(stated: dict[str, Any]) -> Iterator[tuple[dict[str, An
         yield network, registered(network["mode"]).unknown_to_version_4()
     if not isinstance(declared, dict):
         return
-    yield declared, {"load_power_factors": [], "left_out": []}
+    yield declared, {"load_power_factors": [], "left_out": [], "net_loads": None}
     classes = declared.get("classes")
     for part in classes if isinstance(classes, list) else ():
         if isinstance(part, dict):

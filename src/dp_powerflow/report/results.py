@@ -14,11 +14,12 @@ from dp_powerflow.fleet.feeders import partition
 from dp_powerflow.fleet.manifest import CUSTOMERS
 from dp_powerflow.fleet.run import FeederPlan, FleetPlan
 from dp_powerflow.fleet.witness import Testimony
+from dp_powerflow.model.history.plan import PredictedError
 from dp_powerflow.pipeline.feasibility.look import RANGE_A, Corner, Look
 from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, Check
 from dp_powerflow.pipeline.modes.base import INTERNAL, left_afterwards
 from dp_powerflow.pipeline.outlook import YearlyCost
-from dp_powerflow.pipeline.plan import PlannedRelease
+from dp_powerflow.pipeline.plan import Plan, PlannedRelease, in_words
 from dp_powerflow.pipeline.verify import SEED, VerifyReport
 from dp_powerflow.privacy.ledger.accounts import Cost, GdpCost, PureCost, Statement, to_plain
 from dp_powerflow.privacy.ledger.records import AccountSummary, LedgerSummary, Preview
@@ -34,7 +35,7 @@ def render_plan(found: PlannedRelease) -> Rendered:
     """
     plan, release = found.plan, found.mode.config.release
     loads, network = found.loads, found.network
-    warnings = (*found.mode.warnings, *found.feasibility.warnings)
+    warnings = (*found.mode.warnings, *plan.warnings, *found.feasibility.warnings)
     lines = [
         *(line for warning in warnings for line in (f"**{_escaped(warning)}**", "")),
         f"Release **{release.id}**: {release.days} days, network mode {found.mode.title}, about "
@@ -51,6 +52,7 @@ def render_plan(found: PlannedRelease) -> Rendered:
             for q in plan.queries
         ),
         "",
+        *_estimator_lines(plan),
         *found.mode.plan_lines(network),
         "",
         *_yearly_lines(found.yearly),
@@ -72,11 +74,28 @@ def render_plan(found: PlannedRelease) -> Rendered:
         "corpus_bytes": found.corpus_bytes,
         "internal": {"marking": INTERNAL, "feasibility": _look(found.feasibility.internal)},
         "request_sha256": plan.request_sha256,
+        "estimator": None if plan.estimator is None else asdict(plan.estimator),
+        "predicted_errors": [_predicted(error) for error in plan.predicted],
         "warnings": list(warnings),
         "notes": list(plan.notes),
         "ingest": None if found.ingest is None else found.ingest.to_json(),
     }
     return Rendered(lines, json.dumps(content))
+
+
+def _estimator_lines(plan: Plan) -> list[str]:
+    """Which load model it is, why, and how wrong noise will make it."""
+    if plan.estimator is None:
+        return []
+    lines = [f"Load model: **{plan.estimator.name}**, because {plan.estimator.why}."]
+    if plan.predicted:
+        errors = ", ".join(in_words(error) for error in plan.predicted)
+        lines.append(f"What noise does to it, by public figures (one standard deviation): {errors}.")
+    return [" ".join(lines), ""]
+
+
+def _predicted(error: PredictedError) -> dict[str, Any]:
+    return {"what": error.what, "error": error.error, "usual": error.usual, "too_large": error.too_large}
 
 
 def internal_lines(found: PlannedRelease) -> list[str]:
@@ -180,6 +199,8 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
         "",
         CUSTOMERS[fleet.models],
         "",
+        *_estimator_lines(cost),
+        *(f"- warning: {warning}" for warning in cost.warnings),
         *(f"- note: {note}" for note in cost.notes),
         "",
         "| feeder | public name | network |",

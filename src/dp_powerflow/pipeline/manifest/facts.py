@@ -34,6 +34,7 @@ from dp_powerflow.pipeline.manifest.beside import (
     wrong_days,
     wrong_extras,
 )
+from dp_powerflow.pipeline.manifest.histories import rows_in_words, wrong_histories
 from dp_powerflow.pipeline.manifest.model import (
     FORMAT,
     PACKAGES,
@@ -44,6 +45,7 @@ from dp_powerflow.pipeline.manifest.model import (
     GdpAccount,
     InstanceAccount,
     LoadsAccount,
+    NetLoads,
     ReleaseError,
     Statement,
     TwinAccount,
@@ -72,6 +74,7 @@ class Declared:
     generation : generators on public irradiance; None without.
     solver : of the power flow, as the config names it.
     left_out : in words, elements of the feeder that the power flow is solved without.
+    net_loads : what happens to loads that are not above zero; None where no meter read them.
     """
 
     power_factor: float
@@ -83,6 +86,7 @@ class Declared:
     generation: DeclaredSun | None
     solver: str
     left_out: tuple[str, ...] = ()
+    net_loads: NetLoads | None = None
 
     @classmethod
     def of(cls, inputs: ManifestInputs, fitted: FitOptions) -> Declared:
@@ -98,6 +102,7 @@ class Declared:
             generation=None if config.pv is None else DeclaredSun(*inputs.sun, config.pv.volt_var),
             solver=config.release.solver,
             left_out=inputs.left_out,
+            net_loads=_net_loads(inputs),
         )
 
     @classmethod
@@ -114,6 +119,7 @@ class Declared:
             generation=None if sun is None else DeclaredSun(sun.days, sun.per_system, sun.volt_var),
             solver=next(name for name, words in SOLVERS.items() if words == statement.processing.solver),
             left_out=tuple(declared.left_out),
+            net_loads=declared.net_loads,
         )
 
     def factor_of(self, name: str) -> float:
@@ -135,6 +141,13 @@ class DeclaredSun:
     days: int
     per_system: bool
     volt_var: str
+
+
+def _net_loads(inputs: ManifestInputs) -> NetLoads | None:
+    if inputs.model.simulated:
+        return None
+    loads = inputs.config.loads
+    return NetLoads(floor_kw=loads.floor_kw, most_export=loads.most_export, on_export=loads.on_export)
 
 
 def _correlation_minutes(fitted: FitOptions) -> float | None:
@@ -445,6 +458,7 @@ def _declared(facts: Facts, words: NetworkWords) -> dict[str, Any]:
         else {"irradiance": "declared public", **asdict(declared.generation)},
         "regulator_taps": words.taps,
         "left_out": list(declared.left_out),
+        "net_loads": declared.net_loads,
         "network": words.declared,
     }
 
@@ -470,9 +484,7 @@ def _data(facts: Facts) -> dict[str, Any]:
         "phasors": layout.n_phasors,
         "days_per_part": layout.days_per_part,
         "parts": layout.n_parts,
-        "rows": "one row per (day, node); days are independent draws and carry no date"
-        if facts.days is None
-        else "one row per (day, node); days are independent draws, and days.parquet has their dates",
+        "rows": rows_in_words(facts),
         "columns": [
             dict(zip(("file", "name", "type", "unit", "means"), column, strict=True)) for column in columns
         ],
@@ -492,6 +504,7 @@ def contradictions(facts: Facts) -> list[str]:
         *_wrong_looks(facts),
         *wrong_extras(facts),
         *wrong_days(facts),
+        *wrong_histories(facts),
         *facts.policy.contradictions(facts),
     ]
 

@@ -72,6 +72,7 @@ Positive = Annotated[float, Field(gt=0.0)]
 NotNegative = Annotated[float, Field(ge=0.0)]
 Probability = Annotated[float, Field(gt=0.0, lt=1.0)]
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
+Chance = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=1)]
 Sentence = Annotated[str, Field(min_length=1)]
 ConfigKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)?$")]
@@ -337,6 +338,18 @@ class LoadFactor(Section):
     loads: Count
 
 
+class NetLoads(Section):
+    """What happens to loads of load points that are not above zero.
+
+    Below the floor they are raised to it. A load point that feeds in more than a share of the energy that it
+    draws stops a release (`error`), or what it feeds in is dropped (`floor`).
+    """
+
+    floor_kw: Positive
+    most_export: Chance
+    on_export: Literal["error", "floor"]
+
+
 class Generation(Section):
     """Generators on public irradiance: so many days of it, one series for all systems or one for each.
 
@@ -372,6 +385,7 @@ class DeclaredPublic(Section):
         "as operated: regulators and capacitors act on the twin, step after step through a day",
     ]
     left_out: list[Sentence]
+    net_loads: NetLoads | None
     network: list[Sentence]
 
 

@@ -27,6 +27,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from dp_powerflow.config import Config
 from dp_powerflow.pipeline.manifest.beside import public_days
+from dp_powerflow.pipeline.manifest.histories import public_dates
 from dp_powerflow.pipeline.manifest.model import (
     Manifest,
     NetworkSection,
@@ -264,10 +265,6 @@ COMPOSITION = (
     "ledger, each account as of the charge that paid for this release (for its load model, if that was made "
     "for an earlier one). The data owner attests it; later charges add to it."
 )
-SHRUNK = (
-    "The noisy answers are shrunk towards a public prior, made positive definite and given the declared "
-    "floor of variance, which is taken out of the log mean so that the mean load does not move."
-)
 HIDDEN_ORDER = "The released nodes are put in a secret random order under names that say nothing."
 ROUNDED = "Voltages are rounded to the public grid."
 ABOUT_RECORDS = (
@@ -319,6 +316,7 @@ def before_noise(facts: Facts) -> list[str]:
         f"{model.step_minutes} minutes.{relative}",
         "Gaps are filled from other readings of the same customer; a load point with too many gaps is "
         "replaced by a constant, so that the number of records does not depend on the readings.",
+        *_net_loads(facts),
         "Loads are cut to the declared bounds before the logarithm is taken.",
         "What one record contributes to a query is clipped to a public radius and rounded to integers; the "
         "clipping is checked in integers.",
@@ -327,16 +325,32 @@ def before_noise(facts: Facts) -> list[str]:
     ]
 
 
+def _net_loads(facts: Facts) -> list[str]:
+    """What happens to loads that are not above zero; nothing where that is not stated."""
+    net = facts.declared.net_loads
+    if net is None:
+        return []
+    fed_in = (
+        f"A load point that feeds in more than {in_digits(net.most_export)} of the energy that it draws stops "
+        "the release."
+        if net.on_export == "error"
+        else "What load points feed in is dropped in that way."
+    )
+    return [f"Loads below {in_digits(net.floor_kw)} kW, zero and negative ones too, are raised to it. {fed_in}"]
+
+
 def public_sizes(facts: Facts) -> list[str]:
     """What every reader learns of the history and of the files."""
-    model = facts.model
+    model, net = facts.model, facts.declared.net_loads
+    no_export = ", no load point feeds in more than said" if net and net.on_export == "error" else ""
     outcomes = [
         f"That the history holds {model.n_load_points} load points and {model.n_days} days: declared public.",
         "That the meter data passed the checks before anything was spent: their ids match the service map, "
-        "their sign and unit are plausible, not too many load points lack readings or are cut to the bounds, "
-        "and where the unit is a day, no gap was filled from another day.",
+        f"their sign and unit are plausible{no_export}, not too many load points lack readings or are cut to "
+        "the bounds, and where the unit is a day, no gap was filled from another day.",
         "When the files were written and how long it took.",
         *public_days(facts.days),
+        *public_dates(model),
     ]
     if facts.looked_at:
         outcomes.append(

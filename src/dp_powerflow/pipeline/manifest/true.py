@@ -11,6 +11,7 @@ from dp_powerflow.evidence.calibration import CONFIDENCE
 from dp_powerflow.evidence.theorem import SCOPE
 from dp_powerflow.pipeline.manifest import policy as text
 from dp_powerflow.pipeline.manifest.facts import Facts
+from dp_powerflow.pipeline.manifest.histories import SHRUNK
 from dp_powerflow.pipeline.manifest.model import Count, NetworkSection, Positive, Sentence, Statement
 from dp_powerflow.pipeline.manifest.policy import (
     LARGEST_DELTA,
@@ -255,7 +256,7 @@ def _after_noise(policy: TruePolicy) -> list[str]:
         "truncated to the declared bounds; reactive load follows from the declared power factor."
     )
     return [
-        text.SHRUNK,
+        SHRUNK,
         drawn,
         "AC power flow is solved on the true network, with regulator taps fixed to declared positions; a "
         "snapshot without a solution aborts the release.",

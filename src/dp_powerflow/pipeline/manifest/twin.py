@@ -16,11 +16,14 @@ from dp_powerflow.corpus.gridfm.reader import check_tables
 from dp_powerflow.corpus.gridfm.schema import TABLES
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.feeder import Protected
+from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.manifest import policy as text
 from dp_powerflow.pipeline.manifest.beside import SHOWS_NODES, released_beside
 from dp_powerflow.pipeline.manifest.facts import Facts
+from dp_powerflow.pipeline.manifest.histories import drawn_loads
 from dp_powerflow.pipeline.manifest.model import (
     RELATIVE,
+    Chance,
     Count,
     NetworkSection,
     NotNegative,
@@ -87,7 +90,6 @@ COMPOSITION = (
 )
 
 _Element = Literal["line", "transformer", "capacitor", "pv"]
-Chance = Annotated[float, Field(ge=0.0, le=1.0)]
 _Part = Literal["impedance", "length", "charging", "transformer", "capacitor", "pv"]
 
 
@@ -368,7 +370,7 @@ class TwinPolicy(NetworkPolicy):
             section=_section(self, facts.extras),
             composition=COMPOSITION,
             declared=_declared(self),
-            after_noise=_after_noise(self, facts.extras),
+            after_noise=_after_noise(self, facts.extras, facts.model),
             unprotected=_unprotected(facts, self),
             not_claimed=warnings + _not_claimed(self),
             warnings=warnings,
@@ -625,16 +627,14 @@ def _declared(policy: TwinPolicy) -> list[str]:
     return known + [words for words, covered in public.items() if not covered]
 
 
-def _after_noise(policy: TwinPolicy, extras: ExtrasLayout) -> list[str]:
+def _after_noise(policy: TwinPolicy, extras: ExtrasLayout, model: LoadModel) -> list[str]:
     codes = (
         ""
         if policy.design.code_epsilon is None
         else " Conductor codes are replaced by randomised response over the public catalogue."
     )
     return [
-        text.SHRUNK,
-        "Days of active and reactive load are drawn independently for every customer of a load from the load "
-        "model; reactive load has randomness of its own, cut at four standard deviations.",
+        *drawn_loads(model),
         f"The twin '{policy.twin_id}' is drawn once per network: the logarithm of every protected figure is "
         f"rounded to a public grid and gets exact discrete {policy.design.noise.capitalize()} noise; nothing "
         f"else of the figure enters.{codes} The same twin serves every release under its id; an element that "
