@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from dp_powerflow.config import Config, parse_config, read_config
+from dp_powerflow.config import FEWEST_DAYS, LONGEST_STEP_MINUTES, Config, parse_config, read_config
 from dp_powerflow.errors import ConfigError
+from dp_powerflow.model.history import plan
 from dp_powerflow.pipeline.setup.example import example as example_text
 
 EXAMPLE = example_text()
@@ -177,6 +178,41 @@ def test_days_of_the_true_network_have_no_dates(section: str, values: dict[str, 
     raw[section] = {**raw.get(section, {}), **values}
     with pytest.raises(ConfigError, match=f"{name} is of mode 'twin-network'; .* independent draws"):
         parse_config(raw)
+
+
+def test_histories_are_refused_on_the_true_network() -> None:
+    raw = example()
+    raw["model"]["estimator"] = "history"
+    with pytest.raises(ConfigError, match="the evidence of mode 'true-network' is about nodes and days"):
+        parse_config(raw)
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "says"),
+    [
+        ("model", {"unit": "load-point-day"}, "set model.unit to 'load-point'"),
+        ("model", {"components": 2}, "model.components is of the estimators 'structured' and 'plain'"),
+        ("loads", {"days": 13}, "needs 14 days of meters or more, and there are 13"),
+        ("loads", {"step_minutes": 240}, "needs steps of 180 minutes or less"),
+    ],
+)
+def test_what_no_history_can_be_fitted_to_is_refused(
+    section: str, values: dict[str, Any], says: str
+) -> None:
+    raw = twin_example()
+    raw["loads"] |= {"days": 14, "step_minutes": 180}
+    raw["model"]["estimator"] = "history"
+    assert parse_config(raw).model.estimator == "history"
+    raw[section] |= values
+    with pytest.raises(ConfigError, match=says):
+        parse_config(raw)
+    raw["model"]["estimator"] = "structured"
+    assert parse_config(raw).model.estimator == "structured"
+
+
+def test_the_config_and_the_estimator_agree_on_what_a_history_needs() -> None:
+    assert FEWEST_DAYS == plan.FEWEST_DAYS
+    assert LONGEST_STEP_MINUTES * plan.FEWEST_STEPS == 24 * 60
 
 
 def test_an_unknown_section_names_the_nearest_one() -> None:

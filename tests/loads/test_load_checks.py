@@ -40,7 +40,7 @@ def values() -> FloatArray:
 
 
 def test_negative_and_zero_readings_are_counted_and_raised_to_the_floor(values: FloatArray) -> None:
-    values[0, 2, 10:14] = -0.7  # midday export behind a net meter
+    values[0, 2, 10:14] = -0.4  # less than 1 % of the energy drawn
     values[1, 3, 5] = 0.0
     values[2, 4, 6] = 0.02
     result = check_history(raw(values), IngestRules(floor_kw=0.05))
@@ -48,6 +48,28 @@ def test_negative_and_zero_readings_are_counted_and_raised_to_the_floor(values: 
     assert (column.negative, column.zero, column.floored) == (4, 1, 6)
     assert result.faults.negative.tolist() == [4, 0, 0]
     np.testing.assert_array_equal(result.history.load_kw, np.maximum(values, 0.05))
+
+
+def test_a_load_point_that_feeds_in_is_refused_or_its_export_dropped_as_declared(values: FloatArray) -> None:
+    values[0, :, 11:15] = -0.7  # panels behind the meter
+    with pytest.raises(LoadDataError, match="^1 of 3 load points feed in more than 0.01 .* apart") as refused:
+        check_history(raw(values), IngestRules())
+    assert "meter0" not in str(refused.value)
+    assert "-0.7" not in str(refused.value)
+    assert check_history(raw(values), IngestRules(most_export=0.2)).report.exporting == 0
+    dropped = check_history(raw(values), IngestRules(on_export="floor"))
+    np.testing.assert_array_equal(dropped.history.load_kw, np.maximum(values, 0.01))
+    assert dropped.report.exporting == 1
+    assert "1 load points feed in, and what they feed in is dropped" in dropped.report.summary()
+
+
+def test_loads_within_the_floor_are_standby_and_no_export(values: FloatArray) -> None:
+    values[1] = np.where(np.arange(24) % 2, -0.009, 0.004)  # an empty house on a meter that counts in steps
+    result = check_history(raw(values), IngestRules(plausible_kw=(0.0, 10.0)))
+    assert result.report.exporting == 0
+    np.testing.assert_array_equal(result.history.load_kw[1], 0.01)
+    with pytest.raises(LoadDataError, match="1 of 3 load points feed in"):
+        check_history(raw(values), IngestRules(floor_kw=0.005, plausible_kw=(0.0, 10.0)))
 
 
 def test_export_of_one_customer_is_set_off_against_its_neighbours_before_the_floor(
@@ -109,7 +131,7 @@ def test_an_empty_house_is_reported_and_does_not_stop_the_rest(values: FloatArra
 def test_the_report_prints_counts_and_no_names_or_readings(values: FloatArray) -> None:
     values[0, 0, 0] = -7.654321
     values[1, :3] = np.nan
-    report = check_history(raw(values), IngestRules()).report
+    report = check_history(raw(values), IngestRules(on_export="floor")).report
     for text in (repr(report), json.dumps(report.to_json()), "\n".join(report.summary())):
         assert not re.search(r"meter\d", text)
         assert "7.65" not in text
@@ -128,6 +150,8 @@ def test_what_passes_between_reader_and_checks_prints_no_names_or_readings(value
     "changes",
     [
         {"floor_kw": 0.0},
+        {"most_export": 1.5},
+        {"on_export": "drop"},
         {"floor_kw": float("nan")},
         {"placeholder_kw": -1.0},
         {"plausible_kw": (2.0, 1.0)},

@@ -126,6 +126,7 @@ WHEN: dict[str, dict[str, int]] = {
         "grid.sources:_opened": 1,
         "grid.sources:read_loads": 4,
         "grid.sources:read_taps": 3,
+        "pipeline.fitting:refuse_short_history": 1,
         "pipeline.inputs:check_declared": 2,
         "pipeline.feasibility.loads:refuse_endless": 1,
         "pipeline.feasibility.verdict:on_twins": 2,
