@@ -11,27 +11,34 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from load_populations import Customers
 
 from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.model.day_facts import DayFacts
 from dp_powerflow.model.derive import derive
 from dp_powerflow.model.estimators import Estimator
 from dp_powerflow.model.estimators.plain import Plain
 from dp_powerflow.model.estimators.structured import Structured
 from dp_powerflow.model.fit import MeterSource, data_key, history_facts
+from dp_powerflow.model.history.drawing import path_of, population_of
+from dp_powerflow.model.history.plan import History
+from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation
 from dp_powerflow.model.law import ClassLaw, GaussianComponent, LoadLaw
 from dp_powerflow.model.options import FitOptions
 from dp_powerflow.model.sample import LoadSampler
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit, QueryCost
 from dp_powerflow.privacy.queries import Query, QuerySession, Session, add_noise, exact_sum
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.units import FloatArray, IntArray
+from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
 BUDGET = Budget(1.0, 1e-5, PrivacyUnit.LOAD_POINT)
-Bounds = tuple[float, float]
-Draw = Callable[[FloatArray, Bounds, int], FloatArray]
-"""Half A (customer, day, step) [kW], bounds, seed → as many drawn histories."""
+NO_NOISE = 10**8
+"""So many customers that noise plays no part; clipping does."""
+Draw = Callable[[FloatArray, Customers, int], FloatArray]
+"""Half A (customer, day, step) [kW] of a population, seed → as many drawn histories."""
 
 
 @dataclass(frozen=True)
@@ -44,46 +51,74 @@ class Column:
 
 def columns(sizes: Sequence[int]) -> list[Column]:
     """Floor, class without privacy, and every estimator at every size."""
-    found = [Column("floor: real A", real), Column("Gaussian days, no privacy", without_privacy)]
+    found = [
+        Column("floor: real A", real),
+        Column("Gaussian days, no privacy", without_privacy),
+        Column("history model, no noise", lived(NO_NOISE)),
+    ]
+    found += [Column(f"history model, ε = {BUDGET.epsilon:g}, n = {n:,}", lived(n)) for n in sizes]
     estimators: tuple[tuple[str, Estimator], ...] = (("day model", Structured()), ("DP-GMM", Plain()))
     for title, estimator in estimators:
         found += [Column(f"{title}, ε = {BUDGET.epsilon:g}, n = {n:,}", fitted(estimator, n)) for n in sizes]
     return found
 
 
-def real(half: FloatArray, bounds: Bounds, seed: int) -> FloatArray:
+def real(half: FloatArray, population: Customers, seed: int) -> FloatArray:
     """Half A itself."""
     return half
 
 
-def without_privacy(half: FloatArray, bounds: Bounds, seed: int) -> FloatArray:
+def without_privacy(half: FloatArray, population: Customers, seed: int) -> FloatArray:
     """Days of the Gaussian of all log days of half A: today's class, fitted without noise."""
     days = np.log(half).reshape(-1, half.shape[2])
     covariance = np.cov(days.T) + 1e-9 * np.eye(days.shape[1])
-    law = ClassLaw("all", (GaussianComponent(1.0, days.mean(axis=0), covariance),), bounds)
+    law = ClassLaw("all", (GaussianComponent(1.0, days.mean(axis=0), covariance),), population.bounds)
     return drawn_days(law, half.shape[:2], StreamKey.from_insecure_seed(seed).bind("column", "no privacy"))
 
 
 def fitted(estimator: Estimator, n: int) -> Draw:
     """Days of the model that an estimator fits with the noise of n customers. NOT PRIVATE."""
 
-    def draw(half: FloatArray, bounds: Bounds, seed: int) -> FloatArray:
-        options = FitOptions(bounds=bounds, estimator=estimator)
+    def draw(half: FloatArray, population: Customers, seed: int) -> FloatArray:
+        options = FitOptions(bounds=population.bounds, estimator=estimator)
         key = StreamKey.from_insecure_seed(seed)
-        law = fitted_law(as_history(half), options, key, n)
+        (part,) = fitted_classes(as_history(half, population.weekend), options, key, n)
+        law = part.law
         return drawn_days(law, half.shape[:2], key.bind("column", f"{estimator.name} {n}"))
 
     return draw
 
 
-def fitted_law(history: LoadHistory, options: FitOptions, key: StreamKey, n: int) -> ClassLaw:
-    """Law of the one class of a history, with the noise of n load points. NOT PRIVATE."""
+def lived(n: int) -> Draw:
+    """Histories of the history model, fitted with the noise of n customers. NOT PRIVATE."""
+
+    def draw(half: FloatArray, population: Customers, seed: int) -> FloatArray:
+        history = as_history(half, population.weekend)
+        dates = tuple(day.isoformat() for day in history.days)
+        facts = DayFacts(dates, tuple(population.weekend.tolist()))
+        options = FitOptions(bounds=population.bounds, estimator=History(), days=facts)
+        key = StreamKey.from_insecure_seed(seed)
+        classes = fitted_classes(history, options, key, n)
+        own = key.bind("column", f"history {n}")
+        count, each = len(half), np.arange(len(half))
+        people = population_of(
+            classes, "benchmark", (classes[0].name,) * count, each, None, np.zeros(count), own
+        )
+        off, factor = path_of(classes, facts, history.days, population.weekend, {}, own)
+        law = PlacedPopulation(people, 1.0, each)
+        sampler = HistorySampler(law, own, half.shape[1], off, factor)
+        return np.concatenate([sampler.block(k).load_kw for k in range(sampler.n_blocks)], axis=1)
+
+    return draw
+
+
+def fitted_classes(history: LoadHistory, options: FitOptions, key: StreamKey, n: int) -> tuple[Any, ...]:
+    """Classes of a model with the noise of n load points; one class. NOT PRIVATE."""
     own = history_facts(history, options, BUDGET.unit)
     ((name, _),) = own.load_points_of_class
     facts = replace(own, load_points_of_class=((name, n),))
     source = ScaledMeters(facts, history, options, BUDGET.unit, data_key(history, options, BUDGET, key))
-    (part,) = derive(source, options, BUDGET).classes
-    return part.law
+    return derive(source, options, BUDGET).classes
 
 
 class ScaledMeters(MeterSource):
@@ -119,9 +154,12 @@ def drawn_days(law: ClassLaw, shape: tuple[int, int], key: StreamKey) -> FloatAr
     return np.clip(np.concatenate(blocks, axis=1), *law.p_min_max)
 
 
-def as_history(load_kw: FloatArray) -> LoadHistory:
-    """A history without labels; its dates are nominal."""
+def as_history(load_kw: FloatArray, weekend: BoolArray) -> LoadHistory:
+    """A history without labels; its dates are nominal, but Saturdays fall on the first day of a weekend."""
     n, days, steps = load_kw.shape
-    dates = tuple(dt.date(2024, 1, 1) + dt.timedelta(days=i) for i in range(days))
+    monday = dt.date(2024, 1, 1)
+    saturday = next(k for k in range(7) if weekend[k] and weekend[(k + 1) % 7 + 7 * (k == 6)])
+    first = monday + dt.timedelta(days=(5 - saturday) % 7)
+    dates = tuple(first + dt.timedelta(days=i) for i in range(days))
     names = tuple(f"point{i}" for i in range(n))
     return LoadHistory(load_kw, None, names, dates, 1440 // steps, (None,) * n, (None,) * n, None, True)

@@ -67,7 +67,7 @@ def measure(seed: int, population: Customers, sizes: list[int]) -> list[Figures]
     """Figures of real B, then of every column, for one split."""
     half_a, half_b = population.halves(seed)
     results = [
-        compare(column.draw(half_a, population.bounds, seed), half_b, population.setting(seed))
+        compare(column.draw(half_a, population, seed), half_b, population.setting(seed))
         for column in columns(sizes)
     ]
     return [asdict(results[0].real), *(flat(result) for result in results)]

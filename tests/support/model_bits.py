@@ -6,6 +6,7 @@ import hashlib
 import json
 import sys
 import warnings
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,12 +14,14 @@ from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.estimators.plain import Plain
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation
 from dp_powerflow.model.law import LoadNodes
 from dp_powerflow.model.options import FitOptions, FittedReactive, PublicSpread
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.model.sample import LoadSampler, draw_node_classes
 from dp_powerflow.privacy.budget import Budget, gdp_mu
 from dp_powerflow.privacy.random import StreamKey
+from support.populations import days_off, population, shared_factor
 
 KEY = StreamKey.from_insecure_seed(5)
 N_NODES = 20
@@ -52,10 +55,32 @@ def draws(model: LoadModel, *, truncated: bool) -> dict[str, str]:
     return found
 
 
+def persistent() -> str:
+    """Draws of persistent customers; the population itself is only as good as NumPy's functions."""
+    people = population(np.array([1, 70, 300]), days=30)
+    rounded = {
+        name: np.round(getattr(people, name), 6)
+        for name in ("mean_day", "shared", "own", "log_map", "scale_kw")
+    }
+    paths = tuple(
+        replace(
+            each,
+            **{name: np.round(getattr(each, name), 6) for name in ("contrast", "own_profile", "last_map")},
+        )
+        for each in people.classes
+    )
+    people = replace(people, classes=paths, **rounded)
+    law = PlacedPopulation(people, 1.0, np.arange(3))
+    sampler = HistorySampler(law, KEY, 40, days_off(40), np.round(shared_factor(2, 40), 6), 10)
+    blocks = [sampler.block(number) for number in (0, 3)]
+    return digest(*(load for block in blocks for load in (block.load_kw, block.load_kvar)))
+
+
 def hashes() -> dict[str, str]:
     history = simulate_load_history(300, n_days=8, seed=2, reactive=True)
     assert history.load_kvar is not None
     found = {"history": digest(history.load_kw, history.load_kvar), "mu": gdp_mu(1.0, 1e-6).hex()}
+    found["persistent customers"] = persistent()
     for name, options in CASES.items():
         model = fit(history, budget=Budget(10.0), options=options, key=KEY)
         assert model.origin is not None

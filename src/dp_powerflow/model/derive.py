@@ -14,13 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from dp_powerflow._bits.elementary import log1
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.estimators import GaussianEstimate, PublicFacts, Records, with_floor, within_bounds
+from dp_powerflow.model.history.estimate import Setting, estimate_histories
+from dp_powerflow.model.history.law import HistoryClass
+from dp_powerflow.model.history.plan import History, check, errors_of_class
+from dp_powerflow.model.history.reactive import reactive_of
 from dp_powerflow.model.law import ClassModel, GaussianComponent, ReactiveModel
 from dp_powerflow.model.mixture import fit_mixtures
 from dp_powerflow.model.options import (
@@ -102,7 +106,7 @@ class Derived:
         Public remarks, such as a budget too small to be useful.
     """
 
-    classes: tuple[ClassModel, ...]
+    classes: tuple[ClassModel, ...] | tuple[HistoryClass, ...]
     answers: tuple[Answer, ...]
     notes: tuple[str, ...]
 
@@ -158,7 +162,11 @@ def replay(facts: HistoryFacts, options: FitOptions, budget: Budget, answers: tu
 
 def derive(source: Source, options: FitOptions, budget: Budget) -> Derived:
     """Ask and post-process."""
-    job = _Job(source, options, budget)
+    job = (
+        _HistoryJob(source, options, budget)
+        if isinstance(options.estimator, History)
+        else _Job(source, options, budget)
+    )
     if isinstance(options.classes, PrivateClasses):
         job.private_classes(options.classes)
     else:
@@ -194,7 +202,7 @@ class _Job:
         self.options = options
         self.unit = budget.unit
         self.rho = epsilon_to_rho(budget.epsilon, budget.delta)
-        self.classes: list[ClassModel] = []
+        self.classes: list[Any] = []
         self.answers: list[Answer] = []
         self.notes: list[str] = []
 
@@ -332,6 +340,44 @@ class _Job:
                 f"{facts.records:.0f} records of {names}{of_days} are too few for this epsilon: the noise "
                 "outweighs the data and the public prior would do as well; raise epsilon or pool classes"
             )
+
+
+class _HistoryJob(_Job):
+    """A fit of whole histories: every customer is one record with all its days."""
+
+    def __init__(self, source: Source, options: FitOptions, budget: Budget) -> None:
+        super().__init__(source, options, budget)
+        check(self.facts.n_days, self.facts.n_steps, self.unit)
+        if self.facts.days is None or len(self.facts.days_of_type) > 1 or options.n_components > 1:
+            raise PrivacyError(
+                "a history model has one law for all days, by the facts of each, and one component; give "
+                "facts of days instead of day types, and components = 1"
+            )
+        self.days = self.facts.days
+
+    def _fit_cell(self, cell: _Cell) -> None:
+        choice = self.options.reactive
+        rho_reactive = cell.rho * choice.share if isinstance(choice, FittedReactive) else 0.0
+        setting = Setting(
+            n_steps=self.facts.n_steps,
+            n_days=self.facts.n_days,
+            rho=cell.rho - rho_reactive,
+            log_bounds=_logs(cell.bounds),
+            off=np.array(self.days.off),
+            covariates=self.days.orthonormal,
+        )
+        for error in errors_of_class(cell.records, setting.n_days, setting.rho):
+            if error.too_large:
+                self.notes.append(
+                    f"{cell.records:.0f} customers of {', '.join(cell.names)} are too few for this epsilon: "
+                    f"noise alone puts the {error.what} off by {100 * error.error:.0f} %; raise epsilon or "
+                    "pool classes"
+                )
+        laws = estimate_histories(cell.groups, setting, cell.session)
+        reactive = reactive_of(cell, laws, choice, self.facts, rho_reactive)
+        fitted = zip(cell.names, cell.weights, cell.margins, laws, reactive, strict=True)
+        self.classes += [HistoryClass(*each) for each in fitted]
+        self.answers += cell.session.answers
 
 
 def _logs(bounds: Bounds) -> tuple[float, float]:

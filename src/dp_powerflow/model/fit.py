@@ -10,9 +10,11 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import log
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.loads.history import SATURDAY, LoadHistory
+from dp_powerflow.model.day_facts import DayFacts
 from dp_powerflow.model.derive import derive
 from dp_powerflow.model.gaussian import LoadModel, Origin
+from dp_powerflow.model.history.plan import History
 from dp_powerflow.model.options import Bounds, FitOptions, FittedReactive, HistoryFacts
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit
@@ -104,7 +106,21 @@ def history_facts(history: LoadHistory, options: FitOptions, unit: PrivacyUnit) 
         history.step_minutes,
         tuple((name, labels.count(name)) for name in dict.fromkeys(labels)),
         tuple((name, types.count(name)) for name in dict.fromkeys(types)),
+        _day_facts(history, options),
     )
+
+
+def _day_facts(history: LoadHistory, options: FitOptions) -> DayFacts | None:
+    """Public facts of the days, for an estimator that looks at them."""
+    if not isinstance(options.estimator, History):
+        return None
+    found = options.days
+    if found is None:
+        off = tuple(day.weekday() >= SATURDAY for day in history.days)
+        found = DayFacts(tuple(day.isoformat() for day in history.days), off)
+    if found.dates != tuple(day.isoformat() for day in history.days):
+        raise LoadDataError("the facts of days are of other days than the history's; make them anew")
+    return found
 
 
 def _labels(history: LoadHistory) -> tuple[str, ...]:

@@ -21,6 +21,8 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.derive import replay
 from dp_powerflow.model.estimators.plain import EarlierPlain, Plain
 from dp_powerflow.model.estimators.structured import EarlierStructured, Structured
+from dp_powerflow.model.history.law import HistoryClass
+from dp_powerflow.model.history.plan import History
 from dp_powerflow.model.law import ClassModel, GaussianComponent, LoadLaw, LoadNodes, ReactiveModel
 from dp_powerflow.model.options import (
     Estimators,
@@ -41,7 +43,7 @@ FORMAT_2 = "dp-powerflow load model, version 2"
 FORMAT_1 = "dp-powerflow load model, version 1"
 """Without integers: parameters are taken as stated."""
 ESTIMATORS: dict[str, Estimators] = {
-    FORMAT: {"structured": Structured, "plain": Plain},
+    FORMAT: {"structured": Structured, "plain": Plain, "history": History},
     FORMAT_3: {"structured": Structured, "plain": EarlierPlain},
     FORMAT_2: {"structured": EarlierStructured, "plain": EarlierPlain},
 }
@@ -105,7 +107,7 @@ class LoadModel:
         What the classes are derived from; None for a model of format version 1 or made by hand.
     """
 
-    classes: tuple[ClassModel, ...]
+    classes: tuple[ClassModel, ...] | tuple[HistoryClass, ...]
     step_minutes: int
     scaled: bool
     unit: PrivacyUnit
@@ -123,7 +125,30 @@ class LoadModel:
 
     @property
     def n_steps(self) -> int:
-        return int(self.classes[0].components[0].mean.size)
+        """T, steps per day."""
+        first = self.classes[0]
+        return first.law.n_steps if isinstance(first, HistoryClass) else int(first.components[0].mean.size)
+
+    @property
+    def is_history(self) -> bool:
+        """Whether its classes are laws of whole histories; otherwise of single days."""
+        return isinstance(self.classes[0], HistoryClass)
+
+    @property
+    def histories(self) -> tuple[HistoryClass, ...]:
+        """Its classes, of a model of histories."""
+        found = tuple(part for part in self.classes if isinstance(part, HistoryClass))
+        if not found:
+            raise PrivacyError("this load model is one of single days; it has no histories")
+        return found
+
+    @property
+    def days(self) -> tuple[ClassModel, ...]:
+        """Its classes, of a model of single days."""
+        found = tuple(part for part in self.classes if isinstance(part, ClassModel))
+        if not found:
+            raise PrivacyError("this load model is one of whole histories; it has no law of single days")
+        return found
 
     @property
     def rho(self) -> float:
@@ -142,7 +167,7 @@ class LoadModel:
 
     def find(self, name: str, day_type: str | None = None) -> ClassModel:
         """The model of a class on days of a type."""
-        for part in self.classes:
+        for part in self.days:
             if part.name == name and part.day_type == day_type:
                 return part
         of_days = "" if day_type is None else f" on days of type '{day_type}'"
@@ -348,7 +373,9 @@ _SIMPLE_FIELDS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _class_to_plain(part: ClassModel) -> dict[str, Any]:
+def _class_to_plain(part: ClassModel | HistoryClass) -> dict[str, Any]:
+    if isinstance(part, HistoryClass):
+        return part.to_dict()
     reactive = part.reactive
     return {
         "name": part.name,
@@ -380,13 +407,21 @@ def _from_plain(fields: dict[str, Any]) -> LoadModel:
         )
     return LoadModel(
         origin=origin,
-        classes=tuple(_class_from_plain(part) for part in fields["classes"]),
+        classes=_classes_from_plain(fields["classes"]),
         costs=tuple(QueryCost.from_dict(cost) for cost in costs),
         unit=PrivacyUnit(fields["unit"]),
         notes=tuple(fields["notes"]),
         # Converted, so that a value of another type differs from what the model says of itself.
         **{name: kind(fields[name]) for name, kind in _SIMPLE_FIELDS.items()},
     )
+
+
+def _classes_from_plain(
+    parts: list[dict[str, Any]],
+) -> tuple[ClassModel, ...] | tuple[HistoryClass, ...]:
+    if all(part.get("kind") == "history" for part in parts):
+        return tuple(HistoryClass.from_dict(part) for part in parts)
+    return tuple(_class_from_plain(part) for part in parts)
 
 
 def _class_from_plain(part: dict[str, Any]) -> ClassModel:

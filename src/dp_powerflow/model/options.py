@@ -20,6 +20,7 @@ import numpy as np
 from dp_powerflow._bits.elementary import arctan, exp, tan1
 from dp_powerflow._bits.linear import product
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.model.day_facts import DayFacts
 from dp_powerflow.model.estimators import (
     Contribution,
     Estimator,
@@ -249,11 +250,19 @@ class HistoryFacts:
         Public classes with their numbers of load points; one class if classes are private.
     days_of_type
         Public types of day with their numbers of days; one type, None, if all days are alike.
+    days
+        Public facts of every day; None where days are alike to the estimator.
     """
 
     step_minutes: int
     load_points_of_class: tuple[tuple[str, int], ...]
     days_of_type: tuple[tuple[str | None, int], ...]
+    days: DayFacts | None = None
+
+    @property
+    def n_days(self) -> int:
+        """Of all types together."""
+        return sum(count for _, count in self.days_of_type)
 
     @property
     def n_steps(self) -> int:
@@ -267,15 +276,17 @@ class HistoryFacts:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> HistoryFacts:
         """Inverse of `to_dict`."""
+        days = fields.get("days")
         return cls(
             int(fields["step_minutes"]),
             tuple((str(name), int(count)) for name, count in fields["load_points_of_class"]),
             tuple((name, int(count)) for name, count in fields["days_of_type"]),
+            None if days is None else DayFacts.from_dict(days),
         )
 
 
@@ -289,7 +300,7 @@ class FitOptions:
         Declared (p_min, p_max) [kW, or per public scale], for all classes or per class. Loads are cut to
         them before the log; of private classes to the widest pair, because a load's class is not known yet.
     estimator
-        `Structured()` or `Plain()`.
+        `Structured()`, `Plain()` or `History()`.
     classes
         `PublicLabels()` or `PrivateClasses(L)`.
     day_types
@@ -302,6 +313,8 @@ class FitOptions:
         Law of the reactive load.
     variance_floor
         Public floor of the eigenvalues of Σ̃; what it adds is taken out of the log mean.
+    days
+        Public facts of the days of the history, for `History()`; without them, its dates and weekends.
     """
 
     bounds: Bounds | Mapping[str, Bounds]
@@ -312,6 +325,7 @@ class FitOptions:
     n_components: int = 1
     reactive: ReactiveChoice = field(default_factory=FixedPowerFactor)
     variance_floor: float = 1e-3
+    days: DayFacts | None = None
 
     def bounds_of(self, name: str) -> Bounds:
         """Bounds of a class; sorted out here so that nothing downstream can see a bad pair."""
@@ -346,7 +360,7 @@ class FitOptions:
         return hashlib.sha256(canonical_bytes((self, budget))).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON: all that the post-processing needs, so without the type of every day."""
+        """Plain values for JSON: all that the post-processing needs; facts of days are elsewhere."""
         bounds = self.bounds
         return {
             "bounds": {name: list(pair) for name, pair in bounds.items()}

@@ -13,5 +13,6 @@ customer's own base and peak.
 - `estimate`: the queries in their order, and what follows from their answers.
 - `law`: what is released of a class.
 - `population`: customers drawn from it.
-- `sample`: their days.
+- `process`: many copies of η, day by day.
+- `sample`: the days of the customers, summed per load.
 """

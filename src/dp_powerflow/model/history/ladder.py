@@ -15,12 +15,14 @@ from functools import cached_property
 
 import numpy as np
 
+from dp_powerflow.model.history.numbers import least_squares_above_zero
 from dp_powerflow.units import FloatArray
 
 MARGIN = 3
 """Cells after its own that a step of a smoothed level depends on."""
 LONGEST_DAYS = 16
 """Longest spacing [days]."""
+_RIDGE = 0.02  # keeps amplitudes that nothing tells apart small
 _PERIODS = 3  # fewest cells of the longest spacing that a history must hold
 
 
@@ -68,6 +70,85 @@ class Ladder:
         for lag in range(min(taps.size, lags + 1)):
             found[lag] = np.sum(taps[lag:] * taps[: taps.size - lag]) / spacing
         return found
+
+    def energies_of(self, covariance: FloatArray, n_days: int) -> FloatArray:
+        """(level,) expected `energies` of a process with this autocovariance (lag,)."""
+        left = [self._left(covariance, spacing, n_days) for spacing in self.spacings]
+        return -np.diff(np.array([*left, 0.0]))
+
+    def _left(self, covariance: FloatArray, spacing: int, n_days: int) -> float:
+        """Variance of means over cells of one spacing, the mean over the days taken away."""
+        of_days = n_days * self.n_steps
+        if spacing < self.n_steps:
+            apart = [_cell_covariance(covariance, spacing, day * self.n_steps) for day in range(n_days)]
+            weight = np.array([n_days, *(2.0 * (n_days - day) for day in range(1, n_days))])
+            lost = float(np.sum(weight * np.array(apart))) / (n_days * n_days)
+            return max(apart[0] - lost, 0.0)
+        return max(_mean_variance(covariance, spacing) - _mean_variance(covariance, of_days), 0.0)
+
+    @cached_property
+    def _responses(self) -> dict[int, FloatArray]:
+        return {}
+
+    def response(self, n_days: int) -> FloatArray:
+        """(level, level) expected energies, by column, of one level at amplitude one."""
+        known = self._responses
+        if n_days not in known:
+            lags = n_days * self.n_steps
+            columns = [
+                self.energies_of(self.autocovariance(level, lags), n_days)
+                for level in range(len(self.spacings))
+            ]
+            known[n_days] = np.array(columns).T
+        return known[n_days]
+
+    def amplitudes(self, energies: FloatArray, n_days: int) -> FloatArray:
+        """(level,) whose squares add up to one, with expected energies nearest to these."""
+        size = len(self.spacings)
+        matrix = np.concatenate([self.response(n_days), _RIDGE * np.eye(size)])
+        power = least_squares_above_zero(matrix, np.concatenate([energies, np.zeros(size)]))
+        total = float(np.sum(power))
+        return np.sqrt(power / total) if total > 0.0 else np.eye(size)[0]
+
+    def covariance(self, amplitudes: FloatArray, lags: int) -> FloatArray:
+        """(lag,) of the process with these amplitudes."""
+        found = np.zeros(lags + 1)
+        for level, amplitude in enumerate(amplitudes.tolist()):
+            if amplitude > 0.0:
+                found += amplitude * amplitude * self.autocovariance(level, lags)
+        return found
+
+
+def energies(process: FloatArray, ladder: Ladder) -> FloatArray:
+    """(record, level) of processes (record, day, step): what every doubling of the cells averages out.
+
+    The first entry is the variance within cells of the second spacing, and so on; the last is the variance
+    of means over the longest. They add up to the mean square. Days beyond whole cells are left out.
+    """
+    n_records, n_days, n_steps = process.shape
+    longest = max(1, ladder.spacings[-1] // n_steps)
+    whole = np.ascontiguousarray(process[:, : n_days // longest * longest]).reshape(n_records, -1)
+    left, spacing = [], 1
+    for wider in ladder.spacings:
+        if wider > spacing:
+            whole = whole.reshape(n_records, -1, wider // spacing).mean(axis=2)
+            spacing = wider
+        left.append(np.sum(whole * whole, axis=1) / max(whole.shape[1], 1))
+    left.append(np.zeros(n_records))
+    return np.maximum(-np.diff(np.array(left), axis=0).T, 0.0)
+
+
+def _mean_variance(covariance: FloatArray, length: int) -> float:
+    """Variance of the mean of so many steps."""
+    lag = np.arange(1, length)
+    return float(covariance[0] + 2 * np.sum((1 - lag / length) * covariance[1:length])) / length
+
+
+def _cell_covariance(covariance: FloatArray, spacing: int, apart: int) -> float:
+    """Covariance of the means of two cells whose starts lie `apart` steps from each other."""
+    shift = np.arange(1 - spacing, spacing)
+    weight = (spacing - np.abs(shift)) / (spacing * spacing)
+    return float(np.sum(weight * covariance[np.abs(apart + shift)]))
 
 
 def _spline(spacing: int) -> FloatArray:

@@ -1,0 +1,169 @@
+"""A decade of IEEE 123 with persistent customers: drawn, summed per load, and solved with acting controls.
+
+    python benchmarks/decade.py [--days 3650] [--customers 2000] [--workers 2]
+
+Every worker is a process with one thread. Wall time counts all that the machine does meanwhile; processor
+time does not, so the busier worker's is what an idle machine with a core per worker would need. The customers
+are made by hand (`tests/support/populations.py`). For comparison, independent days of as many customers are
+drawn by `CustomerSampler`, without solving.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+import numpy as np  # noqa: E402
+
+from dp_powerflow.grid.feeder import Feeder  # noqa: E402
+from dp_powerflow.grid.sources import open_feeder  # noqa: E402
+from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history  # noqa: E402
+from dp_powerflow.model.customers import CustomerLaw, CustomerSampler  # noqa: E402
+from dp_powerflow.model.fit import fit  # noqa: E402
+from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation  # noqa: E402
+from dp_powerflow.model.law import LoadNodes  # noqa: E402
+from dp_powerflow.model.options import FitOptions  # noqa: E402
+from dp_powerflow.model.sample import LoadBlock, LoadSource, PlacedLaw, solve_days  # noqa: E402
+from dp_powerflow.powerflow.operated import OperatedSolver  # noqa: E402
+from dp_powerflow.privacy.budget import Budget  # noqa: E402
+from dp_powerflow.privacy.random import StreamKey  # noqa: E402
+from dp_powerflow.units import IntArray  # noqa: E402
+from support.populations import BOUNDS, days_off, population, shared_factor  # noqa: E402
+
+STEPS = 96
+KEY = StreamKey.from_insecure_seed(1)
+TOLERANCE = 1e-12  # that of a release
+COMPARED_DAYS = 200
+
+
+@dataclass
+class Timed:
+    """A source that keeps the processor time of its draws [s]."""
+
+    source: LoadSource
+    seconds: float = 0.0
+
+    @property
+    def law(self) -> PlacedLaw:
+        return self.source.law
+
+    @property
+    def n_days(self) -> int:
+        return self.source.n_days
+
+    @property
+    def n_blocks(self) -> int:
+        return self.source.n_blocks
+
+    def block(self, index: int) -> LoadBlock:
+        began = time.process_time()
+        drawn = self.source.block(index)
+        self.seconds += time.process_time() - began
+        return drawn
+
+
+@dataclass(frozen=True)
+class Spent:
+    """By one worker on one block: processor time [s], and snapshots without solution."""
+
+    worker: int
+    drawing: float
+    solving: float
+    failed: int
+
+
+def customers_per_load(feeder: Feeder, customers: int) -> IntArray:
+    """By nominal power, at least one each."""
+    share = np.array([load.kw for load in feeder.loads])
+    bounds = np.rint(np.cumsum(share) / share.sum() * (customers - len(share))).astype(np.int64)
+    return np.asarray(1 + np.diff(bounds, prepend=0))
+
+
+def history(feeder: Feeder, customers: int, days: int) -> HistorySampler:
+    people = population(customers_per_load(feeder, customers), steps=STEPS, days=365)
+    placed = PlacedPopulation(people, feeder.base_mva, np.arange(len(feeder.loads)))
+    return HistorySampler(placed, KEY, days, days_off(days), shared_factor(len(people.classes), days))
+
+
+def independent(feeder: Feeder, customers: int, days: int) -> CustomerSampler:
+    """Independent days of as many customers; one class."""
+    meters = simulate_load_history(300, n_days=30, seed=1, classes=DEMO_CLASSES[:1])
+    model = fit(meters, budget=Budget(10.0), options=FitOptions(BOUNDS), key=KEY)
+    load_of = np.repeat(np.arange(len(feeder.loads)), customers_per_load(feeder, customers))
+    each = model.at(LoadNodes((model.class_names[0],) * customers, None, feeder.base_mva))
+    return CustomerSampler(CustomerLaw(each, load_of, np.arange(len(feeder.loads))), KEY, days)
+
+
+@cache
+def worker(customers: int, days: int) -> tuple[OperatedSolver, Timed]:
+    """Solver and source of this process, compiled."""
+    feeder = open_feeder("ieee123")
+    solver = OperatedSolver(feeder, controls="day", steps=STEPS, tolerance=TOLERANCE, threads=1)
+    source = Timed(history(feeder, customers, days))
+    solve_days(solver, source, 0)
+    return solver, source
+
+
+def one_block(customers: int, days: int, index: int) -> Spent:
+    """Draw and solve one block."""
+    solver, source = worker(customers, days)
+    source.seconds, began = 0.0, time.process_time()
+    failed = solve_days(solver, source, index).solution.n_failed
+    return Spent(os.getpid(), source.seconds, time.process_time() - began - source.seconds, failed)
+
+
+def seconds_per_customer_day(source: LoadSource, customers: int) -> float:
+    """Processor time of drawing alone."""
+    source.block(0)
+    began = time.process_time()
+    days = sum(source.block(index).load_kw.shape[1] for index in range(1, source.n_blocks))
+    return (time.process_time() - began) / days / customers
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--days", type=int, default=3650)
+    parser.add_argument("--customers", type=int, default=2000)
+    parser.add_argument("--workers", type=int, default=2)
+    options = parser.parse_args()
+    customers, days = options.customers, options.days
+    feeder = open_feeder("ieee123")
+    numbers = range(history(feeder, customers, days).n_blocks)
+    with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
+        ready = [pool.submit(one_block, customers, days, 0) for _ in range(4 * options.workers)]
+        compiled = {each.result().worker for each in ready}
+        began = time.perf_counter()
+        pending = [pool.submit(one_block, customers, days, index) for index in numbers]
+        spent = [each.result() for each in pending]
+        wall = time.perf_counter() - began
+    drawing, solving = sum(each.drawing for each in spent), sum(each.solving for each in spent)
+    busy = [sum(e.drawing + e.solving for e in spent if e.worker == pid) for pid in compiled]
+    print(f"{days} days of {customers} customers on IEEE 123, {len(compiled)} workers")
+    print(f"  wall time {wall:.1f} s; processor time of the busiest worker {max(busy):.1f} s")
+    print(f"  processor time of all: drawing {drawing:.1f} s, solving {solving:.1f} s")
+    print(f"  {days * customers / drawing:,.0f} customer-days drawn per second and core")
+    print(f"  {1e6 * solving / days / STEPS:.1f} µs per snapshot; {sum(e.failed for e in spent)} without solution")
+    compared = min(days, COMPARED_DAYS)
+    own = seconds_per_customer_day(history(feeder, customers, compared), customers)
+    today = seconds_per_customer_day(independent(feeder, customers, compared), customers)
+    print(
+        f"  drawing alone: {1e6 * own:.2f} µs per customer-day, independent days {1e6 * today:.2f} µs: "
+        f"{own / today:.2f} of it"
+    )
+
+
+if __name__ == "__main__":
+    main()

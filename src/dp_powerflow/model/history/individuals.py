@@ -1,0 +1,209 @@
+"""Single customers of a class: their traits, their mean days, and the maps from their scores to kW.
+
+The map of the class is bent for each customer: loads above `TOP` times its mean so that the expected peak of
+a history is the customer's own, loads below `BOTTOM` so that its base is. It never passes the peak. Then it
+is scaled so that the customer's expected load is its level.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dp_powerflow._bits.elementary import exp, exp1, kernel, log1
+from dp_powerflow._bits.linear import cholesky, ndtr1, product
+from dp_powerflow.model.history.contributions import BASE_SHARE
+from dp_powerflow.model.history.law import BASE, LEVEL, PEAK, SPREAD, HistoryLaw
+from dp_powerflow.model.history.numbers import fourier, interpolate, ndtr
+from dp_powerflow.model.history.population import HIGHEST_SCORE, LOWEST_SCORE, SCORES
+from dp_powerflow.units import FloatArray
+
+TOP, BOTTOM = 1.5, 0.7
+"""Loads over mean above and below which the map of the class is bent for a customer."""
+EXPECTED_PASSES = 0.7
+"""Steps of a history that are expected above the score whose load is the peak: half of all peaks pass it."""
+LEAST_OWN = 0.3
+"""The own process keeps at least this share of its variance, whatever the loading."""
+_STEPS = 28  # of a bisection
+_NODES, _REACH = 15, 3.5
+_BEND = (0.4, 1.8)
+_BASE_BEND = (0.1, 2.0)
+_LEAST_PEAK = 0.4
+
+
+@dataclass(frozen=True, eq=False)
+class Individuals:
+    """Customers of one class.
+
+    Parameters
+    ----------
+    traits
+        (customer, 4) in the order of `law`.
+    shape
+        (customer, step) scores of the mean day about its own mean.
+    loading
+        (customer,) w.
+    """
+
+    traits: FloatArray
+    shape: FloatArray
+    loading: FloatArray
+
+    @classmethod
+    def draw(cls, law: HistoryLaw, trait: FloatArray, shape: FloatArray, loading: FloatArray) -> Individuals:
+        """Customers from normal numbers (customer, 4), (customer, coefficient), (customer,)."""
+        joint = product(trait, cholesky(law.trait_correlation).T)
+        found = law.trait_mean + law.trait_std * joint
+        below = np.concatenate([[0.0], np.cumsum(law.level_shares)])
+        found[:, LEVEL] = interpolate(ndtr(joint[:, LEVEL]), below, law.level_edges)
+        block = len(law.shape_block)
+        coefficients = shape * np.sqrt(np.concatenate([np.zeros(block), law.shape_variance]))
+        if block:
+            coefficients[:, :block] = product(shape[:, :block], cholesky(law.shape_block).T)
+        basis = fourier(law.n_steps, (coefficients.shape[1] + 1) // 2)[1 : 1 + coefficients.shape[1]]
+        days = law.mean_day + product(coefficients, basis)
+        return cls(found, days - days.mean(axis=1, keepdims=True), 1.0 + law.loading_std * loading)
+
+    @property
+    def spread(self) -> FloatArray:
+        """(customer,) s."""
+        return exp(self.traits[:, SPREAD])
+
+    def own(self, law: HistoryLaw) -> FloatArray:
+        """(customer,) a: what is left for the own process."""
+        return np.sqrt(np.maximum(1.0 - self.loading * self.loading * law.factor_energy, LEAST_OWN))
+
+    def score_std(self, law: HistoryLaw) -> FloatArray:
+        """(customer, step) of the scores about the mean day."""
+        own, shared = self.own(law), self.loading * self.loading * law.factor_energy
+        variance = shared[:, None] + (own * own)[:, None] * law.profile
+        return self.spread[:, None] * np.sqrt(variance)
+
+    def offsets(self, law: HistoryLaw, score_map: FloatArray) -> FloatArray:
+        """(customer,) mean score with which the expected load is the level, by the map of the class."""
+        found = np.empty(len(self.shape))
+        nodes, weights = _normal_nodes()
+        _offsets(exp(score_map), self.shape, self.score_std(law), nodes, weights, found)
+        return found
+
+    def maps(self, law: HistoryLaw, offsets: FloatArray) -> FloatArray:
+        """(customer, score) log of load over level."""
+        tables = np.empty((len(self.shape), SCORES))
+        nodes, weights = _normal_nodes()
+        peaks, bases = np.ascontiguousarray(self.traits[:, PEAK]), np.ascontiguousarray(self.traits[:, BASE])
+        _bend(
+            exp(law.score_map),
+            self.shape + offsets[:, None],
+            self.score_std(law),
+            peaks,
+            bases,
+            float(law.n_days),
+            (nodes, weights),
+            tables,
+        )
+        return tables
+
+
+def score_grid() -> FloatArray:
+    """(SCORES,) scores at which maps are tabulated."""
+    return LOWEST_SCORE + (HIGHEST_SCORE - LOWEST_SCORE) / (SCORES - 1) * np.arange(SCORES)
+
+
+def _normal_nodes() -> tuple[FloatArray, FloatArray]:
+    nodes = -_REACH + 2 * _REACH / (_NODES - 1) * np.arange(_NODES)
+    weights = exp(-nodes * nodes / 2)
+    return nodes, weights / weights.sum()
+
+
+@kernel
+def _at(table: FloatArray, score: float) -> float:
+    """Linear interpolation in a table over the scores, ends held."""
+    place = (score - LOWEST_SCORE) * ((SCORES - 1) / (HIGHEST_SCORE - LOWEST_SCORE))
+    place = min(max(place, 0.0), SCORES - 1.000001)
+    lower = int(place)
+    return table[lower] + (place - lower) * (table[lower + 1] - table[lower])
+
+
+@kernel
+def _expected(
+    table: FloatArray,
+    mean: FloatArray,
+    offset: float,
+    std: FloatArray,
+    nodes: FloatArray,
+    weights: FloatArray,
+) -> float:
+    """Mean over the day of the expected load of normal scores."""
+    total = 0.0
+    for t in range(mean.size):
+        for k in range(nodes.size):
+            total += weights[k] * _at(table, mean[t] + offset + std[t] * nodes[k])
+    return total / mean.size
+
+
+@kernel
+def _offsets(
+    table: FloatArray,
+    shape: FloatArray,
+    std: FloatArray,
+    nodes: FloatArray,
+    weights: FloatArray,
+    out: FloatArray,
+) -> None:
+    for i in range(shape.shape[0]):
+        low, high = -4.0, 4.0
+        for _ in range(_STEPS):
+            middle = (low + high) / 2
+            if _expected(table, shape[i], middle, std[i], nodes, weights) < 1.0:
+                low = middle
+            else:
+                high = middle
+        out[i] = (low + high) / 2
+
+
+@kernel
+def _score_below(mean: FloatArray, std: FloatArray, share: float) -> float:
+    """Score that this share of all steps lies below."""
+    low, high = LOWEST_SCORE, HIGHEST_SCORE
+    for _ in range(_STEPS):
+        middle, below = (low + high) / 2, 0.0
+        for t in range(mean.size):
+            below += ndtr1((middle - mean[t]) / std[t])
+        if below < share * mean.size:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+@kernel
+def _bend(
+    table: FloatArray,
+    mean: FloatArray,
+    std: FloatArray,
+    log_peak: FloatArray,
+    log_base: FloatArray,
+    n_days: float,
+    quadrature: tuple[FloatArray, FloatArray],
+    out: FloatArray,
+) -> None:
+    own = np.empty(SCORES)
+    for i in range(mean.shape[0]):
+        at_peak = _at(table, _score_below(mean[i], std[i], 1 - EXPECTED_PASSES / (n_days * mean.shape[1])))
+        at_base = _at(table, _score_below(mean[i], std[i], BASE_SHARE))
+        peak = max(log_peak[i], _LEAST_PEAK)
+        top = log1(max(exp1(peak) / TOP, 1.05)) / log1(max(at_peak / TOP, 1.01))
+        top = min(max(top, _BEND[0]), _BEND[1])
+        bottom = min(log_base[i] - log1(BOTTOM), -0.05) / min(log1(max(at_base, 1e-4) / BOTTOM), -0.05)
+        bottom = min(max(bottom, _BASE_BEND[0]), _BASE_BEND[1])
+        for k in range(SCORES):
+            if table[k] > TOP:
+                own[k] = min(TOP * exp1(log1(table[k] / TOP) * top), exp1(peak))
+            elif table[k] < BOTTOM:
+                own[k] = BOTTOM * exp1(log1(max(table[k], 1e-9) / BOTTOM) * bottom)
+            else:
+                own[k] = min(table[k], exp1(peak))
+        scale = _expected(own, mean[i], 0.0, std[i], quadrature[0], quadrature[1])
+        for k in range(SCORES):
+            out[i, k] = log1(own[k] / scale)

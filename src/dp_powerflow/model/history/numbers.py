@@ -1,0 +1,197 @@
+"""Small numerical pieces of the history model; the same bits everywhere."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import numpy as np
+
+from dp_powerflow._bits.elementary import cos, exp, exp1, kernel, sin
+from dp_powerflow._bits.linear import cholesky, ndtr1, ndtri1, product, solve_lower, solve_upper
+from dp_powerflow.units import FloatArray, IntArray
+
+_SWEEPS = 400
+_TINY = 1e-300
+
+
+@cache
+def fourier(n_steps: int, harmonics: int) -> FloatArray:
+    """(1 + 2·harmonics, step): 1, √2·cos and √2·sin of every harmonic; mean square one over a day."""
+    phase = (np.arange(n_steps) + 0.5) * (2 * math.pi / n_steps)
+    rows = [np.ones(n_steps)]
+    for k in range(1, harmonics + 1):
+        angle = (k * phase) % (2 * math.pi)
+        rows += [math.sqrt(2.0) * cos(angle), math.sqrt(2.0) * sin(angle)]
+    matrix = np.array(rows)
+    matrix.flags.writeable = False
+    return matrix
+
+
+def harmonic_of(count: int) -> IntArray:
+    """(count,) harmonic of each coefficient after the constant: 1, 1, 2, 2, …"""
+    return np.arange(count) // 2 + 1
+
+
+def ndtr(values: FloatArray) -> FloatArray:
+    """Φ, elementwise."""
+    out = np.empty(values.size)
+    _ndtr(np.ascontiguousarray(values, dtype=np.float64).reshape(-1), out)
+    return out.reshape(values.shape)
+
+
+def ndtri(values: FloatArray) -> FloatArray:
+    """Φ⁻¹, elementwise."""
+    out = np.empty(values.size)
+    _ndtri(np.ascontiguousarray(values, dtype=np.float64).reshape(-1), out)
+    return out.reshape(values.shape)
+
+
+@kernel
+def _ndtr(values: FloatArray, out: FloatArray) -> None:
+    for k in range(values.size):
+        out[k] = ndtr1(values[k])
+
+
+@kernel
+def _ndtri(values: FloatArray, out: FloatArray) -> None:
+    for k in range(values.size):
+        out[k] = ndtri1(values[k])
+
+
+def interpolate(x: FloatArray, at: FloatArray, values: FloatArray) -> FloatArray:
+    """Piecewise linear function through (at, values), ends held; `at` must not decrease."""
+    out = np.empty(x.size)
+    _interpolate(np.ascontiguousarray(x, dtype=np.float64).reshape(-1), at, values, out)
+    return out.reshape(x.shape)
+
+
+@kernel
+def _interpolate(x: FloatArray, at: FloatArray, values: FloatArray, out: FloatArray) -> None:
+    last = at.size - 1
+    for k in range(x.size):
+        if x[k] <= at[0]:
+            out[k] = values[0]
+        elif x[k] >= at[last]:
+            out[k] = values[last]
+        else:
+            upper = np.searchsorted(at, x[k], side="right")
+            width = at[upper] - at[upper - 1]
+            share = (x[k] - at[upper - 1]) / width
+            out[k] = values[upper - 1] + share * (values[upper] - values[upper - 1])
+
+
+def least_squares_above_zero(matrix: FloatArray, right: FloatArray) -> FloatArray:
+    """x ≥ 0 (column,) with the least ‖matrix·x − right‖, by coordinate descent."""
+    x = np.zeros(matrix.shape[1])
+    _descend(np.ascontiguousarray(matrix), np.array(right, dtype=np.float64), x)
+    return x
+
+
+@kernel
+def _descend(matrix: FloatArray, residual: FloatArray, x: FloatArray) -> None:
+    rows, columns = matrix.shape
+    for _ in range(_SWEEPS):
+        for j in range(columns):
+            along, square = 0.0, 0.0
+            for i in range(rows):
+                along += matrix[i, j] * residual[i]
+                square += matrix[i, j] * matrix[i, j]
+            if square <= 0.0:
+                continue
+            step = max(along / square, -x[j])
+            x[j] += step
+            for i in range(rows):
+                residual[i] -= step * matrix[i, j]
+
+
+def unimodal(values: FloatArray) -> FloatArray:
+    """Nearest values that rise to the top of the smoothed ones and fall after it."""
+    padded = np.concatenate([values[:1], values, values[-1:]])
+    smooth = 0.25 * padded[:-2] + 0.5 * padded[1:-1] + 0.25 * padded[2:]
+    top = int(np.argmax(smooth))
+    result = values.copy()
+    result[top:] = -_rising(-result[top:])
+    result[: top + 1] = _rising(result[: top + 1])
+    return result
+
+
+def _rising(values: FloatArray) -> FloatArray:
+    """Nearest values that do not fall: neighbours that do are pooled."""
+    sums: list[list[float]] = []
+    for value in values.tolist():
+        sums.append([value, 1.0])
+        while len(sums) > 1 and sums[-2][0] * sums[-1][1] > sums[-1][0] * sums[-2][1]:
+            total, count = sums.pop()
+            sums[-1][0] += total
+            sums[-1][1] += count
+    return np.concatenate([np.full(int(count), total / count) for total, count in sums])
+
+
+def smoothed(values: FloatArray, noise_std: float, scale: float, reach: float) -> FloatArray:
+    """Posterior mean (bin,) of a smooth function seen through white noise.
+
+    Parameters
+    ----------
+    scale
+        Prior standard deviation.
+    reach
+        Distance over which it is smooth [bins].
+    """
+
+    distance = np.subtract.outer(np.arange(values.size), np.arange(values.size)) / reach
+    prior = scale * scale * exp(-distance * distance / 2)
+    factor = cholesky(prior + max(noise_std * noise_std, 1e-12) * np.eye(values.size))
+    return product(prior, solve_upper(factor, solve_lower(factor, values)))
+
+
+def normal_shares(edges: FloatArray, mean: float, std: float) -> FloatArray:
+    """(bin,) probability of every bin, what lies outside counted with the outermost."""
+    below = ndtr((edges - mean) / std)
+    below[0], below[-1] = 0.0, 1.0
+    return np.diff(below)
+
+
+@kernel
+def best_normal(
+    shares: FloatArray, edges: FloatArray, noise_std: float, centre: float, spread: float
+) -> tuple[float, float]:
+    """Mean and standard deviation of the normal law nearest to noisy shares of bins.
+
+    Least squares over the noise, with a prior around centre and spread: one spread for the mean, half a unit
+    of its log for the standard deviation.
+    """
+    best, at, width = np.inf, centre, spread
+    noise = max(noise_std * noise_std, 1e-12)
+    for i in range(61):
+        x = (i - 30) / 20
+        mean = centre + spread * x
+        for j in range(59):
+            y = -2.0 + 0.05 * j
+            std = spread * exp1(y)
+            misfit, below = 0.0, 0.0
+            for k in range(shares.size):
+                upto = 1.0 if k == shares.size - 1 else ndtr1((edges[k + 1] - mean) / std)
+                gap = shares[k] - (upto - below)
+                misfit += gap * gap
+                below = upto
+            cost = misfit / noise + x * x + 4 * y * y
+            if cost < best:
+                best, at, width = cost, mean, std
+    return at, width
+
+
+def systematic(uniform: FloatArray) -> FloatArray:
+    """Normal numbers (n, k) whose columns are each a systematic sample: the ranks of uniform ones."""
+    order = np.argsort(np.argsort(uniform, axis=0, kind="stable"), axis=0, kind="stable")
+    return ndtri((order + 0.5) / len(uniform))
+
+
+def nonnegative_mean(values: FloatArray, noise_std: float) -> FloatArray:
+    """Posterior mean of numbers that are not negative, seen through noise, under a flat prior."""
+
+    ratio = values / max(noise_std, 1e-12)
+    ratio = np.maximum(ratio, -30.0)
+    density = exp(-ratio * ratio / 2) / math.sqrt(2 * math.pi)
+    result: FloatArray = noise_std * (ratio + density / np.maximum(ndtr(ratio), _TINY))
+    return np.maximum(np.maximum(result, values), 0.0)

@@ -1,0 +1,265 @@
+"""Days of persistent customers: the formula, windows and blocks, the process, bounds, persistence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dp_powerflow._bits.short_normal import short_normal
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.model.customers import MOST_DEVIATIONS
+from dp_powerflow.model.history.ladder import MARGIN, Ladder
+from dp_powerflow.model.history.population import HIGHEST_SCORE, LOADS, LOWEST_SCORE, SCORES, Population
+from dp_powerflow.model.history.process import Process
+from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation
+from dp_powerflow.privacy.random import StreamKey
+from support.populations import days_off, population, shared_factor
+
+KEY = StreamKey.from_insecure_seed(5)
+STEPS = 24
+PER_LOAD = np.array([1, 300, 4, 290])  # more than one stream per class, and a last one that is not full
+
+
+def sampler(
+    people: Population, days: int, *, of: int | None = None, block_days: int | None = None
+) -> HistorySampler:
+    """The first days of a corpus of `of` days."""
+    whole = days if of is None else of
+    factor = shared_factor(len(people.classes), whole)[:, : days + 2]
+    placed = PlacedPopulation(people, 1.0, np.arange(people.n_loads))
+    return HistorySampler(placed, KEY, days, days_off(days), factor, block_days)
+
+
+def drawn(source: HistorySampler) -> tuple[np.ndarray, np.ndarray]:
+    """(load, day, step) active and reactive power of all blocks."""
+    blocks = [source.block(number) for number in range(source.n_blocks)]
+    firsts = [block.first_day for block in blocks]
+    assert firsts == [number * source.days_per_block for number in range(source.n_blocks)]
+    return (
+        np.concatenate([block.load_kw for block in blocks], axis=1),
+        np.concatenate([block.load_kvar for block in blocks], axis=1),
+    )
+
+
+@pytest.fixture(scope="module")
+def people() -> Population:
+    return population(PER_LOAD, steps=STEPS, days=30)
+
+
+@pytest.mark.parametrize("block_days", [1, 2, 7, 16, 40])
+def test_draws_do_not_depend_on_blocks(people: Population, block_days: int) -> None:
+    whole = drawn(sampler(people, 40))
+    for one, other in zip(whole, drawn(sampler(people, 40, block_days=block_days)), strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_the_first_days_of_a_long_corpus_are_those_of_a_short_one(people: Population) -> None:
+    long, short = drawn(sampler(people, 400)), drawn(sampler(people, 10, of=400))
+    for one, other in zip(long, short, strict=True):
+        assert np.array_equal(one[:, :10], other)
+
+
+def test_other_keys_and_models_draw_other_days(people: Population) -> None:
+    first = sampler(people, 3)
+    others = [
+        replace(first, key=StreamKey.from_insecure_seed(6)),
+        replace(first, law=replace(first.law, population=replace(people, identity="another"))),
+    ]
+    for other in others:
+        assert np.mean(drawn(other)[0] == drawn(first)[0]) < 0.01
+
+
+def noise_of(process: Process, level: int, days: int) -> np.ndarray:
+    """(copy, cell) of one level from the first day on, drawn afresh."""
+    steps, spacings = process.ladder.n_steps, process.ladder.spacings
+    within = [spacing for spacing in spacings if 1 < spacing < steps]
+    slow = [spacing for spacing in spacings if spacing >= steps]
+    run = max(slow)
+    found = []
+    if spacings[level] < steps:
+        for day in range(days):
+            generator = process.key.stream(process.purpose, day).generator
+            cells = {spacing: np.empty((steps // spacing, process.copies)) for spacing in [*within, 1]}
+            for values in cells.values():
+                short_normal(generator, values)
+            found.append(cells[spacings[level]])
+    else:
+        for number in range(-(-days * steps // run)):
+            generator = process.key.stream(f"{process.purpose}/slow", number).generator
+            cells = {spacing: np.empty((run // spacing, process.copies)) for spacing in slow}
+            for values in cells.values():
+                short_normal(generator, values)
+            found.append(cells[spacings[level]])
+    return np.concatenate(found).T
+
+
+def course_of(process: Process, days: int) -> np.ndarray:
+    """(copy, day, step) of the process, by its definition."""
+    ladder, steps = process.ladder, process.ladder.n_steps
+    total = np.zeros((process.copies, days * steps))
+    at = np.arange(days * steps)
+    margin = MARGIN * max(ladder.spacings) // steps
+    for level, (spacing, weights) in enumerate(zip(ladder.spacings, ladder.weights, strict=True)):
+        noise = noise_of(process, level, days + margin)
+        cell, x = at // spacing, at % spacing
+        for j, weight in enumerate(weights):
+            total += process.amplitudes[level] * weight[x] * noise[:, cell + j]
+    return total.reshape(process.copies, days, steps)
+
+
+def summed(source: HistorySampler) -> tuple[np.ndarray, np.ndarray]:
+    """(load, day, step) by the formula, one customer at a time."""
+    people, days, steps = source.law.population, source.n_days, source.law.steps
+    active, reactive = (np.zeros((people.n_loads, days, steps)) for _ in range(2))
+    scores = np.linspace(LOWEST_SCORE, HIGHEST_SCORE, SCORES)
+    middles = np.arange(-1, days + 1) + 0.5
+    times = (np.arange(days * steps) + 0.5) / steps
+    for c, part in enumerate(people.classes):
+        factor = np.interp(times, middles, source.factor[c]).reshape(days, steps)
+        lowest, highest = part.bounds
+        logs = np.linspace(np.log(lowest), np.log(highest), LOADS)
+        time_of_day = np.arange(steps) * len(part.last_map) // steps
+        for chosen, process in source.customers_of(c):
+            for i, eta in zip(chosen, course_of(process, days), strict=True):
+                z = people.mean_day[i] + source.off[:, None] * part.contrast + people.shared[i] * factor
+                z = z + people.own[i] * part.own_profile * eta
+                log_load = np.interp(z, scores, people.log_map[i])
+                load = np.stack(
+                    [np.interp(log_load[:, t], logs, part.last_map[time_of_day[t]]) for t in range(steps)],
+                    axis=1,
+                )
+                active[people.load_of[i]] += people.scale_kw[i] * load
+                reactive[people.load_of[i]] += people.tan_theta[i] * people.scale_kw[i] * load
+        if part.reactive_amplitudes is not None:
+            key = source.key.bind("model", people.identity)
+            purpose = f"reactive/0/{part.name}"
+            process = Process(part.ladder, part.reactive_amplitudes, people.n_loads, key, purpose)
+            zeta = np.clip(course_of(process, days), -MOST_DEVIATIONS, MOST_DEVIATIONS)
+            reactive += people.reactive_kvar[c][:, None, None] * zeta
+    return active, reactive
+
+
+def test_sums_follow_the_formula(people: Population) -> None:
+    source = sampler(people, 20, block_days=9)
+    for got, want in zip(drawn(source), summed(source), strict=True):
+        assert np.max(np.abs(got - want)) < 1e-12 * np.max(np.abs(want))
+
+
+def test_scores_beyond_the_tables_hold_the_ends(people: Population) -> None:
+    """Half of the scores lie beyond: 1e6 standard deviations, of either sign."""
+    wild = sampler(replace(people, own=1e6 * people.own), 2)
+    for got, want in zip(drawn(wild), summed(wild), strict=True):
+        assert np.max(np.abs(got - want)) < 1e-9 * np.max(np.abs(want))
+
+
+@pytest.mark.parametrize("level", range(len(Ladder.of(STEPS, 30).spacings)))
+def test_a_level_has_the_autocovariance_of_the_ladder(level: int) -> None:
+    """Averaged over 400 copies and whole cells; six standard errors, found from the copies themselves."""
+    ladder = Ladder.of(STEPS, 30)
+    amplitudes = np.eye(len(ladder.spacings))[level]
+    eta = Process(ladder, amplitudes, 400, KEY, "test").courses(3, 48).reshape(400, -1)
+    spacing = ladder.spacings[level]
+    lags = sorted({0, 1, spacing // 2, spacing, 2 * spacing, 3 * spacing, 4 * spacing + 1})
+    expected = ladder.autocovariance(level, max(lags))
+    whole = (eta.shape[1] - max(lags)) // spacing * spacing
+    for lag in lags:
+        each = np.mean(eta[:, :whole] * eta[:, lag : lag + whole], axis=1)
+        assert abs(each.mean() - expected[lag]) < 6.0 * each.std() / np.sqrt(len(each)), lag
+
+
+def test_levels_are_independent_and_amplitudes_weigh_them() -> None:
+    ladder = Ladder.of(STEPS, 30)
+    amplitudes = np.linspace(0.3, 0.6, len(ladder.spacings))
+    each = [
+        Process(ladder, np.where(np.arange(len(amplitudes)) == level, amplitudes, 0.0), 50, KEY, "test")
+        for level in range(len(amplitudes))
+    ]
+    parts = np.stack([process.courses(0, 32).reshape(-1) for process in each])
+    whole = Process(ladder, amplitudes, 50, KEY, "test").courses(0, 32).reshape(-1)
+    assert np.max(np.abs(parts.sum(axis=0) - whole)) < 1e-12
+    assert np.max(np.abs(np.corrcoef(parts) - np.eye(len(parts)))) < 0.15
+
+
+def test_no_draw_passes_the_bounds(people: Population) -> None:
+    wild = replace(people, own=5.0 * people.own, reactive_kvar=0.0 * people.reactive_kvar)
+    active, reactive = drawn(sampler(wild, 20))
+    lowest = np.array([part.bounds[0] for part in wild.classes])[wild.class_of] * wild.scale_kw
+    least = np.bincount(wild.load_of, lowest)
+    assert np.all(active <= wild.most_kw[:, None, None] * (1 + 1e-12))
+    assert np.all(active >= least[:, None, None] * (1 - 1e-12))
+    assert active[0].max() == pytest.approx(wild.most_kw[0])  # a single customer does reach them
+    assert active[0].min() == pytest.approx(least[0])
+    assert np.all(reactive >= 0.1 * active)
+    assert np.all(reactive <= 0.4 * active)
+
+
+def test_the_random_part_of_the_reactive_load_is_bounded(people: Population) -> None:
+    steady = replace(people, tan_theta=np.zeros(people.n_customers))
+    _, random = drawn(sampler(steady, 400))
+    size = np.sqrt(np.sum(people.reactive_kvar**2, axis=0))
+    assert np.all(np.abs(random) <= MOST_DEVIATIONS * np.sum(people.reactive_kvar, axis=0)[:, None, None])
+    assert random.std(axis=(1, 2)) == pytest.approx(size, rel=0.15)
+
+
+def test_nothing_jumps_at_midnight_or_between_blocks(people: Population) -> None:
+    """Smooth levels and the shared factor alone: the steps at midnight are like those elsewhere."""
+    smooth = np.ones(len(people.classes[0].amplitudes))
+    smooth[:2] = 0.0
+    flat = replace(
+        people,
+        classes=tuple(
+            replace(
+                part,
+                amplitudes=smooth / np.sqrt(smooth.sum()),
+                contrast=0.0 * part.contrast,
+                own_profile=np.ones(STEPS),
+                last_map=np.repeat(part.last_map[:1], len(part.last_map), axis=0),
+            )
+            for part in people.classes
+        ),
+        mean_day=0.0 * people.mean_day,
+        reactive_kvar=0.0 * people.reactive_kvar,
+    )
+    active, _ = drawn(sampler(flat, 200, block_days=5))
+    change = np.abs(np.diff(active.reshape(len(active), -1), axis=1))
+    midnight = np.arange(STEPS - 1, change.shape[1], STEPS)
+    elsewhere = np.delete(change, midnight, axis=1)
+    at_blocks = change[:, midnight[4::5]]
+    for border in (change[:, midnight], at_blocks):
+        assert np.all(border.mean(axis=1) < 1.3 * elsewhere.mean(axis=1))
+        assert np.all(border.max(axis=1) < 1.5 * elsewhere.max(axis=1))
+
+
+def test_customers_persist() -> None:
+    """Loads of one customer each: energies of days a year apart agree from customer to customer."""
+    homes = population(np.ones(300, dtype=np.int64), steps=STEPS, days=30, classes=1)
+    source = sampler(homes, 380, block_days=4)
+    early, late = (source.block(number).load_kw.mean(axis=(1, 2)) for number in (0, 94))
+    assert np.corrcoef(np.log(early), np.log(late))[0, 1] > 0.7
+    everyone_alike = replace(
+        homes,
+        mean_day=np.repeat(homes.mean_day[:1], 300, axis=0),
+        log_map=np.repeat(homes.log_map[:1], 300, axis=0),
+        shared=np.zeros(300),
+        own=np.ones(300),
+        scale_kw=np.ones(300),
+    )
+    source = sampler(everyone_alike, 380, block_days=4)
+    early, late = (source.block(number).load_kw.mean(axis=(1, 2)) for number in (0, 94))
+    assert abs(np.corrcoef(np.log(early), np.log(late))[0, 1]) < 0.3  # five standard errors
+
+
+def test_a_history_without_days_or_with_too_few_factors_is_refused(people: Population) -> None:
+    source = sampler(people, 4)
+    with pytest.raises(PrivacyError, match="at least one day"):
+        replace(source, n_days=0)
+    with pytest.raises(PrivacyError, match="the one before and the one after"):
+        replace(source, factor=source.factor[:, 1:])
+    with pytest.raises(PrivacyError, match="the weight of the contrast"):
+        replace(source, off=source.off[1:])
+    with pytest.raises(PrivacyError, match="there is no block 1"):
+        source.block(1)
+    with pytest.raises(PrivacyError, match="one position each"):
+        PlacedPopulation(people, 1.0, np.arange(2))
