@@ -196,9 +196,7 @@ def test_histories_are_refused_on_the_true_network() -> None:
         ("loads", {"step_minutes": 240}, "needs steps of 180 minutes or less"),
     ],
 )
-def test_what_no_history_can_be_fitted_to_is_refused(
-    section: str, values: dict[str, Any], says: str
-) -> None:
+def test_what_no_history_can_be_fitted_to_is_refused(section: str, values: dict[str, Any], says: str) -> None:
     raw = twin_example()
     raw["loads"] |= {"days": 14, "step_minutes": 180}
     raw["model"]["estimator"] = "history"

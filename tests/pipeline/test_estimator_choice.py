@@ -76,7 +76,7 @@ def test_load_shapes_tell_how_many_days_they_have_when_they_are_read(tmp_path: P
 # --------------------------------------------------------------------------------- what plan says
 def test_plan_says_which_estimator_it_is_what_it_asks_and_how_wrong_noise_makes_it(tmp_path: Path) -> None:
     rendered = render_plan(plan(twin(tmp_path)))
-    text, content = "\n".join(rendered.lines), json.loads(rendered.json)
+    text, content = "\n".join(rendered.lines), json.loads(rendered.json_text)
     assert "Load model: **history**, because the meters have 14 days, 14 or more." in text
     assert content["estimator"]["name"] == "history"
     assert len(content["queries"]) > 5
@@ -90,11 +90,13 @@ def test_plan_and_release_warn_before_anything_is_spent_if_there_are_too_few_loa
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = twin(tmp_path, loads={"days": 14, "load_points": 12}, model={"epsilon": 0.1})
-    content = json.loads(render_plan(plan(few)).json)
+    content = json.loads(render_plan(plan(few)).json_text)
     assert any(error["too_large"] for error in content["predicted_errors"])
     assert any("too few for epsilon = 0.1" in warning for warning in content["warnings"])
     many = twin(tmp_path, loads={"days": 14, "load_points": 12}, model={"epsilon": 1e6})
-    assert not any("too few" in warning for warning in json.loads(render_plan(plan(many)).json)["warnings"])
+    assert not any(
+        "too few" in warning for warning in json.loads(render_plan(plan(many)).json_text)["warnings"]
+    )
     said: list[str] = []
 
     def spend(*_: object) -> None:
@@ -109,7 +111,7 @@ def test_plan_and_release_warn_before_anything_is_spent_if_there_are_too_few_loa
 def test_plan_says_why_days_are_independent(tmp_path: Path) -> None:
     rendered = render_plan(plan(twin(tmp_path, days=6)))
     assert any("Load model: **structured**, because days are independent draws" in x for x in rendered.lines)
-    assert json.loads(rendered.json)["predicted_errors"] == []
+    assert json.loads(rendered.json_text)["predicted_errors"] == []
 
 
 # --------------------------------------------------------------------------------- net loads below zero
@@ -117,7 +119,9 @@ def test_a_load_point_that_feeds_in_stops_the_release_before_anything_is_spent(t
     readings = good_readings()
     readings[3, :, 10:14] = -2.5
     config = OwnMeters(readings=readings).config(tmp_path)
-    with pytest.raises(LoadDataError, match="1 of .* load points feed in .* meter the generation apart") as error:
+    with pytest.raises(
+        LoadDataError, match="1 of .* load points feed in .* meter the generation apart"
+    ) as error:
         run_release(config, workers=1)
     assert "secret" not in str(error.value)
     assert "2.5" not in str(error.value)
@@ -136,4 +140,6 @@ def test_export_that_is_dropped_by_choice_is_stated_in_the_manifest(tmp_path: Pa
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     stated = manifest["declared_public"]["net_loads"]
     assert stated == {"floor_kw": 0.02, "most_export": 0.01, "on_export": "floor"}
-    assert any("What load points feed in is dropped" in line for line in manifest["processing"]["before_noise"])
+    assert any(
+        "What load points feed in is dropped" in line for line in manifest["processing"]["before_noise"]
+    )

@@ -187,7 +187,7 @@ class ModelSection(Section):
     bounds : declared [p_min, p_max] of a load point [kW, or relative to the scale]; readings and draws are
         cut to them.
     bounds_of_class : bounds of some classes, instead of `bounds`; private classes are `class 1`, ….
-    variance_floor : public floor of the variance of the log load.
+    variance_floor : public floor of the variance of the log load, of `structured` and `plain`.
     power_factor : declared cos of the angle; negative: leading, as in OpenDSS.
     power_factor_of_class : power factor of some classes, instead of `power_factor`.
     reactive_spread : random part of the reactive load, as a share of the mean load.

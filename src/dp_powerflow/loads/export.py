@@ -1,8 +1,8 @@
 """Load points that feed in: net loads below zero, of which a model of log loads knows nothing.
 
 Small ones are common and harmless: a meter that counts in steps, a standby that it hardly sees. Panels or
-batteries behind the meter are another thing: raised to the floor, half of what such a load point does would be
-gone without a word. So what is small is declared, and what is not stops.
+batteries behind the meter are another thing: raised to the floor, half of what such a load point does would
+be gone without a word. So what is small is declared, and what is not stops.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ FLOOR_KW = 0.01
 MOST_EXPORT = 0.01
 """Energy that a load point may feed in, as a share of what it draws."""
 FIRST_DO = (
-    "meter the generation apart and give what is consumed, or take these load points off the list of services "
-    "if it is public who they are"
+    "meter the generation apart and give what is consumed, or take these load points off the list of "
+    "services if it is public who they are"
 )
 
 

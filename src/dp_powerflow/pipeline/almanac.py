@@ -14,7 +14,7 @@ from dp_powerflow.almanac.stamps import WeatherFormat
 from dp_powerflow.almanac.weather import Weather
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.days import DayTable
-from dp_powerflow.model.options import DayFacts
+from dp_powerflow.model.day_facts import DayFacts
 from dp_powerflow.units import FloatArray
 
 

@@ -15,15 +15,16 @@ import numpy as np
 import scipy.sparse as sp
 
 from dp_powerflow.config import Config
-from dp_powerflow.errors import ConfigError
+from dp_powerflow.errors import ConfigError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import read_loads
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.customers import CustomerLaw, CustomerSampler
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.model.history.drawing import draw_population, shared_path
+from dp_powerflow.model.history.drawing import path_of, population_of
+from dp_powerflow.model.history.law import HistoryClass
 from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation
-from dp_powerflow.model.law import LoadNodes
+from dp_powerflow.model.law import ClassModel, LoadNodes
 from dp_powerflow.model.sample import LoadSource, draw_node_classes
 from dp_powerflow.pipeline.almanac import Almanac
 from dp_powerflow.pipeline.nodes import classes_by_load, factors_by_load, some_loaded_nodes
@@ -218,8 +219,7 @@ class CustomerPlan:
 
     def tangents(self, model: LoadModel) -> FloatArray:
         """(customer,) tan θ: that of the load, else that of the class."""
-        first = model.classes[0].day_type
-        of_class = {name: model.find(name, first).reactive.tan_theta for name in set(self.classes)}
+        of_class = {name: known_class(model, name).reactive.tan_theta for name in set(self.classes)}
         return np.where(
             np.isfinite(self.tan_theta), self.tan_theta, [of_class[name] for name in self.classes]
         )
@@ -228,11 +228,34 @@ class CustomerPlan:
         """What draws the loads: customers who persist where the model knows them, else days by themselves."""
         if not model.is_history:
             return CustomerSampler(self.law(model, feeder), key, drawn.n_days, drawn.block_days)
-        population = draw_population(model, self.classes, self.load_of, self.scale_kw, self.tan_theta, key)
+        if model.scaled != (self.scale_kw is not None):
+            raise PrivacyError("give a public scale for every customer if, and only if, the model is scaled")
+        population = population_of(
+            model.histories,
+            model.sha256,
+            self.classes,
+            self.load_of,
+            self.scale_kw,
+            self.tan_theta,
+            key,
+        )
         placed = PlacedPopulation(population, feeder.base_mva, self.positions, self.shares(feeder))
-        calendar = drawn.almanac.first(drawn.n_days)
-        off, factor = shared_path(model, calendar, drawn.almanac.figures_of(calendar.days), key)
+        off, factor = self._path(model, key, drawn)
         return HistorySampler(placed, key, drawn.n_days, off, factor, drawn.block_days)
+
+    def _path(self, model: LoadModel, key: StreamKey, drawn: DrawnDays) -> tuple[FloatArray, FloatArray]:
+        """Weights of the days (day,), and what the customers of each class share on them (class, day + 2)."""
+        facts = None if model.origin is None else model.origin.facts.days
+        assert facts is not None  # no model of histories is fitted without the facts of its days
+        calendar, used = drawn.almanac.first(drawn.n_days), set(self.classes)
+        return path_of(
+            [part for part in model.histories if part.name in used],
+            facts,
+            calendar.days,
+            calendar.off,
+            drawn.almanac.figures_of(calendar.days),
+            key.bind("model", model.sha256),
+        )
 
 
 def customer_plan(
@@ -255,11 +278,20 @@ def customer_plan(
     else:
         classes = draw_node_classes(model, len(load_of), key)
     for label in set(classes):
-        model.find(label, model.classes[0].day_type)
+        known_class(model, label)
     factors = factors_by_load(config, feeder)[counted.positions]
     frozen = getattr(config.network, "controls", "frozen") == "frozen"
     scale_kw = _scales(services, counted, classes, model, key) if model.scaled else None
     return CustomerPlan(counted.positions, load_of, classes, scale_kw, factors[load_of], frozen)
+
+
+def known_class(model: LoadModel, name: str) -> ClassModel | HistoryClass:
+    """A class of a model of either kind, on days of its first type; refuses a name that it does not have."""
+    first = model.classes[0].day_type
+    for part in model.classes:
+        if part.name == name and part.day_type == first:
+            return part
+    raise PrivacyError(f"the load model has no class '{name}'; it has {', '.join(model.class_names)}")
 
 
 def _classes(

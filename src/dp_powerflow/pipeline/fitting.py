@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from dp_powerflow.config import FEWEST_DAYS, LONGEST_STEP_MINUTES, Config, history_obstacle
 from dp_powerflow.errors import ConfigError
+from dp_powerflow.model.day_facts import DayFacts
 from dp_powerflow.model.estimators import Estimator
 from dp_powerflow.model.estimators.plain import Plain
 from dp_powerflow.model.estimators.structured import Structured
 from dp_powerflow.model.history.plan import History
 from dp_powerflow.model.options import (
-    DayFacts,
     FitOptions,
     FixedPowerFactor,
     PublicSpread,

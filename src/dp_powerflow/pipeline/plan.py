@@ -22,6 +22,7 @@ from dp_powerflow.config import Config
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.report import IngestReport
+from dp_powerflow.model.day_facts import DayFacts
 from dp_powerflow.model.derive import PlannedFit, planned_queries
 from dp_powerflow.model.fit import history_facts
 from dp_powerflow.model.gaussian import LoadModel
@@ -198,7 +199,8 @@ def plan_release(config: Config, history: LoadHistory, inputs: str, almanac: Alm
     inputs : keyed hash of everything else that decides the outcome (`ReleaseInputs.identity`).
     almanac : public holidays and weather of the days of the history.
     """
-    asked, predicted, chosen = PlannedFit((), ()), (), None
+    asked, chosen = PlannedFit((), ()), None
+    predicted: tuple[PredictedError, ...] = ()
     if config.model.reuse is None:  # else a model that is paid for: nothing is asked of the customers
         chosen = chosen_estimator(config, history.n_days)
         asked, predicted = _planned_fit(config, history, MeterDays(history.days, almanac))
@@ -278,10 +280,9 @@ def refuse_another_model(inputs: ReleaseInputs) -> LoadModel | None:
     options = fit_options_of(
         config, model.class_names, inputs.meter_days, config.model.estimator or model.estimator
     )
-    asked = _choices(options, budget_of(config), inputs.history.step_minutes)
-    fitted = _choices(
-        model.origin.options, Budget(model.epsilon, model.delta, model.unit), model.step_minutes
-    )
+    budget = Budget(model.epsilon, model.delta, model.unit)
+    asked = _choices(options, budget_of(config), inputs.history.step_minutes) | _days_of(options.days)
+    fitted = _choices(model.origin.options, budget, model.step_minutes) | _days_of(model.origin.facts.days)
     other = [name for name, value in asked.items() if fitted[name] != value]
     if other:
         raise PrivacyError(
@@ -313,13 +314,11 @@ def _choices(options: FitOptions, budget: Budget, step_minutes: int) -> dict[str
         "model.reactive_correlation_minutes": reactive["correlation_minutes"] if random else None,
         "network.mode or network.bound, which say whether reactive load is random": random,
         "loads.step_minutes": step_minutes,
-        **_days_of(options),
     }
 
 
-def _days_of(options: FitOptions) -> dict[str, Any]:
+def _days_of(facts: DayFacts | None) -> dict[str, Any]:
     """What a model of histories knows of its days, by the keys that state it."""
-    facts = options.days
     return {
         "loads.first_day or loads.last_day": None if facts is None else facts.dates,
         "calendar.holidays": None if facts is None else facts.off,

@@ -165,7 +165,9 @@ class _Run:
         inputs.keep_ingest()
         charged = charge_loads(inputs, mode, self.say)
         self.say("fitting the load model")
-        model = fitted_model(inputs.config, inputs.state, inputs.history, charged.plan, inputs.key, inputs.almanac)
+        model = fitted_model(
+            inputs.config, inputs.state, inputs.history, charged.plan, inputs.key, inputs.almanac
+        )
         paid = charge_network(charged) if mode.charged_first else None
         network = mode.network_to_solve(inputs, charged.network.dataset)
         scene = mode.scene(inputs, network, model)

@@ -1,4 +1,4 @@
-"""What a manifest says of loads whose days follow one another, and of loads whose days are independent draws."""
+"""What a manifest says of loads whose days follow one another, or are independent draws."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dp_powerflow.corpus.days import DAYS_FILE
+from dp_powerflow.model.day_facts import DayFacts
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 
@@ -28,7 +29,8 @@ _FOLLOWING = (
     "The customers of every load are drawn once from the load model and persist through all days: each has a "
     "level, a mean day and a spread of its own. Their days follow one another: each customer has a process "
     "that runs through all of them, and a part in a factor that the customers have in common. Days off move "
-    "the mean day{weather}. Reactive load has randomness of its own, cut at four standard deviations."
+    "the mean day{weather}. On a date of the meters that factor is the released one, on others it is drawn. "
+    "Reactive load has randomness of its own, cut at four standard deviations."
 )
 
 
@@ -42,8 +44,12 @@ def drawn_loads(model: LoadModel) -> list[str]:
 
 def covariates_of(model: LoadModel) -> tuple[str, ...]:
     """Names of the figures of the weather that a model was fitted with; none for independent days."""
-    facts = None if model.origin is None else model.origin.options.days
+    facts = _days_of(model)
     return () if facts is None else tuple(name for name, _ in facts.covariates)
+
+
+def _days_of(model: LoadModel) -> DayFacts | None:
+    return None if model.origin is None else model.origin.facts.days
 
 
 def rows_in_words(facts: Facts) -> str:
@@ -57,13 +63,13 @@ def rows_in_words(facts: Facts) -> str:
 
 def public_dates(model: LoadModel) -> list[str]:
     """What every reader learns of the days of the meters; nothing where a model knows no dates."""
-    facts = None if model.origin is None else model.origin.options.days
+    facts = _days_of(model)
     if not model.is_history or facts is None:
         return []
     weather = ", and their weather" if facts.covariates else ""
     return [
-        f"The dates of the {len(facts.dates)} days of the meters, from {facts.dates[0]} to {facts.dates[-1]}, "
-        f"which of them are days off{weather}: declared public, in {MODEL_FILE}.",
+        f"The dates of the {len(facts.dates)} days of the meters, from {facts.dates[0]} to "
+        f"{facts.dates[-1]}, which of them are days off{weather}: declared public, in {MODEL_FILE}.",
         "What the customers had in common on each of these days: the factor that is released for every one "
         "of them shows events such as cold days on their dates. What one load point adds to it is covered "
         "by the guarantee of the loads.",

@@ -336,7 +336,9 @@ def _net_loads(facts: Facts) -> list[str]:
         if net.on_export == "error"
         else "What load points feed in is dropped in that way."
     )
-    return [f"Loads below {in_digits(net.floor_kw)} kW, zero and negative ones too, are raised to it. {fed_in}"]
+    return [
+        f"Loads below {in_digits(net.floor_kw)} kW, zero and negative ones too, are raised to it. {fed_in}"
+    ]
 
 
 def public_sizes(facts: Facts) -> list[str]:
