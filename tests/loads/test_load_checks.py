@@ -52,7 +52,9 @@ def test_negative_and_zero_readings_are_counted_and_raised_to_the_floor(values: 
 
 def test_a_load_point_that_feeds_in_is_refused_or_its_export_dropped_as_declared(values: FloatArray) -> None:
     values[0, :, 11:15] = -0.7  # panels behind the meter
-    with pytest.raises(LoadDataError, match="^1 of 3 load points feed in more than 0.01 .* apart") as refused:
+    with pytest.raises(
+        LoadDataError, match=r"^1 of 3 load points feed in more than 0.01 .* apart"
+    ) as refused:
         check_history(raw(values), IngestRules())
     assert "meter0" not in str(refused.value)
     assert "-0.7" not in str(refused.value)

@@ -120,7 +120,7 @@ def test_a_load_point_that_feeds_in_stops_the_release_before_anything_is_spent(t
     readings[3, :, 10:14] = -2.5
     config = OwnMeters(readings=readings).config(tmp_path)
     with pytest.raises(
-        LoadDataError, match="1 of .* load points feed in .* meter the generation apart"
+        LoadDataError, match=r"^1 of .* load points feed in .* meter the generation apart"
     ) as error:
         run_release(config, workers=1)
     assert "secret" not in str(error.value)

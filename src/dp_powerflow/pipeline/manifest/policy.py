@@ -331,8 +331,8 @@ def _net_loads(facts: Facts) -> list[str]:
     if net is None:
         return []
     fed_in = (
-        f"A load point that feeds in more than {in_digits(net.most_export)} of the energy that it draws stops "
-        "the release."
+        f"A load point that feeds in more than {in_digits(net.most_export)} of the energy that it draws "
+        "stops the release."
         if net.on_export == "error"
         else "What load points feed in is dropped in that way."
     )
