@@ -140,7 +140,7 @@ FEWEST_DAYS = 14
 LONGEST_STEP_MINUTES = 180
 """What the estimator `history` needs of the meters: two weeks, and eight steps a day."""
 FIRST_DAY = dt.date(2023, 1, 1)
-"""Of a release whose config names none: the dates of the meters are not published unasked."""
+"""Of a release whose config names none, whatever the dates of the meters are."""
 
 
 class Config(Section):

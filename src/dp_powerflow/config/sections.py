@@ -325,8 +325,8 @@ class ReleaseSection(Section):
     id : name of the release: 1 to 64 letters, digits, '-' or '_'.
     days : days of the corpus.
     first_day : date of the first day of the corpus, in mode `twin-network`; the days follow one another. It
-        need not be a day of the meters, whose dates are not published. Without it the first of January 2023,
-        or the day of that year that `pv.first_day_of_year` says.
+        need not be a day of the meters, whose dates only the estimator `history` publishes. Without it the
+        first of January 2023, or the day of that year that `pv.first_day_of_year` says.
     output : directory or URL of the release, such as `s3://bucket/release`.
     state : private directory of keys, ledger and internal reports; never publish it.
     solver : `batch`, or `opendss`, which is slow and needs a feeder from OpenDSS and frozen controls.

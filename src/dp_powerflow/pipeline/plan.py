@@ -100,8 +100,8 @@ class Plan:
             return ()
         listed = "; ".join(in_words(error) for error in large)
         return (
-            f"The load points are too few for epsilon = {self.loads_cap.epsilon:g}, so that noise outweighs "
-            f"what they tell: {listed}. Raise model.epsilon, give more load points, or pool classes.",
+            "Load points are too few for this epsilon, at least in the smallest class: noise alone makes its "
+            f"{listed}. Raise model.epsilon, give more load points, or pool classes.",
         )
 
 
@@ -179,7 +179,8 @@ def preview_network(ledger: Ledger, config: Config, asked: NetworkCharge, datase
 
 def in_words(error: PredictedError) -> str:
     """An error in a phrase: level of a class ± 5 %."""
-    return f"{error.what} ± {100.0 * error.error:.2g} %"
+    percent = 100.0 * error.error
+    return f"{error.what} ± {percent:.0f} %" if percent >= 10.0 else f"{error.what} ± {percent:.2g} %"
 
 
 def planned(inputs: ReleaseInputs) -> Plan:

@@ -90,7 +90,10 @@ def _estimator_lines(plan: Plan) -> list[str]:
     lines = [f"Load model: **{plan.estimator.name}**, because {plan.estimator.why}."]
     if plan.predicted:
         errors = ", ".join(in_words(error) for error in plan.predicted)
-        lines.append(f"What noise does to it, by public figures (one standard deviation): {errors}.")
+        lines.append(
+            "It publishes the dates of the meters' days; set model.estimator = 'structured' if they are not "
+            f"public. What noise does to its smallest class, one standard deviation: {errors}."
+        )
     return [" ".join(lines), ""]
 
 
