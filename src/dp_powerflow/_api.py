@@ -584,11 +584,11 @@ def fit(
     >>> model.spent_epsilon <= 2.0
     True
     """
-    from dp_powerflow.loads.export import MOST_EXPORT, feeds_in, refuse_export
+    from dp_powerflow.loads.export import MOST_EXPORT, find_export, refuse_export
     from dp_powerflow.model.fit import fit
     from dp_powerflow.model.options import FitOptions
 
-    refuse_export(feeds_in(history.load_kw), MOST_EXPORT, "")
+    refuse_export(find_export(history.load_kw), MOST_EXPORT, "")
     if options is None:
         scaled = history.scale_kw is not None
         options = FitOptions(bounds=(1e-3, 3.0 if scaled else 20.0), use_scale=scaled)

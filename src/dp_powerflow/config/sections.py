@@ -105,10 +105,10 @@ class LoadsSection(Section):
     on_suspect_unit : whether readings that look like another unit stop a release or are only reported.
     floor_kw : loads at or below zero that are small, and all below this, are raised to it [kW]: the model
         takes logs.
-    most_export : energy that a load point may feed in, as a share of what it draws; loads within ± `floor_kw`
-        do not count.
-    on_export : whether a load point that feeds in more stops the release, as with panels behind the meter, or
-        what it feeds in is dropped (`floor`), which the manifest states.
+    most_export : energy that all load points may feed in, as a share of what they draw; loads within ±
+        `floor_kw` do not count.
+    on_export : whether more of it stops the release, as with panels behind many meters, or what is fed in is
+        dropped (`floor`), which the manifest states.
     load_points : how many customers are simulated.
     days : how many days are simulated.
     seed : of the simulated loads.

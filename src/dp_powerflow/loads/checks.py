@@ -15,7 +15,7 @@ import numpy as np
 
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.declared import GapRule, IngestRules, ServiceMap
-from dp_powerflow.loads.export import feeds_in, refuse_export
+from dp_powerflow.loads.export import find_export, refuse_export
 from dp_powerflow.loads.gaps import GapCounts, fill_gaps
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.ids import IdFindings
@@ -145,7 +145,7 @@ def check_history(raw: RawHistory, rules: IngestRules) -> IngestResult:
             reactive[position[point]] = 0.0
     judged = np.array([point not in bad for point in kept])
     units, suspect = _check_units(customers, loads[0], judged, raw.services.scale_kw(kept), rules)
-    export = feeds_in(loads[0], rules.floor_kw, rules.most_export)
+    export = find_export(loads[0], rules.floor_kw, rules.most_export, judged)
     if rules.on_export == "error":
         refuse_export(export, rules.most_export, "; or set on_export to 'floor', which drops what is fed in")
     floored = np.array([np.count_nonzero(own < rules.floor_kw) for own in loads[0]])
@@ -162,7 +162,7 @@ def check_history(raw: RawHistory, rules: IngestRules) -> IngestResult:
         units=units,
         floor_kw=rules.floor_kw,
         mostly_floored=int(np.count_nonzero(floored > loads[0][0].size / 2)),
-        exporting=int(np.count_nonzero(export)),
+        exporting=export.load_points,
     )
     faults = Faults(
         customers=raw.customers,

@@ -309,11 +309,10 @@ class IngestRules:
         Loads of a load point below this, zero and negative ones too, are raised to it [kW], because
         the model takes logs.
     most_export
-        Energy that a load point may feed in, as a share of what it draws; loads within ± the floor do not
-        count. More of it is no small net load any more.
+        Energy that all load points may feed in, as a share of what they draw; loads within ± the floor do
+        not count. Up to it what is fed in is raised to the floor.
     on_export
-        "error" stops if a load point feeds in more. "floor" raises such loads to the floor too: what is fed
-        in counts as next to nothing.
+        "error" stops if more is fed in. "floor" raises it to the floor too, however much it is.
     gaps
         How gaps are filled and when a customer is rejected.
     plausible_share

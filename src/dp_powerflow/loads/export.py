@@ -1,11 +1,13 @@
-"""Load points that feed in: net loads below zero, of which a model of log loads knows nothing.
+"""Energy that load points feed in: net loads below zero, of which a model of log loads knows nothing.
 
-Small ones are common and harmless: a meter that counts in steps, a standby that it hardly sees. Panels or
-batteries behind the meter are another thing: raised to the floor, half of what such a load point does would
-be gone without a word. So what is small is declared, and what is not stops.
+A little of it is common and harmless: a meter that counts in steps, a standby that it hardly sees, a customer
+with panels among hundreds without. Much of it, raised to the floor, would be gone without a word and missing
+in every voltage. So what is small is declared, and what is not stops.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,49 +15,74 @@ from dp_powerflow.errors import LoadDataError
 from dp_powerflow.units import BoolArray, FloatArray
 
 FLOOR_KW = 0.01
-"""Loads below it are raised to it, and loads above minus it count as none [kW]."""
+"""Loads below it are raised to it, and loads above minus it are not fed in [kW]."""
 MOST_EXPORT = 0.01
-"""Energy that a load point may feed in, as a share of what it draws."""
-FIRST_DO = (
-    "meter the generation apart and give what is consumed, or take these load points off the list of "
-    "services if it is public who they are"
-)
+"""Energy that all load points may feed in, as a share of what they draw."""
 
 
-def feeds_in(load_kw: FloatArray, floor_kw: float = FLOOR_KW, most: float = MOST_EXPORT) -> BoolArray:
-    """PRIVATE. (load point,) whether the energy fed in is more than a share of the energy drawn.
+@dataclass(frozen=True)
+class Export:
+    """INTERNAL. What load points feed in.
+
+    Parameters
+    ----------
+    share
+        Energy fed in by all load points over the energy that they draw.
+    load_points
+        Load points that feed in more than the declared share of what they draw themselves.
+    of
+        Load points looked at.
+    """
+
+    share: float
+    load_points: int
+    of: int
+
+
+def find_export(
+    load_kw: FloatArray,
+    floor_kw: float = FLOOR_KW,
+    most: float = MOST_EXPORT,
+    judged: BoolArray | None = None,
+) -> Export:
+    """What load points feed in, looked at one at a time to save memory.
 
     Parameters
     ----------
     load_kw
-        Net loads (load point, day, step) [kW], looked at one load point at a time to save memory.
+        Net loads (load point, day, step) [kW].
     floor_kw
         A load is fed in if it is below minus this [kW].
     most
-        The share.
+        The declared share.
+    judged
+        (load point,) false for what no meter read; None for all true.
     """
-    found = np.zeros(len(load_kw), dtype=bool)
-    for i, own in enumerate(load_kw):
+    chosen = np.arange(len(load_kw)) if judged is None else np.flatnonzero(judged)
+    fed_in, drawn = np.zeros(len(chosen)), np.zeros(len(chosen))
+    for i, own in enumerate(load_kw[k] for k in chosen):
+        drawn[i] = own[own > 0.0].sum()
         if own.min() < -floor_kw:
-            found[i] = -own[own < -floor_kw].sum() > most * own[own > 0.0].sum()
-    return found
+            fed_in[i] = -own[own < -floor_kw].sum()
+    share = float(fed_in.sum() / max(float(drawn.sum()), 1e-300))
+    return Export(share, int(np.count_nonzero(fed_in > most * drawn)), len(chosen))
 
 
-def refuse_export(export: BoolArray, most: float, otherwise: str) -> None:
-    """Refuse a history with load points that feed in.
+def refuse_export(found: Export, most: float, otherwise: str) -> None:
+    """Refuse a history of which more than a share is fed in.
 
     Parameters
     ----------
-    export
-        (load point,) as `feeds_in` found it.
     most
-        The share that was allowed.
+        The declared share.
     otherwise
         What else can be done.
     """
-    if export.any():
+    if found.share > most:
         raise LoadDataError(
-            f"{np.count_nonzero(export)} of {len(export)} load points feed in more than {most:g} of the "
-            "energy that they draw, as with panels or a battery behind the meter, and the load model knows "
-            f"loads above zero only; {FIRST_DO}{otherwise}; nothing was spent"
+            f"load points feed in more than {most:g} of the energy that they draw, as with panels or "
+            f"batteries behind the meter ({found.load_points} of {found.of} load points do), and the load "
+            "model knows loads above zero only; meter the generation apart and give what is consumed, or "
+            "take these load points off the list of services if it is public who they are"
+            f"{otherwise}; nothing was spent"
         )

@@ -229,7 +229,7 @@ def read_simbench(
     nominal_kw
         Nominal power of every profile [kW], kept as the public scale.
     rules
-        Limits of the checks, in kW.
+        Limits of the checks, in kW. By default what the profiles of whole grids feed in is dropped.
     file
         A `LoadProfile.csv` elsewhere; by default that of the installed package.
     """
@@ -255,7 +255,7 @@ def read_simbench(
         class_of={name: family[name] for name in kept},
         scale_kw_of=dict.fromkeys(kept, 1.0),
     )
-    rules = rules or IngestRules()
+    rules = rules or IngestRules(on_export="floor")
     relative = replace(rules, floor_kw=rules.floor_kw / nominal_kw)
     result = read_wide(path, _FORMAT, columns, services=services, rules=relative)
     history = result.history

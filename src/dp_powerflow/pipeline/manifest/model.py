@@ -341,8 +341,8 @@ class LoadFactor(Section):
 class NetLoads(Section):
     """What happens to loads of load points that are not above zero.
 
-    Below the floor they are raised to it. A load point that feeds in more than a share of the energy that it
-    draws stops a release (`error`), or what it feeds in is dropped (`floor`).
+    Below the floor they are raised to it. If load points feed in more than a share of the energy that they
+    draw, the release is refused (`error`), or what they feed in is dropped (`floor`).
     """
 
     floor_kw: Positive

@@ -330,21 +330,20 @@ def _net_loads(facts: Facts) -> list[str]:
     net = facts.declared.net_loads
     if net is None:
         return []
+    most = in_digits(net.most_export)
     fed_in = (
-        f"A load point that feeds in more than {in_digits(net.most_export)} of the energy that it draws "
-        "stops the release."
+        f"If load points feed in more than {most} of the energy that they draw, the release is refused."
         if net.on_export == "error"
-        else "What load points feed in is dropped in that way."
+        else "However much load points feed in, it is dropped in that way."
     )
-    return [
-        f"Loads below {in_digits(net.floor_kw)} kW, zero and negative ones too, are raised to it. {fed_in}"
-    ]
+    floor = f"Loads below {in_digits(net.floor_kw)} kW, zero and negative ones too, are raised to it."
+    return [f"{floor} {fed_in}"]
 
 
 def public_sizes(facts: Facts) -> list[str]:
     """What every reader learns of the history and of the files."""
     model, net = facts.model, facts.declared.net_loads
-    no_export = ", no load point feeds in more than said" if net and net.on_export == "error" else ""
+    no_export = ", load points feed in no more than said" if net and net.on_export == "error" else ""
     outcomes = [
         f"That the history holds {model.n_load_points} load points and {model.n_days} days: declared public.",
         "That the meter data passed the checks before anything was spent: their ids match the service map, "
