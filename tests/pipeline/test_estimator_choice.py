@@ -116,12 +116,12 @@ def test_plan_says_why_days_are_independent(tmp_path: Path) -> None:
 
 
 # --------------------------------------------------------------------------------- net loads below zero
-def test_a_load_point_that_feeds_in_stops_the_release_before_anything_is_spent(tmp_path: Path) -> None:
+def test_load_points_that_feed_in_stop_the_release_before_anything_is_spent(tmp_path: Path) -> None:
     readings = good_readings()
-    readings[3, :, 10:14] = -2.5
+    readings[3:9, :, 10:14] = -2.5
     config = OwnMeters(readings=readings).config(tmp_path)
     with pytest.raises(
-        LoadDataError, match=r"^1 of .* load points feed in .* meter the generation apart"
+        LoadDataError, match=r"feed in more than 0.01 .*6 of .* load points.* meter the generation apart"
     ) as error:
         run_release(config, workers=1)
     assert "secret" not in str(error.value)
@@ -133,14 +133,15 @@ def test_a_load_point_that_feeds_in_stops_the_release_before_anything_is_spent(t
 
 def test_export_that_is_dropped_by_choice_is_stated_in_the_manifest(tmp_path: Path) -> None:
     readings = good_readings()
-    readings[3, :, 10:14] = -2.5
+    readings[3:9, :, 10:14] = -2.5
     config = OwnMeters(readings=readings).config(tmp_path, loads={"on_export": "floor", "floor_kw": 0.02})
     found = run_release(config, workers=1)
     assert found.ingest is not None
-    assert found.ingest.exporting == 1
+    assert found.ingest.exporting == 6
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     stated = manifest["declared_public"]["net_loads"]
     assert stated == {"floor_kw": 0.02, "most_export": 0.01, "on_export": "floor"}
     assert any(
-        "What load points feed in is dropped" in line for line in manifest["processing"]["before_noise"]
+        "However much load points feed in, it is dropped" in line
+        for line in manifest["processing"]["before_noise"]
     )

@@ -291,7 +291,7 @@ def test_the_same_look_is_kept_once_and_holds_no_figure_of_the_data(tmp_path: Pa
     stored = json.loads(state.read_internal("r1", LOOKS_FILE) or b"")
     assert len(stored["looks"]) == 1
     assert set(stored["looks"][0]) == {"by", "settings"}
-    assert set(stored["looks"][0]["settings"]) == {*RAW, "pv"}
+    assert set(stored["looks"][0]["settings"]) == {*RAW, "pv", "calendar", "weather"}
 
 
 def test_another_mode_section_or_file_is_one_change(tmp_path: Path) -> None:

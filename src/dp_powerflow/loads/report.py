@@ -138,9 +138,7 @@ class IngestReport:
             f"those of {self.mostly_floored} load points"
         )
         if self.exporting:
-            lines.append(
-                f"{self.exporting} load points feed in; what they feed in is raised to the floor too"
-            )
+            lines.append(f"{self.exporting} load points feed in; that is raised to the floor too")
         if self.clipped is not None:
             lines.append(self.clipped.sentence())
         return tuple(lines)

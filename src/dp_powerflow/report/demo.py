@@ -40,6 +40,8 @@ SHARED: Raw = {
     "model": {
         "epsilon": 1.0,
         "delta": 1e-5,
+        # One model for both: the true network can only certify independent days.
+        "estimator": "structured",
         "bounds": [0.005, 1.0],
         "variance_floor": 1e-2,
         "power_factor": 0.97,
