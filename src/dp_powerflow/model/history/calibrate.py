@@ -179,6 +179,12 @@ def _quantiles(ordered: FloatArray) -> FloatArray:
     return found
 
 
+def mean_of(quantiles: FloatArray) -> float:
+    """Mean load [kW] of tables (time of day, quantile) of log loads."""
+    edges = np.concatenate([[0.0], (PROBABILITIES[1:] + PROBABILITIES[:-1]) / 2, [1.0]])
+    return float(np.mean(np.sum(exp(quantiles) * np.diff(edges), axis=1)))
+
+
 def _log_loads(
     law: HistoryLaw, people: Individuals, off: FloatArray, factor: FloatArray, log_bounds: tuple[float, float]
 ) -> FloatArray:

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from dp_powerflow._bits.elementary import exp, exp1, kernel
+from dp_powerflow._bits.elementary import exp, exp1, kernel, log1
 from dp_powerflow._bits.linear import eigh, product
 from dp_powerflow.model.estimators import (
     Contribution,
@@ -27,6 +27,7 @@ from dp_powerflow.model.history import plan
 from dp_powerflow.model.history.calibrate import (
     RANK_FUNCTIONS,
     TIME_HARMONICS,
+    mean_of,
     ranks_of,
     times_of_day,
     with_score_map,
@@ -774,5 +775,7 @@ def _ask_ranks(asker: _Asker, laws: Sequence[HistoryLaw]) -> list[HistoryLaw]:
         harmonic = np.concatenate([[1.0], 1.0 + harmonic_of(times - 1)])
         shrunk = _shrunk(density, (0.15 / np.sqrt(order * harmonic)).reshape(-1))
         corrected = own.corrected(shrunk.reshape(RANK_FUNCTIONS, times))
+        # Levels were asked for with less noise than ranks leave in the mean load.
+        corrected = corrected + log1(mean_of(own.tables) / mean_of(corrected))
         found.append(replace(law, quantiles=own.tables, corrected=corrected))
     return found

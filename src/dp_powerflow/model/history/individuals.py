@@ -27,6 +27,7 @@ LEAST_OWN = 0.3
 """The own process keeps at least this share of its variance, whatever the loading."""
 _STEPS = 28  # of a bisection
 _NODES, _REACH = 15, 3.5
+_ROUNDS = 3
 _BEND = (0.4, 1.8)
 _BASE_BEND = (0.1, 2.0)
 _LEAST_PEAK = 0.4
@@ -192,18 +193,21 @@ def _bend(
     for i in range(mean.shape[0]):
         at_peak = _at(table, _score_below(mean[i], std[i], 1 - EXPECTED_PASSES / (n_days * mean.shape[1])))
         at_base = _at(table, _score_below(mean[i], std[i], BASE_SHARE))
-        peak = max(log_peak[i], _LEAST_PEAK)
-        top = log1(max(exp1(peak) / TOP, 1.05)) / log1(max(at_peak / TOP, 1.01))
-        top = min(max(top, _BEND[0]), _BEND[1])
-        bottom = min(log_base[i] - log1(BOTTOM), -0.05) / min(log1(max(at_base, 1e-4) / BOTTOM), -0.05)
-        bottom = min(max(bottom, _BASE_BEND[0]), _BASE_BEND[1])
-        for k in range(SCORES):
-            if table[k] > TOP:
-                own[k] = min(TOP * exp1(log1(table[k] / TOP) * top), exp1(peak))
-            elif table[k] < BOTTOM:
-                own[k] = BOTTOM * exp1(log1(max(table[k], 1e-9) / BOTTOM) * bottom)
-            else:
-                own[k] = min(table[k], exp1(peak))
-        scale = _expected(own, mean[i], 0.0, std[i], quadrature[0], quadrature[1])
+        scale = 1.0
+        for _ in range(_ROUNDS):  # a scale moves peak and base, which move the scale
+            peak = max(log_peak[i], _LEAST_PEAK) + log1(scale)
+            base = log_base[i] + log1(scale)
+            top = log1(max(exp1(peak) / TOP, 1.05)) / log1(max(at_peak / TOP, 1.01))
+            top = min(max(top, _BEND[0]), _BEND[1])
+            bottom = min(base - log1(BOTTOM), -0.05) / min(log1(max(at_base, 1e-4) / BOTTOM), -0.05)
+            bottom = min(max(bottom, _BASE_BEND[0]), _BASE_BEND[1])
+            for k in range(SCORES):
+                if table[k] > TOP:
+                    own[k] = min(TOP * exp1(log1(table[k] / TOP) * top), exp1(peak))
+                elif table[k] < BOTTOM:
+                    own[k] = BOTTOM * exp1(log1(max(table[k], 1e-9) / BOTTOM) * bottom)
+                else:
+                    own[k] = min(table[k], exp1(peak))
+            scale = _expected(own, mean[i], 0.0, std[i], quadrature[0], quadrature[1])
         for k in range(SCORES):
             out[i, k] = log1(own[k] / scale)
