@@ -155,7 +155,9 @@ def main() -> None:
     print(f"  wall time {wall:.1f} s; processor time of the busiest worker {max(busy):.1f} s")
     print(f"  processor time of all: drawing {drawing:.1f} s, solving {solving:.1f} s")
     print(f"  {days * customers / drawing:,.0f} customer-days drawn per second and core")
-    print(f"  {1e6 * solving / days / STEPS:.1f} µs per snapshot; {sum(e.failed for e in spent)} without solution")
+    print(
+        f"  {1e6 * solving / days / STEPS:.1f} µs per snapshot; {sum(e.failed for e in spent)} without solution"
+    )
     compared = min(days, COMPARED_DAYS)
     own = seconds_per_customer_day(history(feeder, customers, compared), customers)
     today = seconds_per_customer_day(independent(feeder, customers, compared), customers)
