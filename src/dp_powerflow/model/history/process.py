@@ -135,7 +135,7 @@ class Process:
             short_normal(generator, white)
 
     def _slow_noise(self, first: int, days: int) -> tuple[FloatArray, IntArray]:
-        """(cell, copy) of the runs of days that some days need; (level,) row that cell 0 has or would have."""
+        """(cell, copy) of the runs of days that some days need; (level,) row that cell 0 would have."""
         spacing = self._slow_days
         if not spacing.size:
             return np.empty((0, self.copies)), spacing
