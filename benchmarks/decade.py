@@ -15,7 +15,7 @@ import os
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -35,16 +35,17 @@ from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation  
 from dp_powerflow.model.law import LoadNodes  # noqa: E402
 from dp_powerflow.model.options import FitOptions  # noqa: E402
 from dp_powerflow.model.sample import LoadBlock, LoadSource, PlacedLaw, solve_days  # noqa: E402
-from dp_powerflow.powerflow.operated import OperatedSolver  # noqa: E402
+from dp_powerflow.powerflow.operated import OperatedSolution, OperatedSolver  # noqa: E402
 from dp_powerflow.privacy.budget import Budget  # noqa: E402
 from dp_powerflow.privacy.random import StreamKey  # noqa: E402
-from dp_powerflow.units import IntArray  # noqa: E402
+from dp_powerflow.units import KW_PER_MW, IntArray  # noqa: E402
 from support.populations import BOUNDS, days_off, population, shared_factor  # noqa: E402
 
 STEPS = 96
 KEY = StreamKey.from_insecure_seed(1)
 TOLERANCE = 1e-12  # that of a release
 COMPARED_DAYS = 200
+FULLER = 2.5  # a customer by hand is a small home; so the feeder has something to regulate
 
 
 @dataclass
@@ -75,12 +76,14 @@ class Timed:
 
 @dataclass(frozen=True)
 class Spent:
-    """By one worker on one block: processor time [s], and snapshots without solution."""
+    """By one worker on one block: processor time [s]; what was solved."""
 
     worker: int
     drawing: float
     solving: float
     failed: int
+    moves: float
+    mean_kw: float
 
 
 def customers_per_load(feeder: Feeder, customers: int) -> IntArray:
@@ -92,6 +95,7 @@ def customers_per_load(feeder: Feeder, customers: int) -> IntArray:
 
 def history(feeder: Feeder, customers: int, days: int) -> HistorySampler:
     people = population(customers_per_load(feeder, customers), steps=STEPS, days=365)
+    people = replace(people, scale_kw=FULLER * people.scale_kw, reactive_kvar=FULLER * people.reactive_kvar)
     placed = PlacedPopulation(people, feeder.base_mva, np.arange(len(feeder.loads)))
     return HistorySampler(placed, KEY, days, days_off(days), shared_factor(len(people.classes), days))
 
@@ -119,8 +123,12 @@ def one_block(customers: int, days: int, index: int) -> Spent:
     """Draw and solve one block."""
     solver, source = worker(customers, days)
     source.seconds, began = 0.0, time.process_time()
-    failed = solve_days(solver, source, index).solution.n_failed
-    return Spent(os.getpid(), source.seconds, time.process_time() - began - source.seconds, failed)
+    solved = solve_days(solver, source, index)
+    solving = time.process_time() - began - source.seconds
+    assert isinstance(solved.solution, OperatedSolution)
+    moves = float(solved.solution.rounds.mean())
+    mean_kw = float(solved.load.real.sum(axis=1).mean()) * solver.feeder.base_mva * KW_PER_MW
+    return Spent(os.getpid(), source.seconds, solving, solved.solution.n_failed, moves, mean_kw)
 
 
 def seconds_per_customer_day(source: LoadSource, customers: int) -> float:
@@ -155,7 +163,12 @@ def main() -> None:
     print(f"  wall time {wall:.1f} s; processor time of the busiest worker {max(busy):.1f} s")
     print(f"  processor time of all: drawing {drawing:.1f} s, solving {solving:.1f} s")
     print(f"  {days * customers / drawing:,.0f} customer-days drawn per second and core")
-    print(f"  {1e6 * solving / days / STEPS:.1f} µs per snapshot; {sum(e.failed for e in spent)} without solution")
+    failed, moves = sum(each.failed for each in spent), np.mean([each.moves for each in spent])
+    print(
+        f"  {1e6 * solving / days / STEPS:.1f} µs per snapshot, {moves:.3f} moves; {failed} without solution"
+    )
+    mean = np.mean([each.mean_kw for each in spent])
+    print(f"  mean load {mean:,.0f} kW of {sum(load.kw for load in feeder.loads):,.0f} nominal")
     compared = min(days, COMPARED_DAYS)
     own = seconds_per_customer_day(history(feeder, customers, compared), customers)
     today = seconds_per_customer_day(independent(feeder, customers, compared), customers)
