@@ -21,7 +21,8 @@ import numpy as np
 from dp_powerflow._bits.elementary import log1
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.estimators import GaussianEstimate, PublicFacts, Records, with_floor, within_bounds
-from dp_powerflow.model.history.estimate import Setting, estimate_histories
+from dp_powerflow.model.history.asking import Setting
+from dp_powerflow.model.history.estimate import estimate_histories
 from dp_powerflow.model.history.law import HistoryClass
 from dp_powerflow.model.history.plan import History, check, errors_of_class
 from dp_powerflow.model.history.reactive import reactive_of

@@ -216,7 +216,7 @@ def _through(maps: FloatArray, scores: FloatArray) -> None:
 def last_map(law: HistoryLaw, log_bounds: tuple[float, float]) -> FloatArray:
     """(time of day, `LOADS`) [kW]: what takes the place of loads evenly spaced in the log."""
     low, high = log_bounds
-    at = low + (high - low) / (LOADS - 1) * np.arange(LOADS)
+    at = np.asarray(low + (high - low) / (LOADS - 1) * np.arange(LOADS), dtype=np.float64)
     found = np.empty((len(law.quantiles), LOADS))
     for k, (before, after) in enumerate(zip(law.quantiles, law.corrected, strict=True)):
         shift = interpolate(at, before, after - before)

@@ -31,6 +31,7 @@ _ROUNDS = 3
 _BEND = (0.4, 1.8)
 _BASE_BEND = (0.1, 2.0)
 _LEAST_PEAK = 0.4
+_SCALE = (0.6, 1.5)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,11 +109,12 @@ class Individuals:
 
 def score_grid() -> FloatArray:
     """(SCORES,) scores at which maps are tabulated."""
-    return LOWEST_SCORE + (HIGHEST_SCORE - LOWEST_SCORE) / (SCORES - 1) * np.arange(SCORES)
+    step = (HIGHEST_SCORE - LOWEST_SCORE) / (SCORES - 1)
+    return np.asarray(LOWEST_SCORE + step * np.arange(SCORES), dtype=np.float64)
 
 
 def _normal_nodes() -> tuple[FloatArray, FloatArray]:
-    nodes = -_REACH + 2 * _REACH / (_NODES - 1) * np.arange(_NODES)
+    nodes: FloatArray = np.asarray(-_REACH + 2 * _REACH / (_NODES - 1) * np.arange(_NODES), dtype=np.float64)
     weights = exp(-nodes * nodes / 2)
     return nodes, weights / weights.sum()
 
@@ -123,7 +125,8 @@ def _at(table: FloatArray, score: float) -> float:
     place = (score - LOWEST_SCORE) * ((SCORES - 1) / (HIGHEST_SCORE - LOWEST_SCORE))
     place = min(max(place, 0.0), SCORES - 1.000001)
     lower = int(place)
-    return table[lower] + (place - lower) * (table[lower + 1] - table[lower])
+    result: float = table[lower] + (place - lower) * (table[lower + 1] - table[lower])
+    return result
 
 
 @kernel
@@ -195,8 +198,8 @@ def _bend(
         at_base = _at(table, _score_below(mean[i], std[i], BASE_SHARE))
         scale = 1.0
         for _ in range(_ROUNDS):  # a scale moves peak and base, which move the scale
-            peak = max(log_peak[i], _LEAST_PEAK) + log1(scale)
-            base = log_base[i] + log1(scale)
+            moved = log1(min(max(scale, _SCALE[0]), _SCALE[1]))
+            peak, base = max(log_peak[i], _LEAST_PEAK) + moved, log_base[i] + moved
             top = log1(max(exp1(peak) / TOP, 1.05)) / log1(max(at_peak / TOP, 1.01))
             top = min(max(top, _BEND[0]), _BEND[1])
             bottom = min(base - log1(BOTTOM), -0.05) / min(log1(max(at_base, 1e-4) / BOTTOM), -0.05)

@@ -44,7 +44,7 @@ SHARES = {
     "covariates": 0.06,
     "loadings": 0.02,
     "energies of the process": 0.06,
-    "ranks": 0.15,
+    "ranks": 0.20,
 }
 """Of the budget for active load; those of queries that are not asked are shared out among the others."""
 
@@ -66,6 +66,7 @@ PROFILE_HARMONICS, RADIUS_PROFILE = 3, 0.6
 RADIUS_FACTOR = 0.5  # times √D: root mean square of a customer's daily means
 MOST_LOADING, RADIUS_LOADING = 4.0, 3.0
 RADIUS_ENERGIES = 0.5
+PRIOR_RANKS = 0.06  # of the coefficients of the density of ranks: the law is within a tenth before it
 RADIUS_REACTIVE = 2.0  # log of the random part of q over the level, around its centre
 CENTRE_REACTIVE = -2.0
 

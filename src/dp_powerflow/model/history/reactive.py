@@ -134,7 +134,8 @@ def _process(pair: FloatArray, own: Contribution, bound: float) -> FloatArray:
     level = np.maximum(active.mean(axis=(1, 2)), 1e-9)
     rest = reactive - tan(own(pair))[:, :, None] * active
     rest = rest - rest.mean(axis=1, keepdims=True)
-    return rest / level[:, None, None]
+    result: FloatArray = rest / level[:, None, None]
+    return result
 
 
 def _log_size(pair: FloatArray, own: Contribution, bound: float) -> FloatArray:
@@ -148,4 +149,5 @@ def _log_size(pair: FloatArray, own: Contribution, bound: float) -> FloatArray:
 def _energies(pair: FloatArray, own: Contribution, bound: float, ladder: Ladder) -> FloatArray:
     """Energies of the process, which add up to one."""
     found = energies(_process(pair, own, bound), ladder)
-    return found / np.maximum(found.sum(axis=1, keepdims=True), 1e-12)
+    result: FloatArray = found / np.maximum(found.sum(axis=1, keepdims=True), 1e-12)
+    return result
