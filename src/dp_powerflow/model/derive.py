@@ -367,13 +367,16 @@ class _HistoryJob(_Job):
             off=np.array(self.days.off),
             covariates=self.days.orthonormal,
         )
-        for error in errors_of_class(cell.records, setting.n_days, setting.rho):
-            if error.too_large:
-                self.notes.append(
-                    f"{cell.records:.0f} customers of {', '.join(cell.names)} are too few for this epsilon: "
-                    f"noise alone puts the {error.what} off by {100 * error.error:.0f} %; raise epsilon or "
-                    "pool classes"
-                )
+        large = [
+            f"the {error.what} by {100 * error.error:.0f} %"
+            for error in errors_of_class(cell.records, setting.n_days, setting.rho)
+            if error.too_large
+        ]
+        if large:
+            self.notes.append(
+                f"{cell.records:.0f} customers of {', '.join(cell.names)} are too few for this epsilon: noise "
+                f"alone puts off {', '.join(large)}; raise epsilon or pool classes"
+            )
         laws = estimate_histories(cell.groups, setting, cell.session)
         reactive = reactive_of(cell, laws, choice, self.facts, rho_reactive)
         fitted = zip(cell.names, cell.weights, cell.margins, laws, reactive, strict=True)

@@ -12,7 +12,7 @@ from dp_powerflow._bits.elementary import exp, exp1, kernel
 from dp_powerflow.model.estimators import Contribution
 from dp_powerflow.model.history import contributions as of_customer
 from dp_powerflow.model.history import plan
-from dp_powerflow.model.history.asking import Asker, Seen
+from dp_powerflow.model.history.asking import Asker, Seen, shrunk
 from dp_powerflow.model.history.contributions import Scores
 from dp_powerflow.model.history.numbers import best_normal, ndtri, normal_shares, smoothed, unimodal
 from dp_powerflow.privacy.queries import Region
@@ -51,7 +51,8 @@ def ask_traits(asker: Asker) -> list[Traits]:
         [partial(of_customer.coarse_traits, centre=centre, radius=radius)] * count,
         [radius] * count,
     )
-    centres = [seen.value + centre for seen in coarse]
+    prior = np.array([half / 2, 0.6, 0.8])
+    centres = [shrunk(seen, prior) + centre for seen in coarse]
     levels = [float(np.clip(own[0], low, high)) for own in centres]
     most = min(plan.MOST_SPREAD, 2 * half)
     spreads = asker.ask(
@@ -80,7 +81,8 @@ def ask_traits(asker: Asker) -> list[Traits]:
     )
     normals = []
     for seen, level, reach in zip(placed, levels, reaches, strict=True):
-        place, size = _unclipped(float(seen.value[0]), float(seen.value[1]) + plan.LEVEL_MIDDLE)
+        away = shrunk(seen, np.array([0.6, 0.3]))
+        place, size = _unclipped(float(away[0]), float(away[1]) + plan.LEVEL_MIDDLE)
         normals.append((level + reach * place, reach * size))
     edges = [mean + std * np.linspace(-3.0, 3.0, plan.LEVEL_BINS + 1) for mean, std in normals]
     counted = asker.ask(
