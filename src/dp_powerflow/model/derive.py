@@ -374,8 +374,8 @@ class _HistoryJob(_Job):
         ]
         if large:
             self.notes.append(
-                f"{cell.records:.0f} customers of {', '.join(cell.names)} are too few for this epsilon: noise "
-                f"alone puts off {', '.join(large)}; raise epsilon or pool classes"
+                f"{cell.records:.0f} customers of {', '.join(cell.names)} are too few for this epsilon: "
+                f"noise alone puts off {', '.join(large)}; raise epsilon or pool classes"
             )
         laws = estimate_histories(cell.groups, setting, cell.session)
         reactive = reactive_of(cell, laws, choice, self.facts, rho_reactive)
