@@ -62,7 +62,7 @@ def ask_traits(asker: Asker) -> list[Traits]:
         [partial(of_customer.distance_of_level, centre=level, most=most) for level in levels],
         [most] * count,
     )
-    reaches = [plan.LEVEL_REACH * float(np.clip(1.25 * seen.value[0], 0.03, 1.5)) for seen in spreads]
+    reaches = [plan.LEVEL_REACH * float(np.clip(1.25 * seen.value[0], *plan.SPREADS)) for seen in spreads]
     placed = asker.ask(
         "place of levels",
         2,

@@ -52,6 +52,7 @@ RADIUS_COARSE = 2.6  # at least; half the range of the bounds where that is more
 CENTRE_PEAK, CENTRE_BASE = 1.6, -2.0
 MOST_SPREAD = 2.0  # of log levels, as the mean distance from their centre
 LEVEL_REACH = 1.5  # in coarse spreads
+SPREADS = (0.35, 1.2)  # a coarse spread of log levels counts as lying between these
 LEVEL_MIDDLE, RADIUS_LEVEL = 0.45, 1.15
 LEVEL_BINS, TRAIT_BINS = 12, 8
 PEAK_REACH, BASE_REACH = 1.4, 2.2
