@@ -21,6 +21,8 @@ from dp_powerflow.units import FloatArray
 
 TOP, BOTTOM = 1.5, 0.7
 """Loads over mean above and below which the map of the class is bent for a customer."""
+STANDBY = 0.8
+"""Share of its base that a customer's load does not fall below."""
 EXPECTED_PASSES = 0.7
 """Steps of a history that are expected above the score whose load is the peak: half of all peaks pass it."""
 LEAST_OWN = 0.3
@@ -208,7 +210,8 @@ def _bend(
                 if table[k] > TOP:
                     own[k] = min(TOP * exp1(log1(table[k] / TOP) * top), exp1(peak))
                 elif table[k] < BOTTOM:
-                    own[k] = BOTTOM * exp1(log1(max(table[k], 1e-9) / BOTTOM) * bottom)
+                    low = BOTTOM * exp1(log1(max(table[k], 1e-9) / BOTTOM) * bottom)
+                    own[k] = max(low, STANDBY * exp1(base))
                 else:
                     own[k] = min(table[k], exp1(peak))
             scale = _expected(own, mean[i], 0.0, std[i], quadrature[0], quadrature[1])
