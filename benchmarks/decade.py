@@ -4,47 +4,50 @@
 
 Every worker is a process with one thread. Wall time counts all that the machine does meanwhile; processor
 time does not, so the busier worker's is what an idle machine with a core per worker would need. The customers
-are made by hand (`tests/support/populations.py`). For comparison, independent days of as many customers are
+are drawn from a history model of simulated homes. For comparison, independent days of as many customers are
 drawn by `CustomerSampler`, without solving.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import os
-import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing import get_context
-from pathlib import Path
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import numpy as np  # noqa: E402
 
+from dp_powerflow.almanac.calendar import Calendar  # noqa: E402
 from dp_powerflow.grid.feeder import Feeder  # noqa: E402
 from dp_powerflow.grid.sources import open_feeder  # noqa: E402
 from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history  # noqa: E402
 from dp_powerflow.model.customers import CustomerLaw, CustomerSampler  # noqa: E402
 from dp_powerflow.model.fit import fit  # noqa: E402
+from dp_powerflow.model.gaussian import LoadModel  # noqa: E402
+from dp_powerflow.model.history.drawing import draw_population, shared_path  # noqa: E402
+from dp_powerflow.model.history.plan import History  # noqa: E402
 from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation  # noqa: E402
 from dp_powerflow.model.law import LoadNodes  # noqa: E402
 from dp_powerflow.model.options import FitOptions  # noqa: E402
 from dp_powerflow.model.sample import LoadBlock, LoadSource, PlacedLaw, solve_days  # noqa: E402
-from dp_powerflow.powerflow.operated import OperatedSolver  # noqa: E402
-from dp_powerflow.privacy.budget import Budget  # noqa: E402
+from dp_powerflow.powerflow.operated import OperatedSolution, OperatedSolver  # noqa: E402
+from dp_powerflow.privacy.budget import Budget, PrivacyUnit  # noqa: E402
 from dp_powerflow.privacy.random import StreamKey  # noqa: E402
-from dp_powerflow.units import IntArray  # noqa: E402
-from support.populations import BOUNDS, days_off, population, shared_factor  # noqa: E402
+from dp_powerflow.units import KW_PER_MW, IntArray  # noqa: E402
 
 STEPS = 96
 KEY = StreamKey.from_insecure_seed(1)
 TOLERANCE = 1e-12  # that of a release
 COMPARED_DAYS = 200
+BOUNDS = (0.005, 20.0)  # [kW]
+FITTED = 1000  # homes
 
 
 @dataclass
@@ -75,12 +78,14 @@ class Timed:
 
 @dataclass(frozen=True)
 class Spent:
-    """By one worker on one block: processor time [s], and snapshots without solution."""
+    """By one worker on one block: processor time [s]; what was solved."""
 
     worker: int
     drawing: float
     solving: float
     failed: int
+    moves: float
+    mean_kw: float
 
 
 def customers_per_load(feeder: Feeder, customers: int) -> IntArray:
@@ -90,10 +95,22 @@ def customers_per_load(feeder: Feeder, customers: int) -> IntArray:
     return np.asarray(1 + np.diff(bounds, prepend=0))
 
 
+@cache
+def fitted_model() -> LoadModel:
+    """Of simulated homes, at ε = 1."""
+    homes = simulate_load_history(FITTED, n_days=49, step_minutes=1440 // STEPS, classes=DEMO_CLASSES[:1])
+    options = FitOptions(bounds=BOUNDS, estimator=History())
+    return fit(homes, budget=Budget(1.0, 1e-5, unit=PrivacyUnit.LOAD_POINT), options=options, key=KEY)
+
+
 def history(feeder: Feeder, customers: int, days: int) -> HistorySampler:
-    people = population(customers_per_load(feeder, customers), steps=STEPS, days=365)
+    model, counts = fitted_model(), customers_per_load(feeder, customers)
+    load_of = np.repeat(np.arange(len(counts)), counts)
+    names = (model.histories[0].name,) * customers
+    people = draw_population(model, names, load_of, None, np.full(customers, np.nan), KEY)
+    off, factor = shared_path(model, people, Calendar.starting(dt.date(2030, 1, 1), days), {}, KEY)
     placed = PlacedPopulation(people, feeder.base_mva, np.arange(len(feeder.loads)))
-    return HistorySampler(placed, KEY, days, days_off(days), shared_factor(len(people.classes), days))
+    return HistorySampler(placed, KEY, days, off, factor)
 
 
 def independent(feeder: Feeder, customers: int, days: int) -> CustomerSampler:
@@ -119,8 +136,12 @@ def one_block(customers: int, days: int, index: int) -> Spent:
     """Draw and solve one block."""
     solver, source = worker(customers, days)
     source.seconds, began = 0.0, time.process_time()
-    failed = solve_days(solver, source, index).solution.n_failed
-    return Spent(os.getpid(), source.seconds, time.process_time() - began - source.seconds, failed)
+    solved = solve_days(solver, source, index)
+    solving = time.process_time() - began - source.seconds
+    assert isinstance(solved.solution, OperatedSolution)
+    moves = float(solved.solution.rounds.mean())
+    mean_kw = float(solved.load.real.sum(axis=1).mean()) * solver.feeder.base_mva * KW_PER_MW
+    return Spent(os.getpid(), source.seconds, solving, solved.solution.n_failed, moves, mean_kw)
 
 
 def seconds_per_customer_day(source: LoadSource, customers: int) -> float:
@@ -155,7 +176,12 @@ def main() -> None:
     print(f"  wall time {wall:.1f} s; processor time of the busiest worker {max(busy):.1f} s")
     print(f"  processor time of all: drawing {drawing:.1f} s, solving {solving:.1f} s")
     print(f"  {days * customers / drawing:,.0f} customer-days drawn per second and core")
-    print(f"  {1e6 * solving / days / STEPS:.1f} µs per snapshot; {sum(e.failed for e in spent)} without solution")
+    failed, moves = sum(each.failed for each in spent), np.mean([each.moves for each in spent])
+    print(
+        f"  {1e6 * solving / days / STEPS:.1f} µs per snapshot, {moves:.3f} moves; {failed} without solution"
+    )
+    mean = np.mean([each.mean_kw for each in spent])
+    print(f"  mean load {mean:,.0f} kW of {sum(load.kw for load in feeder.loads):,.0f} nominal")
     compared = min(days, COMPARED_DAYS)
     own = seconds_per_customer_day(history(feeder, customers, compared), customers)
     today = seconds_per_customer_day(independent(feeder, customers, compared), customers)

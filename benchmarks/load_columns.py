@@ -49,14 +49,13 @@ class Column:
     draw: Draw
 
 
-def columns(sizes: Sequence[int]) -> list[Column]:
+def columns(sizes: Sequence[int], *, history_only: bool = False) -> list[Column]:
     """Floor, class without privacy, and every estimator at every size."""
-    found = [
-        Column("floor: real A", real),
-        Column("Gaussian days, no privacy", without_privacy),
-        Column("history model, no noise", lived(NO_NOISE)),
-    ]
+    found = [Column("floor: real A", real), Column("history model, no noise", lived(NO_NOISE))]
     found += [Column(f"history model, ε = {BUDGET.epsilon:g}, n = {n:,}", lived(n)) for n in sizes]
+    if history_only:
+        return found
+    found.append(Column("Gaussian days, no privacy", without_privacy))
     estimators: tuple[tuple[str, Estimator], ...] = (("day model", Structured()), ("DP-GMM", Plain()))
     for title, estimator in estimators:
         found += [Column(f"{title}, ε = {BUDGET.epsilon:g}, n = {n:,}", fitted(estimator, n)) for n in sizes]

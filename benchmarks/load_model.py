@@ -3,6 +3,7 @@
     python benchmarks/load_model.py              every population at hand, 5 seeds, n of 300, 1,000, 5,000
     python benchmarks/load_model.py --quick      one population, one seed, n = 1,000: under two minutes
     python benchmarks/load_model.py --population swiss simbench --sizes 1000
+    python benchmarks/load_model.py --meters homes.parquet --sizes 1000 --history
     python benchmarks/load_model.py --kl         KL per dimension of the day model (docs/load_model.md)
     python benchmarks/load_model.py --sampling   customer-days drawn per minute
 
@@ -23,11 +24,12 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 from load_columns import columns
 from load_model_kl import kl_tables, sampling_rate
-from load_populations import MAKERS, Customers, open_populations
+from load_populations import MAKERS, Customers, meters, open_populations
 
 from dp_powerflow.fidelity.metrics import COINCIDENT, compare, flat
 from dp_powerflow.model.estimators.plain import Plain
@@ -63,12 +65,12 @@ ROWS = (
 Figures = dict[str, float]
 
 
-def measure(seed: int, population: Customers, sizes: list[int]) -> list[Figures]:
+def measure(seed: int, population: Customers, sizes: list[int], history_only: bool = False) -> list[Figures]:
     """Figures of real B, then of every column, for one split."""
     half_a, half_b = population.halves(seed)
     results = [
         compare(column.draw(half_a, population, seed), half_b, population.setting(seed))
-        for column in columns(sizes)
+        for column in columns(sizes, history_only=history_only)
     ]
     return [asdict(results[0].real), *(flat(result) for result in results)]
 
@@ -100,17 +102,20 @@ def print_table(population: Customers, titles: list[str], seeds: list[list[Figur
         print(f"| {row.title} | " + " | ".join(shown) + " |", flush=True)
 
 
-def yardstick(populations: Iterable[Customers], sizes: list[int], seeds: int, workers: int) -> None:
+def yardstick(
+    populations: Iterable[Customers], sizes: list[int], seeds: int, workers: int, history_only: bool = False
+) -> None:
     """The table of every population."""
     for population in populations:
         start = time.perf_counter()
-        job = partial(measure, population=population, sizes=sizes)
+        job = partial(measure, population=population, sizes=sizes, history_only=history_only)
         if workers > 1 and seeds > 1:
             with ProcessPoolExecutor(workers) as pool:
                 found = list(pool.map(job, range(seeds)))
         else:
             found = [job(seed) for seed in range(seeds)]
-        print_table(population, [column.title for column in columns(sizes)], found)
+        titles = [column.title for column in columns(sizes, history_only=history_only)]
+        print_table(population, titles, found)
         print(f"\n{time.perf_counter() - start:.0f} s", flush=True)
 
 
@@ -122,6 +127,10 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=None, help="n of the noise")
     parser.add_argument("--seeds", type=int, default=5, help="splits; repetitions of --kl")
     parser.add_argument("--workers", type=int, default=2, help="processes; a seed is done by one of them")
+    parser.add_argument("--meters", type=Path, default=None, help="Parquet or CSV of other homes, instead")
+    parser.add_argument("--quantity", choices=["kWh", "kW"], default="kWh", help="of --meters, per interval")
+    parser.add_argument("--bounds", type=float, nargs=2, default=(0.02, 40.0), help="of --meters [kW]")
+    parser.add_argument("--history", action="store_true", help="only the floor and the history model")
     parser.add_argument("--quick", action="store_true", help="first population at hand, one seed, n = 1,000")
     parser.add_argument("--kl", action="store_true", help="KL per dimension of the day model instead")
     parser.add_argument(
@@ -138,8 +147,11 @@ def main() -> None:
     elif chosen.quick:
         yardstick(islice(open_populations(chosen.population), 1), [1000], 1, 1)
     else:
-        populations = open_populations(chosen.population)
-        yardstick(populations, chosen.sizes or [300, 1000, 5000], chosen.seeds, chosen.workers)
+        populations: Iterable[Customers] = open_populations(chosen.population)
+        if chosen.meters is not None:
+            populations = [meters(chosen.meters, chosen.quantity, tuple(chosen.bounds))]
+        sizes = chosen.sizes or [300, 1000, 5000]
+        yardstick(populations, sizes, chosen.seeds, chosen.workers, chosen.history)
 
 
 if __name__ == "__main__":

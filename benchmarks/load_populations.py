@@ -5,6 +5,7 @@ swiss      homes of `kwh_15min.parquet` in the folder that DP_POWERFLOW_SWISS na
            0.01 kWh, which is 0.04 kW.
 simbench   the 80 profiles of SimBench that belong to a customer and not to a grid, per nominal power.
 oedi       the 91 profiles of the folder that DP_POWERFLOW_OEDI names, relative to their nominal power.
+(a file)   homes of any other file, `--meters`, by the same rules.
 simulated  600 residential demo customers, seven weeks from Monday 2 January.
 
 Of a year, seven weeks from the last Monday of October are taken, as the Swiss homes have them.
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
+from pyarrow import csv
 
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.fidelity.metrics import Setting
@@ -83,6 +85,36 @@ def swiss() -> Customers | None:
     kept = np.clip(load[(mean > 0.05) & (mean < 8.0)], *bounds)
     stamps = table.column("time").to_numpy()[::STEPS].astype("datetime64[D]").tolist()
     return Customers("swiss", kept, _weekend(tuple(stamps)), bounds, quantum_kw=0.04)
+
+
+def meters(path: Path, quantity: str = "kWh", bounds: tuple[float, float] = (0.02, 40.0)) -> Customers:
+    """Homes of a Parquet or CSV file: a column `time`, local, then one column per home, no gaps.
+
+    As with the Swiss homes, those with a mean load between 0.05 and 8 kW are kept and readings cut to the
+    bounds. Only whole days count.
+    """
+    table = pq.read_table(path) if path.suffix == ".parquet" else csv.read_csv(path)
+    stamps = table.column("time").to_numpy().astype("datetime64[m]")
+    step = int((stamps[1] - stamps[0]).astype(int))
+    steps = 24 * 60 // step
+    first = int(np.flatnonzero(stamps == stamps.astype("datetime64[D]"))[0])
+    days = (len(stamps) - first) // steps
+    rows = slice(first, first + days * steps)
+    columns = [table.column(name).to_numpy()[rows] for name in table.column_names if name != "time"]
+    load = np.array(columns, dtype=np.float64).reshape(len(columns), days, steps)
+    if quantity == "kWh":
+        load *= 60 / step
+    mean = load.mean(axis=(1, 2))
+    kept = np.clip(load[(mean > 0.05) & (mean < 8.0)], *bounds)
+    dates = stamps[rows][::steps].astype("datetime64[D]").tolist()
+    return Customers(path.stem, kept, _weekend(tuple(dates)), bounds, _quantum(load))
+
+
+def _quantum(load_kw: FloatArray) -> float | None:
+    """Resolution of the meters [kW]: the usual step between small readings; None below 5 W."""
+    small = np.unique(np.round(load_kw[(load_kw > 0) & (load_kw < 1)], 6))
+    step = float(np.median(np.diff(small))) if small.size > 1 else 0.0
+    return step if step >= 0.005 else None
 
 
 def simbench() -> Customers:

@@ -21,7 +21,8 @@ import numpy as np
 from dp_powerflow._bits.elementary import log1
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.estimators import GaussianEstimate, PublicFacts, Records, with_floor, within_bounds
-from dp_powerflow.model.history.estimate import Setting, estimate_histories
+from dp_powerflow.model.history.asking import Setting
+from dp_powerflow.model.history.estimate import estimate_histories
 from dp_powerflow.model.history.law import HistoryClass
 from dp_powerflow.model.history.plan import History, check, errors_of_class
 from dp_powerflow.model.history.reactive import reactive_of
@@ -366,13 +367,16 @@ class _HistoryJob(_Job):
             off=np.array(self.days.off),
             covariates=self.days.orthonormal,
         )
-        for error in errors_of_class(cell.records, setting.n_days, setting.rho):
-            if error.too_large:
-                self.notes.append(
-                    f"{cell.records:.0f} customers of {', '.join(cell.names)} are too few for this epsilon: "
-                    f"noise alone puts the {error.what} off by {100 * error.error:.0f} %; raise epsilon or "
-                    "pool classes"
-                )
+        large = [
+            f"the {error.what} by {100 * error.error:.0f} %"
+            for error in errors_of_class(cell.records, setting.n_days, setting.rho)
+            if error.too_large
+        ]
+        if large:
+            self.notes.append(
+                f"{cell.records:.0f} customers of {', '.join(cell.names)} are too few for this epsilon: "
+                f"noise alone puts off {', '.join(large)}; raise epsilon or pool classes"
+            )
         laws = estimate_histories(cell.groups, setting, cell.session)
         reactive = reactive_of(cell, laws, choice, self.facts, rho_reactive)
         fitted = zip(cell.names, cell.weights, cell.margins, laws, reactive, strict=True)

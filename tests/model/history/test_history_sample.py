@@ -169,6 +169,14 @@ def test_a_level_has_the_autocovariance_of_the_ladder(level: int) -> None:
         assert abs(each.mean() - expected[lag]) < 6.0 * each.std() / np.sqrt(len(each)), lag
 
 
+@pytest.mark.parametrize("level", range(len(Ladder.of(STEPS, 30).spacings)))
+def test_no_day_and_no_copy_comes_twice(level: int) -> None:
+    ladder = Ladder.of(STEPS, 30)
+    process = Process(ladder, np.eye(len(ladder.spacings))[level], 3, KEY, "test")
+    days = process.courses(0, 400).reshape(-1, STEPS)
+    assert len(np.unique(days, axis=0)) == len(days)
+
+
 def test_levels_are_independent_and_amplitudes_weigh_them() -> None:
     ladder = Ladder.of(STEPS, 30)
     amplitudes = np.linspace(0.3, 0.6, len(ladder.spacings))

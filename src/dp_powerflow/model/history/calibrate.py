@@ -179,6 +179,12 @@ def _quantiles(ordered: FloatArray) -> FloatArray:
     return found
 
 
+def mean_of(quantiles: FloatArray) -> float:
+    """Mean load [kW] of tables (time of day, quantile) of log loads."""
+    edges = np.concatenate([[0.0], (PROBABILITIES[1:] + PROBABILITIES[:-1]) / 2, [1.0]])
+    return float(np.mean(np.sum(exp(quantiles) * np.diff(edges), axis=1)))
+
+
 def _log_loads(
     law: HistoryLaw, people: Individuals, off: FloatArray, factor: FloatArray, log_bounds: tuple[float, float]
 ) -> FloatArray:
@@ -210,7 +216,7 @@ def _through(maps: FloatArray, scores: FloatArray) -> None:
 def last_map(law: HistoryLaw, log_bounds: tuple[float, float]) -> FloatArray:
     """(time of day, `LOADS`) [kW]: what takes the place of loads evenly spaced in the log."""
     low, high = log_bounds
-    at = low + (high - low) / (LOADS - 1) * np.arange(LOADS)
+    at = np.asarray(low + (high - low) / (LOADS - 1) * np.arange(LOADS), dtype=np.float64)
     found = np.empty((len(law.quantiles), LOADS))
     for k, (before, after) in enumerate(zip(law.quantiles, law.corrected, strict=True)):
         shift = interpolate(at, before, after - before)

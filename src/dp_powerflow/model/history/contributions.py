@@ -49,7 +49,7 @@ class Scores:
 
 def bin_edges() -> FloatArray:
     """(BINS + 1,) [log of load over mean]."""
-    return LOWEST + (HIGHEST - LOWEST) / BINS * np.arange(BINS + 1)
+    return np.asarray(LOWEST + (HIGHEST - LOWEST) / BINS * np.arange(BINS + 1), dtype=np.float64)
 
 
 def log_level(days: FloatArray) -> FloatArray:
@@ -147,14 +147,16 @@ def _score(
 def shape_of(days: FloatArray, known: Scores) -> FloatArray:
     """(customer, step) mean day of the scores, about its own mean."""
     mean_day = scores(days, known).mean(axis=1)
-    return mean_day - mean_day.mean(axis=1, keepdims=True)
+    result: FloatArray = mean_day - mean_day.mean(axis=1, keepdims=True)
+    return result
 
 
 def shape_coefficients(days: FloatArray, known: Scores, mean_day: FloatArray, count: int) -> FloatArray:
     """(customer, count) Fourier coefficients of a customer's mean day about a released one."""
     n_steps = days.shape[2]
     basis = fourier(n_steps, (count + 1) // 2)[1 : 1 + count]
-    return product(shape_of(days, known) - mean_day, basis.T) / n_steps
+    result: FloatArray = product(shape_of(days, known) - mean_day, basis.T) / n_steps
+    return result
 
 
 def log_shape_size(days: FloatArray, known: Scores, mean_day: FloatArray, usual: float) -> FloatArray:
@@ -170,7 +172,8 @@ def off_contrast(days: FloatArray, known: Scores, off: BoolArray, harmonics: int
     if not len(score):
         return np.empty((0, 1 + 2 * harmonics))
     contrast = score[:, off].mean(axis=1) - score[:, ~off].mean(axis=1)
-    return product(contrast, fourier(days.shape[2], harmonics).T) / days.shape[2]
+    result: FloatArray = product(contrast, fourier(days.shape[2], harmonics).T) / days.shape[2]
+    return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,12 +217,14 @@ def spread_profile(days: FloatArray, frame: Frame, harmonics: int) -> FloatArray
     if not len(process):
         return np.empty((0, 2 * harmonics))
     variance = (process * process).mean(axis=1) - 1.0
-    return product(variance, fourier(days.shape[2], harmonics)[1:].T) / days.shape[2]
+    result: FloatArray = product(variance, fourier(days.shape[2], harmonics)[1:].T) / days.shape[2]
+    return result
 
 
 def daily_means(days: FloatArray, frame: Frame) -> FloatArray:
     """(customer, day) means of the process."""
-    return frame.residual(days)[0].mean(axis=2)
+    result: FloatArray = frame.residual(days)[0].mean(axis=2)
+    return result
 
 
 def process_energies(
@@ -230,7 +235,8 @@ def process_energies(
     if not len(process):
         return np.empty((0, len(ladder.spacings)))
     found = energies((process - shared) / np.sqrt(profile), ladder)
-    return found / np.maximum(found.sum(axis=1, keepdims=True), 1e-12)
+    result: FloatArray = found / np.maximum(found.sum(axis=1, keepdims=True), 1e-12)
+    return result
 
 
 def rank_features(
@@ -254,7 +260,8 @@ def rank_features(
     if n_records:
         bin_of_step: IntArray = np.arange(n_steps) * len(tables) // n_steps
         _rank(np.ascontiguousarray(log_load), tables, probabilities, basis, bin_of_step, found)
-    return product(found, times.T).reshape(n_records, -1) / n_steps
+    result: FloatArray = product(found, times.T).reshape(n_records, -1) / n_steps
+    return result
 
 
 @kernel

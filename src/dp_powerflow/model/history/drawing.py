@@ -14,14 +14,16 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import log1
 from dp_powerflow._bits.linear import product, standard_normal
+from dp_powerflow.almanac.calendar import Calendar
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.model.day_facts import DayFacts
+from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.history.calibrate import last_map
 from dp_powerflow.model.history.factor import MARGIN, path
 from dp_powerflow.model.history.individuals import Individuals
 from dp_powerflow.model.history.law import HistoryClass
 from dp_powerflow.model.history.numbers import systematic
 from dp_powerflow.model.history.population import ClassPath, Population
-from dp_powerflow.model.options import DayFacts
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
@@ -181,3 +183,39 @@ def path_of(
         factor[ell] = np.where(metered >= 0, law.factor[np.maximum(metered, 0)], drawn)
     share = classes[0].law.off_share
     return np.asarray(off - share, dtype=np.float64), factor
+
+
+def draw_population(
+    model: LoadModel,
+    names: Sequence[str],
+    load_of: IntArray,
+    scale_kw: FloatArray | None,
+    tan_theta: FloatArray,
+    key: StreamKey,
+) -> Population:
+    """Draw the customers of a corpus from a released model; see `population_of`.
+
+    Raises
+    ------
+    PrivacyError
+        If a class is unknown, or scales are missing or not wanted.
+    """
+    if model.scaled != (scale_kw is not None):
+        raise PrivacyError("give a public scale for every customer if, and only if, the model is scaled")
+    return population_of(model.histories, model.sha256, names, load_of, scale_kw, tan_theta, key)
+
+
+def shared_path(
+    model: LoadModel,
+    population: Population,
+    calendar: Calendar,
+    covariates: Mapping[str, FloatArray],
+    key: StreamKey,
+) -> tuple[FloatArray, FloatArray]:
+    """Weight of the contrast, and shared factor of the classes of a population, on the days of a calendar."""
+    if model.origin is None or model.origin.facts.days is None:
+        raise PrivacyError("this load model does not say what days it was fitted on; use one of a release")
+    used = {part.name for part in population.classes}
+    classes = [part for part in model.histories if part.name in used]
+    bound = key.bind("model", model.sha256)
+    return path_of(classes, model.origin.facts.days, calendar.days, calendar.off, covariates, bound)

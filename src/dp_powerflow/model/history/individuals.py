@@ -21,15 +21,19 @@ from dp_powerflow.units import FloatArray
 
 TOP, BOTTOM = 1.5, 0.7
 """Loads over mean above and below which the map of the class is bent for a customer."""
+STANDBY = 0.8
+"""Share of its base that a customer's load does not fall below."""
 EXPECTED_PASSES = 0.7
 """Steps of a history that are expected above the score whose load is the peak: half of all peaks pass it."""
 LEAST_OWN = 0.3
 """The own process keeps at least this share of its variance, whatever the loading."""
 _STEPS = 28  # of a bisection
 _NODES, _REACH = 15, 3.5
+_ROUNDS = 3
 _BEND = (0.4, 1.8)
 _BASE_BEND = (0.1, 2.0)
 _LEAST_PEAK = 0.4
+_SCALE = (0.6, 1.5)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,11 +111,12 @@ class Individuals:
 
 def score_grid() -> FloatArray:
     """(SCORES,) scores at which maps are tabulated."""
-    return LOWEST_SCORE + (HIGHEST_SCORE - LOWEST_SCORE) / (SCORES - 1) * np.arange(SCORES)
+    step = (HIGHEST_SCORE - LOWEST_SCORE) / (SCORES - 1)
+    return np.asarray(LOWEST_SCORE + step * np.arange(SCORES), dtype=np.float64)
 
 
 def _normal_nodes() -> tuple[FloatArray, FloatArray]:
-    nodes = -_REACH + 2 * _REACH / (_NODES - 1) * np.arange(_NODES)
+    nodes: FloatArray = np.asarray(-_REACH + 2 * _REACH / (_NODES - 1) * np.arange(_NODES), dtype=np.float64)
     weights = exp(-nodes * nodes / 2)
     return nodes, weights / weights.sum()
 
@@ -122,7 +127,8 @@ def _at(table: FloatArray, score: float) -> float:
     place = (score - LOWEST_SCORE) * ((SCORES - 1) / (HIGHEST_SCORE - LOWEST_SCORE))
     place = min(max(place, 0.0), SCORES - 1.000001)
     lower = int(place)
-    return table[lower] + (place - lower) * (table[lower + 1] - table[lower])
+    result: float = table[lower] + (place - lower) * (table[lower + 1] - table[lower])
+    return result
 
 
 @kernel
@@ -192,18 +198,22 @@ def _bend(
     for i in range(mean.shape[0]):
         at_peak = _at(table, _score_below(mean[i], std[i], 1 - EXPECTED_PASSES / (n_days * mean.shape[1])))
         at_base = _at(table, _score_below(mean[i], std[i], BASE_SHARE))
-        peak = max(log_peak[i], _LEAST_PEAK)
-        top = log1(max(exp1(peak) / TOP, 1.05)) / log1(max(at_peak / TOP, 1.01))
-        top = min(max(top, _BEND[0]), _BEND[1])
-        bottom = min(log_base[i] - log1(BOTTOM), -0.05) / min(log1(max(at_base, 1e-4) / BOTTOM), -0.05)
-        bottom = min(max(bottom, _BASE_BEND[0]), _BASE_BEND[1])
-        for k in range(SCORES):
-            if table[k] > TOP:
-                own[k] = min(TOP * exp1(log1(table[k] / TOP) * top), exp1(peak))
-            elif table[k] < BOTTOM:
-                own[k] = BOTTOM * exp1(log1(max(table[k], 1e-9) / BOTTOM) * bottom)
-            else:
-                own[k] = min(table[k], exp1(peak))
-        scale = _expected(own, mean[i], 0.0, std[i], quadrature[0], quadrature[1])
+        scale = 1.0
+        for _ in range(_ROUNDS):  # a scale moves peak and base, which move the scale
+            moved = log1(min(max(scale, _SCALE[0]), _SCALE[1]))
+            peak, base = max(log_peak[i], _LEAST_PEAK) + moved, log_base[i] + moved
+            top = log1(max(exp1(peak) / TOP, 1.05)) / log1(max(at_peak / TOP, 1.01))
+            top = min(max(top, _BEND[0]), _BEND[1])
+            bottom = min(base - log1(BOTTOM), -0.05) / min(log1(max(at_base, 1e-4) / BOTTOM), -0.05)
+            bottom = min(max(bottom, _BASE_BEND[0]), _BASE_BEND[1])
+            for k in range(SCORES):
+                if table[k] > TOP:
+                    own[k] = min(TOP * exp1(log1(table[k] / TOP) * top), exp1(peak))
+                elif table[k] < BOTTOM:
+                    low = BOTTOM * exp1(log1(max(table[k], 1e-9) / BOTTOM) * bottom)
+                    own[k] = max(low, STANDBY * exp1(base))
+                else:
+                    own[k] = min(table[k], exp1(peak))
+            scale = _expected(own, mean[i], 0.0, std[i], quadrature[0], quadrature[1])
         for k in range(SCORES):
             out[i, k] = log1(own[k] / scale)

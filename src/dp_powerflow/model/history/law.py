@@ -106,12 +106,11 @@ class HistoryLaw:
         names = {field.name for field in fields(cls)}
         if plain.keys() != names:
             raise ValueError("not the fields of a history law")
-        return cls(
-            **{
-                name: value if isinstance(value, float) else np.array(value, dtype=np.float64)
-                for name, value in plain.items()
-            }
-        )
+        found: dict[str, Any] = {
+            name: value if isinstance(value, float) else np.array(value, dtype=np.float64)
+            for name, value in plain.items()
+        }
+        return cls(**found)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ def fourier(n_steps: int, harmonics: int) -> FloatArray:
     phase = (np.arange(n_steps) + 0.5) * (2 * math.pi / n_steps)
     rows = [np.ones(n_steps)]
     for k in range(1, harmonics + 1):
-        angle = (k * phase) % (2 * math.pi)
+        angle = np.asarray((k * phase) % (2 * math.pi), dtype=np.float64)
         rows += [math.sqrt(2.0) * cos(angle), math.sqrt(2.0) * sin(angle)]
     matrix = np.array(rows)
     matrix.flags.writeable = False

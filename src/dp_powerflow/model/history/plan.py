@@ -16,7 +16,7 @@ from dp_powerflow.model.history.ladder import Ladder
 from dp_powerflow.model.options import FitOptions, FittedReactive, HistoryFacts
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit, epsilon_to_rho
-from dp_powerflow.privacy.queries import Region, Session
+from dp_powerflow.privacy.queries import Session
 
 FEWEST_DAYS = 14
 """Days of meters: two weeks, so that every kind of day is there twice."""
@@ -44,14 +44,15 @@ SHARES = {
     "covariates": 0.06,
     "loadings": 0.02,
     "energies of the process": 0.06,
-    "ranks": 0.15,
+    "ranks": 0.20,
 }
-"""Of the budget for active load; those of queries that are not asked are shared out among the others."""
+"""Weights in the budget for active load, of those queries that are asked."""
 
 RADIUS_COARSE = 2.6  # at least; half the range of the bounds where that is more
 CENTRE_PEAK, CENTRE_BASE = 1.6, -2.0
 MOST_SPREAD = 2.0  # of log levels, as the mean distance from their centre
 LEVEL_REACH = 1.5  # in coarse spreads
+SPREADS = (0.35, 1.2)  # a coarse spread of log levels counts as lying between these
 LEVEL_MIDDLE, RADIUS_LEVEL = 0.45, 1.15
 LEVEL_BINS, TRAIT_BINS = 12, 8
 PEAK_REACH, BASE_REACH = 1.4, 2.2
@@ -66,6 +67,7 @@ PROFILE_HARMONICS, RADIUS_PROFILE = 3, 0.6
 RADIUS_FACTOR = 0.5  # times √D: root mean square of a customer's daily means
 MOST_LOADING, RADIUS_LOADING = 4.0, 3.0
 RADIUS_ENERGIES = 0.5
+PRIOR_RANKS = 0.06  # of the coefficients of the density of ranks: the law is within a tenth before it
 RADIUS_REACTIVE = 2.0  # log of the random part of q over the level, around its centre
 CENTRE_REACTIVE = -2.0
 
@@ -115,22 +117,22 @@ _USUAL_FACTOR = 0.2  # size of the shared factor
 _USUAL_DAY = 0.2  # size of the mean day of all customers
 
 
-def noise_of(region: Region, share: float, records: float, rho: float) -> float:
-    """Standard deviation of an average of contributions of radius one."""
-    sensitivity = 2.0 if region is Region.BALL else math.sqrt(2.0)
-    return sensitivity / math.sqrt(2 * share * rho) / records
+def noise_of(name: str, records: float, rho: float) -> float:
+    """Standard deviation of the average of a query of radius one in a ball, without covariates."""
+    share = SHARES[name] / sum(weight for query, weight in SHARES.items() if query != "covariates")
+    return 2.0 / math.sqrt(2 * share * rho) / records
 
 
 def level_error(records: float, rho: float) -> float:
     """Of the mean log level of a class."""
     reach = LEVEL_REACH * _USUAL_SPREAD * RADIUS_LEVEL
-    return reach * noise_of(Region.BALL, SHARES["place of levels"], records, rho)
+    return reach * noise_of("place of levels", records, rho)
 
 
 def errors_of_class(records: float, n_days: int, rho: float) -> tuple[PredictedError, ...]:
     """Level, mean day and shared factor of a class with so many customers."""
-    day = USUAL_SIZE * noise_of(Region.BALL, SHARES["mean day"], records, rho) * math.sqrt(2 * 8)
-    factor = RADIUS_FACTOR * math.sqrt(n_days) * noise_of(Region.BALL, SHARES["shared factor"], records, rho)
+    day = USUAL_SIZE * noise_of("mean day", records, rho) * math.sqrt(2 * 8)
+    factor = RADIUS_FACTOR * math.sqrt(n_days) * noise_of("shared factor", records, rho)
     return (
         PredictedError(_LEVEL.what, level_error(records, rho), _LEVEL.usual),
         PredictedError("shape of the mean day", day / _USUAL_DAY, 0.5),

@@ -37,8 +37,9 @@ class ClassPath:
     last_map
         (time of day, `LOADS`) [kW, or per public scale]: the load that takes the place of the one tabulated,
         by times of day of equal length.
-    reactive_ladder, reactive_amplitudes
-        Of the random part of the reactive load; None at a fixed power factor.
+    reactive_amplitudes
+        (level,) of the random part of the reactive load; their squares add up to one. None at a fixed power
+        factor.
     """
 
     name: str

@@ -19,8 +19,6 @@ from dp_powerflow.model.history.ladder import MARGIN, Ladder
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray, IntArray
 
-TILE = 32
-"""Copies whose days are added up at a time; what fits into the first cache."""
 _TAPS = MARGIN + 1
 
 
@@ -69,10 +67,10 @@ class Process:
 
     def courses(self, first: int, days: int) -> FloatArray:
         """(copy, day, step) of some consecutive days."""
-        out = np.empty((self.copies, days, self.ladder.n_steps))
-        for day, noise in enumerate(self.days(first, days)):
-            _courses(noise, day, out)
-        return out
+        out = np.empty((days, self.ladder.n_steps, self.copies))
+        for day, noise in zip(out, self.days(first, days), strict=True):
+            add_levels(noise, day)
+        return np.ascontiguousarray(out.transpose(2, 0, 1))
 
     def days(self, first: int, days: int) -> Iterator[DayNoise]:
         """The noise of some consecutive days; each is gone when the next is asked for."""
@@ -137,7 +135,7 @@ class Process:
             short_normal(generator, white)
 
     def _slow_noise(self, first: int, days: int) -> tuple[FloatArray, IntArray]:
-        """(cell, copy) of the runs of days that some days need; (level,) row of cell 0, maybe negative."""
+        """(cell, copy) of the runs of days that some days need; (level,) row that cell 0 would have."""
         spacing = self._slow_days
         if not spacing.size:
             return np.empty((0, self.copies)), spacing
@@ -165,44 +163,23 @@ class Process:
 
 
 @kernel
-def add_levels(noise: DayNoise, start: int, stop: int, out: FloatArray) -> None:
-    """Copies `start` to `stop` of one day: (step, copy) into `out` (step, `TILE`)."""
-    count = stop - start
+def add_levels(noise: DayNoise, out: FloatArray) -> None:
+    """All copies of one day into `out` (step, copy)."""
     for t in range(out.shape[0]):
-        row = out[t]
-        for i in range(count):
-            row[i] = noise.white_weight * noise.white[t, start + i]
+        row, white = out[t], noise.white[t]
+        for i in range(row.size):
+            row[i] = noise.white_weight * white[i]
         for level in range(noise.spacings.size):
             cell = noise.first_cell[level] + t // noise.spacings[level]
-            x = t % noise.spacings[level]
-            a, b = noise.weights[level, 0, x], noise.weights[level, 1, x]
-            c, d = noise.weights[level, 2, x], noise.weights[level, 3, x]
-            _add_four(noise.within, cell, start, count, (a, b, c, d), row)
+            _add_four(noise.within, cell, noise.weights[level, :, t % noise.spacings[level]], row)
         for first in range(0, noise.slow.shape[0], _TAPS):
-            a, b = noise.slow_weights[first, t], noise.slow_weights[first + 1, t]
-            c, d = noise.slow_weights[first + 2, t], noise.slow_weights[first + 3, t]
-            _add_four(noise.slow, first, start, count, (a, b, c, d), row)
+            _add_four(noise.slow, first, noise.slow_weights[first : first + _TAPS, t], row)
 
 
 @kernel
-def _add_four(
-    cells: FloatArray, first: int, start: int, count: int, weights: tuple[float, ...], row: FloatArray
-) -> None:
+def _add_four(cells: FloatArray, first: int, weights: FloatArray, row: FloatArray) -> None:
     """Add what four cells after one another weigh."""
-    a, b, c, d = weights
-    for i in range(count):
-        early = a * cells[first, start + i] + b * cells[first + 1, start + i]
-        late = c * cells[first + 2, start + i] + d * cells[first + 3, start + i]
-        row[i] += early + late
-
-
-@kernel
-def _courses(noise: DayNoise, day: int, out: FloatArray) -> None:
-    """One day of all copies into `out` (copy, day, step)."""
-    tile = np.empty((out.shape[2], TILE))
-    for start in range(0, out.shape[0], TILE):
-        stop = min(start + TILE, out.shape[0])
-        add_levels(noise, start, stop, tile)
-        for i in range(start, stop):
-            for t in range(out.shape[2]):
-                out[i, day, t] = tile[t, i - start]
+    a, b, c, d = weights[0], weights[1], weights[2], weights[3]
+    one, two, three, four = cells[first], cells[first + 1], cells[first + 2], cells[first + 3]
+    for i in range(row.size):
+        row[i] += (a * one[i] + b * two[i]) + (c * three[i] + d * four[i])

@@ -15,7 +15,7 @@ import numpy as np
 from dp_powerflow._bits.elementary import exp, exp1, log, tan, tan1
 from dp_powerflow.model.estimators import Contribution, Records, ask_averages
 from dp_powerflow.model.history import plan
-from dp_powerflow.model.history.calibrate import PROBABILITIES
+from dp_powerflow.model.history.calibrate import mean_of
 from dp_powerflow.model.history.ladder import Ladder, energies
 from dp_powerflow.model.history.law import HistoryLaw, HistoryReactive
 from dp_powerflow.model.options import (
@@ -53,7 +53,7 @@ def reactive_of(
     cell: Cell, laws: Sequence[HistoryLaw], choice: ReactiveChoice, facts: HistoryFacts, rho: float
 ) -> list[HistoryReactive]:
     """The reactive load of every class; spends ρ where it is fitted."""
-    references = [mean_load(law) for law in laws]
+    references = [mean_of(law.corrected) for law in laws]
     if isinstance(choice, FittedReactive):
         return _fitted(cell, laws, references, rho)
     if not isinstance(choice, PublicSpread):
@@ -67,12 +67,6 @@ def reactive_of(
         HistoryReactive(choice.power_factor.tan_theta(name), 0.0, choice.spread, reference, amplitudes)
         for name, reference in zip(cell.names, references, strict=True)
     ]
-
-
-def mean_load(law: HistoryLaw) -> float:
-    """p̄ of a class [kW, or per public scale]: of its corrected quantiles."""
-    edges = np.concatenate([[0.0], (PROBABILITIES[1:] + PROBABILITIES[:-1]) / 2, [1.0]])
-    return float(np.mean(np.sum(exp(law.corrected) * np.diff(edges), axis=1)))
 
 
 def _fitted(
@@ -140,7 +134,8 @@ def _process(pair: FloatArray, own: Contribution, bound: float) -> FloatArray:
     level = np.maximum(active.mean(axis=(1, 2)), 1e-9)
     rest = reactive - tan(own(pair))[:, :, None] * active
     rest = rest - rest.mean(axis=1, keepdims=True)
-    return rest / level[:, None, None]
+    result: FloatArray = rest / level[:, None, None]
+    return result
 
 
 def _log_size(pair: FloatArray, own: Contribution, bound: float) -> FloatArray:
@@ -154,4 +149,5 @@ def _log_size(pair: FloatArray, own: Contribution, bound: float) -> FloatArray:
 def _energies(pair: FloatArray, own: Contribution, bound: float, ladder: Ladder) -> FloatArray:
     """Energies of the process, which add up to one."""
     found = energies(_process(pair, own, bound), ladder)
-    return found / np.maximum(found.sum(axis=1, keepdims=True), 1e-12)
+    result: FloatArray = found / np.maximum(found.sum(axis=1, keepdims=True), 1e-12)
+    return result

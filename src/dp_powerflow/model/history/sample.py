@@ -35,7 +35,7 @@ from dp_powerflow.model.history.population import (
     ClassPath,
     Population,
 )
-from dp_powerflow.model.history.process import TILE, DayNoise, Process, add_levels
+from dp_powerflow.model.history.process import DayNoise, Process, add_levels
 from dp_powerflow.model.sample import LoadBlock, days_per_block
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray, IntArray
@@ -178,9 +178,10 @@ class HistorySampler:
                 population.mean_day[chosen], population.shared[chosen], population.own[chosen],
                 population.log_map[chosen],
             )  # fmt: skip
+            eta = np.empty((self.law.steps, len(chosen)))
             for day, noise in enumerate(process.days(first, days)):
                 shape = _DayShape(contrast[day], factor[day], part.own_profile)
-                _add_day(noise, customers, shape, maps, day, active, reactive)
+                _add_day(noise, customers, shape, maps, day, (active, reactive), eta)
 
     def _add_random_part(self, number: int, first: int, reactive: FloatArray) -> None:
         """Add the random part of q of the customers of one class: a process for each load."""
@@ -217,16 +218,17 @@ class _DayShape(NamedTuple):
 
 
 class _LastMap(NamedTuple):
-    """Last map of a class: loads (time of day, `LOADS`) at logs from `lowest` on, `per_log` to a unit.
+    """Last map of a class.
 
     Attributes
     ----------
-    of_step : (step,) time of day.
+    loads : (time of day · `LOADS`,) at logs from `lowest` on, `per_log` of them to a unit.
+    first : (step,) where the loads of its time of day begin.
     bounds : (lowest, highest) load.
     """
 
     loads: FloatArray
-    of_step: IntArray
+    first: IntArray
     lowest: float
     per_log: float
     bounds: tuple[float, float]
@@ -235,17 +237,17 @@ class _LastMap(NamedTuple):
 def _last_map(part: ClassPath) -> _LastMap:
     lowest, highest = log(np.array(part.bounds))
     steps = len(part.contrast)
-    of_step = np.arange(steps) * len(part.last_map) // steps
-    return _LastMap(part.last_map, of_step, lowest, (LOADS - 1) / (highest - lowest), part.bounds)
+    first = np.arange(steps) * len(part.last_map) // steps * LOADS
+    return _LastMap(part.last_map.reshape(-1), first, lowest, (LOADS - 1) / (highest - lowest), part.bounds)
 
 
 @kernel
-def _between(table: FloatArray, x: float) -> float:
-    """Table at a position from 0 on, linear between the entries; the ends hold beyond."""
-    inside = min(max(x, 0.0), table.size - 1.0)
-    k = min(int(inside), table.size - 2)
-    low = table[k]
-    value: float = low + (inside - k) * (table[k + 1] - low)
+def _between(table: FloatArray, first: int, size: int, x: float) -> float:
+    """Entries `first` on of a table at a position from 0 on, linear between them; the ends hold beyond."""
+    inside = min(max(x, 0.0), size - 1.0)
+    k = min(int(inside), size - 2)
+    low = table[first + k]
+    value: float = low + (inside - k) * (table[first + k + 1] - low)
     return value
 
 
@@ -256,22 +258,30 @@ def _add_day(
     shape: _DayShape,
     last: _LastMap,
     day: int,
-    active: FloatArray,
-    reactive: FloatArray,
+    sums: tuple[FloatArray, FloatArray],
+    eta: FloatArray,
 ) -> None:
-    """Add one day of some customers to their loads (load, day, step)."""
-    steps = active.shape[2]
-    eta = np.empty((steps, TILE))
-    for start in range(0, who.load_of.size, TILE):
-        stop = min(start + TILE, who.load_of.size)
-        add_levels(noise, start, stop, eta)
-        for i in range(start, stop):
-            p_row, q_row = active[who.load_of[i], day], reactive[who.load_of[i], day]
-            for t in range(steps):
-                z = who.mean_day[i, t] + shape.contrast[t] + who.shared[i] * shape.factor[t]
-                z += who.own[i] * shape.profile[t] * eta[t, i - start]
-                log_load = _between(who.log_map[i], (z - LOWEST_SCORE) * _SCORES_PER_UNIT)
-                load = _between(last.loads[last.of_step[t]], (log_load - last.lowest) * last.per_log)
-                power = who.scale_kw[i] * min(max(load, last.bounds[0]), last.bounds[1])
-                p_row[t] += power
-                q_row[t] += who.tan_theta[i] * power
+    """Add one day of some customers to the sums of their loads (load, day, step).
+
+    The loops are short and plain so that they run on vectors. `eta` (step, customer) is overwritten.
+    """
+    add_levels(noise, eta)
+    steps = eta.shape[0]
+    x = np.empty(steps)
+    for i in range(who.load_of.size):
+        mean, shared, own, own_map = who.mean_day[i], who.shared[i], who.own[i], who.log_map[i]
+        for t in range(steps):
+            x[t] = eta[t, i]
+        for t in range(steps):
+            z = mean[t] + shape.contrast[t] + shared * shape.factor[t] + own * shape.profile[t] * x[t]
+            x[t] = (z - LOWEST_SCORE) * _SCORES_PER_UNIT
+        for t in range(steps):
+            x[t] = (_between(own_map, 0, SCORES, x[t]) - last.lowest) * last.per_log
+        for t in range(steps):
+            x[t] = _between(last.loads, last.first[t], LOADS, x[t])
+        p_row, q_row = sums[0][who.load_of[i], day], sums[1][who.load_of[i], day]
+        scale, tan_theta = who.scale_kw[i], who.tan_theta[i]
+        for t in range(steps):
+            power = scale * min(max(x[t], last.bounds[0]), last.bounds[1])
+            p_row[t] += power
+            q_row[t] += tan_theta * power
