@@ -138,7 +138,7 @@ def test_load_shapes_obey_the_declared_share_of_placeholders(tmp_path: Path, iee
 
 def garbage(meters: OwnMeters, kind: str) -> None:
     own = meters.readings[3]
-    own[...] = {"gone": np.nan, "negative": -5.0, "larger": own * 7.0, "zero": 0.0}[kind]
+    own[...] = {"gone": np.nan, "negative": -0.2, "larger": own * 7.0, "zero": 0.0}[kind]
 
 
 @pytest.fixture(scope="module")
