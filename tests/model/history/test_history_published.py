@@ -211,6 +211,18 @@ def test_a_changed_history_model_is_refused(models: dict[str, LoadModel], change
         LoadModel.from_json(as_text(fields))
 
 
+@pytest.mark.parametrize("more", [True, False])
+def test_facts_of_more_or_fewer_days_than_the_history_are_refused(
+    models: dict[str, LoadModel], *, more: bool
+) -> None:
+    fields = fields_of(models["one class"])
+    days = fields["facts"]["days"]
+    for name, value in (("dates", "2030-01-01"), ("off", False)):
+        days[name] = [*days[name], value] if more else days[name][:-1]
+    with pytest.raises(PrivacyError, match="more or fewer days"):
+        LoadModel.from_json(as_text(fields))
+
+
 def test_a_changed_share_of_the_reactive_load_is_refused(models: dict[str, LoadModel]) -> None:
     fields = fields_of(models["fitted reactive"])
     _set("options", "reactive", "share", to=lambda x: x + 0.1)(fields)
