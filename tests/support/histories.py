@@ -7,6 +7,7 @@ all its days, and of answers released before. So answers of one fit are held fix
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -107,7 +108,8 @@ def adversaries(days: int, steps: int, bounds: tuple[float, float], seed: int = 
     shapes += [middle + shift * half + 0.0 * time for shift in (-0.5, -0.1, 0.1, 0.5)]
     shapes += [rng.normal(middle, std, (days, steps)) for std in (0.05, 0.5, 2.0, 50.0)]
     shapes += [rng.normal(middle, 1.0, (days, 1)) + rng.normal(0.0, 0.3, (days, steps)) for _ in range(4)]
-    return np.exp(np.array(shapes))
+    loads: FloatArray = np.exp(np.array(shapes))
+    return loads
 
 
 def with_reactive(load_kw: FloatArray, seed: int = 0) -> FloatArray:
@@ -151,7 +153,7 @@ class Watched:
     def moved(self, other: Watched) -> float:
         """How far the exact sums of two neighbours lie apart, over what the cost claims."""
         apart = (self.sums - other.sums).reshape(-1).astype(object)
-        return float(int(apart @ apart) / self.cost.sensitivity_squared) ** 0.5
+        return math.sqrt(int(apart @ apart) / self.cost.sensitivity_squared)
 
     def worst(self) -> float:
         """The same over all replacements of one customer by another, also of another class."""
@@ -164,7 +166,7 @@ class Watched:
         across = sorted((int(norm.max()) for norm in norms if norm.size), reverse=True)[:2]
         if len(across) == 2:
             worst = max(worst, sum(across))
-        return float(worst / claim) ** 0.5
+        return math.sqrt(worst / claim)
 
 
 class HeldSession(ReplaySession):

@@ -18,6 +18,7 @@ from dp_powerflow.model.derive import planned_queries, replay
 from dp_powerflow.model.fit import WeakBudgetWarning, fit, history_facts
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.history import plan
+from dp_powerflow.model.history.law import HistoryClass
 from dp_powerflow.model.history.plan import History
 from dp_powerflow.model.options import FitOptions, FittedReactive, FixedPowerFactor, PublicSpread
 from dp_powerflow.model.partition import PrivateClasses
@@ -152,8 +153,9 @@ def test_derivation_never_touches_a_customer(
     monkeypatch.setattr("dp_powerflow.model.history.contributions.log_level", touched)
     answers = tuple(Answer(*pair) for pair in zip(model.costs, model.origin.integers, strict=True))
     derived = replay(model.origin.facts, model.origin.options, BUDGET, answers)
-    for part, other in zip(model.classes, derived.classes, strict=True):
-        assert part.to_dict() == other.to_dict()  # type: ignore[union-attr]
+    for part, other in zip(model.histories, derived.classes, strict=True):
+        assert isinstance(other, HistoryClass)
+        assert part.to_dict() == other.to_dict()
 
 
 def _set(*path: str | int, to: Callable[[Any], Any]) -> Callable[[dict[str, Any]], None]:
