@@ -12,6 +12,7 @@ import numpy as np
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.units import FloatArray
 
+_LARGEST = 1e100  # whose squares can still be added up
 _NEW_INFORMATION = 0.01  # of a covariate's variance that those before it must leave
 
 
@@ -38,6 +39,13 @@ class DayFacts:
         if len(lengths) > 1 or not self.dates:
             raise PrivacyError(
                 "facts of days need one date, one kind and one of each covariate for every day"
+            )
+        names = [name for name, _ in self.covariates]
+        numbers = np.array([values for _, values in self.covariates], dtype=np.float64)
+        if len(set(names)) < len(names) or not np.all(np.abs(numbers) < _LARGEST):
+            raise PrivacyError(
+                f"covariates of days need a name each and finite values below {_LARGEST:g}; fill the gaps, or "
+                "leave the covariate out"
             )
 
     @cached_property

@@ -43,6 +43,7 @@ from dp_powerflow.units import FloatArray, IntArray
 
 MIXTURE_SHARE = 0.4  # of a class's budget, if it holds more than one component
 COUNT_SHARE = 0.2  # of the partition's budget
+MOST_KW = 1e100  # as the bound of a history model: sums of loads stay finite
 
 
 class Source(Protocol):
@@ -355,6 +356,22 @@ class _HistoryJob(_Job):
                 "facts of days instead of day types, and components = 1"
             )
         self.days = self.facts.days
+        self._check_facts()
+
+    def _check_facts(self) -> None:
+        """All of it is public, and nothing is asked before."""
+        classes = self.facts.load_points_of_class
+        if len(self.days.dates) != self.facts.n_days or any(count < 1 for _, count in classes):
+            raise PrivacyError(
+                "a history model needs facts of exactly the days of the history, and customers in every class"
+            )
+        private = isinstance(self.options.classes, PrivateClasses)
+        names = self.options.classes.names if private else tuple(name for name, _ in classes)
+        low, high = self.options.widest(names)
+        if low < 1 / MOST_KW or high > MOST_KW:
+            raise PrivacyError(
+                f"a history model needs load bounds between {1 / MOST_KW:g} and {MOST_KW:g} kW; declare others"
+            )
 
     def _fit_cell(self, cell: _Cell) -> None:
         choice = self.options.reactive

@@ -407,7 +407,7 @@ def _from_plain(fields: dict[str, Any]) -> LoadModel:
         )
     return LoadModel(
         origin=origin,
-        classes=_classes_from_plain(fields["classes"]),
+        classes=_classes_from_plain(fields["classes"], version),
         costs=tuple(QueryCost.from_dict(cost) for cost in costs),
         unit=PrivacyUnit(fields["unit"]),
         notes=tuple(fields["notes"]),
@@ -417,9 +417,9 @@ def _from_plain(fields: dict[str, Any]) -> LoadModel:
 
 
 def _classes_from_plain(
-    parts: list[dict[str, Any]],
+    parts: list[dict[str, Any]], version: str
 ) -> tuple[ClassModel, ...] | tuple[HistoryClass, ...]:
-    if all(part.get("kind") == "history" for part in parts):
+    if version == FORMAT and all(part.get("kind") == "history" for part in parts):
         return tuple(HistoryClass.from_dict(part) for part in parts)
     return tuple(_class_from_plain(part) for part in parts)
 

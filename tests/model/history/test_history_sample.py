@@ -87,7 +87,7 @@ def noise_of(process: Process, level: int, days: int) -> np.ndarray:
             found.append(cells[spacings[level]])
     else:
         for number in range(-(-days * steps // run)):
-            generator = process.key.stream(f"{process.purpose}/slow", number).generator
+            generator = process.key.stream(f"slow/{process.purpose}", number).generator
             cells = {spacing: np.empty((run // spacing, process.copies)) for spacing in slow}
             for values in cells.values():
                 short_normal(generator, values)

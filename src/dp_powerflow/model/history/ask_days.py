@@ -131,7 +131,9 @@ def _band_energies(
 ) -> Contribution:
     def contribution(days: FloatArray) -> FloatArray:
         square = of_customer.shape_coefficients(days, known, mean, count) ** 2
-        return np.stack([square[:, band].sum(axis=1) for band in bands], axis=1) / radius
+        # Contiguous by customer: the order of a sum must not depend on how many customers there are.
+        own = [np.ascontiguousarray(square[:, band]).sum(axis=1) for band in bands]
+        return np.stack(own, axis=1) / radius
 
     return contribution
 

@@ -42,7 +42,8 @@ def ask_sizes(
     )
     sizes = []
     for one in seen:
-        mean, square = float(one.value[0]), float(one.value[1])
+        mean = float(np.clip(one.value[0], -plan.MOST_LOG_SPREAD, plan.MOST_LOG_SPREAD))
+        square = float(one.value[1])
         variance = float(np.clip(square - mean * mean, 0.01, 0.16))
         sizes.append((mean + plan.CENTRE_SPREAD, float(np.sqrt(variance))))
     rows, columns = np.triu_indices(4, 1)
@@ -70,7 +71,9 @@ def ask_sizes(
     correlations = []
     for one in together:
         matrix = np.eye(4)
-        matrix[rows, columns] = shrunk(one, 0.35)
+        matrix[rows, columns] = np.clip(
+            shrunk(one, 0.35), -plan.RADIUS_CORRELATIONS, plan.RADIUS_CORRELATIONS
+        )
         matrix[columns, rows] = matrix[rows, columns]
         values, vectors = eigh(matrix)
         matrix = product(vectors * np.maximum(values, 0.05), vectors.T)

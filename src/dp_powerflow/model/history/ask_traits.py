@@ -99,7 +99,9 @@ def ask_traits(asker: Asker) -> list[Traits]:
         trust = 0.5 * prior + 0.002
         trust = trust * trust / (trust * trust + seen.noise * seen.noise)
         shares = np.maximum(prior + trust * (seen.value - prior), 0.0)
-        own = Traits(edges[index], shares / shares.sum(), np.empty(0), np.empty(0))
+        whole = float(shares.sum())
+        shares = shares / whole if whole > 0.0 else prior
+        own = Traits(edges[index], shares, np.empty(0), np.empty(0))
         columns = (own.level, peaks[index], (0.0, 0.0), bases[index])
         mean, std = (np.array([column[k] for column in columns]) for k in range(2))
         found.append(Traits(own.level_edges, own.level_shares, mean, std))

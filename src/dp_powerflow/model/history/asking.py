@@ -16,6 +16,7 @@ from dp_powerflow.privacy.queries import Query, Region, Session
 from dp_powerflow.units import BoolArray, FloatArray
 
 _LEAST_EIGENVALUE = 1e-5
+_LEAST_SHARE = 1e-10  # of the largest eigenvalue: what rounding cannot turn negative
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +127,8 @@ def shrunk(seen: Seen, prior_std: FloatArray | float) -> FloatArray:
 
 
 def positive(matrix: FloatArray) -> FloatArray:
+    """Nearest symmetric matrix that has a Cholesky factor, however large noise has made it."""
     values, vectors = eigh((matrix + matrix.T) / 2)
-    found = product(vectors * np.maximum(values, _LEAST_EIGENVALUE), vectors.T)
+    least = max(_LEAST_EIGENVALUE, _LEAST_SHARE * float(np.max(np.abs(values))))
+    found = product(vectors * np.maximum(values, least), vectors.T)
     return (found + found.T) / 2

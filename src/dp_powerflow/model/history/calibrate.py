@@ -207,7 +207,7 @@ def _through(maps: FloatArray, scores: FloatArray) -> None:
     per_unit = (SCORES - 1) / (HIGHEST_SCORE - LOWEST_SCORE)
     for i in range(scores.shape[0]):
         for k in range(scores.shape[1]):
-            place = min(max((scores[i, k] - LOWEST_SCORE) * per_unit, 0.0), SCORES - 1.000001)
+            place = min(max(0.0, (scores[i, k] - LOWEST_SCORE) * per_unit), SCORES - 1.000001)  # nan: 0
             lower = int(place)
             low = maps[i, lower]
             scores[i, k] = low + (place - lower) * (maps[i, lower + 1] - low)

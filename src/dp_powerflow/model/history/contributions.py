@@ -139,7 +139,7 @@ def _score(
             if flat[i, k] <= log_floor + _AT_FLOOR:
                 out[i, k] = at_floor
                 continue
-            place = min(max((flat[i, k] - level[i] - LOWEST) * per_unit, 0.0), BINS - 1e-9)
+            place = min(max(0.0, (flat[i, k] - level[i] - LOWEST) * per_unit), BINS - 1e-9)  # nan: 0
             lower = int(place)
             out[i, k] = edges[lower] + (place - lower) * (edges[lower + 1] - edges[lower])
 
@@ -171,7 +171,8 @@ def off_contrast(days: FloatArray, known: Scores, off: BoolArray, harmonics: int
     score = scores(days, known)
     if not len(score):
         return np.empty((0, 1 + 2 * harmonics))
-    contrast = score[:, off].mean(axis=1) - score[:, ~off].mean(axis=1)
+    on_days_off, on_others = (np.ascontiguousarray(score[:, kind]) for kind in (off, ~off))
+    contrast = on_days_off.mean(axis=1) - on_others.mean(axis=1)
     result: FloatArray = product(contrast, fourier(days.shape[2], harmonics).T) / days.shape[2]
     return result
 
@@ -292,6 +293,6 @@ def _rank(
                     rank = probabilities[lower - 1] + share * (
                         probabilities[lower] - probabilities[lower - 1]
                     )
-                at = int(rank * points + 0.5)
+                at = int(min(max(0.0, rank * points + 0.5), points))  # nan: 0
                 for f in range(basis.shape[0]):
                     out[i, f, t] += basis[f, at] / n_days

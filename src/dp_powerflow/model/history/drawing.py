@@ -100,15 +100,15 @@ def population_of(
 def _people(part: HistoryClass, count: int, key: StreamKey) -> Individuals:
     law = part.law
     coefficients = len(law.shape_block) + law.shape_variance.size
-    purpose = f"customers/{part.name}"
-    trait = systematic(key.stream(f"{purpose}/traits").generator.random((count, 4)))
-    shape = standard_normal(key.stream(f"{purpose}/shapes").generator, (count, coefficients))
-    loading = systematic(key.stream(f"{purpose}/loadings").generator.random((count, 1)))[:, 0]
+    # The class comes last in the names of streams: no label makes two of them, or those of days, the same.
+    trait = systematic(key.stream(f"traits/{part.name}").generator.random((count, 4)))
+    shape = standard_normal(key.stream(f"shapes/{part.name}").generator, (count, coefficients))
+    loading = systematic(key.stream(f"loadings/{part.name}").generator.random((count, 1)))[:, 0]
     return Individuals.draw(law, trait, shape, loading)
 
 
 def _tangents(part: HistoryClass, count: int, key: StreamKey) -> FloatArray:
-    normal = standard_normal(key.stream(f"customers/{part.name}/angles").generator, (count,))
+    normal = standard_normal(key.stream(f"angles/{part.name}").generator, (count,))
     away = np.clip(normal, -MOST_TAN_DEVIATIONS, MOST_TAN_DEVIATIONS)
     found: FloatArray = part.reactive.tan_theta + part.reactive.tan_std * away
     return found

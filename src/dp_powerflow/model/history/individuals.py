@@ -125,7 +125,7 @@ def _normal_nodes() -> tuple[FloatArray, FloatArray]:
 def _at(table: FloatArray, score: float) -> float:
     """Linear interpolation in a table over the scores, ends held."""
     place = (score - LOWEST_SCORE) * ((SCORES - 1) / (HIGHEST_SCORE - LOWEST_SCORE))
-    place = min(max(place, 0.0), SCORES - 1.000001)
+    place = min(max(0.0, place), SCORES - 1.000001)  # nan: 0
     lower = int(place)
     result: float = table[lower] + (place - lower) * (table[lower + 1] - table[lower])
     return result

@@ -135,7 +135,8 @@ def energies(process: FloatArray, ladder: Ladder) -> FloatArray:
             spacing = wider
         left.append(np.sum(whole * whole, axis=1) / max(whole.shape[1], 1))
     left.append(np.zeros(n_records))
-    return np.maximum(-np.diff(np.array(left), axis=0).T, 0.0)
+    # Contiguous by record: what NumPy adds up next must not depend on how many records there are.
+    return np.ascontiguousarray(np.maximum(-np.diff(np.array(left), axis=0).T, 0.0))
 
 
 def _mean_variance(covariance: FloatArray, length: int) -> float:

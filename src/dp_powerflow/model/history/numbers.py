@@ -75,7 +75,7 @@ def _interpolate(x: FloatArray, at: FloatArray, values: FloatArray, out: FloatAr
         elif x[k] >= at[last]:
             out[k] = values[last]
         else:
-            upper = np.searchsorted(at, x[k], side="right")
+            upper = min(np.searchsorted(at, x[k], side="right"), last)
             width = at[upper] - at[upper - 1]
             share = (x[k] - at[upper - 1]) / width
             out[k] = values[upper - 1] + share * (values[upper] - values[upper - 1])

@@ -146,7 +146,7 @@ class Process:
         first_rows = np.cumsum(per_run * len(runs)) - per_run * len(runs)
         noise = np.empty((int(np.sum(per_run)) * len(runs), self.copies))
         for number, index in enumerate(runs):
-            generator = self.key.stream(f"{self.purpose}/slow", index).generator
+            generator = self.key.stream(f"slow/{self.purpose}", index).generator
             for start, cells in zip(first_rows + number * per_run, per_run, strict=True):
                 short_normal(generator, noise[start : start + cells])
         return noise, np.asarray(first_rows - runs[0] * per_run, dtype=np.int64)

@@ -104,7 +104,7 @@ def _fitted(
     result = []
     for index, law in enumerate(laws):
         slope = 1 + tan1(angles[index]) ** 2
-        spread = slope * float(np.sqrt(max(float(squares[index][0]), 0.0)))
+        spread = slope * float(np.sqrt(np.clip(squares[index][0], 0.0, most)))
         size = exp1(
             float(np.clip(sizes[index][0], -plan.RADIUS_REACTIVE, plan.RADIUS_REACTIVE))
             + plan.CENTRE_REACTIVE

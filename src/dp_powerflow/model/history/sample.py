@@ -244,7 +244,7 @@ def _last_map(part: ClassPath) -> _LastMap:
 @kernel
 def _between(table: FloatArray, first: int, size: int, x: float) -> float:
     """Entries `first` on of a table at a position from 0 on, linear between them; the ends hold beyond."""
-    inside = min(max(x, 0.0), size - 1.0)
+    inside = min(max(0.0, x), size - 1.0)  # nan: 0
     k = min(int(inside), size - 2)
     low = table[first + k]
     value: float = low + (inside - k) * (table[first + k + 1] - low)
