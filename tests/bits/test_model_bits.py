@@ -25,3 +25,8 @@ def test_both_methods_of_truncated_draws_are_compared(native: dict[str, str]) ->
     methods = [text for name, text in native.items() if name.endswith("rejection")]
     assert any("True" in text for text in methods)
     assert any("False" in text for text in methods)
+
+
+def test_fits_of_histories_and_populations_of_theirs_are_compared(native: dict[str, str]) -> None:
+    wanted = ("integers", "model", "population", "factor", "days")
+    assert {f"{case}: {what}" for case in ("history", "history, private") for what in wanted} <= native.keys()

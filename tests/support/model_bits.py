@@ -10,10 +10,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from dp_powerflow.almanac.calendar import Calendar
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.estimators.plain import Plain
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.model.history.drawing import draw_population, shared_path
+from dp_powerflow.model.history.plan import History
 from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation
 from dp_powerflow.model.law import LoadNodes
 from dp_powerflow.model.options import FitOptions, FittedReactive, PublicSpread
@@ -21,6 +24,7 @@ from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.model.sample import LoadSampler, draw_node_classes
 from dp_powerflow.privacy.budget import Budget, gdp_mu
 from dp_powerflow.privacy.random import StreamKey
+from support.histories import day_facts
 from support.populations import days_off, population, shared_factor
 
 KEY = StreamKey.from_insecure_seed(5)
@@ -76,11 +80,46 @@ def persistent() -> str:
     return digest(*(load for block in blocks for load in (block.load_kw, block.load_kvar)))
 
 
+def histories() -> dict[str, str]:
+    """Fits of whole histories, customers drawn from them, and their days."""
+    found = {}
+    load = simulate_load_history(60, n_days=21, step_minutes=60, seed=3, reactive=True)
+    warm = np.round(np.cos(np.arange(21) / 3.0), 6)
+    facts = day_facts(load, temperature=warm)
+    cases = {
+        "history": FitOptions(WIDE, History(), use_scale=True, days=facts, reactive=PublicSpread()),
+        "history, private": FitOptions(
+            NARROW, History(), use_scale=True, classes=PrivateClasses(2), reactive=FittedReactive()
+        ),
+    }
+    calendar = Calendar.starting(load.days[10], 30)
+    for name, options in cases.items():
+        model = fit(load, budget=Budget(10.0), options=options, key=KEY)
+        assert model.origin is not None
+        found[f"{name}: integers"] = digest(*model.origin.integers)
+        found[f"{name}: model"] = model.sha256
+        names = [model.class_names[i % len(model.class_names)] for i in range(N_NODES)]
+        scale, declared = np.full(N_NODES, 7.0), np.where(np.arange(N_NODES) % 3 == 0, 0.25, np.nan)
+        people = draw_population(model, names, np.arange(N_NODES) // 2, scale, declared, KEY)
+        found[f"{name}: population"] = digest(
+            people.mean_day, people.shared, people.own, people.log_map, people.tan_theta, people.reactive_kvar
+        )
+        known = {"temperature": np.resize(warm, calendar.n_days)}
+        off, factor = shared_path(model, people, calendar, known if options.days else {}, KEY)
+        found[f"{name}: factor"] = digest(off, factor)
+        placed = PlacedPopulation(people, 1.0, np.arange(people.n_loads))
+        sampler = HistorySampler(placed, KEY, calendar.n_days, off, factor)
+        block = sampler.block(0)
+        found[f"{name}: days"] = digest(block.load_kw, block.load_kvar)
+    return found
+
+
 def hashes() -> dict[str, str]:
     history = simulate_load_history(300, n_days=8, seed=2, reactive=True)
     assert history.load_kvar is not None
     found = {"history": digest(history.load_kw, history.load_kvar), "mu": gdp_mu(1.0, 1e-6).hex()}
     found["persistent customers"] = persistent()
+    found |= histories()
     for name, options in CASES.items():
         model = fit(history, budget=Budget(10.0), options=options, key=KEY)
         assert model.origin is not None
