@@ -370,7 +370,7 @@ class _HistoryJob(_Job):
         low, high = self.options.widest(names)
         if low < 1 / MOST_KW or high > MOST_KW:
             raise PrivacyError(
-                f"a history model needs load bounds between {1 / MOST_KW:g} and {MOST_KW:g} kW; declare others"
+                f"a history model needs load bounds between {1 / MOST_KW:g} and {MOST_KW:g} kW; change them"
             )
 
     def _fit_cell(self, cell: _Cell) -> None:
