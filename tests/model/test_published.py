@@ -115,8 +115,9 @@ def test_derivation_never_touches_a_record(history: LoadHistory, monkeypatch: py
     answers = tuple(Answer(*pair) for pair in zip(model.costs, model.origin.integers, strict=True))
     budget = Budget(model.epsilon, model.delta, model.unit)
     derived = replay(model.origin.facts, model.origin.options, budget, answers)
+    again = replace(model, classes=derived.classes)
     np.testing.assert_array_equal(
-        derived.classes[0].components[0].covariance, model.classes[0].components[0].covariance
+        again.days[0].components[0].covariance, model.days[0].components[0].covariance
     )
 
 
