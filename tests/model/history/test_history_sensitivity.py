@@ -112,12 +112,14 @@ def found(search: Search) -> dict[str, Fraction]:
     return climb(search, ROUNDS)
 
 
+@pytest.mark.slow
 def test_no_customer_moves_a_query_by_more_than_it_claims(found: dict[str, Fraction]) -> None:
     assert set(found) == set(plan.SHARES) | REACTIVE
     for name, ratio in found.items():
         assert ratio <= 1, name
 
 
+@pytest.mark.slow
 def test_the_search_comes_so_near_that_half_of_any_claim_would_be_caught(found: dict[str, Fraction]) -> None:
     """A customer's day is like the released mean day only where noise leaves one that it can be like."""
     flat = Search(options(), load_kw=np.full((N, DAYS, STEPS), 0.6), budget=Budget(1e4, 1e-5))
