@@ -159,7 +159,7 @@ def test_private_classes_are_never_cohorts(history: LoadHistory) -> None:
     model = quiet_fit(history, Budget(1.0), classes=PrivateClasses(2))
     assert {cost.cohort for cost in model.costs} == {None}
     assert not model.public_labels
-    assert sum(part.weight for part in model.classes) == pytest.approx(1.0)
+    assert sum(part.weight for part in model.days) == pytest.approx(1.0)
 
 
 def test_day_types_share_the_budget_of_a_load_point_but_not_of_a_day(history: LoadHistory) -> None:

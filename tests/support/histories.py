@@ -7,9 +7,9 @@ all its days, and of answers released before. So answers of one fit are held fix
 from __future__ import annotations
 
 import datetime as dt
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -108,8 +108,8 @@ def adversaries(days: int, steps: int, bounds: tuple[float, float], seed: int = 
     shapes += [middle + shift * half + 0.0 * time for shift in (-0.5, -0.1, 0.1, 0.5)]
     shapes += [rng.normal(middle, std, (days, steps)) for std in (0.05, 0.5, 2.0, 50.0)]
     shapes += [rng.normal(middle, 1.0, (days, 1)) + rng.normal(0.0, 0.3, (days, steps)) for _ in range(4)]
-    loads: FloatArray = np.exp(np.array(shapes))
-    return loads
+    found: FloatArray = np.exp(np.array(shapes))
+    return found
 
 
 def with_reactive(load_kw: FloatArray, seed: int = 0) -> FloatArray:
@@ -150,12 +150,12 @@ class Watched:
         """(block, dimension) exact sums."""
         return np.array([grid.sum(axis=0) for grid in self.grids])
 
-    def moved(self, other: Watched) -> float:
-        """How far the exact sums of two neighbours lie apart, over what the cost claims."""
+    def moved(self, other: Watched) -> Fraction:
+        """How far the exact sums of two neighbours lie apart, over what the cost claims; both squared."""
         apart = (self.sums - other.sums).reshape(-1).astype(object)
-        return math.sqrt(int(apart @ apart) / self.cost.sensitivity_squared)
+        return Fraction(int(apart @ apart), self.cost.sensitivity_squared)
 
-    def worst(self) -> float:
+    def worst(self) -> Fraction:
         """The same over all replacements of one customer by another, also of another class."""
         claim, worst = self.cost.sensitivity_squared, 0
         norms = [np.einsum("nd,nd->n", grid, grid) for grid in self.grids]
@@ -166,7 +166,7 @@ class Watched:
         across = sorted((int(norm.max()) for norm in norms if norm.size), reverse=True)[:2]
         if len(across) == 2:
             worst = max(worst, sum(across))
-        return math.sqrt(worst / claim)
+        return Fraction(worst, claim)
 
 
 class HeldSession(ReplaySession):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +23,7 @@ from dp_powerflow.model.history.population import Population
 from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation
 from dp_powerflow.model.options import FitOptions, FittedReactive
 from dp_powerflow.model.partition import PrivateClasses
-from dp_powerflow.privacy.budget import Budget
+from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray
 from support.histories import BOUNDS, customers, day_facts, history_of, with_reactive
@@ -32,7 +33,7 @@ PEOPLE = 30
 
 
 def fitted(history: LoadHistory, epsilon: float = 4.0, key: StreamKey = KEY, **choice: Any) -> LoadModel:
-    options = FitOptions(**({"bounds": BOUNDS, "estimator": History()} | choice))
+    options = FitOptions(choice.pop("bounds", BOUNDS), History(), **choice)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WeakBudgetWarning)
         return fit(history, budget=Budget(epsilon, 1e-5), options=options, key=key)
@@ -48,7 +49,7 @@ def lived(model: LoadModel, people: Population, days: int = 20, **covariates: Fl
     """Days that begin in the last week of the history and go on."""
     assert model.origin is not None
     assert model.origin.facts.days is not None
-    first = np.datetime64(model.origin.facts.days.dates[-7]).item()
+    first = dt.date.fromisoformat(model.origin.facts.days.dates[-7])
     off, factor = shared_path(model, people, Calendar.starting(first, days), covariates, KEY)
     return HistorySampler(PlacedPopulation(people, 1.0, np.arange(people.n_loads)), KEY, days, off, factor)
 
@@ -169,15 +170,15 @@ def level_spread(model: LoadModel, count: int = 400) -> float:
 
 @pytest.mark.slow
 def test_equal_customers_get_no_invented_diversity() -> None:
-    """5,000 customers of one profile, each with its own noise: levels differ by 2 %, and by ε = 1 they may
-    come out as wide as the narrowest place of levels that is asked for, not as wide as homes differ."""
+    """5,000 customers of one profile, each with its own noise: their levels differ by 0.3 %. At ε = 1 they
+    come out 3 % apart, because nothing narrower is asked for; homes are 50 % apart."""
     rng = np.random.default_rng(2)
     profile = customers(1, 14, 24, seed=5)
     equal = history_of(profile * np.exp(0.05 * rng.standard_normal((5000, 14, 24))))
     own = float(np.log(equal.load_kw.mean(axis=(1, 2))).std())
     assert own < 0.01
     found = level_spread(fitted(equal, 1.0))
-    assert found < 0.1
+    assert found < 0.06
 
 
 @pytest.mark.slow
@@ -195,8 +196,8 @@ def test_the_weather_that_loads_follow_is_recovered() -> None:
     load = history_of(customers(4000, days, 24, weather=-0.4 * warm))
     model = fitted(load, 2.0, days=day_facts(load, temperature=warm, wind=calm))
     law = model.histories[0].law
-    assert law.covariates[0] < -0.1  # colder days, more load
-    assert abs(law.covariates[1]) < 0.3 * abs(law.covariates[0])  # wind says nothing
+    assert law.covariates[0] < -0.3  # colder days, more load
+    assert abs(law.covariates[1]) < 0.1 * abs(law.covariates[0])  # wind says nothing
     assert np.corrcoef(law.factor, -warm)[0, 1] > 0.95
     cold, hot = (
         lived(model, drawn_population(model, 200), temperature=np.full(20, value), wind=np.zeros(20))
@@ -204,24 +205,23 @@ def test_the_weather_that_loads_follow_is_recovered() -> None:
     )
     later = slice(8, None)  # days that are not of the history
     ratio = cold.block(0).load_kw[:, later].mean() / hot.block(0).load_kw[:, later].mean()
-    assert np.log(ratio) == pytest.approx(0.8, rel=0.35)
+    assert np.log(ratio) == pytest.approx(0.8, rel=0.25)
 
 
 @pytest.mark.slow
-def test_the_predicted_error_of_the_level_is_the_measured_one() -> None:
+@pytest.mark.parametrize("epsilon", [0.3, 2.0])
+def test_the_predicted_error_of_the_level_is_the_measured_one(epsilon: float) -> None:
     """Over keys; the prediction is for levels that spread as those of homes do, by 0.6."""
     rng = np.random.default_rng(6)
     load = customers(2000, 14, 8) * np.exp(0.33 * rng.standard_normal((2000, 1, 1)))  # 0.5 and 0.33: 0.6
-    history = history_of(load)
+    history, options = history_of(load), FitOptions(BOUNDS, History())
     own = float(np.log(load.mean(axis=(1, 2))).mean())
-    epsilon, options = 0.5, FitOptions(BOUNDS, History())
-    predicted = predicted_errors(
-        history_facts(history, options, Budget(1.0).unit), options, Budget(epsilon, 1e-5)
-    )[0]
+    facts = history_facts(history, options, PrivacyUnit.LOAD_POINT)
+    predicted = predicted_errors(facts, options, Budget(epsilon, 1e-5))[0]
     assert predicted.what == "level of the loads"
     off = [
         fitted(history, epsilon, StreamKey.from_insecure_seed(seed)).histories[0].law.trait_mean[0] - own
-        for seed in range(24)
+        for seed in range(16)
     ]
     measured = float(np.sqrt(np.mean(np.square(off))))
     assert predicted.error / 2 < measured < predicted.error * 2
@@ -230,7 +230,7 @@ def test_the_predicted_error_of_the_level_is_the_measured_one() -> None:
 def test_a_budget_too_small_is_said_before_and_after() -> None:
     history = varied(n=30)
     options = FitOptions(BOUNDS, History())
-    errors = predicted_errors(history_facts(history, options, Budget(1.0).unit), options, Budget(0.5))
+    errors = predicted_errors(history_facts(history, options, PrivacyUnit.LOAD_POINT), options, Budget(0.5))
     assert all(error.too_large for error in errors)
     with pytest.warns(WeakBudgetWarning, match="too few for this epsilon"):
         fit(history, budget=Budget(0.5), options=options, key=KEY)

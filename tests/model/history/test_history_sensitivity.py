@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -72,8 +74,8 @@ class Search:
         facts = history_facts(self.history, self.options, self.budget.unit)
         return watch(meters(load_kw, load_kvar), self.options, self.budget, self.answers, facts)
 
-    def worst(self, load_kw: FloatArray) -> dict[str, float]:
-        """How far one customer in place of another moves every query, over what it claims."""
+    def worst(self, load_kw: FloatArray) -> dict[str, Fraction]:
+        """How far one customer in place of another moves every query, over what it claims, squared."""
         return {each.cost.query: each.worst() for each in self.of(load_kw)}
 
 
@@ -81,14 +83,14 @@ def candidates() -> FloatArray:
     return np.concatenate([people(), adversaries(DAYS, STEPS, BOUNDS)])
 
 
-def climb(search: Search, rounds: int) -> dict[str, float]:
+def climb(search: Search, rounds: int) -> dict[str, Fraction]:
     """Worst ratio of every query over rounds in which the customers that move it most have offspring."""
     rng = np.random.default_rng(1)
-    pool, best = candidates(), dict[str, float]()
+    pool, best = candidates(), dict[str, Fraction]()
     for _ in range(rounds):
         parents = set[int]()
         for each in search.of(pool):
-            best[each.cost.query] = max(best.get(each.cost.query, 0.0), each.worst())
+            best[each.cost.query] = max(best.get(each.cost.query, Fraction(0)), each.worst())
             if len(each.grids) == 1:
                 norm = np.einsum("nd,nd->n", each.grids[0], each.grids[0])
                 parents |= set(np.argsort(norm, kind="stable")[-3:].tolist())
@@ -106,21 +108,23 @@ def search() -> Search:
 
 
 @pytest.fixture(scope="module")
-def found(search: Search) -> dict[str, float]:
+def found(search: Search) -> dict[str, Fraction]:
     return climb(search, ROUNDS)
 
 
-def test_no_customer_moves_a_query_by_more_than_it_claims(found: dict[str, float]) -> None:
+@pytest.mark.slow
+def test_no_customer_moves_a_query_by_more_than_it_claims(found: dict[str, Fraction]) -> None:
     assert set(found) == set(plan.SHARES) | REACTIVE
     for name, ratio in found.items():
-        assert ratio <= 1.0, name
+        assert ratio <= 1, name
 
 
-def test_the_search_comes_so_near_that_half_of_any_claim_would_be_caught(found: dict[str, float]) -> None:
+@pytest.mark.slow
+def test_the_search_comes_so_near_that_half_of_any_claim_would_be_caught(found: dict[str, Fraction]) -> None:
     """A customer's day is like the released mean day only where noise leaves one that it can be like."""
     flat = Search(options(), load_kw=np.full((N, DAYS, STEPS), 0.6), budget=Budget(1e4, 1e-5))
     other = flat.worst(candidates())
-    near = {name: max(ratio, other[name]) for name, ratio in found.items()}
+    near = {name: math.sqrt(max(ratio, other[name])) for name, ratio in found.items()}
     assert all(ratio > 0.55 for ratio in near.values()), near
     assert sum(ratio > 0.9 for ratio in near.values()) >= 18, near
 
@@ -130,7 +134,7 @@ def test_a_customer_who_changes_class_moves_no_query_by_more_than_it_claims() ->
     seen = search.of(candidates())
     assert any(len(each.grids) == 2 and min(map(len, each.grids)) > 0 for each in seen)
     for each in seen:
-        assert each.worst() <= 1.0, each.cost.query
+        assert each.worst() <= 1, each.cost.query
 
 
 @pytest.mark.slow
@@ -145,7 +149,7 @@ def test_exact_sums_of_neighbours_differ_by_the_two_customers_alone(choice: dict
         load[0], kvar[0] = other, other_kvar
         new = search.of(load[:1], kvar[:1])
         for here, there, gone, come in zip(own, search.of(load, kvar), old, new, strict=True):
-            assert here.moved(there) <= 1.0, here.cost.query
+            assert here.moved(there) <= 1, here.cost.query
             np.testing.assert_array_equal(there.sums - here.sums, come.sums - gone.sums, here.cost.query)
 
 
@@ -168,7 +172,7 @@ def test_contributions_lie_in_the_region_that_is_declared(search: Search) -> Non
 
 def caught(search: Search) -> set[str]:
     """Queries that the hand-made customers move by more than they claim."""
-    return {name for name, ratio in search.worst(candidates()).items() if ratio > 1.0}
+    return {name for name, ratio in search.worst(candidates()).items() if ratio > 1}
 
 
 @pytest.mark.parametrize("region", Region)
@@ -208,7 +212,7 @@ def test_days_that_count_as_customers_are_caught(monkeypatch: pytest.MonkeyPatch
     load[0] = adversaries(DAYS, STEPS, BOUNDS)[0]
     monkeypatch.setattr(Records, "contributions", by_day)
     moved = [a.moved(b) for a, b in zip(search.of(people()), search.of(load), strict=True)]
-    assert max(moved) > 2.0
+    assert max(moved) > 4
 
 
 def test_what_depends_on_other_customers_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,4 +223,4 @@ def test_what_depends_on_other_customers_is_caught(monkeypatch: pytest.MonkeyPat
     load = people()
     load[0] = adversaries(DAYS, STEPS, BOUNDS)[0]
     moved = {a.cost.query: a.moved(b) for a, b in zip(search.of(people()), search.of(load), strict=True)}
-    assert max(moved.values()) > 1.0, moved
+    assert max(moved.values()) > 1, moved

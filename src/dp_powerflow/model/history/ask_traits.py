@@ -96,8 +96,7 @@ def ask_traits(asker: Asker) -> list[Traits]:
     found = []
     for index, seen in enumerate(counted):
         prior = normal_shares(edges[index], *normals[index])
-        trust = 0.5 * prior + 0.002
-        trust = trust * trust / (trust * trust + seen.noise * seen.noise)
+        trust = plan.trust_in_shares(prior, seen.noise)
         shares = np.maximum(prior + trust * (seen.value - prior), 0.0)
         whole = float(shares.sum())
         shares = shares / whole if whole > 0.0 else prior

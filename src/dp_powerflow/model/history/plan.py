@@ -10,13 +10,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.estimators import GaussianEstimate, PublicFacts, Records
 from dp_powerflow.model.history.ladder import Ladder
+from dp_powerflow.model.history.numbers import normal_shares
 from dp_powerflow.model.options import FitOptions, FittedReactive, HistoryFacts
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit, epsilon_to_rho
-from dp_powerflow.privacy.queries import Session
+from dp_powerflow.privacy.queries import Region, Session
+from dp_powerflow.units import FloatArray
 
 FEWEST_DAYS = 14
 """Days of meters: two weeks, so that every kind of day is there twice."""
@@ -117,16 +121,30 @@ _USUAL_FACTOR = 0.2  # size of the shared factor
 _USUAL_DAY = 0.2  # size of the mean day of all customers
 
 
-def noise_of(name: str, records: float, rho: float) -> float:
-    """Standard deviation of the average of a query of radius one in a ball, without covariates."""
+def noise_of(name: str, records: float, rho: float, region: Region = Region.BALL) -> float:
+    """Standard deviation of the average of a query of radius one, where there are no covariates."""
     share = SHARES[name] / sum(weight for query, weight in SHARES.items() if query != "covariates")
-    return 2.0 / math.sqrt(2 * share * rho) / records
+    sensitivity = 2.0 if region is Region.BALL else math.sqrt(2.0)
+    return sensitivity / math.sqrt(2 * share * rho) / records
+
+
+def trust_in_shares(prior: FloatArray, noise: float) -> FloatArray:
+    """(bin,) weight of noisy shares beside those of the normal law, which are right within a half."""
+    usual = 0.5 * prior + 0.002
+    usual = usual * usual
+    result: FloatArray = usual / (usual + noise * noise)
+    return result
 
 
 def level_error(records: float, rho: float) -> float:
-    """Of the mean log level of a class."""
+    """Of the mean log level of a class: of its place, and of the histogram around it."""
     reach = LEVEL_REACH * _USUAL_SPREAD * RADIUS_LEVEL
-    return reach * noise_of("place of levels", records, rho)
+    place = reach * noise_of("place of levels", records, rho)
+    edges = np.linspace(-3.0, 3.0, LEVEL_BINS + 1)
+    noise = noise_of("levels", records, rho, Region.ORTHANT)
+    moved = trust_in_shares(normal_shares(edges, 0.0, 1.0), noise) * (edges[1:] + edges[:-1]) / 2
+    shape = _USUAL_SPREAD * noise * math.sqrt(float(np.sum(moved * moved)))
+    return math.sqrt(place * place + shape * shape)
 
 
 def errors_of_class(records: float, n_days: int, rho: float) -> tuple[PredictedError, ...]:
