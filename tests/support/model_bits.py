@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import json
 import sys
@@ -11,13 +12,16 @@ from dataclasses import replace
 import numpy as np
 
 from dp_powerflow.loads.simulate import simulate_load_history
+from dp_powerflow.model.day_facts import DayFacts
 from dp_powerflow.model.estimators.plain import Plain
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.model.history.drawing import draw_population, path_of
+from dp_powerflow.model.history.plan import History
 from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation
 from dp_powerflow.model.law import LoadNodes
 from dp_powerflow.model.options import FitOptions, FittedReactive, PublicSpread
-from dp_powerflow.model.partition import PrivateClasses
+from dp_powerflow.model.partition import PrivateClasses, PublicLabels
 from dp_powerflow.model.sample import LoadSampler, draw_node_classes
 from dp_powerflow.privacy.budget import Budget, gdp_mu
 from dp_powerflow.privacy.random import StreamKey
@@ -76,11 +80,38 @@ def persistent() -> str:
     return digest(*(load for block in blocks for load in (block.load_kw, block.load_kvar)))
 
 
+def histories() -> dict[str, str]:
+    """A model of whole histories with everything fitted, its customers and their days."""
+    history = simulate_load_history(60, n_days=15, step_minutes=60, seed=3, reactive=True)
+    dates = tuple(day.isoformat() for day in history.days)
+    facts = DayFacts(dates, (False, True, False) * 5, (("temperature", (1.5, -2.25, 7.0) * 5),))
+    found = {}
+    for name, classes in (("public", PublicLabels()), ("private", PrivateClasses(2))):
+        options = FitOptions(WIDE, History(), classes, reactive=FittedReactive(), days=facts)
+        model = fit(history, budget=Budget(10.0), options=options, key=KEY)
+        assert model.origin is not None
+        names = [part.name for part in model.histories for _ in range(5)]
+        nobody = np.full(len(names), np.nan)
+        people = draw_population(model, names, np.arange(len(names)), None, nobody, KEY)
+        calendar = [dt.date(2030, 1, 1) + dt.timedelta(day) for day in range(9)]
+        warmth = {"temperature": np.arange(9.0)}
+        off, factor = path_of(model.histories, facts, calendar, np.arange(9) % 2 == 0, warmth, KEY)
+        law = PlacedPopulation(people, 1.0, np.arange(len(names)))
+        block = HistorySampler(law, KEY, 9, off, factor).block(0)
+        found |= {
+            f"histories, {name}: integers": digest(*model.origin.integers),
+            f"histories, {name}: model": model.sha256,
+            f"histories, {name}: draws": digest(block.load_kw, block.load_kvar),
+        }
+    return found
+
+
 def hashes() -> dict[str, str]:
     history = simulate_load_history(300, n_days=8, seed=2, reactive=True)
     assert history.load_kvar is not None
     found = {"history": digest(history.load_kw, history.load_kvar), "mu": gdp_mu(1.0, 1e-6).hex()}
     found["persistent customers"] = persistent()
+    found |= histories()
     for name, options in CASES.items():
         model = fit(history, budget=Budget(10.0), options=options, key=KEY)
         assert model.origin is not None

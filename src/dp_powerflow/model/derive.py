@@ -370,7 +370,8 @@ class _HistoryJob(_Job):
         low, high = self.options.widest(names)
         if low < 1 / MOST_KW or high > MOST_KW:
             raise PrivacyError(
-                f"a history model needs load bounds between {1 / MOST_KW:g} and {MOST_KW:g} kW; declare others"
+                f"a history model needs load bounds between {1 / MOST_KW:g} and {MOST_KW:g} kW; declare "
+                "others"
             )
 
     def _fit_cell(self, cell: _Cell) -> None:
@@ -391,8 +392,8 @@ class _HistoryJob(_Job):
         ]
         if large:
             self.notes.append(
-                f"{cell.records:.0f} customers of {', '.join(cell.names)} are too few for this epsilon: noise "
-                f"alone puts off {', '.join(large)}; raise epsilon or pool classes"
+                f"{cell.records:.0f} customers of {', '.join(cell.names)} are too few for this epsilon: "
+                f"noise alone puts off {', '.join(large)}; raise epsilon or pool classes"
             )
         laws = estimate_histories(cell.groups, setting, cell.session)
         reactive = reactive_of(cell, laws, choice, self.facts, rho_reactive)
