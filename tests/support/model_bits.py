@@ -85,7 +85,7 @@ def histories() -> dict[str, str]:
     history = simulate_load_history(60, n_days=15, step_minutes=60, seed=3, reactive=True)
     dates = tuple(day.isoformat() for day in history.days)
     facts = DayFacts(dates, (False, True, False) * 5, (("temperature", (1.5, -2.25, 7.0) * 5),))
-    found = {}
+    found: dict[str, str] = {}
     for name, classes in (("public", PublicLabels()), ("private", PrivateClasses(2))):
         options = FitOptions(WIDE, History(), classes, reactive=FittedReactive(), days=facts)
         model = fit(history, budget=Budget(10.0), options=options, key=KEY)

@@ -19,7 +19,7 @@ from dp_powerflow.model.derive import Derived, NoRecords, derive
 from dp_powerflow.model.estimators import Contribution, Records, vector_to_symmetric
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.gaussian import FORMAT_1, FORMAT_3, LoadModel
-from dp_powerflow.model.history.asking import Seen, positive, shrunk
+from dp_powerflow.model.history.asking import positive
 from dp_powerflow.model.history.calibrate import _through
 from dp_powerflow.model.history.contributions import Scores, rank_features, scores
 from dp_powerflow.model.history.drawing import path_of, population_of
@@ -195,13 +195,6 @@ def test_a_covariance_has_a_factor_however_large_noise_made_it() -> None:
         np.linalg.cholesky(positive(size * ones))
         np.linalg.cholesky(positive(-size * ones))
     assert np.array_equal(positive(np.eye(6)), np.eye(6))
-
-
-def test_shrinking_by_one_number_and_by_many_is_the_same() -> None:
-    """A power of a single number comes from the C library, whose bits depend on the processor."""
-    stds = np.random.default_rng(4).random(3000)
-    for std, each in zip(stds, shrunk(Seen(np.ones(3000), 0.1), stds), strict=True):
-        assert shrunk(Seen(np.ones(1), 0.1), float(std))[0] == each
 
 
 @pytest.fixture(scope="module")
