@@ -44,8 +44,8 @@ class DayFacts:
         numbers = np.array([values for _, values in self.covariates], dtype=np.float64)
         if len(set(names)) < len(names) or not np.all(np.abs(numbers) < _LARGEST):
             raise PrivacyError(
-                f"covariates of days need a name each and finite values below {_LARGEST:g}; fill gaps, or "
-                "leave the covariate out"
+                f"covariates of days need a name each and finite values below {_LARGEST:g}; fill the gaps, "
+                "or leave the covariate out"
             )
 
     @cached_property

@@ -365,12 +365,13 @@ class _HistoryJob(_Job):
             raise PrivacyError(
                 "a history model needs facts of exactly the days of the history, and customers in every class"
             )
-        private = isinstance(self.options.classes, PrivateClasses)
-        names = self.options.classes.names if private else tuple(name for name, _ in classes)
+        choice = self.options.classes
+        names = choice.names if isinstance(choice, PrivateClasses) else tuple(name for name, _ in classes)
         low, high = self.options.widest(names)
         if low < 1 / MOST_KW or high > MOST_KW:
             raise PrivacyError(
-                f"a history model needs load bounds between {1 / MOST_KW:g} and {MOST_KW:g} kW; change them"
+                f"a history model needs load bounds between {1 / MOST_KW:g} and {MOST_KW:g} kW; declare "
+                "others"
             )
 
     def _fit_cell(self, cell: _Cell) -> None:

@@ -241,7 +241,7 @@ class LoadModel:
             model = stated if stated.origin is None else _derived_again(stated, stated.origin)
             # A key that is there twice, or a number that is none, would read otherwise elsewhere.
             same = _canonical(fields) == text and _close(fields, json.loads(model.to_json()))
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             raise PrivacyError(
                 "this is not a load model of dp-powerflow; use the model.json of a release"
             ) from error

@@ -194,4 +194,4 @@ def _ask_loadings(asker: Asker, frames: Sequence[Frame], factors: Sequence[Facto
         [moments(*each) for each in zip(frames, factors, strict=True)],
         [plan.RADIUS_LOADING] * len(frames),
     )
-    return [max(2 * float(one.value[1]) - float(one.value[0]) ** 2, 0.0) for one in seen]
+    return [max(float(2 * one.value[1] - one.value[0] * one.value[0]), 0.0) for one in seen]

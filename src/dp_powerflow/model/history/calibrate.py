@@ -163,7 +163,10 @@ def ranks_of(law: HistoryLaw, off: FloatArray, log_bounds: tuple[float, float]) 
     by_time = log_load.reshape(len(log_load), chosen.size, bins, -1).transpose(2, 0, 1, 3).reshape(bins, -1)
     tables = _quantiles(np.sort(by_time, axis=1))
     basis = np.array(
-        [2**0.5 * cos(np.pi * (k + 1) * np.arange(_POINTS + 1) / _POINTS) for k in range(RANK_FUNCTIONS)]
+        [
+            np.sqrt(2.0) * cos(np.pi * (k + 1) * np.arange(_POINTS + 1) / _POINTS)
+            for k in range(RANK_FUNCTIONS)
+        ]
     )
     times = fourier(law.n_steps, TIME_HARMONICS)
     own = rank_features(log_load, tables, PROBABILITIES, basis, times)

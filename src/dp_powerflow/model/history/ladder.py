@@ -11,7 +11,7 @@ The spacings divide a day or are whole days, so the noise of a level is numbered
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -64,12 +64,8 @@ class Ladder:
 
     def autocovariance(self, level: int, lags: int) -> FloatArray:
         """(lag,) of a level, up to `lags`, averaged over the positions within a cell."""
-        spacing = self.spacings[level]
-        taps = self.weights[level][::-1].reshape(-1)
-        found = np.zeros(lags + 1)
-        for lag in range(min(taps.size, lags + 1)):
-            found[lag] = np.sum(taps[lag:] * taps[: taps.size - lag]) / spacing
-        return found
+        own = _autocovariance(self.spacings[level])[: lags + 1]
+        return np.concatenate([own, np.zeros(lags + 1 - own.size)])
 
     def energies_of(self, covariance: FloatArray, n_days: int) -> FloatArray:
         """(level,) expected `energies` of a process with this autocovariance (lag,)."""
@@ -150,6 +146,15 @@ def _cell_covariance(covariance: FloatArray, spacing: int, apart: int) -> float:
     shift = np.arange(1 - spacing, spacing)
     weight = (spacing - np.abs(shift)) / (spacing * spacing)
     return float(np.sum(weight * covariance[np.abs(apart + shift)]))
+
+
+@lru_cache(maxsize=32)
+def _autocovariance(spacing: int) -> FloatArray:
+    """(lag,) of a level; zero beyond."""
+    taps = _spline(spacing)[::-1].reshape(-1)
+    found = np.array([np.sum(taps[lag:] * taps[: taps.size - lag]) / spacing for lag in range(taps.size)])
+    found.flags.writeable = False
+    return found
 
 
 def _spline(spacing: int) -> FloatArray:

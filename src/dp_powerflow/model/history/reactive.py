@@ -103,7 +103,8 @@ def _fitted(
     )  # fmt: skip
     result = []
     for index, law in enumerate(laws):
-        slope = 1 + tan1(angles[index]) ** 2
+        tangent = tan1(angles[index])
+        slope = 1 + tangent * tangent
         spread = slope * float(np.sqrt(np.clip(squares[index][0], 0.0, most)))
         size = exp1(
             float(np.clip(sizes[index][0], -plan.RADIUS_REACTIVE, plan.RADIUS_REACTIVE))
@@ -112,7 +113,7 @@ def _fitted(
         positive = np.maximum(found[index], 0.0)
         positive = positive / max(float(positive.sum()), 1e-12)
         amplitudes = ladder.amplitudes(positive, law.n_days)
-        result.append(HistoryReactive(tan1(angles[index]), spread, size, references[index], amplitudes))
+        result.append(HistoryReactive(tangent, spread, size, references[index], amplitudes))
     return result
 
 

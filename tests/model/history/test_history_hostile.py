@@ -1,0 +1,303 @@
+"""The history model under attack: absurd answers, extreme customers, forged files, names made to collide."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dp_powerflow._bits.elementary import log
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.loads.simulate import simulate_load_history
+from dp_powerflow.model.day_facts import DayFacts
+from dp_powerflow.model.derive import Derived, NoRecords, derive
+from dp_powerflow.model.estimators import Contribution, Records, vector_to_symmetric
+from dp_powerflow.model.fit import fit
+from dp_powerflow.model.gaussian import FORMAT_1, FORMAT_3, LoadModel
+from dp_powerflow.model.history.asking import positive
+from dp_powerflow.model.history.calibrate import _through
+from dp_powerflow.model.history.contributions import Scores, rank_features, scores
+from dp_powerflow.model.history.drawing import path_of, population_of
+from dp_powerflow.model.history.law import HistoryClass
+from dp_powerflow.model.history.numbers import interpolate
+from dp_powerflow.model.history.plan import History
+from dp_powerflow.model.history.population import SCORES
+from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation
+from dp_powerflow.model.options import Bounds, FitOptions, FittedReactive, HistoryFacts
+from dp_powerflow.model.partition import PrivateClasses, PublicLabels
+from dp_powerflow.privacy.budget import Budget, PrivacyUnit, QueryCost
+from dp_powerflow.privacy.queries import GRID_RADIUS, Blocks, Query, Region, Session, exact_sum
+from dp_powerflow.privacy.random import Stream, StreamKey
+from dp_powerflow.units import FloatArray, IntArray
+
+KEY = StreamKey.from_insecure_seed(1)
+BOUNDS = (1e-3, 10.0)
+CUSTOMERS = 9
+Forge = Callable[[Query, QueryCost, IntArray], Any]
+
+ANSWERS: dict[str, Forge] = {
+    "zero": lambda query, cost, total: 0,
+    "all at the radius": lambda query, cost, total: CUSTOMERS * GRID_RADIUS,
+    "all below zero": lambda query, cost, total: -CUSTOMERS * GRID_RADIUS,
+    "largest integer": lambda query, cost, total: 2**63 - 1,
+    "smallest integer": lambda query, cost, total: -(2**63),
+    "100 deviations up": lambda query, cost, total: total + 100 * cost.sigma,
+    "100 deviations down": lambda query, cost, total: total - 100 * cost.sigma,
+    "10 deviations to and fro": lambda query, cost, total: (
+        total + 10 * cost.sigma * (-1) ** np.arange(query.dimension)
+    ),
+    "1000 deviations to and fro": lambda query, cost, total: (
+        total - 1000 * cost.sigma * (-1) ** np.arange(query.dimension)
+    ),
+}
+
+
+class Forged(Session):
+    """Evaluates contributions, checks where they lie, and answers something else."""
+
+    def __init__(self, forge: Forge, cohort: str | None, rho: float) -> None:
+        super().__init__(PrivacyUnit.LOAD_POINT, cohort, rho)
+        self.forge = forge
+
+    def _answer(self, query: Query, cost: QueryCost, blocks: Blocks) -> IntArray:
+        found = np.empty((len(blocks), query.dimension), dtype=np.int64)
+        for row, block in zip(found, blocks, strict=True):
+            chunks = list(block)
+            for chunk in chunks:
+                _check_region(query, chunk)
+            row[:] = self.forge(query, cost, exact_sum(chunks, query))
+        return found
+
+
+def _check_region(query: Query, chunk: FloatArray) -> None:
+    assert chunk.shape[1] == query.dimension
+    assert np.all(np.isfinite(chunk)), query.name
+    if query.region is Region.ORTHANT:
+        assert np.all(chunk >= 0.0), query.name
+    if query.region is Region.PSD:
+        size = (int(np.sqrt(8 * query.dimension + 1)) - 1) // 2
+        for row in chunk:
+            values = np.linalg.eigvalsh(vector_to_symmetric(row, size))
+            assert values[0] >= -1e-12 * max(values[-1], 1.0)
+
+
+class Customers(NoRecords):
+    """Extreme ones: at a bound, beyond it, at both, all alike, at one bound but for one step."""
+
+    def _load_kw(self) -> FloatArray:
+        shape = (CUSTOMERS, self.facts.n_days, self.facts.n_steps)
+        low, high = BOUNDS
+        load: FloatArray = np.exp(np.random.default_rng(0).standard_normal(shape)) / 3
+        load[0], load[1], load[2], load[3] = low, high, -5.0, 1e308
+        load[4], load[5] = low, high
+        load[4, 0, 0], load[5, 0, 0] = high, low
+        load[6] = np.where(np.arange(shape[2]) % 2, low, high)
+        return load
+
+    def log_load(self, name: str | None, day_type: str | None, bounds: Bounds) -> FloatArray:
+        return log(np.clip(self._load_kw(), *bounds))
+
+    def pairs(self, name: str | None, day_type: str | None) -> FloatArray:
+        load = self._load_kw()
+        return np.concatenate([load, -0.3 * load[::-1]], axis=2)
+
+    def slots(self) -> IntArray:
+        return np.zeros(CUSTOMERS, dtype=np.int64)
+
+
+def facts_of(steps: int, days: int, customers: int = CUSTOMERS) -> HistoryFacts:
+    dates = [dt.date(2024, 1, 1) + dt.timedelta(day) for day in range(days)]
+    off = tuple(date.weekday() >= 5 for date in dates)
+    warmth = tuple(float(day % 5) for day in range(days))
+    known = DayFacts(tuple(date.isoformat() for date in dates), off, (("temperature", warmth),))
+    return HistoryFacts(1440 // steps, (("a", customers),), ((None, days),), known)
+
+
+def derived(forge: Forge, steps: int, days: int, epsilon: float = 2.0, *, private: bool = False) -> Derived:
+    classes = PrivateClasses(2) if private else PublicLabels()
+    options = FitOptions(BOUNDS, History(), classes, reactive=FittedReactive())
+    source = Customers(facts_of(steps, days), lambda cohort, rho: Forged(forge, cohort, rho))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        return derive(source, options, Budget(epsilon))
+
+
+def check_loads(classes: tuple[HistoryClass, ...], facts: DayFacts) -> None:
+    """Every number of the laws is finite, and the loads drawn from them lie within the bounds."""
+    for part in classes:
+        assert all(np.all(np.isfinite(value)) for value in vars(part.law).values())
+    names = [part.name for part in classes for _ in range(4)]
+    count, days = len(names), 5
+    own = population_of(classes, "x", names, np.arange(count), None, np.full(count, np.nan), KEY)
+    calendar = [dt.date(2024, 1, 12) + dt.timedelta(day) for day in range(days)]
+    warmth = {"temperature": np.linspace(-1e3, 1e3, days)}
+    off, factor = path_of(classes, facts, calendar, np.arange(days) % 2 == 0, warmth, KEY)
+    block = HistorySampler(PlacedPopulation(own, 1.0, np.arange(count)), KEY, days, off, factor).block(0)
+    assert np.all(block.load_kw >= BOUNDS[0] * (1 - 1e-9))
+    assert np.all(block.load_kw <= BOUNDS[1] * (1 + 1e-9))
+    assert np.all(np.abs(block.load_kvar) < 100 * BOUNDS[1])
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize(
+    ("steps", "days", "epsilon", "private"),
+    [(8, 14, 2.0, True), (8, 49, 0.01, False), (24, 15, 100.0, False)],
+)
+def test_no_answer_breaks_a_fit(answer: str, steps: int, days: int, epsilon: float, private: bool) -> None:
+    found = derived(ANSWERS[answer], steps, days, epsilon, private=private)
+    known = facts_of(steps, days).days
+    assert known is not None
+    check_loads(tuple(part for part in found.classes if isinstance(part, HistoryClass)), known)
+
+
+def test_no_contribution_depends_on_how_many_customers_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the last bit: with private classes, who else is in a class is private."""
+    asked = []
+
+    def contributions(self: Records, of: Contribution, *, values_per_step: int = 1) -> Iterator[FloatArray]:
+        together = of(self.log_load)
+        for index, own in enumerate(together):
+            assert np.array_equal(of(self.log_load[index : index + 1])[0], own)
+        assert np.array_equal(of(self.log_load[::-2]), together[::-2])
+        asked.append(together.shape)
+        yield together
+
+    monkeypatch.setattr(Records, "contributions", contributions)
+    for steps, days in ((24, 49), (96, 14)):  # ladders of eight levels or more, bands of eight or more
+        derived(lambda query, cost, total: total, steps, days)
+    assert len(asked) == 2 * 25  # queries
+
+
+def test_a_number_that_is_none_never_leaves_a_table() -> None:
+    """Kernels do not check their indices: one beyond the table would read anywhere."""
+    nan = np.full((2, 3, 8), np.nan)
+    edges = np.linspace(-3.0, 3.0, 33)
+    assert np.all(scores(nan, Scores(edges, -3.0, -6.0)) == -3.0)
+    place = np.array([[np.nan, np.inf, -np.inf]])
+    _through(np.tile(np.arange(float(SCORES)), (1, 1)), place)
+    assert place[0] == pytest.approx([0.0, SCORES - 1.0, 0.0], abs=1e-3)
+    assert interpolate(np.array([np.nan]), np.arange(3.0), np.arange(3.0)).shape == (1,)
+    probabilities, basis = np.linspace(0.001, 0.999, 5), np.arange(12.0).reshape(1, 12)
+    tables = np.full((1, 5), np.nan)
+    found = rank_features(np.zeros((1, 2, 8)), tables, probabilities, basis, np.ones((1, 8)))
+    assert np.all(found >= 0.0)
+    assert np.all(found <= 11.0)
+
+
+def test_a_covariance_has_a_factor_however_large_noise_made_it() -> None:
+    ones = np.ones((6, 6))
+    for size in (1.0, 1e6, 1e12, 1e18):
+        np.linalg.cholesky(positive(size * ones))
+        np.linalg.cholesky(positive(-size * ones))
+    assert np.array_equal(positive(np.eye(6)), np.eye(6))
+
+
+@pytest.fixture(scope="module")
+def model() -> LoadModel:
+    history = simulate_load_history(40, n_days=14, step_minutes=120, seed=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return fit(history, budget=Budget(5.0), options=FitOptions(BOUNDS, History()), key=KEY)
+
+
+def set_at(*path: Any) -> Callable[[dict[str, Any]], None]:
+    *where, last, value = path
+
+    def change(fields: Any) -> None:
+        for key in where:
+            fields = fields[key]
+        fields[last] = value
+
+    return change
+
+
+def to_format_1(fields: dict[str, Any]) -> None:
+    """As a file without integers, whose parameters would be taken as stated."""
+    fields["format"] = FORMAT_1
+    fields["costs"] = [
+        {name: value for name, value in query.items() if name != "integers"}
+        for query in fields.pop("queries")
+    ]
+    del fields["facts"], fields["options"]
+
+
+def all_integers(value: int) -> Callable[[dict[str, Any]], None]:
+    def change(fields: dict[str, Any]) -> None:
+        for query in fields["queries"]:
+            query["integers"] = [[value] * len(row) for row in query["integers"]]
+
+    return change
+
+
+DAYS = ("facts", "days")
+LAW = ("classes", 0, "law")
+FORGERIES: dict[str, Callable[[dict[str, Any]], None]] = {
+    "format 1": to_format_1,
+    "format 3": set_at("format", FORMAT_3),
+    "no facts of days": lambda fields: fields["facts"].pop("days"),
+    "a day too many": set_at("facts", "days_of_type", [[None, 15]]),
+    "10^18 days": set_at("facts", "days_of_type", [[None, 10**18]]),
+    "steps of nothing": set_at("facts", "step_minutes", 0),
+    "steps that run back": set_at("facts", "step_minutes", -1),
+    "steps of a minute": set_at("facts", "step_minutes", 1),
+    "nobody": set_at("facts", "load_points_of_class", [["all", 0]]),
+    "fewer than nobody": set_at("facts", "load_points_of_class", [["all", -5]]),
+    "covariates that are none": set_at(*DAYS, "covariates", [["t", [float("nan")] * 14]]),
+    "covariates without end": set_at(*DAYS, "covariates", [["t", [1e308] * 14]]),
+    "covariates twice": set_at(*DAYS, "covariates", [["t", [0.0, 1.0] * 7]] * 2),
+    "no dates": set_at(*DAYS, {"dates": [], "off": [], "covariates": []}),
+    "bounds": set_at("options", "bounds", [5e-324, 1.7e308]),
+    "two components": set_at("options", "n_components", 2),
+    "many classes": set_at("options", "private_classes", {"n_classes": 16384, "share": 0.5}),
+    "a law of text": set_at(*LAW, "mean_day", "x"),
+    "a law of nothing": set_at(*LAW, "mean_day", None),
+    "a law of another shape": set_at(*LAW, "quantiles", [[0.5]]),
+    "a law that is none": set_at(*LAW, "factor_variance", float("nan")),
+    "a law a little off": set_at(*LAW, "off_share", 0.3),
+    "largest integers": all_integers(2**63 - 1),
+    "too large integers": all_integers(2**64),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_forged_model_is_refused(model: LoadModel, forgery: str) -> None:
+    fields = json.loads(model.to_json())
+    FORGERIES[forgery](fields)
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":")) + "\n"
+    with pytest.raises(PrivacyError):
+        LoadModel.from_json(text)
+
+
+def test_a_file_nested_too_deep_is_refused() -> None:
+    with pytest.raises(PrivacyError, match="not a load model"):
+        LoadModel.from_json("[" * 200_000)
+
+
+def test_the_model_itself_is_accepted(model: LoadModel) -> None:
+    assert LoadModel.from_json(model.to_json()).sha256 == model.sha256
+
+
+def test_no_label_of_a_class_makes_two_streams_one(model: LoadModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[tuple[str, ...], str, int]] = []
+    stream = StreamKey.stream
+
+    def recorded(self: StreamKey, purpose: str, block: int = 0) -> Stream:
+        if "model" in self.context:
+            asked.append((self.context, purpose, block))
+        return stream(self, purpose, block)
+
+    part = model.histories[0]
+    labels = ("a", "a/slow", "0", "traits", "0/traits", "customers/0/a", "slow/customers/0/a", "angles", "")
+    classes = [HistoryClass(label, 1.0, part.bounds, part.law, part.reactive) for label in labels]
+    monkeypatch.setattr(StreamKey, "stream", recorded)
+    count = len(labels)
+    own = population_of(classes, "x", labels, np.arange(count), None, np.full(count, np.nan), KEY)
+    placed = PlacedPopulation(own, 1.0, np.arange(count))
+    HistorySampler(placed, KEY, 2, np.zeros(2), np.zeros((count, 4))).block(0)
+    assert len(asked) > 6 * count
+    assert len(set(asked)) == len(asked)
