@@ -47,7 +47,7 @@ def history(last_kw: float) -> LoadHistory:
 
 def released_level(model: LoadModel) -> float:
     """What a structured fit says of the level."""
-    return float(model.classes[0].components[0].mean.mean())
+    return float(model.days[0].components[0].mean.mean())
 
 
 def published_level(model: LoadModel) -> float:

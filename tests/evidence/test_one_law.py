@@ -266,9 +266,9 @@ PER_NODE = ("class_of", "scale_kw", "tan_theta", "q_size")
 
 def test_the_evidence_refuses_a_law_it_has_no_theorem_for(ieee13: Feeder) -> None:
     model = load_model(random_q=True)
-    one, two = (part.components[0] for part in model.classes)
-    mixed = replace(model.classes[0], components=(replace(one, weight=0.5), replace(two, weight=0.5)))
-    law = replace(model, classes=(mixed, model.classes[1])).at(nodes_of(ieee13))
+    one, two = (part.components[0] for part in model.days)
+    mixed = replace(model.days[0], components=(replace(one, weight=0.5), replace(two, weight=0.5)))
+    law = replace(model, classes=(mixed, model.days[1])).at(nodes_of(ieee13))
     with pytest.raises(PrivacyError, match="one Gaussian per class"):
         _ = law.mean
     fewer = {name: getattr(law, name)[1:] for name in PER_NODE}

@@ -39,7 +39,7 @@ def test_at_its_own_size_the_switch_changes_nothing(columns: ModuleType, half: F
     history, options = columns.as_history(half), FitOptions(bounds=BOUNDS, estimator=Structured())
     law = columns.fitted_law(history, options, KEY, len(half))
     model = fit(history, budget=columns.BUDGET, options=options, key=KEY)
-    released = model.classes[0].components[0]
+    released = model.days[0].components[0]
     np.testing.assert_array_equal(law.components[0].mean, released.mean)
     np.testing.assert_array_equal(law.components[0].covariance, released.covariance)
 

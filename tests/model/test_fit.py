@@ -85,7 +85,7 @@ def test_every_variant_spends_its_budget_and_no_more(
     assert 1.99 < model.spent_epsilon <= 2.0
     assert all(cost.unit is unit for cost in model.costs)
     assert model.unit is unit
-    for part in model.classes:
+    for part in model.days:
         for component in part.components:
             assert np.linalg.eigvalsh(component.covariance).min() > 0
             assert np.all(np.isfinite(component.mean))
@@ -101,7 +101,7 @@ def test_structured_is_a_hundred_times_better_than_plain_at_user_level(residenti
     divergence = {}
     for estimator in (Structured(), Plain()):
         model = quiet_fit(residential, Budget(1.0), estimator=estimator, bounds=(0.005, 50.0))
-        released = model.classes[0].components[0]
+        released = model.days[0].components[0]
         divergence[estimator.name] = kl_per_step(*truth, released.mean, released.covariance)
     assert divergence["structured"] < 0.03
     assert divergence["plain"] > 100 * divergence["structured"]
@@ -112,7 +112,7 @@ def test_more_budget_gives_a_better_model(residential: LoadHistory) -> None:
     truth = days.mean(axis=0), np.cov(days.T)
     divergence = []
     for epsilon in (0.3, 30.0):
-        part = quiet_fit(residential, Budget(epsilon), bounds=(0.005, 50.0)).classes[0].components[0]
+        part = quiet_fit(residential, Budget(epsilon), bounds=(0.005, 50.0)).days[0].components[0]
         divergence.append(kl_per_step(*truth, part.mean, part.covariance))
     assert divergence[1] < divergence[0] / 3
     assert divergence[1] < 0.01
@@ -120,7 +120,7 @@ def test_more_budget_gives_a_better_model(residential: LoadHistory) -> None:
 
 def test_mean_load_is_kept(residential: LoadHistory) -> None:
     model = quiet_fit(residential, Budget(4.0), bounds=(0.005, 50.0))
-    assert model.classes[0].mean_load.mean() == pytest.approx(residential.load_kw.mean(), rel=0.1)
+    assert model.days[0].mean_load.mean() == pytest.approx(residential.load_kw.mean(), rel=0.1)
 
 
 def test_a_floor_on_the_variance_does_not_move_the_mean_load(residential: LoadHistory) -> None:
@@ -128,7 +128,7 @@ def test_a_floor_on_the_variance_does_not_move_the_mean_load(residential: LoadHi
     budget = Budget(4.0)
     thin = quiet_fit(residential, budget, bounds=(0.005, 50.0), variance_floor=1e-6)
     # The floor is part of the options, to which the noise is bound: bind it back for the comparison.
-    part = thin.classes[0].components[0]
+    part = thin.days[0].components[0]
     from dp_powerflow.model.estimators import with_floor
 
     wide = with_floor(part.mean, part.covariance, 0.1)
@@ -173,14 +173,14 @@ def test_day_types_share_the_budget_of_a_load_point_but_not_of_a_day(history: Lo
 def test_private_clusters_find_the_levels() -> None:
     history = simulate_load_history(400, n_days=7, step_minutes=60, seed=3, classes=LOGNORMAL_CLASSES)
     model = quiet_fit(history, Budget(50.0), classes=PrivateClasses(2))
-    loads = sorted(float(part.mean_load.mean()) for part in model.classes)
+    loads = sorted(float(part.mean_load.mean()) for part in model.days)
     assert loads[1] > 3 * loads[0]
 
 
 def test_fitted_power_factors_are_near_the_simulated_ones(history: LoadHistory) -> None:
     model = quiet_fit(history, Budget(50.0), reactive=FittedReactive(share=0.5))
     expected = demo_power_factors()
-    for part in model.classes[:1]:
+    for part in model.days[:1]:
         assert part.reactive.tan_theta == pytest.approx(expected.tan_theta([part.name])[0], abs=0.03)
         assert part.reactive.covariance is not None
         spread = part.reactive.spread * math.sqrt(np.diag(part.reactive.covariance).mean())
@@ -198,7 +198,7 @@ def test_public_spread_costs_nothing(history: LoadHistory) -> None:
     fixed = quiet_fit(history, Budget(1.0))
     spread = quiet_fit(history, Budget(1.0), reactive=PublicSpread())
     assert [c.query for c in spread.costs] == [c.query for c in fixed.costs]
-    assert spread.classes[0].reactive.covariance is not None
+    assert spread.days[0].reactive.covariance is not None
 
 
 def test_mixture_separates_two_kinds_of_customer() -> None:
@@ -210,7 +210,7 @@ def test_mixture_separates_two_kinds_of_customer() -> None:
     nothing = (None,) * 2000
     history = LoadHistory(load, None, names, days, 60, nothing, nothing, None)
     model = quiet_fit(history, Budget(8.0), n_components=2)
-    low, high = sorted(float(part.mean.mean()) for part in model.classes[0].components)
+    low, high = sorted(float(part.mean.mean()) for part in model.days[0].components)
     assert low == pytest.approx(-1.5, abs=0.4)
     assert high == pytest.approx(1.5, abs=0.4)
 
@@ -223,7 +223,7 @@ def test_fit_repeats_to_the_bit_and_other_keys_and_data_have_other_noise(history
     touched = history.load_kw.copy()
     touched[0, 0, 0] *= 1.0000001
     other = quiet_fit(dataclasses.replace(history, load_kw=touched), budget)
-    shift = other.classes[0].components[0].mean - first.classes[0].components[0].mean
+    shift = other.days[0].components[0].mean - first.days[0].components[0].mean
     # one reading changed in the eighth digit, and yet all the noise is new
     assert np.abs(shift).max() > 1e-3
 
@@ -253,7 +253,7 @@ def test_noise_never_breaks_a_covariance(estimator: Any, epsilon: float, seed: i
     history = simulate_load_history(5, n_days=1, step_minutes=60, seed=seed)
     key = StreamKey.from_insecure_seed(seed)
     model = quiet_fit(history, Budget(epsilon), key=key, estimator=estimator, n_components=2)
-    for part in model.classes:
+    for part in model.days:
         for component in part.components:
             assert np.linalg.eigvalsh(component.covariance).min() > 0
 
@@ -267,7 +267,7 @@ def test_degenerate_loads_give_a_valid_model(load: np.ndarray, estimator: Any) -
     days = (dt.date(2024, 1, 1), dt.date(2024, 1, 2))
     history = LoadHistory(load, None, names, days, 60, (None,) * 6, (None,) * 6, None)
     model = quiet_fit(history, Budget(5.0), estimator=estimator)
-    assert np.linalg.eigvalsh(model.classes[0].components[0].covariance).min() > 0
+    assert np.linalg.eigvalsh(model.days[0].components[0].covariance).min() > 0
 
 
 @pytest.mark.parametrize("steps", [2, 4, 24, 48])

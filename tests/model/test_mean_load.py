@@ -62,8 +62,8 @@ def over_true(models: list[LoadModel], history: LoadHistory) -> tuple[float, flo
     """Mean load, and variance of log load, over those of the history: averages over the models."""
     load = np.clip(history.load_kw, *BOUNDS)
     variance = np.log(load).var(axis=(0, 1)).mean()
-    loads = [model.classes[0].mean_load.mean() / load.mean() for model in models]
-    spreads = [np.diag(model.classes[0].components[0].covariance).mean() / variance for model in models]
+    loads = [model.days[0].mean_load.mean() / load.mean() for model in models]
+    spreads = [np.diag(model.days[0].components[0].covariance).mean() / variance for model in models]
     return float(np.mean(loads)), float(np.mean(spreads))
 
 
@@ -135,7 +135,7 @@ def test_a_clip_moves_no_mean_wherever_the_loads_lie_in_their_bounds(
     found = {}
     for estimator in (Plain(), EarlierPlain()):
         (model,) = fits(daily_customers, estimator, 1, epsilon=NOISELESS, bounds=HIGH_IN_BOUNDS, unit=unit)
-        found[type(estimator)] = model.classes[0].mean_load.mean() / wanted
+        found[type(estimator)] = model.days[0].mean_load.mean() / wanted
     assert found[Plain] == pytest.approx(1.0, abs=0.002)
     assert found[EarlierPlain] < 0.95
 
@@ -146,7 +146,7 @@ def test_plain_models_keep_the_mean_load_at_any_level(daily_customers: LoadHisto
     for factor in (0.3, 1.0):
         scaled = replace(daily_customers, load_kw=factor * daily_customers.load_kw)
         models = fits(scaled, Plain(), 20, epsilon=4.0, bounds=HIGH_IN_BOUNDS)
-        found.append(np.mean([m.classes[0].mean_load.mean() for m in models]) / scaled.load_kw.mean())
+        found.append(np.mean([m.days[0].mean_load.mean() for m in models]) / scaled.load_kw.mean())
     assert found == pytest.approx([1.0, 1.0], abs=0.01)  # the standard error is 0.0004
 
 

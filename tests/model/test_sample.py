@@ -123,7 +123,7 @@ def test_truncated_draws_keep_the_margins_and_report_the_acceptance() -> None:
 
 
 def test_narrow_margins_switch_to_tilting_and_stay_exact() -> None:
-    narrow = dataclasses.replace(TWO.classes[0], bounds=(0.95, 1.05))
+    narrow = dataclasses.replace(TWO.days[0], bounds=(0.95, 1.05))
     sampler = LoadSampler(model(narrow).at(LoadNodes(("home",)), truncated=True), KEY, 300)
     loads = all_days(sampler).load_kw
     assert not sampler.law.classes[0].acceptance[0].rejection
@@ -153,7 +153,7 @@ def test_mixture_weights_are_respected() -> None:
         GaussianComponent(0.8, np.full(T, -3.0), covariance(0.04)),
         GaussianComponent(0.2, np.full(T, 3.0), covariance(0.04)),
     )
-    mixed = model(dataclasses.replace(TWO.classes[0], components=both))
+    mixed = model(dataclasses.replace(TWO.days[0], components=both))
     loads = all_days(LoadSampler(mixed.at(LoadNodes(("home",))), KEY, 5000)).load_kw
     assert float((loads[0, :, 0] > 1).mean()) == pytest.approx(0.2, abs=0.03)
 

@@ -246,7 +246,7 @@ def fitted() -> LoadModel:
     options = FitOptions(bounds=(1e-3, 3.0), use_scale=True, estimator=History())
     key = dpf.StreamKey.from_insecure_seed(1)
     with pytest.warns(UserWarning, match="too few"):
-        return dpf.fit(history, dpf.Budget(2.0, 1e-6, PrivacyUnit.LOAD_POINT), key=key, options=options)
+        return dpf.fit(history, dpf.Budget(2.0, 1e-6, unit=PrivacyUnit.LOAD_POINT), key=key, options=options)
 
 
 def test_sample_draws_one_customer_per_node_or_load_through_all_days() -> None:
@@ -284,7 +284,7 @@ def test_fit_refuses_load_points_that_feed_in() -> None:
     history = simulate_load_history(20, n_days=3, step_minutes=60, seed=1, classes=classes)
     key = dpf.StreamKey.from_insecure_seed(1)
     with pytest.raises(LoadDataError, match=r"load points feed in .* meter the generation apart"):
-        dpf.fit(history, dpf.Budget(2.0, 1e-6, PrivacyUnit.LOAD_POINT), key=key)
+        dpf.fit(history, dpf.Budget(2.0, 1e-6, unit=PrivacyUnit.LOAD_POINT), key=key)
 
 
 def test_the_owner_compares_no_more_days_than_the_release_has(released: Path) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dp_powerflow._bits.linear import eigh, product
+from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.estimators import Contribution, Records, ask_averages
 from dp_powerflow.model.history import plan
 from dp_powerflow.model.history.ladder import Ladder
@@ -41,6 +42,10 @@ class Setting:
     log_bounds: tuple[float, float]
     off: BoolArray
     covariates: FloatArray
+
+    def __post_init__(self) -> None:
+        if not len(self.off) == len(self.covariates) == self.n_days:
+            raise PrivacyError("there are facts of more or fewer days than the history has; make them anew")
 
     @property
     def off_share(self) -> float:
