@@ -7,7 +7,7 @@ import pytest
 from support.processors import PROCESSORS, output_of
 
 CHILD = "support.release_bits"
-MODES = ("true-network", "twin-network", "twin-as-operated", "twin-mended")
+MODES = ("true-network", "twin-network", "twin-as-operated", "twin-mended", "twin-with-histories")
 OTHERS = ("haswell", "nehalem")
 
 

@@ -1,11 +1,12 @@
 """Makes the small release in one mode and prints the hash of every file; for the tests of equal bits.
 
-Run as `python -m support.release_bits true-network|twin-network|twin-as-operated|twin-mended [--workers N]`.
+Run as `python -m support.release_bits MODE [--workers N]`, MODE one of `NETWORKS`.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import hashlib
 import json
 import sys
@@ -31,6 +32,7 @@ NETWORKS = {
     "twin-network": TWIN,
     "twin-as-operated": OPERATED,
     "twin-mended": OPERATED,
+    "twin-with-histories": OPERATED,
 }
 WEAK = """
 Clear
@@ -52,6 +54,11 @@ def release_bits(folder: Path, mode: str, workers: int) -> dict[str, str]:
     out: two values of all that is released.
     """
     own: dict[str, Any] = {}
+    if mode == "twin-with-histories":
+        start = dt.date(2022, 12, 31)
+        days = [f"{start + dt.timedelta(days=k)},{k % 11 - 3.5}" for k in range(60)]
+        (folder / "weather.csv").write_text("\n".join(["time,temperature", *days]) + "\n")
+        own = {"loads": {"days": 16}, "weather": {"path": "weather.csv"}}
     if mode == "twin-mended":
         (folder / "weak.dss").write_text(WEAK)
         own = {"feeder": {"source": "weak.dss"}, "nodes": {"kw_per_customer": 1.0}}

@@ -184,6 +184,8 @@ def _model(facts: PublicFacts) -> Iterable[str]:
     yield entry(
         "unit", "load-point", "load-point: all days of a service | load-point-day: one day (the paper's)"
     )
+    yield '# estimator = "structured"      # independent days; without it, on a twin with 14 days of meters,'
+    yield "#                               # days follow one another, and the meters' dates are published"
     why = "fit loads over scale_kw of the service map" if facts.scaled else "fit kW: no scale is declared"
     yield entry("use_scale", facts.scaled, why)
     yield entry("bounds", bounds, f"[{unit}] of a {facts.kind.name}: a public figure; what is beyond is cut")
