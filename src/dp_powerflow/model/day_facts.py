@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -39,6 +41,14 @@ class DayFacts:
         if len(lengths) > 1 or not self.dates:
             raise PrivacyError(
                 "facts of days need one date, one kind and one of each covariate for every day"
+            )
+        try:
+            days = [dt.date.fromisoformat(date) for date in self.dates]
+        except ValueError:
+            days = []
+        if not days or any(later <= earlier for earlier, later in pairwise(days)):
+            raise PrivacyError(
+                "the dates of a history must be ISO dates such as 2024-01-31, in order, each once"
             )
         names = [name for name, _ in self.covariates]
         numbers = np.array([values for _, values in self.covariates], dtype=np.float64)

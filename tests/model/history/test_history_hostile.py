@@ -301,3 +301,11 @@ def test_no_label_of_a_class_makes_two_streams_one(model: LoadModel, monkeypatch
     HistorySampler(placed, KEY, 2, np.zeros(2), np.zeros((count, 4))).block(0)
     assert len(asked) > 6 * count
     assert len(set(asked)) == len(asked)
+
+
+@pytest.mark.parametrize(
+    "dates", [("hello", "2024-01-02"), ("2024-01-02", "2024-01-01"), ("2024-01-01",) * 2]
+)
+def test_dates_that_are_none_or_out_of_order_are_refused(dates: tuple[str, str]) -> None:
+    with pytest.raises(PrivacyError, match="dates of a history"):
+        DayFacts(dates, (False, False))
