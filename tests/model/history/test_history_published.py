@@ -224,7 +224,7 @@ def test_facts_of_more_or_fewer_days_than_the_history_are_refused(models: Models
     days = fields["facts"]["days"]
     for name, value in (("dates", "2999-01-01"), ("off", False)):
         days[name] = [*days[name], value] if more else days[name][:-1]
-    with pytest.raises(PrivacyError, match="more or fewer days"):
+    with pytest.raises(PrivacyError, match="exactly the days of the history"):
         LoadModel.from_json(as_text(fields))
 
 
