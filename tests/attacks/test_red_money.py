@@ -194,7 +194,7 @@ def test_a_release_of_this_version_in_a_mode_of_earlier_ones_is_not_intact(forge
     )
     account = AccountFacts(GdpCap(policy.mu, 1e-6, policy.neighbours), 1, {"mu_squared": policy.mu**2})
     assert forger.found_of(facts) == set()
-    assert forger.found_of(replace(facts, policy=policy, network=account)) == {"manifest"}
+    assert forger.found_of(replace(facts, policy=policy, network=account)) == {"manifest", "statement"}
 
 
 @pytest.mark.parametrize("mode", ["true", "twin"])

@@ -64,7 +64,7 @@ def persistent() -> str:
     people = population(np.array([1, 70, 300]), days=30)
     rounded = {
         name: np.round(getattr(people, name), 6)
-        for name in ("mean_day", "shared", "own", "log_map", "scale_kw")
+        for name in "mean_day shared own log_map scale_kw".split()
     }
     paths = tuple(
         replace(
