@@ -63,8 +63,7 @@ def persistent() -> str:
     """Draws of persistent customers; the population itself is only as good as NumPy's functions."""
     people = population(np.array([1, 70, 300]), days=30)
     rounded = {
-        name: np.round(getattr(people, name), 6)
-        for name in "mean_day shared own log_map scale_kw".split()
+        name: np.round(getattr(people, name), 6) for name in ("mean_day", "own", "log_map", "scale_kw")
     }
     paths = tuple(
         replace(
@@ -73,7 +72,7 @@ def persistent() -> str:
         )
         for each in people.classes
     )
-    people = replace(people, classes=paths, **rounded)
+    people = replace(people, classes=paths, **rounded, shared=np.round(people.shared, 6))
     law = PlacedPopulation(people, 1.0, np.arange(3))
     sampler = HistorySampler(law, KEY, 40, days_off(40), np.round(shared_factor(2, 40), 6), 10)
     blocks = [sampler.block(number) for number in (0, 3)]
