@@ -27,6 +27,7 @@ import scipy.sparse as sp
 from dp_powerflow._bits.elementary import kernel, log
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.customers import MOST_DEVIATIONS
+from dp_powerflow.model.history.factor import at_steps
 from dp_powerflow.model.history.population import (
     HIGHEST_SCORE,
     LOADS,
@@ -161,10 +162,7 @@ class HistorySampler:
 
     def shared_factor(self, number: int, first: int, days: int) -> FloatArray:
         """(day, step) of a class: linear between the middles of the days."""
-        steps, factor = self.law.steps, self.factor[number]
-        after = (np.arange(steps) + 0.5) / steps - 0.5  # of the middle of the day [days]
-        before, own, following = (factor[first + k : first + k + days, None] for k in range(3))
-        return np.asarray(own + np.where(after < 0.0, (own - before) * after, (following - own) * after))
+        return at_steps(self.factor[number, first : first + days + 2], self.law.steps)
 
     def _add_customers(self, number: int, first: int, active: FloatArray, reactive: FloatArray) -> None:
         """Add the customers of one class, in ascending order."""
