@@ -38,7 +38,7 @@ from dp_powerflow.report.results import render_plan
 from dp_powerflow.twin.draw import Twin
 from pipeline.test_twin_release import longer_line
 from support.corpora import EXTRAS, ring
-from support.manifest_releases import Made, config, load_model, make_inputs, twin_config, write_release
+from support.manifest_releases import Made, config, load_model, make_inputs, make_release, twin_config
 from support.small import RAW, small_config, tree_hash
 from support.tampering import failed, leaves, manifest_of, rewrite, with_leaf
 
@@ -52,9 +52,8 @@ def made_with(root: Path, *, coordinates: bool = False, **release: Any) -> Made:
         network={"coordinates": "public" if coordinates else "private"},
         **({"release": release} if release else {}),
     )
-    inputs, state = make_inputs(root, chosen, load_model(), extras=EXTRAS)
-    inputs = replace(inputs, connections=ring(NODES, coordinates=coordinates))
-    return Made(write_release(root / "release", inputs), state.root, inputs)
+    found = ring(NODES, coordinates=coordinates)
+    return make_release(root, chosen, load_model(), connections=found, extras=EXTRAS)
 
 
 @pytest.fixture(scope="module")
@@ -291,7 +290,8 @@ def test_any_entry_that_is_changed_is_found_though_the_digest_was_made_to_fit(co
     for path in (*paths, ("guarantee", "network", "coordinates")):
         rewrite(copied, with_leaf(manifest, path), sealed=True)
         assert failed(copied), path
-    for value in (None, [], {}, "ring", 0):
+    wrong: tuple[Any, ...] = (None, [], {}, "ring", 0)
+    for value in wrong:
         for name in ("buses", "kinds", "files", "coordinates"):
             changed = json.loads(json.dumps(manifest))
             changed["data"]["connections"][name] = value
