@@ -155,8 +155,8 @@ NOTES = (
     "Customers are simulated and noise comes from a seed: this is a demonstration, not a release. True "
     "voltages: the simulated meters themselves on the true feeder, solved as the release is (the "
     "twin as operated, regulators acting; the paper's with fixed taps).",
-    "Each release has a load model of its own, which the customers pay for (the ledger adds them up). Whoever "
-    "has both has what the weaker one gives away. Publish one of them.",
+    "Each release has a load model of its own, which the customers pay for (the ledger adds them up). "
+    "Whoever has both has what the weaker one gives away. Publish one of them.",
 )
 
 

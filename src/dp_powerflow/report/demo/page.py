@@ -1,4 +1,4 @@
-"""The demonstration as a page: both releases in figures beside the truth, and the table of what each protects."""
+"""The demonstration as a page: both releases in figures beside the truth, and what each protects."""
 
 from __future__ import annotations
 
