@@ -55,12 +55,14 @@ class Callout:
     ----------
     title, paragraphs : what it says.
     tone : "plain", "good" or "warning".
+    wide : as of a `Figure`.
     """
 
     kind: ClassVar[str] = "callout"
     title: str
     paragraphs: tuple[str, ...]
     tone: str = "plain"
+    wide: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,10 +119,10 @@ class Section:
 
     @property
     def blocks(self) -> Iterator[list[Item]]:
-        """Items in order; figures that are not wide and follow each other are one block."""
+        """Items in order; those of a kind that are not wide and follow each other are one block."""
         block: list[Item] = []
         for item in self.items:
-            narrow = isinstance(item, Callout) or (isinstance(item, Figure) and not item.wide)
+            narrow = isinstance(item, Callout | Figure) and not item.wide
             if block and not (narrow and type(item) is type(block[0])):
                 yield block
                 block = []
