@@ -185,12 +185,13 @@ def _look(inputs: ReleaseInputs) -> Look:
     config = inputs.config
     model = kept_model(config, inputs.state)
     assert model is not None  # the release is made
-    corpus = open_corpus(Path(str(config.release.output)))
+    folder = Path(str(config.release.output))
+    corpus = open_corpus(folder)
     true = metered_days(inputs, mode_of(config), model, config.release.days)
     return Look(
         released=corpus.phasors().vm_pu.astype(np.float64),
         true=true.magnitude,
         released_kw=corpus.loads().real.sum(axis=2) if "loads" in corpus.holds else None,
         true_kw=true.feeder_kw,
-        quality=f"{config.release.id}/{QUALITY_FILE}",
+        quality=f"{folder.name}/{QUALITY_FILE}",
     )

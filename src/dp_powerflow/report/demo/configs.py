@@ -42,7 +42,7 @@ TWIN_RAW: Raw = {
         "released": "all",
     },
     "release": {
-        "id": TWIN,
+        "id": "demo",
         "days": 28,
         "output": TWIN,
         "state": STATE,
