@@ -502,4 +502,4 @@ def test_a_structure_that_could_not_be_published_is_refused_before_the_spend(
     monkeypatch.setattr("dp_powerflow.pipeline.modes.twin.released_connections", contradict)
     with pytest.raises(ConfigError, match='leave "connections" out'):
         run_release(release_of(tmp_path), workers=1)
-    assert not [spend for spend in tmp_path.rglob("paid-*.json")]
+    assert not list(tmp_path.rglob("paid-*.json"))
