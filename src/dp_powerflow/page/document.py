@@ -6,11 +6,12 @@ import base64
 import hashlib
 import html
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -18,6 +19,7 @@ from markupsafe import Markup
 from dp_powerflow.page.charts import Chart, chart_data
 
 _ASSETS = "assets"
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|p\.u\.|kW|MWh|kB|MB|s)(?:\W|$))")
 _UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
@@ -146,6 +148,7 @@ class Page:
     sections : what it shows.
     cards : figures that are read first.
     footer : the last words.
+    summary : key figures for programs, embedded as JSON (`read_summary`).
     """
 
     title: str
@@ -154,6 +157,7 @@ class Page:
     sections: tuple[Section, ...]
     cards: tuple[Card, ...] = ()
     footer: tuple[str, ...] = ()
+    summary: Mapping[str, Any] | None = None
 
     def to_html(self) -> bytes:
         """The page as a file; equal pages have equal bytes."""
@@ -172,6 +176,7 @@ class Page:
             "scripts": [Markup(text) for text in scripts.values()],
             "policy": _policy([_asset("theme.js"), *scripts.values()]),
             "data": Markup(_embedded(figures)),
+            "summary": None if self.summary is None else Markup(_embedded(self.summary)),
             "licences": [(name, _asset(f"vendor/{file}.LICENSE.txt")) for name, file in _VENDORED],
         }
         return _environment().get_template("page.html").render(shown).encode()
@@ -180,6 +185,19 @@ class Page:
 _VENDORED = (("D3", "d3"), ("Observable Plot", "plot"))
 _OWN = ("scales.js", "charts.js", "map.js", "start.js")
 """Our own scripts, in the order in which they are read."""
+
+
+_SUMMARY = '<script type="application/json" id="summary">'
+
+
+def read_summary(page: bytes) -> dict[str, Any] | None:
+    """Key figures that a page holds for programs; None if it holds none that can be read."""
+    try:
+        text = page.decode().partition(_SUMMARY)[2].partition("</script>")[0]
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def framed(page: bytes, height: int = 900) -> str:
@@ -210,9 +228,14 @@ def _asset(name: str) -> str:
     return files(__package__).joinpath(_ASSETS).joinpath(name).read_text(encoding="utf-8")
 
 
+def _tied(text: str) -> str:
+    """A text whose numbers are not parted from their units at the end of a line."""
+    return _BEFORE_UNIT.sub("\u00a0", text)
+
+
 @cache
 def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=PackageLoader(__package__, _ASSETS),
         autoescape=True,
         undefined=StrictUndefined,
@@ -220,3 +243,5 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters["tied"] = _tied
+    return environment

@@ -57,6 +57,25 @@ class Quality:
     mended: Mended | None
     network: Network | None
 
+    @property
+    def summary(self) -> dict[str, int | float | str | None]:
+        """Key figures; the page holds them for programs."""
+        power = self.powers[0] if self.powers else None
+        return {
+            "release_id": self.release_id,
+            "days": self.days,
+            "steps": self.steps,
+            "nodes": self.nodes,
+            "phasors": self.voltages.count,
+            "inside_a": self.voltages.inside_a,
+            "inside_b": self.voltages.inside_b,
+            "lowest_pu": self.voltages.lowest.value_pu,
+            "highest_pu": self.voltages.highest.value_pu,
+            "peak_kw": None if power is None else power.largest_kw,
+            "mean_kw": None if power is None else power.mean_kw,
+            "mended": None if self.mended is None else self.mended.snapshots,
+        }
+
     def to_json(self) -> str:
         """All figures as JSON; equal corpora give equal text."""
         return json.dumps(plain(self), ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"

@@ -31,7 +31,8 @@ def page_of(found: Quality) -> Page:
         "They describe the synthetic corpus, not the feeder that it was made for.",
     )
     sections = tuple(section for section in _sections(found) if section.items)
-    return Page(f"Quality of release {found.release_id}", None, lead, sections, tuple(_cards(found)), footer)
+    title, cards = f"Quality of release {found.release_id}", tuple(_cards(found))
+    return Page(title, None, lead, sections, cards, footer, found.summary)
 
 
 def _cards(found: Quality) -> Iterator[Card]:
