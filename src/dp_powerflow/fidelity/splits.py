@@ -13,6 +13,7 @@ import numpy as np
 
 from dp_powerflow.fidelity.effort import Effort
 from dp_powerflow.fidelity.gaps import gap_error
+from dp_powerflow.fidelity.likeness import nearest_distance
 from dp_powerflow.fidelity.metrics import (
     Fidelity,
     Setting,
@@ -33,6 +34,7 @@ _DISTANCES = (
     Titled(CUSTOMERS, "w1_percent", "loads at a time of day, W1", "% of mean", matters=2.0),
     Titled(CUSTOMERS, "autocorrelation_error", "autocorrelation to 7 days, error", matters=0.01),
     Titled(CUSTOMERS, "changes_w1", "step changes, W1", "% of mean", matters=0.5),
+    Titled(CUSTOMERS, "nearest", "distance to the nearest real customer", "sd of traits", matters=0.1),
 )
 _FIGURES = (
     Titled(CUSTOMERS, "day_to_day", "day-to-day correlation of energy", matters=0.05),
@@ -128,6 +130,7 @@ class _Figures:
     changes_w1: float
     high_ramps: tuple[float, float]
     gap: float
+    nearest: float
 
 
 def _figures(side: FloatArray, real: FloatArray, setting: Setting) -> _Figures:
@@ -136,6 +139,7 @@ def _figures(side: FloatArray, real: FloatArray, setting: Setting) -> _Figures:
         changes_w1_percent(side, real),
         (high_ramp(side), high_ramp(real)),
         gap_error(hourly(side), hourly(real), setting.weekend, setting.seed),
+        nearest_distance(side, real),
     )
 
 
@@ -171,11 +175,13 @@ def _curves(halves: tuple[FloatArray, FloatArray, FloatArray]) -> Curves:
     steps = drawn.shape[2]
     mean = float(second.mean())
     bands = [np.quantile(load.reshape(-1, steps) / mean, BAND, axis=0) for load in (drawn, second)]
+    memories = [autocorrelation(load) for load in (drawn, second, first)]
     return Curves(
         np.arange(steps) * 24.0 / steps,
-        *bands,
+        bands[0],
+        bands[1],
         lags(steps) * 24.0 / steps,
-        autocorrelation(drawn),
-        autocorrelation(second),
-        autocorrelation(first),
+        memories[0],
+        memories[1],
+        memories[2],
     )

@@ -8,19 +8,19 @@ standard deviation over the splits decides:
     as close as real to real ≤ first limit < close ≤ second < visibly different ≤ third < wrong
 
 A ratio that is large, but within its error of the first limit, says nothing: there are too few customers. A
-ratio far below 1 is as suspicious as one far above: nothing but copies of the real customers is that close.
+distance far below its floor is suspicious: nothing but copies of the real customers is that close.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
 
 COPIES = 0.4
-"""A ratio that stays below it, with twice its error, is closer than real to real.
+"""A distance that stays below this share of its floor, with twice its error, is closer than real to real.
 
 A model that is fitted on both halves and drawn without any chance reaches 0.5.
 """
@@ -46,12 +46,10 @@ class Scale:
     ----------
     name : of the kind of figure.
     limits : of the ratio, for the first three verdicts.
-    can_copy : whether a ratio far below 1 is suspicious.
     """
 
     name: str
     limits: tuple[float, float, float]
-    can_copy: bool = True
 
     def verdict(self, ratio: float, error: float) -> Verdict:
         """By the rule of this module.
@@ -62,8 +60,6 @@ class Scale:
         error : standard deviation of the ratio over the splits.
         """
         surely = ratio - DEVIATIONS * error
-        if self.can_copy and ratio + DEVIATIONS * error < COPIES:
-            return Verdict.COPIES
         if ratio > self.limits[1] and surely <= self.limits[0]:
             return Verdict.UNSURE
         order = (Verdict.SAME, Verdict.CLOSE, Verdict.VISIBLE, Verdict.WRONG)
@@ -72,9 +68,9 @@ class Scale:
 
 DISTANCE = Scale("distance", (1.25, 2.0, 4.0))
 """Distances of distributions, and differences of single figures."""
-USE = Scale("use", (1.03, 1.10, 1.30), can_copy=False)
+USE = Scale("use", (1.03, 1.10, 1.30))
 """Errors of forecasts and filled gaps: what a user of the data pays."""
-TOLD = Scale("classifier", (1.05, 1.20, 1.50), can_copy=False)
+TOLD = Scale("classifier", (1.05, 1.20, 1.50))
 """Areas under the curve of a classifier, from 0.5 to 1."""
 UNTOLD = 0.5
 BELOW_CHANCE = 0.42
@@ -131,8 +127,10 @@ class Titled:
 
     def of_distances(self, drawn: Sequence[float], floor: Sequence[float]) -> Finding:
         """A figure that is a distance by itself: of the release from B, of A from B, split by split."""
-        least = max(float(np.mean(floor)), self.matters)
-        return self._finding(float(np.mean(drawn)), None, np.asarray(drawn), least)
+        apart, real = np.asarray(drawn), float(np.mean(floor))
+        found = self._finding(float(np.mean(apart)), None, apart, max(real, self.matters))
+        highest = float(apart.mean()) + DEVIATIONS * _spread(apart)
+        return replace(found, verdict=Verdict.COPIES) if highest < COPIES * real else found
 
     def of_figures(self, drawn: Sequence[float], first: Sequence[float], second: Sequence[float]) -> Finding:
         """A figure of one side by itself: of the release, of A and of B, split by split."""
@@ -148,7 +146,7 @@ class Titled:
         found = self._finding(float(areas.mean()), None, np.maximum(areas, UNTOLD), least)
         highest = float(areas.mean()) + DEVIATIONS * _spread(areas)
         if highest < min(BELOW_CHANCE, float(np.mean(floor))):
-            return Finding(**{**vars(found), "verdict": Verdict.COPIES})
+            return replace(found, verdict=Verdict.COPIES)
         return found
 
     def _finding(self, drawn: float, real: float | None, apart: np.ndarray, least: float) -> Finding:

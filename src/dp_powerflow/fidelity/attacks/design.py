@@ -1,4 +1,4 @@
-"""INTERNAL. The design of a release's load model on some of its customers, to be fitted again and attacked."""
+"""INTERNAL. The design of a release's load model on some customers, to be fitted again and attacked."""
 
 from __future__ import annotations
 

@@ -20,11 +20,11 @@ from dp_powerflow.fidelity.attacks.design import Design
 from dp_powerflow.fidelity.classifier import area_under_curve
 from dp_powerflow.fidelity.drawing import draw_customers
 from dp_powerflow.fidelity.effort import Effort
+from dp_powerflow.fidelity.likeness import distances, traits_of
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import BoolArray, FloatArray
 
 NEAREST = 3
-SHAPE_TERMS = 6
 _SHRUNK = 0.1  # of every variance, added to the diagonal
 
 
@@ -48,34 +48,9 @@ class MembershipAttack:
     true_rate: FloatArray
 
 
-def traits_of(load: FloatArray) -> FloatArray:
-    """(customer, feature): log level, log of the spread of days, log peak over mean, shape of the mean day.
-
-    Parameters
-    ----------
-    load
-        (customer, day, step) [kW], positive.
-    """
-    log_load = np.log(load)
-    energy, series = np.log(load.mean(axis=2)), load.reshape(len(load), -1)
-    mean_day = log_load.mean(axis=1)
-    shape = np.fft.rfft(mean_day - mean_day.mean(axis=1, keepdims=True), axis=1)[:, 1 : 1 + SHAPE_TERMS // 2]
-    return np.column_stack(
-        [
-            np.log(series.mean(axis=1)),
-            np.log(energy.std(axis=1) + 0.05),
-            np.log(series.max(axis=1) / series.mean(axis=1)),
-            log_load.std(axis=(1, 2)),
-            shape.real / load.shape[2],
-            shape.imag / load.shape[2],
-        ]
-    )
-
-
 def by_distance(real: FloatArray, drawn: FloatArray) -> FloatArray:
     """(customer,) minus the mean distance to the nearest drawn customers, in standard deviations."""
-    scale = np.maximum(real.std(axis=0), 1e-9)
-    apart = np.sqrt(np.sum(((real[:, None] - drawn[None]) / scale) ** 2, axis=2))
+    apart = distances(real, drawn, real.std(axis=0))
     nearest: FloatArray = -np.sort(apart, axis=1)[:, :NEAREST].mean(axis=1)
     return nearest
 
@@ -160,5 +135,6 @@ def _log_density(at: FloatArray, sample: FloatArray) -> FloatArray:
     centre, covariance = sample.mean(axis=0), np.cov(sample.T)
     covariance = covariance + _SHRUNK * np.diag(np.diag(covariance)) + 1e-9 * np.eye(len(covariance))
     away = at - centre
-    density: FloatArray = -0.5 * np.sum(away * np.linalg.solve(covariance, away.T).T, axis=1)
-    return density - 0.5 * np.linalg.slogdet(covariance)[1]
+    size = np.linalg.slogdet(covariance)[1]
+    density: FloatArray = -0.5 * (np.sum(away * np.linalg.solve(covariance, away.T).T, axis=1) + size)
+    return density

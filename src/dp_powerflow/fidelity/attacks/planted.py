@@ -12,7 +12,7 @@ one class on few days in steps of an hour, so that there is time for many fits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -162,17 +162,14 @@ def _both(design: Design, plant: Plant) -> LoadHistory:
     days = 1 if design.budget.unit is PrivacyUnit.LOAD_POINT_DAY else history.n_days
     planted[0, :days] = plant((days, history.n_steps), bounds)
 
-    def again(values: Sequence[object]) -> tuple[object, ...]:
-        return (*values, values[-1])
-
     kvar, scale = history.load_kvar, history.scale_kw
     return replace(
         history,
         load_kw=np.concatenate([history.load_kw, planted]),
         load_kvar=None if kvar is None else np.concatenate([kvar, kvar[-1:]]),
         load_points=(*history.load_points, "planted"),
-        node_of=again(history.node_of),
-        class_label=again(history.class_label),
+        node_of=(*history.node_of, history.node_of[-1]),
+        class_label=(*history.class_label, history.class_label[-1]),
         scale_kw=None if scale is None else np.concatenate([scale, scale[-1:]]),
     )
 
