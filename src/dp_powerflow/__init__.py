@@ -25,7 +25,6 @@ _NAMES = {
     "config": "Config",
     "corpus.gridfm.reader": "read_gridfm",
     "corpus.reader": "Corpus",
-    "fidelity.report": "FidelityReport",
     "grid.feeder": "Feeder Protected",
     "loads.declared": "LongColumns MeterFormat WideColumns",
     "loads.history": "LoadHistory",
@@ -37,6 +36,7 @@ _NAMES = {
     "privacy.ledger.book": "Ledger",
     "privacy.random": "StreamKey",
     "privacy.state": "PrivateState",
+    "truth.report": "FidelityReport",
     "twin.design": "TwinDesign",
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -14,10 +14,6 @@ import numpy as np
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.fidelity.effort import Effort
-from dp_powerflow.fidelity.measure import Sides, Watch, check_meters, measure
-from dp_powerflow.fidelity.network import TrueSide
-from dp_powerflow.fidelity.report import FidelityReport
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.inputs import ReleaseInputs, read_inputs
 from dp_powerflow.pipeline.looks import record_look
@@ -29,6 +25,10 @@ from dp_powerflow.pipeline.plan import kept_model
 from dp_powerflow.pipeline.run import draw_key, secret_order
 from dp_powerflow.pipeline.verify import read_manifest
 from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.truth.effort import Effort
+from dp_powerflow.truth.measure import Sides, Watch, check_meters, measure
+from dp_powerflow.truth.network import TrueSide
+from dp_powerflow.truth.report import FidelityReport
 
 PAGE_FILE, JSON_FILE = "fidelity.html", "fidelity.json"
 PURPOSE = "fidelity"

@@ -2,7 +2,7 @@
 
 The rule is public and the same for every release. Real customers are split at random into halves A and B,
 several times over. The distance of the release from B is divided by the distance of A from B, which is the
-floor: a ratio of 1 is as close as real customers are to other real customers. The ratio less twice its
+floor: a ratio of 1 is as close as real customers are to other real customers. The ratio less its
 standard deviation over the splits decides:
 
     as close as real to real ≤ first limit < close ≤ second < visibly different ≤ third < wrong
@@ -20,11 +20,12 @@ from enum import StrEnum
 import numpy as np
 
 COPIES = 0.4
-"""A distance that stays below this share of its floor, with twice its error, is closer than real to real.
+"""A distance that stays below this share of its floor, with its error, is closer than real to real.
 
 A model that is fitted on both halves and drawn without any chance reaches 0.5.
 """
-DEVIATIONS = 2.0
+DEVIATIONS = 1.0
+"""Standard deviations over the splits that a ratio is given the benefit of: about two standard errors."""
 
 
 class Verdict(StrEnum):

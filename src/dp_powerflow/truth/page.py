@@ -7,11 +7,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dp_powerflow.fidelity.attacks.chances import Allowed
-from dp_powerflow.fidelity.network import SHARES, NetworkComparison
-from dp_powerflow.fidelity.report import GROUPS, LEAK, MARKING, FidelityReport, in_words
-from dp_powerflow.fidelity.splits import BAND
-from dp_powerflow.fidelity.verdicts import DISTANCE, TOLD, USE, Finding, Verdict
 from dp_powerflow.page import (
     Axis,
     Band,
@@ -30,6 +25,11 @@ from dp_powerflow.page import (
     Table,
 )
 from dp_powerflow.page.charts import CLOCK
+from dp_powerflow.truth.attacks.chances import Allowed
+from dp_powerflow.truth.network import SHARES, NetworkComparison
+from dp_powerflow.truth.report import GROUPS, LEAK, MARKING, FidelityReport, in_words
+from dp_powerflow.truth.splits import BAND
+from dp_powerflow.truth.verdicts import DISTANCE, TOLD, USE, Finding, Verdict
 from dp_powerflow.units import FloatArray
 
 SIGNS = {
@@ -285,8 +285,8 @@ def _attacks(report: FidelityReport) -> Section:
         "Planted customers: one customer is replaced by one that no household resembles. The attacker knows "
         "everything but which of the two was fitted, and takes the likelihood ratio of all published "
         f"integers: nothing that follows from them, such as draws, says more.{partly} If all were right, "
-        f"any ε below {allowed.visible(together.tried):.2f} would be contradicted; a larger ε is out of reach "
-        "of so few fits.",
+        f"any ε below {allowed.visible(together.tried):.2f} would be contradicted; a larger ε is out of "
+        "reach of so few fits.",
         f"Membership: half of the customers are fitted, and every customer is scored by its "
         f"{attacks.membership.score}. Area under the curve {attacks.membership.area:.3f} ± "
         f"{attacks.membership.area_error:.3f}.",
@@ -350,8 +350,8 @@ def _rule() -> Section:
         (
             "Real customers are split at random into halves A and B, several times. The floor is the "
             "distance of A from B, or the smallest difference that matters if that is larger. The release is "
-            "compared with B in samples of the same size. Its ratio to the floor, less twice its standard deviation "
-            "over the splits, decides. Beyond the last limit the figure is wrong.",
+            "compared with B in samples of the same size. Its ratio to the floor, less its standard "
+            "deviation over the splits, decides. Beyond the last limit the figure is wrong.",
             "A large ratio that may be chance says nothing: too few customers. A ratio below 0.4, or a "
             "classifier below chance, is suspicious: only copies of real customers are that close.",
         ),

@@ -8,6 +8,8 @@ from dp_powerflow.units import FloatArray
 
 HARMONICS = 3
 """Of the mean day, each with two features."""
+NEAR = 0.1
+"""Quantile over customers of their distance to the nearest real one."""
 
 
 def traits_of(load: FloatArray) -> FloatArray:
@@ -43,7 +45,9 @@ def distances(points: FloatArray, others: FloatArray, scale: FloatArray) -> Floa
 
 
 def nearest_distance(side: FloatArray, real: FloatArray) -> float:
-    """INTERNAL. Distance of a customer to the real one nearest to it, median [standard deviations].
+    """INTERNAL. Distance of a customer to the real one nearest to it [standard deviations of traits].
+
+    The tenth percentile over customers, so that it is small where some of them are copies.
 
     Parameters
     ----------
@@ -51,4 +55,4 @@ def nearest_distance(side: FloatArray, real: FloatArray) -> float:
         Loads (customer, day, step) [kW].
     """
     points, others = traits_of(side), traits_of(real)
-    return float(np.median(distances(points, others, others.std(axis=0)).min(axis=1)))
+    return float(np.quantile(distances(points, others, others.std(axis=0)).min(axis=1), NEAR))
