@@ -10,7 +10,7 @@
 Customers are split at random into halves A (fitted) and B (compared with). A seed is a split, a noise and a
 draw. Figures are means over seeds ± standard errors. The column "real B" is what a drawn history should show;
 "floor" is half A in place of a drawn one: no model does better but by chance. What the figures mean and their
-units: `dp_powerflow.truth.metrics`. Populations: `load_populations.py`. Models: `load_columns.py`.
+units: `dp_powerflow.fidelity.metrics`. Populations: `load_populations.py`. Models: `load_columns.py`.
 
 NOT PRIVATE: half A is fitted, but with the noise of n customers. See `load_columns.py`.
 """
@@ -31,9 +31,9 @@ from load_columns import columns
 from load_model_kl import kl_tables, sampling_rate
 from load_populations import MAKERS, Customers, meters, open_populations
 
+from dp_powerflow.fidelity.metrics import COINCIDENT, compare, flat
 from dp_powerflow.model.estimators.plain import Plain
 from dp_powerflow.model.estimators.structured import Structured
-from dp_powerflow.truth.metrics import COINCIDENT, compare, flat
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from dataclasses import asdict
 import numpy as np
 from load_populations import DAYS, swiss
 
+from dp_powerflow.fidelity.metrics import LAG_MINUTES, autocorrelation, hourly, traits
 from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
-from dp_powerflow.truth.metrics import LAG_MINUTES, autocorrelation, hourly, traits
 from dp_powerflow.units import FloatArray
 
 HOMES = 600

@@ -36,7 +36,7 @@ _NAMES = {
     "privacy.ledger.book": "Ledger",
     "privacy.random": "StreamKey",
     "privacy.state": "PrivateState",
-    "truth.report": "FidelityReport",
+    "fidelity.report": "FidelityReport",
     "twin.design": "TwinDesign",
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -21,6 +21,7 @@ from dp_powerflow._names import __version__ as __version__
 from dp_powerflow.config import Config as Config
 from dp_powerflow.corpus.gridfm.reader import read_gridfm as read_gridfm
 from dp_powerflow.corpus.reader import Corpus as Corpus
+from dp_powerflow.fidelity.report import FidelityReport as FidelityReport
 from dp_powerflow.grid.feeder import Feeder as Feeder
 from dp_powerflow.grid.feeder import Protected as Protected
 from dp_powerflow.loads.declared import LongColumns as LongColumns
@@ -37,5 +38,4 @@ from dp_powerflow.privacy.budget import Budget as Budget
 from dp_powerflow.privacy.ledger.book import Ledger as Ledger
 from dp_powerflow.privacy.random import StreamKey as StreamKey
 from dp_powerflow.privacy.state import PrivateState as PrivateState
-from dp_powerflow.truth.report import FidelityReport as FidelityReport
 from dp_powerflow.twin.design import TwinDesign as TwinDesign

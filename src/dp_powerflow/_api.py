@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dp_powerflow.almanac.weather import Weather
     from dp_powerflow.config import Config
     from dp_powerflow.corpus.reader import Corpus
+    from dp_powerflow.fidelity.report import FidelityReport
     from dp_powerflow.fleet.manifest import Fleet
     from dp_powerflow.fleet.run import FleetResult
     from dp_powerflow.grid.feeder import Feeder, Tap
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from dp_powerflow.privacy.random import StreamKey
     from dp_powerflow.report.evidence import Certification
     from dp_powerflow.report.inspection import Inspection
-    from dp_powerflow.truth.report import FidelityReport
     from dp_powerflow.twin.design import TwinDesign, TwinGuarantee
     from dp_powerflow.twin.draw import Twin
     from dp_powerflow.units import ComplexArray
@@ -344,10 +344,10 @@ def fidelity(
         ...
     dp_powerflow.errors.LoadDataError: a comparison needs meters of at least 8 customers and 14 days; ...
     """
+    from dp_powerflow.fidelity.by_hand import fidelity_by_hand
+    from dp_powerflow.fidelity.effort import FULL, QUICK
+    from dp_powerflow.fidelity.measure import Watch
     from dp_powerflow.privacy.random import StreamKey
-    from dp_powerflow.truth.by_hand import fidelity_by_hand
-    from dp_powerflow.truth.effort import FULL, QUICK
-    from dp_powerflow.truth.measure import Watch
 
     watch = Watch() if on_stage is None else Watch(on_stage)
     own = StreamKey.from_system() if key is None else key

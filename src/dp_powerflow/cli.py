@@ -295,12 +295,12 @@ def fidelity(
     Example: `dp-powerflow fidelity release release.toml`
     """
     from dp_powerflow.corpus.storage import local_copy, location
+    from dp_powerflow.fidelity.effort import FULL, QUICK
+    from dp_powerflow.fidelity.measure import Watch
+    from dp_powerflow.fidelity.of_release import fidelity_of_release
+    from dp_powerflow.fidelity.report import LEAK, MARKING
     from dp_powerflow.pipeline.manifest.model import MANIFEST_FILE
     from dp_powerflow.report.fidelity import render_fidelity
-    from dp_powerflow.truth.effort import FULL, QUICK
-    from dp_powerflow.truth.measure import Watch
-    from dp_powerflow.truth.of_release import fidelity_of_release
-    from dp_powerflow.truth.report import LEAK, MARKING
 
     opened = dpf.read_config(config)
     with (

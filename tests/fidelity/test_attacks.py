@@ -11,6 +11,19 @@ from scipy import stats
 from sklearn.metrics import roc_auc_score
 
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.fidelity.attacks import membership
+from dp_powerflow.fidelity.attacks.chances import (
+    Allowed,
+    Guesses,
+    gaussian_success,
+    least_epsilon,
+    most_success,
+)
+from dp_powerflow.fidelity.attacks.design import Design, design_of
+from dp_powerflow.fidelity.attacks.membership import MembershipAttack, attack_membership, curve
+from dp_powerflow.fidelity.attacks.planted import KINDS, PlantedAttack, attack_planted
+from dp_powerflow.fidelity.effort import QUICK
+from dp_powerflow.fidelity.report import Attacks
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.gaussian import LoadModel
@@ -19,13 +32,6 @@ from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.privacy import queries
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.truth.attacks import membership
-from dp_powerflow.truth.attacks.chances import Allowed, Guesses, gaussian_success, least_epsilon, most_success
-from dp_powerflow.truth.attacks.design import Design, design_of
-from dp_powerflow.truth.attacks.membership import MembershipAttack, attack_membership, curve
-from dp_powerflow.truth.attacks.planted import KINDS, PlantedAttack, attack_planted
-from dp_powerflow.truth.effort import QUICK
-from dp_powerflow.truth.report import Attacks
 from dp_powerflow.units import FloatArray
 from support.histories import history_of
 from support.lived import lived

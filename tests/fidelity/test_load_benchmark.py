@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp_powerflow.fidelity.metrics import traits
 from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
 from dp_powerflow.model.estimators.structured import Structured
 from dp_powerflow.model.fit import fit
@@ -19,7 +20,6 @@ from dp_powerflow.model.history.plan import History
 from dp_powerflow.model.law import ClassModel, GaussianComponent
 from dp_powerflow.model.options import FitOptions
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.truth.metrics import traits
 
 ROOT = Path(__file__).resolve().parents[2]
 BOUNDS = (0.005, 50.0)

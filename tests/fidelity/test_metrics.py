@@ -9,10 +9,10 @@ import pytest
 from scipy.stats import mannwhitneyu, pearsonr, wasserstein_distance
 
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.truth import metrics
-from dp_powerflow.truth.classifier import area_under_curve, told_apart
-from dp_powerflow.truth.metrics import Setting, compare
-from dp_powerflow.truth.next_day import feeder_days, forecast_error
+from dp_powerflow.fidelity import metrics
+from dp_powerflow.fidelity.classifier import area_under_curve, told_apart
+from dp_powerflow.fidelity.metrics import Setting, compare
+from dp_powerflow.fidelity.next_day import feeder_days, forecast_error
 from dp_powerflow.units import FloatArray
 from support.lived import DAYS, FLOOR, STEPS, WEEKEND, lived, remembered, strangers
 

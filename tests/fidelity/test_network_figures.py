@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import wasserstein_distance
 
-from dp_powerflow.truth import network
+from dp_powerflow.fidelity import network
 from dp_powerflow.units import FloatArray
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow.errors import LoadDataError
+from dp_powerflow.fidelity.metrics import autocorrelation_error, traits
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.households import Homes
 from dp_powerflow.loads.simulate import (
@@ -20,7 +21,6 @@ from dp_powerflow.loads.simulate import (
     simulate_load_history,
 )
 from dp_powerflow.loads.weather import Photovoltaics, calendar_of
-from dp_powerflow.truth.metrics import autocorrelation_error, traits
 from dp_powerflow.units import FloatArray
 from support.meter_files import median_pairwise_correlation
 

@@ -1,4 +1,4 @@
-"""Customers with a level, a shape, days that remember and weather they share: a population to draw halves of."""
+"""Customers with a level, a shape, days that remember and weather they share: to draw halves of."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dp_powerflow.fidelity.page import SIGNS, shown
+from dp_powerflow.fidelity.report import GROUPS, FidelityReport, in_words
 from dp_powerflow.report import Rendered
-from dp_powerflow.truth.page import SIGNS, shown
-from dp_powerflow.truth.report import GROUPS, FidelityReport, in_words
 
 
 def render_fidelity(report: FidelityReport) -> Rendered:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from dp_powerflow.corpus.reader import Corpus
+from dp_powerflow.fidelity.effort import Effort
+from dp_powerflow.fidelity.metrics import wasserstein_1
+from dp_powerflow.fidelity.verdicts import Finding, Titled
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.pipeline.metered import Ground, metered_days
-from dp_powerflow.truth.effort import Effort
-from dp_powerflow.truth.metrics import wasserstein_1
-from dp_powerflow.truth.verdicts import Finding, Titled
 from dp_powerflow.units import FloatArray, IntArray
 
 VOLTAGES, FEEDER = "voltages", "feeder"

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dp_powerflow.fidelity.attacks.chances import Guesses
+from dp_powerflow.fidelity.attacks.design import Design
+from dp_powerflow.fidelity.classifier import area_under_curve
+from dp_powerflow.fidelity.drawing import draw_customers
+from dp_powerflow.fidelity.effort import Effort
+from dp_powerflow.fidelity.likeness import distances, traits_of
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.truth.attacks.chances import Guesses
-from dp_powerflow.truth.attacks.design import Design
-from dp_powerflow.truth.classifier import area_under_curve
-from dp_powerflow.truth.drawing import draw_customers
-from dp_powerflow.truth.effort import Effort
-from dp_powerflow.truth.likeness import distances, traits_of
 from dp_powerflow.units import BoolArray, FloatArray
 
 NEAREST = 3

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dp_powerflow.truth.attacks.chances import Allowed, Guesses, least_epsilon
-from dp_powerflow.truth.attacks.membership import MembershipAttack
-from dp_powerflow.truth.attacks.planted import PlantedAttack
-from dp_powerflow.truth.effort import Effort
-from dp_powerflow.truth.network import NetworkComparison
-from dp_powerflow.truth.splits import CustomerComparison
-from dp_powerflow.truth.verdicts import Finding, Verdict
+from dp_powerflow.fidelity.attacks.chances import Allowed, Guesses, least_epsilon
+from dp_powerflow.fidelity.attacks.membership import MembershipAttack
+from dp_powerflow.fidelity.attacks.planted import PlantedAttack
+from dp_powerflow.fidelity.effort import Effort
+from dp_powerflow.fidelity.network import NetworkComparison
+from dp_powerflow.fidelity.splits import CustomerComparison
+from dp_powerflow.fidelity.verdicts import Finding, Verdict
 
 FORMAT = "dp-powerflow fidelity, format 1"
 MARKING = "INTERNAL: computed from private data; not for publication"
@@ -160,7 +160,7 @@ class FidelityReport:
 
     def to_html(self) -> bytes:
         """INTERNAL. A self-contained page."""
-        from dp_powerflow.truth.page import page_of
+        from dp_powerflow.fidelity.page import page_of
 
         return page_of(self).to_html()
 

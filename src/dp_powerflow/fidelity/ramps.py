@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dp_powerflow.truth.metrics import wasserstein_1
+from dp_powerflow.fidelity.metrics import wasserstein_1
 from dp_powerflow.units import FloatArray
 
 HIGH = 0.99

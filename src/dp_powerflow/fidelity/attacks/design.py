@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.fidelity.attacks.chances import Allowed
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.day_facts import DayFacts
 from dp_powerflow.model.fit import ONE_CLASS, WeakBudgetWarning, fit
@@ -16,7 +17,6 @@ from dp_powerflow.model.options import FitOptions
 from dp_powerflow.model.partition import PrivateClasses
 from dp_powerflow.privacy.budget import Budget
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.truth.attacks.chances import Allowed
 
 HOUR = 60
 """Longest step of an attacked fit [min]."""

@@ -11,10 +11,10 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from dp_powerflow.truth.effort import Effort
-from dp_powerflow.truth.gaps import gap_error
-from dp_powerflow.truth.likeness import nearest_distance
-from dp_powerflow.truth.metrics import (
+from dp_powerflow.fidelity.effort import Effort
+from dp_powerflow.fidelity.gaps import gap_error
+from dp_powerflow.fidelity.likeness import nearest_distance
+from dp_powerflow.fidelity.metrics import (
     Fidelity,
     Setting,
     Traits,
@@ -23,8 +23,8 @@ from dp_powerflow.truth.metrics import (
     hourly,
     lags,
 )
-from dp_powerflow.truth.ramps import changes_w1_percent, high_ramp
-from dp_powerflow.truth.verdicts import TOLD, USE, Finding, Titled
+from dp_powerflow.fidelity.ramps import changes_w1_percent, high_ramp
+from dp_powerflow.fidelity.verdicts import TOLD, USE, Finding, Titled
 from dp_powerflow.units import FloatArray, IntArray
 
 BAND = (0.1, 0.5, 0.9)

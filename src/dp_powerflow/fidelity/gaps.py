@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dp_powerflow.truth.next_day import Rows, forecast_error
+from dp_powerflow.fidelity.next_day import Rows, forecast_error
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
 HIDDEN = 4

@@ -14,8 +14,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from dp_powerflow.errors import LoadDataError
-from dp_powerflow.truth.classifier import told_apart
-from dp_powerflow.truth.next_day import customer_days, feeder_days, forecast_error
+from dp_powerflow.fidelity.classifier import told_apart
+from dp_powerflow.fidelity.next_day import customer_days, feeder_days, forecast_error
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
 LAG_MINUTES = (15, 30, 60, 120, 240, 480, 960, 1440, 2880, 4320, 10080)

@@ -17,15 +17,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dp_powerflow.fidelity.attacks.chances import Guesses
+from dp_powerflow.fidelity.attacks.design import Design
+from dp_powerflow.fidelity.effort import Effort
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.derive import derive
 from dp_powerflow.model.fit import MeterSource, history_facts
 from dp_powerflow.privacy.budget import PrivacyUnit, QueryCost
 from dp_powerflow.privacy.queries import Blocks, Query, QuerySession, Session, exact_sum
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.truth.attacks.chances import Guesses
-from dp_powerflow.truth.attacks.design import Design
-from dp_powerflow.truth.effort import Effort
 from dp_powerflow.units import FloatArray, IntArray
 
 Plant = Callable[[tuple[int, int], tuple[float, float]], FloatArray]

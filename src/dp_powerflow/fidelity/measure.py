@@ -9,18 +9,18 @@ import numpy as np
 
 from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.errors import LoadDataError
+from dp_powerflow.fidelity.attacks.design import design_of
+from dp_powerflow.fidelity.attacks.membership import attack_membership
+from dp_powerflow.fidelity.attacks.planted import attack_planted
+from dp_powerflow.fidelity.drawing import draw_customers, quantum_of, some_customers
+from dp_powerflow.fidelity.effort import Effort
+from dp_powerflow.fidelity.metrics import FEWEST_DAYS, HOURS, Setting
+from dp_powerflow.fidelity.network import NetworkComparison, TrueSide, compare_network
+from dp_powerflow.fidelity.report import Attacks, Facts, FidelityReport
+from dp_powerflow.fidelity.splits import CustomerComparison, compare_customers
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.truth.attacks.design import design_of
-from dp_powerflow.truth.attacks.membership import attack_membership
-from dp_powerflow.truth.attacks.planted import attack_planted
-from dp_powerflow.truth.drawing import draw_customers, quantum_of, some_customers
-from dp_powerflow.truth.effort import Effort
-from dp_powerflow.truth.metrics import FEWEST_DAYS, HOURS, Setting
-from dp_powerflow.truth.network import NetworkComparison, TrueSide, compare_network
-from dp_powerflow.truth.report import Attacks, Facts, FidelityReport
-from dp_powerflow.truth.splits import CustomerComparison, compare_customers
 
 FEWEST_CUSTOMERS = 8
 Say = Callable[[str], None]

@@ -7,6 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from dp_powerflow.fidelity.attacks.chances import Allowed
+from dp_powerflow.fidelity.network import SHARES, NetworkComparison
+from dp_powerflow.fidelity.report import GROUPS, LEAK, MARKING, FidelityReport, in_words
+from dp_powerflow.fidelity.splits import BAND
+from dp_powerflow.fidelity.verdicts import DISTANCE, TOLD, USE, Finding, Verdict
 from dp_powerflow.page import (
     Axis,
     Band,
@@ -25,11 +30,6 @@ from dp_powerflow.page import (
     Table,
 )
 from dp_powerflow.page.charts import CLOCK
-from dp_powerflow.truth.attacks.chances import Allowed
-from dp_powerflow.truth.network import SHARES, NetworkComparison
-from dp_powerflow.truth.report import GROUPS, LEAK, MARKING, FidelityReport, in_words
-from dp_powerflow.truth.splits import BAND
-from dp_powerflow.truth.verdicts import DISTANCE, TOLD, USE, Finding, Verdict
 from dp_powerflow.units import FloatArray
 
 SIGNS = {

@@ -14,6 +14,10 @@ import numpy as np
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.errors import ConfigError
+from dp_powerflow.fidelity.effort import Effort
+from dp_powerflow.fidelity.measure import Sides, Watch, check_meters, measure
+from dp_powerflow.fidelity.network import TrueSide
+from dp_powerflow.fidelity.report import FidelityReport
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.inputs import ReleaseInputs, read_inputs
 from dp_powerflow.pipeline.looks import record_look
@@ -25,10 +29,6 @@ from dp_powerflow.pipeline.plan import kept_model
 from dp_powerflow.pipeline.run import draw_key, secret_order
 from dp_powerflow.pipeline.verify import read_manifest
 from dp_powerflow.privacy.state import PrivateState
-from dp_powerflow.truth.effort import Effort
-from dp_powerflow.truth.measure import Sides, Watch, check_meters, measure
-from dp_powerflow.truth.network import TrueSide
-from dp_powerflow.truth.report import FidelityReport
 
 PAGE_FILE, JSON_FILE = "fidelity.html", "fidelity.json"
 PURPOSE = "fidelity"
@@ -63,7 +63,7 @@ def fidelity_of_release(release: Path, config: Config, effort: Effort, watch: Wa
     inputs, mode = read_inputs(config, state), mode_of(config)
     check_meters(model, inputs.history)
     record_look(config, state, PURPOSE)  # first: what a later failure shows has been seen too
-    true = _true_side(corpus, inputs, mode, model)
+    true = true_side(corpus, inputs, mode, model)
     sides = Sides(corpus, model, inputs.history, true, promise_of(release))
     report = measure(sides, effort, inputs.key.bind("purpose", PURPOSE), watch)
     page = state.write_internal(config.release.id, PAGE_FILE, report.to_html())
@@ -106,7 +106,7 @@ def _model_of(release: Path, corpus: Corpus, config: Config, state: PrivateState
     return model
 
 
-def _true_side(corpus: Corpus, inputs: ReleaseInputs, mode: NetworkMode[Any], model: LoadModel) -> TrueSide:
+def true_side(corpus: Corpus, inputs: ReleaseInputs, mode: NetworkMode[Any], model: LoadModel) -> TrueSide:
     """The true network, its nodes in the secret order of the release."""
     network = mode.network_to_solve(inputs, mode.identity(inputs))
     scene = mode.scene(inputs, network, model)

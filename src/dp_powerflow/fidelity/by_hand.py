@@ -13,6 +13,11 @@ import numpy as np
 
 from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.errors import ConfigError, CorpusError
+from dp_powerflow.fidelity.effort import Effort
+from dp_powerflow.fidelity.measure import Sides, Watch, check_meters, measure
+from dp_powerflow.fidelity.network import TrueSide
+from dp_powerflow.fidelity.of_release import promise_of
+from dp_powerflow.fidelity.report import FidelityReport
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.gaussian import LoadModel
@@ -27,11 +32,6 @@ from dp_powerflow.pipeline.nodes import NodePlan
 from dp_powerflow.pipeline.parts import OperatedMaker, SolverMaker, batch_solver
 from dp_powerflow.pipeline.verify import read_manifest
 from dp_powerflow.privacy.random import StreamKey
-from dp_powerflow.truth.effort import Effort
-from dp_powerflow.truth.measure import Sides, Watch, check_meters, measure
-from dp_powerflow.truth.network import TrueSide
-from dp_powerflow.truth.of_release import promise_of
-from dp_powerflow.truth.report import FidelityReport
 from dp_powerflow.units import IntArray
 
 
