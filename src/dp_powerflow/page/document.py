@@ -6,11 +6,11 @@ import base64
 import hashlib
 import html
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -55,12 +55,14 @@ class Callout:
     ----------
     title, paragraphs : what it says.
     tone : "plain", "good" or "warning".
+    wide : as of a `Figure`.
     """
 
     kind: ClassVar[str] = "callout"
     title: str
     paragraphs: tuple[str, ...]
     tone: str = "plain"
+    wide: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,10 +119,10 @@ class Section:
 
     @property
     def blocks(self) -> Iterator[list[Item]]:
-        """Items in order; figures that are not wide and follow each other are one block."""
+        """Items in order; those of a kind that are not wide and follow each other are one block."""
         block: list[Item] = []
         for item in self.items:
-            narrow = isinstance(item, Callout) or (isinstance(item, Figure) and not item.wide)
+            narrow = isinstance(item, Callout | Figure) and not item.wide
             if block and not (narrow and type(item) is type(block[0])):
                 yield block
                 block = []
@@ -144,6 +146,7 @@ class Page:
     sections : what it shows.
     cards : figures that are read first.
     footer : the last words.
+    summary : key figures for programs, embedded as JSON (`read_summary`).
     """
 
     title: str
@@ -152,6 +155,7 @@ class Page:
     sections: tuple[Section, ...]
     cards: tuple[Card, ...] = ()
     footer: tuple[str, ...] = ()
+    summary: Mapping[str, Any] | None = None
 
     def to_html(self) -> bytes:
         """The page as a file; equal pages have equal bytes."""
@@ -170,6 +174,7 @@ class Page:
             "scripts": [Markup(text) for text in scripts.values()],
             "policy": _policy([_asset("theme.js"), *scripts.values()]),
             "data": Markup(_embedded(figures)),
+            "summary": None if self.summary is None else Markup(_embedded(self.summary)),
             "licences": [(name, _asset(f"vendor/{file}.LICENSE.txt")) for name, file in _VENDORED],
         }
         return _environment().get_template("page.html").render(shown).encode()
@@ -178,6 +183,19 @@ class Page:
 _VENDORED = (("D3", "d3"), ("Observable Plot", "plot"))
 _OWN = ("scales.js", "charts.js", "map.js", "start.js")
 """Our own scripts, in the order in which they are read."""
+
+
+_SUMMARY = '<script type="application/json" id="summary">'
+
+
+def read_summary(page: bytes) -> dict[str, Any] | None:
+    """Key figures that a page holds for programs; None if it holds none that can be read."""
+    try:
+        text = page.decode().partition(_SUMMARY)[2].partition("</script>")[0]
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def framed(page: bytes, height: int = 900) -> str:

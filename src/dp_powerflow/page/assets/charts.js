@@ -107,12 +107,14 @@ const Charts = (() => {
   const steps = (data, width) => {
     const all = data.bands.flatMap((each) => each.values.flat());
     const domain = [Math.min(0, d3.min(all)) - 0.5, Math.max(0, d3.max(all)) + 0.5];
-    return data.bands.map((each) => {
+    const columns = width >= 860 && data.bands.length > 1 ? 2 : 1;
+    const room = Math.floor((width - 24 * (columns - 1)) / columns);
+    const panels = data.bands.map((each) => {
       const rows = quantileRows(data, [each]);
-      return element("div", {}, element("div", { class: "said" }, each.name), frame(width, {
+      return element("div", {}, element("div", { class: "said" }, each.name), frame(room, {
         height: data.bands.length > 1 ? 160 : 220,
         marginTop: 24,
-        x: horizontal(data.x, width),
+        x: horizontal(data.x, room),
         y: { ...vertical(data.y), nice: false, domain, ticks: 4, tickFormat: "d" },
         marks: [
           ...quantileMarks(data.x, data.at, each, "var(--accent)", "step-after"),
@@ -122,6 +124,7 @@ const Charts = (() => {
         ],
       }));
     });
+    return [element("div", { class: "panels", style: { gridTemplateColumns: `repeat(${columns}, ${room}px)` } }, ...panels)];
   };
 
   const lines = (data, width, state, redraw) => {
@@ -150,7 +153,7 @@ const Charts = (() => {
 
   const duration = (data, width, state, redraw) => {
     const x = { label: "share of the time", unit: "%", form: "number", decimals: 1 };
-    return lines({ ...data, x, limits: [], filled: true }, width, state, redraw);
+    return lines({ ...data, x, limits: [], filled: data.series.length === 1 }, width, state, redraw);
   };
 
   const bars = (data, width, state, redraw) => {
