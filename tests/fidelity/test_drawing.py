@@ -119,6 +119,7 @@ def test_swiss_homes_are_as_close_to_each_other_as_the_floor_says(monkeypatch: p
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     monkeypatch.setattr(classifier, "TREES", 40)
     homes = importlib.import_module("load_populations").swiss()
+    assert quantum_of(history_of(homes.load_kw)) == pytest.approx(homes.quantum_kw)
     load = homes.load_kw[:300, :28].reshape(300, 28, 24, 4).mean(axis=3)
     setting = replace(homes.setting(0), weekend=homes.weekend[:28])
     effort = replace(QUICK, splits=3, customers=100)

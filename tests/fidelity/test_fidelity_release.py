@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import stat
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -204,6 +206,15 @@ def test_a_release_that_is_not_made_is_refused(released: Path, tmp_path: Path) -
         fidelity_of_release(tmp_path / "none", config_in(released), TINY)
     with pytest.raises(DpPowerflowError):  # no private state: of somebody else
         fidelity_of_release(released / "out", config_in(tmp_path), TINY)
+
+
+def test_a_refusal_is_one_sentence_and_exit_code_2(released: Path, tmp_path: Path) -> None:
+    program = [sys.executable, "-c", "from dp_powerflow.cli import main; main()", "fidelity"]
+    arguments = [str(tmp_path / "none"), str(write_toml(released))]
+    result = subprocess.run([*program, *arguments], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "is not a directory; give the directory of a release" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 # ------------------------------------------------------------------------------------------- by hand

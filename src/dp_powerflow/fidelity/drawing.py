@@ -25,7 +25,9 @@ from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import BoolArray, FloatArray
 
 MOST_DIGITS = 4
-_EXACT = 1e-6
+_EXACT = 1e-3  # of a quantum
+_NEARLY_ALL = 0.99
+_COMMON = 0.1  # share of the customers
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -112,21 +114,27 @@ def classes_of(model: LoadModel, history: LoadHistory, key: StreamKey) -> tuple[
 def quantum_of(history: LoadHistory) -> float | None:
     """INTERNAL. Resolution of the meters [kW], None where none is seen.
 
-    Energies of an interval with up to four digits, or powers: the coarsest of which nearly every reading is a
-    multiple. Readings at the lowest value, such as a floor, do not count.
+    Energies of an interval with up to four digits, or powers: the coarsest of which, for one customer in ten
+    or more, nearly all readings are multiples. A lowest reading, such as a floor, does not count.
     """
-    values = history.load_kw.reshape(-1)[:: max(1, history.load_kw.size // 100_000)]
-    values = values[values > values.min()]
-    if not values.size:
-        return None
     per_hour = 60.0 / history.step_minutes
-    fitting = [
-        quantum
-        for digits in range(MOST_DIGITS + 1)
-        for quantum in (10.0**-digits, per_hour * 10.0**-digits)
-        if np.mean(np.abs(values / quantum - np.round(values / quantum)) < _EXACT * per_hour) > 0.999
-    ]
-    return max(fitting, default=None)
+    grids = {scale * 10.0**-digits for digits in range(MOST_DIGITS + 1) for scale in (1.0, per_hour)}
+    some = history.load_kw[:: max(1, history.n_load_points // 200)]
+    some = some.reshape(len(some), -1)
+    thin = max(1, some.shape[1] // 1000)
+    for quantum in sorted(grids, reverse=True):
+        fitting = [_multiples(own[::thin], quantum) for own in some]
+        if np.mean(fitting) >= _COMMON:
+            return quantum
+    return None
+
+
+def _multiples(values: FloatArray, quantum: float) -> bool:
+    """Whether nearly all values above the lowest are multiples of a quantum, and not one and the same."""
+    above = values[values > values.min()]
+    if np.unique(above).size < 2:
+        return False
+    return bool(np.mean(np.abs(above / quantum - np.round(above / quantum)) < _EXACT) > _NEARLY_ALL)
 
 
 def _floors(model: LoadModel, history: LoadHistory) -> FloatArray:

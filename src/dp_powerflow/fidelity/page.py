@@ -75,16 +75,16 @@ def in_table(findings: tuple[Finding, ...]) -> Table:
     rows = tuple(
         (
             one.title + (f" [{one.unit}]" if one.unit else ""),
+            f"{SIGNS[one.verdict]} {one.verdict}",
             shown(one.drawn),
             shown(one.real),
             shown(one.floor),
             f"{shown(one.ratio)} ± {shown(one.error, 2)}",
-            f"{SIGNS[one.verdict]} {one.verdict}",
         )
         for one in findings
     )
-    header = ("figure", "release", "real", "floor", "ratio to floor", "verdict")
-    return Table(header, rows, "", frozenset({1, 2, 3, 4}))
+    header = ("figure", "verdict", "release", "real", "floor", "ratio to floor")
+    return Table(header, rows, "", frozenset({2, 3, 4, 5}))
 
 
 def _cards(report: FidelityReport) -> Iterator[Card]:
@@ -262,16 +262,16 @@ def _attacks(report: FidelityReport) -> Section:
     rows = tuple(
         (
             name,
+            "more than ε allows" if allowed.exceeded_by(own) else "within what ε allows",
             f"{own.right} of {own.tried}",
             f"{own.rate:.3f}",
             f"{own.interval()[0]:.3f} to {own.interval()[1]:.3f}",
             f"{allowed.success:.3f}",
             in_words(attacks.found_epsilon(own)),
-            "more than ε allows" if allowed.exceeded_by(own) else "within what ε allows",
         )
         for name, own in games.items()
     )
-    header = ("attack", "right", "rate", "95 % interval", "ε allows", "ε at least", "verdict")
+    header = ("attack", "verdict", "right", "rate", "95 % interval", "ε allows", "ε at least")
     partly = (
         " Classes are private, so only the queries that find them are attacked."
         if attacks.planted.partly
@@ -292,7 +292,7 @@ def _attacks(report: FidelityReport) -> Section:
         f"{attacks.membership.area_error:.3f}.",
         f"{attacks.network}.",
     )
-    table = Table(header, rows, "", frozenset({1, 2, 3, 4, 5}))
+    table = Table(header, rows, "", frozenset({2, 3, 4, 5, 6}))
     return Section("attacks", "Attacks", paragraphs, (table, _curve(report), _successes(report)))
 
 
