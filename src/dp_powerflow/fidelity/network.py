@@ -16,7 +16,7 @@ from dp_powerflow.fidelity.effort import Effort
 from dp_powerflow.fidelity.metrics import wasserstein_1
 from dp_powerflow.fidelity.verdicts import Finding, Titled
 from dp_powerflow.loads.history import LoadHistory
-from dp_powerflow.pipeline.metered import Ground, metered_days
+from dp_powerflow.pipeline.metered import Ground, days_on
 from dp_powerflow.units import FloatArray, IntArray
 
 VOLTAGES, FEEDER = "voltages", "feeder"
@@ -152,8 +152,8 @@ def compare_network(
         for side in range(2):
             half = customers[side::2]
             part = true.history.select([true.history.load_points[k] for k in np.sort(half)])
-            found = metered_days(true.ground, part, np.sort(dates[side * days : (side + 1) * days]))
-            halves.append(Sample(found.v, found.head_kw, found.load_kw))
+            found = days_on(true.ground, part, np.sort(dates[side * days : (side + 1) * days]))
+            halves.append(Sample(found.magnitude, found.head_kw, found.load_kw))
             mended += found.mended
         triples.append((_read(corpus, own, true.columns), halves[0], halves[1]))
         on_split(split + 1, effort.network_splits)

@@ -84,13 +84,15 @@ class MeteredDays:
 
     Attributes
     ----------
-    v : |v| (day, step, node) [p.u.].
+    magnitude : |v| (day, step, node) [p.u.], of the nodes and in the order that were asked for.
+    feeder_kw : (day, step) all loads together, as metered [kW].
     load_kw : (day, step, node) active power that the loads draw [kW].
     head_kw : (day, step) active power that the sources feed in [kW].
     mended : snapshots without solution, whose powers were lowered as those of a release are.
     """
 
-    v: FloatArray
+    magnitude: FloatArray
+    feeder_kw: FloatArray
     load_kw: FloatArray
     head_kw: FloatArray
     mended: int
@@ -103,7 +105,7 @@ def ground_of(inputs: ReleaseInputs, mode: NetworkMode[Any], model: LoadModel) -
     return Ground(scene, mode.solver(inputs.history.n_steps), mode.released_nodes(feeder))
 
 
-def metered_days(ground: Ground, history: LoadHistory, days: IntArray, *, mend: bool = True) -> MeteredDays:
+def days_on(ground: Ground, history: LoadHistory, days: IntArray, *, mend: bool = True) -> MeteredDays:
     """INTERNAL. Some days of the meters on the true network.
 
     Every draw of the release is replaced by a meter of the same class, one after the other, and again from
@@ -135,25 +137,24 @@ def metered_days(ground: Ground, history: LoadHistory, days: IntArray, *, mend: 
     head = v[:, feeder.slack] * np.conj(v @ feeder.y[feeder.slack].T)
     return MeteredDays(
         modulus(made.v[:, :, at]),
+        source.load_kw.sum(axis=0),
         (full[:, ground.nodes] * kw).reshape(shape),
         (head.real.sum(axis=1) * kw).reshape(made.days, made.steps),
         int(np.count_nonzero(made.mended)),
     )
 
 
-def metered_magnitudes(
-    inputs: ReleaseInputs, mode: NetworkMode[Any], model: LoadModel, days: int
-) -> FloatArray:
-    """|v| (day, step, released node) [p.u.] of metered days on the true network, as the mode solves.
+def metered_days(inputs: ReleaseInputs, mode: NetworkMode[Any], model: LoadModel, days: int) -> MeteredDays:
+    """INTERNAL. So many days of the meters, spread over the history, on the true network as the mode solves.
 
-    The days are spread over the history.
+    Nodes are the released ones, in the order of the feeder.
 
     Raises
     ------
     PowerFlowError : a snapshot of the meters has no solution.
     """
     chosen = np.linspace(0, len(inputs.history.days) - 1, days).round().astype(np.int64)
-    return metered_days(ground_of(inputs, mode, model), inputs.history, chosen, mend=False).v
+    return days_on(ground_of(inputs, mode, model), inputs.history, chosen, mend=False)
 
 
 def _of_scene(scene: Scene, history: LoadHistory, days: IntArray) -> MeteredLoads:
