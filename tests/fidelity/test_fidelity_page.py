@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dp_powerflow.fidelity.attacks.chances import Allowed, Guesses
+from dp_powerflow.fidelity.attacks.lines import LineAttack
 from dp_powerflow.fidelity.attacks.membership import MembershipAttack
 from dp_powerflow.fidelity.attacks.planted import KINDS, PlantedAttack
 from dp_powerflow.fidelity.effort import QUICK
@@ -53,7 +54,8 @@ def report(right: int = 20, network: bool = True) -> FidelityReport:
     )
     planted = PlantedAttack({kind: Guesses(right, 40) for kind in KINDS}, partly=False)
     members = MembershipAttack(0.51, 0.01, Guesses(52, 100), "distance to drawn customers", line, line)
-    attacks = Attacks(Allowed(1.0, 1e-5, 0.02), members, planted, "The release is solved on a twin")
+    of_line = LineAttack(Guesses(650, 1000), 0.05, 1.0, 0.0, 0.394)
+    attacks = Attacks(Allowed(1.0, 1e-5, 0.02), members, planted, of_line, "The release is solved on a twin")
     facts = Facts("demo", "history", True, 96, 28, 15, 0.004, False)
     return FidelityReport(facts, customers, of_network if network else "not compared", attacks, QUICK)
 
@@ -90,6 +92,7 @@ def test_the_terminal_shows_every_figure_and_every_attack() -> None:
     text = "\n".join(render_fidelity(own).lines)
     assert all(one.title in text and str(one.verdict) in text for one in own.findings)
     assert "planted, all kinds | 60 of 120" in text
+    assert "a line of the twin, changed by 5% | 650 of 1000 | 0.62 to 0.68 | 0.697" in text
 
 
 def test_figures_in_tables_are_short() -> None:

@@ -16,7 +16,7 @@ from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.fidelity.effort import Effort
 from dp_powerflow.fidelity.measure import Sides, Watch, check_meters, measure
 from dp_powerflow.fidelity.network import TrueSide
-from dp_powerflow.fidelity.of_release import promise_of
+from dp_powerflow.fidelity.of_release import design_stated, promise_of
 from dp_powerflow.fidelity.report import FidelityReport
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.loads.history import LoadHistory
@@ -52,7 +52,8 @@ def fidelity_by_hand(
     stated = model, manifest.declared_public, manifest.guarantee.network
     true = _true_side(corpus, history, feeder, stated, key)
     own = key.bind("purpose", "fidelity")
-    return measure(Sides(corpus, model, history, true, promise_of(corpus.path)), effort, own, watch)
+    said = promise_of(corpus.path), design_stated(corpus.path)
+    return measure(Sides(corpus, model, history, true, *said), effort, own, watch)
 
 
 def _true_side(

@@ -10,6 +10,7 @@ import numpy as np
 from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.fidelity.attacks.design import design_of
+from dp_powerflow.fidelity.attacks.lines import attack_line
 from dp_powerflow.fidelity.attacks.membership import attack_membership
 from dp_powerflow.fidelity.attacks.planted import attack_planted
 from dp_powerflow.fidelity.drawing import draw_customers, quantum_of, some_customers
@@ -21,6 +22,7 @@ from dp_powerflow.fidelity.splits import CustomerComparison, compare_customers
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.twin.design import TwinDesign
 
 FEWEST_CUSTOMERS = 8
 Say = Callable[[str], None]
@@ -37,6 +39,7 @@ class Sides:
     history : the meters.
     true : the true feeder; words why it is not compared, where it is not.
     promise : what the release promises of the network, in words.
+    design : PUBLIC. Of its twin; None on the true network.
     """
 
     corpus: Corpus
@@ -44,6 +47,7 @@ class Sides:
     history: LoadHistory
     true: TrueSide | str
     promise: str
+    design: TwinDesign | None
 
 
 @dataclass(frozen=True)
@@ -133,4 +137,5 @@ def _attacks(sides: Sides, effort: Effort, key: StreamKey, watch: Watch) -> Atta
     few = design_of(model, history, (effort.attacked, effort.attacked_days), rng, one_class=True)
     watch.say("attack: planted customers")
     planted = attack_planted(few, effort, key, watch.progress)
-    return Attacks(many.allowed, membership, planted, sides.promise)
+    line = None if sides.design is None else attack_line(sides.design, key)
+    return Attacks(many.allowed, membership, planted, line, sides.promise)

@@ -27,8 +27,9 @@ from dp_powerflow.pipeline.metered import Ground, ground_of
 from dp_powerflow.pipeline.modes.base import NetworkMode, mode_of
 from dp_powerflow.pipeline.plan import kept_model
 from dp_powerflow.pipeline.run import draw_key, secret_order
-from dp_powerflow.pipeline.verify import read_manifest
+from dp_powerflow.pipeline.verify import manifest_content, open_release, read_manifest
 from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.twin.design import TwinDesign
 
 PAGE_FILE, JSON_FILE = "fidelity.html", "fidelity.json"
 PURPOSE = "fidelity"
@@ -64,7 +65,7 @@ def fidelity_of_release(release: Path, config: Config, effort: Effort, watch: Wa
     check_meters(model, inputs.history)
     record_look(config, state, PURPOSE)  # first: what a later failure shows has been seen too
     true = true_side(corpus, inputs, mode, model)
-    sides = Sides(corpus, model, inputs.history, true, promise_of(release))
+    sides = Sides(corpus, model, inputs.history, true, promise_of(release), design_stated(release))
     report = measure(sides, effort, inputs.key.bind("purpose", PURPOSE), watch)
     page = state.write_internal(config.release.id, PAGE_FILE, report.to_html())
     content = state.write_internal(config.release.id, JSON_FILE, report.to_json().encode())
@@ -85,6 +86,13 @@ def promise_of(release: Path) -> str:
         f"the best test has an advantage of at most {at_most(advantage)} over guessing (epsilon at most "
         f"{at_most(network.epsilon)}), whatever it does with the corpus"
     )
+
+
+def design_stated(release: Path) -> TwinDesign | None:
+    """PUBLIC. The design of the twin that a release states; None on the true network."""
+    facts = open_release(release, manifest_content(release)).facts
+    design = None if facts is None else getattr(facts.policy, "design", None)
+    return design if isinstance(design, TwinDesign) else None
 
 
 def _model_of(release: Path, corpus: Corpus, config: Config, state: PrivateState) -> LoadModel:

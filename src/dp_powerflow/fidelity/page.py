@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from dp_powerflow.fidelity.attacks.chances import Allowed
+from dp_powerflow.fidelity.attacks.lines import LineAttack
 from dp_powerflow.fidelity.network import SHARES, NetworkComparison
 from dp_powerflow.fidelity.report import GROUPS, LEAK, MARKING, FidelityReport, in_words
 from dp_powerflow.fidelity.splits import BAND
@@ -259,7 +260,7 @@ def _attacks(report: FidelityReport) -> Section:
         "planted: all kinds": together,
         "membership": attacks.membership.guesses,
     }
-    rows = tuple(
+    rows: tuple[tuple[str, ...], ...] = tuple(
         (
             name,
             "more than ε allows" if allowed.exceeded_by(own) else "within what ε allows",
@@ -271,7 +272,9 @@ def _attacks(report: FidelityReport) -> Section:
         )
         for name, own in games.items()
     )
-    header = ("attack", "verdict", "right", "rate", "95 % interval", "ε allows", "ε at least")
+    if attacks.line is not None:
+        rows = (*rows, _line_row(attacks.line))
+    header = ("attack", "verdict", "right", "rate", "95 % interval", "allowed", "ε at least")
     partly = (
         " Classes are private, so only the queries that find them are attacked."
         if attacks.planted.partly
@@ -290,10 +293,25 @@ def _attacks(report: FidelityReport) -> Section:
         f"Membership: half of the customers are fitted, and every customer is scored by its "
         f"{attacks.membership.score}. Area under the curve {attacks.membership.area:.3f} ± "
         f"{attacks.membership.area_error:.3f}.",
-        f"{attacks.network}.",
+        f"{attacks.network}."
+        + (" The attack on a line sees its noisy record." if attacks.line is not None else ""),
     )
     table = Table(header, rows, "", frozenset({2, 3, 4, 5, 6}))
     return Section("attacks", "Attacks", paragraphs, (table, _curve(report), _successes(report)))
+
+
+def _line_row(line: LineAttack) -> tuple[str, ...]:
+    own = line.guesses
+    low, high = own.interval()
+    return (
+        f"a line of the twin, changed by {line.change:.0%}",
+        "more than is allowed" if line.exceeded else "within what is allowed",
+        f"{own.right} of {own.tried}",
+        f"{own.rate:.3f}",
+        f"{low:.3f} to {high:.3f}",
+        f"{line.allowed:.3f}",
+        in_words(line.found_epsilon),
+    )
 
 
 def _curve(report: FidelityReport) -> Figure:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dp_powerflow.fidelity.attacks.chances import Allowed, Guesses, least_epsilon
+from dp_powerflow.fidelity.attacks.lines import LineAttack
 from dp_powerflow.fidelity.attacks.membership import MembershipAttack
 from dp_powerflow.fidelity.attacks.planted import PlantedAttack
 from dp_powerflow.fidelity.effort import Effort
@@ -65,12 +66,14 @@ class Attacks:
     ----------
     allowed : what the release states of its customers' privacy.
     membership, planted : what attackers got.
+    line : what an attacker got of one line of the twin; None on the true network.
     network : what the release promises of the network, in words.
     """
 
     allowed: Allowed
     membership: MembershipAttack
     planted: PlantedAttack
+    line: LineAttack | None
     network: str
 
     @property
@@ -88,6 +91,13 @@ class Attacks:
                     f"release states {self.allowed.epsilon:g}. The stated guarantee does not hold: withdraw "
                     "the release and report this"
                 )
+        if self.line is not None and self.line.exceeded:
+            own = self.line.guesses
+            yield (
+                f"The attack on a line of the twin was right {own.right} times of {own.tried}, and the "
+                f"release allows {self.line.allowed:.3f} of them. The stated guarantee of the network does not hold: "
+                "withdraw the release and report this"
+            )
 
     def found_epsilon(self, guesses: Guesses) -> float:
         """Lower bound on ε, with 95 % confidence."""
@@ -203,6 +213,9 @@ class FidelityReport:
                     "area error": attacks.membership.area_error,
                     "guesses": _guesses(attacks.membership.guesses, attacks),
                 },
+                "line": None
+                if attacks.line is None
+                else asdict(attacks.line) | {"success": attacks.line.allowed},
                 "network": attacks.network,
             },
         }

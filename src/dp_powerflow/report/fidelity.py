@@ -36,4 +36,10 @@ def _attack_lines(report: FidelityReport) -> list[str]:
         f"{allowed.success:.3f} | {in_words(attacks.found_epsilon(own))} |"
         for name, own in games.items()
     ]
-    return ["| attack | right | 95 % interval | ε allows | ε at least |", "|---|--:|--:|--:|--:|", *rows]
+    if attacks.line is not None:
+        own, (low, high) = attacks.line.guesses, attacks.line.guesses.interval()
+        rows.append(
+            f"| a line of the twin, changed by {attacks.line.change:.0%} | {own.right} of {own.tried} | "
+            f"{low:.2f} to {high:.2f} | {attacks.line.allowed:.3f} | {in_words(attacks.line.found_epsilon)} |"
+        )
+    return ["| attack | right | 95 % interval | allowed | ε at least |", "|---|--:|--:|--:|--:|", *rows]
