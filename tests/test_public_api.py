@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FUNCTIONS = (
     "certify",
     "draw_twin",
+    "fidelity",
     "fit",
     "inspect",
     "open_corpus",
@@ -43,6 +44,7 @@ TYPES = (
     "Corpus",
     "DrawnTwin",
     "Feeder",
+    "FidelityReport",
     "FitOptions",
     "Ledger",
     "LoadHistory",
