@@ -252,11 +252,18 @@ class Corpus:
         return _export_zarr(self, Path(directory))
 
     def windows(
-        self, length: int, stride: int = 1, *, days: Days = None, nodes: Nodes = None, cache_mb: float = 256.0
+        self,
+        length: int,
+        stride: int = 1,
+        *,
+        days: Days = None,
+        nodes: Nodes = None,
+        cache_mb: float = 1024.0,
     ) -> TorchWindows:
         """`torch.utils.data.Dataset` of windows of `length` steps, `stride` apart; needs the extra `ml`.
 
-        A window lies within one day. At most `cache_mb` megabytes are kept in memory.
+        A window lies within one day. At most `cache_mb` megabytes of decoded days are kept in memory; the
+        default holds a decade of 350 nodes at quarter-hours. For more, see `TorchWindows.sampler`.
         """
         require("torch", "ml")
         from dp_powerflow.corpus.windows import TorchWindows
