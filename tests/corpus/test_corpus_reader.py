@@ -129,23 +129,6 @@ def test_xarray_has_the_three_dimensions_and_units(corpus: Corpus, written: Phas
     np.testing.assert_array_equal(chosen.values[:, 0], written.vm_pu[3, :, 3])
 
 
-def test_the_zarr_store_holds_the_same_numbers_and_opens_in_xarray(
-    corpus: Corpus, written: Phasors, tmp_path: Path
-) -> None:
-    xarray = pytest.importorskip("xarray")
-    pytest.importorskip("zarr")
-    store = corpus.to_zarr(tmp_path / "corpus.zarr")
-    with xarray.open_zarr(store, consolidated=False, chunks=None) as data:
-        assert data["vm_pu"].dims == ("day", "step", "node")
-        assert data.attrs["node_id"] == list("ecafbdg")
-        np.testing.assert_array_equal(data["vm_pu"].values, written.vm_pu)
-        np.testing.assert_array_equal(data["va_deg"].values, written.va_deg)
-        assert data["va_deg"].attrs["units"] == "degree"
-    assert [p.name for p in tmp_path.iterdir()] == ["corpus.zarr"]
-    with pytest.raises(CorpusError, match="exists already"):
-        corpus.to_zarr(store)
-
-
 @pytest.mark.parametrize(
     ("call", "package", "extra"),
     [
