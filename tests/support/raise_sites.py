@@ -177,6 +177,7 @@ WHEN: dict[str, dict[str, int]] = {
         "grid.rebuilt:others_rebuilt_wrongly": 2,
         "grid.reduction:_factorise": 1,
         "grid.sources:Rebuilder.__init__": 1,
+        "pipeline.connections:public_places": 1,
         "pipeline.customers:_services_on_loads": 2,
         "pipeline.customers:count_customers": 3,
         "pipeline.nodes:_check_load_names": 2,

@@ -14,6 +14,7 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import modulus
 from dp_powerflow.config import TwinNetwork
+from dp_powerflow.corpus.connections import Connections
 from dp_powerflow.corpus.extras import ExtrasLayout
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.storage import Location, location
@@ -22,6 +23,7 @@ from dp_powerflow.grid.feeder import TAPS_NOT_FOUND, Feeder
 from dp_powerflow.grid.sources import Rebuilder, network_parameters
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSource, SolvedDays, solve_days
+from dp_powerflow.pipeline.connections import Places, public_places, released_connections
 from dp_powerflow.pipeline.customers import CustomerPlan, count_customers, customer_plan
 from dp_powerflow.pipeline.feasibility.loads import refuse_endless, summed_customers
 from dp_powerflow.pipeline.feasibility.surrogates import stand_in_twins
@@ -124,6 +126,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
         self.check_solver(feeder, inputs.solar_on(feeder))
         count_customers(self.config, feeder, inputs.services)
         self.tables(location(self.config.release.output), feeder, self.released_nodes(feeder))
+        self._places(inputs, feeder)
         return feeder
 
     def feasibility(self, inputs: NetworkInputs, structure: Feeder) -> Feasibility:
@@ -210,6 +213,14 @@ class TwinMode(NetworkMode[TwinNetwork]):
             mended=True,
         )
 
+    def connections(
+        self, inputs: NetworkInputs, network: Solvable, released: IntArray, key: StreamKey
+    ) -> Connections | None:
+        """Those of the twin; coordinates, which it does not have, are declared public."""
+        if "connections" not in self.section.also_publish:
+            return None
+        return released_connections(network.feeder, released, key, self._places(inputs, network.feeder))
+
     def report(self, inputs: NetworkInputs, scene: Scene, progress: Progress | None = None) -> InternalReport:
         """The guarantee of the twin; nothing of the true network: the same twin gives the same bytes."""
         return self._promised(scene.network)
@@ -263,6 +274,11 @@ class TwinMode(NetworkMode[TwinNetwork]):
     def outcome(self, met: bool) -> str:
         """Where to find how far the twin is from the true network."""
         return f"solved on twin '{self.section.id}', whose distance to the true network is in {OWNER_FILE}"
+
+    def _places(self, inputs: NetworkInputs, feeder: Feeder) -> Places | None:
+        """PUBLIC. Coordinates of the buses, where the config declares them so."""
+        declared = self.section.coordinates == "public"
+        return public_places(feeder, inputs.feeder.coordinates) if declared else None
 
     def _promised(self, network: Solvable) -> InternalReport:
         found = {"guarantee": asdict(self.guarantee), "twin": network.identity}
