@@ -51,6 +51,7 @@ from dp_powerflow.errors import CorpusError, require
 from dp_powerflow.units import BoolArray, ComplexArray, IntArray
 
 if TYPE_CHECKING:
+    from dp_powerflow.corpus.pyg import ConnectionGraphs, TwinGraphs
     from dp_powerflow.corpus.windows import TorchWindows
 
 MINUTES_PER_DAY = 1440
@@ -225,7 +226,7 @@ class Corpus:
     def to_xarray(self, days: Days = None, nodes: Nodes = None, *, with_loads: bool = False) -> Any:
         """`xarray.Dataset` of the columns of `to_pandas` over (day, step, node); needs the extra `xarray`."""
         xarray = require("xarray", "xarray")
-        wanted, series = self.node_numbers(nodes), self._series(days, nodes, with_loads)
+        wanted, series = self.node_numbers(nodes), self.node_series(days, nodes, with_loads=with_loads)
         return xarray.Dataset(
             {name: (DIMENSIONS, values, ATTRIBUTES[name]) for name, values in series.items()},
             coords={
@@ -264,6 +265,25 @@ class Corpus:
 
         return TorchWindows(self, length, stride, days=days, nodes=nodes, cache_mb=cache_mb)
 
+    def to_pyg(self, days: Days = None, *, hetero: bool | None = None) -> TwinGraphs | ConnectionGraphs:
+        """Dataset of `torch_geometric` graphs, one per step of the chosen days; needs the extra `pyg`.
+
+        Parameters
+        ----------
+        days : day numbers; None for all that there are.
+        hetero : False for the published twin (`TwinGraphs`: buses, branches with their admittances), True for
+            released nodes on the buses of the published connections (`ConnectionGraphs`). By default the
+            twin, where its tables are published.
+
+        Raises
+        ------
+        CorpusError : the release publishes neither, or not these days.
+        """
+        require("torch_geometric", "pyg")
+        from dp_powerflow.corpus.pyg import graphs_of
+
+        return graphs_of(self, days, hetero)
+
     def hashes(self) -> dict[str, str]:
         """SHA-256 of every file of the release, by relative path."""
         with loading(self.path):
@@ -292,8 +312,10 @@ class Corpus:
     def _beside(self) -> ExtrasReader:
         return ExtrasReader(self.path, self.layout, self.release_id, self.extras)
 
-    def _series(self, days: Days, nodes: Nodes, with_loads: bool) -> dict[str, Float32Array]:
-        """Stored values by column, float32 (day, step, node)."""
+    def node_series(
+        self, days: Days = None, nodes: Nodes = None, *, with_loads: bool = False
+    ) -> dict[str, Float32Array]:
+        """Stored values by column, float32 (day, step, node); columns as in `to_pandas`."""
         phasors, wanted = self.phasors(days, nodes), (self.day_numbers(days), self.node_numbers(nodes))
         series = {"vm_pu": phasors.vm_pu, "va_deg": phasors.va_deg}
         for name in ("loads", *("generation",) * self.extras.generation) if with_loads else ():
@@ -302,7 +324,7 @@ class Corpus:
 
     def _columns(self, days: Days, nodes: Nodes, with_loads: bool) -> dict[str, Any]:
         """Columns of a table with one row per (day, node, step)."""
-        series, times = self._series(days, nodes, with_loads), self.times(days)
+        series, times = self.node_series(days, nodes, with_loads=with_loads), self.times(days)
         days, nodes, steps = self.day_numbers(days), self.node_numbers(nodes), self.layout.steps
         stamps = {} if times is None else {"time": np.repeat(times, len(nodes), axis=0).ravel()}
         return {
