@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.pipeline.manifest.documents import certificate_html, croissant_bytes, registry_bytes
+from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
+from dp_powerflow.pipeline.manifest.documents import certificate_html, registry_bytes
 from dp_powerflow.pipeline.manifest.facts import make_statement
 from dp_powerflow.pipeline.manifest.model import Statement
 from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, policy_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 from typing import Any
 
@@ -105,7 +106,7 @@ def test_the_bytes_of_chosen_days_and_nodes_alone_count(wide: Corpus, reads: lis
 
 def test_the_default_cache_holds_a_decade_of_ieee123() -> None:
     decade = CorpusLayout(days=3650, steps=96, nodes=278, days_per_part=22)
-    default = Corpus.windows.__kwdefaults__["cache_mb"]
+    default = inspect.signature(Corpus.windows).parameters["cache_mb"].default
     assert decade.n_phasors * 8 <= default * 1e6
 
 

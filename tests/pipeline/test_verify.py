@@ -18,7 +18,8 @@ import pytest
 
 from dp_powerflow.corpus.schema import NodeTable, encode_nodes
 from dp_powerflow.corpus.validate import validate_corpus
-from dp_powerflow.pipeline.manifest.documents import certificate_html, croissant_bytes, registry_bytes
+from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
+from dp_powerflow.pipeline.manifest.documents import certificate_html, registry_bytes
 from dp_powerflow.pipeline.manifest.facts import assemble, read_facts
 from dp_powerflow.pipeline.manifest.model import ReleaseError, canonical_json, seal
 from dp_powerflow.pipeline.manifest.policy import parse_manifest

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dp_powerflow.pipeline.manifest.documents import certificate_html, croissant_bytes, registry_bytes
+from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
+from dp_powerflow.pipeline.manifest.documents import certificate_html, registry_bytes
 from dp_powerflow.pipeline.manifest.facts import Facts, assemble
 from dp_powerflow.pipeline.manifest.model import canonical_json, digest_of, seal
 from dp_powerflow.pipeline.manifest.policy import parse_manifest

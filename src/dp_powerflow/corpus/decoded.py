@@ -165,8 +165,8 @@ class KeptDays:
     def _see(self) -> None:
         n = len(self._decoder.days)
         stop = n * self._decoder.day_bytes
-        self._days = self._memory.bytes[:stop].view(np.float32).reshape(n, *self._decoder.shape)
-        self._there = self._memory.bytes[stop : stop + n]
+        self._days = self._memory.values[:stop].view(np.float32).reshape(n, *self._decoder.shape)
+        self._there = self._memory.values[stop : stop + n]
 
 
 class _Shared:
@@ -189,7 +189,7 @@ class _Shared:
         self._map[size:] = self._token
 
     @property
-    def bytes(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    def values(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
         return np.frombuffer(self._map, dtype=np.uint8, count=self._size)
 
     def __getstate__(self) -> tuple[int, bytes, str]:

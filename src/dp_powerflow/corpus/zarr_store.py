@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -158,6 +158,7 @@ def _values(corpus: Corpus, of: str, days: range) -> dict[str, NDArray[Any]]:
     if of == "voltages":
         phasors = corpus.phasors(days)
         return {"vm_pu": phasors.vm_pu, "va_deg": phasors.va_deg}
+    read: dict[str, tuple[str, Callable[[range], NDArray[Any]]]]
     read = {"taps": ("tap", corpus.taps), "capacitors": ("closed", corpus.capacitors)}
     read |= {"locked": ("locked", corpus.locked), "mended": ("mended", corpus.mended)}
     if of in read:

@@ -31,9 +31,12 @@ from dp_powerflow.corpus.validate import CorpusReport, validate_corpus
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.manifest.beside import described_days
-from dp_powerflow.pipeline.manifest.documents import certificate_html, croissant_bytes, registry_bytes
+from dp_powerflow.pipeline.manifest.card import card_bytes
+from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
+from dp_powerflow.pipeline.manifest.documents import certificate_html, registry_bytes
 from dp_powerflow.pipeline.manifest.facts import Facts, assemble, contradictions, read_facts
 from dp_powerflow.pipeline.manifest.model import (
+    CARD_FILE,
     CERTIFICATE_FILE,
     CROISSANT_FILE,
     DIGEST,
@@ -81,7 +84,7 @@ NO_ANSWERS = (
     f"{MODEL_FILE} is of version 1 and holds no noisy answers: that its parameters follow from the queries "
     "is what the data owner says."
 )
-_PAGES = (CERTIFICATE_FILE, CROISSANT_FILE, REGISTRY_FILE)
+_PAGES = (CERTIFICATE_FILE, CROISSANT_FILE, REGISTRY_FILE, CARD_FILE)
 
 
 @dataclass(frozen=True)
@@ -512,12 +515,13 @@ def _check_statement(opened: Opened) -> Iterator[Check]:
 
 
 def _check_pages(opened: Opened) -> Iterator[Check]:
-    """Certificate, registry record and hub metadata, made again from the manifest."""
+    """Certificate, registry record, card and hub metadata, made again from the manifest."""
     manifest = opened.readable()[0]
     made = {
         CERTIFICATE_FILE: certificate_html(manifest),
         CROISSANT_FILE: croissant_bytes(manifest, manifest.files),
         REGISTRY_FILE: registry_bytes(manifest),
+        CARD_FILE: card_bytes(manifest),
     }
     wrong = [name for name in _PAGES if opened.small.get(name) != made[name]]
     problems = [f"{name} does not say what the manifest says." for name in wrong]

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from dp_powerflow.pipeline.manifest.model import FORMAT, SOLVERS
+from dp_powerflow.pipeline.manifest.model import FORMAT, SOLVERS, UNDECLARED
 from dp_powerflow.pipeline.manifest.old_twin import CALLED as OLD_TWIN_THEN
 from dp_powerflow.pipeline.manifest.old_twin import MODE as OLD_TWIN
 from dp_powerflow.pipeline.manifest.policy import modes, registered
@@ -69,7 +69,8 @@ def _unknown_to_version_4(stated: dict[str, Any]) -> Iterator[tuple[dict[str, An
 
 
 def _unknown_to_version_5(stated: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Sections with what they lack: connections of the network."""
+    """Sections with what they lack: connections of the network, and what is declared of the publication."""
+    yield stated, {"publication": UNDECLARED.model_dump()}
     if isinstance(stated.get("data"), dict):
         yield stated["data"], {"connections": None}
     guarantee = stated.get("guarantee")
