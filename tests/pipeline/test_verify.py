@@ -18,6 +18,7 @@ import pytest
 
 from dp_powerflow.corpus.schema import NodeTable, encode_nodes
 from dp_powerflow.corpus.validate import validate_corpus
+from dp_powerflow.pipeline.manifest.card import card_bytes
 from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
 from dp_powerflow.pipeline.manifest.documents import certificate_html, registry_bytes
 from dp_powerflow.pipeline.manifest.facts import assemble, read_facts
@@ -37,6 +38,7 @@ from support.manifest_releases import Made, config, load_model, make_release
 from support.tampering import failed, leaves, manifest_of, rewrite, with_leaf
 
 FILES = (
+    "README.md",
     "certificate.html",
     "croissant.json",
     "data/part-00000.parquet",
@@ -156,6 +158,7 @@ def remade(path: Path, manifest: dict[str, Any]) -> set[str]:
     """What `verify` finds when a forger makes every page and every hash fit a changed manifest."""
     stated = parse_manifest(manifest)
     pages = {"certificate.html": certificate_html(stated), "registry.yaml": registry_bytes(stated)}
+    pages["README.md"] = card_bytes(stated)
     hashes = dict(stated.files)
     for name, content in pages.items():
         (path / name).write_bytes(content)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dp_powerflow.pipeline.manifest.card import card_bytes
 from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
 from dp_powerflow.pipeline.manifest.documents import certificate_html, registry_bytes
 from dp_powerflow.pipeline.manifest.facts import Facts, assemble
@@ -24,7 +25,7 @@ from dp_powerflow.pipeline.verify import (
     understand,
 )
 
-PAGES = ("certificate.html", "registry.yaml", "croissant.json")
+PAGES = ("certificate.html", "registry.yaml", "README.md", "croissant.json")
 
 
 def sha256(content: bytes) -> str:
@@ -35,8 +36,8 @@ def _pages(manifest: dict[str, Any]) -> dict[str, bytes]:
     """The pages that a manifest determines; none if it cannot be read."""
     try:
         stated = parse_manifest(manifest)
-        made = certificate_html(stated), registry_bytes(stated), croissant_bytes(stated, manifest["files"])
-        return dict(zip(PAGES, made, strict=True))
+        made = certificate_html(stated), registry_bytes(stated), card_bytes(stated)
+        return dict(zip(PAGES, (*made, croissant_bytes(stated, manifest["files"])), strict=True))
     except MALFORMED:
         return {}
 
