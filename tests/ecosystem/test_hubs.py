@@ -85,7 +85,7 @@ def test_without_declarations_nothing_is_made_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("license", "entries"),
+    ("spdx", "entries"),
     [
         ("CC-BY-4.0", {"license": "cc-by-4.0"}),
         (
@@ -99,8 +99,8 @@ def test_without_declarations_nothing_is_made_up(tmp_path: Path) -> None:
         ("LicenseRef-Own", {"license": "other", "license_name": "licenseref-own"}),
     ],
 )
-def test_the_license_is_named_as_the_hub_does(tmp_path: Path, license: str, entries: dict[str, str]) -> None:
-    found = front_matter(card_bytes(stated(tmp_path, license=license)))
+def test_the_license_is_named_as_the_hub_does(tmp_path: Path, spdx: str, entries: dict[str, str]) -> None:
+    found = front_matter(card_bytes(stated(tmp_path, license=spdx)))
     assert {key: value for key, value in found.items() if key.startswith("license")} == entries
 
 

@@ -37,8 +37,8 @@ def run(code: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def named(beside: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Recipe by a name that it assigns; every recipe runs beside the release, offline."""
+def named(beside: Path) -> dict[str, str]:
+    """Recipe by a name that it assigns."""
     return {found: code for code in RECIPES for found in re.findall(r"^(\w+) = ", code, flags=re.MULTILINE)}
 
 
@@ -77,9 +77,8 @@ def test_polars_finds_the_numbers_of_the_corpus(named: dict[str, str]) -> None:
 
 
 @pytest.mark.usefixtures("offline")
-def test_the_card_says_how_to_load_the_release(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_card_says_how_to_load_the_release(release: Path, beside: Path) -> None:
     card = (release / "README.md").read_text(encoding="utf-8")
-    monkeypatch.chdir(release)
     before = sorted(release.rglob("*"))
     names: dict[str, Any] = {}
     for code in re.findall(r"```python\n(.*?)```", card, flags=re.DOTALL):
