@@ -24,10 +24,10 @@ from dp_powerflow.pipeline.manifest.documents import certificate_html, registry_
 from dp_powerflow.pipeline.manifest.facts import assemble, read_facts
 from dp_powerflow.pipeline.manifest.model import ReleaseError, canonical_json, seal
 from dp_powerflow.pipeline.manifest.policy import parse_manifest
+from dp_powerflow.pipeline.manifest.versions import VERSION_2
 from dp_powerflow.pipeline.verify import (
     NO_ANSWERS,
     SEED,
-    VERSION_2,
     _check_manifest,
     manifest_content,
     open_release,

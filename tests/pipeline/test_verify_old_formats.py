@@ -13,8 +13,8 @@ from dp_powerflow._names import __version__
 from dp_powerflow.corpus.connections import encode_buses, encode_connections
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.schema import encode_nodes
-from dp_powerflow.pipeline import verify
 from dp_powerflow.pipeline.manifest.model import FORMAT
+from dp_powerflow.pipeline.manifest.versions import MAKER_OF
 from dp_powerflow.pipeline.verify import ONLY_FIGURES, SEED, verify_release
 from support.corpora import ring
 from support.tampering import failed, leaves, manifest_of, rewrite, with_leaf
@@ -143,8 +143,8 @@ def test_a_release_cannot_be_dressed_up_as_one_of_version_4_or_5(newer_old: Path
     manifest = manifest_of(path)
     manifest["software"]["dp-powerflow"] = __version__
     assert "manifest" in sealed(path, manifest)
-    assert verify.MAKER_OF.keys() & {FORMAT} == set()
-    assert __version__ not in verify.MAKER_OF.values()
+    assert MAKER_OF.keys() & {FORMAT} == set()
+    assert __version__ not in MAKER_OF.values()
 
 
 def test_a_manifest_of_version_5_says_nothing_that_its_version_does_not_know(tmp_path: Path) -> None:
