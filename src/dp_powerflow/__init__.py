@@ -15,13 +15,15 @@ checkers and editors read `__init__.pyi`.
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import Any
 
 from dp_powerflow._names import __version__ as __version__
 
 _NAMES = {
-    "_api": "DrawnTwin certify draw_twin fit inspect open_corpus open_feeder open_fleet plan read_config "
-    "read_meters release release_fleet sample simulate_meters solve verify",
+    "_api": "DrawnTwin certify draw_twin fit inspect open_corpus open_feeder open_fleet plan quality "
+    "read_config read_meters release release_fleet sample simulate_meters solve verify",
     "config": "Config",
     "corpus.gridfm.reader": "read_gridfm",
     "corpus.reader": "Corpus",
@@ -36,11 +38,23 @@ _NAMES = {
     "privacy.ledger.book": "Ledger",
     "privacy.random": "StreamKey",
     "privacy.state": "PrivateState",
+    "quality.measure": "Quality",
     "twin.design": "TwinDesign",
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = ["__version__", "errors", *_MODULE_OF]
+
+
+class _Front(ModuleType):
+    """This module. A package of the name of a public function, once imported, does not take its place."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _MODULE_OF and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Front
 
 
 def __getattr__(name: str) -> Any:

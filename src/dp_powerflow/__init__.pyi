@@ -8,6 +8,7 @@ from dp_powerflow._api import open_corpus as open_corpus
 from dp_powerflow._api import open_feeder as open_feeder
 from dp_powerflow._api import open_fleet as open_fleet
 from dp_powerflow._api import plan as plan
+from dp_powerflow._api import quality as quality
 from dp_powerflow._api import read_config as read_config
 from dp_powerflow._api import read_meters as read_meters
 from dp_powerflow._api import release as release
@@ -36,4 +37,5 @@ from dp_powerflow.privacy.budget import Budget as Budget
 from dp_powerflow.privacy.ledger.book import Ledger as Ledger
 from dp_powerflow.privacy.random import StreamKey as StreamKey
 from dp_powerflow.privacy.state import PrivateState as PrivateState
+from dp_powerflow.quality.measure import Quality as Quality
 from dp_powerflow.twin.design import TwinDesign as TwinDesign

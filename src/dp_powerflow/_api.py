@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dp_powerflow.powerflow.operated import ControlMode, OperatedSolution
     from dp_powerflow.privacy.budget import Budget
     from dp_powerflow.privacy.random import StreamKey
+    from dp_powerflow.quality.measure import Quality
     from dp_powerflow.report.evidence import Certification
     from dp_powerflow.report.inspection import Inspection
     from dp_powerflow.twin.design import TwinDesign, TwinGuarantee
@@ -294,6 +295,48 @@ def open_corpus(path: str | PathLike[str]) -> Corpus:
 
 
 # --- fleets -----------------------------------------------------------------------------------------------
+def quality(
+    corpus: Corpus,
+    *,
+    workers: int | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Quality:
+    """Look at every voltage of a release once: what `quality.html` shows.
+
+    It reads released files only, so it costs no privacy.
+
+    Parameters
+    ----------
+    corpus : Corpus
+        From `open_corpus`.
+    workers : int, optional
+        Threads; one per core by default. The result does not depend on it.
+    on_progress : callable, optional
+        Told how many days are done, and of how many.
+
+    Returns
+    -------
+    Quality
+        Figures in p.u., kW and shares; ``to_html()`` is the page, ``to_json()`` the figures. A notebook
+        shows the page.
+
+    Raises
+    ------
+    errors.DpPowerflowError
+        A file of the release is missing or damaged.
+
+    Examples
+    --------
+    >>> import dp_powerflow as dpf
+    >>> quality = dpf.quality(dpf.open_corpus("release"))
+    >>> quality.days, quality.voltages.lowest.value_pu > 0.9
+    (30, True)
+    """
+    from dp_powerflow.pipeline.quality import quality_of_release
+
+    return quality_of_release(corpus, workers=workers, progress=on_progress)
+
+
 def release_fleet(
     config: str | PathLike[str],
     *,

@@ -279,6 +279,60 @@ def verify(
 
 
 @app.command()
+def quality(
+    release: Annotated[str, typer.Argument(help="Directory or URL of a release, or of a fleet.")],
+    page: Annotated[
+        Path | None, typer.Option("--out", help="Make the page again and write it to this file.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What a release looks like: says where its page is, makes it again, or prints its figures.
+
+    Example: `dp-powerflow quality release --out quality.html`
+    """
+    from dp_powerflow._files import write_whole
+    from dp_powerflow.corpus.storage import location
+    from dp_powerflow.fleet.verify import is_fleet
+    from dp_powerflow.pipeline.manifest.model import QUALITY_FILE
+
+    released = location(release) / QUALITY_FILE
+    is_there = released.exists()
+    if is_there and page is None and not as_json:
+        _say(f"the page of the release: {released}")
+        return
+    with _progress("looking at the corpus") as (advance, describe):
+        if is_fleet(release):
+            content, figures = _fleet_quality(release, describe, advance)
+        else:
+            found = dpf.quality(dpf.open_corpus(release), on_progress=advance)
+            content, figures = found.to_html(), found.to_json()
+    if as_json:
+        typer.echo(figures, nl=False)
+    if page is not None or not as_json:
+        target = page or Path(QUALITY_FILE)
+        write_whole(target, content)
+        _say(f"written: {target}")
+
+
+def _fleet_quality(
+    path: str, describe: Callable[[str], None], advance: Callable[[int, int], None]
+) -> tuple[bytes, str]:
+    """Page and key figures of a fleet; feeders without a page of their own are looked at."""
+    from dp_powerflow.fleet.manifest import read_entries
+    from dp_powerflow.fleet.overview import fleet_page, read_summaries
+
+    fleet = dpf.open_fleet(path)
+    entries = read_entries(fleet.path)
+    summaries = read_summaries(fleet.path, entries)
+    for name in fleet.names:
+        if name not in summaries:
+            describe(f"looking at feeder {name}")
+            summaries[name] = dpf.quality(fleet.feeder(name), on_progress=advance).summary
+    made = fleet_page(str(fleet.manifest["fleet"]["id"]), entries, summaries)
+    return made.to_html(), json.dumps(summaries, indent=1) + "\n"
+
+
+@app.command()
 def fleet(
     config: Annotated[Path, typer.Argument(help="TOML file of a fleet: many feeders, one meter source.")],
     only_plan: Annotated[

@@ -27,6 +27,7 @@ from dp_powerflow.pipeline.manifest.model import (
     CERTIFICATE_FILE,
     MANIFEST_FILE,
     MODEL_FILE,
+    QUALITY_FILE,
     Manifest,
     ReleaseError,
     canonical_json,
@@ -34,7 +35,9 @@ from dp_powerflow.pipeline.manifest.model import (
 )
 from dp_powerflow.pipeline.verify import MALFORMED, read_manifest
 
-FORMAT = "dp-powerflow fleet manifest, version 1"
+FORMAT = "dp-powerflow fleet manifest, version 2"
+FORMAT_1 = "dp-powerflow fleet manifest, version 1"
+"""Of fleets without a page of their quality."""
 FLEET_FILE = "fleet.json"
 FLEET_DIGEST = "fleet_sha256"
 
@@ -108,12 +111,15 @@ def release_at(directory: Path) -> str | None:
         return None
 
 
-def fleet_manifest(fleet_id: str, models: str, entries: Sequence[FeederEntry]) -> dict[str, Any]:
+def fleet_manifest(
+    fleet_id: str, models: str, entries: Sequence[FeederEntry], page_sha256: str | None
+) -> dict[str, Any]:
     """The manifest of a fleet.
 
     Parameters
     ----------
     models : ``"one"`` or ``"per-feeder"``.
+    page_sha256 : SHA-256 of its page; None for the manifest of version 1, which knows no page.
 
     Raises
     ------
@@ -123,7 +129,7 @@ def fleet_manifest(fleet_id: str, models: str, entries: Sequence[FeederEntry]) -
     if problems:
         raise ReleaseError(f"the manifest of the fleet would contradict itself: {problems[0]}")
     manifest = {
-        "format": FORMAT,
+        "format": FORMAT_1 if page_sha256 is None else FORMAT,
         "fleet": {
             "id": fleet_id,
             "feeders": len(entries),
@@ -139,6 +145,8 @@ def fleet_manifest(fleet_id: str, models: str, entries: Sequence[FeederEntry]) -
         "unprotected": list(UNPROTECTED),
         "feeders": [_feeder(entry) for entry in entries],
     }
+    if page_sha256 is not None:
+        manifest |= {"quality": {"file": QUALITY_FILE, "sha256": page_sha256}}
     return manifest | {FLEET_DIGEST: fleet_digest(manifest)}
 
 
@@ -267,7 +275,7 @@ def open_fleet(path: str | os.PathLike[str]) -> Fleet:
         raise CorpusError(
             f"{directory} has no {FLEET_FILE} that can be read; give the directory of a finished fleet"
         ) from error
-    if manifest.get("format") != FORMAT:
+    if manifest.get("format") not in (FORMAT, FORMAT_1):
         raise CorpusError(
             f"{directory / FLEET_FILE} has another format than '{FORMAT}'; use the program that made it"
         )

@@ -41,10 +41,11 @@ from dp_powerflow.fleet.accounts import (
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.feeders import FleetFeeder, partition, release_id_of, staging_of, write_register
 from dp_powerflow.fleet.manifest import FLEET_FILE, fleet_manifest, read_entries, release_at
+from dp_powerflow.fleet.overview import fleet_page, read_summaries
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.pipeline.inputs import keep_ingest, loads_chunks, meters_of
-from dp_powerflow.pipeline.manifest.model import canonical_json
+from dp_powerflow.pipeline.manifest.model import QUALITY_FILE, canonical_json
 from dp_powerflow.pipeline.modes.base import INTERNAL, Progress, mode_of
 from dp_powerflow.pipeline.plan import Plan, preview_network
 from dp_powerflow.pipeline.ready import make_ready, open_state
@@ -457,7 +458,7 @@ class _Run:
             )
 
     def _publish_manifest(self) -> None:
-        """`fleet.json` from what is there; a function of the published feeders alone."""
+        """The page and `fleet.json` from what is there; functions of the published feeders alone."""
         fleet = self.config.fleet
         with storing(fleet.output):
             if staging_of(self.config).is_dir() and not any(staging_of(self.config).iterdir()):
@@ -466,8 +467,12 @@ class _Run:
                 return
         entries = read_entries(fleet.output)
         if entries:
-            content = canonical_json(fleet_manifest(fleet.id, fleet.models, entries))
             with storing(fleet.output):
+                page = fleet_page(fleet.id, entries, read_summaries(fleet.output, entries)).to_html()
+            digest = hashlib.sha256(page).hexdigest()
+            content = canonical_json(fleet_manifest(fleet.id, fleet.models, entries, digest))
+            with storing(fleet.output):
+                write_whole(fleet.output / QUALITY_FILE, page)
                 write_whole(fleet.output / FLEET_FILE, content)
 
     def _keep_failures(self, failed: Sequence[Outcome]) -> None:
@@ -496,9 +501,9 @@ def _refuse_other_contents(output: Path, fleet_id: str) -> None:
     if not output.is_dir():
         raise ConfigError(f"{output} is not a directory; choose another fleet.output")
     for path in output.iterdir():
-        if path.name.startswith(FLEET_FILE) and is_temporary(path.name):
+        if path.name.startswith((FLEET_FILE, QUALITY_FILE)) and is_temporary(path.name):
             path.unlink(missing_ok=True)
-        elif path.name != FLEET_FILE and release_at(path) != release_id_of(
+        elif path.name not in (FLEET_FILE, QUALITY_FILE) and release_at(path) != release_id_of(
             fleet_id, path.name.removeprefix(partition(""))
         ):
             raise ConfigError(

@@ -13,6 +13,7 @@ from dp_powerflow.fleet.manifest import (
     FLEET_DIGEST,
     FLEET_FILE,
     FORMAT,
+    FORMAT_1,
     NETWORKS,
     PER_FEEDER,
     FeederEntry,
@@ -21,8 +22,15 @@ from dp_powerflow.fleet.manifest import (
     fleet_manifest,
     read_entries,
 )
+from dp_powerflow.fleet.overview import fleet_page, read_summaries
 from dp_powerflow.pipeline.audit import verify_private
-from dp_powerflow.pipeline.manifest.model import ReleaseError, canonical_json, differences, json_object
+from dp_powerflow.pipeline.manifest.model import (
+    QUALITY_FILE,
+    ReleaseError,
+    canonical_json,
+    differences,
+    json_object,
+)
 from dp_powerflow.pipeline.manifest.policy import Check, at_most, check, in_digits
 from dp_powerflow.pipeline.verify import MALFORMED, SEED, VerifyReport, verify_release
 
@@ -68,6 +76,7 @@ def verify_fleet(
         _check_fleet_file(content, manifest),
         _check_directory(directory, manifest),
         _check_statement(manifest, entries),
+        *_check_page(directory, manifest, entries),
         *(_check_feeder(name, report) for name, report in reports.items()),
         _check_customers(manifest, entries),
         _check_seed(list(reports.values())),
@@ -95,7 +104,7 @@ def _feeder_reports(
 
 def _check_fleet_file(content: bytes, manifest: dict[str, Any]) -> Check:
     def problems() -> Iterator[str]:
-        if manifest.get("format") != FORMAT:
+        if manifest.get("format") not in (FORMAT, FORMAT_1):
             yield f"{FLEET_FILE} has another format than '{FORMAT}'; use the program that made it."
         if canonical_json(manifest) != content:
             yield f"{FLEET_FILE} is not in its canonical form, so it was changed after the release."
@@ -111,7 +120,8 @@ def _check_directory(directory: Path, manifest: dict[str, Any]) -> Check:
         listed = {str(item["directory"]) for item in manifest["feeders"]}
     except MALFORMED:
         return Check("feeders", False, f"{FLEET_FILE} does not list the feeders.")
-    found = {item.name: item for item in directory.iterdir() if item.name != FLEET_FILE}
+    beside = {FLEET_FILE} if manifest.get("format") == FORMAT_1 else {FLEET_FILE, QUALITY_FILE}
+    found = {item.name: item for item in directory.iterdir() if item.name not in beside}
 
     def problems() -> Iterator[str]:
         for name in sorted(listed | found.keys()):
@@ -132,7 +142,8 @@ def _check_statement(manifest: dict[str, Any], entries: list[FeederEntry]) -> Ch
         fleet_id, models = manifest["fleet"]["id"], manifest["customers"]["models"]
         problems = contradictions(fleet_id, models, entries)
         if not problems:
-            expected = fleet_manifest(fleet_id, models, entries)
+            page = None if manifest["format"] == FORMAT_1 else manifest["quality"]["sha256"]
+            expected = fleet_manifest(fleet_id, models, entries, page)
             del expected[FLEET_DIGEST]
             stated = {key: value for key, value in manifest.items() if key != FLEET_DIGEST}
             problems = [f"The entry {where} is wrong." for where in differences(stated, expected)]
@@ -140,6 +151,25 @@ def _check_statement(manifest: dict[str, Any], entries: list[FeederEntry]) -> Ch
         return Check(name, False, f"{FLEET_FILE} or a feeder's manifest cannot be read.")
     good = f"Every entry of {FLEET_FILE} follows from the manifests of the feeders."
     return check(name, problems, good)
+
+
+def _check_page(directory: Path, manifest: dict[str, Any], entries: list[FeederEntry]) -> Iterator[Check]:
+    """The page against its hash, and against the one that the feeders' manifests and pages determine."""
+    if manifest.get("format") == FORMAT_1:
+        return
+    problems = []
+    try:
+        content = (directory / QUALITY_FILE).read_bytes()
+        if hashlib.sha256(content).hexdigest() != manifest["quality"]["sha256"]:
+            problems.append(f"{QUALITY_FILE} was changed: its SHA-256 is not the one in {FLEET_FILE}.")
+        made = fleet_page(manifest["fleet"]["id"], entries, read_summaries(directory, entries)).to_html()
+        if made != content:
+            problems.append(f"{QUALITY_FILE} does not say what the feeders say.")
+    except (OSError, *MALFORMED):
+        problems = [f"{QUALITY_FILE} or what it follows from cannot be read."]
+    yield check(
+        "quality page", problems, f"{QUALITY_FILE} says what the manifests and pages of the feeders say."
+    )
 
 
 def _check_feeder(name: str, report: VerifyReport) -> Check:

@@ -23,6 +23,7 @@ from dp_powerflow._parallel import Engine, engine_of
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.extras import MENDED
 from dp_powerflow.corpus.extras_reader import ExtrasReader
+from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.corpus.schema import NodeTable
 from dp_powerflow.corpus.storage import Location, location
 from dp_powerflow.corpus.writer import CorpusWriter
@@ -46,6 +47,7 @@ from dp_powerflow.pipeline.manifest.model import (
     CROISSANT_FILE,
     MANIFEST_FILE,
     MODEL_FILE,
+    QUALITY_FILE,
     REGISTRY_FILE,
     seal,
 )
@@ -59,6 +61,7 @@ from dp_powerflow.pipeline.modes.base import (
 )
 from dp_powerflow.pipeline.parts import PartJob, Written, layout_of, make_parts
 from dp_powerflow.pipeline.plan import Charged, Plan, charge_loads, charge_network, kept_model
+from dp_powerflow.pipeline.quality import quality_of
 from dp_powerflow.pipeline.ready import make_ready, open_state
 from dp_powerflow.pipeline.receipts import keep_derived_model
 from dp_powerflow.privacy.ledger.records import Account, Spend
@@ -239,7 +242,8 @@ class _Run:
             looked_at=self.changed,
             connections=self.mode.connections(self.inputs, scene.network, job.released, key),
         )
-        publish(writer, facts, written.hashes)
+        self.say("looking at the corpus")
+        publish(writer, facts, written.hashes, self.progress)
         return replace(written, mended=mended)
 
 
@@ -329,25 +333,45 @@ def manifest_inputs(
     )
 
 
-def publish(writer: CorpusWriter, inputs: ManifestInputs, written: Mapping[str, str]) -> None:
+def publish(
+    writer: CorpusWriter,
+    inputs: ManifestInputs,
+    written: Mapping[str, str],
+    progress: Progress | None = None,
+) -> None:
     """Write everything beside the voltages, then give the release its name.
 
     Parameters
     ----------
     written : SHA-256 of the files that this run has written; what an earlier run left is read once.
+    progress : told how many days of how many are on the page of the quality.
     """
-    write_documents(writer, inputs, written)
+    write_documents(writer, inputs, written, progress)
     writer.finish()
 
 
-def write_documents(writer: CorpusWriter, inputs: ManifestInputs, written: Mapping[str, str]) -> None:
+def write_documents(
+    writer: CorpusWriter,
+    inputs: ManifestInputs,
+    written: Mapping[str, str],
+    progress: Progress | None = None,
+) -> None:
     """Everything beside the voltages; the manifest, which lists all other files, comes last."""
     statement, nodes = make_statement(inputs), NodeTable.opaque(writer.layout.nodes)
-    known = {
-        **written,
-        **writer.write_nodes(nodes if inputs.connections is None else inputs.connections.of_nodes(nodes)),
+    if inputs.connections is not None:
+        nodes = inputs.connections.of_nodes(nodes)
+    tables = {
+        **writer.write_nodes(nodes),
         **writer.write_connections(inputs.connections),
         **writer.write_days(inputs.days),
+    }
+    # From the files as they are, so that anybody can make the page again.
+    corpus = Corpus(writer.root, writer.layout, nodes, writer.release_id)
+    page = quality_of(corpus, statement, progress=progress).to_html()
+    known = {
+        **written,
+        **tables,
+        **writer.add_file(QUALITY_FILE, page),
         **writer.add_file(MODEL_FILE, inputs.model.to_json().encode()),
         **writer.add_file(REGISTRY_FILE, registry_bytes(statement)),
         **writer.add_file(CERTIFICATE_FILE, certificate_html(statement)),

@@ -26,6 +26,7 @@ from dp_powerflow.corpus.connections import FILES as CONNECTION_FILES
 from dp_powerflow.corpus.connections import NODE_COLUMNS
 from dp_powerflow.corpus.days import DAYS_FILE
 from dp_powerflow.corpus.extras import FOLDERS
+from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.corpus.schema import DATA, VM_MAX_PU
 from dp_powerflow.corpus.validate import CorpusReport, validate_corpus
 from dp_powerflow.errors import DpPowerflowError
@@ -43,6 +44,7 @@ from dp_powerflow.pipeline.manifest.model import (
     FORMAT,
     MANIFEST_FILE,
     MODEL_FILE,
+    QUALITY_FILE,
     REGISTRY_FILE,
     RELATIVE,
     Manifest,
@@ -60,6 +62,7 @@ from dp_powerflow.pipeline.manifest.policy import (
     parse_manifest,
 )
 from dp_powerflow.pipeline.manifest.versions import MAKER_OF, VERSION_2, WITH_DAYS, in_this_version
+from dp_powerflow.pipeline.quality import quality_of
 from dp_powerflow.privacy.budget import QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.queries import Region, sensitivity_squared
 
@@ -274,7 +277,7 @@ def _read_files(directory: Path, known: dict[str, str]) -> tuple[dict[str, str],
             hashes[name] = known[name]
         elif path.is_file():
             try:
-                if name in (MODEL_FILE, *_PAGES):
+                if name in (MODEL_FILE, QUALITY_FILE, *_PAGES):
                     small[name] = path.read_bytes()
                     hashes[name] = _sha256(small[name])
                 else:
@@ -515,7 +518,7 @@ def _check_statement(opened: Opened) -> Iterator[Check]:
 
 
 def _check_pages(opened: Opened) -> Iterator[Check]:
-    """Certificate, registry record, card and hub metadata, made again from the manifest."""
+    """Certificate, registry record, card and metadata, made again from the manifest; quality from files."""
     manifest = opened.readable()[0]
     made = {
         CERTIFICATE_FILE: certificate_html(manifest),
@@ -525,7 +528,23 @@ def _check_pages(opened: Opened) -> Iterator[Check]:
     }
     wrong = [name for name in _PAGES if opened.small.get(name) != made[name]]
     problems = [f"{name} does not say what the manifest says." for name in wrong]
-    yield check("pages", problems, f"{', '.join(_PAGES)} say what the manifest says.")
+    shown = opened.small.get(QUALITY_FILE)
+    if shown is None or shown != _quality_page(opened, manifest):
+        problems.append(f"{QUALITY_FILE} does not show what is in the files of the release.")
+    good = f"{', '.join(_PAGES)} say what the manifest says, {QUALITY_FILE} shows what is in the files."
+    yield check("pages", problems, good)
+
+
+def _quality_page(opened: Opened, manifest: Manifest[Any]) -> bytes | None:
+    """The page that the files determine; None if they cannot be read."""
+    found = opened.corpus
+    if found.layout is None or found.nodes is None or found.release_id is None:
+        return None
+    corpus = Corpus(opened.directory, found.layout, found.nodes, found.release_id)
+    try:
+        return quality_of(corpus, manifest).to_html()
+    except (OSError, *MALFORMED):
+        return None
 
 
 def _check_seed(opened: Opened) -> Check:

@@ -421,7 +421,7 @@ def assemble(facts: Facts) -> Statement[Any]:
             "processing": {
                 "solver": SOLVERS[facts.declared.solver],
                 "before_noise": text.before_noise(facts),
-                "after_noise": words.after_noise,
+                "after_noise": [*words.after_noise, text.SHOWN],
             },
             "random_source": text.random_source(facts, words),
             "unprotected": words.unprotected,

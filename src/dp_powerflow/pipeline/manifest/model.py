@@ -16,7 +16,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Generic, Literal, TypeVar, cast, get_args
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, cast, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -32,9 +32,12 @@ CERTIFICATE_FILE = "certificate.html"
 CROISSANT_FILE = "croissant.json"
 REGISTRY_FILE = "registry.yaml"
 CARD_FILE = "README.md"
-"""The card of dataset hubs; releases of earlier versions have none."""
+QUALITY_FILE = "quality.html"
 NOT_STATED = "not stated"
-REQUIRED = {NODES_FILE, MODEL_FILE, CERTIFICATE_FILE, CROISSANT_FILE, REGISTRY_FILE}
+REQUIRED = {
+    *(NODES_FILE, MODEL_FILE, CERTIFICATE_FILE, CROISSANT_FILE, REGISTRY_FILE),
+    *(CARD_FILE, QUALITY_FILE),
+}
 """Files beside the manifest and the voltages."""
 DIGEST = "manifest_sha256"
 RELATIVE = 1e-9
@@ -91,7 +94,7 @@ FilePath = Annotated[
     str,
     Field(
         pattern=r"^((nodes|buses|connections|days)\.parquet|model\.json|croissant\.json|registry\.yaml"
-        r"|certificate\.html|README\.md|[A-Za-z0-9_-]+(/[A-Za-z0-9_=-][A-Za-z0-9_.=-]*)+)$"
+        r"|certificate\.html|quality\.html|README\.md|[A-Za-z0-9_-]+(/[A-Za-z0-9_=-][A-Za-z0-9_.=-]*)+)$"
     ),
 ]
 Files = Annotated[
@@ -141,6 +144,22 @@ class LoadsGuarantee(Section):
     accounting: Sentence
 
 
+class InWords(NamedTuple):
+    """A guarantee for people.
+
+    Attributes
+    ----------
+    figure, means : its main figure, and what that is.
+    sentences : what it promises, and what not.
+    holds : whether it is differential privacy.
+    """
+
+    figure: str
+    means: str
+    sentences: tuple[str, ...]
+    holds: bool
+
+
 class NetworkSection(Section):
     """What a release says of its network in any mode; each mode adds its own entries.
 
@@ -162,6 +181,12 @@ class NetworkSection(Section):
     def in_one_sentence(self) -> str:
         """For dataset hubs."""
         return f"The network is covered by {self.kind}."
+
+    def in_words(self) -> InWords:
+        """For the page of the release's quality."""
+        said = f"{self.kind[:1].upper()}{self.kind[1:]}. Neighbours: {self.neighbours}."
+        holds = self.kind == "differential privacy"
+        return InWords(f"ε = {self.epsilon:.12g}", self.kind, (said, self.scope), holds)
 
     def in_full(self) -> str:
         """For the registry of deployments."""

@@ -274,6 +274,10 @@ COMPOSITION = (
 )
 HIDDEN_ORDER = "The released nodes are put in a secret random order under names that say nothing."
 ROUNDED = "Voltages are rounded to the public grid."
+SHOWN = (
+    "quality.html shows figures of the released files, computed from these files alone; whoever has them can "
+    "make it again."
+)
 ABOUT_RECORDS = (
     "Differential privacy hides one record at a time. It does not hide what is common to many customers, "
     "and the guarantee weakens for a person behind several load points."

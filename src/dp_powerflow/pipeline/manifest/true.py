@@ -12,7 +12,7 @@ from dp_powerflow.evidence.theorem import SCOPE
 from dp_powerflow.pipeline.manifest import policy as text
 from dp_powerflow.pipeline.manifest.facts import Facts
 from dp_powerflow.pipeline.manifest.histories import SHRUNK
-from dp_powerflow.pipeline.manifest.model import Count, NetworkSection, Positive, Sentence, Statement
+from dp_powerflow.pipeline.manifest.model import Count, InWords, NetworkSection, Positive, Sentence, Statement
 from dp_powerflow.pipeline.manifest.policy import (
     LARGEST_DELTA,
     LARGEST_EPSILON,
@@ -67,6 +67,17 @@ class TrueSection(NetworkSection):
     def in_one_sentence(self) -> str:
         weak = f"{NO_PROTECTION}. " if self.weak_because else ""
         return f"{weak}{super().in_one_sentence()}"
+
+    def in_words(self) -> InWords:
+        sentences = (
+            *self.weak_because,
+            "Evidence, not differential privacy: the voltages were solved on the true network, so they say "
+            f"something about it. Compared are {self.neighbours}",
+            self.radius_in_words,
+            self.scope,
+        )
+        means = f"evidence, not differential privacy; δ* = {in_digits(self.delta)}"
+        return InWords(f"ε* = {in_digits(self.epsilon)}", means, sentences, False)
 
     def in_full(self) -> str:
         weak = f"{NO_PROTECTION}: {' '.join(self.weak_because)} " if self.weak_because else ""

@@ -28,6 +28,7 @@ from dp_powerflow.pipeline.manifest.model import (
     RELATIVE,
     Chance,
     Count,
+    InWords,
     NetworkSection,
     NotNegative,
     Positive,
@@ -184,6 +185,33 @@ class TwinSection(NetworkSection):
             f"delta {in_digits(self.delta)} of differential privacy for {self.neighbours}."
         )
 
+    def in_words(self) -> InWords:
+        changes = " ".join(self._row_in_words(row) for row in self.shown_changes())
+        delta = f"delta {in_digits(self.delta)}" if self.delta else "delta 0"
+        sentences = (
+            "Differential privacy, one element at a time. The voltages were solved on a twin of the network, "
+            "a copy whose figures carry noise, drawn once: any number of days tells no more of the true "
+            "network than the twin does.",
+            f"Protected, at {delta}: {self.neighbours}. {changes} A coin is right half of the time.",
+            f"Not protected: {self.not_protected()}.",
+        )
+        return InWords(
+            f"ε ≤ {at_most(self.epsilon)}",
+            f"one element changed by {_percent(self.change)}; advantage at most {at_most(self.advantage)}",
+            sentences,
+            True,
+        )
+
+    @staticmethod
+    def _row_in_words(row: Changed) -> str:
+        if row.epsilon is None or row.advantage is None:
+            return f"A change by {_percent(row.change)} is not protected."
+        return (
+            f"Changed by {_percent(row.change)}, epsilon is at most {at_most(row.epsilon)}, and the best "
+            f"test between the two networks is right at most {at_most(50 * (1 + row.advantage))} % of the "
+            f"time (advantage {at_most(row.advantage)})."
+        )
+
     def in_full(self) -> str:
         return (
             "A second guarantee of differential privacy covers the network, whose twin all was solved on. "
@@ -246,6 +274,11 @@ class TwinSection(NetworkSection):
             return "NOT PROTECTED: declared public"
         named = "Laplace" if self.noise == "laplace" else "Gaussian"
         return f"{named} noise, scale {at_most(scale * LOG_GRID)} of the logarithm"
+
+
+def _percent(change: float) -> str:
+    """A declared share, with the digits that it has."""
+    return f"{in_digits(round(100 * change, 10))} %"
 
 
 @dataclass(frozen=True)

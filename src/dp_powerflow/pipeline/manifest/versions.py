@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from dp_powerflow.pipeline.manifest.model import FORMAT, SOLVERS, UNDECLARED
+from dp_powerflow.pipeline.manifest.model import CARD_FILE, FORMAT, QUALITY_FILE, SOLVERS, UNDECLARED
 from dp_powerflow.pipeline.manifest.old_twin import CALLED as OLD_TWIN_THEN
 from dp_powerflow.pipeline.manifest.old_twin import MODE as OLD_TWIN
 from dp_powerflow.pipeline.manifest.policy import modes, registered
@@ -18,6 +18,10 @@ MAKER_OF = {VERSION_2: "0.1.0", VERSION_3: "0.2.0", VERSION_4: "0.3.0", VERSION_
 """Earlier versions, and the program that made releases of each."""
 WITH_DAYS = (VERSION_5, FORMAT)
 """Versions whose twins have dates, and all whose load models hold noisy answers."""
+
+
+_NO_FILE = "0" * 64
+"""Stands where this version lists a file that earlier ones do not have; what is listed is read from them."""
 
 
 def in_this_version(raw: dict[str, Any]) -> dict[str, Any]:
@@ -69,8 +73,10 @@ def _unknown_to_version_4(stated: dict[str, Any]) -> Iterator[tuple[dict[str, An
 
 
 def _unknown_to_version_5(stated: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Sections with what they lack: connections of the network, and what is declared of the publication."""
+    """Sections with what they lack: connections, what is declared of the publication, and two pages."""
     yield stated, {"publication": UNDECLARED.model_dump()}
+    if isinstance(stated.get("files"), dict):
+        yield stated["files"], {QUALITY_FILE: _NO_FILE, CARD_FILE: _NO_FILE}
     if isinstance(stated.get("data"), dict):
         yield stated["data"], {"connections": None}
     guarantee = stated.get("guarantee")

@@ -1,0 +1,126 @@
+"""`quality.html` of a fleet: a table of its feeders, with links to their pages.
+
+It is a function of the manifests of the feeders and of the key figures that their pages hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dp_powerflow.fleet.feeders import partition
+from dp_powerflow.fleet.manifest import NETWORKS, FeederEntry
+from dp_powerflow.page import Axis, Bars, Callout, Card, Figure, Link, Page, Section, Series, Table
+from dp_powerflow.page.document import read_summary
+from dp_powerflow.pipeline.manifest.model import QUALITY_FILE
+from dp_powerflow.pipeline.quality import promise_of
+
+Summary = Mapping[str, Any]
+MOST_BARS = 40
+"""Feeders of the figure; the table has all."""
+_HEADER = (
+    *("feeder", "days", "nodes", "within range A", "lowest voltage", "highest voltage", "peak", "mended"),
+    *("ε, customers", "ε, network"),
+)
+
+
+def read_summaries(directory: Path, entries: Sequence[FeederEntry]) -> dict[str, Summary]:
+    """Key figures of the feeders that have a page, by name."""
+    found: dict[str, Summary] = {}
+    for entry in entries:
+        path = directory / partition(entry.name) / QUALITY_FILE
+        summary = read_summary(path.read_bytes()) if path.is_file() else None
+        if summary is not None:
+            found[entry.name] = summary
+    return found
+
+
+def fleet_page(fleet_id: str, entries: Sequence[FeederEntry], summaries: Mapping[str, Summary]) -> Page:
+    """The page of a fleet.
+
+    Parameters
+    ----------
+    summaries : key figures by feeder; of a feeder without any, the manifest alone is shown.
+    """
+    days = sum(entry.manifest.data.days for entry in entries)
+    phasors = sum(entry.manifest.data.phasors for entry in entries)
+    lead = (
+        f"{len(entries):,} feeders with {days:,} synthetic days of voltage phasors together, made from one "
+        "source of meters with differential privacy.",
+        "Every feeder has a page of its own: follow its name. All figures are computed from released files.",
+    )
+    table = Table(
+        _HEADER,
+        tuple(_row(entry, summaries.get(entry.name)) for entry in entries),
+        "Feeders of the fleet; – where a release does not say",
+        frozenset(range(1, len(_HEADER))),
+    )
+    sections = (
+        Section("privacy", "What is protected", (), _promises(entries)),
+        Section("feeders", "Feeders", (), (*_bars(entries, summaries), table)),
+    )
+    inside = [(each["inside_a"], each["phasors"]) for each in summaries.values() if _whole(each)]
+    cards = [Card("Feeders", f"{len(entries):,}", f"{phasors:,} phasors")]
+    if inside:
+        share = sum(a * n for a, n in inside) / sum(n for _, n in inside)
+        lowest = min(each["lowest_pu"] for each in summaries.values() if _whole(each))
+        cards += [
+            Card("Within ANSI range A", f"{100 * share:.2f} %", "of all voltages, 0.95 to 1.05 p.u."),
+            Card("Lowest voltage", f"{lowest:.4f} p.u.", "of all feeders"),
+        ]
+    return Page(f"Quality of fleet {fleet_id}", None, lead, sections, tuple(cards), summary=dict(summaries))
+
+
+def _whole(summary: Summary) -> bool:
+    """Whether key figures that somebody may have changed can be shown."""
+    return all(
+        type(summary.get(name)) in (int, float) for name in ("inside_a", "lowest_pu", "highest_pu")
+    ) and (type(summary.get("phasors")) is int and summary["phasors"] > 0)
+
+
+def _row(entry: FeederEntry, summary: Summary | None) -> tuple[str | Link, ...]:
+    manifest = entry.manifest
+    loads, network = manifest.guarantee.loads, manifest.guarantee.network.in_words()
+    name: str | Link = entry.name
+    shown = ["–"] * 5
+    if summary is not None and _whole(summary):
+        name = Link(entry.name, f"{partition(entry.name)}/{QUALITY_FILE}")
+        peak, mended = summary.get("peak_kw"), summary.get("mended")
+        shown = [
+            f"{100 * summary['inside_a']:.2f} %",
+            f"{summary['lowest_pu']:.4f} p.u.",
+            f"{summary['highest_pu']:.4f} p.u.",
+            f"{peak:,.0f} kW" if type(peak) in (int, float) else "–",
+            f"{mended:,}" if type(mended) is int else "–",
+        ]
+    figures = (f"{loads.epsilon:.3g}", network.figure.partition(" ")[2].lstrip("≤= "))
+    return (name, f"{manifest.data.days:,}", f"{manifest.data.nodes:,}", *shown, *figures)
+
+
+def _promises(entries: Sequence[FeederEntry]) -> tuple[Callout, ...]:
+    """The promise to the customers, whose dearest model counts, and that of the networks."""
+    dearest = max(entries, key=lambda entry: entry.manifest.guarantee.loads.rho)
+    promise = promise_of(dearest.manifest)
+    warned = tuple(dict.fromkeys(text for entry in entries for text in entry.manifest.release.warnings))
+    first = (Callout("Read this first", warned, "warning", wide=True),) if warned else ()
+    loads = Callout(
+        promise.loads.title, promise.loads.sentences, "good" if promise.loads.holds else "warning"
+    )
+    return (
+        *first,
+        loads,
+        Callout("The networks", (NETWORKS,), "good" if promise.network.holds else "warning"),
+    )
+
+
+def _bars(entries: Sequence[FeederEntry], summaries: Mapping[str, Summary]) -> tuple[Figure, ...]:
+    shown = [entry.name for entry in entries if _whole(summaries.get(entry.name, {}))][:MOST_BARS]
+    if not shown:
+        return ()
+    outside = [round(100 * (1 - summaries[name]["inside_a"]), 4) for name in shown]
+    chart = Bars(Axis("outside range A", "%", decimals=2), tuple(shown), (Series("voltages", outside),))
+    caption = "Share of the voltages outside ANSI C84.1 range A, 0.95 to 1.05 p.u." + (
+        f" The first {MOST_BARS} feeders." if len(shown) < len(entries) else ""
+    )
+    return (Figure("outside", "Voltages outside range A", caption, chart),)

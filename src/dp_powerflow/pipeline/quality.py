@@ -1,0 +1,105 @@
+"""The page `quality.html` of a release: the promise in words, and figures of the released files.
+
+It is a function of the released files and of the manifest's statement, so `verify` makes it again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+from dp_powerflow._bits.elementary import exp1
+from dp_powerflow.corpus.reader import Corpus
+from dp_powerflow.corpus.storage import loading
+from dp_powerflow.pipeline.manifest.model import (
+    MANIFEST_FILE,
+    LoadsGuarantee,
+    ReleaseError,
+    Statement,
+    json_object,
+)
+from dp_powerflow.pipeline.manifest.policy import at_most, in_digits, parse_manifest
+from dp_powerflow.pipeline.manifest.versions import in_this_version
+from dp_powerflow.quality import Guarantee, Promise, Quality, measure
+
+Progress = Callable[[int, int], None]
+_TELLING_EPSILON = 10.0
+"""Above, the factor of the odds says nothing to a person."""
+
+
+def quality_of(
+    corpus: Corpus,
+    statement: Statement[Any],
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Quality:
+    """Figures of a release with the promise that its manifest states; parameters as of `measure`."""
+    return measure(corpus, promise_of(statement), workers=workers, progress=progress)
+
+
+def quality_of_release(
+    corpus: Corpus, *, workers: int | None = None, progress: Progress | None = None
+) -> Quality:
+    """The same of a release on disk or in a store, of this or an earlier version.
+
+    Raises
+    ------
+    ReleaseError : its manifest cannot be read.
+    """
+    path = corpus.path / MANIFEST_FILE
+    with loading(path):
+        content = path.read_bytes()
+    try:
+        statement = parse_manifest(in_this_version(json_object(content)))
+    except (ValueError, RecursionError, json.JSONDecodeError):
+        raise ReleaseError(f"{path} is not JSON; give the directory of a finished release") from None
+    return quality_of(corpus, statement, workers=workers, progress=progress)
+
+
+def promise_of(statement: Statement[Any]) -> Promise:
+    """Both guarantees in words."""
+    network = statement.guarantee.network.in_words()
+    secret = not statement.release.insecure_seed
+    return Promise(
+        loads=_loads(statement, secret),
+        network=Guarantee(
+            "The network", network.figure, network.means, network.sentences, network.holds and secret
+        ),
+        warnings=tuple(statement.release.warnings),
+    )
+
+
+def _loads(statement: Statement[Any], secret: bool) -> Guarantee:
+    loads, composed = statement.guarantee.loads, statement.composition.loads.promise
+    advantage = advantage_of(loads)
+    factor = ""
+    if loads.epsilon < _TELLING_EPSILON:
+        factor = (
+            "Whoever reads the release, whatever else he knows, changes the odds at which he holds one of "
+            "two histories of a load point to be the true one by a factor of at most "
+            f"{at_most(exp1(loads.epsilon))}, except with a probability of about {in_digits(loads.delta)}. "
+        )
+    sentences = (
+        f"Differential privacy: epsilon at most {at_most(loads.epsilon)} at delta {in_digits(loads.delta)}. "
+        f"{loads.unit_in_words}",
+        f"{factor}The best test between the two is right at most {at_most(50 * (1 + advantage))} % of the "
+        f"time (advantage {at_most(advantage)}); a coin is right half of the time.",
+        "With all earlier releases from the same customers, epsilon is at most "
+        f"{at_most(composed.epsilon)} at delta {in_digits(composed.delta)}.",
+    )
+    record = "load point" if loads.unit == "load-point" else "load point and day"
+    means = f"per {record}, δ = {in_digits(loads.delta)}; advantage at most {at_most(advantage)}"
+    return Guarantee("The customers", f"ε ≤ {at_most(loads.epsilon)}", means, sentences, secret)
+
+
+def advantage_of(loads: LoadsGuarantee) -> float:
+    """What the best test between two histories of one record gains over a coin; at most.
+
+    The smaller of √(ρ/2), by Pinsker's inequality, and (e^ε − 1 + 2δ)/(e^ε + 1).
+    """
+    inverse = exp1(-loads.epsilon)
+    by_epsilon = (1.0 - inverse + 2.0 * loads.delta * inverse) / (1.0 + inverse)
+    return min(1.0, math.sqrt(loads.rho / 2.0), by_epsilon)
