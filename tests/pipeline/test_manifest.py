@@ -38,6 +38,7 @@ VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 FILES = (
     "data/part-00000.parquet",
     "nodes.parquet",
+    "README.md",
     "model.json",
     "croissant.json",
     "registry.yaml",
