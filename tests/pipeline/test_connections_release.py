@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from dp_powerflow.config import parse_config
-from dp_powerflow.corpus.connections import encode_buses, encode_connections
+from dp_powerflow.corpus.connections import Connections, encode_buses, encode_connections
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.schema import NodeTable, encode_nodes
 from dp_powerflow.corpus.writer import CorpusWriter
-from dp_powerflow.errors import ConfigError
+from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.grid.buses import BusGraph
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
@@ -491,3 +491,15 @@ def test_plan_and_release_warn_of_coordinates(tmp_path: Path) -> None:
     assert any(
         words.startswith("COORDINATES ARE PUBLISHED") for words in run_release(asked, workers=1).warnings
     )
+
+
+def test_a_structure_that_could_not_be_published_is_refused_before_the_spend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def contradict(*_: object) -> Connections:
+        raise CorpusError("these are no connections of a network: a bus is not connected to a source")
+
+    monkeypatch.setattr("dp_powerflow.pipeline.modes.twin.released_connections", contradict)
+    with pytest.raises(ConfigError, match='leave "connections" out'):
+        run_release(release_of(tmp_path), workers=1)
+    assert not list(tmp_path.rglob("paid-*.json"))

@@ -18,7 +18,7 @@ from dp_powerflow.corpus.connections import Connections
 from dp_powerflow.corpus.extras import ExtrasLayout
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.storage import Location, location
-from dp_powerflow.errors import PowerFlowError, PrivacyError
+from dp_powerflow.errors import ConfigError, CorpusError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import TAPS_NOT_FOUND, Feeder
 from dp_powerflow.grid.sources import Rebuilder, network_parameters
 from dp_powerflow.model.gaussian import LoadModel
@@ -126,7 +126,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
         self.check_solver(feeder, inputs.solar_on(feeder))
         count_customers(self.config, feeder, inputs.services)
         self.tables(location(self.config.release.output), feeder, self.released_nodes(feeder))
-        self._places(inputs, feeder)
+        self._check_connections(inputs, feeder)
         return feeder
 
     def feasibility(self, inputs: NetworkInputs, structure: Feeder) -> Feasibility:
@@ -274,6 +274,14 @@ class TwinMode(NetworkMode[TwinNetwork]):
     def outcome(self, met: bool) -> str:
         """Where to find how far the twin is from the true network."""
         return f"solved on twin '{self.section.id}', whose distance to the true network is in {OWNER_FILE}"
+
+    def _check_connections(self, inputs: NetworkInputs, feeder: Feeder) -> None:
+        """Refuse a structure whose connections could not be published."""
+        network = Solvable(feeder, inputs.solar_on(feeder), "")
+        try:
+            self.connections(inputs, network, self.released_nodes(feeder), inputs.key)
+        except CorpusError as error:
+            raise ConfigError(f'{error}; leave "connections" out of network.also_publish') from None
 
     def _places(self, inputs: NetworkInputs, feeder: Feeder) -> Places | None:
         """PUBLIC. Coordinates of the buses, where the config declares them so."""
