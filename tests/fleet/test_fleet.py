@@ -61,6 +61,7 @@ def test_five_feeders_are_released_and_the_broken_one_is_reported(made: tuple[Pa
     released = {outcome.name for outcome in result.outcomes} - {failed.name}
     assert {path.name for path in (folder / "out").iterdir()} == {
         "fleet.json",
+        "quality.html",
         *(f"feeder={name}" for name in released),
     }
     assert {path.name for path in folder.iterdir()} == {"feeders", "out", "state"}

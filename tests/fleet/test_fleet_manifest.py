@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -17,7 +18,14 @@ from dp_powerflow.fleet import verify as fleet_verify
 from dp_powerflow.fleet.accounts import feeders_of
 from dp_powerflow.fleet.config import parse_fleet_config
 from dp_powerflow.fleet.feeders import FleetFeeder, find_sources
-from dp_powerflow.fleet.manifest import FLEET_DIGEST, fleet_digest, open_fleet
+from dp_powerflow.fleet.manifest import (
+    FLEET_DIGEST,
+    FORMAT_1,
+    fleet_digest,
+    fleet_manifest,
+    open_fleet,
+    read_entries,
+)
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
 from dp_powerflow.pipeline.manifest.model import ReleaseError, canonical_json
@@ -115,6 +123,36 @@ def take_the_model_of_another_fit(out: Path) -> None:
     path.write_text(json.dumps(manifest))
 
 
+def praise_the_fleet(out: Path) -> None:
+    """Another page, with a hash that fits."""
+    (out / "quality.html").write_bytes(
+        (out / "quality.html").read_bytes().replace(b"feeders", b"perfect feeders")
+    )
+    manifest = json.loads((out / "fleet.json").read_text())
+    manifest["quality"]["sha256"] = hashlib.sha256((out / "quality.html").read_bytes()).hexdigest()
+    seal(out, manifest)
+
+
+def test_the_page_of_a_fleet_links_to_the_pages_of_its_feeders(made: Path) -> None:
+    page = (made / "quality.html").read_text(encoding="utf-8")
+    for path in sorted(made.glob("feeder=*")):
+        assert f'href="{path.name}/quality.html"' in page
+        assert (path / "quality.html").is_file()
+    assert page.count(" p.u.</td>") == 4
+
+
+@pytest.mark.usefixtures("feeders_are_intact")
+def test_a_fleet_of_an_earlier_version_has_no_page_and_is_intact(copied: Path) -> None:
+    (copied / "quality.html").unlink()
+    stated = json.loads((copied / "fleet.json").read_text())
+    entries = read_entries(copied)
+    old = fleet_manifest(stated["fleet"]["id"], stated["customers"]["models"], entries, None)
+    assert old["format"] == FORMAT_1
+    (copied / "fleet.json").write_bytes(canonical_json(old))
+    assert failed(copied) == set()
+    assert open_fleet(copied).names == tuple(entry.name for entry in entries)
+
+
 @pytest.mark.parametrize(
     ("change", "found"),
     [
@@ -125,8 +163,10 @@ def take_the_model_of_another_fit(out: Path) -> None:
         (flip_a_byte_of_the_data, "feeder=feeder-0001"),
         (take_the_model_of_another_fit, "statement"),
         (lambda out: (out / "fleet.json").write_text((out / "fleet.json").read_text() + " "), "fleet"),
+        (lambda out: (out / "quality.html").unlink(), "quality page"),
+        (praise_the_fleet, "quality page"),
     ],
-    ids=["missing", "stray", "added", "swapped", "data", "another model", "form"],
+    ids=["missing", "stray", "added", "swapped", "data", "another model", "form", "no page", "page"],
 )
 def test_verify_finds_what_was_done_to_a_fleet(
     copied: Path, change: Callable[[Path], object], found: str

@@ -43,6 +43,7 @@ FILES = (
     "croissant.json",
     "registry.yaml",
     "certificate.html",
+    "quality.html",
 )
 HASHES = {name: f"{k:064x}" for k, name in enumerate(FILES)}
 

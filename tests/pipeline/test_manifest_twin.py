@@ -33,7 +33,7 @@ from support.manifest_releases import (
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "manifest.schema.json").read_text())
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 TABLE = "twin/branch_data.parquet/scenario_partition=0/from-000000000.parquet"
-PAGES = ("croissant.json", "registry.yaml", "certificate.html")
+PAGES = ("croissant.json", "registry.yaml", "certificate.html", "quality.html")
 NAMES = ("nodes.parquet", "days.parquet", "README.md", "model.json", *PAGES, TABLE)
 HASHES = {name: f"{k:064x}" for k, name in enumerate(NAMES)}
 

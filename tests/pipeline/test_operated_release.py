@@ -72,6 +72,7 @@ def test_another_true_network_with_the_same_twin_gives_the_same_bytes(
     monkeypatch.setattr(TwinMode, "_draw", lambda *_: Twin.from_json(kept.read_text()))
     run_release(operated(tmp_path), workers=1)
     assert tree_hash(released / "out") == tree_hash(tmp_path / "out")
+    assert "quality.html" in tree_hash(tmp_path / "out")
 
 
 def test_curves_of_the_file_and_a_clear_sky_are_stated(tmp_path: Path) -> None:

@@ -22,22 +22,25 @@ from dp_powerflow.pipeline.verify import (
     check_release,
     manifest_content,
     open_release,
+    quality_page,
     understand,
 )
 
-PAGES = ("certificate.html", "registry.yaml", "README.md", "croissant.json")
+PAGES = ("certificate.html", "registry.yaml", "README.md", "croissant.json", "quality.html")
 
 
 def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _pages(manifest: dict[str, Any]) -> dict[str, bytes]:
+def _pages(manifest: dict[str, Any], opened: Opened) -> dict[str, bytes]:
     """The pages that a manifest determines; none if it cannot be read."""
     try:
         stated = parse_manifest(manifest)
+        shown = quality_page(opened.directory, opened.corpus, opened.hashes, stated) or b""
+        manifest["files"]["quality.html"] = sha256(shown)
         made = certificate_html(stated), registry_bytes(stated), card_bytes(stated)
-        return dict(zip(PAGES, (*made, croissant_bytes(stated, manifest["files"])), strict=True))
+        return dict(zip(PAGES, (*made, croissant_bytes(stated, manifest["files"]), shown), strict=True))
     except MALFORMED:
         return {}
 
@@ -72,7 +75,7 @@ class Forger:
             if model is not None:
                 manifest["files"]["model.json"] = sha256(model)
             if self.pages:
-                small |= _pages(manifest)
+                small |= _pages(manifest, self.opened)
                 manifest["files"] |= {name: sha256(small[name]) for name in PAGES}
         hashes |= {name: sha256(content) for name, content in small.items()}
         manifest["manifest_sha256"] = digest_of(manifest)

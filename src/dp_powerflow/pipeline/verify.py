@@ -6,7 +6,8 @@ the certificate and the two metadata files against what the manifest determines.
 anew makes another release. That it is the data owner's is known from the digest of the manifest, given by
 another way, or from an auditor (`verify_private`).
 
-Each file is read and hashed once. Somebody may have changed it: whatever is in it, no exception escapes.
+Each file is read and hashed once; the page of the quality is made from sound files, which are read again.
+Somebody may have changed a file: whatever is in it, no exception escapes.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +28,7 @@ from dp_powerflow.corpus.connections import NODE_COLUMNS
 from dp_powerflow.corpus.days import DAYS_FILE
 from dp_powerflow.corpus.extras import FOLDERS
 from dp_powerflow.corpus.reader import Corpus
-from dp_powerflow.corpus.schema import DATA, VM_MAX_PU
+from dp_powerflow.corpus.schema import DATA, VM_MAX_PU, CorpusLayout, NodeTable
 from dp_powerflow.corpus.validate import CorpusReport, validate_corpus
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.model.gaussian import LoadModel
@@ -49,6 +50,7 @@ from dp_powerflow.pipeline.manifest.model import (
     RELATIVE,
     Manifest,
     ReleaseError,
+    Statement,
     canonical_json,
     differences,
     digest_of,
@@ -62,9 +64,10 @@ from dp_powerflow.pipeline.manifest.policy import (
     parse_manifest,
 )
 from dp_powerflow.pipeline.manifest.versions import MAKER_OF, VERSION_2, WITH_DAYS, in_this_version
-from dp_powerflow.pipeline.quality import quality_of
+from dp_powerflow.pipeline.quality import promise_of
 from dp_powerflow.privacy.budget import QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.queries import Region, sensitivity_squared
+from dp_powerflow.quality import Quality, measure
 
 Verdict = Literal["release", "demonstration", "not intact"]
 
@@ -529,22 +532,47 @@ def _check_pages(opened: Opened) -> Iterator[Check]:
     wrong = [name for name in _PAGES if opened.small.get(name) != made[name]]
     problems = [f"{name} does not say what the manifest says." for name in wrong]
     shown = opened.small.get(QUALITY_FILE)
-    if shown is None or shown != _quality_page(opened, manifest):
+    # What is wrong with the voltages is found by another check; then they are not looked at again.
+    sound = opened.corpus.ok
+    if sound and (
+        shown is None or shown != quality_page(opened.directory, opened.corpus, opened.hashes, manifest)
+    ):
         problems.append(f"{QUALITY_FILE} does not show what is in the files of the release.")
     good = f"{', '.join(_PAGES)} say what the manifest says, {QUALITY_FILE} shows what is in the files."
     yield check("pages", problems, good)
 
 
-def _quality_page(opened: Opened, manifest: Manifest[Any]) -> bytes | None:
-    """The page that the files determine; None if they cannot be read."""
-    found = opened.corpus
-    if found.layout is None or found.nodes is None or found.release_id is None:
-        return None
-    corpus = Corpus(opened.directory, found.layout, found.nodes, found.release_id)
+def quality_page(
+    directory: Path, corpus: CorpusReport, hashes: Mapping[str, str], statement: Statement[Any]
+) -> bytes | None:
+    """The page that sound files and a statement determine; None if the files cannot be read.
+
+    Parameters
+    ----------
+    directory, corpus, hashes : as of `Opened`.
+    """
+    tables = {name: digest for name, digest in hashes.items() if name.endswith(".parquet")}
     try:
-        return quality_of(corpus, manifest).to_html()
+        found = _measured(
+            directory, corpus.layout, corpus.nodes, corpus.release_id, frozenset(tables.items())
+        )
+        return replace(found, promise=promise_of(statement)).to_html()
     except (OSError, *MALFORMED):
         return None
+
+
+@lru_cache(maxsize=1)
+def _measured(
+    directory: Path,
+    layout: CorpusLayout | None,
+    nodes: NodeTable | None,
+    release_id: str | None,
+    hashes: frozenset[tuple[str, str]],
+) -> Quality:
+    """Figures of files with these hashes, looked at once."""
+    if layout is None or nodes is None or release_id is None:
+        raise ReleaseError(UNREADABLE)
+    return measure(Corpus(directory, layout, nodes, release_id))
 
 
 def _check_seed(opened: Opened) -> Check:

@@ -1,0 +1,208 @@
+"""The page as a reader sees it, in a headless browser."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dp_powerflow.quality import Guarantee, Promise, measure
+from support.quality_corpora import Feeder3
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+ARGUMENTS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
+)
+sync_api: Any = pytest.importorskip(
+    "playwright.sync_api", reason="the browser is driven by playwright, which is not installed"
+)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine"),
+]
+FILLS = "[...document.querySelectorAll('#network-map .buses circle')].map((dot) => dot.getAttribute('fill'))"
+BACKGROUND = "getComputedStyle(document.body).backgroundColor"
+
+
+class Opened:
+    """A page that is open, and what the browser said about it."""
+
+    def __init__(self, browser: Any, path: Path, width: int) -> None:
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        self.page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="light")
+        self.page.on("console", lambda message: self.said.append(message.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.goto(path.as_uri())
+        self.page.wait_for_selector("#network-map .buses circle")
+
+    def see(self, script: str) -> Any:
+        return self.page.evaluate(script)
+
+    def wait_until(self, script: str) -> None:
+        """By asking: the page's policy lets nobody install a script that waits."""
+        for _ in range(100):
+            if self.see(script):
+                return
+            self.page.wait_for_timeout(50)
+        pytest.fail(f"never came true: {script}")
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("browser")
+    words = Guarantee("The customers", "ε ≤ 1", "per load point", ("It holds.",), True)
+    found = measure(Feeder3().write(folder / "corpus"), Promise(words, words))
+    (folder / "quality.html").write_bytes(found.to_html())
+    return folder / "quality.html"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS))
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def opened(browser: Any, path: Path) -> Iterator[Opened]:
+    found = Opened(browser, path, 1400)
+    yield found
+    # Whatever a test does, the page stays silent and asks nobody.
+    found.page.close()
+    assert found.said == []
+    assert found.asked == [path.as_uri()]
+
+
+def test_every_figure_is_drawn(opened: Opened) -> None:
+    empty = opened.see(
+        "[...document.querySelectorAll('.chart')].filter((c) => !c.querySelector('svg')).length"
+    )
+    assert empty == 0
+    assert opened.see("document.querySelectorAll('.chart').length") >= 10
+
+
+def test_the_slider_moves_the_colours_of_the_map(opened: Opened) -> None:
+    before = opened.see(FILLS)
+    slider = opened.page.locator("#network-map input[type=range]")
+    slider.focus()
+    for _ in range(6):
+        opened.page.keyboard.press("ArrowRight")
+    after = opened.see(FILLS)
+    assert len(before) == len(after) == Feeder3().buses
+    assert before != after
+    assert opened.page.locator("#network-map output").inner_text() == "18:00"
+    assert slider.get_attribute("aria-valuetext") == "18:00"
+
+
+def test_the_play_button_plays_and_pauses(opened: Opened) -> None:
+    opened.page.get_by_label("Play the day").click()
+    opened.wait_until("document.querySelector('#network-map output').textContent !== '12:00'")
+    opened.page.get_by_label("Pause").click()
+    assert opened.page.get_by_label("Play the day").count() == 1
+
+
+def test_a_phase_can_be_chosen_on_the_map(opened: Opened) -> None:
+    before = opened.see(FILLS)
+    opened.page.locator("#network-map").get_by_text("phase 3", exact=True).click()
+    assert opened.see(FILLS) != before
+
+
+def test_a_pointer_on_a_bus_shows_its_voltages(opened: Opened) -> None:
+    opened.page.locator("#network-map .buses circle").nth(2).hover()
+    hint = opened.page.locator("#network-map .hint")
+    assert hint.is_visible()
+    assert hint.inner_text().splitlines()[0] == "b2"
+    assert "phase 2: 1.0" in hint.inner_text()
+    assert "p.u." in hint.inner_text()
+
+
+def test_a_pointer_on_a_chart_shows_a_tooltip(opened: Opened) -> None:
+    chart = opened.page.locator("#voltage-day svg").first
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    assert box is not None
+    opened.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    tip = opened.page.locator("#voltage-day [aria-label=tip] text")
+    tip.wait_for(state="attached", timeout=5000)
+    assert "50 %:" in tip.text_content()
+    assert "p.u." in tip.text_content()
+
+
+def test_a_series_can_be_hidden(opened: Opened) -> None:
+    paths = "document.querySelectorAll('#every-node [aria-label=line] path').length"
+    before = opened.see(paths)
+    button = opened.page.locator("#every-node .legend button").first
+    button.click()
+    assert opened.see(paths) == before - 1
+    assert opened.page.locator("#every-node .legend button").first.get_attribute("aria-pressed") == "false"
+
+
+def test_dark_and_light_are_toggled_and_remembered(opened: Opened) -> None:
+    light, fills = opened.see(BACKGROUND), opened.see(FILLS)
+    opened.page.locator("#theme").click()
+    opened.wait_until(f"{BACKGROUND} !== {light!r}")
+    assert opened.see(FILLS) != fills
+    opened.page.reload()
+    opened.page.wait_for_selector("#network-map .buses circle")
+    assert opened.see("document.documentElement.dataset.theme") == "dark"
+    opened.page.locator("#theme").click()
+    assert opened.see(BACKGROUND) == light
+    opened.asked.pop()  # the reloaded page itself
+
+
+def test_the_system_decides_between_dark_and_light_at_first(browser: Any, path: Path) -> None:
+    page = browser.new_page(color_scheme="dark")
+    page.goto(path.as_uri())
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    page.close()
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+def test_nothing_needs_a_horizontal_scroll(browser: Any, path: Path, width: int) -> None:
+    opened = Opened(browser, path, width)
+    assert opened.see("document.documentElement.scrollWidth") <= width
+    charts = "[...document.querySelectorAll('.chart > svg')]"
+    widest = f"Math.max(...{charts}.map((chart) => chart.getBoundingClientRect().right))"
+    assert opened.see(widest) <= width
+    assert opened.said == []
+    opened.page.close()
+
+
+def test_figures_are_drawn_again_when_the_window_changes(opened: Opened) -> None:
+    width = "document.querySelector('#voltage-day svg').getBoundingClientRect().width"
+    before = opened.see(width)
+    opened.page.set_viewport_size({"width": 500, "height": 900})
+    opened.wait_until(f"{width} < {before / 2}")
+
+
+def test_without_scripts_texts_and_tables_are_there(browser: Any, path: Path) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(path.as_uri())
+    assert page.locator("noscript").is_visible()
+    assert page.locator("table").first.is_visible()
+    context.close()
+
+
+def test_the_page_is_the_same_in_a_frame_that_denies_storage(
+    browser: Any, path: Path, tmp_path: Path
+) -> None:
+    inner = path.read_text(encoding="utf-8").replace("&", "&amp;").replace('"', "&quot;")
+    frame = tmp_path / "frame.html"
+    frame.write_text(f'<iframe sandbox="allow-scripts" srcdoc="{inner}" width="900" height="700"></iframe>')
+    page = browser.new_page()
+    said: list[str] = []
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto(frame.as_uri())
+    inside = page.frame_locator("iframe")
+    inside.locator("#network-map .buses circle").first.wait_for(timeout=10_000)
+    inside.locator("#theme").click()
+    assert said == []
+    page.close()
