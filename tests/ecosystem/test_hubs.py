@@ -17,7 +17,7 @@ from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
 from dp_powerflow.pipeline.manifest.documents import registry_bytes
 from dp_powerflow.pipeline.manifest.facts import make_statement
 from dp_powerflow.pipeline.manifest.model import Statement
-from dp_powerflow.pipeline.verify import SEED, verify_release
+from dp_powerflow.pipeline.verify import PUBLISHED, SEED, verify_release
 from support.manifest_releases import config, load_model, make_inputs
 
 TABLES = {
@@ -122,3 +122,4 @@ def test_the_card_states_both_guarantees_and_verify_makes_it_again(release: Path
     assert {check.name for check in report.failures} == {SEED}
     (pages,) = (check for check in report.checks if check.name == "pages")
     assert "README.md" in pages.sentence
+    assert PUBLISHED in report.attested

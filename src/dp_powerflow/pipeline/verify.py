@@ -48,6 +48,7 @@ from dp_powerflow.pipeline.manifest.model import (
     QUALITY_FILE,
     REGISTRY_FILE,
     RELATIVE,
+    UNDECLARED,
     Manifest,
     ReleaseError,
     Statement,
@@ -90,6 +91,7 @@ NO_ANSWERS = (
     f"{MODEL_FILE} is of version 1 and holds no noisy answers: that its parameters follow from the queries "
     "is what the data owner says."
 )
+PUBLISHED = "Publisher, license, citation, date and URL of the publication, where stated, are what the data owner says."
 _PAGES = (CERTIFICATE_FILE, CROISSANT_FILE, REGISTRY_FILE, CARD_FILE)
 
 
@@ -256,6 +258,8 @@ def check_release(opened: Opened) -> VerifyReport:
     attested = () if words is None else words.attested
     if opened.model is not None and opened.model.origin is None:
         attested = (*attested, NO_ANSWERS)
+    if opened.manifest is not None and opened.manifest.publication != UNDECLARED:
+        attested = (*attested, PUBLISHED)
     return VerifyReport(
         None if facts is None else facts.release_id,
         _sha256(opened.content),
