@@ -120,3 +120,8 @@ def test_the_licences_of_the_vendored_scripts_are_in_the_page() -> None:
 
 def test_a_framed_page_is_escaped() -> None:
     assert framed(page_of().to_html()).count("<") == 2
+
+
+def test_a_number_is_not_parted_from_its_unit() -> None:
+    html = page_of("99.5 % at 1.02 p.u. or 3 kW of 7 km and 8 stones").to_html().decode()
+    assert "99.5\u00a0% at 1.02\u00a0p.u. or 3\u00a0kW of 7 km and 8 stones" in html

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from dp_powerflow.cli import app
+from dp_powerflow.cli import app, main
 from support.small import RAW
 
 
@@ -83,6 +84,37 @@ def test_verify_calls_an_intact_seeded_release_a_demonstration(folder: Path, tmp
     assert "verdict: not intact" in damaged.stdout
     assert "FAIL  files" in damaged.stdout
     assert json.loads(run("verify", tmp_path / "out", "--json").stdout)["intact"] is False
+
+
+def test_quality_says_where_the_page_is_and_makes_it_again(folder: Path, tmp_path: Path) -> None:
+    told = run("quality", folder / "out")
+    assert told.exit_code == 0
+    assert str(folder / "out" / "quality.html") in told.stderr.replace("\n", "")
+    run("quality", folder / "out", "--out", tmp_path / "again.html")
+    assert (tmp_path / "again.html").read_bytes() == (folder / "out" / "quality.html").read_bytes()
+    figures = json.loads(run("quality", folder / "out", "--json").stdout)
+    assert figures["days"] == 30
+    assert figures["promise"]["loads"]["figure"].startswith("ε ≤ ")
+
+
+def test_quality_of_a_release_without_a_page_is_written_here(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(folder / "out", tmp_path / "old")
+    (tmp_path / "old" / "quality.html").unlink()
+    monkeypatch.chdir(tmp_path)
+    assert "written: quality.html" in run("quality", "old").stderr
+    assert (tmp_path / "quality.html").read_bytes() == (folder / "out" / "quality.html").read_bytes()
+
+
+def test_quality_of_what_is_no_release_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["dp-powerflow", "quality", str(tmp_path / "nothing")])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "is not a directory; give the directory of a release" in capsys.readouterr().err.replace("\n", " ")
 
 
 def test_verify_with_the_private_state_opens_and_recomputes_the_evidence(folder: Path) -> None:

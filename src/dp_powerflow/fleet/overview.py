@@ -14,7 +14,9 @@ from dp_powerflow.fleet.manifest import NETWORKS, FeederEntry
 from dp_powerflow.page import Axis, Bars, Callout, Card, Figure, Link, Page, Section, Series, Table
 from dp_powerflow.page.document import read_summary
 from dp_powerflow.pipeline.manifest.model import QUALITY_FILE
+from dp_powerflow.pipeline.manifest.policy import at_most
 from dp_powerflow.pipeline.quality import promise_of
+from dp_powerflow.quality.figures import percent
 
 Summary = Mapping[str, Any]
 MOST_BARS = 40
@@ -66,7 +68,7 @@ def fleet_page(fleet_id: str, entries: Sequence[FeederEntry], summaries: Mapping
         share = sum(a * n for a, n in inside) / sum(n for _, n in inside)
         lowest = min(each["lowest_pu"] for each in summaries.values() if _whole(each))
         cards += [
-            Card("Within ANSI range A", f"{100 * share:.2f} %", "of all voltages, 0.95 to 1.05 p.u."),
+            Card("Within ANSI range A", percent(share), "of all voltages, 0.95 to 1.05 p.u."),
             Card("Lowest voltage", f"{lowest:.4f} p.u.", "of all feeders"),
         ]
     return Page(f"Quality of fleet {fleet_id}", None, lead, sections, tuple(cards), summary=dict(summaries))
@@ -88,30 +90,26 @@ def _row(entry: FeederEntry, summary: Summary | None) -> tuple[str | Link, ...]:
         name = Link(entry.name, f"{partition(entry.name)}/{QUALITY_FILE}")
         peak, mended = summary.get("peak_kw"), summary.get("mended")
         shown = [
-            f"{100 * summary['inside_a']:.2f} %",
+            percent(summary["inside_a"]),
             f"{summary['lowest_pu']:.4f} p.u.",
             f"{summary['highest_pu']:.4f} p.u.",
             f"{peak:,.0f} kW" if type(peak) in (int, float) else "–",
             f"{mended:,}" if type(mended) is int else "–",
         ]
-    figures = (f"{loads.epsilon:.3g}", network.figure.partition(" ")[2].lstrip("≤= "))
+    figures = (at_most(loads.epsilon), network.figure.partition(" ")[2].lstrip("≤= "))
     return (name, f"{manifest.data.days:,}", f"{manifest.data.nodes:,}", *shown, *figures)
 
 
 def _promises(entries: Sequence[FeederEntry]) -> tuple[Callout, ...]:
-    """The promise to the customers, whose dearest model counts, and that of the networks."""
+    """What the customers are promised, whose dearest model counts, and the network that is promised least."""
     dearest = max(entries, key=lambda entry: entry.manifest.guarantee.loads.rho)
-    promise = promise_of(dearest.manifest)
+    weakest = max(entries, key=lambda entry: entry.manifest.guarantee.network.epsilon)
+    loads, network = promise_of(dearest.manifest).loads, promise_of(weakest.manifest).network
     warned = tuple(dict.fromkeys(text for entry in entries for text in entry.manifest.release.warnings))
     first = (Callout("Read this first", warned, "warning", wide=True),) if warned else ()
-    loads = Callout(
-        promise.loads.title, promise.loads.sentences, "good" if promise.loads.holds else "warning"
-    )
-    return (
-        *first,
-        loads,
-        Callout("The networks", (NETWORKS,), "good" if promise.network.holds else "warning"),
-    )
+    said = (NETWORKS, f"No network has a larger epsilon than that of {weakest.name}:", *network.sentences)
+    tones = ["good" if of.holds else "warning" for of in (loads, network)]
+    return (*first, Callout(loads.title, loads.sentences, tones[0]), Callout("The networks", said, tones[1]))
 
 
 def _bars(entries: Sequence[FeederEntry], summaries: Mapping[str, Summary]) -> tuple[Figure, ...]:

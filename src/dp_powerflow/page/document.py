@@ -6,6 +6,7 @@ import base64
 import hashlib
 import html
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -18,6 +19,7 @@ from markupsafe import Markup
 from dp_powerflow.page.charts import Chart, chart_data
 
 _ASSETS = "assets"
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|p\.u\.|kW|MWh|kB|MB|s)(?:\W|$))")
 _UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
@@ -226,9 +228,14 @@ def _asset(name: str) -> str:
     return files(__package__).joinpath(_ASSETS).joinpath(name).read_text(encoding="utf-8")
 
 
+def _tied(text: str) -> str:
+    """A text whose numbers are not parted from their units at the end of a line."""
+    return _BEFORE_UNIT.sub("\u00a0", text)
+
+
 @cache
 def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=PackageLoader(__package__, _ASSETS),
         autoescape=True,
         undefined=StrictUndefined,
@@ -236,3 +243,5 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters["tied"] = _tied
+    return environment

@@ -162,6 +162,9 @@ const Charts = (() => {
       group, series: each.name, value: each.values[g], colour: each.colour,
       words: `${group}\n${each.name}: ${written(data.value, each.values[g])}`,
     })));
+    // From zero, and never empty: bars of nothing but zeros have no length.
+    const [least, most] = d3.extent([0, ...rows.map((row) => row.value ?? 0)]);
+    const domain = least === most ? [0, 1] : [least, most];
     const labels = Math.min(Math.max(90, d3.max(data.groups, (name) => name.length) * 6.6), width * 0.38);
     const fit = Math.max(8, Math.floor(labels / 6.4));
     const short = (name) => (name.length > fit ? `${name.slice(0, fit - 1)}…` : name);
@@ -172,7 +175,7 @@ const Charts = (() => {
       marginRight: 56,
       marginBottom: 40,
       style: { background: "transparent", color: "var(--ink)" },
-      x: { ...horizontal(data.value, width - labels), grid: true, zero: true, nice: true },
+      x: { ...horizontal(data.value, width - labels), grid: true, nice: true, domain },
       y: { axis: null, domain: shown.map((each) => each.name), padding: 0.12 },
       fy: { label: null, domain: data.groups, padding: 0.22, axis: "left", tickFormat: short },
       marks: [
