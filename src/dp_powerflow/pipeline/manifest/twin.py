@@ -12,7 +12,7 @@ from pydantic import Field
 
 from dp_powerflow.config import Config, TwinNetwork
 from dp_powerflow.corpus.extras import ExtrasLayout
-from dp_powerflow.corpus.gridfm.reader import check_tables
+from dp_powerflow.corpus.gridfm.check import MERGED_CLOSE_PU, check_tables
 from dp_powerflow.corpus.gridfm.schema import TABLES
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.feeder import Protected
@@ -461,7 +461,7 @@ def check_of_tables(tables: Tables | None, directory: Path, files: Iterable[str]
             f"The twin's tables hold {count:,} scenario{'s' * (count > 1)} of power flow on their own "
             f"network{', with the voltages of the corpus' * (tables.days > 0)}."
         )
-        problems = check_tables(directory, TWIN, count, same_voltages=tables.days > 0)
+        problems = check_tables(directory, TWIN, count, close_pu=MERGED_CLOSE_PU if tables.days > 0 else None)
         yield check(name, problems, good)
     elif any(file.startswith(f"{TWIN}/") for file in files):
         yield Check(name, False, f"There are files in {TWIN}/ though no twin is published.")

@@ -15,6 +15,7 @@ import numpy as np
 from dp_powerflow._bits.elementary import modulus
 from dp_powerflow.config import TwinNetwork
 from dp_powerflow.corpus.extras import ExtrasLayout
+from dp_powerflow.corpus.gridfm.network import NodeFacts, Style
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.storage import Location, location
 from dp_powerflow.errors import PowerFlowError, PrivacyError
@@ -195,7 +196,13 @@ class TwinMode(NetworkMode[TwinNetwork]):
         order = np.concatenate([released, np.setdiff1d(np.arange(len(feeder.nodes)), released)])
         with_loads = section.publish == "network and loads"
         count = min(section.graph_days or days, days) if with_loads else 0
-        return GraphTables(TABLES, GridfmWriter(root / TABLES, feeder, order=order), count)
+        writer = GridfmWriter(
+            root / TABLES,
+            feeder,
+            facts=NodeFacts(order=order, released=len(released)),
+            style=Style(section.graph_frame == "rotated", section.graph_merges_switches),
+        )
+        return GraphTables(TABLES, writer, count)
 
     def extras(self, feeder: Feeder, solar: Solar) -> ExtrasLayout:
         """Functions of the twin and the drawn loads; how many there are follows from the public structure."""
