@@ -191,7 +191,7 @@ class NodeFacts:
     order : (node,) node k is node order[k] of the feeder; None keeps the order of the feeder.
     released : how many of the nodes, in this order, are the rows of `data/`.
     vn_kv : (node,) base voltages to publish [kV], in the order of the feeder; None writes ones.
-    phase : (node,) numbers of the phases, in the order of the feeder; None takes them from the nominal angles.
+    phase : (node,) numbers of the phases, in the order of the feeder; None takes them from nominal angles.
     """
 
     order: IntArray | None = None

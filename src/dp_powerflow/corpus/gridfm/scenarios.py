@@ -1,4 +1,4 @@
-"""Scenarios as the four tables of the gridfm-datakit layout: from powers and voltages of the buses to columns."""
+"""Scenarios as the four tables of the gridfm-datakit layout: from powers and voltages to columns."""
 
 from __future__ import annotations
 
