@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-from dp_powerflow.corpus.gridfm.network import NodeFacts, Style, network_of
+from dp_powerflow.corpus.gridfm.network import GridfmStyle, NodeFacts, network_of
 from dp_powerflow.corpus.gridfm.reader import GridfmData, read_gridfm
 from dp_powerflow.corpus.gridfm.schema import TABLES
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
@@ -41,7 +41,7 @@ CASES = ("ieee13", "ieee123", "cigre_mv", "multivoltage")
 N = 210  # more than one partition
 BLOCK = 96
 STEPS = 48
-PHASORS, TURNED, DEFAULT = Style(turned=False, merged=False), Style(merged=False), Style()
+PHASORS, TURNED, DEFAULT = GridfmStyle(turned=False, merged=False), GridfmStyle(merged=False), GridfmStyle()
 PAGE = Path(__file__).parents[2] / "docs" / "gridfm.md"
 
 
@@ -56,7 +56,7 @@ class Case:
     def facts(self) -> NodeFacts:
         return NodeFacts(order=self.order, released=len(self.order) // 2)
 
-    def write(self, directory: Path, style: Style, *, reverse: bool = False) -> GridfmWriter:
+    def write(self, directory: Path, style: GridfmStyle, *, reverse: bool = False) -> GridfmWriter:
         writer = GridfmWriter(directory, self.feeder, facts=self.facts(), style=style)
         starts = range(0, N, BLOCK)
         for first in reversed(starts) if reverse else starts:
@@ -106,13 +106,13 @@ def from_pandapower(name: str) -> Feeder:
 
 
 class Written(Protocol):
-    def __call__(self, name: str, style: Style = PHASORS) -> Path: ...
+    def __call__(self, name: str, style: GridfmStyle = PHASORS) -> Path: ...
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     @functools.cache
-    def get(name: str, style: Style = PHASORS) -> Path:
+    def get(name: str, style: GridfmStyle = PHASORS) -> Path:
         directory = tmp_path_factory.mktemp(name) / "gridfm"
         case(name).write(directory, style)
         return directory

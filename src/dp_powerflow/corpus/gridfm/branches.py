@@ -14,7 +14,7 @@ two-port is Yff = −Yft and Ytt = −Ytf. Two buses at nominal voltage then exc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
@@ -59,6 +59,10 @@ class GridfmBranches:
     def count(self) -> int:
         """Number of branches."""
         return len(self.r)
+
+    def at(self, which: IntArray) -> GridfmBranches:
+        """Some of the branches."""
+        return GridfmBranches(**{column.name: getattr(self, column.name)[which] for column in fields(self)})
 
     @cached_property
     def magnitude(self) -> FloatArray:

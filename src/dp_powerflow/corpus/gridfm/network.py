@@ -36,7 +36,7 @@ _STEP_DEG = 30.0
 
 
 @dataclass(frozen=True)
-class Style:
+class GridfmStyle:
     """How a published network is written.
 
     Attributes
@@ -147,17 +147,21 @@ class PublishedNetwork:
             **{name: getattr(self, name)[first] for name in ("angle_deg", "phase", "vn_kv", "turn_deg")},
         )
 
-    def solve(self, injected: ComplexArray, threads: int | None = 1) -> ComplexArray:
+    def solve(
+        self, injected: ComplexArray, threads: int | None = 1, *, allow_failures: bool = False
+    ) -> ComplexArray:
         """Complex (scenario, node) voltages [p.u.], in the frame of `y`.
 
         Parameters
         ----------
         injected : complex (scenario, loaded) constant power [MW + j·Mvar].
+        allow_failures : NaN where there is no solution, instead of an error.
         """
         solver, position = self._solver(threads)
         power = np.ascontiguousarray(injected, dtype=np.complex128)
         solution = solver.solve(np.zeros_like(power), power, nodes="all")
-        solution.raise_if_failed()
+        if not allow_failures:
+            solution.raise_if_failed()
         v = np.empty((len(power), self.n), dtype=np.complex128)
         v[:, position] = solution.v
         v[:, self.reference] = self.v_reference

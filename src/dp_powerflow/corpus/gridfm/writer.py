@@ -9,7 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from dp_powerflow.corpus.gridfm.network import NodeFacts, PublishedNetwork, Style, network_of, turned_back
+from dp_powerflow.corpus.gridfm.network import (
+    GridfmStyle,
+    NodeFacts,
+    PublishedNetwork,
+    network_of,
+    turned_back,
+)
 from dp_powerflow.corpus.gridfm.scenarios import BusStates, scenario_tables
 from dp_powerflow.corpus.gridfm.schema import (
     COUNT_FILE,
@@ -49,9 +55,9 @@ class GridfmWriter:
         feeder: Feeder,
         *,
         facts: NodeFacts | None = None,
-        style: Style | None = None,
+        style: GridfmStyle | None = None,
     ) -> None:
-        style = Style() if style is None else style
+        style = GridfmStyle() if style is None else style
         facts = NodeFacts() if facts is None else facts
         self.directory = location(directory)
         self._base_mva = float(feeder.base_mva)
