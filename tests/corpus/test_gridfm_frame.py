@@ -87,7 +87,7 @@ def test_turning_back_keeps_the_power_flow_and_gives_the_phasors_back(name: str,
 
 @pytest.mark.parametrize("name", FEEDERS)
 def test_couplings_of_phases_carry_no_power_of_their_own(name: str, tables: Tables) -> None:
-    """Turned back, a branch carries what the feeder draws; as phasors, couplings carry hundreds of times it."""
+    """Turned back, a branch carries what the feeder draws; as phasors, couplings hundreds of times it."""
     drawn = np.abs(solved(name)[1].sum(axis=1)).max() * solved(name)[0].base_mva
     assert largest_flow(tables(name, PHASORS)) > 100.0 * drawn
     assert largest_flow(tables(name, DEFAULT)) < 3.0 * drawn

@@ -12,7 +12,7 @@ from dp_powerflow.report import Rendered
 def render_export(made: GridfmExport) -> Rendered:
     """The networks of a folder for gridfm-graphkit, and how to train on it."""
     lines = [
-        "| network | buses | nodes merged | released scenarios | perturbed | networks of these | drawn again |",
+        "| network | buses | nodes merged | released scenarios | perturbed | networks | drawn again |",
         "|---|---|---|---|---|---|---|",
         *(_row(network) for network in made.networks),
         "",

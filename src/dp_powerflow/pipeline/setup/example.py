@@ -125,6 +125,8 @@ also_publish = ["loads", "head", "states"]  # P and Q per node, power of the sou
 publish = "voltages"          # voltages | network | network and loads: tables for graph models in twin/,
 #                             # with controls = "frozen" only
 # graph_days = 7              # days of the corpus in those tables; without it all
+# graph_frame = "rotated"     # voltages turned back by nominal angles, all near 1; "phasors": as they are
+# graph_merges_switches = true  # nodes joined by a switch of next to no impedance are one bus of the tables
 """,
     ),
     "true-network": (
