@@ -172,6 +172,6 @@ def test_the_solver_of_a_published_network_agrees_with_that_of_the_feeder() -> N
 def test_phases_and_nominal_angles_follow_from_voltages() -> None:
     angle = np.array([0.0, -120.0, 120.0, 30.0, -90.0, 150.0, -30.0, -150.0, 90.0])
     assert phases_of(angle).tolist() == [1, 2, 3, 1, 2, 3, 1, 2, 3]
-    v = 1.02 * np.exp(1j * np.deg2rad(angle - 4.0))
+    v: ComplexArray = np.asarray(1.02 * np.exp(1j * np.deg2rad(angle - 4.0)), dtype=np.complex128)
     assert np.array_equal(nominal_angles(v), angle)
     assert nominal_angles(np.array([-1.0 - 0.01j])).tolist() == [180.0]

@@ -13,11 +13,9 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
-from dp_powerflow._bits.elementary import modulus
-from dp_powerflow.corpus.gridfm.network import PublishedNetwork
+from dp_powerflow.corpus.gridfm.network import PublishedNetwork, summed
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
-_ROUNDING = 1e-12
 _TURN_OF_PHASES = 120.0
 
 
@@ -43,10 +41,10 @@ class PublishedLine:
 
     def added(self, share: float) -> tuple[IntArray, IntArray, ComplexArray]:
         """Rows, columns and values that this share of the line adds to Y."""
-        ends = ((self.first, self.first, 1), (self.second, self.second, 1))
-        ends += ((self.first, self.second, -1), (self.second, self.first, -1))
-        rows = np.concatenate([np.repeat(a, len(b)) for a, b, _ in ends])
-        columns = np.concatenate([np.tile(b, len(a)) for a, b, _ in ends])
+        a, b = self.first, self.second
+        ends = ((a, a, 1.0), (b, b, 1.0), (a, b, -1.0), (b, a, -1.0))
+        rows = np.concatenate([np.repeat(at, len(to)) for at, to, _ in ends])
+        columns = np.concatenate([np.tile(to, len(at)) for at, to, _ in ends])
         values = np.concatenate([sign * share * self.series.ravel() for *_, sign in ends])
         return rows, columns, values
 
@@ -84,7 +82,7 @@ def places_of(network: PublishedNetwork) -> IntArray:
     angle = network.angle_deg
     phases = (angle[i] != angle[j]) & (angle[i] % _TURN_OF_PHASES == angle[j] % _TURN_OF_PHASES)
     within = phases & (entries.data.imag > 0.0)
-    pattern = sp.coo_array((np.ones(np.sum(within)), (i[within], j[within])), shape=entries.shape)
+    pattern = sp.coo_array((np.ones(int(np.sum(within))), (i[within], j[within])), shape=entries.shape)
     return np.asarray(connected_components(pattern.tocsr(), directed=False)[1], dtype=np.int64)
 
 
@@ -101,17 +99,7 @@ def with_shares(
     parts = [(*entries.coords, entries.data)]
     parts += [line.added(share) for line, share in zip(lines, shares.tolist(), strict=True) if share]
     rows, columns, values = (np.concatenate(part) for part in zip(*parts, strict=True))
-    shape = network.y.shape
-    y, size = (
-        sp.coo_array((entry, (rows, columns)), shape=shape).tocsr()
-        for entry in (values, modulus(values) + 0j)
-    )
-    kept = sp.coo_array(y)
-    there = modulus(kept.data) > _ROUNDING * size.data.real
-    row, column = (axis[there] for axis in kept.coords)
-    changed = sp.csr_array(sp.coo_array((kept.data[there], (row, column)), shape=shape))
-    changed.sum_duplicates()
-    return replace(network, y=changed)
+    return replace(network, y=summed(values, rows, columns, network.n))
 
 
 def supplied(network: PublishedNetwork) -> BoolArray:
@@ -122,6 +110,6 @@ def supplied(network: PublishedNetwork) -> BoolArray:
     alike = angle[i] == angle[j]
     across = angle[i] % _TURN_OF_PHASES != angle[j] % _TURN_OF_PHASES  # windings of a transformer
     feeds = alike | across
-    pattern = sp.coo_array((np.ones(np.sum(feeds)), (i[feeds], j[feeds])), shape=entries.shape)
+    pattern = sp.coo_array((np.ones(int(np.sum(feeds))), (i[feeds], j[feeds])), shape=entries.shape)
     part = connected_components(pattern.tocsr(), directed=False)[1]
     return np.isin(part, part[network.reference])

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
 from dp_powerflow._bits.elementary import degrees, modulus, multiply, unit
@@ -29,7 +31,7 @@ SN_MVA = 100.0
 MERGED_ABOVE_MVA = 1e6
 """Admittance [MVA at 1 p.u.] from which a branch without a tap is a switch of next to no impedance: 1 MVA
 through it drops less than 1e-6 p.u. Lines and transformers of distribution feeders stay below 1e5."""
-_ROUNDING = 1e-14
+_ROUNDING = 1e-13
 """Share of the sum of magnitudes below which a sum of admittances is rounding."""
 _TOLERANCE = 1e-12
 _STEP_DEG = 30.0
@@ -124,7 +126,7 @@ class PublishedNetwork:
         tight = found.magnitude * self.sn_mva >= MERGED_ABOVE_MVA
         tight &= (found.tap == 1.0) & (self.angle_deg[i] == self.angle_deg[j])
         tight &= ~np.isin(i, self.reference) & ~np.isin(j, self.reference)
-        pairs = sp.coo_array((np.ones(np.sum(tight)), (i[tight], j[tight])), shape=(self.n, self.n))
+        pairs = sp.coo_array((np.ones(int(np.sum(tight))), (i[tight], j[tight])), shape=(self.n, self.n))
         _, group = connected_components(pairs.tocsr(), directed=False)
         _, first, number = np.unique(group, return_index=True, return_inverse=True)
         return np.asarray(np.argsort(np.argsort(first))[number], dtype=np.int64)
@@ -134,13 +136,10 @@ class PublishedNetwork:
         entries = sp.coo_array(self.y)
         row, column = (bus_of[axis] for axis in entries.coords)
         n = int(bus_of.max()) + 1
-        y, size = (_csr(values, row, column, n) for values in (entries.data, modulus(entries.data) + 0j))
-        kept = sp.coo_array(y)
-        there = modulus(kept.data) > _ROUNDING * size.data.real
         first = np.unique(bus_of, return_index=True)[1]
         return replace(
             self,
-            y=_csr(kept.data[there], kept.coords[0][there], kept.coords[1][there], n),
+            y=summed(entries.data, row, column, n),
             reference=np.sort(bus_of[self.reference]),
             loaded=np.unique(bus_of[self.loaded]),
             row=_first_rows(self.row, bus_of, n),
@@ -251,7 +250,15 @@ def nominal_angles(v: ComplexArray) -> FloatArray:
     return np.asarray(np.where(steps <= -180.0, steps + 360.0, steps) + 0.0)
 
 
-def _csr(values: ComplexArray, row: IntArray, column: IntArray, n: int) -> sp.csr_array:
+def summed(values: ComplexArray, row: IntArray, column: IntArray, n: int) -> sp.csr_array:
+    """Sparse (n, n) sums of the values of an entry, without those that cancel but for rounding."""
+    y, size = (_csr(part, row, column, n) for part in (values, modulus(values) + 0j))
+    found = sp.coo_array(y)
+    there = modulus(found.data) > _ROUNDING * size.data.real
+    return _csr(found.data[there], found.coords[0][there], found.coords[1][there], n)
+
+
+def _csr(values: NDArray[Any], row: IntArray, column: IntArray, n: int) -> sp.csr_array:
     y = sp.csr_array(sp.coo_array((values, (row, column)), shape=(n, n)))
     y.sum_duplicates()
     return y

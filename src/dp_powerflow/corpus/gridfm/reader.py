@@ -236,8 +236,9 @@ def _read_table(directory: Path, table: str, partitions: range, scenarios: range
             tables += [_read_file(file, table) for file in sorted(path.glob("*.parquet"))]
     whole = pa.concat_tables(tables) if tables else schema_of(table).empty_table()
     found = whole["scenario"].to_numpy()
-    count = np.bincount(found - scenarios.start, minlength=len(scenarios)) if len(found) else np.zeros(1)
-    complete = bool((np.diff(found) >= 0).all()) and len(count) == len(scenarios) and bool(count.all())
+    inside = bool(((found >= scenarios.start) & (found < scenarios.stop)).all())
+    count = np.bincount(found - scenarios.start if inside else [], minlength=len(scenarios)).astype(np.int64)
+    complete = inside and bool(count.all()) and bool((np.diff(found) >= 0).all())
     if complete and table in _NUMBERED:
         # Entries of a scenario are numbered from 0; a scenario that is there twice begins again.
         start = np.repeat(np.cumsum(count) - count, count)

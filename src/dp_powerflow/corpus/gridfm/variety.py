@@ -128,10 +128,9 @@ def draw_batch(released: Released, variety: GridfmVariety, count: int, rng: np.r
     v = network.solve(-demand, allow_failures=True)
     size = np.abs(v)
     good = ((size > PLAUSIBLE_PU[0]) & (size < PLAUSIBLE_PU[1])).all(axis=1)  # false of NaN
-    at_buses = [np.zeros((int(np.sum(good)), network.n), dtype=np.complex128) for _ in range(2)]
-    for values, power in zip(at_buses, (demand, static), strict=True):
-        values[:, network.loaded] = power[good]
-    states = BusStates(*at_buses, v[good])
+    at_buses = np.zeros((2, int(np.sum(good)), network.n), dtype=np.complex128)
+    at_buses[:, :, network.loaded] = demand[good], static[good]
+    states = BusStates(at_buses[0], at_buses[1], v[good])
     return Batch(network, variant.opened, picked[good], states, int(np.sum(~good)))
 
 
@@ -170,13 +169,14 @@ def _switched(
         fed = supplied(without)
         if fed.all():
             return without
-        ends = [_end(network, place, line, side, rng) for side in (~fed, fed)]
+        lost, rest = (_end(network, place, line, side, rng) for side in (~fed, fed))
         strength = float(rng.uniform(0.5, 1.5))
-        if ends[0] is None or ends[1] is None:
+        if lost is None or rest is None:
             continue
-        if np.array_equal(np.sort(np.concatenate(ends)), np.sort(line.nodes)):
+        tie = PublishedLine(lost, rest, line.series)
+        if np.array_equal(np.sort(tie.nodes), np.sort(line.nodes)):
             continue
-        closed = with_shares(without, (PublishedLine(ends[0], ends[1], line.series),), np.array([strength]))
+        closed = with_shares(without, (tie,), np.array([strength]))
         if supplied(closed).all():
             return closed
     return network
