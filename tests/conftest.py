@@ -20,11 +20,6 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(ROOT / "src"), str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
 
-# Child processes of the tests find the package and the helpers of this checkout.
-os.environ["PYTHONPATH"] = os.pathsep.join(
-    [str(ROOT / "src"), str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
-)
-
 
 @pytest.fixture(scope="session")
 def ieee123() -> Feeder:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"
 
 RELEASE_ID = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 TWIN_ID = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,47}$"

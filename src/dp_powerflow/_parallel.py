@@ -15,7 +15,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -104,6 +104,27 @@ class Processes:
                 on_result(work(task))
         else:
             run_on_pool(self.workers, job, tasks, on_result)
+
+
+@dataclass(frozen=True)
+class Threads:
+    """Threads of this process, for tasks that leave the interpreter: they read files or run compiled code."""
+
+    workers: int
+
+    def check(self) -> None:
+        """Nothing is needed."""
+
+    def run(self, job: Job[Result], tasks: Sequence[int], on_result: Callable[[Result], None]) -> None:
+        sealed = Sealed(job)
+        pool = ThreadPoolExecutor(max(1, min(self.workers, len(tasks))))
+        try:
+            waiting = {pool.submit(sealed.attempt, task) for task in tasks}
+            for finished in as_completed(waiting):
+                waiting.discard(finished)  # a result that was reported is not kept
+                on_result(_unwrapped(finished.result()))
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 @dataclass(frozen=True)

@@ -431,11 +431,11 @@ def demo(
     output: Annotated[Path, typer.Option("--out", help="Folder to make.")] = Path("demo-output"),
     as_json: AsJson = False,
 ) -> None:
-    """A twin and the paper's release from one load model, on IEEE 123 and simulated customers, side by side.
+    """A twin and the paper's release on IEEE 123 and simulated homes, side by side, with pages to open.
 
     Example: `dp-powerflow demo --out demo-output`
     """
-    from dp_powerflow.report.demo import Demo
+    from dp_powerflow.report.demo.compare import Demo
 
     begun = Demo.begin(output)
     for config in (begun.twin, begun.paper):

@@ -30,9 +30,10 @@ from dp_powerflow.pipeline.manifest.beside import ScaledNodes, SummedCustomers
 from dp_powerflow.pipeline.manifest.facts import DeclaredSun, Facts
 from dp_powerflow.privacy.budget import Budget
 from dp_powerflow.privacy.random import StreamKey
+from support.corpora import ring
 from support.forgery import PAGES, Forger
 from support.lognormal import LOGNORMAL_CLASSES
-from support.manifest_releases import load_model, make_release, twin_config
+from support.manifest_releases import LAYOUT, load_model, make_release, twin_config
 from support.tampering import leaves
 
 Where = tuple[str | int, ...]
@@ -47,8 +48,8 @@ def forger(tmp_path_factory: pytest.TempPathFactory) -> Forger:
 def twin_forger(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Forger:
     network = {"noise": request.param, "delta": 1e-6 if request.param == "gaussian" else 0.0}
     chosen = twin_config(network=network, release={"network_epsilon_cap": 50.0})
-    made = make_release(tmp_path_factory.mktemp("twin"), chosen, earlier=1, extras=ExtrasLayout(mended=True))
-    return Forger.of(made.path)
+    beside: dict[str, Any] = {"extras": ExtrasLayout(mended=True), "connections": ring(LAYOUT.nodes)}
+    return Forger.of(make_release(tmp_path_factory.mktemp("twin"), chosen, earlier=1, **beside).path)
 
 
 def variants(value: Any) -> list[Any]:

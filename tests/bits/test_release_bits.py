@@ -25,6 +25,7 @@ def test_every_released_file_has_the_same_bytes_on_every_processor(
     found = output_of(CHILD, PROCESSORS[processor], mode)
     assert found.keys() == expected.keys()
     assert {"manifest.json", "model.json", "data/part-00000.parquet"} <= expected.keys()
+    assert ("connections.parquet" in expected) == (mode != "true-network")
     assert {name for name in expected if found[name] != expected[name]} == set()
 
 

@@ -112,6 +112,11 @@ def test_a_twin_with_its_tables_at_a_url_has_the_bytes_of_a_local_one(server: st
     (tmp_path / "remote").mkdir()
     run_release(parse_config(raw, base=tmp_path / "remote"), engine=Processes(1))
     assert file_hashes(target) == tree_hash(tmp_path / "local" / "out")
+    found, expected = (open_corpus(place).connections for place in (target, tmp_path / "local" / "out"))
+    assert found is not None
+    assert expected is not None
+    assert (found.bus_ids, found.kinds) == (expected.bus_ids, expected.kinds)
+    assert validate_corpus(target, other_files=file_hashes(target)).connections is not None
     verified = CliRunner().invoke(app, ["verify", str(target)])
     assert verified.exit_code == 0
     assert "FAIL" not in verified.stdout

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.fleet import verify as fleet_verify
 from dp_powerflow.fleet.accounts import feeders_of
@@ -58,6 +59,17 @@ def feeders_are_intact(monkeypatch: pytest.MonkeyPatch) -> None:
     """The releases are looked at in other tests; here only what is said of the whole."""
     good = VerifyReport("r", "0", (Check("files", True, "All good."),), ())
     monkeypatch.setattr(fleet_verify, "verify_release", lambda _: good)
+
+
+def test_the_feeders_of_a_fleet_have_connections_of_their_own(copied: Path) -> None:
+    assert failed(copied) == set()
+    places = sorted(copied.glob("feeder=*"))
+    for place in places:
+        found = open_corpus(place).connections
+        assert found is not None
+        assert (found.n_buses, found.kinds) == (3, ("line", "line"))
+    shutil.copy(places[0] / "connections.parquet", places[1])
+    assert failed(copied)
 
 
 @pytest.mark.usefixtures("feeders_are_intact")

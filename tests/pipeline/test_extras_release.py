@@ -346,6 +346,7 @@ def test_a_fixed_frame_has_no_states(tmp_path: Path) -> None:
 
 
 def test_by_default_powers_and_states_are_published_too() -> None:
-    assert twin_config().network.also_publish == ("loads", "head", "states")  # type: ignore[union-attr]
+    everything = ("loads", "head", "states", "connections")
+    assert twin_config().network.also_publish == everything  # type: ignore[union-attr]
     assert replace(EXTRAS, loads=False, generation=False).folders == ("feeder",)
     assert ExtrasLayout() == NOTHING

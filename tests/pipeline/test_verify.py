@@ -17,14 +17,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from dp_powerflow.corpus.schema import NodeTable, encode_nodes
+from dp_powerflow.corpus.validate import validate_corpus
 from dp_powerflow.pipeline.manifest.documents import certificate_html, croissant_bytes, registry_bytes
 from dp_powerflow.pipeline.manifest.facts import assemble, read_facts
 from dp_powerflow.pipeline.manifest.model import ReleaseError, canonical_json, seal
 from dp_powerflow.pipeline.manifest.policy import parse_manifest
+from dp_powerflow.pipeline.manifest.versions import VERSION_2
 from dp_powerflow.pipeline.verify import (
     NO_ANSWERS,
     SEED,
-    VERSION_2,
     _check_manifest,
     manifest_content,
     open_release,
@@ -357,5 +358,5 @@ def test_a_directory_that_is_no_release_is_refused_in_one_sentence(tmp_path: Pat
 
 def test_assembled_manifests_hold_nothing_but_facts(made: Made) -> None:
     manifest = manifest_of(made.path)
-    facts = read_facts(parse_manifest(manifest), made.inputs.model, made.inputs.layout)
+    facts = read_facts(parse_manifest(manifest), made.inputs.model, validate_corpus(made.path))
     assert seal(assemble(facts), manifest["files"]).model_dump() == manifest

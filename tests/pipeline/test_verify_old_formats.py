@@ -1,4 +1,4 @@
-"""Releases of manifest versions 2 and 4, made by 0.1.0 and 0.3.0, still verify; what was changed is found."""
+"""Releases of versions 2, 4 and 5, made by 0.1.0, 0.3.0 and 0.4.0, still verify; a change is found."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ from typing import Any
 import pytest
 
 from dp_powerflow._names import __version__
-from dp_powerflow.pipeline import verify
+from dp_powerflow.corpus.connections import encode_buses, encode_connections
+from dp_powerflow.corpus.reader import open_corpus
+from dp_powerflow.corpus.schema import encode_nodes
 from dp_powerflow.pipeline.manifest.model import FORMAT
+from dp_powerflow.pipeline.manifest.versions import MAKER_OF
 from dp_powerflow.pipeline.verify import ONLY_FIGURES, SEED, verify_release
+from support.corpora import ring
 from support.tampering import failed, leaves, manifest_of, rewrite, with_leaf
 
 OLD = Path(__file__).parents[1] / "data" / "format2"
@@ -99,19 +103,24 @@ def test_another_version_names_the_program_to_use(copied: Path) -> None:
     assert "use the program that made it" in sentence
 
 
-# --------------------------------------------------------------------------------------------- version 4
+# ------------------------------------------------------------------------------------- versions 4 and 5
 
-NEWER_OLD = OLD.parent / "format4"
-OF_VERSION_4 = {
+NEWER_OLD = [OLD.parent / "format4", OLD.parent / "format5"]
+FIGURES = {
     "true": {"power_factor", "bounds", "epsilon", "radius", "spread"},
     "twin": {"power_factor", "epsilon", "change", "step_minutes"},
 }
 
 
-def test_a_release_of_version_4_still_verifies_and_a_changed_figure_is_found(
-    mode: str, tmp_path: Path
+@pytest.fixture(params=NEWER_OLD, ids=lambda path: path.name)
+def newer_old(request: pytest.FixtureRequest) -> Path:
+    return Path(request.param)
+
+
+def test_a_release_of_version_4_or_5_still_verifies_and_a_changed_figure_is_found(
+    mode: str, newer_old: Path, tmp_path: Path
 ) -> None:
-    path = Path(shutil.copytree(NEWER_OLD / mode, tmp_path / mode))
+    path = Path(shutil.copytree(newer_old / mode, tmp_path / mode))
     report = verify_release(path)
     assert report.verdict == "release"
     assert ONLY_FIGURES in report.attested
@@ -119,7 +128,7 @@ def test_a_release_of_version_4_still_verifies_and_a_changed_figure_is_found(
     wanted = [
         where
         for where in leaves(manifest)
-        if where[0] in ("declared_public", "guarantee") and set(where) & OF_VERSION_4[mode]
+        if where[0] in ("declared_public", "guarantee") and set(where) & FIGURES[mode]
     ]
     assert len(wanted) > 5
     unnoticed = [where for where in wanted if not sealed(path, with_leaf(manifest, where))]
@@ -128,11 +137,53 @@ def test_a_release_of_version_4_still_verifies_and_a_changed_figure_is_found(
     )
 
 
-def test_a_release_cannot_be_dressed_up_as_one_of_version_4(tmp_path: Path) -> None:
+def test_a_release_cannot_be_dressed_up_as_one_of_version_4_or_5(newer_old: Path, tmp_path: Path) -> None:
     """Its sentences would not be checked: the program that made it is not that of the version."""
-    path = Path(shutil.copytree(NEWER_OLD / "true", tmp_path / "true"))
+    path = Path(shutil.copytree(newer_old / "true", tmp_path / "true"))
     manifest = manifest_of(path)
     manifest["software"]["dp-powerflow"] = __version__
     assert "manifest" in sealed(path, manifest)
-    assert verify.MAKER_OF.keys() & {FORMAT} == set()
-    assert __version__ not in verify.MAKER_OF.values()
+    assert MAKER_OF.keys() & {FORMAT} == set()
+    assert __version__ not in MAKER_OF.values()
+
+
+def test_a_manifest_of_version_5_says_nothing_that_its_version_does_not_know(tmp_path: Path) -> None:
+    path = Path(shutil.copytree(NEWER_OLD[1] / "twin", tmp_path / "twin"))
+    manifest = manifest_of(path)
+    assert sealed(path, manifest) == set()
+    for section, entry in (
+        (manifest["data"], {"connections": None}),
+        (manifest["guarantee"]["network"], {"coordinates": "private"}),
+    ):
+        section |= entry
+        assert "manifest" in sealed(path, manifest)
+        del section[next(iter(entry))]
+    assert sealed(path, manifest) == set()
+
+
+def test_a_twin_of_version_5_has_dates(tmp_path: Path) -> None:
+    path = Path(shutil.copytree(NEWER_OLD[1] / "twin", tmp_path / "twin"))
+    manifest = manifest_of(path)
+    (path / "days.parquet").unlink()
+    del manifest["files"]["days.parquet"]
+    manifest["data"] |= {
+        "calendar": None,
+        "columns": [column for column in manifest["data"]["columns"] if column["file"] != "days.parquet"],
+    }
+    assert sealed(path, manifest) == {"days"}
+
+
+def test_connections_put_beside_an_old_release_are_found(tmp_path: Path) -> None:
+    path = Path(shutil.copytree(NEWER_OLD[1] / "twin", tmp_path / "twin"))
+    corpus = open_corpus(path)
+    small, of = ring(corpus.layout.nodes), (corpus.layout, corpus.release_id)
+    files = {
+        "nodes.parquet": encode_nodes(*of, small.of_nodes(corpus.nodes)),
+        "buses.parquet": encode_buses(*of, small),
+        "connections.parquet": encode_connections(*of, small),
+    }
+    manifest = manifest_of(path)
+    for name, content in files.items():
+        (path / name).write_bytes(content)
+        manifest["files"][name] = hashlib.sha256(content).hexdigest()
+    assert {"voltages", "connections", "statement"} <= sealed(path, manifest)

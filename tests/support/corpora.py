@@ -7,10 +7,12 @@ from typing import TypeVar
 
 import numpy as np
 
+from dp_powerflow.corpus.connections import Connections, opaque_buses
 from dp_powerflow.corpus.extras import NOTHING, ExtrasLayout, PartExtras
 from dp_powerflow.corpus.schema import CorpusLayout, NodeTable
 from dp_powerflow.corpus.storage import RemotePath
 from dp_powerflow.corpus.writer import CorpusWriter
+from dp_powerflow.grid.buses import KINDS
 from dp_powerflow.units import ComplexArray
 
 LAYOUT = CorpusLayout(days=11, steps=24, nodes=7, days_per_part=4)
@@ -44,6 +46,26 @@ def beside(layout: CorpusLayout, days: range, extras: ExtrasLayout = EXTRAS, see
         drawn["mended"] = np.where(rng.random(layout.steps) < 0.1, rng.integers(1, 9, layout.steps), 0)
         days_found.append(drawn)
     return PartExtras(**{name: np.stack([drawn[name] for drawn in days_found]) for name in extras.holds})
+
+
+def ring(nodes: int, *, coordinates: bool = False) -> Connections:
+    """A ring of buses, two nodes at each as long as there are any, with a source that has no node."""
+    bus_of = np.arange(nodes) // 2
+    buses = int(bus_of[-1]) + 2
+    pairs = np.array([[0, buses - 1], *([k, k + 1] for k in range(buses - 1))]) if buses > 2 else [[0, 1]]
+    pairs = np.unique(pairs, axis=0)
+    source = np.zeros(buses, dtype=np.bool_)
+    source[-1] = True
+    angle = 2.0 * np.pi * np.arange(buses) / buses
+    return Connections(
+        bus_ids=opaque_buses(buses),
+        bus_of=bus_of,
+        phase=np.arange(nodes) % 2 + 1,
+        pairs=pairs,
+        kinds=tuple(KINDS[k % len(KINDS)] for k in range(len(pairs))),
+        source=source,
+        coordinates=np.stack([np.cos(angle), np.sin(angle)], axis=1) if coordinates else None,
+    )
 
 
 def write_parts(writer: CorpusWriter, seed: int = 0) -> None:

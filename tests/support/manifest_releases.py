@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dp_powerflow.config import Config, TwinNetwork, parse_config
+from dp_powerflow.corpus.connections import Connections
 from dp_powerflow.corpus.extras import NOTHING, ExtrasLayout
 from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.writer import CorpusWriter
@@ -201,8 +202,14 @@ def build_manifest(inputs: ManifestInputs, hashes: dict[str, str]) -> dict[str, 
 
 
 def make_release(
-    root: Path, chosen: Config | None = None, model: LoadModel | None = None, **kinds: Any
+    root: Path,
+    chosen: Config | None = None,
+    model: LoadModel | None = None,
+    *,
+    connections: Connections | None = None,
+    **kinds: Any,
 ) -> Made:
     """A whole release below `root`."""
     inputs, state = make_inputs(root, chosen or config(), model or load_model(), **kinds)
+    inputs = replace(inputs, connections=connections)
     return Made(write_release(root / "release", inputs), state.root, inputs)

@@ -198,13 +198,16 @@ def test_a_twin_with_codes_drawn_solves() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["ieee13", "ieee123"])
-def test_power_flow_solves_on_twins(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "twins"),
+    [("ieee13", 15), ("ieee123", 4), pytest.param("ieee123", 15, marks=pytest.mark.campaign)],
+)
+def test_power_flow_solves_on_twins(name: str, twins: int) -> None:
     feeder = open_feeder(name)
     design = TwinDesign(0.5, protected=EVERYTHING)
     source = Rebuilder(feeder, EVERYTHING)
     parameters, load = parameters_of(source, design), surrogate_load(feeder)
-    for k in range(15):
+    for k in range(twins):
         twin = draw_twin(parameters, design, KEY.bind("twin", str(k))).feeder(source)
         assert BatchSolver(twin).solve(load).n_failed == 0
 

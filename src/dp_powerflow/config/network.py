@@ -61,11 +61,12 @@ class TrueNetwork(NetworkSection):
 
 
 AlsoPublished = Annotated[
-    tuple[Literal["loads", "head", "states"], ...],
+    tuple[Literal["loads", "head", "states", "connections"], ...],
     AfterValidator(lambda chosen: tuple(sorted(set(chosen)))),
 ]
 """What a release on a twin holds beside its voltages, in whatever order it is written: power drawn and
-injected at the released nodes, power of the sources, taps and states of capacitors."""
+injected at the released nodes, power of the sources, taps and states of capacitors, buses and what joins
+them."""
 
 
 def _tables_hold_one_network(network: TwinNetwork) -> str | None:
@@ -74,6 +75,15 @@ def _tables_hold_one_network(network: TwinNetwork) -> str | None:
     return (
         "tables for graph models hold one admittance matrix, and taps that act change it from step "
         'to step; set network.controls = "frozen", or network.publish = "voltages"'
+    )
+
+
+def _coordinates_of_published_buses(network: TwinNetwork) -> str | None:
+    if network.coordinates == "private" or "connections" in network.also_publish:
+        return None
+    return (
+        'coordinates are those of published buses; add "connections" to network.also_publish, or set '
+        'network.coordinates = "private"'
     )
 
 
@@ -115,7 +125,8 @@ class TwinNetwork(NetworkSection):
     controls : `day`: regulators and capacitors act through a day; `snapshot`: each step for itself; `frozen`:
         fixed taps, every load constant power at its node.
     also_publish : what is released beside the voltages: P and Q per node, power of the source, taps and
-        states of capacitors.
+        states of capacitors, connections: buses, phases and what joins them.
+    coordinates : `public`: coordinates of the buses are released too, and lengths of lines NOT protected.
     """
 
     dated: ClassVar[bool] = True
@@ -139,9 +150,10 @@ class TwinNetwork(NetworkSection):
     graph_merges_switches: bool = True
     released: Literal["loaded", "all"] = "loaded"
     controls: Literal["frozen", "snapshot", "day"] = "day"
-    also_publish: AlsoPublished = ("loads", "head", "states")
+    also_publish: AlsoPublished = ("loads", "head", "states", "connections")
+    coordinates: Literal["private", "public"] = "private"
 
-    rules = (_tables_hold_one_network, _can_be_drawn)
+    rules = (_tables_hold_one_network, _coordinates_of_published_buses, _can_be_drawn)
 
     @property
     def protected(self) -> Protected:

@@ -110,6 +110,7 @@ class LoadsSection(Section):
     on_export : whether more of it stops the release, as with panels behind many meters, or what is fed in is
         dropped (`floor`), which the manifest states.
     load_points : how many customers are simulated.
+    homes_only : simulate homes, instead of homes, shops and works.
     days : how many days are simulated.
     seed : of the simulated loads.
     """
@@ -136,6 +137,7 @@ class LoadsSection(Section):
     most_export: Share = 0.01
     on_export: Literal["error", "floor"] = "error"
     load_points: Annotated[int, Field(ge=2)] = 1000
+    homes_only: bool = False
     days: Annotated[int, Field(ge=1)] = 365
     seed: int = 0
 

@@ -19,6 +19,7 @@ import pyarrow.dataset as pd
 
 from dp_powerflow.almanac.calendar import Calendar, DateArray
 from dp_powerflow.almanac.weather import Weather
+from dp_powerflow.corpus.connections import Connections, read_connections
 from dp_powerflow.corpus.days import DayTable, read_days
 from dp_powerflow.corpus.extras import POWER_GRID, ExtrasLayout
 from dp_powerflow.corpus.extras_reader import PAIRS, ExtrasReader, find_extras
@@ -174,6 +175,11 @@ class Corpus:
         Integer (day, step); 0 for a snapshot as it was drawn. Raises as `loads`.
         """
         return self._beside.day_values("mended", self.day_numbers(days))
+
+    @cached_property
+    def connections(self) -> Connections | None:
+        """Which nodes form a bus, their phases, and which buses are joined; None if that is not published."""
+        return read_connections(self.path, self.layout, self.release_id, self.nodes)
 
     @cached_property
     def _days(self) -> DayTable | None:

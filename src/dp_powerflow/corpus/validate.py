@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from dp_powerflow.corpus.connections import FILES as CONNECTION_FILES
+from dp_powerflow.corpus.connections import ConnectionFiles, Connections, read_connections
 from dp_powerflow.corpus.days import DAYS_FILE, DayTable, read_days
 from dp_powerflow.corpus.extras import FOLDERS
 from dp_powerflow.corpus.extras_reader import ExtrasChecker, ExtrasReport
@@ -37,7 +39,8 @@ from dp_powerflow.errors import CorpusError
 RELEASE_FILES = frozenset(
     {"manifest.json", "certificate.html", "model.json", "croissant.json", "registry.yaml"}
 )
-"""What a release may hold beside `data/`, `nodes.parquet` and `days.parquet`."""
+"""What a release may hold beside `data/` and the tables below."""
+_TABLES = frozenset({NODES_FILE, DAYS_FILE, *CONNECTION_FILES})
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class CorpusReport:
     hashes : SHA-256 of the files that were read, by relative path; none of a corpus at a URL.
     extras : what there is beside the voltages; its problems are among `problems`.
     days : dates and weather of the days, None if there are none or they cannot be read.
+    connections : buses and what joins them, None if there are none or they cannot be read.
     """
 
     problems: tuple[str, ...]
@@ -66,6 +70,7 @@ class CorpusReport:
     hashes: Mapping[str, str]
     extras: ExtrasReport = field(default_factory=ExtrasReport)
     days: DayTable | None = None
+    connections: Connections | None = None
 
     @property
     def ok(self) -> bool:
@@ -92,6 +97,7 @@ def validate_corpus(
             source = seen.source(directory, NODES_FILE)
         layout, release_id, nodes = read_nodes(directory, source)
         parts, problems = _listing(directory, layout, frozenset(other_files))
+        tables = {name for name in CONNECTION_FILES if (directory / name).exists()}
     except CorpusError as error:
         return CorpusReport((str(error),), None, None, 0, None, None, seen.hashes)
     for part in parts[DATA]:
@@ -112,13 +118,24 @@ def validate_corpus(
             )
     beside = ExtrasChecker(directory, layout, release_id, partial(seen.source, directory)).check(parts)
     problems += beside.problems
-    days = None
+    days = connections = None
     try:
         if (directory / DAYS_FILE).exists():
             days = read_days(directory, layout, release_id, seen.source(directory, DAYS_FILE))
     except (OSError, CorpusError):
         problems.append(f"{DAYS_FILE} is damaged, of another corpus, or contradicts itself.")
-    return CorpusReport(tuple(problems), layout, release_id, seen.n, span, nodes, seen.hashes, beside, days)
+    try:
+        there = [seen.source(directory, name) if name in tables else None for name in CONNECTION_FILES]
+        files = ConnectionFiles(*there)
+        connections = read_connections(directory, layout, release_id, nodes, files)
+    except (OSError, CorpusError):
+        problems.append(
+            f"{' and '.join(CONNECTION_FILES)} are not both there and whole, or contradict each other or "
+            "the nodes."
+        )
+    return CorpusReport(
+        tuple(problems), layout, release_id, seen.n, span, nodes, seen.hashes, beside, days, connections
+    )
 
 
 @dataclass
@@ -172,7 +189,7 @@ def _objects(place: RemotePath, layout: CorpusLayout, other_files: frozenset[str
         found = _part_of(name, layout)
         if found is not None:
             parts[found[0]].append(found[1])
-        elif name not in other_files | {NODES_FILE, DAYS_FILE}:
+        elif name not in other_files | _TABLES:
             problems.append(f"{name} does not belong to the corpus.")
     return parts, problems
 
@@ -192,7 +209,7 @@ def _files(directory: Path, layout: CorpusLayout, other_files: frozenset[str]) -
             problems.append(f"{name} is a link or a device; a release holds files only.")
         elif path.is_file() and found is not None:
             parts[found[0]].append(found[1])
-        elif name not in (folders if path.is_dir() else other_files | {NODES_FILE, DAYS_FILE}):
+        elif name not in (folders if path.is_dir() else other_files | _TABLES):
             problems.append(f"{name} does not belong to the corpus.")
     return parts, problems
 

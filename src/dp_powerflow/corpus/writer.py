@@ -18,6 +18,13 @@ from pathlib import Path, PurePosixPath
 import pyarrow as pa
 
 from dp_powerflow._files import is_temporary, remove_temporaries, sync_directory
+from dp_powerflow.corpus.connections import (
+    BUSES_FILE,
+    CONNECTIONS_FILE,
+    Connections,
+    encode_buses,
+    encode_connections,
+)
 from dp_powerflow.corpus.days import DAYS_FILE, DayTable, encode_days
 from dp_powerflow.corpus.extras import (
     FOLDERS,
@@ -64,7 +71,7 @@ class CorpusWriter:
     """Where a corpus goes and its shape: no open file and no state, so it can be sent to worker processes.
 
     Order of calls: one process calls `prepare`; any process calls `write_part` for the `missing_parts`; one
-    process calls `write_nodes`, `write_days`, `add_file` and then `finish`.
+    process calls `write_nodes`, `write_connections`, `write_days`, `add_file` and then `finish`.
 
     Attributes
     ----------
@@ -191,6 +198,22 @@ class CorpusWriter:
         with storing(self.target):
             return {NODES_FILE: put(self.root / NODES_FILE, content)}
 
+    def write_connections(self, connections: Connections | None) -> dict[str, str]:
+        """Write `buses.parquet` and `connections.parquet`; nothing where they are not published.
+
+        The node table has their columns too (`Connections.of_nodes`).
+        """
+        if connections is None:
+            return {}
+        if len(connections.bus_of) != self.layout.nodes:
+            raise CorpusError("the connections of a corpus are those of its nodes, of no other number")
+        files = {
+            BUSES_FILE: encode_buses(self.layout, self.release_id, connections),
+            CONNECTIONS_FILE: encode_connections(self.layout, self.release_id, connections),
+        }
+        with storing(self.target):
+            return {name: put(self.root / name, content) for name, content in files.items()}
+
     def write_days(self, days: DayTable | None) -> dict[str, str]:
         """Write `days.parquet`: dates, days off and weather; nothing where days have no dates."""
         if days is None:
@@ -207,7 +230,7 @@ class CorpusWriter:
         name : path relative to the release, with forward slashes.
         """
         relative = PurePosixPath(name)
-        taken = {"..", DATA, NODES_FILE, DAYS_FILE, *FOLDERS}
+        taken = {"..", DATA, NODES_FILE, BUSES_FILE, CONNECTIONS_FILE, DAYS_FILE, *FOLDERS}
         if relative.is_absolute() or not relative.parts or taken & set(relative.parts):
             raise CorpusError(f"a file added to a release has a relative path outside {DATA}/, not {name!r}")
         if self.remote is not None and name == MANIFEST_FILE:

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import dijkstra
 
-from dp_powerflow.config import Config
+from dp_powerflow.config import Config, LoadsSection
 from dp_powerflow.errors import ConfigError, LoadDataError
 from dp_powerflow.grid.feeder import TAPS_SOLVED, Feeder
 from dp_powerflow.grid.ieee import BUILT_IN
@@ -29,7 +29,7 @@ from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.ingest import read_long, read_wide
 from dp_powerflow.loads.profiles import read_opendss_shapes
 from dp_powerflow.loads.report import IngestReport
-from dp_powerflow.loads.simulate import simulate_load_history
+from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.pipeline.almanac import Almanac, almanac_of
 from dp_powerflow.pipeline.customers import Services, customers_of_loads
@@ -209,6 +209,14 @@ def read_network(
     return NetworkInputs(config, state, feeder, services or Services(), sun, almanac)
 
 
+def _simulated(section: LoadsSection, days: int, step_minutes: int) -> LoadHistory:
+    """Made-up customers of the config, over so many days."""
+    classes = DEMO_CLASSES[:1] if section.homes_only else DEMO_CLASSES
+    return simulate_load_history(
+        section.load_points, n_days=days, step_minutes=step_minutes, seed=section.seed, classes=classes
+    )
+
+
 def declared_services(config: Config) -> Services | None:
     """PUBLIC. What the config declares of the load points, without a look at a meter; None where it does not.
 
@@ -217,9 +225,7 @@ def declared_services(config: Config) -> Services | None:
     section = config.loads
     if section.kind == "simulated":
         # What is public of a simulated customer does not depend on its days.
-        day = 24 * 60
-        simulated = simulate_load_history(section.load_points, n_days=1, step_minutes=day, seed=section.seed)
-        return Services.of(config, simulated)
+        return Services.of(config, _simulated(section, days=1, step_minutes=24 * 60))
     if section.kind == "opendss-shapes" or section.services is None:
         return None
     found = read_service_map(section.services)
@@ -384,10 +390,7 @@ def meters_of(config: Config, feeder: Feeder | None) -> Meters:
     """
     section = config.loads
     if section.kind == "simulated":
-        simulated = simulate_load_history(
-            section.load_points, n_days=section.days, step_minutes=section.step_minutes, seed=section.seed
-        )
-        return Meters(simulated, None)
+        return Meters(_simulated(section, section.days, section.step_minutes), None)
     found = _shapes(config, feeder) if section.kind == "opendss-shapes" else _meter_file(config)
     report, bounds = found.report, _bounds_kw(config, found.history)
     if bounds is not None:

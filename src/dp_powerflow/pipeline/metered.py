@@ -60,10 +60,22 @@ class _Place:
     shares: sp.csr_array | None
 
 
-def metered_magnitudes(
-    inputs: ReleaseInputs, mode: NetworkMode[Any], model: LoadModel, days: int
-) -> FloatArray:
-    """|v| (day, step, released node) [p.u.] of metered days on the true network, as the mode solves.
+@dataclass(frozen=True, eq=False, repr=False)
+class MeteredDays:
+    """PRIVATE. Days of the meters, solved on the true network.
+
+    Attributes
+    ----------
+    magnitude : |v| (day, step, released node) [p.u.], in the order of the feeder.
+    feeder_kw : (day, step) all loads together [kW].
+    """
+
+    magnitude: FloatArray
+    feeder_kw: FloatArray
+
+
+def metered_days(inputs: ReleaseInputs, mode: NetworkMode[Any], model: LoadModel, days: int) -> MeteredDays:
+    """Metered days on the true network, as the mode solves.
 
     Every draw of the mode is replaced by a meter of the same class, one after the other, and again from the
     first one where there are more draws than meters. The days are spread over the history.
@@ -80,7 +92,7 @@ def metered_magnitudes(
     made = solve_days(solver, source, generation=solar.generation, nodes="all")
     made.solution.raise_if_failed()
     at = np.searchsorted(feeder.energised, mode.released_nodes(feeder))
-    return modulus(made.v[:, :, at])
+    return MeteredDays(modulus(made.v[:, :, at]), source.load_kw.sum(axis=0))
 
 
 def _of_scene(scene: Scene, history: LoadHistory, days: IntArray) -> MeteredLoads:

@@ -215,7 +215,8 @@ class _Run:
         paid: tuple[Account, Spend] | None,
     ) -> Written:
         """Make the parts, charge the network if that is still to be done, and publish."""
-        job = part_job(self.mode, scene, draw_key(self.inputs, scene), writer)
+        key = draw_key(self.inputs, scene)
+        job = part_job(self.mode, scene, key, writer)
         if writer.remote is not None:
             # A store has readers of its own: paid for before the first part is there.
             paid = paid or charge_network(charged)
@@ -233,6 +234,7 @@ class _Run:
             customers=scene.nodes.customers,
             mended=mended,
             looked_at=self.changed,
+            connections=self.mode.connections(self.inputs, scene.network, job.released, key),
         )
         publish(writer, facts, written.hashes)
         return replace(written, mended=mended)
@@ -337,10 +339,11 @@ def publish(writer: CorpusWriter, inputs: ManifestInputs, written: Mapping[str, 
 
 def write_documents(writer: CorpusWriter, inputs: ManifestInputs, written: Mapping[str, str]) -> None:
     """Everything beside the voltages; the manifest, which lists all other files, comes last."""
-    statement = make_statement(inputs)
+    statement, nodes = make_statement(inputs), NodeTable.opaque(writer.layout.nodes)
     known = {
         **written,
-        **writer.write_nodes(NodeTable.opaque(writer.layout.nodes)),
+        **writer.write_nodes(nodes if inputs.connections is None else inputs.connections.of_nodes(nodes)),
+        **writer.write_connections(inputs.connections),
         **writer.write_days(inputs.days),
         **writer.add_file(MODEL_FILE, inputs.model.to_json().encode()),
         **writer.add_file(REGISTRY_FILE, registry_bytes(statement)),

@@ -11,7 +11,6 @@ Each file is read and hashed once. Somebody may have changed it: whatever is in 
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import math
 import os
@@ -23,6 +22,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dp_powerflow.corpus.connections import FILES as CONNECTION_FILES
+from dp_powerflow.corpus.connections import NODE_COLUMNS
 from dp_powerflow.corpus.days import DAYS_FILE
 from dp_powerflow.corpus.extras import FOLDERS
 from dp_powerflow.corpus.schema import DATA, VM_MAX_PU
@@ -41,7 +42,6 @@ from dp_powerflow.pipeline.manifest.model import (
     MODEL_FILE,
     REGISTRY_FILE,
     RELATIVE,
-    SOLVERS,
     Manifest,
     ReleaseError,
     canonical_json,
@@ -49,17 +49,14 @@ from dp_powerflow.pipeline.manifest.model import (
     digest_of,
     json_object,
 )
-from dp_powerflow.pipeline.manifest.old_twin import CALLED as OLD_TWIN_THEN
-from dp_powerflow.pipeline.manifest.old_twin import MODE as OLD_TWIN
 from dp_powerflow.pipeline.manifest.policy import (
     Check,
     at_most,
     check,
     in_digits,
-    modes,
     parse_manifest,
-    registered,
 )
+from dp_powerflow.pipeline.manifest.versions import MAKER_OF, VERSION_2, WITH_DAYS, in_this_version
 from dp_powerflow.privacy.budget import QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.queries import Region, sensitivity_squared
 
@@ -70,8 +67,6 @@ SEED = "random source"
 MALFORMED = (DpPowerflowError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
 """What reading an entry of a file that somebody changed may raise."""
 UNREADABLE = "The entries of the manifest cannot be read together with the files."
-VERSION_2, VERSION_3, VERSION_4 = (f"dp-powerflow manifest, version {number}" for number in (2, 3, 4))
-MAKER_OF = {VERSION_2: "0.1.0", VERSION_3: "0.2.0", VERSION_4: "0.3.0"}
 ONLY_FIGURES = (
     "This is a manifest of an earlier version. Files, voltages and every figure that follows from others "
     "were checked; its sentences and declared constants, certificate.html, croissant.json and "
@@ -218,14 +213,13 @@ def understand(
 ) -> Opened:
     """What was read from disk, parsed; parameters as in `Opened`. ValueError or RecursionError if no JSON."""
     raw = json_object(content)
-    stated = _in_this_version(raw)
+    stated = in_this_version(raw)
     model = _read_model(small.get(MODEL_FILE, b""))
     manifest, problem, facts = None, "", None
     try:
         manifest = parse_manifest(stated)
         if model is not None and corpus.layout is not None:
-            beside = corpus.extras
-            facts = read_facts(manifest, model, corpus.layout, beside.layout, beside.n_mended, corpus.days)
+            facts = read_facts(manifest, model, corpus)
             assemble(facts)  # raises if its constants promise nothing that can be stated
     except MALFORMED as error:
         problem, facts = str(error) if manifest is None else "", None
@@ -235,7 +229,7 @@ def understand(
 def check_release(opened: Opened) -> VerifyReport:
     """All checks that need nothing private."""
     checks = [_check_manifest(opened), _check_files(opened), _check_corpus(opened)]
-    checks += [*_check_extras(opened), *_check_days(opened)]
+    checks += [*_check_extras(opened), *_check_days(opened), *_check_connections(opened)]
     current = opened.stated is opened.raw
     looks: dict[str, Callable[[Opened], Iterable[Check]]] = {
         "load privacy": _check_queries,
@@ -306,56 +300,9 @@ def read_manifest(directory: Path) -> tuple[Manifest[Any], str]:
     """The manifest of a release, compared with nothing, and the SHA-256 of its file; ReleaseError if none."""
     content = manifest_content(directory)
     try:
-        return parse_manifest(_in_this_version(json_object(content))), _sha256(content)
+        return parse_manifest(in_this_version(json_object(content))), _sha256(content)
     except (ValueError, RecursionError):
         raise ReleaseError(f"{directory / MANIFEST_FILE} is not JSON; this is not a release") from None
-
-
-def _in_this_version(raw: dict[str, Any]) -> dict[str, Any]:
-    """A manifest of an earlier version in the form of this version, any other as it is."""
-    if raw.get("format") not in tuple(MAKER_OF):  # whatever it is, also what has no hash
-        return raw
-    stated = copy.deepcopy(raw) | {"format": FORMAT}
-    data, software, guarantee = (stated.get(name) for name in ("data", "software", "guarantee"))
-    network = guarantee.get("network") if isinstance(guarantee, dict) else None
-    spread = raw["format"] != VERSION_4  # later twins have other noise under the same name
-    if isinstance(network, dict) and spread and network.get("mode") == OLD_TWIN_THEN:
-        network["mode"] = OLD_TWIN
-    if isinstance(data, dict) and spread and "twin_tables" in data:
-        data["network_tables"] = data.pop("twin_tables")
-    if isinstance(software, dict):
-        software.setdefault("pyyaml", "0")  # version 2 wrote its YAML itself
-    if isinstance(network, dict) and spread and network.get("mode") in tuple(modes()):
-        network |= registered(network["mode"]).unknown_to_version_2()
-    for section, entries in _unknown_to_version_4(stated):
-        if section.keys() & entries.keys():
-            return raw  # it states what its version does not know, so nobody wrote it so
-        section.update(entries)
-    return stated
-
-
-def _unknown_to_version_4(stated: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Sections with what they lack: one power factor, one day of irradiance, one solver, voltages alone."""
-    declared, processing, data = (stated.get(name) for name in ("declared_public", "processing", "data"))
-    if isinstance(stated.get("release"), dict):
-        yield stated["release"], {"changed_after_internal_look": []}
-    if isinstance(processing, dict):
-        yield processing, {"solver": SOLVERS["batch"]}
-    if isinstance(data, dict):
-        yield data, {"extras": None, "calendar": None}
-    guarantee = stated.get("guarantee")
-    network = guarantee.get("network") if isinstance(guarantee, dict) else None
-    if isinstance(network, dict) and network.get("mode") in tuple(modes()):
-        yield network, registered(network["mode"]).unknown_to_version_4()
-    if not isinstance(declared, dict):
-        return
-    yield declared, {"load_power_factors": [], "left_out": [], "net_loads": None}
-    classes = declared.get("classes")
-    for part in classes if isinstance(classes, list) else ():
-        if isinstance(part, dict):
-            yield part, {"power_factor": declared.get("power_factor")}
-    if isinstance(declared.get("generation"), dict):
-        yield declared["generation"], {"days": 1, "per_system": False}
 
 
 def _figures(content: Any) -> Any:
@@ -430,7 +377,8 @@ def _check_corpus(opened: Opened) -> Check:
             and report.release_id != manifest.release.id
         ):
             yield "The voltages belong to another release than the manifest."
-        if report.nodes is not None and report.nodes.public_columns():
+        declared = NODE_COLUMNS if manifest is not None and manifest.data.connections is not None else ()
+        if report.nodes is not None and not report.nodes.public_columns().keys() <= set(declared):
             yield "The node table says more of the nodes than the manifest declares public."
 
     span = report.vm_range_pu
@@ -463,7 +411,8 @@ def _check_extras(opened: Opened) -> Iterator[Check]:
 def _check_days(opened: Opened) -> Iterator[Check]:
     """Dates and weather of the days, where there are any or there should be."""
     days, stated = opened.corpus.days, None if opened.manifest is None else opened.manifest.data.calendar
-    dated = opened.stated is opened.raw and opened.facts is not None and opened.facts.policy.dated
+    known = opened.raw.get("format") in WITH_DAYS
+    dated = known and opened.facts is not None and opened.facts.policy.dated
     if days is None and stated is None and not dated:
         return
     problems = []
@@ -474,6 +423,35 @@ def _check_days(opened: Opened) -> Iterator[Check]:
     first = "" if days is None else days.calendar.first_day
     weather = "" if days is None or not days.names else f", with public weather ({', '.join(days.names)})"
     yield check("days", problems, f"The days follow one another from {first} on{weather}.")
+
+
+def _check_connections(opened: Opened) -> Iterator[Check]:
+    """Buses and what joins them, where there are any or the manifest says so."""
+    found, there = opened.corpus.connections, set(CONNECTION_FILES) & opened.hashes.keys()
+    stated = None if opened.manifest is None else opened.manifest.data.connections
+    if not there and stated is None:
+        return
+    problems = []
+    if found is None:
+        problems.append(
+            f"{' and '.join(CONNECTION_FILES)} are missing or cannot be read, or contradict each other "
+            "or the nodes."
+        )
+    elif opened.manifest is not None and stated is None:
+        problems.append("There are connections of the network that the manifest does not state.")
+    elif stated is not None and (
+        (stated.buses, stated.pairs, stated.sources, stated.coordinates)
+        != (found.n_buses, found.n_pairs, int(found.source.sum()), found.coordinates is not None)
+    ):
+        problems.append("The manifest states other connections of the network than the files hold.")
+    good = ""
+    if found is not None:
+        places = "with" if found.coordinates is not None else "without"
+        good = (
+            f"All {found.n_buses:,} buses are connected to a source by {found.n_pairs:,} joined pairs, "
+            f"{places} coordinates; every node has a bus and a phase."
+        )
+    yield check("connections", problems, good)
 
 
 def _check_queries(opened: Opened) -> Iterator[Check]:
@@ -500,7 +478,7 @@ def _check_queries(opened: Opened) -> Iterator[Check]:
             yield f"{MODEL_FILE} is not a load model, or does not follow from the answers in it."
         elif opened.model.costs != costs:
             yield f"{MODEL_FILE} carries other costs than the manifest."
-        elif opened.model.origin is None and opened.stated is opened.raw:
+        elif opened.model.origin is None and opened.raw.get("format") in WITH_DAYS:
             yield f"{MODEL_FILE} holds no noisy answers, so its costs follow from nothing."
 
     good = (

@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 
 from dp_powerflow.evidence.collect import NOT_THIS_RELEASE, Curve, Evidence
 from dp_powerflow.evidence.lines.collect import SIZES, LineReport
+from dp_powerflow.grid.buses import bus_name
 from dp_powerflow.grid.feeder import Feeder, Line
 
 _MARKING: ContextVar[str | None] = ContextVar("marking of every figure", default=None)
@@ -199,7 +200,11 @@ def draw_over_days(report: LineReport, marking: str | None) -> bytes:
 
 def ends(feeder: Feeder, line: Line) -> tuple[str, str]:
     """Names of the buses a line joins."""
-    return _bus(feeder.nodes[line.nodes[0]]), _bus(feeder.nodes[line.nodes[-1]])
+    first, second = (
+        bus_name(feeder.nodes[node], is_source=bool(np.isin(node, feeder.slack)))
+        for node in (line.nodes[0], line.nodes[-1])
+    )
+    return first, second
 
 
 def positions(feeder: Feeder) -> dict[str, tuple[float, float]]:
@@ -227,11 +232,6 @@ def positions(feeder: Feeder) -> dict[str, tuple[float, float]]:
                 height += 1.0
             stack += [(other, depth + 1) for other in onward]
     return place
-
-
-def _bus(node: str) -> str:
-    name = node.rsplit(".", 1)[0]
-    return name.removeprefix("emf(").removesuffix(")")
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from typing import Any
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from dp_powerflow.corpus.connections import BUSES_FILE, CONNECTIONS_FILE
 from dp_powerflow.corpus.days import DAYS_FILE
 from dp_powerflow.corpus.gridfm.schema import table_directory
 from dp_powerflow.corpus.schema import NODES_FILE
@@ -37,7 +38,7 @@ from dp_powerflow.pipeline.manifest.model import (
 from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, at_most, in_digits, registered
 
 CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
-_PARTS, _NODES, _MODEL, _DAYS = "parts", "nodes-file", "load-model", "days-file"
+_PARTS, _NODES, _MODEL = "parts", "nodes-file", "load-model"
 _KINDS = {
     **{"string": "sc:Text", "date": "sc:Date", "bool": "sc:Boolean"},
     **{"int32": "sc:Integer", "int16": "sc:Integer"},
@@ -158,12 +159,12 @@ def croissant_bytes(statement: Statement[Any], hashes: Mapping[str, str]) -> byt
 
     Parameters
     ----------
-    hashes : SHA-256 by relative path; those of `nodes.parquet`, `model.json` and, where the days have dates,
-        `days.parquet` are needed; of the parts the manifest tells.
+    hashes : SHA-256 by relative path; those of `model.json` and of the tables of nodes and, where there are
+        any, of buses, connections and days are needed; of the parts the manifest tells.
     """
     voltages = [column for column in statement.data.columns if column.file == PARTS]
     nodes = [column for column in statement.data.columns if column.file == NODES_FILE]
-    days = [column for column in statement.data.columns if column.file == DAYS_FILE]
+    tables = _single_tables(statement, hashes)
     beside = _beside(statement)
     dataset = {
         "@context": _CONTEXT,
@@ -179,17 +180,14 @@ def croissant_bytes(statement: Statement[Any], hashes: Mapping[str, str]) -> byt
             _file(_NODES, NODES_FILE, _PARQUET, "the released nodes", hashes),
             _file(_MODEL, MODEL_FILE, _JSON, "the differentially private load model", hashes),
             *(files for files, _ in beside),
-            *(
-                _file(_DAYS, DAYS_FILE, _PARQUET, "dates and public figures of the days", hashes)
-                for _ in days[:1]
-            ),
+            *(files for files, _ in tables),
             *_tables(statement),
         ],
         "recordSet": [
             _records("voltages", "One row per day and node.", {"fileSet": {"@id": _PARTS}}, voltages),
             _records("nodes", "One row per node.", {"fileObject": {"@id": _NODES}}, nodes),
             *(records for _, records in beside),
-            *(_records("days", "One row per day.", {"fileObject": {"@id": _DAYS}}, days) for _ in days[:1]),
+            *(records for _, records in tables),
         ],
     }
     return (json.dumps(dataset, sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
@@ -221,6 +219,23 @@ def _beside(statement: Statement[Any]) -> list[tuple[dict[str, Any], dict[str, A
         if columns:
             files = _file_set(f"{name}-parts", f"{statement.data.parts} files: {means}", parts)
             found.append((files, _records(name, rows, {"fileSet": {"@id": files["@id"]}}, columns)))
+    return found
+
+
+def _single_tables(
+    statement: Statement[Any], hashes: Mapping[str, str]
+) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Files and records of buses, connections and days, if there are any."""
+    found = []
+    for name, path, rows, means in (
+        ("buses", BUSES_FILE, "One row per bus.", "the buses, with or without a released node"),
+        ("connections", CONNECTIONS_FILE, "One row per pair of buses.", "which buses are joined by what"),
+        ("days", DAYS_FILE, "One row per day.", "dates and public figures of the days"),
+    ):
+        columns = [column for column in statement.data.columns if column.file == path]
+        if columns:
+            file = _file(f"{name}-file", path, _PARQUET, means, hashes)
+            found.append((file, _records(name, rows, {"fileObject": {"@id": file["@id"]}}, columns)))
     return found
 
 

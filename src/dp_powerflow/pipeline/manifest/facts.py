@@ -17,9 +17,11 @@ from typing import Any
 
 from dp_powerflow._names import __version__
 from dp_powerflow.config import Config
+from dp_powerflow.corpus.connections import Connections
 from dp_powerflow.corpus.days import DayTable
 from dp_powerflow.corpus.extras import NOTHING, ExtrasLayout
 from dp_powerflow.corpus.schema import NODES_FILE, VA_GRID, VM_GRID, VM_MAX_PU, CorpusLayout
+from dp_powerflow.corpus.validate import CorpusReport
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.options import FitOptions, FixedPowerFactor, PublicSpread, tan_theta_of
 from dp_powerflow.pipeline.manifest import policy as text
@@ -33,6 +35,11 @@ from dp_powerflow.pipeline.manifest.beside import (
     drawn_nodes,
     wrong_days,
     wrong_extras,
+)
+from dp_powerflow.pipeline.manifest.connected import (
+    connection_columns_of,
+    described_connections,
+    wrong_connections,
 )
 from dp_powerflow.pipeline.manifest.histories import rows_in_words, wrong_histories
 from dp_powerflow.pipeline.manifest.model import (
@@ -243,6 +250,7 @@ class Facts:
     mended : snapshots whose powers were lowered until they had a solution.
     looked_at : settings that were changed after the data owner saw something INTERNAL.
     days : dates and weather of the days; None where they have no dates.
+    connections : buses of the nodes and what joins them; None if they are not published.
     """
 
     release_id: str
@@ -259,6 +267,7 @@ class Facts:
     mended: int = 0
     looked_at: tuple[str, ...] = ()
     days: DayTable | None = None
+    connections: Connections | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,6 +289,7 @@ class ManifestInputs:
     mended : snapshots whose powers were lowered until they had a solution.
     looked_at : settings that were changed after the data owner saw something INTERNAL.
     days : dates and weather of the days; None where they have no dates.
+    connections : buses of the nodes and what joins them; None if they are not published.
     """
 
     config: Config
@@ -296,6 +306,7 @@ class ManifestInputs:
     mended: int = 0
     looked_at: tuple[str, ...] = ()
     days: DayTable | None = None
+    connections: Connections | None = None
 
 
 def _drawn(inputs: ManifestInputs) -> ScaledNodes | SummedCustomers:
@@ -330,6 +341,7 @@ def make_statement(inputs: ManifestInputs) -> Statement[Any]:
         mended=inputs.mended,
         looked_at=inputs.looked_at,
         days=inputs.days,
+        connections=inputs.connections,
     )
     problems = contradictions(facts)
     if inputs.layout.days != inputs.config.release.days:
@@ -349,27 +361,32 @@ def _versions() -> dict[str, str]:
 def read_facts(
     statement: Statement[Any],
     model: LoadModel,
-    layout: CorpusLayout,
-    extras: ExtrasLayout = NOTHING,
-    mended: int = 0,
-    days: DayTable | None = None,
+    corpus: CorpusReport,
 ) -> Facts:
-    """The facts of a release: shape and load model from its files, declared constants from its manifest."""
+    """The facts of a release: shape and load model from its files, declared constants from its manifest.
+
+    Raises
+    ------
+    ReleaseError : the files do not tell the shape.
+    """
+    if corpus.layout is None:
+        raise ReleaseError("the shape of the corpus cannot be read")
     return Facts(
         release_id=statement.release.id,
         insecure_seed=statement.release.insecure_seed,
         model=model,
-        layout=layout,
+        layout=corpus.layout,
         policy=registered(statement.guarantee.network.mode).read(statement),
         declared=Declared.read(statement),
         loads=AccountFacts.read(statement.composition.loads),
         network=AccountFacts.read(statement.composition.network),
         versions=statement.software,
         commitment_sha256=statement.internal_report.sha256,
-        extras=extras,
-        mended=mended,
+        extras=corpus.extras.layout,
+        mended=corpus.extras.n_mended,
         looked_at=tuple(statement.release.changed_after_internal_look),
-        days=days,
+        days=corpus.days,
+        connections=corpus.connections,
     )
 
 
@@ -473,6 +490,7 @@ def _data(facts: Facts) -> dict[str, Any]:
         (PARTS, "va_deg", series, "degree", "voltage angle at every step of the day"),
         (NODES_FILE, "node", "int32", None, "number of the node, from 0"),
         (NODES_FILE, "id", "string", None, "opaque name of the node"),
+        *connection_columns_of(facts.connections),
         *columns_of(facts.extras, layout.steps),
         *day_columns_of(facts.days),
     )
@@ -493,6 +511,7 @@ def _data(facts: Facts) -> dict[str, Any]:
         "network_tables": facts.policy.tables(facts),
         "extras": described_extras(facts),
         "calendar": described_days(facts.days),
+        "connections": described_connections(facts),
     }
 
 
@@ -504,6 +523,7 @@ def contradictions(facts: Facts) -> list[str]:
         *_wrong_looks(facts),
         *wrong_extras(facts),
         *wrong_days(facts),
+        *wrong_connections(facts),
         *wrong_histories(facts),
         *facts.policy.contradictions(facts),
     ]

@@ -1,4 +1,4 @@
-"""`manifest.json` as a model: the machine-readable certificate of a release, format 5.
+"""`manifest.json` as a model: the machine-readable certificate of a release, format 6.
 
 It holds policy constants, declared-public inputs, the costs of the load queries and, of a twin, the guarantee
 that follows from its public noise; nothing that was computed from the network or from the meter data without
@@ -24,7 +24,7 @@ from dp_powerflow.corpus.extras import FEEDER, LOADS
 from dp_powerflow.corpus.schema import DATA, NODES_FILE
 from dp_powerflow.errors import DpPowerflowError
 
-FORMAT: Literal["dp-powerflow manifest, version 5"] = "dp-powerflow manifest, version 5"
+FORMAT: Literal["dp-powerflow manifest, version 6"] = "dp-powerflow manifest, version 6"
 """Fixes form and wording: any change of either is another version."""
 MANIFEST_FILE = "manifest.json"
 MODEL_FILE = "model.json"
@@ -87,8 +87,8 @@ Software = Annotated[
 FilePath = Annotated[
     str,
     Field(
-        pattern=r"^(nodes\.parquet|days\.parquet|model\.json|croissant\.json|registry\.yaml|certificate\.html"
-        r"|[A-Za-z0-9_-]+(/[A-Za-z0-9_=-][A-Za-z0-9_.=-]*)+)$"
+        pattern=r"^((nodes|buses|connections|days)\.parquet|model\.json|croissant\.json|registry\.yaml"
+        r"|certificate\.html|[A-Za-z0-9_-]+(/[A-Za-z0-9_=-][A-Za-z0-9_.=-]*)+)$"
     ),
 ]
 Files = Annotated[
@@ -412,6 +412,8 @@ class Column(Section):
     file: Literal[
         "data/part-*.parquet",
         "nodes.parquet",
+        "buses.parquet",
+        "connections.parquet",
         "days.parquet",
         "loads/part-*.parquet",
         "feeder/part-*.parquet",
@@ -446,6 +448,8 @@ class Tables(Section):
     days: Annotated[int, Field(ge=0)]
     scenarios: Count
     order: Sentence
+    frame: Literal["rotated", "phasors"]
+    switches_merged: bool
 
 
 class Extras(Section):
@@ -482,6 +486,24 @@ class CalendarOfDays(Section):
     weather: list[Sentence]
 
 
+class ConnectionsOfNodes(Section):
+    """Which nodes form a bus, their phases, and which buses are joined; no figure of what joins them.
+
+    Attributes
+    ----------
+    coordinates : whether those of the buses are published too.
+    """
+
+    files: Annotated[list[Literal["buses.parquet", "connections.parquet"]], Field(min_length=2, max_length=2)]
+    buses: Count
+    sources: Count
+    pairs: Annotated[int, Field(ge=0)]
+    kinds: list[Literal["line", "switch", "transformer"]]
+    coordinates: bool
+    order: Sentence
+    follows_from: Sentence
+
+
 class Data(Section):
     """Shape, columns and units of the corpus."""
 
@@ -499,6 +521,7 @@ class Data(Section):
     network_tables: Tables | None
     extras: Extras | None
     calendar: CalendarOfDays | None
+    connections: ConnectionsOfNodes | None
 
 
 class InternalReport(Section):
@@ -511,7 +534,7 @@ class InternalReport(Section):
 class Statement(Section, Generic[Network]):
     """All that a release says but for the hashes of its files; certificate and metadata are made from it."""
 
-    format: Literal["dp-powerflow manifest, version 5"]
+    format: Literal["dp-powerflow manifest, version 6"]
     release: Release
     guarantee: Guarantee[Network]
     composition: Composition

@@ -103,6 +103,7 @@ class NetworkPolicy(ABC):
     template : page of the certificate; the common one says what every mode has.
     of_earlier_versions : whether no release of this version is in this mode.
     extras_follow_from : what powers and states beside the voltages follow from; None publishes none.
+    connections_follow_from : the same of buses and what joins them.
     dated : whether the days of a release have dates.
     """
 
@@ -112,6 +113,7 @@ class NetworkPolicy(ABC):
     template: ClassVar[str] = "certificate.html"
     of_earlier_versions: ClassVar[bool] = False
     extras_follow_from: ClassVar[str | None] = None
+    connections_follow_from: ClassVar[str | None] = None
     dated: ClassVar[bool] = False
 
     def __init_subclass__(cls, **keywords: Any) -> None:
@@ -136,6 +138,11 @@ class NetworkPolicy(ABC):
     @classmethod
     def unknown_to_version_4(cls) -> dict[str, Any]:
         """The same for a manifest of version 4 or earlier."""
+        return {}
+
+    @classmethod
+    def unknown_to_version_5(cls) -> dict[str, Any]:
+        """The same for a manifest of version 5 or earlier."""
         return {}
 
     @property
@@ -243,7 +250,7 @@ def manifest_schema() -> dict[str, Any]:
     schema = TypeAdapter(reduce(or_, models)).json_schema()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "manifest.json of a dp-powerflow release, version 5",
+        "title": "manifest.json of a dp-powerflow release, version 6",
     } | schema
 
 

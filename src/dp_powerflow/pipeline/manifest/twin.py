@@ -11,14 +11,18 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from dp_powerflow.config import Config, TwinNetwork
-from dp_powerflow.corpus.extras import ExtrasLayout
-from dp_powerflow.corpus.gridfm.check import MERGED_CLOSE_PU, check_tables
-from dp_powerflow.corpus.gridfm.schema import TABLES
+from dp_powerflow.corpus.gridfm.check import CLOSE_PU, MERGED_CLOSE_PU, check_tables
+from dp_powerflow.corpus.gridfm.network import GridfmStyle
+from dp_powerflow.corpus.gridfm.schema import ROWS_FILE, TABLES
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.feeder import Protected
-from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.manifest import policy as text
 from dp_powerflow.pipeline.manifest.beside import SHOWS_NODES, released_beside
+from dp_powerflow.pipeline.manifest.connected import (
+    COORDINATES_PUBLISHED,
+    released_connections,
+    shown_by_connections,
+)
 from dp_powerflow.pipeline.manifest.facts import Facts
 from dp_powerflow.pipeline.manifest.histories import drawn_loads
 from dp_powerflow.pipeline.manifest.model import (
@@ -51,6 +55,10 @@ VOLTAGES, NETWORK, WITH_LOADS = "voltages", "network", "network and loads"
 """What of a twin can be released."""
 TWIN = "twin"
 """Directory of the published twin."""
+TURNED, PHASORS = "rotated", "phasors"
+"""Frames of the voltages in its tables."""
+AS_PHASORS = GridfmStyle(turned=False, merged=False)
+"""How tables were written before there was a choice."""
 CHANGES = (0.05, 0.5)
 """Changes of one element that a guarantee is always stated for, beside its own."""
 _VERSION = "_version-"
@@ -172,6 +180,7 @@ class TwinSection(NetworkSection):
     published: Literal["voltages", "network", "network and loads"]
     all_nodes: bool
     controls: Literal["frozen", "snapshot", "day"]
+    coordinates: Literal["private", "public"]
     accounting: Sentence
 
     def in_one_sentence(self) -> str:
@@ -204,13 +213,16 @@ class TwinSection(NetworkSection):
             "conductor codes": chosen.codes,
         }
         public = [words for words, covered in figures.items() if not covered]
+        length = "the length of a line against a reader who has its coordinates"
+        if self.coordinates == "public":
+            length = "the LENGTH OF A LINE, which follows from the published coordinates of its buses"
         return "; ".join(
             [
                 "which elements there are and how they are connected",
                 "phases, which the angles of the voltages show",
                 "switches",
                 *public,
-                "the length of a line against a reader who has its coordinates",
+                length,
             ]
         )
 
@@ -253,6 +265,8 @@ class TwinPolicy(NetworkPolicy):
     all_nodes : whether every node is released, or those with a load of their own.
     table_days : days whose loads are published beside the voltages, in the tables of the twin.
     controls : whether taps and capacitors act, and what they start from; "frozen" is the fixed frame.
+    coordinates : whether those of the buses are declared public and released.
+    table_style : frame of the voltages in the tables of the twin, and whether switches are merged there.
     """
 
     mode: ClassVar[str] = "twin-network"
@@ -264,6 +278,9 @@ class TwinPolicy(NetworkPolicy):
         "functions of the twin, the drawn loads and the public generation; nothing else of the true network "
         "or of the meter data"
     )
+    connections_follow_from: ClassVar[str | None] = (
+        "the structure of the twin, which is that of the network and declared public; no figure of an element"
+    )
 
     twin_id: str
     design: TwinDesign
@@ -271,6 +288,8 @@ class TwinPolicy(NetworkPolicy):
     all_nodes: bool
     table_days: int
     controls: str = "frozen"
+    coordinates: bool = False
+    table_style: GridfmStyle = AS_PHASORS
 
     @classmethod
     def of(cls, config: Config) -> Self:
@@ -283,6 +302,10 @@ class TwinPolicy(NetworkPolicy):
             all_nodes=twin.released == "all",
             table_days=min(twin.graph_days or days, days) if twin.publish == WITH_LOADS else 0,
             controls=twin.controls,
+            coordinates=twin.coordinates == "public",
+            table_style=AS_PHASORS
+            if twin.publish == VOLTAGES
+            else GridfmStyle(twin.graph_frame == TURNED, twin.graph_merges_switches),
         )
 
     @classmethod
@@ -297,13 +320,26 @@ class TwinPolicy(NetworkPolicy):
             charging_epsilon=stated.charging_epsilon,
             code_epsilon=stated.code_epsilon,
         )
-        table_days = 0 if tables is None else tables.days
-        return cls(stated.twin, design, stated.published, stated.all_nodes, table_days, stated.controls)
+        return cls(
+            twin_id=stated.twin,
+            design=design,
+            published=stated.published,
+            all_nodes=stated.all_nodes,
+            table_days=0 if tables is None else tables.days,
+            controls=stated.controls,
+            coordinates=stated.coordinates == "public",
+            table_style=style_of(tables),
+        )
 
     @classmethod
     def unknown_to_version_4(cls) -> dict[str, Any]:
         """Every twin of version 4 was solved with fixed taps."""
         return {"controls": "frozen"}
+
+    @classmethod
+    def unknown_to_version_5(cls) -> dict[str, Any]:
+        """No twin of version 5 published coordinates."""
+        return {"coordinates": "private"}
 
     @property
     def full_support(self) -> bool:
@@ -362,15 +398,41 @@ class TwinPolicy(NetworkPolicy):
         if self.design.delta > text.LARGEST_DELTA:
             limit = in_digits(text.LARGEST_DELTA)
             found.append(f"delta = {text.all_digits(self.design.delta)} is above {limit}.")
+        if self.coordinates and self.design.protected.lines == "length" and not self.design.protected.codes:
+            found.append(
+                "coordinates give the lengths of the lines, and public conductor codes all else: nothing of "
+                "a line with a code is left protected."
+            )
         return tuple(found)
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Also that coordinates are published, which an owner may not take for a loss."""
+        return (*super().warnings, *self._warned_of_coordinates)
+
+    @property
+    def _warned_of_coordinates(self) -> tuple[str, ...]:
+        if not self.coordinates:
+            return ()
+        codes = (
+            ""
+            if self.design.protected.codes
+            else " With its length, who knows the conductor code of a line, which is declared public, knows "
+            "its resistance and reactance, whatever the noise."
+        )
+        return (
+            f"{COORDINATES_PUBLISHED}: who has the coordinates of two buses computes the length of the line "
+            f"between them.{codes}",
+        )
+
     def words(self, facts: Facts) -> NetworkWords:
-        warnings = [*(self.warnings or text.composed_weakness(facts)), *text.warnings(facts)]
+        weak = super().warnings or text.composed_weakness(facts)
+        warnings = [*weak, *self._warned_of_coordinates, *text.warnings(facts)]
         return NetworkWords(
-            section=_section(self, facts.extras),
+            section=_section(self, facts),
             composition=COMPOSITION,
             declared=_declared(self),
-            after_noise=_after_noise(self, facts.extras, facts.model),
+            after_noise=_after_noise(self, facts),
             unprotected=_unprotected(facts, self),
             not_claimed=warnings + _not_claimed(self),
             warnings=warnings,
@@ -393,6 +455,9 @@ class TwinPolicy(NetworkPolicy):
             return
         yield from wrong_days(self.published, self.table_days, facts)
         yield from self._wrong_controls(facts)
+        places = None if facts.connections is None else facts.connections.coordinates
+        if self.coordinates != (places is not None):
+            yield "Coordinates of the buses are released though they are private, or the other way round."
         if promised.epsilon > self.design.epsilon * (1 + RELATIVE):
             yield "The twin costs more than the epsilon that was granted."
         if cap.unit != self.neighbours:
@@ -416,7 +481,7 @@ class TwinPolicy(NetworkPolicy):
 
     def tables(self, facts: Facts) -> Tables | None:
         """Where the published twin is; None if only voltages are released."""
-        return described_tables(self.published, self.table_days, facts)
+        return described_tables(self.published, self.table_days, facts, self.table_style)
 
     def checks(
         self, statement: Statement[Any], facts: Facts, directory: Path, files: Iterable[str]
@@ -435,11 +500,17 @@ class TwinPolicy(NetworkPolicy):
         yield from check_of_tables(self.tables(facts), directory, files)
 
 
-def described_tables(published: str, days: int, facts: Facts) -> Tables | None:
+def style_of(tables: Tables | None) -> GridfmStyle:
+    """How tables are written, as a manifest states it."""
+    return AS_PHASORS if tables is None else GridfmStyle(tables.frame == TURNED, tables.switches_merged)
+
+
+def described_tables(published: str, days: int, facts: Facts, style: GridfmStyle) -> Tables | None:
     """Where the published twin is; None if only voltages are released."""
     if published == VOLTAGES:
         return None
     scenarios = days * facts.layout.steps
+    numbered = "scenario = day * steps_per_day + step, load_scenario_idx = day"
     return Tables(
         directory=TWIN,
         layout="gridfm-datakit: Parquet tables, one directory per table and partition of scenarios",
@@ -447,8 +518,10 @@ def described_tables(published: str, days: int, facts: Facts) -> Tables | None:
         holds=published,
         days=days,
         scenarios=max(scenarios, 1),
-        order="bus k is node k of the corpus, further buses follow; "
-        + ("scenario = day * steps_per_day + step" if scenarios else "one scenario without load"),
+        order=f"{ROWS_FILE} has the bus of every node of the corpus, further buses follow; "
+        + (numbered if scenarios else "one scenario without load"),
+        frame=TURNED if style.turned else PHASORS,
+        switches_merged=style.merged,
     )
 
 
@@ -456,12 +529,13 @@ def check_of_tables(tables: Tables | None, directory: Path, files: Iterable[str]
     """The tables are there, and in order, if and only if they are published."""
     name = "twin tables"
     if tables is not None:
-        count = tables.scenarios
+        count, style = tables.scenarios, style_of(tables)
         good = (
             f"The twin's tables hold {count:,} scenario{'s' * (count > 1)} of power flow on their own "
             f"network{', with the voltages of the corpus' * (tables.days > 0)}."
         )
-        problems = check_tables(directory, TWIN, count, close_pu=MERGED_CLOSE_PU if tables.days > 0 else None)
+        close = MERGED_CLOSE_PU if style.merged else CLOSE_PU
+        problems = check_tables(directory, TWIN, count, style, close_pu=close if tables.days > 0 else None)
         yield check(name, problems, good)
     elif any(file.startswith(f"{TWIN}/") for file in files):
         yield Check(name, False, f"There are files in {TWIN}/ though no twin is published.")
@@ -488,7 +562,7 @@ def version_of(charged: str, twin_id: str) -> int | None:
     return int(number) if stem == twin_id and number.isascii() and number.isdigit() else None
 
 
-def _section(policy: TwinPolicy, extras: ExtrasLayout) -> TwinSection:
+def _section(policy: TwinPolicy, facts: Facts) -> TwinSection:
     return TwinSection.model_validate(
         policy.figures()
         | {
@@ -503,7 +577,8 @@ def _section(policy: TwinPolicy, extras: ExtrasLayout) -> TwinSection:
             "published": policy.published,
             "all_nodes": policy.all_nodes,
             "controls": policy.controls,
-            "scope": _scope(policy, extras),
+            "coordinates": "public" if policy.coordinates else "private",
+            "scope": _scope(policy, facts),
             "accounting": ACCOUNTING[policy.design.noise],
             "attestation": _attestation(policy),
         }
@@ -564,9 +639,9 @@ def _group_in_words(policy: TwinPolicy) -> str:
     )
 
 
-def _scope(policy: TwinPolicy, extras: ExtrasLayout) -> str:
+def _scope(policy: TwinPolicy, facts: Facts) -> str:
     """What is covered by the guarantee."""
-    voltages = "the voltages, the powers and states beside them" if extras.holds else "the voltages"
+    voltages = "the voltages, the powers and states beside them" if facts.extras.holds else "the voltages"
     covered = {
         VOLTAGES: voltages,
         NETWORK: f"{voltages} and the published network",
@@ -575,7 +650,15 @@ def _scope(policy: TwinPolicy, extras: ExtrasLayout) -> str:
     return (
         "The guarantee holds for every pair of networks that differ in one element as said, whatever else a "
         f"reader knows. It covers {covered} of this and of every other release made on twin "
-        f"'{policy.twin_id}', and everything that anybody computes from them."
+        f"'{policy.twin_id}', and everything that anybody computes from them.{_but_coordinates(policy)}"
+    )
+
+
+def _but_coordinates(policy: TwinPolicy) -> str:
+    return (
+        " It does not cover the published coordinates and the lengths that follow from them."
+        if policy.coordinates
+        else ""
     )
 
 
@@ -619,6 +702,8 @@ def _declared(policy: TwinPolicy) -> list[str]:
             f"{in_digits(chosen.c_nf_per_km)} nF per km and {in_digits(chosen.x_ohm_per_km)} ohm of "
             "reactance per km for lines without one."
         )
+    if policy.coordinates:
+        known.append("Coordinates of all buses, and with them the lengths of the lines.")
     public = {
         "Impedances of transformers: no noise.": chosen.transformers,
         "Sizes of capacitors: no noise.": chosen.capacitors,
@@ -627,14 +712,14 @@ def _declared(policy: TwinPolicy) -> list[str]:
     return known + [words for words, covered in public.items() if not covered]
 
 
-def _after_noise(policy: TwinPolicy, extras: ExtrasLayout, model: LoadModel) -> list[str]:
+def _after_noise(policy: TwinPolicy, facts: Facts) -> list[str]:
     codes = (
         ""
         if policy.design.code_epsilon is None
         else " Conductor codes are replaced by randomised response over the public catalogue."
     )
     return [
-        *drawn_loads(model),
+        *drawn_loads(facts.model),
         f"The twin '{policy.twin_id}' is drawn once per network: the logarithm of every protected figure is "
         f"rounded to a public grid and gets exact discrete {policy.design.noise.capitalize()} noise; nothing "
         f"else of the figure enters.{codes} The same twin serves every release under its id; an element that "
@@ -644,18 +729,22 @@ def _after_noise(policy: TwinPolicy, extras: ExtrasLayout, model: LoadModel) -> 
         "All energised nodes but those of the source are released."
         if policy.all_nodes
         else "Only nodes with a random load of their own are released.",
-        _published(policy, extras),
+        _published(policy, facts),
+        *released_connections(facts.connections),
         text.HIDDEN_ORDER,
         text.ROUNDED,
-        *released_beside(extras),
+        *released_beside(facts.extras),
     ]
 
 
-def _published(policy: TwinPolicy, extras: ExtrasLayout) -> str:
+def _published(policy: TwinPolicy, facts: Facts) -> str:
+    extras, connected = facts.extras, facts.connections is not None
     if policy.published == VOLTAGES:
         if extras.loads:
-            return "The twin itself is not released."
-        return "Neither the twin nor the loads behind the voltages are released."
+            twin = "Of the twin itself only its connections are" if connected else "The twin itself is not"
+            return f"{twin} released."
+        twin = "figures of the twin" if connected else "the twin"
+        return f"Neither {twin} nor the loads behind the voltages are released."
     if policy.published == NETWORK:
         if extras.loads:
             return "The twin's branches and admittances are released beside the voltages."
@@ -680,9 +769,23 @@ def _unprotected(facts: Facts, policy: TwinPolicy) -> list[str]:
         "be read, what of it is not modelled is known, and without load its power flow has a solution.",
         nodes,
         "Everything of the network that is declared public.",
+        *shown_by_connections(facts),
         *([SHOWS_NODES] if facts.extras.loads else []),
         *text.public_sizes(facts),
     ]
+
+
+def _about_coordinates(policy: TwinPolicy) -> str:
+    """That lengths are not protected from whom has the coordinates."""
+    if policy.coordinates:
+        return (
+            "Coordinates are published, and the lengths of the lines follow from them: lengths are NOT "
+            "PROTECTED from anybody."
+        )
+    return (
+        "Coordinates are not published. Who has them from elsewhere, as from a map, knows the lengths of the "
+        "lines: lengths are NOT PROTECTED from him."
+    )
 
 
 def _not_claimed(policy: TwinPolicy) -> list[str]:
@@ -691,8 +794,7 @@ def _not_claimed(policy: TwinPolicy) -> list[str]:
         "Nothing is claimed about connectivity, switches, settings of controls, phases, base voltages or "
         "anything else of the network that is declared public, nor about elements added or removed. The "
         "phase of a node can be read from the angles of its voltages.",
-        "Coordinates are not published. Who has them from elsewhere, as from a map, knows the lengths of the "
-        "lines: lengths are NOT PROTECTED from him.",
+        _about_coordinates(policy),
         "This is not power flow on the true network. It is power flow on a network whose protected figures "
         "differ from the true ones by noise of the stated scales.",
         "The guarantee hides one element at a time. It weakens for figures that are known to go together, "

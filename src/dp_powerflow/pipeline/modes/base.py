@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 
 from dp_powerflow.config import Config, NetworkSection
+from dp_powerflow.corpus.connections import Connections
 from dp_powerflow.corpus.extras import NOTHING, ExtrasLayout
 from dp_powerflow.corpus.storage import Location
 from dp_powerflow.errors import ConfigError
@@ -287,6 +288,18 @@ class NetworkMode(ABC, Generic[Section]):
     def extras(self, feeder: Feeder, solar: Solar) -> ExtrasLayout:
         """What the corpus holds beside its voltages; by default nothing."""
         return NOTHING
+
+    def connections(
+        self, inputs: NetworkInputs, network: Solvable, released: IntArray, key: StreamKey
+    ) -> Connections | None:
+        """Buses of the network that is solved and what joins them; None publishes nothing of it.
+
+        Parameters
+        ----------
+        released : indices of the released nodes, in their secret order.
+        key : of the draws.
+        """
+        return None
 
     def left_out(self, network: Solvable) -> tuple[str, ...]:
         """In words, elements of the feeder that the power flow is solved without; the manifest says so."""

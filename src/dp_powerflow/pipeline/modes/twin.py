@@ -14,15 +14,18 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import modulus
 from dp_powerflow.config import TwinNetwork
+from dp_powerflow.corpus.connections import Connections
 from dp_powerflow.corpus.extras import ExtrasLayout
 from dp_powerflow.corpus.gridfm.network import GridfmStyle, NodeFacts
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.storage import Location, location
-from dp_powerflow.errors import PowerFlowError, PrivacyError
+from dp_powerflow.errors import ConfigError, CorpusError, PowerFlowError, PrivacyError
+from dp_powerflow.grid.buses import BusGraph
 from dp_powerflow.grid.feeder import TAPS_NOT_FOUND, Feeder
 from dp_powerflow.grid.sources import Rebuilder, network_parameters
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSource, SolvedDays, solve_days
+from dp_powerflow.pipeline.connections import Places, public_places, released_connections
 from dp_powerflow.pipeline.customers import CustomerPlan, count_customers, customer_plan
 from dp_powerflow.pipeline.feasibility.loads import refuse_endless, summed_customers
 from dp_powerflow.pipeline.feasibility.surrogates import stand_in_twins
@@ -125,6 +128,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
         self.check_solver(feeder, inputs.solar_on(feeder))
         count_customers(self.config, feeder, inputs.services)
         self.tables(location(self.config.release.output), feeder, self.released_nodes(feeder))
+        self._check_connections(inputs, feeder)
         return feeder
 
     def feasibility(self, inputs: NetworkInputs, structure: Feeder) -> Feasibility:
@@ -199,7 +203,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
         writer = GridfmWriter(
             root / TABLES,
             feeder,
-            facts=NodeFacts(order=order, released=len(released)),
+            facts=NodeFacts(order=order, released=len(released), phase=BusGraph.of(feeder).phase),
             style=GridfmStyle(section.graph_frame == "rotated", section.graph_merges_switches),
         )
         return GraphTables(TABLES, writer, count)
@@ -216,6 +220,14 @@ class TwinMode(NetworkMode[TwinNetwork]):
             capacitors=len(moving.capacitors) if acting and "states" in chosen else 0,
             mended=True,
         )
+
+    def connections(
+        self, inputs: NetworkInputs, network: Solvable, released: IntArray, key: StreamKey
+    ) -> Connections | None:
+        """Those of the twin; coordinates, which it does not have, are declared public."""
+        if "connections" not in self.section.also_publish:
+            return None
+        return released_connections(network.feeder, released, key, self._places(inputs, network.feeder))
 
     def report(self, inputs: NetworkInputs, scene: Scene, progress: Progress | None = None) -> InternalReport:
         """The guarantee of the twin; nothing of the true network: the same twin gives the same bytes."""
@@ -290,6 +302,19 @@ class TwinMode(NetworkMode[TwinNetwork]):
     def outcome(self, met: bool) -> str:
         """Where to find how far the twin is from the true network."""
         return f"solved on twin '{self.section.id}', whose distance to the true network is in {OWNER_FILE}"
+
+    def _check_connections(self, inputs: NetworkInputs, feeder: Feeder) -> None:
+        """Refuse a structure whose connections could not be published."""
+        network = Solvable(feeder, inputs.solar_on(feeder), "")
+        try:
+            self.connections(inputs, network, self.released_nodes(feeder), inputs.key)
+        except CorpusError as error:
+            raise ConfigError(f'{error}; leave "connections" out of network.also_publish') from None
+
+    def _places(self, inputs: NetworkInputs, feeder: Feeder) -> Places | None:
+        """PUBLIC. Coordinates of the buses, where the config declares them so."""
+        declared = self.section.coordinates == "public"
+        return public_places(feeder, inputs.feeder.coordinates) if declared else None
 
     def _promised(self, network: Solvable) -> InternalReport:
         found = {"guarantee": asdict(self.guarantee), "twin": network.identity}

@@ -121,7 +121,9 @@ pv = false                    # true: capacities of PV systems
 released = "all"              # loaded: nodes with a load of their own; all: every node of the twin
 controls = "day"              # regulators and capacitors act through a day; snapshot: each step for itself;
 #                             # frozen: fixed taps, every load constant power at its node
-also_publish = ["loads", "head", "states"]  # P and Q per node, power of the source, taps and capacitors
+also_publish = ["loads", "head", "states", "connections"]  # P and Q per node, power of the source, taps and
+#                             # capacitors, buses and what joins them
+coordinates = "private"       # public: those of the buses too; lengths of lines are then NOT protected
 publish = "voltages"          # voltages | network | network and loads: tables for graph models in twin/,
 #                             # with controls = "frozen" only
 # graph_days = 7              # days of the corpus in those tables; without it all

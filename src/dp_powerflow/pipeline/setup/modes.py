@@ -60,7 +60,12 @@ class TwinSetup:
             entry("pv", False, "true: capacities of PV systems too"),
             entry("released", "all", "voltages of every node | loaded: of those with a load"),
             entry("controls", "day", "regulators and capacitors act through a day"),
-            entry("also_publish", ["loads", "head", "states"], "P and Q per node, power of the source, taps"),
+            entry(
+                "also_publish",
+                ["loads", "head", "states", "connections"],
+                "P and Q, head, taps, buses and what joins them",
+            ),
+            entry("coordinates", "private", "public: of the buses; lengths of lines are then NOT protected"),
         )
 
     def problems(self, config: Config, facts: FeederFacts, services: Services) -> tuple[str, ...]:

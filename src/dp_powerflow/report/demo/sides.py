@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -42,6 +41,14 @@ def _within(magnitude: FloatArray) -> float:
 
 
 @dataclass(frozen=True)
+class Loading:
+    """Load of the feeder on the true days, over its nominal load."""
+
+    mean: float
+    peak: float
+
+
+@dataclass(frozen=True)
 class Side:
     """One release, in the words of the table."""
 
@@ -54,6 +61,7 @@ class Side:
     advantage: str
     proved: str
     days: str
+    loading: Loading
     fidelity: Fidelity
     open: str
 
@@ -74,36 +82,22 @@ def render_sides(sides: Sequence[Side], notes: Sequence[str]) -> Rendered:
     """The table for a terminal, and as JSON."""
     names = [side.name for side in sides]
     lines = [f"| | {' | '.join(names)} |", "|---" * (1 + len(sides)) + "|"]
-    lines += [f"| {' | '.join(row)} |" for row in _rows(sides)]
+    lines += [f"| {' | '.join(row)} |" for row in rows_of(sides)]
     content = {"sides": [asdict(side) for side in sides], "notes": list(notes)}
     return Rendered([*lines, "", *(line for note in notes for line in (note, ""))], json.dumps(content))
 
 
-def sides_html(title: str, sides: Sequence[Side], notes: Sequence[str]) -> str:
-    """The table as a page by itself; `open` of a side is a link."""
-    head = "".join(f"<th>{html.escape(side.name)}</th>" for side in sides)
-    body = "".join(
-        f"<tr><th>{html.escape(row[0])}</th>"
-        + "".join(f"<td>{_cell(cell)}</td>" for cell in row[1:])
-        + "</tr>"
-        for row in _rows(sides)
-    )
-    told = "".join(f"<p>{html.escape(note)}</p>" for note in notes)
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title>\n'
-        "<style>body{font:16px/1.45 sans-serif;max-width:62em;margin:2em auto;padding:0 1em}"
-        "table{border-collapse:collapse}th,td{border:1px solid #bbb;padding:.4em .6em;text-align:left;"
-        "vertical-align:top}</style>\n"
-        f"<h1>{html.escape(title)}</h1>\n<table><tr><th></th>{head}</tr>{body}</table>\n{told}\n</html>\n"
-    )
-
-
-def _rows(sides: Sequence[Side]) -> list[list[str]]:
+def rows_of(sides: Sequence[Side]) -> list[list[str]]:
+    """The table: name of the row, then one cell for each side."""
     rows = [[label, *(str(getattr(side, name)) for side in sides)] for name, label in ROWS.items()]
     found = [side.fidelity for side in sides]
     low, high = ANSI_A
     return [
         *rows,
+        [
+            "load of the feeder, of its nominal load",
+            *(f"{side.loading.mean:.0%} on average, {side.loading.peak:.0%} at most" for side in sides),
+        ],
         ["W1 of voltage magnitudes to the true ones [p.u.]", *(f"{item.w1:.4f}" for item in found)],
         [
             f"within {low:g} to {high:g} p.u. (ANSI range A)",
@@ -111,9 +105,3 @@ def _rows(sides: Sequence[Side]) -> list[list[str]]:
         ],
         ["open", *(side.open for side in sides)],
     ]
-
-
-def _cell(text: str) -> str:
-    if text.endswith(".html"):
-        return f'<a href="{html.escape(text, quote=True)}">{html.escape(text)}</a>'
-    return html.escape(text)

@@ -1,0 +1,222 @@
+"""What a page says, and its bytes: a function of nothing else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import ClassVar
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from dp_powerflow.page.charts import Chart, chart_data
+
+_ASSETS = "assets"
+_UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
+
+
+@dataclass(frozen=True)
+class Link:
+    """Words that lead to another page, by a relative address."""
+
+    text: str
+    href: str
+
+
+@dataclass(frozen=True)
+class Card:
+    """A figure that is read first.
+
+    Attributes
+    ----------
+    label : what it is.
+    value : the figure with its unit.
+    note : what it means, in a few words.
+    tone : whether it is just told, good, or to be looked at.
+    """
+
+    label: str
+    value: str
+    note: str = ""
+    tone: str = "plain"
+
+
+@dataclass(frozen=True)
+class Callout:
+    """A framed statement, such as a guarantee.
+
+    Attributes
+    ----------
+    title, paragraphs : what it says.
+    tone : "plain", "good" or "warning".
+    wide : as of a `Figure`.
+    """
+
+    kind: ClassVar[str] = "callout"
+    title: str
+    paragraphs: tuple[str, ...]
+    tone: str = "plain"
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; cells that are numbers as text with units stand right.
+
+    Attributes
+    ----------
+    header : (column,) names.
+    rows : one cell per column.
+    caption : what it shows.
+    numeric : columns that hold numbers.
+    """
+
+    kind: ClassVar[str] = "table"
+    header: tuple[str, ...]
+    rows: tuple[tuple[str | Link, ...], ...]
+    caption: str = ""
+    numeric: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, eq=False)
+class Figure:
+    """A chart with its title and caption.
+
+    Attributes
+    ----------
+    id : name within the page, fit for an address.
+    title : what is shown.
+    caption : how to read it, and how it was computed.
+    chart : what is drawn.
+    wide : whether it takes the full width; two others stand beside each other where there is room.
+    """
+
+    kind: ClassVar[str] = "figure"
+    id: str
+    title: str
+    caption: str
+    chart: Chart
+    wide: bool = True
+
+
+Item = Figure | Table | Callout
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """A part of a page with a place in its contents."""
+
+    id: str
+    title: str
+    paragraphs: tuple[str, ...] = ()
+    items: tuple[Item, ...] = ()
+
+    @property
+    def blocks(self) -> Iterator[list[Item]]:
+        """Items in order; those of a kind that are not wide and follow each other are one block."""
+        block: list[Item] = []
+        for item in self.items:
+            narrow = isinstance(item, Callout | Figure) and not item.wide
+            if block and not (narrow and type(item) is type(block[0])):
+                yield block
+                block = []
+            block.append(item)
+            if not narrow:
+                yield block
+                block = []
+        if block:
+            yield block
+
+
+@dataclass(frozen=True, eq=False)
+class Page:
+    """A page.
+
+    Attributes
+    ----------
+    title : its name.
+    marking : who may see it, such as INTERNAL; None for a public page.
+    lead : paragraphs below the title.
+    sections : what it shows.
+    cards : figures that are read first.
+    footer : the last words.
+    """
+
+    title: str
+    marking: str | None
+    lead: tuple[str, ...]
+    sections: tuple[Section, ...]
+    cards: tuple[Card, ...] = ()
+    footer: tuple[str, ...] = ()
+
+    def to_html(self) -> bytes:
+        """The page as a file; equal pages have equal bytes."""
+        figures = {
+            item.id: chart_data(item.chart)
+            for section in self.sections
+            for item in section.items
+            if isinstance(item, Figure)
+        }
+        scripts = {name: _asset(name) for name in ("theme.js", "vendor/d3.min.js", "vendor/plot.min.js")}
+        scripts["charts.js"] = "\n".join(_asset(name) for name in _OWN)
+        shown = {
+            "page": self,
+            "style": Markup(_asset("style.css")),
+            "theme": Markup(scripts.pop("theme.js")),
+            "scripts": [Markup(text) for text in scripts.values()],
+            "policy": _policy([_asset("theme.js"), *scripts.values()]),
+            "data": Markup(_embedded(figures)),
+            "licences": [(name, _asset(f"vendor/{file}.LICENSE.txt")) for name, file in _VENDORED],
+        }
+        return _environment().get_template("page.html").render(shown).encode()
+
+
+_VENDORED = (("D3", "d3"), ("Observable Plot", "plot"))
+_OWN = ("scales.js", "charts.js", "map.js", "start.js")
+"""Our own scripts, in the order in which they are read."""
+
+
+def framed(page: bytes, height: int = 900) -> str:
+    """A page within another one, such as a notebook: an inline frame of this height [pixels]."""
+    text = html.escape(page.decode(), quote=True)
+    style = f"width:100%;height:{height}px;border:1px solid #8886;border-radius:8px"
+    return f'<iframe srcdoc="{text}" style="{style}" title="page"></iframe>'
+
+
+def _embedded(value: object) -> str:
+    """JSON that may stand within a script element: it cannot end it."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.translate(_UNSAFE)
+
+
+def _policy(scripts: list[str]) -> str:
+    """Content security policy: nothing is loaded, and only these scripts run."""
+    digests = (hashlib.sha256(text.encode()).digest() for text in scripts)
+    allowed = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+@cache
+def _asset(name: str) -> str:
+    return files(__package__).joinpath(_ASSETS).joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader(__package__, _ASSETS),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )

@@ -1,0 +1,6 @@
+"""The quality of a release, from its released files alone: figures, JSON, and a page ([docs/quality.md])."""
+
+from dp_powerflow.quality.measure import Quality, measure
+from dp_powerflow.quality.result import Guarantee, Promise
+
+__all__ = ["Guarantee", "Promise", "Quality", "measure"]

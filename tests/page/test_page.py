@@ -1,0 +1,122 @@
+"""A page is a function of what it says; nothing in it can break out of its data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from base64 import b64decode, b64encode
+
+import numpy as np
+import pytest
+
+from dp_powerflow.page import (
+    Axis,
+    Callout,
+    Card,
+    Figure,
+    Histogram,
+    Lines,
+    Link,
+    NetworkMap,
+    Page,
+    Section,
+    Series,
+    Table,
+)
+from dp_powerflow.page.document import framed
+
+NASTY = "</script><script>alert(1)</script>\u2028 & \u2029"
+
+
+def page_of(name: str = "node", marking: str | None = None) -> Page:
+    volts = Axis("voltage", "p.u.", decimals=4)
+    lines = Lines(Axis("time", form="clock"), volts, (0, 60), (Series(name, (1.0, None)),))
+    network = NetworkMap(
+        volts,
+        ("a", "b"),
+        ((0, 1),),
+        ("line",),
+        (True, False),
+        (0,),
+        {"A": np.array([[1, 65535]])},
+        1000,
+        (0.9, 1.1),
+        1.0,
+    )
+    counted = Histogram(volts, Axis("share", "%"), (0.9, 1.0, 1.1), (Series(name, np.array([1.5, 2.5])),))
+    figures = (
+        Figure("lines", "Lines", name, lines),
+        Figure("counted", "Counted", "", counted, wide=False),
+        Figure("network", "Network", "", network, wide=False),
+    )
+    table = Table(("feeder",), ((Link(name, "a/quality.html"),),))
+    section = Section("first", "First", ("words",), (*figures, table, Callout(name, (name,))))
+    return Page("Title", marking, (name,), (section,), (Card("label", name),))
+
+
+def embedded(html: bytes) -> dict[str, object]:
+    found = re.search(rb'<script type="application/json" id="figures">(.*?)</script>', html, re.S)
+    assert found is not None
+    return dict(json.loads(found[1]))
+
+
+def test_equal_pages_have_equal_bytes() -> None:
+    assert page_of().to_html() == page_of().to_html()
+    assert page_of().to_html() != page_of("other").to_html()
+
+
+def test_hostile_text_stays_text() -> None:
+    html = page_of(NASTY).to_html()
+    assert b"<script>alert" not in html
+    assert "\u2028" not in re.sub(
+        r"<pre>.*?</pre>", "", html.decode().split('id="figures">')[1].split("</script>")[0]
+    )
+    assert embedded(html)["lines"]["series"][0]["name"] == NASTY  # type: ignore[index]
+
+
+def test_the_policy_allows_exactly_the_scripts_of_the_page() -> None:
+    html = page_of().to_html().decode()
+    scripts = re.findall(r"<script>(.*?)</script>", html, re.S)
+    allowed = re.findall(r"'sha256-([^']+)'|&#39;sha256-(.+?)&#39;", html.split("</head>")[0])
+    digests = [b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
+    assert [first or second for first, second in allowed] == digests
+    assert "default-src &#39;none&#39;" in html
+
+
+def test_a_page_names_no_address_outside_it() -> None:
+    html = re.sub(r"<script>.*?</script>", "", page_of().to_html().decode(), flags=re.S)
+    assert "http://" not in html
+    assert "https://" not in html
+
+
+def test_counts_of_a_map_are_packed_without_loss() -> None:
+    data = embedded(page_of().to_html())["network"]
+    assert isinstance(data, dict)
+    assert np.frombuffer(b64decode(data["views"]["A"]), "<u2").tolist() == [1, 65535]
+
+
+def test_a_value_that_json_cannot_hold_is_refused() -> None:
+    chart = Histogram(Axis("x"), Axis("y"), (0.0, 1.0), (Series("nan", (float("nan"),)),))
+    with pytest.raises(ValueError, match="JSON"):
+        Page("t", None, (), (Section("s", "S", (), (Figure("f", "F", "", chart),)),)).to_html()
+
+
+def test_a_marking_stands_first() -> None:
+    body = page_of(marking="INTERNAL").to_html().decode().split("<body>")[1]
+    assert body.index("INTERNAL") < body.index("<h1>")
+
+
+def test_figures_that_are_not_wide_share_a_row() -> None:
+    (section,) = page_of().sections
+    assert [len(block) for block in section.blocks] == [1, 2, 1, 1]
+
+
+def test_the_licences_of_the_vendored_scripts_are_in_the_page() -> None:
+    html = page_of().to_html().decode()
+    for owner in ("Mike Bostock", "Observable, Inc."):
+        assert f"{owner}\n\nPermission to use, copy, modify" in html
+
+
+def test_a_framed_page_is_escaped() -> None:
+    assert framed(page_of().to_html()).count("<") == 2
