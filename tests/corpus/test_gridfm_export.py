@@ -7,12 +7,15 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from typer.testing import CliRunner
 
 import dp_powerflow as dpf
 from dp_powerflow.cli import app
+from dp_powerflow.corpus.gridfm.check import CLOSE_PU, MERGED_CLOSE_PU, check_tables
 from dp_powerflow.corpus.gridfm.lines import lines_of, places_of, supplied, with_shares
 from dp_powerflow.corpus.gridfm.network import PublishedNetwork, network_of
 from dp_powerflow.corpus.gridfm.reader import GridfmData, read_gridfm
@@ -209,3 +212,25 @@ def test_supply_is_lost_without_a_line_of_a_radial_feeder(network: PublishedNetw
         int(np.sum(~supplied(with_shares(network, (line,), np.array([-1.0]))))) for line in lines_of(network)
     ]
     assert min(lost) >= 1
+
+
+def test_tables_in_another_style_than_stated_are_found(current: Path, released: GridfmData) -> None:
+    phasors, default = dpf.GridfmStyle(turned=False, merged=False), dpf.GridfmStyle()
+    count = len(released.scenarios)
+
+    def problems(release: Path, style: dpf.GridfmStyle, close_pu: float) -> str:
+        return " ".join(check_tables(release, "twin", count, style, close_pu=close_pu))
+
+    assert problems(OLD, phasors, CLOSE_PU) == ""
+    assert problems(current, default, MERGED_CLOSE_PU) == ""
+    assert "are not turned back" in problems(OLD, default, MERGED_CLOSE_PU)
+    assert "says that they are phasors" in problems(current, phasors, MERGED_CLOSE_PU)
+    assert "none are merged" in problems(current, dpf.GridfmStyle(merged=False), MERGED_CLOSE_PU)
+    (spoilt,) = (current / "twin").rglob("bus_data.parquet/*/from-000000000.parquet")
+    good = spoilt.read_bytes()
+    table = pq.read_table(spoilt)
+    va = table["Va"].to_numpy() + 0.02  # all angles: the power flow stays
+    pq.write_table(table.set_column(table.column_names.index("Va"), "Va", pa.array(va)), spoilt)
+    found = problems(current, default, MERGED_CLOSE_PU)
+    spoilt.write_bytes(good)
+    assert "are not those of the corpus" in found

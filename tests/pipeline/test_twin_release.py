@@ -83,6 +83,16 @@ def test_the_stated_epsilon_is_that_of_the_noise(released: Path) -> None:
     assert [round(row["advantage"], 2) for row in stated["changes"]] == [0.39, 0.98]
 
 
+def test_the_plan_says_what_further_networks_cost(released: Path) -> None:
+    def shown(**network: Any) -> str:
+        return " ".join(render_plan(plan(twin_config(released, network=network))).lines)
+
+    published = shown()
+    assert "perturbed ones of this twin cost nothing" in published
+    assert "cost k times ε: with this one, two have ε = 2 and ten ε = 10." in published
+    assert "further twins" not in shown(publish="voltages", graph_days=None)
+
+
 def test_published_tables_hold_the_voltages_of_the_corpus_on_their_own_network(released: Path) -> None:
     tables = read_gridfm(released / "out" / "twin")
     assert np.max(tables.mismatch_mw()) < 1e-6
