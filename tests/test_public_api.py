@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FUNCTIONS = (
     "certify",
     "draw_twin",
+    "export_gridfm",
     "fit",
     "inspect",
     "open_corpus",
@@ -44,6 +45,8 @@ TYPES = (
     "DrawnTwin",
     "Feeder",
     "FitOptions",
+    "GridfmStyle",
+    "GridfmVariety",
     "Ledger",
     "LoadHistory",
     "LoadModel",

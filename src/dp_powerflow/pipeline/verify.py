@@ -91,7 +91,7 @@ NO_ANSWERS = (
     f"{MODEL_FILE} is of version 1 and holds no noisy answers: that its parameters follow from the queries "
     "is what the data owner says."
 )
-PUBLISHED = "Publisher, license, citation, date and URL of the publication, where stated, are what the data owner says."
+PUBLISHED = "Publisher, license, citation, date and URL, where stated, are what the data owner says."
 _PAGES = (CERTIFICATE_FILE, CROISSANT_FILE, REGISTRY_FILE, CARD_FILE)
 
 

@@ -476,6 +476,8 @@ class Tables(Section):
     days: Annotated[int, Field(ge=0)]
     scenarios: Count
     order: Sentence
+    frame: Literal["rotated", "phasors"]
+    switches_merged: bool
 
 
 class Extras(Section):

@@ -73,12 +73,15 @@ def _unknown_to_version_4(stated: dict[str, Any]) -> Iterator[tuple[dict[str, An
 
 
 def _unknown_to_version_5(stated: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Sections with what they lack: connections, what is declared of the publication, and two pages."""
+    """Sections with what they lack: connections, how tables are written, the publication, and two pages."""
     yield stated, {"publication": UNDECLARED.model_dump()}
     if isinstance(stated.get("files"), dict):
         yield stated["files"], {QUALITY_FILE: _NO_FILE, CARD_FILE: _NO_FILE}
-    if isinstance(stated.get("data"), dict):
-        yield stated["data"], {"connections": None}
+    data = stated.get("data")
+    if isinstance(data, dict):
+        yield data, {"connections": None}
+        if isinstance(data.get("network_tables"), dict):
+            yield data["network_tables"], {"frame": "phasors", "switches_merged": False}
     guarantee = stated.get("guarantee")
     network = guarantee.get("network") if isinstance(guarantee, dict) else None
     if isinstance(network, dict) and network.get("mode") in tuple(modes()):

@@ -127,6 +127,8 @@ coordinates = "private"       # public: those of the buses too; lengths of lines
 publish = "voltages"          # voltages | network | network and loads: tables for graph models in twin/,
 #                             # with controls = "frozen" only
 # graph_days = 7              # days of the corpus in those tables; without it all
+# graph_frame = "rotated"     # voltages turned back by nominal angles, all near 1; "phasors": as they are
+# graph_merges_switches = true  # nodes joined by a switch of next to no impedance are one bus of the tables
 """,
     ),
     "true-network": (
