@@ -3,6 +3,7 @@ from dp_powerflow._api import DrawnTwin as DrawnTwin
 from dp_powerflow._api import certify as certify
 from dp_powerflow._api import draw_twin as draw_twin
 from dp_powerflow._api import export_gridfm as export_gridfm
+from dp_powerflow._api import fidelity as fidelity
 from dp_powerflow._api import fit as fit
 from dp_powerflow._api import inspect as inspect
 from dp_powerflow._api import open_corpus as open_corpus
@@ -24,6 +25,7 @@ from dp_powerflow.corpus.gridfm.network import GridfmStyle as GridfmStyle
 from dp_powerflow.corpus.gridfm.reader import read_gridfm as read_gridfm
 from dp_powerflow.corpus.gridfm.variety import GridfmVariety as GridfmVariety
 from dp_powerflow.corpus.reader import Corpus as Corpus
+from dp_powerflow.fidelity.report import FidelityReport as FidelityReport
 from dp_powerflow.grid.feeder import Feeder as Feeder
 from dp_powerflow.grid.feeder import Protected as Protected
 from dp_powerflow.loads.declared import LongColumns as LongColumns

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dp_powerflow.corpus.gridfm.network import GridfmStyle
     from dp_powerflow.corpus.gridfm.variety import GridfmVariety
     from dp_powerflow.corpus.reader import Corpus
+    from dp_powerflow.fidelity.report import FidelityReport
     from dp_powerflow.fleet.manifest import Fleet
     from dp_powerflow.fleet.run import FleetResult
     from dp_powerflow.grid.feeder import Feeder, Tap
@@ -295,6 +296,66 @@ def open_corpus(path: str | PathLike[str]) -> Corpus:
     from dp_powerflow.corpus.reader import open_corpus
 
     return open_corpus(path)
+
+
+def fidelity(
+    corpus: Corpus,
+    history: LoadHistory,
+    feeder: Feeder,
+    *,
+    quick: bool = False,
+    key: StreamKey | None = None,
+    on_stage: Callable[[str], None] | None = None,
+) -> FidelityReport:
+    """Compare a release with the true meters and the true feeder. INTERNAL; spends nothing.
+
+    Every figure stands beside its floor, real customers against other real customers, with a verdict in
+    words. An attack panel fits the design of the release's load model again with fresh noise, and says what
+    attackers get beside what ε allows. Choosing the settings of a release by any of it is a leak:
+    ``dp-powerflow fidelity RELEASE CONFIG`` records that somebody has looked, and knows the order of nodes.
+
+    Parameters
+    ----------
+    corpus : Corpus
+        From `open_corpus`, a release of this machine.
+    history : LoadHistory
+        PRIVATE. The meters that the release was made from: at least 8 customers and 14 days.
+    feeder : Feeder
+        PRIVATE. The true feeder.
+    quick : bool
+        Fewer customers, days and fits.
+    key : StreamKey, optional
+        Secret of draws and noise; by default a fresh one.
+    on_stage : callable, optional
+        Told what is being done.
+
+    Returns
+    -------
+    FidelityReport
+        ``findings``, ``summary`` and ``attacks``; ``to_html()``, ``to_json()``, and the page in a notebook.
+
+    Raises
+    ------
+    errors.DpPowerflowError
+        The meters are too few or not those of the release, or the feeder has other nodes.
+
+    Examples
+    --------
+    >>> import dp_powerflow as dpf
+    >>> history = dpf.simulate_meters(200, days=3, step_minutes=60)
+    >>> dpf.fidelity(dpf.open_corpus("release"), history, dpf.open_feeder("ieee13"))
+    Traceback (most recent call last):
+        ...
+    dp_powerflow.errors.LoadDataError: a comparison needs meters of at least 8 customers and 14 days; ...
+    """
+    from dp_powerflow.fidelity.by_hand import fidelity_by_hand
+    from dp_powerflow.fidelity.effort import FULL, QUICK
+    from dp_powerflow.fidelity.measure import Watch
+    from dp_powerflow.privacy.random import StreamKey
+
+    watch = Watch() if on_stage is None else Watch(on_stage)
+    own = StreamKey.from_system() if key is None else key
+    return fidelity_by_hand(corpus, history, feeder, QUICK if quick else FULL, own, watch)
 
 
 # --- fleets -----------------------------------------------------------------------------------------------

@@ -281,6 +281,47 @@ def verify(
 
 
 @app.command()
+def fidelity(
+    release: Annotated[str, typer.Argument(help="Directory or URL of a release.")],
+    config: ConfigFile,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer customers, days and fits: under a minute.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """The release against its true meters and feeder, and attacks on it (INTERNAL; spends nothing).
+
+    It may not steer a release: that you have looked is recorded. Exit code 1 if an attack got more than
+    epsilon allows.
+
+    Example: `dp-powerflow fidelity release release.toml`
+    """
+    from dp_powerflow.corpus.storage import local_copy, location
+    from dp_powerflow.fidelity.effort import FULL, QUICK
+    from dp_powerflow.fidelity.measure import Watch
+    from dp_powerflow.fidelity.of_release import fidelity_of_release
+    from dp_powerflow.fidelity.report import LEAK, MARKING
+    from dp_powerflow.pipeline.manifest.model import MANIFEST_FILE
+    from dp_powerflow.report.fidelity import render_fidelity
+
+    opened = dpf.read_config(config)
+    with (
+        _progress("fidelity") as (advance, describe),
+        local_copy(location(release), one_of=(MANIFEST_FILE,)) as directory,
+    ):
+        kept = fidelity_of_release(directory, opened, QUICK if quick else FULL, Watch(describe, advance))
+    err.print(MARKING, style="bold red")
+    _say(LEAK)
+    _show(render_fidelity(kept.report), as_json)
+    alarms = kept.report.attacks.alarms
+    for alarm in alarms:
+        err.print(alarm, style="bold red", markup=False, highlight=False, soft_wrap=True)
+    _say(f"page: {kept.page}")
+    if alarms:
+        raise typer.Exit(1)
+
+
+@app.command()
 def quality(
     release: Annotated[str, typer.Argument(help="Directory or URL of a release, or of a fleet.")],
     page: Annotated[

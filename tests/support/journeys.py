@@ -14,7 +14,7 @@ import dp_powerflow as dpf
 from dp_powerflow.cli import app
 from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.pipeline.metered import metered_magnitudes
+from dp_powerflow.pipeline.metered import metered_days
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.ready import make_ready, open_state
 from dp_powerflow.units import FloatArray
@@ -83,4 +83,4 @@ def metered_voltages(config_file: Path) -> Voltages:
     config = dpf.read_config(config_file)
     ready = make_ready(config, open_state(config))
     model = LoadModel.load(Path(config.release.output) / "model.json")
-    return Voltages.of(metered_magnitudes(ready.inputs, mode_of(config), model, DAYS))
+    return Voltages.of(metered_days(ready.inputs, mode_of(config), model, DAYS).magnitude)

@@ -12,7 +12,7 @@ import dp_powerflow
 
 PACKAGE = Path(dp_powerflow.__file__).parent
 ERRORS = {"PowerFlowError", "ConfigError", "FeederError"}
-ABOVE = ("paper", "report", "cli", "_api")
+ABOVE = ("paper", "report", "cli", "_api", "fidelity")
 """Rooms that a release and a fleet cannot import (import-linter: layers point downward)."""
 
 

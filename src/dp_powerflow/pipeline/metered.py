@@ -18,7 +18,9 @@ from dp_powerflow.model.sample import LoadBlock, PlacedLaw, solve_days
 from dp_powerflow.pipeline.customers import CustomerPlan
 from dp_powerflow.pipeline.inputs import ReleaseInputs
 from dp_powerflow.pipeline.modes.base import NetworkMode, Scene, Solvable
-from dp_powerflow.units import FloatArray, IntArray
+from dp_powerflow.pipeline.parts import SolverMaker, with_slack
+from dp_powerflow.powerflow.operated import OperatedSolution, OperatedSolver
+from dp_powerflow.units import KW_PER_MW, FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -61,38 +63,98 @@ class _Place:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MeteredDays:
-    """PRIVATE. Days of the meters, solved on the true network.
+class Ground:
+    """PRIVATE. The true network as a release would solve it.
 
     Attributes
     ----------
-    magnitude : |v| (day, step, released node) [p.u.], in the order of the feeder.
-    feeder_kw : (day, step) all loads together [kW].
+    scene : the network with the places of the draws.
+    solver : what solves the power flow.
+    nodes : (node,) indices in `feeder.nodes` whose voltages and loads are looked at.
+    """
+
+    scene: Scene
+    solver: SolverMaker
+    nodes: IntArray
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MeteredDays:
+    """INTERNAL. Days of the meters on the true network.
+
+    Attributes
+    ----------
+    magnitude : |v| (day, step, node) [p.u.], of the nodes and in the order that were asked for.
+    feeder_kw : (day, step) all loads together, as metered [kW].
+    load_kw : (day, step, node) active power that the loads draw [kW].
+    head_kw : (day, step) active power that the sources feed in [kW].
+    mended : snapshots without solution, whose powers were lowered as those of a release are.
     """
 
     magnitude: FloatArray
     feeder_kw: FloatArray
+    load_kw: FloatArray
+    head_kw: FloatArray
+    mended: int
 
 
-def metered_days(inputs: ReleaseInputs, mode: NetworkMode[Any], model: LoadModel, days: int) -> MeteredDays:
-    """Metered days on the true network, as the mode solves.
+def ground_of(inputs: ReleaseInputs, mode: NetworkMode[Any], model: LoadModel) -> Ground:
+    """PRIVATE. The true network of a config, in the places and with the solver of its mode."""
+    feeder, solar = inputs.feeder, inputs.solar
+    scene = mode.scene(inputs, Solvable(feeder, solar, ""), model)
+    return Ground(scene, mode.solver(inputs.history.n_steps), mode.released_nodes(feeder))
 
-    Every draw of the mode is replaced by a meter of the same class, one after the other, and again from the
-    first one where there are more draws than meters. The days are spread over the history.
+
+def days_on(ground: Ground, history: LoadHistory, days: IntArray, *, mend: bool = True) -> MeteredDays:
+    """INTERNAL. Some days of the meters on the true network.
+
+    Every draw of the release is replaced by a meter of the same class, one after the other, and again from
+    the first one where there are more draws than meters.
+
+    Parameters
+    ----------
+    days : numbers of days of the history.
+    mend : whether snapshots without solution are mended; otherwise refused.
 
     Raises
     ------
     PowerFlowError : a snapshot of the meters has no solution.
     """
-    feeder, solar = inputs.feeder, inputs.solar
-    scene = mode.scene(inputs, Solvable(feeder, solar, ""), model)
-    chosen = np.linspace(0, len(inputs.history.days) - 1, days).round().astype(np.int64)
-    source = _of_scene(scene, inputs.history, chosen)
-    solver = mode.solver(inputs.history.n_steps)(feeder, solar, None)
-    made = solve_days(solver, source, generation=solar.generation, nodes="all")
+    scene = ground.scene
+    feeder, solar = scene.network.feeder, scene.network.solar
+    solver = ground.solver(feeder, solar, None)
+    source = _of_scene(scene, history, days)
+    made = solve_days(solver, source, generation=solar.generation, nodes="all", mend=mend)
     made.solution.raise_if_failed()
-    at = np.searchsorted(feeder.energised, mode.released_nodes(feeder))
-    return MeteredDays(modulus(made.v[:, :, at]), source.load_kw.sum(axis=0))
+    shape, at = (made.days, made.steps, -1), np.searchsorted(feeder.energised, ground.nodes)
+    kw = feeder.base_mva * KW_PER_MW
+    full = np.zeros((len(made.load), len(feeder.nodes)))
+    if isinstance(solver, OperatedSolver) and isinstance(made.solution, OperatedSolution):
+        full[:, feeder.energised] = solver.powers(made.load, made.generation, made.solution)[0].real
+    else:
+        full[:, feeder.retained] = made.load.real
+    v = with_slack(feeder, made.solution.v)
+    head = v[:, feeder.slack] * np.conj(v @ feeder.y[feeder.slack].T)
+    return MeteredDays(
+        modulus(made.v[:, :, at]),
+        source.load_kw.sum(axis=0),
+        (full[:, ground.nodes] * kw).reshape(shape),
+        (head.real.sum(axis=1) * kw).reshape(made.days, made.steps),
+        int(np.count_nonzero(made.mended)),
+    )
+
+
+def metered_days(inputs: ReleaseInputs, mode: NetworkMode[Any], model: LoadModel, days: int) -> MeteredDays:
+    """INTERNAL. So many days of the meters, spread over the history, on the true network as the mode solves.
+
+    Nodes are the released ones, in the order of the feeder.
+
+    Raises
+    ------
+    PowerFlowError : a snapshot of the meters has no solution.
+    """
+    chosen = np.linspace(0, len(inputs.history.days) - 1, days).round().astype(np.int64)
+    return days_on(ground_of(inputs, mode, model), inputs.history, chosen, mend=False)
 
 
 def _of_scene(scene: Scene, history: LoadHistory, days: IntArray) -> MeteredLoads:

@@ -1,0 +1,234 @@
+"""The attack panel: what ε allows, what honest fits give away, and that planted bugs are caught."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.metrics import roc_auc_score
+
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.fidelity.attacks import membership
+from dp_powerflow.fidelity.attacks.chances import (
+    Allowed,
+    Guesses,
+    gaussian_success,
+    least_epsilon,
+    most_success,
+)
+from dp_powerflow.fidelity.attacks.design import Design, design_of
+from dp_powerflow.fidelity.attacks.lines import attack_line
+from dp_powerflow.fidelity.attacks.membership import MembershipAttack, attack_membership, curve
+from dp_powerflow.fidelity.attacks.planted import KINDS, PlantedAttack, attack_planted
+from dp_powerflow.fidelity.effort import QUICK
+from dp_powerflow.fidelity.report import Attacks
+from dp_powerflow.grid.feeder import Protected
+from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.model.fit import fit
+from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.model.options import FitOptions
+from dp_powerflow.model.partition import PrivateClasses
+from dp_powerflow.privacy import queries
+from dp_powerflow.privacy.budget import Budget, PrivacyUnit
+from dp_powerflow.privacy.random import Stream, StreamKey
+from dp_powerflow.twin import draw
+from dp_powerflow.twin.design import TwinDesign
+from dp_powerflow.units import FloatArray
+from support.histories import history_of
+from support.lived import lived
+
+BOUNDS = (0.05, 20.0)
+BUDGET = Budget(1.0, 1e-5)
+KEY = StreamKey.from_insecure_seed(11)
+EFFORT = replace(QUICK, fits_per_kind=20)
+
+pytestmark = pytest.mark.filterwarnings("ignore::dp_powerflow.model.fit.WeakBudgetWarning")
+
+
+def meters(count: int = 40) -> LoadHistory:
+    return history_of(lived(count, 1)[:, :14])
+
+
+def model_of(history: LoadHistory, options: FitOptions | None = None, budget: Budget = BUDGET) -> LoadModel:
+    return fit(history, budget=budget, options=options or FitOptions(BOUNDS), key=KEY)
+
+
+def design(history: LoadHistory, model: LoadModel, most: int = 24) -> Design:
+    return design_of(model, history, (most, 14), np.random.default_rng(0), one_class=True)
+
+
+# ------------------------------------------------------------------------------------- what ε allows
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 0.0), (1.0, 1e-5), (3.0, 0.05)])
+def test_the_most_success_is_that_of_the_worst_mechanism(epsilon: float, delta: float) -> None:
+    """Randomised response that tells the truth with probability δ, else with e^ε/(1 + e^ε)."""
+    truthful = delta + (1 - delta) * math.exp(epsilon) / (1 + math.exp(epsilon))
+    assert most_success(epsilon, delta) == pytest.approx(truthful)
+    assert least_epsilon(most_success(epsilon, delta), delta) == pytest.approx(epsilon)
+
+
+def test_no_epsilon_is_too_large_and_guessing_needs_none() -> None:
+    assert most_success(1e6, 0.0) == 1.0
+    assert most_success(0.0, 0.0) == 0.5
+    assert least_epsilon(0.4, 0.0) == 0.0
+    assert math.isinf(least_epsilon(1.0, 0.0))
+
+
+def test_gaussian_noise_allows_what_its_distance_says() -> None:
+    apart = math.sqrt(2 * 0.5)  # N(0, 1) against N(1, 1): the best test cuts in the middle
+    assert gaussian_success(0.5) == pytest.approx(stats.norm.cdf(apart / 2))
+
+
+def test_intervals_are_those_of_scipy() -> None:
+    found = stats.binomtest(17, 20).proportion_ci(0.95, method="exact")
+    assert Guesses(17, 20).interval() == pytest.approx((found.low, found.high))
+    one_sided = stats.binomtest(17, 20, alternative="greater").proportion_ci(0.95, method="exact")
+    assert Guesses(17, 20).lower() == pytest.approx(one_sided.low)
+    assert Guesses(0, 20).interval()[0] == Guesses(0, 20).lower() == 0.0
+    assert Guesses(20, 20).interval()[1] == 1.0
+    assert Guesses(3, 4) + Guesses(1, 6) == Guesses(4, 10)
+
+
+def test_what_is_certain_is_compared_with_what_is_stated() -> None:
+    allowed = Allowed(1.0, 1e-5, 0.02)
+    assert not allowed.exceeded_by(Guesses(45, 60))  # above 0.731 by chance
+    assert allowed.exceeded_by(Guesses(59, 60))
+    assert allowed.visible(60) == pytest.approx(least_epsilon(0.05 ** (1 / 60), 1e-5))
+    assert allowed.by_noise < allowed.success
+
+
+# ------------------------------------------------------------------------------------ planted customers
+def planted_of(history: LoadHistory, model: LoadModel) -> tuple[PlantedAttack, Allowed]:
+    chosen = design(history, model)
+    return attack_planted(chosen, EFFORT, KEY), chosen.allowed
+
+
+def test_planted_customers_are_within_the_bounds_and_implausible() -> None:
+    for plant in KINDS.values():
+        load = plant((3, 24), BOUNDS)
+        assert load.shape == (3, 24)
+        assert set(np.unique(load)) <= set(BOUNDS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", [PrivacyUnit.LOAD_POINT, PrivacyUnit.LOAD_POINT_DAY])
+def test_honest_fits_give_away_less_than_epsilon_allows(unit: PrivacyUnit) -> None:
+    history = meters()
+    found, allowed = planted_of(history, model_of(history, budget=Budget(1.0, 1e-5, unit)))
+    assert found.guesses.keys() == KINDS.keys()
+    assert found.together.tried == 3 * EFFORT.fits_per_kind
+    assert not allowed.exceeded_by(found.together)
+    assert not found.partly
+
+
+@pytest.mark.slow
+def test_with_a_huge_budget_the_attack_is_always_right() -> None:
+    """The attack is one: with next to no noise it tells the two apart, and ε allows it."""
+    history = meters()
+    found, allowed = planted_of(history, model_of(history, budget=Budget(1e5, 1e-5)))
+    assert found.together.rate == 1.0
+    assert not allowed.exceeded_by(found.together)
+
+
+def test_fits_without_noise_are_caught_and_the_red_sentence_appears(monkeypatch: pytest.MonkeyPatch) -> None:
+    history = meters()
+    model = model_of(history)
+    monkeypatch.setattr(queries, "add_noise", lambda total, sigma, stream: total + stream.words(1)[0] % 3)
+    found, allowed = planted_of(history, model)
+    assert found.together.rate > 0.95
+    assert allowed.exceeded_by(found.together)
+    silent = MembershipAttack(0.5, 0.0, Guesses(50, 100), "distance", np.zeros(2), np.ones(2))
+    (alarm,) = Attacks(allowed, silent, found, None, "").alarms
+    assert "states 1. The stated guarantee does not hold" in alarm
+
+
+@pytest.mark.slow
+def test_private_classes_are_attacked_as_far_as_they_can_be() -> None:
+    history = meters()
+    model = model_of(history, FitOptions(BOUNDS, classes=PrivateClasses(2)))
+    found, allowed = planted_of(history, model)
+    assert found.partly
+    assert not allowed.exceeded_by(found.together)
+
+
+def test_a_fit_is_attacked_with_the_budget_and_options_of_the_release() -> None:
+    history = meters()
+    model = model_of(history)
+    chosen = design(history, model, most=10)
+    assert model.origin is not None
+    assert (chosen.budget.epsilon, chosen.budget.delta) == (model.epsilon, model.delta)
+    assert chosen.options.to_dict() == model.origin.options.to_dict()
+    assert chosen.history.n_load_points == 10
+    assert chosen.bounds_kw(0) == BOUNDS
+    with pytest.raises(PrivacyError, match="does not say how it was fitted"):
+        design(history, replace(model, origin=None))
+
+
+# ------------------------------------------------------------------------------------ a line of a twin
+DESIGNS = [
+    TwinDesign(1.0),
+    TwinDesign(0.5, change=0.2, protected=Protected(lines="length")),
+    TwinDesign(1.0, noise="gaussian", delta=1e-6),
+]
+
+
+@pytest.mark.parametrize("design", DESIGNS, ids=["laplace", "length", "gaussian"])
+def test_the_attack_on_a_line_reaches_the_stated_advantage_and_no_more(design: TwinDesign) -> None:
+    found = attack_line(design, KEY)
+    low, high = found.guesses.interval(0.999)
+    assert low <= found.allowed  # never more than is stated
+    assert high >= found.allowed - 0.01  # and it is the best there is
+    assert not found.exceeded
+    assert found.found_epsilon <= found.epsilon
+
+
+def test_half_of_the_noise_of_a_twin_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = draw._noise
+
+    def half(design: TwinDesign, part: str, count: int, stream: Stream) -> list[int]:
+        return [n // 2 for n in honest(design, part, count, stream)]
+
+    monkeypatch.setattr(draw, "_noise", half)
+    found = attack_line(DESIGNS[0], KEY)
+    assert found.exceeded
+    silent = MembershipAttack(0.5, 0.0, Guesses(50, 100), "distance", np.zeros(2), np.ones(2))
+    planted = PlantedAttack({"constant": Guesses(5, 10)}, partly=False)
+    (alarm,) = Attacks(Allowed(1.0, 1e-5, 0.02), silent, planted, found, "").alarms
+    assert "guarantee of the network does not hold" in alarm
+
+
+# ------------------------------------------------------------------------------------------ membership
+def test_the_curve_is_that_of_scikit_learn() -> None:
+    rng = np.random.default_rng(2)
+    positive = rng.random(400) < 0.5
+    score = rng.standard_normal(400) + positive
+    false_rate, true_rate = curve(score, positive)
+    assert (false_rate[0], true_rate[0], false_rate[-1], true_rate[-1]) == (0, 0, 1, 1)
+    area = float(np.trapezoid(true_rate, false_rate))
+    assert area == pytest.approx(roc_auc_score(positive, score), abs=0.01)
+
+
+def test_members_of_an_honest_model_are_not_found() -> None:
+    history = meters(60)
+    chosen = design(history, model_of(history), most=60)
+    found = attack_membership(chosen, replace(EFFORT, membership_fits=4), KEY)
+    assert found.area == pytest.approx(0.5, abs=0.12)
+    assert found.guesses.tried == 4 * 60
+    assert not chosen.allowed.exceeded_by(found.guesses)
+
+
+def test_a_model_that_draws_its_members_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draws that are copies of who was fitted: the nearest drawn customer gives every member away."""
+    history = meters(60)
+    chosen = design(history, model_of(history), most=60)
+
+    def copied(model: LoadModel, members: LoadHistory, key: StreamKey) -> FloatArray:
+        return members.load_kw
+
+    monkeypatch.setattr(membership, "draw_customers", copied)
+    monkeypatch.setattr(membership, "NEAREST", 1)
+    found = attack_membership(chosen, replace(EFFORT, membership_fits=2), KEY)
+    assert found.area > 0.99
+    assert chosen.allowed.exceeded_by(found.guesses)

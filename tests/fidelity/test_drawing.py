@@ -1,0 +1,134 @@
+"""Customers drawn from a released model for the meters that it is compared with."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dp_powerflow.errors import LoadDataError
+from dp_powerflow.fidelity import classifier
+from dp_powerflow.fidelity.drawing import days_off, draw_customers, quantum_of, some_customers
+from dp_powerflow.fidelity.effort import QUICK
+from dp_powerflow.fidelity.metrics import traits
+from dp_powerflow.fidelity.splits import compare_customers
+from dp_powerflow.fidelity.verdicts import Verdict
+from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.model.day_facts import DayFacts
+from dp_powerflow.model.fit import fit
+from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.model.history.plan import History
+from dp_powerflow.model.options import FitOptions
+from dp_powerflow.model.partition import PrivateClasses
+from dp_powerflow.privacy.budget import Budget
+from dp_powerflow.privacy.random import StreamKey
+from support.histories import history_of
+from support.lived import lived, strangers
+
+BOUNDS = (0.05, 20.0)
+KEY = StreamKey.from_insecure_seed(4)
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.filterwarnings("ignore::dp_powerflow.model.fit.WeakBudgetWarning")
+
+
+def fitted(history: LoadHistory, options: FitOptions) -> LoadModel:
+    return fit(history, budget=Budget(1e4, 1e-5), options=options, key=KEY)
+
+
+def labelled(count: int = 40) -> LoadHistory:
+    """Two classes with public scales: customers of the second draw ten times as much."""
+    labels = ["small", "large"] * (count // 2)
+    scale = np.where(np.arange(count) % 2, 10.0, 1.0)
+    return history_of(lived(count, 1) * scale[:, None, None], labels=labels, scale_kw=scale)
+
+
+def test_every_meter_has_a_customer_of_its_class_and_scale_on_its_days() -> None:
+    history = labelled()
+    model = fitted(history, FitOptions(BOUNDS, use_scale=True))
+    drawn = draw_customers(model, history, KEY)
+    assert drawn.shape == history.load_kw.shape
+    level = drawn.mean(axis=(1, 2))
+    assert 4 < level[1::2].mean() / level[::2].mean() < 25
+    assert np.array_equal(drawn, draw_customers(model, history, KEY))
+    assert not np.array_equal(drawn, draw_customers(model, history, KEY.bind("other", "key")))
+    assert traits(drawn).day_to_day < 0.2  # days by themselves
+
+
+def test_private_classes_are_drawn_from_the_released_weights() -> None:
+    history = history_of(lived(40, 2))
+    drawn = draw_customers(fitted(history, FitOptions(BOUNDS, classes=PrivateClasses(2))), history, KEY)
+    assert drawn.shape == history.load_kw.shape
+
+
+@pytest.mark.slow
+def test_customers_of_a_model_of_histories_persist_and_know_the_weather() -> None:
+    history = history_of(lived(60, 3))
+    dates = tuple(day.isoformat() for day in history.days)
+    cold = tuple(np.random.default_rng(0).standard_normal(len(dates)).tolist())
+    facts = DayFacts(dates, tuple(k % 7 == 2 for k in range(len(dates))), (("temperature", cold),))
+    model = fitted(history, FitOptions(BOUNDS, History(), days=facts))
+    assert days_off(model, history).tolist() == list(facts.off)
+    drawn = draw_customers(model, history, KEY)
+    found, real = traits(drawn), traits(history.load_kw)
+    assert found.between_customers == pytest.approx(real.between_customers, abs=0.2)
+    assert found.day_to_day > 0.2
+    later = replace(history, days=tuple(day + dt.timedelta(days=400) for day in history.days))
+    with pytest.raises(LoadDataError, match="weather of other days"):
+        draw_customers(model, later, KEY)
+
+
+def test_meters_of_another_release_are_refused() -> None:
+    history = labelled()
+    model = fitted(history, FitOptions(BOUNDS, use_scale=True))
+    with pytest.raises(LoadDataError, match="public scales, which this history does not have"):
+        draw_customers(model, replace(history, scale_kw=None), KEY)
+    with pytest.raises(LoadDataError, match="class that the load model of the release does not know"):
+        draw_customers(model, replace(history, class_label=("huge",) * 40), KEY)
+
+
+def test_a_sample_is_bounded_and_raised_to_the_floor_that_the_model_knows() -> None:
+    history = labelled()
+    model = fitted(history, FitOptions(BOUNDS, use_scale=True))
+    chosen = some_customers(model, history, (10, 14), np.random.default_rng(0))
+    assert chosen.load_kw.shape == (10, 14, 24)
+    assert chosen.history.scale_kw is not None
+    np.testing.assert_allclose(chosen.floor_kw, BOUNDS[0] * chosen.history.scale_kw)
+    assert np.all(chosen.load_kw >= chosen.floor_kw[:, None, None])
+
+
+@pytest.mark.parametrize(("quantum", "step"), [(0.04, 15), (0.001, 60), (0.1, 30)])
+def test_the_resolution_of_the_meters_is_found(quantum: float, step: int) -> None:
+    loads = np.maximum(
+        quantum * np.round(np.random.default_rng(5).lognormal(size=(5, 20, 1440 // step)) / quantum), 0.003
+    )
+    assert quantum_of(history_of(loads)) == pytest.approx(quantum)
+    assert quantum_of(history_of(np.random.default_rng(6).lognormal(size=(5, 20, 1440 // step)))) is None
+    assert quantum_of(history_of(np.ones((5, 20, 24)))) is None
+
+
+@pytest.mark.slow
+def test_swiss_homes_are_as_close_to_each_other_as_the_floor_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    if "DP_POWERFLOW_SWISS" not in os.environ:
+        pytest.skip("the Swiss meters are not here: set DP_POWERFLOW_SWISS to their folder")
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.setattr(classifier, "TREES", 40)
+    homes = importlib.import_module("load_populations").swiss()
+    assert quantum_of(history_of(homes.load_kw)) == pytest.approx(homes.quantum_kw)
+    load = homes.load_kw[:300, :28].reshape(300, 28, 24, 4).mean(axis=3)
+    setting = replace(homes.setting(0), weekend=homes.weekend[:28])
+    effort = replace(QUICK, splits=3, customers=100)
+    same = compare_customers(load[:100], load[100:], setting, effort)
+    good = [one.verdict in (Verdict.SAME, Verdict.CLOSE) for one in same.findings]
+    assert np.mean(good) > 0.85
+    dealt = {
+        one.name: one
+        for one in compare_customers(strangers(load[:100], 0), load[100:], setting, effort).findings
+    }
+    assert dealt["day_to_day"].verdict is Verdict.WRONG
+    assert dealt["autocorrelation_error"].verdict is Verdict.WRONG

@@ -1,0 +1,157 @@
+"""`fidelity.html` in a browser: wide and narrow, dark and light, every chart drawn, nothing asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dp_powerflow.fidelity.attacks.chances import Allowed, Guesses
+from dp_powerflow.fidelity.attacks.lines import LineAttack
+from dp_powerflow.fidelity.attacks.membership import MembershipAttack
+from dp_powerflow.fidelity.attacks.planted import KINDS, PlantedAttack
+from dp_powerflow.fidelity.effort import QUICK
+from dp_powerflow.fidelity.network import NetworkComparison, NetworkCurves
+from dp_powerflow.fidelity.page import most_power, page_of, shown
+from dp_powerflow.fidelity.report import GROUPS, MARKING, Attacks, Facts, FidelityReport
+from dp_powerflow.fidelity.splits import Curves, CustomerComparison
+from dp_powerflow.fidelity.verdicts import Finding, Verdict
+from dp_powerflow.report.fidelity import render_fidelity
+
+CHROMIUM = Path("/usr/bin/chromium")
+VERDICTS = list(Verdict)
+
+
+def finding(group: str, number: int) -> Finding:
+    verdict = VERDICTS[number % len(VERDICTS)]
+    real = None if number % 2 else 1.0 + number
+    ratio = math.inf if number == 3 else 0.5 + number
+    return Finding(
+        group, f"{group}-{number}", f"{group} figure {number}", "kW", 1.1, real, 0.1, 0.1, ratio, 0.2, verdict
+    )
+
+
+def report(right: int = 20, network: bool = True) -> FidelityReport:
+    """A report of made-up figures."""
+    line = np.linspace(0.0, 1.0, 5)
+    band = np.sort(np.random.default_rng(0).random((3, 24)), axis=0)
+    curves = Curves(np.arange(24.0), band, band + 0.1, line * 168, 1 - line, 1 - line**2, 1 - line**3)
+    customers = CustomerComparison(
+        tuple(finding(group, k) for group in ("customers", "use") for k in range(6)), curves
+    )
+    shares = np.full(4, 25.0)
+    head = np.linspace(3000.0, 1000.0, 101)
+    of_network = NetworkComparison(
+        tuple(finding(group, k) for group in ("feeder", "voltages") for k in range(4)),
+        NetworkCurves(np.linspace(0.95, 1.05, 5), shares, shares[::-1], head, head + 50),
+        "by the secret order of the release",
+        3,
+        4,
+    )
+    planted = PlantedAttack({kind: Guesses(right, 40) for kind in KINDS}, partly=False)
+    members = MembershipAttack(0.51, 0.01, Guesses(52, 100), "distance to drawn customers", line, line)
+    of_line = LineAttack(Guesses(650, 1000), 0.05, 1.0, 0.0, 0.394)
+    attacks = Attacks(Allowed(1.0, 1e-5, 0.02), members, planted, of_line, "The release is solved on a twin")
+    facts = Facts("demo", "history", True, 96, 28, 15, 0.004, False)
+    return FidelityReport(facts, customers, of_network if network else "not compared", attacks, QUICK)
+
+
+def test_the_page_says_what_it_is_before_anything_else() -> None:
+    page = page_of(report())
+    assert page.marking == MARKING
+    assert "INTERNAL" in page.lead[0]
+    assert "It may not steer the release" in page.lead[0]
+    assert [section.title for section in page.sections][1:5] == [
+        GROUPS["customers"], GROUPS["use"], GROUPS["voltages"], GROUPS["feeder"]
+    ]  # fmt: skip
+
+
+def test_an_alarm_is_on_the_page_and_in_the_summary_only_where_there_is_one() -> None:
+    quiet, loud = report(20), report(40)
+    assert not quiet.attacks.alarms
+    assert "More than ε allows" not in quiet.to_html().decode()
+    assert "No attack got more" in quiet.summary
+    assert "withdraw the release" in loud.attacks.alarms[0]
+    assert "More than ε allows" in loud.to_html().decode()
+    assert "An attack got more than epsilon allows" in loud.summary
+
+
+def test_a_report_without_network_says_why() -> None:
+    bare = report(network=False)
+    assert "Not compared." in bare.to_html().decode()
+    assert "Voltages: not compared." in render_fidelity(bare).lines
+    assert {one.group for one in bare.findings} == {"customers", "use"}
+
+
+def test_the_terminal_shows_every_figure_and_every_attack() -> None:
+    own = report()
+    text = "\n".join(render_fidelity(own).lines)
+    assert all(one.title in text and str(one.verdict) in text for one in own.findings)
+    assert "planted, all kinds | 60 of 120" in text
+    assert "a line of the twin, changed by 5% | 650 of 1000 | 0.62 to 0.68 | 0.697" in text
+
+
+def test_figures_in_tables_are_short() -> None:
+    assert [shown(value) for value in (None, math.inf, 12345.6, 0.12345, 2.0)] == [
+        "–",
+        "∞",
+        "12,346",
+        "0.123",
+        "2",
+    ]
+
+
+def test_the_region_that_epsilon_allows_is_that_of_its_two_inequalities() -> None:
+    allowed = Allowed(1.0, 0.01, 0.02)
+    rates = np.linspace(0.0, 1.0, 11)
+    power = most_power(rates, allowed)
+    assert np.all(power <= np.exp(1.0) * rates + 0.01 + 1e-12)
+    assert np.all(1 - rates <= np.exp(1.0) * (1 - power) + 0.01 + 1e-9)
+    assert np.max((power + 1 - rates) / 2) <= allowed.success + 1e-12
+    assert np.all(most_power(rates, Allowed(1e6, 0.0, 1.0))[1:] == 1.0)
+
+
+# ------------------------------------------------------------------------------------------ in a browser
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if not CHROMIUM.exists():
+        pytest.skip("Chromium is not here: install it as /usr/bin/chromium")
+    with api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(
+            executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        )
+        yield opened
+        opened.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1400, 400])
+def test_every_chart_is_drawn_and_nothing_is_asked_for(browser: Any, tmp_path: Path, width: int) -> None:
+    path = tmp_path / "fidelity.html"
+    path.write_bytes(report(40).to_html())
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    said: list[str] = []
+    asked: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(path.as_uri())
+    charts = page.locator("figure .chart")
+    for k in range(charts.count()):
+        charts.nth(k).scroll_into_view_if_needed()
+        charts.nth(k).locator("svg").first.wait_for()
+    assert charts.count() >= 11
+    assert not said
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator(".marking").is_visible()
+    assert "does not hold" in page.locator(".callout.warning").inner_text()
+    before = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.locator("#theme").click()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+    page.close()
