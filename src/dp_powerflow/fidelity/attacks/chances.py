@@ -16,6 +16,10 @@ from dataclasses import dataclass
 from scipy import stats
 
 CONFIDENCE = 0.95
+"""Of the intervals that are shown."""
+SURE = 1 - 1e-6
+"""Of an alarm by an attack that is as good as the statement allows: at 0.95 it would cry wolf in one honest
+release of twenty."""
 
 
 def most_success(epsilon: float, delta: float) -> float:
@@ -102,6 +106,11 @@ class Allowed:
     def exceeded_by(self, guesses: Guesses) -> bool:
         """Whether more is certain than the statement allows."""
         return least_epsilon(guesses.lower(), self.delta) > self.epsilon
+
+    def of_group(self, records: int) -> Allowed:
+        """What the statement allows where so many records change together."""
+        grow = sum(math.exp(min(k * self.epsilon, 700.0)) for k in range(records))
+        return Allowed(records * self.epsilon, min(1.0, grow * self.delta), records**2 * self.rho)
 
     def visible(self, tried: int) -> float:
         """The largest ε that so many guesses could contradict: all of them right."""
