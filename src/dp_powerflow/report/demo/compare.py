@@ -19,7 +19,7 @@ from dp_powerflow.config import Config
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.pipeline.inputs import ReleaseInputs, read_inputs
-from dp_powerflow.pipeline.manifest.model import CERTIFICATE_FILE, Manifest
+from dp_powerflow.pipeline.manifest.model import CERTIFICATE_FILE, QUALITY_FILE, Manifest
 from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, at_most, in_digits
 from dp_powerflow.pipeline.metered import metered_days
 from dp_powerflow.pipeline.modes.base import mode_of
@@ -41,8 +41,6 @@ from dp_powerflow.report.demo.configs import (
 )
 from dp_powerflow.report.demo.page import Look, demo_page
 from dp_powerflow.report.demo.sides import Fidelity, Loading, Side, render_sides
-
-QUALITY_FILE = "quality.html"
 
 
 @dataclass(frozen=True)
