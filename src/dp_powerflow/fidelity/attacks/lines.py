@@ -21,7 +21,7 @@ from dp_powerflow.units import FloatArray, IntArray
 LINES = 500
 """Lines of each of the two networks; every one is a guess."""
 SURE = 0.9999
-"""Confidence of an alarm. The attack reaches what is allowed, so that 95 % would be a false alarm in twenty."""
+"""Confidence of an alarm: the attack reaches what is allowed, and 95 % would alarm once in twenty."""
 _LEVEL = 0.7
 
 
