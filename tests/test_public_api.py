@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FUNCTIONS = (
     "certify",
     "draw_twin",
+    "export_gridfm",
     "fidelity",
     "fit",
     "inspect",
@@ -46,6 +47,8 @@ TYPES = (
     "Feeder",
     "FidelityReport",
     "FitOptions",
+    "GridfmStyle",
+    "GridfmVariety",
     "Ledger",
     "LoadHistory",
     "LoadModel",

@@ -22,10 +22,13 @@ from typing import Any
 from dp_powerflow._names import __version__ as __version__
 
 _NAMES = {
-    "_api": "DrawnTwin certify draw_twin fidelity fit inspect open_corpus open_feeder open_fleet plan "
-    "quality read_config read_meters release release_fleet sample simulate_meters solve verify",
+    "_api": "DrawnTwin certify draw_twin export_gridfm fidelity fit inspect open_corpus open_feeder "
+    "open_fleet plan quality read_config read_meters release release_fleet sample simulate_meters solve "
+    "verify",
     "config": "Config",
+    "corpus.gridfm.network": "GridfmStyle",
     "corpus.gridfm.reader": "read_gridfm",
+    "corpus.gridfm.variety": "GridfmVariety",
     "corpus.reader": "Corpus",
     "fidelity.report": "FidelityReport",
     "grid.feeder": "Feeder Protected",

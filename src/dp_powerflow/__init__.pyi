@@ -2,6 +2,7 @@ from dp_powerflow import errors as errors
 from dp_powerflow._api import DrawnTwin as DrawnTwin
 from dp_powerflow._api import certify as certify
 from dp_powerflow._api import draw_twin as draw_twin
+from dp_powerflow._api import export_gridfm as export_gridfm
 from dp_powerflow._api import fidelity as fidelity
 from dp_powerflow._api import fit as fit
 from dp_powerflow._api import inspect as inspect
@@ -20,7 +21,9 @@ from dp_powerflow._api import solve as solve
 from dp_powerflow._api import verify as verify
 from dp_powerflow._names import __version__ as __version__
 from dp_powerflow.config import Config as Config
+from dp_powerflow.corpus.gridfm.network import GridfmStyle as GridfmStyle
 from dp_powerflow.corpus.gridfm.reader import read_gridfm as read_gridfm
+from dp_powerflow.corpus.gridfm.variety import GridfmVariety as GridfmVariety
 from dp_powerflow.corpus.reader import Corpus as Corpus
 from dp_powerflow.fidelity.report import FidelityReport as FidelityReport
 from dp_powerflow.grid.feeder import Feeder as Feeder

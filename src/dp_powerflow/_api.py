@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from dp_powerflow.almanac.weather import Weather
     from dp_powerflow.config import Config
+    from dp_powerflow.corpus.gridfm.export import GridfmExport
+    from dp_powerflow.corpus.gridfm.network import GridfmStyle
+    from dp_powerflow.corpus.gridfm.variety import GridfmVariety
     from dp_powerflow.corpus.reader import Corpus
     from dp_powerflow.fidelity.report import FidelityReport
     from dp_powerflow.fleet.manifest import Fleet
@@ -391,7 +394,7 @@ def quality(
     >>> import dp_powerflow as dpf
     >>> quality = dpf.quality(dpf.open_corpus("release"))
     >>> quality.days, quality.voltages.lowest.value_pu > 0.9
-    (30, True)
+    (14, True)
     """
     from dp_powerflow.pipeline.quality import quality_of_release
 
@@ -477,6 +480,54 @@ def open_fleet(path: str | PathLike[str]) -> Fleet:
     from dp_powerflow.fleet.manifest import open_fleet
 
     return open_fleet(path)
+
+
+def export_gridfm(
+    releases: str | PathLike[str] | Sequence[str | PathLike[str]],
+    directory: str | PathLike[str],
+    *,
+    style: GridfmStyle | None = None,
+    variety: GridfmVariety | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> GridfmExport:
+    """Write published twins into a folder that gridfm-graphkit trains on. Nothing private is read or spent.
+
+    Parameters
+    ----------
+    releases : str or path, or a sequence of them
+        Directories of releases on a twin whose tables are published, or of fleets of them.
+    directory : str or path
+        A new folder. It gets one folder per release and a configuration, `graphkit.yaml`.
+    style : GridfmStyle, optional
+        Frame of the voltages and whether switches are merged; by default turned back and merged.
+    variety : GridfmVariety, optional
+        Perturbed scenarios to add to every release: lines out, ties, other lines, loads and PV.
+    on_progress : callable, optional
+        Told how many scenarios are done, and of how many.
+
+    Returns
+    -------
+    GridfmExport
+        ``path``, ``config`` and what is there of every network.
+
+    Raises
+    ------
+    errors.CorpusError
+        A release has no tables, or the folder is there already; nothing was written.
+
+    Examples
+    --------
+    >>> import dp_powerflow as dpf
+    >>> made = dpf.export_gridfm("tables", "graphs", variety=dpf.GridfmVariety(scenarios=16, seed=1))
+    >>> made.networks[0].perturbed
+    16
+    """
+    from dp_powerflow.corpus.gridfm.export import export_gridfm
+    from dp_powerflow.fleet.manifest import release_paths
+
+    given = [releases] if isinstance(releases, str | PathLike) else list(releases)
+    paths = [found for path in given for found in release_paths(path)]
+    return export_gridfm(paths, Path(directory), style=style, variety=variety, on_progress=on_progress)
 
 
 # --- by hand: feeder, meters, model, twin, power flow ------------------------------------------------------

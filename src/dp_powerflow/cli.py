@@ -29,6 +29,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
+export = typer.Typer(help="A release in the layouts of other tools.", no_args_is_help=True)
+app.add_typer(export, name="export")
 out = Console()
 err = Console(stderr=True)
 
@@ -485,6 +487,38 @@ def _hear(state: Path, releases: list[str], as_json: bool) -> None:
     _show(render_testimony(found), as_json)
     if found.contradictions:
         raise typer.Exit(1)
+
+
+@export.command("gridfm")
+def export_gridfm(
+    releases: Annotated[list[str], typer.Argument(help="Releases on a published twin, or fleets of them.")],
+    directory: Annotated[Path, typer.Argument(help="Folder to make.")],
+    perturbed: Annotated[
+        int, typer.Option(help="Perturbed scenarios to add to every release; they cost nothing.", min=0)
+    ] = 0,
+    seed: Annotated[int, typer.Option(help="Of the perturbations, public.", min=0)] = 0,
+    per_network: Annotated[
+        int, typer.Option(help="Perturbed scenarios on each perturbed network.", min=1)
+    ] = 8,
+    phasors: Annotated[
+        bool, typer.Option("--phasors", help="Phasors as they are, not turned back by their nominal angles.")
+    ] = False,
+    keep_switches: Annotated[
+        bool, typer.Option("--keep-switches", help="Do not merge switches of next to no impedance.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Published twins as gridfm-graphkit reads them, with a configuration that trains on them.
+
+    Example: `dp-powerflow export gridfm release graphs --perturbed 2000 --seed 1`
+    """
+    from dp_powerflow.report.exports import render_export
+
+    variety = dpf.GridfmVariety(perturbed, seed=seed, per_network=per_network) if perturbed else None
+    style = dpf.GridfmStyle(turned=not phasors, merged=not keep_switches)
+    with _progress("exporting") as (advance, _):
+        made = dpf.export_gridfm(releases, directory, style=style, variety=variety, on_progress=advance)
+    _show(render_export(made), as_json)
 
 
 @app.command()

@@ -100,6 +100,7 @@ ATTESTED = (
     | {
         ("declared_public", "node_scales", "factor"),
         ("internal_report", "sha256"),
+        *(("publication", name) for name in ("publisher", "license", "citation")),
     }
 )
 

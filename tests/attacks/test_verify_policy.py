@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.pipeline.manifest.documents import certificate_html, croissant_bytes, registry_bytes
+from dp_powerflow.pipeline.manifest.card import card_bytes
+from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
+from dp_powerflow.pipeline.manifest.documents import certificate_html, registry_bytes
 from dp_powerflow.pipeline.manifest.facts import make_statement
 from dp_powerflow.pipeline.manifest.model import Statement
 from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, policy_of
@@ -71,7 +73,7 @@ def test_the_page_says_it_on_its_first_line_and_every_document_says_it(tmp_path:
     assert weak.release.warnings[0].startswith(NO_PROTECTION)
     assert weak.not_claimed[0].startswith(NO_PROTECTION)
     hashes = {"nodes.parquet": "0" * 64, "model.json": "0" * 64}
-    for document in (registry_bytes(weak), croissant_bytes(weak, hashes)):
+    for document in (registry_bytes(weak), croissant_bytes(weak, hashes), card_bytes(weak)):
         assert NO_PROTECTION in document.decode()
     strong = statement(tmp_path / "strong")
     assert NO_PROTECTION not in certificate_html(strong).decode() + str(strong.model_dump())

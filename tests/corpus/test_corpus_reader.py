@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import pickle
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
@@ -128,92 +127,6 @@ def test_xarray_has_the_three_dimensions_and_units(corpus: Corpus, written: Phas
     assert data["va_deg"].attrs["units"] == "degree"
     chosen = data["vm_pu"].sel(day=3).where(data["node_id"] == "f", drop=True)
     np.testing.assert_array_equal(chosen.values[:, 0], written.vm_pu[3, :, 3])
-
-
-def test_the_zarr_store_holds_the_same_numbers_and_opens_in_xarray(
-    corpus: Corpus, written: Phasors, tmp_path: Path
-) -> None:
-    xarray = pytest.importorskip("xarray")
-    pytest.importorskip("zarr")
-    store = corpus.to_zarr(tmp_path / "corpus.zarr")
-    with xarray.open_zarr(store, consolidated=False, chunks=None) as data:
-        assert data["vm_pu"].dims == ("day", "step", "node")
-        assert data.attrs["node_id"] == list("ecafbdg")
-        np.testing.assert_array_equal(data["vm_pu"].values, written.vm_pu)
-        np.testing.assert_array_equal(data["va_deg"].values, written.va_deg)
-        assert data["va_deg"].attrs["units"] == "degree"
-    assert [p.name for p in tmp_path.iterdir()] == ["corpus.zarr"]
-    with pytest.raises(CorpusError, match="exists already"):
-        corpus.to_zarr(store)
-
-
-def test_windows_are_tensors_within_one_day(corpus: Corpus, written: Phasors) -> None:
-    torch = pytest.importorskip("torch")
-    windows = corpus.windows(8, 5)
-    assert isinstance(windows, torch.utils.data.Dataset)
-    assert len(windows) == 11 * 4
-    window = windows[4 * 6 + 2]
-    assert (window.day, window.start) == (6, 10)
-    assert window.vm_pu.dtype == torch.float32
-    np.testing.assert_array_equal(window.vm_pu.numpy(), written.vm_pu[6, 10:18])
-    np.testing.assert_array_equal(window.va_deg.numpy(), written.va_deg[6, 10:18])
-    np.testing.assert_array_equal(windows[-1].va_deg.numpy(), written.va_deg[10, 15:23])
-    with pytest.raises(IndexError):
-        windows[len(windows)]
-
-
-def test_windows_of_some_days_and_nodes(corpus: Corpus, written: Phasors) -> None:
-    pytest.importorskip("torch")
-    windows = corpus.windows(24, days=[7, 1], nodes=["b", "a"])
-    assert [w.day for w in windows] == [7, 1]
-    np.testing.assert_array_equal(windows[1].va_deg.numpy(), written.va_deg[1][:, [4, 2]])
-
-
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_data_loader_with_workers_reads_every_window_once(corpus: Corpus, written: Phasors) -> None:
-    torch = pytest.importorskip("torch")
-    windows = corpus.windows(12, 12)
-    windows[0]
-    loader = torch.utils.data.DataLoader(windows, batch_size=5, shuffle=True, num_workers=1)
-    seen = set()
-    for batch in loader:
-        for vm, day, start in zip(batch.vm_pu, batch.day.tolist(), batch.start.tolist(), strict=True):
-            np.testing.assert_array_equal(vm.numpy(), written.vm_pu[day, start : start + 12])
-            seen.add((day, start))
-    assert seen == {(day, start) for day in range(11) for start in (0, 12)}
-
-
-def test_windows_keep_no_more_than_the_cache_and_travel_without_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("torch")
-    layout = CorpusLayout(days=12, steps=96, nodes=500, days_per_part=6)
-    corpus = open_corpus(write_corpus(tmp_path / "wide", layout))
-    reads = []
-    read_group = Corpus.read_group
-
-    def counted(self: Corpus, part: int, group: int) -> Any:
-        reads.append((part, group))
-        return read_group(self, part, group)
-
-    monkeypatch.setattr(Corpus, "read_group", counted)
-    group_mb = layout.days_per_group * 96 * 500 * 8 / 1e6
-    roomy = corpus.windows(96, cache_mb=100)
-    tight = corpus.windows(96, cache_mb=1.5 * group_mb)
-    for windows, expected in ((roomy, 6), (tight, 12)):
-        reads.clear()
-        for _ in range(2):
-            for index in range(len(windows)):
-                windows[index]
-        assert len(reads) == expected
-    assert len(pickle.dumps(roomy)) < 20_000
-
-
-@pytest.mark.parametrize(("length", "stride"), [(0, 1), (25, 1), (4, 0)])
-def test_windows_that_do_not_fit_a_day_are_refused(corpus: Corpus, length: int, stride: int) -> None:
-    pytest.importorskip("torch")
-    with pytest.raises(CorpusError, match=r"a window lies within one day|stride of windows"):
-        corpus.windows(length, stride)
 
 
 @pytest.mark.parametrize(

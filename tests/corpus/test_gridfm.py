@@ -17,7 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -26,8 +26,9 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
+from dp_powerflow.corpus.gridfm.network import GridfmStyle, NodeFacts, network_of
 from dp_powerflow.corpus.gridfm.reader import GridfmData, read_gridfm
-from dp_powerflow.corpus.gridfm.schema import TABLES, tables_of
+from dp_powerflow.corpus.gridfm.schema import TABLES
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.storage import file_hashes
 from dp_powerflow.errors import CorpusError
@@ -39,6 +40,8 @@ from dp_powerflow.units import ComplexArray, IntArray
 CASES = ("ieee13", "ieee123", "cigre_mv", "multivoltage")
 N = 210  # more than one partition
 BLOCK = 96
+STEPS = 48
+PHASORS, TURNED, DEFAULT = GridfmStyle(turned=False, merged=False), GridfmStyle(merged=False), GridfmStyle()
 PAGE = Path(__file__).parents[2] / "docs" / "gridfm.md"
 
 
@@ -50,11 +53,14 @@ class Case:
     v: ComplexArray
     order: IntArray
 
-    def write(self, directory: Path, *, reverse: bool = False) -> GridfmWriter:
-        writer = GridfmWriter(directory, self.feeder, order=self.order)
+    def facts(self) -> NodeFacts:
+        return NodeFacts(order=self.order, released=len(self.order) // 2)
+
+    def write(self, directory: Path, style: GridfmStyle, *, reverse: bool = False) -> GridfmWriter:
+        writer = GridfmWriter(directory, self.feeder, facts=self.facts(), style=style)
         starts = range(0, N, BLOCK)
         for first in reversed(starts) if reverse else starts:
-            writer.write_block(first, *self.block(first))
+            writer.write_block(first, *self.block(first), steps=STEPS)
         writer.write_index(N)
         return writer
 
@@ -99,12 +105,16 @@ def from_pandapower(name: str) -> Feeder:
         return feeder
 
 
+class Written(Protocol):
+    def __call__(self, name: str, style: GridfmStyle = PHASORS) -> Path: ...
+
+
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     @functools.cache
-    def get(name: str) -> Path:
+    def get(name: str, style: GridfmStyle = PHASORS) -> Path:
         directory = tmp_path_factory.mktemp(name) / "gridfm"
-        case(name).write(directory)
+        case(name).write(directory, style)
         return directory
 
     return get
@@ -123,9 +133,7 @@ def both(table: dict[str, np.ndarray], real: str, imaginary: str) -> np.ndarray:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_branches_and_shunts_add_up_to_the_admittances_of_the_feeder(
-    name: str, written: Callable[[str], Path]
-) -> None:
+def test_branches_and_shunts_add_up_to_the_admittances_of_the_feeder(name: str, written: Written) -> None:
     bus, branch, y_bus = (columns(written(name), t) for t in ("bus_data", "branch_data", "y_bus_data"))
     feeder, order = case(name).feeder, case(name).order
     n = len(order)
@@ -142,7 +150,7 @@ def test_branches_and_shunts_add_up_to_the_admittances_of_the_feeder(
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_branch_parameters_give_the_two_port_admittances(name: str, written: Callable[[str], Path]) -> None:
+def test_branch_parameters_give_the_two_port_admittances(name: str, written: Written) -> None:
     branch = columns(written(name), "branch_data")
     series = 1.0 / (branch["r"] + 1j * branch["x"])
     charging = 0.5j * branch["b"]
@@ -158,7 +166,7 @@ def test_branch_parameters_give_the_two_port_admittances(name: str, written: Cal
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_power_balances_in_the_written_tables(name: str, written: Callable[[str], Path]) -> None:
+def test_power_balances_in_the_written_tables(name: str, written: Written) -> None:
     bus, branch = columns(written(name), "bus_data"), columns(written(name), "branch_data")
     v = bus["Vm"] * np.exp(1j * np.deg2rad(bus["Va"]))
     left = both(bus, "Pg", "Qg") - both(bus, "Pd", "Qd")
@@ -171,7 +179,7 @@ def test_power_balances_in_the_written_tables(name: str, written: Callable[[str]
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_loads_generation_and_voltages_come_back(name: str, written: Callable[[str], Path]) -> None:
+def test_loads_generation_and_voltages_come_back(name: str, written: Written) -> None:
     given, data = case(name), read_gridfm(written(name))
     feeder, bus_of_node = given.feeder, np.argsort(given.order)
     static = data.column("bus", "Psgen") + 1j * data.column("bus", "Qsgen")
@@ -185,11 +193,11 @@ def test_loads_generation_and_voltages_come_back(name: str, written: Callable[[s
     others = np.setdiff1d(np.arange(len(feeder.nodes)), retained)
     assert not net[:, others].any()
     assert np.allclose(data.phasor(), given.v[:, given.order], rtol=0.0, atol=1e-14)
-    assert abs(data.admittance(N - 1) - tables_of(feeder, order=given.order).y).max() == 0.0
+    assert abs(data.admittance(N - 1) - network_of(feeder, given.facts()).y).max() == 0.0
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_slack_node_is_a_reference_bus_with_a_source(name: str, written: Callable[[str], Path]) -> None:
+def test_every_slack_node_is_a_reference_bus_with_a_source(name: str, written: Written) -> None:
     given, data = case(name), read_gridfm(written(name))
     slack = np.sort(np.argsort(given.order)[given.feeder.slack])
     assert np.array_equal(np.flatnonzero(data.column("bus", "REF")[0]), slack)
@@ -207,7 +215,7 @@ def test_a_pair_coupled_more_in_one_direction_becomes_two_parallel_branches(ieee
     i, j = (int(k[0]) for k in np.nonzero(np.triu(y, 1)))
     y[i, j] *= 1.7 - 0.4j
     feeder = dataclasses.replace(ieee13, y=sp.csc_array(y))
-    tables, plain = tables_of(feeder, sn_mva=1.0), tables_of(ieee13, sn_mva=1.0)
+    tables, plain = network_of(feeder, sn_mva=1.0), network_of(ieee13, sn_mva=1.0)
     pair = (tables.branches.from_bus == i) & (tables.branches.to_bus == j)
     assert np.array_equal(np.sort(abs(tables.branches.shift_deg[pair])), [0.0, 90.0])
     assert len(tables.branches.r) == len(plain.branches.r) + 1
@@ -219,7 +227,7 @@ def test_a_pair_coupled_more_in_one_direction_becomes_two_parallel_branches(ieee
 
 
 def test_phase_shifts_of_transformers_are_found_with_a_positive_reactance(
-    written: Callable[[str], Path],
+    written: Written,
 ) -> None:
     branch = columns(written("multivoltage"), "branch_data")
     shifted = abs(branch["shift"][0]) > 1.0
@@ -228,7 +236,7 @@ def test_phase_shifts_of_transformers_are_found_with_a_positive_reactance(
 
 
 def test_regulators_get_their_taps_and_not_huge_shunts(ieee123: Feeder) -> None:
-    tables = tables_of(ieee123)
+    tables = network_of(ieee123)
     taps = np.unique(np.maximum(tables.branches.tap, 1.0 / tables.branches.tap).round(5))
     declared = {round(tap.ratio, 5) for tap in ieee123.taps if tap.ratio != 1.0}
     assert declared <= set(taps)
@@ -256,7 +264,8 @@ def test_lines_loads_and_names_of_the_feeder_do_not_reach_the_tables(ieee13: Fee
 def test_base_voltages_are_written_only_when_given(ieee13: Feeder, tmp_path: Path) -> None:
     given = case("ieee13")
     for directory, vn_kv in (("without", None), ("with", ieee13.base_kv)):
-        writer = GridfmWriter(tmp_path / directory, ieee13, order=given.order, vn_kv=vn_kv)
+        facts = NodeFacts(order=given.order, vn_kv=vn_kv)
+        writer = GridfmWriter(tmp_path / directory, ieee13, facts=facts, style=PHASORS)
         writer.write_block(0, *given.block(0))
         writer.write_index(BLOCK)
     assert (read_gridfm(tmp_path / "without").column("bus", "vn_kv") == 1.0).all()
@@ -266,17 +275,20 @@ def test_base_voltages_are_written_only_when_given(ieee13: Feeder, tmp_path: Pat
 
 
 def test_bytes_do_not_depend_on_the_processes_or_the_order_of_blocks(
-    written: Callable[[str], Path], tmp_path: Path
+    written: Written, tmp_path: Path
 ) -> None:
     given = case("ieee13")
     assert len(list(written("ieee13").rglob("*.parquet"))) > len(TABLES)
-    given.write(tmp_path / "reversed", reverse=True)
-    writer = GridfmWriter(tmp_path / "parallel", given.feeder, order=given.order)
+    given.write(tmp_path / "reversed", DEFAULT, reverse=True)
+    writer = GridfmWriter(tmp_path / "parallel", given.feeder, facts=given.facts())
+    writer.network.solve(np.zeros((1, len(writer.network.loaded)), complex))  # a solver is not sent along
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
-        jobs = [pool.submit(writer.write_block, first, *given.block(first)) for first in range(0, N, BLOCK)]
+        jobs = [
+            pool.submit(writer.write_block, first, *given.block(first), STEPS) for first in range(0, N, BLOCK)
+        ]
         names = [name for job in jobs for name in job.result()]
     names += writer.write_index(N)
-    expected = file_hashes(written("ieee13"))
+    expected = file_hashes(written("ieee13", DEFAULT))
     assert file_hashes(tmp_path / "reversed") == expected
     assert file_hashes(tmp_path / "parallel") == expected
     assert sorted(names) == list(expected) == list(GridfmWriter.names(N, BLOCK))
@@ -294,15 +306,15 @@ def test_a_block_is_there_once_all_its_files_are(tmp_path: Path) -> None:
     assert not writer.has_block(96, BLOCK)
 
 
-def test_scenarios_are_in_the_partition_of_their_number(written: Callable[[str], Path]) -> None:
+def test_scenarios_are_in_the_partition_of_their_number(written: Written) -> None:
     for table in TABLES:
         found = columns(written("ieee123"), table)
         assert np.array_equal(found["scenario"] // 200, found["scenario_partition"])
         assert np.array_equal(found["scenario"][:, 0], np.arange(N))
-        assert np.array_equal(found["load_scenario_idx"], found["scenario"])
+        assert np.array_equal(found["load_scenario_idx"], found["scenario"] // STEPS)
 
 
-def test_files_have_no_metadata_but_their_columns(written: Callable[[str], Path]) -> None:
+def test_files_have_no_metadata_but_their_columns(written: Written) -> None:
     for path in written("ieee13").rglob("from-*.parquet"):
         file = pq.ParquetFile(path)
         assert file.metadata.metadata is None
@@ -310,7 +322,7 @@ def test_files_have_no_metadata_but_their_columns(written: Callable[[str], Path]
         assert {f.name: str(f.type) for f in file.schema_arrow} == dict(TABLES[table])
 
 
-def test_one_partition_can_be_read_by_itself(written: Callable[[str], Path]) -> None:
+def test_one_partition_can_be_read_by_itself(written: Written) -> None:
     whole, last = read_gridfm(written("ieee13")), read_gridfm(written("ieee13"), partition=1)
     assert last.scenarios == range(200, N)
     for table in ("bus", "gen", "branch", "y_bus"):
@@ -320,13 +332,13 @@ def test_one_partition_can_be_read_by_itself(written: Callable[[str], Path]) -> 
         read_gridfm(written("ieee13"), partition=2)
 
 
-def test_a_load_wrong_by_a_watt_shows_in_the_power_balance(written: Callable[[str], Path]) -> None:
+def test_a_load_wrong_by_a_watt_shows_in_the_power_balance(written: Written) -> None:
     data = read_gridfm(written("ieee13"), partition=1)
     assert with_column(data, "bus", "Pd", 1e-6).mismatch_mw().max() > 0.9e-6
     assert with_column(data, "branch", "pt", 1e-6).mismatch_mw().max() > 0.9e-6
 
 
-def test_tables_that_disagree_on_the_admittances_show(written: Callable[[str], Path]) -> None:
+def test_tables_that_disagree_on_the_admittances_show(written: Written) -> None:
     data = read_gridfm(written("ieee13"), partition=1)
     assert data.admittance_error() < 1e-10
     # The second entry is off the diagonal, which gridfm-datakit does not look at.
@@ -349,9 +361,7 @@ def with_column(data: GridfmData, table: str, name: str, change: float, row: int
     )
 
 
-def test_reader_refuses_missing_and_repeated_scenarios(
-    written: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_reader_refuses_missing_and_repeated_scenarios(written: Written, tmp_path: Path) -> None:
     directory = tmp_path / "gridfm"
     shutil.copytree(written("ieee13"), directory)
     first = directory / "gen_data.parquet" / "scenario_partition=0" / "from-000000000.parquet"
@@ -372,7 +382,7 @@ def test_reader_refuses_missing_and_repeated_scenarios(
     ("table", "column"), [("bus_data", "bus"), ("gen_data", "bus"), ("y_bus_data", "index2")]
 )
 def test_reader_refuses_buses_that_are_not_there(
-    table: str, column: str, written: Callable[[str], Path], tmp_path: Path
+    table: str, column: str, written: Written, tmp_path: Path
 ) -> None:
     directory = tmp_path / "gridfm"
     shutil.copytree(written("ieee13"), directory)
@@ -414,16 +424,17 @@ def test_input_that_is_no_block_of_scenarios_is_refused(ieee13: Feeder, tmp_path
 
 def test_a_network_that_cannot_be_written_is_refused(ieee13: Feeder) -> None:
     n = len(ieee13.nodes)
-    for options, message in (
-        ({"order": np.zeros(n, dtype=np.int64)}, "permutation"),
-        ({"sn_mva": 0.0}, "positive number of MVA"),
-        ({"vn_kv": np.zeros(n)}, "positive base voltage"),
+    for facts, message in (
+        (NodeFacts(order=np.zeros(n, dtype=np.int64)), "permutation"),
+        (NodeFacts(vn_kv=np.zeros(n)), "positive base voltage"),
     ):
         with pytest.raises(CorpusError, match=message):
-            tables_of(ieee13, **options)
+            network_of(ieee13, facts)
+    with pytest.raises(CorpusError, match="positive number of MVA"):
+        network_of(ieee13, sn_mva=0.0)
     alone = dataclasses.replace(ieee13, y=sp.csc_array(sp.diags_array(ieee13.y.diagonal())))
     with pytest.raises(CorpusError, match="no two nodes that are coupled"):
-        tables_of(alone)
+        _ = network_of(alone).branches
 
 
 @pytest.fixture(scope="module")
@@ -450,14 +461,17 @@ def validate() -> Callable[[Path], tuple[int, str]]:
 
 
 @pytest.mark.campaign
+@pytest.mark.parametrize("style", [PHASORS, DEFAULT], ids=["phasors", "turned and merged"])
 @pytest.mark.parametrize("name", CASES)
 def test_gridfm_datakit_accepts_the_tables(
-    name: str, written: Callable[[str], Path], validate: Callable[[Path], tuple[int, str]]
+    name: str, style: GridfmStyle, written: Written, validate: Callable[[Path], tuple[int, str]]
 ) -> None:
-    code, output = validate(written(name))
+    directory = written(name, style)
+    code, output = validate(directory)
     assert code == 0, output
     assert "All validation tests passed!" in output
-    assert f"validated 0 PV, {N * len(case(name).feeder.energised)} PQ" in output
+    energised = read_gridfm(directory).n_buses - len(case(name).feeder.slack)
+    assert f"validated 0 PV, {N * energised} PQ" in output
 
 
 @pytest.mark.campaign
@@ -475,7 +489,7 @@ def test_gridfm_datakit_refuses_a_planted_error(
     column: str,
     change: float,
     message: str,
-    written: Callable[[str], Path],
+    written: Written,
     validate: Callable[[Path], tuple[int, str]],
     tmp_path: Path,
 ) -> None:
@@ -491,7 +505,7 @@ def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     given = case("ieee13")
     monkeypatch.chdir(tmp_path)  # after OpenDSS, which goes back to the folder it was started in
     (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
-    given.write(Path("release/twin"))
+    given.write(Path("release/twin"), DEFAULT)
     names: dict[str, Any] = {}
     exec(example, names)
     assert names["mismatch"] < 1e-6

@@ -21,7 +21,8 @@ from dp_powerflow.corpus.gridfm.reader import read_gridfm
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.pipeline.manifest.documents import certificate_html, croissant_bytes
+from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
+from dp_powerflow.pipeline.manifest.documents import certificate_html
 from dp_powerflow.pipeline.manifest.facts import make_statement
 from dp_powerflow.pipeline.manifest.model import ReleaseError, canonical_json
 from dp_powerflow.pipeline.plan import plan

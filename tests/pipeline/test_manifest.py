@@ -16,7 +16,8 @@ import pytest
 import yaml
 
 from dp_powerflow.evidence.theorem import SCOPE
-from dp_powerflow.pipeline.manifest.documents import CONFORMS_TO, croissant_bytes, registry_bytes
+from dp_powerflow.pipeline.manifest.croissant import CONFORMS_TO, croissant_bytes
+from dp_powerflow.pipeline.manifest.documents import registry_bytes
 from dp_powerflow.pipeline.manifest.facts import ManifestInputs, make_statement
 from dp_powerflow.pipeline.manifest.model import ReleaseError, canonical_json, digest_of
 from dp_powerflow.pipeline.manifest.policy import at_most, in_digits
@@ -37,6 +38,7 @@ VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 FILES = (
     "data/part-00000.parquet",
     "nodes.parquet",
+    "README.md",
     "model.json",
     "croissant.json",
     "registry.yaml",

@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 from dp_powerflow.config import TwinNetwork
-from dp_powerflow.pipeline.manifest.documents import croissant_bytes, registry_bytes
+from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
+from dp_powerflow.pipeline.manifest.documents import registry_bytes
 from dp_powerflow.pipeline.manifest.facts import ManifestInputs, make_statement
 from dp_powerflow.pipeline.manifest.model import ReleaseError
 from dp_powerflow.privacy.ledger.twins import Composed
@@ -33,7 +34,7 @@ SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "manifest.schema.json"
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 TABLE = "twin/branch_data.parquet/scenario_partition=0/from-000000000.parquet"
 PAGES = ("croissant.json", "registry.yaml", "certificate.html", "quality.html")
-NAMES = ("nodes.parquet", "days.parquet", "model.json", *PAGES, TABLE)
+NAMES = ("nodes.parquet", "days.parquet", "README.md", "model.json", *PAGES, TABLE)
 HASHES = {name: f"{k:064x}" for k, name in enumerate(NAMES)}
 
 

@@ -20,7 +20,9 @@ import dp_powerflow.pipeline.verify as pipeline_verify
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.schema import NodeTable, encode_nodes
 from dp_powerflow.corpus.validate import validate_corpus
-from dp_powerflow.pipeline.manifest.documents import certificate_html, croissant_bytes, registry_bytes
+from dp_powerflow.pipeline.manifest.card import card_bytes
+from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
+from dp_powerflow.pipeline.manifest.documents import certificate_html, registry_bytes
 from dp_powerflow.pipeline.manifest.facts import assemble, read_facts
 from dp_powerflow.pipeline.manifest.model import ReleaseError, canonical_json, seal
 from dp_powerflow.pipeline.manifest.policy import parse_manifest
@@ -40,6 +42,7 @@ from support.manifest_releases import Made, config, load_model, make_release
 from support.tampering import failed, leaves, manifest_of, rewrite, with_leaf
 
 FILES = (
+    "README.md",
     "certificate.html",
     "croissant.json",
     "data/part-00000.parquet",
@@ -160,6 +163,7 @@ def remade(path: Path, manifest: dict[str, Any]) -> set[str]:
     """What `verify` finds when a forger makes every page and every hash fit a changed manifest."""
     stated = parse_manifest(manifest)
     pages = {"certificate.html": certificate_html(stated), "registry.yaml": registry_bytes(stated)}
+    pages["README.md"] = card_bytes(stated)
     pages["quality.html"] = quality_of(open_corpus(path), stated).to_html()
     hashes = dict(stated.files)
     for name, content in pages.items():

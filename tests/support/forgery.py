@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dp_powerflow.pipeline.manifest.documents import certificate_html, croissant_bytes, registry_bytes
+from dp_powerflow.pipeline.manifest.card import card_bytes
+from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
+from dp_powerflow.pipeline.manifest.documents import certificate_html, registry_bytes
 from dp_powerflow.pipeline.manifest.facts import Facts, assemble
 from dp_powerflow.pipeline.manifest.model import canonical_json, digest_of, seal
 from dp_powerflow.pipeline.manifest.policy import parse_manifest
@@ -24,7 +26,7 @@ from dp_powerflow.pipeline.verify import (
     understand,
 )
 
-PAGES = ("certificate.html", "registry.yaml", "croissant.json", "quality.html")
+PAGES = ("certificate.html", "registry.yaml", "README.md", "croissant.json", "quality.html")
 
 
 def sha256(content: bytes) -> str:
@@ -37,8 +39,8 @@ def _pages(manifest: dict[str, Any], opened: Opened) -> dict[str, bytes]:
         stated = parse_manifest(manifest)
         shown = quality_page(opened.directory, opened.corpus, opened.hashes, stated) or b""
         manifest["files"]["quality.html"] = sha256(shown)
-        made = certificate_html(stated), registry_bytes(stated), croissant_bytes(stated, manifest["files"])
-        return dict(zip(PAGES, (*made, shown), strict=True))
+        made = certificate_html(stated), registry_bytes(stated), card_bytes(stated)
+        return dict(zip(PAGES, (*made, croissant_bytes(stated, manifest["files"]), shown), strict=True))
     except MALFORMED:
         return {}
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from dp_powerflow.corpus.gridfm.schema import tables_of
+from dp_powerflow.corpus.gridfm.network import PublishedNetwork, network_of
 from dp_powerflow.corpus.schema import round_to_grid
 from dp_powerflow.grid.feeder import Feeder, Protected
 from dp_powerflow.grid.sources import Rebuilder, open_feeder
@@ -32,6 +32,14 @@ from support.synthetic import write_synthetic
 SNAPSHOTS = 60
 NOSE = {"ieee13": 2.0, "ieee123": 2.9}
 """Multiples of the nominal load near which the feeder collapses."""
+
+
+def branches_of(network: PublishedNetwork) -> list[Any]:
+    """What the tables for graph models hold of a network."""
+    found = network.branches
+    power = np.full((2, len(network.loaded)), -1e-3 + 0j)
+    v = network.solve(power)
+    return [found.r, found.x, found.tap, found.shift_deg, found.yft, found.ytt, network.shunt, v]
 
 
 def digest(*arrays: Any) -> str:
@@ -56,8 +64,8 @@ def loads_of(feeder: Feeder, scale: float, seed: int = 0) -> ComplexArray:
 def network_bits(feeder: Feeder) -> dict[str, str]:
     """Y and what is made of it before any load."""
     plans = prepare(feeder, None, 1e-10)
-    tables = tables_of(feeder)
-    branches = tables.branches
+    nodes = network_of(feeder)
+    turned = nodes.merged(nodes.groups()).turned()
     return {
         "y": digest(feeder.y.data, feeder.y.indices, feeder.y.indptr),
         "slack": digest(feeder.v_slack, feeder.nominal_angle_deg, feeder.base_kv),
@@ -65,7 +73,7 @@ def network_bits(feeder: Feeder) -> dict[str, str]:
         "lines": digest(*(line.primitive for line in feeder.lines)),
         "no load": digest(plans.factors.w, plans.factors.position),
         "factors": digest(*(np.asarray(part) for part in plans.plan)),
-        "branches": digest(branches.r, branches.x, branches.tap, branches.shift_deg, tables.shunt),
+        "branches": digest(*(part for found in (nodes, turned) for part in branches_of(found))),
     }
 
 

@@ -26,6 +26,7 @@ from dp_powerflow.config.sections import FeederSection as FeederSection
 from dp_powerflow.config.sections import LoadsSection as LoadsSection
 from dp_powerflow.config.sections import ModelSection as ModelSection
 from dp_powerflow.config.sections import NodesSection as NodesSection
+from dp_powerflow.config.sections import PublicationSection as PublicationSection
 from dp_powerflow.config.sections import PVSection as PVSection
 from dp_powerflow.config.sections import ReleaseSection as ReleaseSection
 from dp_powerflow.config.sections import WeatherSection as WeatherSection
@@ -155,6 +156,7 @@ class Config(Section):
     weather: WeatherSection | None = None
     network: Network
     release: ReleaseSection
+    publication: PublicationSection = PublicationSection()
 
     rules = (
         _has_a_solver,

@@ -118,6 +118,9 @@ class TwinNetwork(NetworkSection):
     c_nf_per_km : public charging of lines without a conductor code [nF/km].
     publish : what is published of the network: nothing, or tables for graph models in `twin/`.
     graph_days : days of the corpus in those tables; without it all.
+    graph_frame : `rotated`: voltages in those tables turned back by their nominal angles, all near 1;
+        `phasors`: as they are.
+    graph_merges_switches : nodes joined by a switch of next to no impedance are one bus of those tables.
     released : nodes whose voltages are released: those with a load of their own, or all.
     controls : `day`: regulators and capacitors act through a day; `snapshot`: each step for itself; `frozen`:
         fixed taps, every load constant power at its node.
@@ -143,6 +146,8 @@ class TwinNetwork(NetworkSection):
     c_nf_per_km: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 10.0
     publish: Literal["voltages", "network", "network and loads"] = "voltages"
     graph_days: Annotated[int, Field(ge=1)] | None = None
+    graph_frame: Literal["rotated", "phasors"] = "rotated"
+    graph_merges_switches: bool = True
     released: Literal["loaded", "all"] = "loaded"
     controls: Literal["frozen", "snapshot", "day"] = "day"
     also_publish: AlsoPublished = ("loads", "head", "states", "connections")

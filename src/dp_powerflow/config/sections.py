@@ -10,15 +10,19 @@ from pydantic import BeforeValidator, Field, PlainValidator
 
 from dp_powerflow.config.mistakes import Section
 from dp_powerflow.config.values import (
+    LicenseId,
     Margins,
     Positive,
     PowerFactor,
     Probability,
+    PublicLine,
+    PublicText,
     Reason,
     ReleaseId,
     Share,
     StorageUrl,
     TimeZone,
+    WebAddress,
     dates_or_path,
     path_or_url,
 )
@@ -359,3 +363,22 @@ class ReleaseSection(Section):
     insecure_seed: int | None = None
 
     rules = (_keeps_the_state_apart,)
+
+
+class PublicationSection(Section):
+    """What the data owner says of the publication: card and metadata repeat it, nothing checks it.
+
+    Attributes
+    ----------
+    publisher : person or organisation that publishes the release.
+    license : identifier of the SPDX list, such as `CC-BY-4.0`; without it the release says "not stated".
+    citation : how to cite the release; without it one that names the release id.
+    date : day of publication. It is declared, never taken from the clock.
+    url : where the release is published.
+    """
+
+    publisher: PublicLine | None = None
+    license: LicenseId | None = None
+    citation: PublicText | None = None
+    date: dt.date | None = None
+    url: WebAddress | None = None

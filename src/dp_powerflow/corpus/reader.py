@@ -6,7 +6,6 @@ Packages of other containers (pandas, polars, xarray, Zarr, torch) are imported 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,15 +20,13 @@ from dp_powerflow.almanac.calendar import Calendar, DateArray
 from dp_powerflow.almanac.weather import Weather
 from dp_powerflow.corpus.connections import Connections, read_connections
 from dp_powerflow.corpus.days import DayTable, read_days
-from dp_powerflow.corpus.extras import POWER_GRID, ExtrasLayout
+from dp_powerflow.corpus.extras import ExtrasLayout
 from dp_powerflow.corpus.extras_reader import PAIRS, ExtrasReader, find_extras
 from dp_powerflow.corpus.schema import (
     DATA,
     MANIFEST_FILE,
     NODES_FILE,
     PUBLIC_COLUMNS,
-    VA_GRID,
-    VM_GRID,
     CorpusLayout,
     Float32Array,
     NodeTable,
@@ -48,26 +45,16 @@ from dp_powerflow.corpus.storage import (
     loading,
     location,
     open_parquet,
-    storing,
 )
+from dp_powerflow.corpus.zarr_store import ATTRIBUTES, DIMENSIONS, export_zarr
 from dp_powerflow.errors import CorpusError, require
 from dp_powerflow.units import BoolArray, ComplexArray, IntArray
 
 if TYPE_CHECKING:
+    from dp_powerflow.corpus.pyg import ConnectionGraphs, TwinGraphs
     from dp_powerflow.corpus.windows import TorchWindows
 
 MINUTES_PER_DAY = 1440
-_ATTRIBUTES = {
-    "vm_pu": {"long_name": "voltage magnitude", "units": "p.u.", "grid": VM_GRID},
-    "va_deg": {"long_name": "voltage angle", "units": "degree", "grid": VA_GRID},
-}
-_OF_POWERS = {
-    "p_kw": {"long_name": "active power drawn", "units": "kW", "grid": POWER_GRID},
-    "q_kvar": {"long_name": "reactive power drawn", "units": "kvar", "grid": POWER_GRID},
-    "g_kw": {"long_name": "active power injected", "units": "kW", "grid": POWER_GRID},
-    "g_kvar": {"long_name": "reactive power injected", "units": "kvar", "grid": POWER_GRID},
-}
-_DIMENSIONS = ("day", "step", "node")
 
 Days = Sequence[int] | IntArray | None
 """Day numbers, None for all."""
@@ -239,10 +226,9 @@ class Corpus:
     def to_xarray(self, days: Days = None, nodes: Nodes = None, *, with_loads: bool = False) -> Any:
         """`xarray.Dataset` of the columns of `to_pandas` over (day, step, node); needs the extra `xarray`."""
         xarray = require("xarray", "xarray")
-        wanted, attributes = self.node_numbers(nodes), _ATTRIBUTES | _OF_POWERS
-        series = self._series(days, nodes, with_loads)
+        wanted, series = self.node_numbers(nodes), self.node_series(days, nodes, with_loads=with_loads)
         return xarray.Dataset(
-            {name: (_DIMENSIONS, values, attributes[name]) for name, values in series.items()},
+            {name: (DIMENSIONS, values, ATTRIBUTES[name]) for name, values in series.items()},
             coords={
                 "day": self.day_numbers(days),
                 "step": np.arange(self.layout.steps),
@@ -254,20 +240,49 @@ class Corpus:
         )
 
     def to_zarr(self, directory: str | os.PathLike[str]) -> Path:
-        """Copy the corpus into a new Zarr store, a few days at a time; needs the extra `xarray`."""
-        return _export_zarr(self, Path(directory))
+        """Copy voltages, and what is published beside them, into a new Zarr store; needs the extra `xarray`.
+
+        Its metadata are consolidated: `xarray.open_zarr(directory)` opens it.
+        """
+        return export_zarr(self, Path(directory))
 
     def windows(
-        self, length: int, stride: int = 1, *, days: Days = None, nodes: Nodes = None, cache_mb: float = 256.0
+        self,
+        length: int,
+        stride: int = 1,
+        *,
+        days: Days = None,
+        nodes: Nodes = None,
+        cache_mb: float = 1024.0,
     ) -> TorchWindows:
         """`torch.utils.data.Dataset` of windows of `length` steps, `stride` apart; needs the extra `ml`.
 
-        A window lies within one day. At most `cache_mb` megabytes are kept in memory.
+        A window lies within one day. At most `cache_mb` megabytes of decoded days are kept in memory; the
+        default holds a decade of 350 nodes at quarter-hours. For more, see `TorchWindows.sampler`.
         """
         require("torch", "ml")
         from dp_powerflow.corpus.windows import TorchWindows
 
         return TorchWindows(self, length, stride, days=days, nodes=nodes, cache_mb=cache_mb)
+
+    def to_pyg(self, days: Days = None, *, hetero: bool | None = None) -> TwinGraphs | ConnectionGraphs:
+        """Dataset of `torch_geometric` graphs, one per step of the chosen days; needs the extra `pyg`.
+
+        Parameters
+        ----------
+        days : day numbers; None for all that there are.
+        hetero : False for the published twin (`TwinGraphs`: buses, branches with their admittances), True for
+            released nodes on the buses of the published connections (`ConnectionGraphs`). By default the
+            twin, where its tables are published.
+
+        Raises
+        ------
+        CorpusError : the release publishes neither, or not these days.
+        """
+        require("torch_geometric", "pyg")
+        from dp_powerflow.corpus.pyg import graphs_of
+
+        return graphs_of(self, days, hetero)
 
     def hashes(self) -> dict[str, str]:
         """SHA-256 of every file of the release, by relative path."""
@@ -297,8 +312,10 @@ class Corpus:
     def _beside(self) -> ExtrasReader:
         return ExtrasReader(self.path, self.layout, self.release_id, self.extras)
 
-    def _series(self, days: Days, nodes: Nodes, with_loads: bool) -> dict[str, Float32Array]:
-        """Stored values by column, float32 (day, step, node)."""
+    def node_series(
+        self, days: Days = None, nodes: Nodes = None, *, with_loads: bool = False
+    ) -> dict[str, Float32Array]:
+        """Stored values by column, float32 (day, step, node); columns as in `to_pandas`."""
         phasors, wanted = self.phasors(days, nodes), (self.day_numbers(days), self.node_numbers(nodes))
         series = {"vm_pu": phasors.vm_pu, "va_deg": phasors.va_deg}
         for name in ("loads", *("generation",) * self.extras.generation) if with_loads else ():
@@ -307,7 +324,7 @@ class Corpus:
 
     def _columns(self, days: Days, nodes: Nodes, with_loads: bool) -> dict[str, Any]:
         """Columns of a table with one row per (day, node, step)."""
-        series, times = self._series(days, nodes, with_loads), self.times(days)
+        series, times = self.node_series(days, nodes, with_loads=with_loads), self.times(days)
         days, nodes, steps = self.day_numbers(days), self.node_numbers(nodes), self.layout.steps
         stamps = {} if times is None else {"time": np.repeat(times, len(nodes), axis=0).ravel()}
         return {
@@ -397,37 +414,3 @@ def read_nodes(
             raise ValueError("not one row per node in order")
         nodes = NodeTable(tuple(columns["id"]), **{name: tuple(columns[name]) for name in public})
     return layout, release_id, nodes
-
-
-def _export_zarr(corpus: Corpus, directory: Path) -> Path:
-    """Write a Zarr store that xarray opens, one chunk of days at a time; there whole or not at all."""
-    zarr = require("zarr", "xarray")
-    if os.path.lexists(directory):
-        raise CorpusError(f"{directory} exists already; choose another directory or remove it first")
-    partial = directory.with_name(f"{directory.name}.partial")
-    with storing(directory):
-        if partial.exists():
-            shutil.rmtree(partial)
-        group = zarr.open_group(partial, mode="w", zarr_format=3)
-        group.attrs.update({"release_id": corpus.release_id, "node_id": list(corpus.nodes.ids)})
-        shape = (corpus.layout.days, corpus.layout.steps, corpus.layout.nodes)
-        for name, size in zip(_DIMENSIONS, shape, strict=True):
-            axis = group.create_array(name, shape=(size,), dtype="int64", dimension_names=(name,))
-            axis[:] = np.arange(size)
-        width = min(corpus.layout.days_per_group, corpus.layout.days)
-        arrays = {
-            name: group.create_array(
-                name,
-                shape=shape,
-                dtype="float32",
-                chunks=(width, *shape[1:]),
-                dimension_names=_DIMENSIONS,
-                attributes=attributes,
-            )
-            for name, attributes in _ATTRIBUTES.items()
-        }
-        for batch in corpus.batches(width):
-            arrays["vm_pu"][batch.days.start : batch.days.stop] = batch.phasors.vm_pu
-            arrays["va_deg"][batch.days.start : batch.days.stop] = batch.phasors.va_deg
-        partial.rename(directory)
-    return directory

@@ -37,7 +37,10 @@ from dp_powerflow.corpus.storage import Location, RemotePath, loading, location,
 from dp_powerflow.errors import CorpusError
 
 RELEASE_FILES = frozenset(
-    {"manifest.json", "certificate.html", "quality.html", "model.json", "croissant.json", "registry.yaml"}
+    {
+        *("manifest.json", "certificate.html", "quality.html", "model.json", "croissant.json"),
+        *("registry.yaml", "README.md"),
+    }
 )
 """What a release may hold beside `data/` and the tables below."""
 _TABLES = frozenset({NODES_FILE, DAYS_FILE, *CONNECTION_FILES})

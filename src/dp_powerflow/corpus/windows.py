@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dp_powerflow.corpus.schema import Phasors
+from dp_powerflow.corpus.decoded import Decoder, RecentGroups, decoded_days
 from dp_powerflow.errors import CorpusError, require
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 torch: Any = require("torch", "ml")
-_Dataset: Any = require("torch.utils.data", "ml").Dataset
+_data: Any = require("torch.utils.data", "ml")
 
 
 class Window(NamedTuple):
@@ -34,12 +34,15 @@ class Window(NamedTuple):
     start: int
 
 
-class TorchWindows(_Dataset):  # type: ignore[misc]
+class TorchWindows(_data.Dataset):  # type: ignore[misc]
     """`torch.utils.data.Dataset` whose items are a `Window` of float32 tensors (step, node).
 
-    A `DataLoader` collates them to tensors (window, step, node) and integer tensors of days and first steps.
-    Windows of one day follow each other. The row groups used last are kept, up to `cache_mb` megabytes; in
-    random order over a corpus larger than that nearly every item decodes a row group (about 1 MB).
+    A `DataLoader` collates them to tensors (window, step, node) and integer tensors of days and first steps;
+    it takes whole batches at once. Windows of one day follow each other.
+
+    Days are decoded when they are asked for and kept as float32, up to `cache_mb` megabytes for all workers
+    of a loader together. If the chosen days and nodes fit, any order is as fast as any other. If they do not
+    fit, `sampler` shuffles so that every row group is still decoded once in a pass.
     """
 
     def __init__(
@@ -50,49 +53,89 @@ class TorchWindows(_Dataset):  # type: ignore[misc]
             raise CorpusError(f"a window lies within one day and has 1 to {steps} steps, not {length}")
         if stride < 1:
             raise CorpusError("the stride of windows is at least one step")
-        self._corpus = corpus
         self._length = length
         self._stride = stride
         self._days = corpus.day_numbers(days)
-        # All nodes as a slice: no copy of the block for the common case.
-        self._nodes = slice(None) if nodes is None else corpus.node_numbers(nodes)
         self._per_day = (steps - length) // stride + 1
-        self._cache_bytes = cache_mb * 1e6
-        self._cache: OrderedDict[tuple[int, int], Phasors] = OrderedDict()
+        self._budget = cache_mb * 1e6
+        each, self._slots = np.unique(self._days, return_inverse=True)
+        self._decoder = Decoder(corpus, each, None if nodes is None else corpus.node_numbers(nodes))
+        self._decoded = decoded_days(self._decoder, self._budget)
+        self._in_worker = False
 
     def __len__(self) -> int:
         return len(self._days) * self._per_day
 
     def __getitem__(self, index: int) -> Window:
-        if index < 0:
-            index += len(self)
-        if not 0 <= index < len(self):
+        window: Window = self.__getitems__([index])[0]
+        return window
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Window]:
+        """Several windows; those of one row group are read together, whatever their order."""
+        wanted = np.asarray(indices, dtype=np.int64)
+        wanted = np.where(wanted < 0, wanted + len(self), wanted)
+        if np.any((wanted < 0) | (wanted >= len(self))):
             raise IndexError("window index out of range")
-        position, number = divmod(index, self._per_day)
-        day, start = int(self._days[position]), number * self._stride
-        part, group = self._corpus.layout.locate(day)
-        block = self._group(part, group)
-        row = day - self._corpus.layout.groups_of(part)[group].start
-        steps = slice(start, start + self._length)
-        return Window(
-            torch.from_numpy(np.ascontiguousarray(block.vm_pu[row, self._nodes, steps].T)),
-            torch.from_numpy(np.ascontiguousarray(block.va_deg[row, self._nodes, steps].T)),
-            day,
-            start,
-        )
+        self._notice_worker()
+        positions, numbers = np.divmod(wanted, self._per_day)
+        slots, starts = self._slots[positions], numbers * self._stride
+        values = np.empty((len(wanted), 2, self._length, self._decoder.shape[2]), dtype=np.float32)
+        for k in np.argsort(slots, kind="stable").tolist():
+            start = starts[k]
+            values[k] = self._decoded.day(int(slots[k]))[:, start : start + self._length]
+        pairs = torch.from_numpy(values).unbind()
+        facts = zip(pairs, self._days[positions].tolist(), starts.tolist(), strict=True)
+        return [Window(pair[0], pair[1], day, start) for pair, day, start in facts]
 
-    def __getstate__(self) -> dict[str, Any]:
-        # Worker processes fill a cache of their own.
-        return self.__dict__ | {"_cache": OrderedDict()}
+    def sampler(self, *, workers: int = 0, generator: Any = None) -> BlockShuffle:
+        """A random order for `DataLoader(windows, sampler=...)` that suits the cache.
 
-    def _group(self, part: int, group: int) -> Phasors:
-        key = (part, group)
-        if key in self._cache:
-            self._cache.move_to_end(key)
-            return self._cache[key]
-        block = self._corpus.read_group(part, group)
-        size = block.vm_pu.nbytes + block.va_deg.nbytes
-        self._cache[key] = block
-        while len(self._cache) > 1 and len(self._cache) * size > self._cache_bytes:
-            self._cache.popitem(last=False)
-        return block
+        Row groups are dealt at random into blocks that the cache holds, and the windows of a block are
+        shuffled; with a cache that holds all days this is a plain shuffle.
+
+        Parameters
+        ----------
+        workers : `num_workers` of the loader, which share the cache.
+        generator : `torch.Generator`; by default torch's own. Every pass draws a new order from it.
+        """
+        if isinstance(self._decoded, RecentGroups):
+            share = self._budget / max(1, workers)
+            groups = self._decoder.group_of[self._slots]
+            return BlockShuffle(
+                groups, self._per_day, max(1, int(share // self._decoder.group_bytes)), generator
+            )
+        return BlockShuffle(np.zeros(len(self._days), dtype=np.int64), self._per_day, 1, generator)
+
+    def _notice_worker(self) -> None:
+        """In a worker of a loader, keep no more than its share of a cache that workers do not share."""
+        if self._in_worker:
+            return
+        info = _data.get_worker_info()
+        if info is not None:
+            self._in_worker = True
+            if isinstance(self._decoded, RecentGroups):
+                self._decoded.shared_by(info.num_workers)
+
+
+class BlockShuffle(_data.Sampler):  # type: ignore[misc]
+    """Random order of windows, some row groups at a time; `TorchWindows.sampler` makes it."""
+
+    def __init__(self, group_of: Any, per_day: int, groups_per_block: int, generator: Any) -> None:
+        self._days = [np.flatnonzero(group_of == group) for group in np.unique(group_of)]
+        self._per_day = per_day
+        self._groups_per_block = groups_per_block
+        self._generator = generator
+
+    def __len__(self) -> int:
+        return sum(map(len, self._days)) * self._per_day
+
+    def __iter__(self) -> Iterator[int]:
+        order = self._permutation(len(self._days)).tolist()
+        for first in range(0, len(order), self._groups_per_block):
+            block = order[first : first + self._groups_per_block]
+            days = np.concatenate([self._days[group] for group in block])
+            windows = (days[:, None] * self._per_day + np.arange(self._per_day)).ravel()
+            yield from windows[self._permutation(len(windows))].tolist()
+
+    def _permutation(self, n: int) -> Any:
+        return torch.randperm(n, generator=self._generator).numpy()

@@ -21,6 +21,7 @@ from dp_powerflow.config import (
     NodesSection,
     Positive,
     Probability,
+    PublicationSection,
     PVSection,
     Reason,
     Section,
@@ -141,6 +142,7 @@ class FleetConfig(Section):
     pv: PVSection | None = None
     calendar: CalendarSection = CalendarSection()
     weather: WeatherSection | None = None
+    publication: PublicationSection = PublicationSection()
     network: FleetNetwork
     overrides: dict[str, Override] = Field(default_factory=dict)
 

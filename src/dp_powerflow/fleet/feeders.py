@@ -212,6 +212,8 @@ def feeder_config(config: FleetConfig, key: str, source: str, name: str, network
         sections["calendar"] = config.calendar.model_dump()
     if config.weather is not None:
         sections["weather"] = config.weather.model_dump()
+    if config.publication.model_fields_set:
+        sections["publication"] = config.publication.model_dump()
     if config.pv is not None or own.pv:
         shared = {} if config.pv is None else config.pv.model_dump()
         suns = {"irradiance", "latitude", "first_day_of_year"}

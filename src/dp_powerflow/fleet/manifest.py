@@ -260,6 +260,16 @@ class Fleet:
             return pd.dataset(self.files(), format="parquet", partitioning=partitioning)
 
 
+def release_paths(path: str | os.PathLike[str]) -> list[Path]:
+    """The releases of a fleet, or the one release itself."""
+    if "://" in os.fspath(path):
+        raise CorpusError("tables for graph models are read from a folder; copy the release here first")
+    place = Path(path)
+    if not (place / FLEET_FILE).exists():
+        return [place]
+    return [place / partition(name) for name in open_fleet(place).names]
+
+
 def open_fleet(path: str | os.PathLike[str]) -> Fleet:
     """Open the corpus of a fleet.
 

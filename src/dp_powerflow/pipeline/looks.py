@@ -25,6 +25,7 @@ _NOT_SETTINGS: dict[str, set[str]] = {
     },
     "feeder": {"source"},
     "loads": {"path"},
+    "publication": {"publisher", "license", "citation", "date", "url"},
 }
 """Where things are, and what may be spent: no choice that private data could have led to."""
 _FILES = (

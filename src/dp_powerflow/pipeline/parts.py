@@ -205,7 +205,7 @@ def _write_graph(job: PartJob, made: SolvedDays) -> dict[str, str]:
         return {}
     v = with_slack(job.feeder, made.solution.v[:count])
     injected = None if made.generation is None else _injected(job, made.generation[:count], made)
-    return job.graph.write(first, made.load[:count], injected, v)
+    return job.graph.write(first, made.load[:count], injected, v, made.steps)
 
 
 def _injected(job: PartJob, generation: ComplexArray, made: SolvedDays) -> ComplexArray:

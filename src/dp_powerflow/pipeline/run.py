@@ -37,9 +37,12 @@ from dp_powerflow.pipeline.almanac import Almanac
 from dp_powerflow.pipeline.fitting import MeterDays, budget_of, fit_options_of
 from dp_powerflow.pipeline.inputs import NetworkInputs, ReleaseInputs, class_names
 from dp_powerflow.pipeline.looks import changed_settings
-from dp_powerflow.pipeline.manifest.documents import certificate_html, croissant_bytes, registry_bytes
+from dp_powerflow.pipeline.manifest.card import card_bytes
+from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
+from dp_powerflow.pipeline.manifest.documents import certificate_html, registry_bytes
 from dp_powerflow.pipeline.manifest.facts import ManifestInputs, make_statement
 from dp_powerflow.pipeline.manifest.model import (
+    CARD_FILE,
     CERTIFICATE_FILE,
     CROISSANT_FILE,
     MANIFEST_FILE,
@@ -372,6 +375,7 @@ def write_documents(
         **writer.add_file(MODEL_FILE, inputs.model.to_json().encode()),
         **writer.add_file(REGISTRY_FILE, registry_bytes(statement)),
         **writer.add_file(CERTIFICATE_FILE, certificate_html(statement)),
+        **writer.add_file(CARD_FILE, card_bytes(statement)),
     }
     # What a killed run left of the last two files is about to be replaced.
     hashes = writer.hashes(known | {CROISSANT_FILE: "", MANIFEST_FILE: ""})

@@ -28,14 +28,17 @@ from dp_powerflow.corpus.connections import NODE_COLUMNS
 from dp_powerflow.corpus.days import DAYS_FILE
 from dp_powerflow.corpus.extras import FOLDERS
 from dp_powerflow.corpus.reader import Corpus
-from dp_powerflow.corpus.schema import DATA, VM_MAX_PU, CorpusLayout, NodeTable
+from dp_powerflow.corpus.schema import DATA, VM_MAX_PU
 from dp_powerflow.corpus.validate import CorpusReport, validate_corpus
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.manifest.beside import described_days
-from dp_powerflow.pipeline.manifest.documents import certificate_html, croissant_bytes, registry_bytes
+from dp_powerflow.pipeline.manifest.card import card_bytes
+from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
+from dp_powerflow.pipeline.manifest.documents import certificate_html, registry_bytes
 from dp_powerflow.pipeline.manifest.facts import Facts, assemble, contradictions, read_facts
 from dp_powerflow.pipeline.manifest.model import (
+    CARD_FILE,
     CERTIFICATE_FILE,
     CROISSANT_FILE,
     DIGEST,
@@ -45,6 +48,7 @@ from dp_powerflow.pipeline.manifest.model import (
     QUALITY_FILE,
     REGISTRY_FILE,
     RELATIVE,
+    UNDECLARED,
     Manifest,
     ReleaseError,
     Statement,
@@ -64,7 +68,7 @@ from dp_powerflow.pipeline.manifest.versions import MAKER_OF, VERSION_2, WITH_DA
 from dp_powerflow.pipeline.quality import promise_of
 from dp_powerflow.privacy.budget import QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.queries import Region, sensitivity_squared
-from dp_powerflow.quality import Quality, measure
+from dp_powerflow.quality import Promise, Quality, measure
 
 Verdict = Literal["release", "demonstration", "not intact"]
 
@@ -87,7 +91,8 @@ NO_ANSWERS = (
     f"{MODEL_FILE} is of version 1 and holds no noisy answers: that its parameters follow from the queries "
     "is what the data owner says."
 )
-_PAGES = (CERTIFICATE_FILE, CROISSANT_FILE, REGISTRY_FILE)
+PUBLISHED = "Publisher, license, citation, date and URL, where stated, are what the data owner says."
+_PAGES = (CERTIFICATE_FILE, CROISSANT_FILE, REGISTRY_FILE, CARD_FILE)
 
 
 @dataclass(frozen=True)
@@ -253,6 +258,8 @@ def check_release(opened: Opened) -> VerifyReport:
     attested = () if words is None else words.attested
     if opened.model is not None and opened.model.origin is None:
         attested = (*attested, NO_ANSWERS)
+    if opened.manifest is not None and opened.manifest.publication != UNDECLARED:
+        attested = (*attested, PUBLISHED)
     return VerifyReport(
         None if facts is None else facts.release_id,
         _sha256(opened.content),
@@ -518,12 +525,13 @@ def _check_statement(opened: Opened) -> Iterator[Check]:
 
 
 def _check_pages(opened: Opened) -> Iterator[Check]:
-    """Certificate, registry record and hub metadata, made again from the manifest; the quality from files."""
+    """Certificate, registry record, card and metadata, made again from the manifest; quality from files."""
     manifest = opened.readable()[0]
     made = {
         CERTIFICATE_FILE: certificate_html(manifest),
         CROISSANT_FILE: croissant_bytes(manifest, manifest.files),
         REGISTRY_FILE: registry_bytes(manifest),
+        CARD_FILE: card_bytes(manifest),
     }
     wrong = [name for name in _PAGES if opened.small.get(name) != made[name]]
     problems = [f"{name} does not say what the manifest says." for name in wrong]
@@ -547,28 +555,25 @@ def quality_page(
     ----------
     directory, corpus, hashes : as of `Opened`.
     """
-    tables = {name: digest for name, digest in hashes.items() if name.endswith(".parquet")}
+    tables = frozenset((name, digest) for name, digest in hashes.items() if name.endswith(".parquet"))
     try:
-        found = _measured(
-            directory, corpus.layout, corpus.nodes, corpus.release_id, frozenset(tables.items())
-        )
-        return replace(found, promise=promise_of(statement)).to_html()
+        if corpus.layout is None or corpus.nodes is None or corpus.release_id is None:
+            raise ReleaseError(UNREADABLE)
+        shown = Corpus(directory, corpus.layout, corpus.nodes, corpus.release_id)
+        return _page(shown, tables, promise_of(statement))
     except (OSError, *MALFORMED):
         return None
 
 
+@lru_cache(maxsize=2)
+def _page(corpus: Corpus, hashes: frozenset[tuple[str, str]], promise: Promise) -> bytes:
+    return replace(_measured(corpus, hashes), promise=promise).to_html()
+
+
 @lru_cache(maxsize=1)
-def _measured(
-    directory: Path,
-    layout: CorpusLayout | None,
-    nodes: NodeTable | None,
-    release_id: str | None,
-    hashes: frozenset[tuple[str, str]],
-) -> Quality:
+def _measured(corpus: Corpus, hashes: frozenset[tuple[str, str]]) -> Quality:
     """Figures of files with these hashes, looked at once."""
-    if layout is None or nodes is None or release_id is None:
-        raise ReleaseError(UNREADABLE)
-    return measure(Corpus(directory, layout, nodes, release_id))
+    return measure(corpus)
 
 
 def _check_seed(opened: Opened) -> Check:

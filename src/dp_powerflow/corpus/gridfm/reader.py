@@ -1,12 +1,8 @@
-"""Reads a gridfm-datakit directory back and recomputes its power balance from the tables alone.
-
-`check_tables` checks them against that power flow and against the corpus beside them.
-"""
+"""Reads a gridfm-datakit directory back and recomputes its power balance from the tables alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -14,28 +10,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import scipy.sparse as sp
 
+from dp_powerflow._bits.elementary import unit
+from dp_powerflow.corpus.gridfm.network import SN_MVA
 from dp_powerflow.corpus.gridfm.schema import (
+    ADDED,
     COUNT_FILE,
+    ROWS_FILE,
     SCENARIOS_PER_PARTITION,
-    SN_MVA,
     TABLES,
     partition_name,
     schema_of,
     table_directory,
 )
-from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.storage import loading
-from dp_powerflow.errors import CorpusError, DpPowerflowError
-from dp_powerflow.units import ComplexArray, FloatArray
-
-BALANCE_MW = 1e-5
-"""Largest power that may be missing at a bus of the tables: far above rounding (1e-8), below any load."""
-ADMITTANCE_SHARE = 1e-9
-"""Largest difference between y_bus_data and the branches, as a share of the largest entry."""
-CLOSE_PU = 1e-6
-"""The tables are not rounded, the corpus is: half a step of its grid in magnitude and in angle stay below."""
+from dp_powerflow.errors import CorpusError
+from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
 _Y_BUS = ("index1", "index2", "G", "B")
+_TWO_PORT = ("Yff", "Yft", "Ytf", "Ytt")
+_NUMBERED = {"gen_data": "idx", "branch_data": "idx"}
 _BUS_IDS = {"gen": ("bus",), "branch": ("from_bus", "to_bus"), "y_bus": ("index1", "index2")}
 
 
@@ -46,6 +39,7 @@ class GridfmData:
     Attributes
     ----------
     scenarios : scenarios in the tables.
+    bus_of_row : (row,) bus of every row of `data/`; None in tables that do not say it.
     """
 
     scenarios: range
@@ -53,38 +47,72 @@ class GridfmData:
     gen: pa.Table
     branch: pa.Table
     y_bus: pa.Table
+    bus_of_row: IntArray | None = field(default=None, repr=False)
+
+    @property
+    def n_buses(self) -> int:
+        """Buses of every scenario."""
+        return int(self.bus.num_rows // len(self.scenarios))
 
     def column(self, table: str, name: str) -> FloatArray:
         """A column of `bus`, `gen`, `branch` or `y_bus` as an array (scenario, row)."""
-        values = getattr(self, table)[name].to_numpy()
+        values, count = self._flat(table, name), self._counts(table)
+        if not (count == count[0]).all():
+            raise CorpusError(
+                f"the networks of these scenarios have different numbers of rows in {table}; read the column "
+                f"with .{table}['{name}'] and tell the scenarios apart by 'scenario'"
+            )
         return np.asarray(values.reshape(len(self.scenarios), -1))
 
+    def voltage(self) -> ComplexArray:
+        """Complex (scenario, bus) Vm and Va as they are written, turned back or not [p.u.]."""
+        return np.asarray(self.column("bus", "Vm") * unit(self.column("bus", "Va")))
+
+    def turn_deg(self) -> FloatArray:
+        """(scenario, bus) angle that a voltage is turned back by [degrees]; 0 in tables of phasors."""
+        if "turn" not in self.bus.column_names:
+            return np.zeros((len(self.scenarios), self.n_buses))
+        return self.column("bus", "turn")
+
     def phasor(self) -> ComplexArray:
-        """Complex (scenario, bus) voltages [p.u.]."""
-        return np.asarray(self.column("bus", "Vm") * np.exp(1j * np.deg2rad(self.column("bus", "Va"))))
+        """Complex (scenario, bus) voltage phasors [p.u.], whatever frame the tables are in."""
+        turn, v = self.turn_deg(), self.voltage()
+        return np.asarray(np.where(turn == 0.0, v, v * unit(turn)))
 
     def admittance(self, scenario: int = 0) -> sp.csr_array:
-        """Complex (bus, bus) [p.u. of sn_mva] from y_bus_data; `scenario` counts from the first read."""
-        n = self.column("bus", "bus").shape[1]
-        rows, columns, g, b = (self.column("y_bus", name)[scenario] for name in _Y_BUS)
-        return sp.csr_array((g + 1j * b, (rows.astype(np.int64), columns.astype(np.int64))), shape=(n, n))
+        """Complex (bus, bus) [p.u. of sn_mva] of y_bus_data, in the frame of the tables.
+
+        `scenario` counts from the first read.
+        """
+        stop = np.cumsum(self._counts("y_bus"))
+        part = slice(int(stop[scenario - 1]) if scenario else 0, int(stop[scenario]))
+        rows, columns, g, b = (self._flat("y_bus", name)[part] for name in _Y_BUS)
+        shape = (self.n_buses, self.n_buses)
+        return sp.csr_array((g + 1j * b, (rows.astype(np.int64), columns.astype(np.int64))), shape=shape)
 
     def admittance_error(self) -> float:
         """Largest |Y of y_bus_data − Y of branches and shunts| over all scenarios [p.u. of sn_mva]."""
-        shunt = self._complex("bus", "GS", "BS")
-        buses = np.arange(shunt.shape[1])
-        i, j = (self.column("branch", name).astype(np.int64) for name in ("from_bus", "to_bus"))
-        yff, yft, ytf, ytt = self._two_ports()
-        described = (i, j, yff, yft, ytf, ytt, shunt, *(self.column("y_bus", name) for name in _Y_BUS))
-        unlike_first = np.zeros(len(self.scenarios), dtype=np.bool_)
-        for values in described:
-            unlike_first |= (values != values[0]).any(axis=1)
-        worst = 0.0
-        for k in (0, *np.flatnonzero(unlike_first)):  # as a rule all scenarios have the same network
-            rows = np.concatenate([i[k], i[k], j[k], j[k], buses])
-            columns = np.concatenate([i[k], j[k], i[k], j[k], buses])
-            values = np.concatenate([yff[k], yft[k], ytf[k], ytt[k], shunt[k]])
-            summed = sp.csr_array((values, (rows, columns)), shape=(len(buses), len(buses)))
+        n, worst = self.n_buses, 0.0
+        shunt, ports = self._complex("bus", "GS", "BS"), self._two_ports()
+        ends = [self._flat("branch", name).astype(np.int64) for name in ("from_bus", "to_bus")]
+        stop = np.cumsum(self._counts("branch"))
+        y_stop = np.cumsum(self._counts("y_bus"))
+        described: tuple[object, ...] = ()
+        for k in range(len(self.scenarios)):
+            part = slice(int(stop[k - 1]) if k else 0, int(stop[k]))
+            listed = slice(int(y_stop[k - 1]) if k else 0, int(y_stop[k]))
+            own = [*(values[part] for values in (*ends, *ports)), shunt[k * n : (k + 1) * n]]
+            own += [self._flat("y_bus", name)[listed] for name in _Y_BUS]
+            content = tuple(values.tobytes() for values in own)
+            if content == described:  # as a rule scenarios have the same network
+                continue
+            described = content
+            i, j, yff, yft, ytf, ytt, at_bus = own[:7]
+            buses = np.arange(n)
+            rows, columns = np.concatenate([i, i, j, j, buses]), np.concatenate([i, j, i, j, buses])
+            summed = sp.csr_array(
+                (np.concatenate([yff, yft, ytf, ytt, at_bus]), (rows, columns)), shape=(n, n)
+            )
             worst = np.maximum(worst, abs(summed - self.admittance(k)).max())  # keeps a NaN, unlike max()
         return float(worst)
 
@@ -94,31 +122,36 @@ class GridfmData:
         Flows are computed again from the voltages and two-port admittances and the stored ones are
         checked on the way: the larger of both differences is returned.
         """
-        v = self.phasor()
-        shunt = self._complex("bus", "GS", "BS")
+        v = self.voltage().ravel()
         injected = self._complex("bus", "Pg", "Qg") - self._complex("bus", "Pd", "Qd")
-        balance = injected - np.abs(v) ** 2 * np.conj(shunt) * sn_mva
-        i, j = (self.column("branch", name).astype(np.int64) for name in ("from_bus", "to_bus"))
+        balance = injected - np.abs(v) ** 2 * np.conj(self._complex("bus", "GS", "BS")) * sn_mva
+        first = np.repeat(np.arange(len(self.scenarios)), self._counts("branch")) * self.n_buses
+        i, j = (first + self._flat("branch", name).astype(np.int64) for name in ("from_bus", "to_bus"))
         yff, yft, ytf, ytt = self._two_ports()
-        v_from, v_to = np.take_along_axis(v, i, 1), np.take_along_axis(v, j, 1)
-        at_from = v_from * np.conj(yff * v_from + yft * v_to) * sn_mva
-        at_to = v_to * np.conj(ytf * v_from + ytt * v_to) * sn_mva
-        scenario = np.broadcast_to(np.arange(len(v))[:, None], i.shape)
-        wrong = np.zeros(v.shape)
+        at_from = v[i] * np.conj(yff * v[i] + yft * v[j]) * sn_mva
+        at_to = v[j] * np.conj(ytf * v[i] + ytt * v[j]) * sn_mva
+        wrong = np.zeros(len(v))
         for ends, flow, stored in (
             (i, at_from, self._complex("branch", "pf", "qf")),
             (j, at_to, self._complex("branch", "pt", "qt")),
         ):
-            np.subtract.at(balance, (scenario, ends), flow)
-            np.maximum.at(wrong, (scenario, ends), np.abs(flow - stored))
-        return np.asarray(np.maximum(np.abs(balance), wrong))
+            np.subtract.at(balance, ends, flow)
+            np.maximum.at(wrong, ends, np.abs(flow - stored))
+        return np.asarray(np.maximum(np.abs(balance), wrong).reshape(len(self.scenarios), -1))
+
+    def _counts(self, table: str) -> IntArray:
+        """(scenario,) rows of each scenario."""
+        numbers = getattr(self, table)["scenario"].to_numpy() - self.scenarios.start
+        return np.bincount(numbers, minlength=len(self.scenarios)).astype(np.int64)
+
+    def _flat(self, table: str, name: str) -> FloatArray:
+        return np.asarray(getattr(self, table)[name].to_numpy())
 
     def _two_ports(self) -> tuple[ComplexArray, ...]:
-        names = ("Yff", "Yft", "Ytf", "Ytt")
-        return tuple(self._complex("branch", f"{name}_r", f"{name}_i") for name in names)
+        return tuple(self._complex("branch", f"{name}_r", f"{name}_i") for name in _TWO_PORT)
 
     def _complex(self, table: str, real: str, imaginary: str) -> ComplexArray:
-        return np.asarray(self.column(table, real) + 1j * self.column(table, imaginary))
+        return np.asarray(self._flat(table, real) + 1j * self._flat(table, imaginary))
 
 
 def count_scenarios(directory: Path | str) -> int:
@@ -166,79 +199,61 @@ def read_gridfm(directory: Path | str, partition: int | None = None) -> GridfmDa
         partitions = range(partition, partition + 1)
         scenarios = range(first, min(first + SCENARIOS_PER_PARTITION, total))
     bus, gen, branch, y_bus = (_read_table(Path(directory), name, partitions, scenarios) for name in TABLES)
-    data = GridfmData(scenarios, bus, gen, branch, y_bus)
+    data = GridfmData(scenarios, bus, gen, branch, y_bus, _bus_of_row(Path(directory)))
     _check_buses(data, Path(directory))
     return data
 
 
 def _check_buses(data: GridfmData, directory: Path) -> None:
-    buses = data.column("bus", "bus")
-    n = buses.shape[1]
-    ids = [data.column(table, name) for table, names in _BUS_IDS.items() for name in names]
+    buses, n = data.bus["bus"].to_numpy(), data.n_buses
+    ids = [getattr(data, table)[name].to_numpy() for table, names in _BUS_IDS.items() for name in names]
+    if data.bus_of_row is not None:
+        ids.append(data.bus_of_row)
     in_range = all(((values >= 0) & (values < n)).all() for values in ids)
-    if not in_range or not np.array_equal(buses, np.broadcast_to(np.arange(n), buses.shape)):
+    if not in_range or not np.array_equal(buses, np.tile(np.arange(n), len(data.scenarios))):
         raise CorpusError(
             f"the buses of every scenario in {directory} must be numbered from 0 in the order of their rows, "
             "and the other tables name no other bus; write its blocks again"
         )
 
 
+def _bus_of_row(directory: Path) -> IntArray | None:
+    path = directory / ROWS_FILE
+    if not path.exists():
+        return None
+    with loading(path):
+        rows = pq.read_table(path, columns=["row", "bus"])
+    if not np.array_equal(rows["row"].to_numpy(), np.arange(rows.num_rows)):
+        raise CorpusError(f"{path} does not list the rows of data/ in their order; write it again")
+    return np.asarray(rows["bus"].to_numpy())
+
+
 def _read_table(directory: Path, table: str, partitions: range, scenarios: range) -> pa.Table:
-    schema = schema_of(table)
     tables: list[pa.Table] = []
     for partition in partitions:
         path = directory / table_directory(table) / partition_name(partition)
         with loading(path):
-            files = sorted(path.glob("*.parquet"))
-            tables += [pq.ParquetFile(file).read(columns=schema.names).cast(schema) for file in files]
-    whole = pa.concat_tables(tables) if tables else schema.empty_table()
+            tables += [_read_file(file, table) for file in sorted(path.glob("*.parquet"))]
+    whole = pa.concat_tables(tables) if tables else schema_of(table).empty_table()
     found = whole["scenario"].to_numpy()
-    rows = len(found) // len(scenarios)
-    if rows == 0 or not np.array_equal(found, np.repeat(np.arange(scenarios.start, scenarios.stop), rows)):
+    inside = bool(((found >= scenarios.start) & (found < scenarios.stop)).all())
+    count = np.bincount(found - scenarios.start if inside else [], minlength=len(scenarios)).astype(np.int64)
+    complete = inside and bool(count.all()) and bool((np.diff(found) >= 0).all())
+    if complete and table in _NUMBERED:
+        # Entries of a scenario are numbered from 0; a scenario that is there twice begins again.
+        start = np.repeat(np.cumsum(count) - count, count)
+        complete = np.array_equal(whole[_NUMBERED[table]].to_numpy(), np.arange(len(found)) - start)
+    if not complete:
         raise CorpusError(
             f"{directory / table_directory(table)} does not hold the scenarios {scenarios.start} to "
-            f"{scenarios.stop - 1} once each, with equally many rows; write its blocks again"
+            f"{scenarios.stop - 1} once each, its rows numbered from 0; write its blocks again"
         )
     return whole
 
 
-def check_tables(corpus: Path, folder: str, scenarios: int, *, same_voltages: bool) -> list[str]:
-    """What is wrong with the tables in a folder of a corpus, one sentence each; never raises.
-
-    Parameters
-    ----------
-    scenarios : how many there should be.
-    same_voltages : whether bus k is node k and scenario day·steps + step that of the corpus.
-    """
-    try:
-        return list(_problems(corpus, folder, scenarios, same_voltages))
-    except (DpPowerflowError, OSError, LookupError, TypeError, ValueError, ArithmeticError):
-        return [f"The tables in {folder}/ are missing, damaged or not complete."]
-
-
-def _problems(corpus: Path, folder: str, scenarios: int, same_voltages: bool) -> Iterator[str]:
-    if count_scenarios(corpus / folder) != scenarios:
-        yield f"The tables in {folder}/ hold another number of scenarios than the manifest says."
-        return
-    voltages = open_corpus(corpus) if same_voltages else None
-    for partition in range(-(-scenarios // SCENARIOS_PER_PARTITION)):
-        data = read_gridfm(corpus / folder, partition)
-        where = f"scenarios {data.scenarios.start} to {data.scenarios.stop - 1} of {folder}/"
-        # The negated form also catches what is not a number.
-        if not data.mismatch_mw().max() <= BALANCE_MW:
-            yield f"The powers of {where} do not balance."
-        largest = abs(data.admittance()).max()
-        if not data.admittance_error() <= ADMITTANCE_SHARE * largest:
-            yield f"Branches and admittances of {where} are of two networks."
-        if voltages is not None and not _voltage_difference(data, voltages) <= CLOSE_PU:
-            yield f"The voltages of {where} are not those of the corpus."
-
-
-def _voltage_difference(data: GridfmData, corpus: Corpus) -> float:
-    """Largest difference [p.u.] between tables and corpus."""
-    steps = corpus.layout.steps
-    first, last = data.scenarios.start // steps, (data.scenarios.stop - 1) // steps
-    released = corpus.voltages(np.arange(first, last + 1)).reshape(-1, corpus.layout.nodes)
-    offset = data.scenarios.start - first * steps
-    stated = data.phasor()[:, : corpus.layout.nodes]
-    return float(np.max(np.abs(stated - released[offset : offset + len(data.scenarios)])))
+def _read_file(file: Path, table: str) -> pa.Table:
+    schema, parquet = schema_of(table), pq.ParquetFile(file)
+    lacking = set(ADDED.get(table, ())) - set(parquet.schema_arrow.names)
+    if lacking:
+        schema = pa.schema([column for column in schema if column.name not in lacking])
+    return parquet.read(columns=schema.names).cast(schema)

@@ -1,10 +1,8 @@
-"""What is made from the manifest beside it: a page for people, metadata for hubs, a record for a registry.
+"""What is made from the manifest beside it: a page for people and a record for a registry.
 
 `certificate.html` is the one page a privacy officer reads. It is self-contained: no script, font or image and
 no request. Hashes and the commitment are not on it, since they depend on the data; everything else that it
 says is in the manifest.
-
-`croissant.json` is metadata for dataset hubs, in the Croissant 1.0 format of MLCommons.
 
 `registry.yaml` is the release in the field layout of the OpenDP deployments registry. The registry records
 deployments of differential privacy with one unit, so it is told of the loads; the statement about the
@@ -14,53 +12,15 @@ network, be it evidence or the guarantee of a twin, is additional information. W
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from dp_powerflow.corpus.connections import BUSES_FILE, CONNECTIONS_FILE
-from dp_powerflow.corpus.days import DAYS_FILE
-from dp_powerflow.corpus.gridfm.schema import table_directory
-from dp_powerflow.corpus.schema import NODES_FILE
-from dp_powerflow.pipeline.manifest.model import (
-    FEEDER_PARTS,
-    LOADS_PARTS,
-    MODEL_FILE,
-    PARTS,
-    Column,
-    Statement,
-)
+from dp_powerflow.pipeline.manifest.model import Statement
 from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, at_most, in_digits, registered
-
-CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
-_PARTS, _NODES, _MODEL = "parts", "nodes-file", "load-model"
-_KINDS = {
-    **{"string": "sc:Text", "date": "sc:Date", "bool": "sc:Boolean"},
-    **{"int32": "sc:Integer", "int16": "sc:Integer"},
-}
-_PARQUET, _JSON = "application/x-parquet", "application/json"
-_TERMS = (
-    "citeAs column equivalentProperty extract field fileObject fileProperty fileSet format includes "
-    "isLiveDataset jsonPath key md5 parentField path recordSet references regex repeated replace "
-    "samplingRate separator source subField transform"
-)
-_CONTEXT: dict[str, Any] = {
-    "@language": "en",
-    "@vocab": "https://schema.org/",
-    "cr": "http://mlcommons.org/croissant/",
-    "rai": "http://mlcommons.org/croissant/RAI/",
-    "sc": "https://schema.org/",
-    "dct": "http://purl.org/dc/terms/",
-    "conformsTo": "dct:conformsTo",
-    "data": {"@id": "cr:data", "@type": "@json"},
-    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    "examples": {"@id": "cr:examples", "@type": "@json"},
-} | {term: f"cr:{term}" for term in _TERMS.split()}
 
 _TO_FILL_IN = "To be filled in by the data owner"
 _HEADER = (
@@ -154,153 +114,6 @@ def _sentence(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def croissant_bytes(statement: Statement[Any], hashes: Mapping[str, str]) -> bytes:
-    """The metadata of a release.
-
-    Parameters
-    ----------
-    hashes : SHA-256 by relative path; those of `model.json` and of the tables of nodes and, where there are
-        any, of buses, connections and days are needed; of the parts the manifest tells.
-    """
-    voltages = [column for column in statement.data.columns if column.file == PARTS]
-    nodes = [column for column in statement.data.columns if column.file == NODES_FILE]
-    tables = _single_tables(statement, hashes)
-    beside = _beside(statement)
-    dataset = {
-        "@context": _CONTEXT,
-        "@type": "sc:Dataset",
-        "name": f"dp-powerflow-{statement.release.id}",
-        "conformsTo": CONFORMS_TO,
-        "description": _description(statement),
-        "keywords": ["power flow", "distribution grid", "voltage phasors", "synthetic data"],
-        "version": "1.0.0",
-        "isLiveDataset": False,
-        "distribution": [
-            _file_set(_PARTS, f"{statement.data.parts} files of voltages", PARTS),
-            _file(_NODES, NODES_FILE, _PARQUET, "the released nodes", hashes),
-            _file(_MODEL, MODEL_FILE, _JSON, "the differentially private load model", hashes),
-            *(files for files, _ in beside),
-            *(files for files, _ in tables),
-            *_tables(statement),
-        ],
-        "recordSet": [
-            _records("voltages", "One row per day and node.", {"fileSet": {"@id": _PARTS}}, voltages),
-            _records("nodes", "One row per node.", {"fileObject": {"@id": _NODES}}, nodes),
-            *(records for _, records in beside),
-            *(records for _, records in tables),
-        ],
-    }
-    return (json.dumps(dataset, sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
-
-
-def _description(statement: Statement[Any]) -> str:
-    data, loads = statement.data, statement.guarantee.loads
-    return " ".join(
-        [
-            *statement.release.warnings,
-            f"{data.days} synthetic days of voltage phasors at {data.nodes} nodes of a distribution "
-            f"feeder, every {data.step_minutes} minutes, that obey AC power flow.",
-            f"The loads behind them come from a model with epsilon at most {at_most(loads.epsilon)} at "
-            f"delta {in_digits(loads.delta)} of differential privacy per {loads.unit}.",
-            statement.guarantee.network.in_one_sentence(),
-            "Read manifest.json and certificate.html before use.",
-        ]
-    )
-
-
-def _beside(statement: Statement[Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Files and records of the powers and states, if there are any."""
-    found = []
-    for name, parts, rows, means in (
-        ("loads", LOADS_PARTS, "One row per day and node.", "powers of the nodes"),
-        ("feeder", FEEDER_PARTS, "One row per day.", "power of the sources, states of the controls"),
-    ):
-        columns = [column for column in statement.data.columns if column.file == parts]
-        if columns:
-            files = _file_set(f"{name}-parts", f"{statement.data.parts} files: {means}", parts)
-            found.append((files, _records(name, rows, {"fileSet": {"@id": files["@id"]}}, columns)))
-    return found
-
-
-def _single_tables(
-    statement: Statement[Any], hashes: Mapping[str, str]
-) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Files and records of buses, connections and days, if there are any."""
-    found = []
-    for name, path, rows, means in (
-        ("buses", BUSES_FILE, "One row per bus.", "the buses, with or without a released node"),
-        ("connections", CONNECTIONS_FILE, "One row per pair of buses.", "which buses are joined by what"),
-        ("days", DAYS_FILE, "One row per day.", "dates and public figures of the days"),
-    ):
-        columns = [column for column in statement.data.columns if column.file == path]
-        if columns:
-            file = _file(f"{name}-file", path, _PARQUET, means, hashes)
-            found.append((file, _records(name, rows, {"fileObject": {"@id": file["@id"]}}, columns)))
-    return found
-
-
-def _tables(statement: Statement[Any]) -> list[dict[str, Any]]:
-    """The published network, if there is one."""
-    tables = statement.data.network_tables
-    if tables is None:
-        return []
-    return [
-        _file_set(
-            f"{tables.directory}-{table}",
-            f"{table} of the {tables.directory} ({tables.holds}), {tables.layout}",
-            f"{tables.directory}/{table_directory(table)}/*/*.parquet",
-        )
-        for table in tables.tables
-    ]
-
-
-def _file_set(node: str, means: str, includes: str) -> dict[str, Any]:
-    return {
-        "@type": "cr:FileSet",
-        "@id": node,
-        "name": node,
-        "description": means,
-        "encodingFormat": _PARQUET,
-        "includes": includes,
-    }
-
-
-def _file(node: str, path: str, encoding: str, means: str, hashes: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "@type": "cr:FileObject",
-        "@id": node,
-        "name": path,
-        "description": means,
-        "contentUrl": path,
-        "encodingFormat": encoding,
-        "sha256": hashes[path],
-    }
-
-
-def _records(name: str, description: str, source: dict[str, Any], columns: list[Column]) -> dict[str, Any]:
-    return {
-        "@type": "cr:RecordSet",
-        "@id": name,
-        "name": name,
-        "description": description,
-        "field": [_field(name, column, source) for column in columns],
-    }
-
-
-def _field(records: str, column: Column, source: dict[str, Any]) -> dict[str, Any]:
-    kind = _KINDS.get(column.type.split()[-1], "sc:Float")
-    unit = "" if column.unit is None else f" [{column.unit}]"
-    field = {
-        "@type": "cr:Field",
-        "@id": f"{records}/{column.name}",
-        "name": column.name,
-        "description": f"{column.means}{unit}",
-        "dataType": kind,
-        "source": source | {"extract": {"column": column.name}},
-    }
-    return field | ({"repeated": True} if column.type.startswith("list") else {})
-
-
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
     """As `yaml.safe_dump`, with texts of several lines as blocks."""
 
@@ -329,10 +142,12 @@ def registry_bytes(statement: Statement[Any]) -> bytes:
 
 
 def _basic(statement: Statement[Any]) -> dict[str, Any]:
-    data, release = statement.data, statement.release
+    data, release, stated = statement.data, statement.release, statement.publication
     return {
         "name": f"Synthetic voltage phasors of a distribution feeder, release {release.id}",
-        "data_curators": [{"data_curator_name": _TO_FILL_IN, "data_curator_type": "Industry"}],
+        "data_curators": [
+            {"data_curator_name": stated.publisher or _TO_FILL_IN, "data_curator_type": "Industry"}
+        ],
         "description": (
             f"{data.days} synthetic days of voltage phasors at {data.nodes} nodes, every "
             f"{data.step_minutes} minutes, that obey AC power flow; loads drawn from a differentially "
@@ -342,7 +157,7 @@ def _basic(statement: Statement[Any]) -> dict[str, Any]:
         "data_product_type": "Synthetic data",
         "data_product_region": _TO_FILL_IN,
         "data_product_sector": "Energy",
-        "publication_date": "1900-01-01",
+        "publication_date": stated.date or "1900-01-01",
     }
 
 

@@ -48,11 +48,13 @@ from dp_powerflow.pipeline.manifest.model import (
     PARTS,
     RELATIVE,
     SOLVERS,
+    UNDECLARED,
     AccountSection,
     GdpAccount,
     InstanceAccount,
     LoadsAccount,
     NetLoads,
+    Publication,
     ReleaseError,
     Statement,
     TwinAccount,
@@ -249,6 +251,7 @@ class Facts:
     ----------
     mended : snapshots whose powers were lowered until they had a solution.
     looked_at : settings that were changed after the data owner saw something INTERNAL.
+    publication : what he declares of the publication.
     days : dates and weather of the days; None where they have no dates.
     connections : buses of the nodes and what joins them; None if they are not published.
     """
@@ -268,6 +271,7 @@ class Facts:
     looked_at: tuple[str, ...] = ()
     days: DayTable | None = None
     connections: Connections | None = None
+    publication: Publication = UNDECLARED
 
 
 @dataclass(frozen=True, eq=False)
@@ -340,6 +344,7 @@ def make_statement(inputs: ManifestInputs) -> Statement[Any]:
         extras=inputs.extras,
         mended=inputs.mended,
         looked_at=inputs.looked_at,
+        publication=Publication(**inputs.config.publication.model_dump(mode="json")),
         days=inputs.days,
         connections=inputs.connections,
     )
@@ -385,6 +390,7 @@ def read_facts(
         extras=corpus.extras.layout,
         mended=corpus.extras.n_mended,
         looked_at=tuple(statement.release.changed_after_internal_look),
+        publication=statement.publication,
         days=corpus.days,
         connections=corpus.connections,
     )
@@ -421,6 +427,7 @@ def assemble(facts: Facts) -> Statement[Any]:
             "unprotected": words.unprotected,
             "not_claimed": words.not_claimed,
             "data": _data(facts),
+            "publication": facts.publication,
             "software": dict(facts.versions),
             "internal_report": {"commitment": words.commitment, "sha256": facts.commitment_sha256},
         }

@@ -31,8 +31,13 @@ MODEL_FILE = "model.json"
 CERTIFICATE_FILE = "certificate.html"
 CROISSANT_FILE = "croissant.json"
 REGISTRY_FILE = "registry.yaml"
+CARD_FILE = "README.md"
 QUALITY_FILE = "quality.html"
-REQUIRED = {NODES_FILE, MODEL_FILE, CERTIFICATE_FILE, CROISSANT_FILE, REGISTRY_FILE, QUALITY_FILE}
+NOT_STATED = "not stated"
+REQUIRED = {
+    *(NODES_FILE, MODEL_FILE, CERTIFICATE_FILE, CROISSANT_FILE, REGISTRY_FILE),
+    *(CARD_FILE, QUALITY_FILE),
+}
 """Files beside the manifest and the voltages."""
 DIGEST = "manifest_sha256"
 RELATIVE = 1e-9
@@ -89,7 +94,7 @@ FilePath = Annotated[
     str,
     Field(
         pattern=r"^((nodes|buses|connections|days)\.parquet|model\.json|croissant\.json|registry\.yaml"
-        r"|certificate\.html|quality\.html|[A-Za-z0-9_-]+(/[A-Za-z0-9_=-][A-Za-z0-9_.=-]*)+)$"
+        r"|certificate\.html|quality\.html|README\.md|[A-Za-z0-9_-]+(/[A-Za-z0-9_=-][A-Za-z0-9_.=-]*)+)$"
     ),
 ]
 Files = Annotated[
@@ -471,6 +476,8 @@ class Tables(Section):
     days: Annotated[int, Field(ge=0)]
     scenarios: Count
     order: Sentence
+    frame: Literal["rotated", "phasors"]
+    switches_merged: bool
 
 
 class Extras(Section):
@@ -545,6 +552,44 @@ class Data(Section):
     connections: ConnectionsOfNodes | None
 
 
+class Publication(Section):
+    """What the data owner declares of the publication; None for what he does not state.
+
+    Attributes
+    ----------
+    license : identifier of the SPDX list.
+    """
+
+    publisher: Sentence | None
+    license: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+-]*$")] | None
+    citation: Sentence | None
+    date: IsoDate | None
+    url: Annotated[str, Field(pattern=r"^https?://")] | None
+
+    @property
+    def license_url(self) -> str | None:
+        """Page of the license in the SPDX list; None for a license that is not in it, or not stated."""
+        if self.license is None or self.license.startswith("LicenseRef-"):
+            return None
+        return f"https://spdx.org/licenses/{self.license}"
+
+    def cited_as(self, release_id: str) -> str:
+        """How to cite the release: as declared, else by what is known of it."""
+        if self.citation is not None:
+            return self.citation
+        who = f"{self.publisher}. " if self.publisher is not None else ""
+        when = f" ({self.date[:4]})" if self.date is not None else ""
+        where = f" {self.url}" if self.url is not None else ""
+        return (
+            f"{who}Synthetic voltage phasors of a distribution feeder, dp-powerflow release "
+            f"{release_id}{when}.{where}"
+        )
+
+
+UNDECLARED = Publication(publisher=None, license=None, citation=None, date=None, url=None)
+"""Of a release whose owner states nothing."""
+
+
 class InternalReport(Section):
     """Salted commitment to the report that stays with the data owner."""
 
@@ -566,6 +611,7 @@ class Statement(Section, Generic[Network]):
     unprotected: list[Sentence]
     not_claimed: list[Sentence]
     data: Data
+    publication: Publication
     software: Software
     internal_report: InternalReport
 

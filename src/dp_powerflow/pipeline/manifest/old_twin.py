@@ -41,7 +41,13 @@ from dp_powerflow.pipeline.manifest.policy import (
     check,
     in_digits,
 )
-from dp_powerflow.pipeline.manifest.twin import GROUPS, check_of_tables, described_tables, wrong_days
+from dp_powerflow.pipeline.manifest.twin import (
+    AS_PHASORS,
+    GROUPS,
+    check_of_tables,
+    described_tables,
+    wrong_days,
+)
 from dp_powerflow.privacy.budget import Neighbours, gdp_epsilon, gdp_mu
 from dp_powerflow.privacy.ledger.accounts import AccountKind, GdpCap
 from dp_powerflow.twin.design import LINE, LOG_GRID, code_mu, shift_of
@@ -340,7 +346,7 @@ class OldTwinPolicy(NetworkPolicy):
 
     def tables(self, facts: Facts) -> Tables | None:
         """Where the published twin is; None if only voltages are released."""
-        return described_tables(self.published, self.table_days, facts)
+        return described_tables(self.published, self.table_days, facts, AS_PHASORS)
 
     def checks(
         self, statement: Statement[Any], facts: Facts, directory: Path, files: Iterable[str]

@@ -11,8 +11,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from dp_powerflow.config import Config, TwinNetwork
-from dp_powerflow.corpus.gridfm.reader import check_tables
-from dp_powerflow.corpus.gridfm.schema import TABLES
+from dp_powerflow.corpus.gridfm.check import CLOSE_PU, MERGED_CLOSE_PU, check_tables
+from dp_powerflow.corpus.gridfm.network import GridfmStyle
+from dp_powerflow.corpus.gridfm.schema import ROWS_FILE, TABLES
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.feeder import Protected
 from dp_powerflow.pipeline.manifest import policy as text
@@ -55,6 +56,10 @@ VOLTAGES, NETWORK, WITH_LOADS = "voltages", "network", "network and loads"
 """What of a twin can be released."""
 TWIN = "twin"
 """Directory of the published twin."""
+TURNED, PHASORS = "rotated", "phasors"
+"""Frames of the voltages in its tables."""
+AS_PHASORS = GridfmStyle(turned=False, merged=False)
+"""How tables were written before there was a choice."""
 CHANGES = (0.05, 0.5)
 """Changes of one element that a guarantee is always stated for, beside its own."""
 _VERSION = "_version-"
@@ -294,6 +299,7 @@ class TwinPolicy(NetworkPolicy):
     table_days : days whose loads are published beside the voltages, in the tables of the twin.
     controls : whether taps and capacitors act, and what they start from; "frozen" is the fixed frame.
     coordinates : whether those of the buses are declared public and released.
+    table_style : frame of the voltages in the tables of the twin, and whether switches are merged there.
     """
 
     mode: ClassVar[str] = "twin-network"
@@ -316,6 +322,7 @@ class TwinPolicy(NetworkPolicy):
     table_days: int
     controls: str = "frozen"
     coordinates: bool = False
+    table_style: GridfmStyle = AS_PHASORS
 
     @classmethod
     def of(cls, config: Config) -> Self:
@@ -329,6 +336,9 @@ class TwinPolicy(NetworkPolicy):
             table_days=min(twin.graph_days or days, days) if twin.publish == WITH_LOADS else 0,
             controls=twin.controls,
             coordinates=twin.coordinates == "public",
+            table_style=AS_PHASORS
+            if twin.publish == VOLTAGES
+            else GridfmStyle(twin.graph_frame == TURNED, twin.graph_merges_switches),
         )
 
     @classmethod
@@ -351,6 +361,7 @@ class TwinPolicy(NetworkPolicy):
             table_days=0 if tables is None else tables.days,
             controls=stated.controls,
             coordinates=stated.coordinates == "public",
+            table_style=style_of(tables),
         )
 
     @classmethod
@@ -503,7 +514,7 @@ class TwinPolicy(NetworkPolicy):
 
     def tables(self, facts: Facts) -> Tables | None:
         """Where the published twin is; None if only voltages are released."""
-        return described_tables(self.published, self.table_days, facts)
+        return described_tables(self.published, self.table_days, facts, self.table_style)
 
     def checks(
         self, statement: Statement[Any], facts: Facts, directory: Path, files: Iterable[str]
@@ -522,11 +533,17 @@ class TwinPolicy(NetworkPolicy):
         yield from check_of_tables(self.tables(facts), directory, files)
 
 
-def described_tables(published: str, days: int, facts: Facts) -> Tables | None:
+def style_of(tables: Tables | None) -> GridfmStyle:
+    """How tables are written, as a manifest states it."""
+    return AS_PHASORS if tables is None else GridfmStyle(tables.frame == TURNED, tables.switches_merged)
+
+
+def described_tables(published: str, days: int, facts: Facts, style: GridfmStyle) -> Tables | None:
     """Where the published twin is; None if only voltages are released."""
     if published == VOLTAGES:
         return None
     scenarios = days * facts.layout.steps
+    numbered = "scenario = day * steps_per_day + step, load_scenario_idx = day"
     return Tables(
         directory=TWIN,
         layout="gridfm-datakit: Parquet tables, one directory per table and partition of scenarios",
@@ -534,8 +551,10 @@ def described_tables(published: str, days: int, facts: Facts) -> Tables | None:
         holds=published,
         days=days,
         scenarios=max(scenarios, 1),
-        order="bus k is node k of the corpus, further buses follow; "
-        + ("scenario = day * steps_per_day + step" if scenarios else "one scenario without load"),
+        order=f"{ROWS_FILE} has the bus of every node of the corpus, further buses follow; "
+        + (numbered if scenarios else "one scenario without load"),
+        frame=TURNED if style.turned else PHASORS,
+        switches_merged=style.merged,
     )
 
 
@@ -543,12 +562,13 @@ def check_of_tables(tables: Tables | None, directory: Path, files: Iterable[str]
     """The tables are there, and in order, if and only if they are published."""
     name = "twin tables"
     if tables is not None:
-        count = tables.scenarios
+        count, style = tables.scenarios, style_of(tables)
         good = (
             f"The twin's tables hold {count:,} scenario{'s' * (count > 1)} of power flow on their own "
             f"network{', with the voltages of the corpus' * (tables.days > 0)}."
         )
-        problems = check_tables(directory, TWIN, count, same_voltages=tables.days > 0)
+        close = MERGED_CLOSE_PU if style.merged else CLOSE_PU
+        problems = check_tables(directory, TWIN, count, style, close_pu=close if tables.days > 0 else None)
         yield check(name, problems, good)
     elif any(file.startswith(f"{TWIN}/") for file in files):
         yield Check(name, False, f"There are files in {TWIN}/ though no twin is published.")

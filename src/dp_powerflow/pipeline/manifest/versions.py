@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from dp_powerflow.pipeline.manifest.model import FORMAT, QUALITY_FILE, SOLVERS
+from dp_powerflow.pipeline.manifest.model import CARD_FILE, FORMAT, QUALITY_FILE, SOLVERS, UNDECLARED
 from dp_powerflow.pipeline.manifest.old_twin import CALLED as OLD_TWIN_THEN
 from dp_powerflow.pipeline.manifest.old_twin import MODE as OLD_TWIN
 from dp_powerflow.pipeline.manifest.policy import modes, registered
@@ -73,11 +73,15 @@ def _unknown_to_version_4(stated: dict[str, Any]) -> Iterator[tuple[dict[str, An
 
 
 def _unknown_to_version_5(stated: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Sections with what they lack: connections of the network, and the page of the quality."""
+    """Sections with what they lack: connections, how tables are written, the publication, and two pages."""
+    yield stated, {"publication": UNDECLARED.model_dump()}
     if isinstance(stated.get("files"), dict):
-        yield stated["files"], {QUALITY_FILE: _NO_FILE}
-    if isinstance(stated.get("data"), dict):
-        yield stated["data"], {"connections": None}
+        yield stated["files"], {QUALITY_FILE: _NO_FILE, CARD_FILE: _NO_FILE}
+    data = stated.get("data")
+    if isinstance(data, dict):
+        yield data, {"connections": None}
+        if isinstance(data.get("network_tables"), dict):
+            yield data["network_tables"], {"frame": "phasors", "switches_merged": False}
     guarantee = stated.get("guarantee")
     network = guarantee.get("network") if isinstance(guarantee, dict) else None
     if isinstance(network, dict) and network.get("mode") in tuple(modes()):

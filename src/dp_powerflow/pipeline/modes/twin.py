@@ -16,9 +16,11 @@ from dp_powerflow._bits.elementary import modulus
 from dp_powerflow.config import TwinNetwork
 from dp_powerflow.corpus.connections import Connections
 from dp_powerflow.corpus.extras import ExtrasLayout
+from dp_powerflow.corpus.gridfm.network import GridfmStyle, NodeFacts
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.storage import Location, location
 from dp_powerflow.errors import ConfigError, CorpusError, PowerFlowError, PrivacyError
+from dp_powerflow.grid.buses import BusGraph
 from dp_powerflow.grid.feeder import TAPS_NOT_FOUND, Feeder
 from dp_powerflow.grid.sources import Rebuilder, network_parameters
 from dp_powerflow.model.gaussian import LoadModel
@@ -198,7 +200,13 @@ class TwinMode(NetworkMode[TwinNetwork]):
         order = np.concatenate([released, np.setdiff1d(np.arange(len(feeder.nodes)), released)])
         with_loads = section.publish == "network and loads"
         count = min(section.graph_days or days, days) if with_loads else 0
-        return GraphTables(TABLES, GridfmWriter(root / TABLES, feeder, order=order), count)
+        writer = GridfmWriter(
+            root / TABLES,
+            feeder,
+            facts=NodeFacts(order=order, released=len(released), phase=BusGraph.of(feeder).phase),
+            style=GridfmStyle(section.graph_frame == "rotated", section.graph_merges_switches),
+        )
+        return GraphTables(TABLES, writer, count)
 
     def extras(self, feeder: Feeder, solar: Solar) -> ExtrasLayout:
         """Functions of the twin and the drawn loads; how many there are follows from the public structure."""
@@ -269,7 +277,27 @@ class TwinMode(NetworkMode[TwinNetwork]):
             ),
             "",
             *choosing_lines(design),
+            *self._other_networks(),
         ]
+
+    def _other_networks(self) -> list[str]:
+        """What more networks for graph models cost; nothing where no network is published."""
+        if self.section.publish == "voltages":
+            return []
+        promised = self.guarantee
+        grows = "k times ε" if promised.mu is None else "μ times the square root of k"
+        return [
+            "",
+            "More networks to learn from: perturbed ones of this twin cost nothing (`export gridfm "
+            f"--perturbed`). k further twins of the network, each with an id of its own, cost {grows}: with "
+            f"this one, two have ε = {_shown(self._of_twins(2))} and ten ε = {_shown(self._of_twins(10))}"
+            f"{_at(promised.delta)}.",
+        ]
+
+    def _of_twins(self, count: int) -> float | None:
+        """ε of an element after so many independent twins: as much as of so many elements of one twin."""
+        found = changed(self.section.design, self.section.change, count)["epsilon"]
+        return None if found is None else float(found)
 
     def outcome(self, met: bool) -> str:
         """Where to find how far the twin is from the true network."""

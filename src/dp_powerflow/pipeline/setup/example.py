@@ -127,6 +127,8 @@ coordinates = "private"       # public: those of the buses too; lengths of lines
 publish = "voltages"          # voltages | network | network and loads: tables for graph models in twin/,
 #                             # with controls = "frozen" only
 # graph_days = 7              # days of the corpus in those tables; without it all
+# graph_frame = "rotated"     # voltages turned back by nominal angles, all near 1; "phasors": as they are
+# graph_merges_switches = true  # nodes joined by a switch of next to no impedance are one bus of the tables
 """,
     ),
     "true-network": (
@@ -162,6 +164,14 @@ solver = "batch"              # batch | opendss (slow; needs a feeder from OpenD
 # unrelated_loads = { accounts = ["loads-1"], reason = "another town" }
 # unrelated_network = { accounts = ["network-instance-1 to network-instance-3"], reason = "another town" }
 # insecure_seed = 0           # demos and tests only: the result says so and is not a release
+
+# What card and metadata of the release say; nothing else depends on it.
+# [publication]
+# publisher = "Utility of Town"
+# license = "CC-BY-4.0"       # identifier of the SPDX list; without it "not stated"
+# citation = "Utility of Town. Voltages of a feeder, 2024."
+# date = 2024-12-01           # day of publication; declared, never the clock
+# url = "https://data.example.org/voltages"
 """
 
 

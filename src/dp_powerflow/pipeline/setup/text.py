@@ -58,7 +58,7 @@ class PublicFacts:
     written_scale_kw : public scale that `init` writes into its own map [kW], None if none.
     load_points : how many there are in the map.
     mode : what a config of the network mode says.
-    latitude, days, release_id, output : as asked for.
+    latitude, days, release_id, output, published : as asked for.
     """
 
     source: str
@@ -70,6 +70,7 @@ class PublicFacts:
     release_id: str
     output: str
     days: int
+    published: dt.date
     taps: str | None = None
     islanded: bool = False
     pv: bool = False
@@ -121,6 +122,7 @@ def config_text(facts: PublicFacts) -> str:
         _pv(facts),
         facts.mode.network(),
         _release(facts),
+        _publication(facts),
     ]
     return "\n".join("\n".join(lines) + "\n" for lines in blocks)
 
@@ -241,6 +243,18 @@ def _release(facts: PublicFacts) -> Iterable[str]:
         entry("output", facts.output, "what is published"),
         entry("state", "private-state", "keys, ledger, internal reports: never publish this directory"),
         "# epsilon_cap = 4.0             # over all releases from these customers; else what this one costs",
+    )
+
+
+def _publication(facts: PublicFacts) -> Iterable[str]:
+    return (
+        "# What card and metadata of the release say; nothing else depends on it.",
+        "[publication]",
+        entry("date", facts.published, "day of publication, as you declare it"),
+        '# publisher = "…"',
+        '# license = "CC-BY-4.0"         # identifier of the SPDX list; without it "not stated"',
+        '# citation = "…"',
+        '# url = "https://…"',
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import io
 import os
 import tomllib
@@ -42,6 +43,7 @@ class SetupRequest:
     days : of the corpus, None for the usual number.
     release_id : None for one that follows from the name of the config.
     latitude : of the sun, None without one [degrees].
+    published : day of publication that the config declares, by default today.
     """
 
     config: Path
@@ -54,6 +56,7 @@ class SetupRequest:
     days: int | None = None
     release_id: str | None = None
     latitude: float | None = None
+    published: dt.date = field(default_factory=dt.date.today)
 
 
 @dataclass(frozen=True)
@@ -187,6 +190,7 @@ def _public(
         release_id=release_id,
         output=stem,
         days=DAYS if request.days is None else request.days,
+        published=request.published,
         islanded=feeder.islanded,
         pv=feeder.pv,
         curves=feeder.curves,

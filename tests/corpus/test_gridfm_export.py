@@ -1,0 +1,236 @@
+"""Published twins for gridfm-graphkit: layout, frames, perturbed networks; nothing touches the release."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+import dp_powerflow as dpf
+from dp_powerflow.cli import app
+from dp_powerflow.corpus.gridfm.check import CLOSE_PU, MERGED_CLOSE_PU, check_tables
+from dp_powerflow.corpus.gridfm.lines import lines_of, places_of, supplied, with_shares
+from dp_powerflow.corpus.gridfm.network import PublishedNetwork, network_of
+from dp_powerflow.corpus.gridfm.reader import GridfmData, read_gridfm
+from dp_powerflow.corpus.gridfm.schema import TABLES
+from dp_powerflow.corpus.reader import open_corpus
+from dp_powerflow.errors import CorpusError
+from dp_powerflow.grid.feeder import Feeder
+from support.small import tree_hash
+
+OLD = Path(__file__).parents[1] / "data" / "format2" / "twin"
+"""A release of version 2 on a twin of IEEE 13: phasors, every node a bus, one load scenario per snapshot."""
+NAME = open_corpus(OLD).release_id
+PERTURBED = 30
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("export") / "graphs"
+    variety = dpf.GridfmVariety(scenarios=PERTURBED, seed=5, per_network=4)
+    made = dpf.export_gridfm(OLD, folder, variety=variety)
+    assert made.networks[0].refused == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def current(exported: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same release with the tables of today."""
+    folder = tmp_path_factory.mktemp("current")
+    dpf.export_gridfm(OLD, folder / "graphs")
+    shutil.copytree(OLD, folder / "release", ignore=shutil.ignore_patterns("twin"))
+    shutil.copytree(folder / "graphs" / NAME / "raw", folder / "release" / "twin")
+    return folder / "release"
+
+
+@pytest.fixture(scope="module")
+def data(exported: Path) -> GridfmData:
+    return read_gridfm(exported / NAME / "raw")
+
+
+@pytest.fixture(scope="module")
+def released() -> GridfmData:
+    return read_gridfm(OLD / "twin")
+
+
+def test_the_folder_is_that_of_graphkit_with_a_config_that_names_it(
+    exported: Path, released: GridfmData
+) -> None:
+    assert {path.name for path in exported.iterdir()} == {NAME, "graphkit.yaml"}
+    raw = exported / NAME / "raw"
+    assert {path.name for path in raw.iterdir()} == {
+        *(f"{table}.parquet" for table in TABLES),
+        *("n_scenarios.txt", "args.log", "rows.parquet"),
+    }
+    config = yaml.safe_load((exported / "graphkit.yaml").read_text(encoding="utf-8"))
+    assert config["data"]["networks"] == [NAME]
+    assert config["data"]["scenarios"] == [len(released.scenarios) + PERTURBED]
+    assert config["data"]["split_by_load_scenario_idx"] is True
+
+
+def test_an_older_release_is_exported_turned_back_merged_and_by_day(
+    data: GridfmData, released: GridfmData
+) -> None:
+    count, corpus = len(released.scenarios), open_corpus(OLD)
+    assert data.mismatch_mw().max() < 1e-7
+    assert data.admittance_error() < 1e-10
+    assert data.n_buses < released.n_buses
+    assert data.bus_of_row is not None
+    rows = data.phasor()[:count, data.bus_of_row]
+    assert np.abs(rows - released.phasor()[:, : corpus.layout.nodes]).max() < 1e-5
+    assert np.abs(data.column("bus", "Va")[:count]).max() < 15.0
+    day = data.column("bus", "load_scenario_idx")[:count, 0]
+    assert np.array_equal(day, np.arange(count) // corpus.layout.steps)
+
+
+def test_perturbed_scenarios_are_power_flow_on_other_networks(data: GridfmData, released: GridfmData) -> None:
+    count = len(released.scenarios)
+    assert len(data.scenarios) == count + PERTURBED
+    networks = {data.admittance(k).toarray().tobytes() for k in range(count, count + PERTURBED)}
+    assert len(networks) == -(-PERTURBED // 4)
+    assert len({data.admittance(k).toarray().tobytes() for k in range(count)}) == 1
+    status, scenario = (data.branch[name].to_numpy() for name in ("br_status", "scenario"))
+    out = np.unique(scenario[status == 0])
+    assert len(out)
+    assert out.min() >= count
+    for flow in ("pf", "qt", "Yff_i", "Ytf_r"):
+        assert not data.branch[flow].to_numpy()[status == 0].any()
+    load = data.column("bus", "Pd")
+    assert (data.column("bus", "Psgen")[count:] > 0.0).any()
+    assert np.unique(load[count:].sum(axis=1).round(9)).size == PERTURBED
+    # A perturbed day is in the same part of a split as the day itself.
+    days = data.column("bus", "load_scenario_idx")[:, 0]
+    assert set(days[count:]) <= set(days[:count])
+
+
+def test_perturbations_follow_from_the_seed(exported: Path, tmp_path: Path) -> None:
+    same, other = (dpf.GridfmVariety(scenarios=PERTURBED, seed=seed, per_network=4) for seed in (5, 6))
+    dpf.export_gridfm(OLD, tmp_path / "same", variety=same)
+    dpf.export_gridfm(OLD, tmp_path / "other", variety=other)
+    assert tree_hash(tmp_path / "same") == tree_hash(exported)
+    assert tree_hash(tmp_path / "other") != tree_hash(exported)
+
+
+def test_tables_of_today_are_copied_as_they_are(current: Path, tmp_path: Path) -> None:
+    dpf.export_gridfm(current, tmp_path / "graphs")
+    assert tree_hash(tmp_path / "graphs" / NAME / "raw") == tree_hash(current / "twin")
+
+
+def test_a_frame_can_be_chosen(current: Path, released: GridfmData, tmp_path: Path) -> None:
+    dpf.export_gridfm(current, tmp_path / "turned-again", style=dpf.GridfmStyle(turned=False))
+    dpf.export_gridfm(OLD, tmp_path / "as-it-was", style=dpf.GridfmStyle(turned=False, merged=False))
+    again = read_gridfm(tmp_path / "turned-again" / NAME / "raw")
+    assert not again.column("bus", "turn").any()
+    assert again.mismatch_mw().max() < 1e-6
+    same = read_gridfm(tmp_path / "as-it-was" / NAME / "raw")
+    assert np.abs(same.voltage() - released.voltage()).max() < 1e-14
+    assert abs(same.admittance() - released.admittance()).max() == 0.0
+
+
+def test_a_release_stays_what_it_was_and_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
+    release = tmp_path / "release"
+    shutil.copytree(OLD, release)
+    before = tree_hash(release)
+    with pytest.raises(CorpusError, match="inside the release"):
+        dpf.export_gridfm(release, release / "graphs")
+    (tmp_path / "there").mkdir()
+    with pytest.raises(CorpusError, match="is there already"):
+        dpf.export_gridfm(release, tmp_path / "there")
+    dpf.export_gridfm(release, tmp_path / "graphs")
+    assert tree_hash(release) == before
+    with pytest.raises(CorpusError, match="two of the releases have one id"):
+        dpf.export_gridfm([release, OLD], tmp_path / "both")
+    assert {path.name for path in tmp_path.iterdir()} == {"release", "there", "graphs"}
+
+
+def test_the_command_line_exports_and_refuses_in_one_sentence(tmp_path: Path) -> None:
+    runner = CliRunner()
+    target = tmp_path / "graphs"
+    done = runner.invoke(app, ["export", "gridfm", str(OLD), str(target), "--perturbed", "3", "--json"])
+    assert done.exit_code == 0, done.output
+    shown = json.loads(done.stdout)
+    assert shown["networks"][0]["name"] == NAME
+    assert shown["networks"][0]["perturbed"] == 3
+    for release, message in (
+        (OLD.parent / "true", "holds no tables of its network"),
+        (tmp_path / "nowhere", "nowhere"),
+        ("s3://bucket/release", "copy the release here first"),
+    ):
+        refused = runner.invoke(app, ["export", "gridfm", str(release), str(tmp_path / "new")])
+        assert isinstance(refused.exception, CorpusError)
+        assert message in str(refused.exception)
+        assert not (tmp_path / "new").exists()
+
+
+@pytest.fixture(scope="module")
+def network(ieee13: Feeder) -> PublishedNetwork:
+    nodes = network_of(ieee13)
+    return nodes.merged(nodes.groups()).turned()
+
+
+def test_lines_are_found_in_the_admittances_alone(ieee13: Feeder) -> None:
+    """Against the elements of the feeder, which the tables do not name."""
+    nodes = network_of(ieee13)
+    place = places_of(nodes)
+    names = np.array([node.rsplit(".", 1)[0].replace("emf(sourcebus)", "sourcebus") for node in ieee13.nodes])
+    for number in np.unique(place):
+        assert len(set(names[place == number])) == 1  # no place is of two buses
+    lines = lines_of(nodes)
+    found = {frozenset(line.nodes.tolist()): line for line in lines}
+    known = [line for line in ieee13.lines if not line.is_switch]
+    assert known
+    for line in known:
+        own = found[frozenset(line.nodes)]
+        half = len(line.nodes) // 2
+        position = {node: k for k, node in enumerate(line.nodes)}
+        rows, columns = ([position[node] for node in side.tolist()] for side in (own.first, own.second))
+        expected = -line.primitive[np.ix_(rows, columns)] * (ieee13.base_mva / nodes.sn_mva)
+        assert own.series.shape == (half, half)
+        assert np.allclose(own.series, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_a_line_taken_out_and_put_back_leaves_the_network(network: PublishedNetwork) -> None:
+    lines = lines_of(network)
+    for line in lines[:4]:
+        without = with_shares(network, (line,), np.array([-1.0]))
+        assert not without.y[line.first][:, line.second].toarray().any()
+        assert np.abs(without.shunt - network.shunt).max() < 1e-10
+        back = with_shares(without, (line,), np.array([1.0]))
+        assert abs(back.y - network.y).max() < 1e-9
+
+
+def test_supply_is_lost_without_a_line_of_a_radial_feeder(network: PublishedNetwork) -> None:
+    assert supplied(network).all()
+    lost = [
+        int(np.sum(~supplied(with_shares(network, (line,), np.array([-1.0]))))) for line in lines_of(network)
+    ]
+    assert min(lost) >= 1
+
+
+def test_tables_in_another_style_than_stated_are_found(current: Path, released: GridfmData) -> None:
+    phasors, default = dpf.GridfmStyle(turned=False, merged=False), dpf.GridfmStyle()
+    count = len(released.scenarios)
+
+    def problems(release: Path, style: dpf.GridfmStyle, close_pu: float) -> str:
+        return " ".join(check_tables(release, "twin", count, style, close_pu=close_pu))
+
+    assert problems(OLD, phasors, CLOSE_PU) == ""
+    assert problems(current, default, MERGED_CLOSE_PU) == ""
+    assert "are not turned back" in problems(OLD, default, MERGED_CLOSE_PU)
+    assert "says that they are phasors" in problems(current, phasors, MERGED_CLOSE_PU)
+    assert "none are merged" in problems(current, dpf.GridfmStyle(merged=False), MERGED_CLOSE_PU)
+    (spoilt,) = (current / "twin").rglob("bus_data.parquet/*/from-000000000.parquet")
+    good = spoilt.read_bytes()
+    table = pq.read_table(spoilt)
+    va = table["Va"].to_numpy() + 0.02  # all angles: the power flow stays
+    pq.write_table(table.set_column(table.column_names.index("Va"), "Va", pa.array(va)), spoilt)
+    found = problems(current, default, MERGED_CLOSE_PU)
+    spoilt.write_bytes(good)
+    assert "are not those of the corpus" in found

@@ -1,0 +1,187 @@
+"""Windows for training: what they hold, how much memory they keep, and in which order they come."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dp_powerflow.corpus.reader import Corpus, open_corpus
+from dp_powerflow.corpus.schema import CorpusLayout, NodeTable, Phasors, round_to_grid
+from dp_powerflow.errors import CorpusError
+from support.corpora import LAYOUT, voltages, write_corpus
+
+torch: Any = pytest.importorskip("torch")
+
+WIDE = CorpusLayout(days=12, steps=96, nodes=500, days_per_part=6)
+"""Six row groups of two days."""
+GROUP_MB = WIDE.days_per_group * 96 * 500 * 8 / 1e6
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    nodes = NodeTable(("e", "c", "a", "f", "b", "d", "g"))
+    return open_corpus(write_corpus(tmp_path_factory.mktemp("windows") / "release", nodes=nodes))
+
+
+@pytest.fixture(scope="module")
+def written() -> Phasors:
+    return round_to_grid(voltages(LAYOUT, range(LAYOUT.days)))
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return open_corpus(write_corpus(tmp_path_factory.mktemp("wide") / "release", WIDE))
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Row groups that this process decodes."""
+    found: list[tuple[int, int]] = []
+    read_group = Corpus.read_group
+
+    def counted(self: Corpus, part: int, group: int) -> Phasors:
+        found.append((part, group))
+        return read_group(self, part, group)
+
+    monkeypatch.setattr(Corpus, "read_group", counted)
+    return found
+
+
+def test_windows_are_tensors_within_one_day(corpus: Corpus, written: Phasors) -> None:
+    windows = corpus.windows(8, 5)
+    assert isinstance(windows, torch.utils.data.Dataset)
+    assert len(windows) == 11 * 4
+    window = windows[4 * 6 + 2]
+    assert (window.day, window.start) == (6, 10)
+    assert window.vm_pu.dtype == torch.float32
+    np.testing.assert_array_equal(window.vm_pu.numpy(), written.vm_pu[6, 10:18])
+    np.testing.assert_array_equal(window.va_deg.numpy(), written.va_deg[6, 10:18])
+    np.testing.assert_array_equal(windows[-1].va_deg.numpy(), written.va_deg[10, 15:23])
+    with pytest.raises(IndexError):
+        windows[len(windows)]
+
+
+def test_windows_of_some_days_and_nodes(corpus: Corpus, written: Phasors) -> None:
+    windows = corpus.windows(24, days=[7, 1], nodes=["b", "a"])
+    assert [w.day for w in windows] == [7, 1]
+    np.testing.assert_array_equal(windows[1].va_deg.numpy(), written.va_deg[1][:, [4, 2]])
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_data_loader_with_workers_reads_every_window_once(corpus: Corpus, written: Phasors) -> None:
+    windows = corpus.windows(12, 12)
+    windows[0]
+    loader = torch.utils.data.DataLoader(windows, batch_size=5, shuffle=True, num_workers=1)
+    seen = set()
+    for batch in loader:
+        for vm, day, start in zip(batch.vm_pu, batch.day.tolist(), batch.start.tolist(), strict=True):
+            np.testing.assert_array_equal(vm.numpy(), written.vm_pu[day, start : start + 12])
+            seen.add((day, start))
+    assert seen == {(day, start) for day in range(11) for start in (0, 12)}
+
+
+def test_windows_keep_no_more_than_the_cache_and_travel_without_it(
+    wide: Corpus, reads: list[tuple[int, int]]
+) -> None:
+    roomy, tight = wide.windows(96, cache_mb=6.1 * GROUP_MB), wide.windows(96, cache_mb=1.5 * GROUP_MB)
+    for windows, expected in ((roomy, 6), (tight, 12)):
+        reads.clear()
+        for _ in range(2):
+            for index in range(len(windows)):
+                windows[index]
+        assert len(reads) == expected
+        assert len(pickle.dumps(windows)) < 20_000
+
+
+def test_the_bytes_of_chosen_days_and_nodes_alone_count(wide: Corpus, reads: list[tuple[int, int]]) -> None:
+    windows = wide.windows(96, days=[0, 5, 5, 11], nodes=range(50), cache_mb=3 * 96 * 50 * 8 / 1e6)
+    for index in (0, 1, 2, 3, 0, 3, 1):
+        windows[index]
+    assert len(reads) == 3
+
+
+def test_the_default_cache_holds_a_decade_of_ieee123() -> None:
+    decade = CorpusLayout(days=3650, steps=96, nodes=278, days_per_part=22)
+    default = inspect.signature(Corpus.windows).parameters["cache_mb"].default
+    assert decade.n_phasors * 8 <= default * 1e6
+
+
+def test_a_window_may_be_changed_without_changing_the_next_reading(corpus: Corpus, written: Phasors) -> None:
+    windows = corpus.windows(24)
+    windows[3].vm_pu.zero_()
+    np.testing.assert_array_equal(windows[3].vm_pu.numpy(), written.vm_pu[3])
+
+
+def test_a_batch_reads_every_row_group_once(wide: Corpus, reads: list[tuple[int, int]]) -> None:
+    windows = wide.windows(48, 48, cache_mb=GROUP_MB)
+    order = np.random.default_rng(0).permutation(len(windows)).tolist()
+    batch = windows.__getitems__(order)
+    assert len(reads) == 6
+    assert [(window.day, window.start) for window in batch] == [(k // 2, k % 2 * 48) for k in order]
+
+
+def test_a_copy_in_this_machine_shares_the_memory_and_one_left_over_has_its_own(
+    corpus: Corpus, written: Phasors, reads: list[tuple[int, int]]
+) -> None:
+    windows = corpus.windows(24)
+    sent = pickle.dumps(windows)
+    for index in range(11):
+        windows[index]
+    reads.clear()
+    copy = pickle.loads(sent)
+    np.testing.assert_array_equal(copy[10].va_deg.numpy(), written.va_deg[10])
+    assert reads == []
+    del windows, copy
+    left = pickle.loads(sent)
+    np.testing.assert_array_equal(left[10].va_deg.numpy(), written.va_deg[10])
+    assert reads == [(2, 0)]
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_what_a_worker_decodes_is_there_for_all(
+    corpus: Corpus, written: Phasors, reads: list[tuple[int, int]], start: str
+) -> None:
+    windows = corpus.windows(12, 12)
+    loader = torch.utils.data.DataLoader(windows, batch_size=4, num_workers=1, multiprocessing_context=start)
+    assert sum(len(batch.day) for batch in loader) == len(windows)
+    for index in range(len(windows)):
+        np.testing.assert_array_equal(
+            windows[index].vm_pu[0].numpy(), written.vm_pu[index // 2, index % 2 * 12]
+        )
+    assert reads == []
+
+
+@pytest.mark.parametrize("cache_mb", [2 * GROUP_MB, 7 * GROUP_MB], ids=["a third of it", "all"])
+def test_the_sampler_gives_every_window_once_and_decodes_every_group_once(
+    wide: Corpus, reads: list[tuple[int, int]], cache_mb: float
+) -> None:
+    windows = wide.windows(24, 24, days=[*range(11), 3], cache_mb=cache_mb)
+    sampler = windows.sampler(generator=torch.Generator().manual_seed(1))
+    loader = torch.utils.data.DataLoader(windows, batch_size=1, sampler=sampler)
+    seen = [(int(batch.day), int(batch.start)) for batch in loader]
+    assert sorted(seen) == sorted((day, start) for day in [*range(11), 3] for start in (0, 24, 48, 72))
+    assert len(reads) == 6
+    again = [(window.day, window.start) for window in map(windows.__getitem__, sampler)]
+    assert sorted(again) == sorted(seen)
+    assert again != seen
+    same = list(windows.sampler(generator=torch.Generator().manual_seed(1)))
+    assert same == list(windows.sampler(generator=torch.Generator().manual_seed(1)))
+    assert len(sampler) == len(windows) == len(same)
+
+
+def test_workers_share_the_blocks_of_the_sampler(wide: Corpus) -> None:
+    """With two workers a block is half as large: every other group, else its order would miss the cache."""
+    windows = wide.windows(96, cache_mb=2 * GROUP_MB)
+    days = [windows[index].day // 2 for index in windows.sampler(workers=2)]
+    assert days[0::2] == days[1::2]
+
+
+@pytest.mark.parametrize(("length", "stride"), [(0, 1), (25, 1), (4, 0)])
+def test_windows_that_do_not_fit_a_day_are_refused(corpus: Corpus, length: int, stride: int) -> None:
+    with pytest.raises(CorpusError, match=r"a window lies within one day|stride of windows"):
+        corpus.windows(length, stride)

@@ -1,0 +1,104 @@
+"""Graphs of PyTorch Geometric from a real release, with the real package."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dp_powerflow.corpus.gridfm.reader import read_gridfm
+from dp_powerflow.corpus.reader import open_corpus
+from dp_powerflow.errors import CorpusError, MissingExtraError
+from support.corpora import write_corpus
+
+torch: Any = pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module")
+def pyg() -> Any:
+    return pytest.importorskip("torch_geometric", reason="torch_geometric is not installed")
+
+
+def test_the_published_twin_gives_one_graph_per_snapshot(pyg: Any, release: Path) -> None:
+    graphs, tables = open_corpus(release).to_pyg(), read_gridfm(release / "twin")
+    assert len(graphs) == 48
+    graph = graphs[30]
+    graph.validate(raise_on_error=True)
+    assert graph.scenario == 30
+    assert graph.x.shape == (tables.column("bus", "bus").shape[1], 8)
+    assert graph.edge_attr.shape == (2 * tables.column("branch", "r").shape[1], 4)
+    np.testing.assert_array_equal(graph.x[:, 0].numpy(), tables.column("bus", "Pd")[30].astype(np.float32))
+    np.testing.assert_array_equal(graph.y[:, 1].numpy(), tables.column("bus", "Va")[30].astype(np.float32))
+    assert graph.x[:, 7].sum() == 3  # phases of the source
+
+
+def test_edges_carry_the_admittances_of_their_first_end(pyg: Any, release: Path) -> None:
+    """Currents along the edges and through the shunts are those of the admittance matrix."""
+    graph, tables = open_corpus(release).to_pyg(days=[1])[5], read_gridfm(release / "twin")
+    voltage = tables.phasor()[29]
+    first, second = graph.edge_index.numpy()
+    own, other = (
+        graph.edge_attr.numpy()[:, k] + 1j * graph.edge_attr.numpy()[:, k + 1].astype(np.float64)
+        for k in (0, 2)
+    )
+    current = (graph.x[:, 4].numpy() + 1j * graph.x[:, 5].numpy().astype(np.float64)) * voltage
+    np.add.at(current, first, own * voltage[first] + other * voltage[second])
+    admittance = tables.admittance(29)
+    error = np.abs(current - admittance @ voltage).max()
+    assert graph.scenario == 29
+    assert error < 1e-6 * np.abs(admittance).max()
+
+
+def test_connections_give_nodes_on_their_buses(pyg: Any, release: Path) -> None:
+    corpus = open_corpus(release)
+    connections = corpus.connections
+    assert connections is not None
+    graphs = corpus.to_pyg(days=[4, 2], hetero=True)
+    assert len(graphs) == 48
+    graph = graphs[24 + 7]
+    graph.validate(raise_on_error=True)
+    assert (graph.day, graph.step) == (2, 7)
+    loads, voltages = corpus.loads([2])[0, 7], corpus.phasors([2]).vm_pu[0, 7]
+    assert graphs.features[:2] == ("p_kw", "q_kvar")
+    np.testing.assert_array_equal(graph["node"].x[:, 0].numpy(), loads.real.astype(np.float32))
+    np.testing.assert_array_equal(graph["node"].y[:, 0].numpy(), voltages)
+    np.testing.assert_array_equal(graph["node", "at", "bus"].edge_index[1].numpy(), connections.bus_of)
+    joined = sum(graph["bus", kind, "bus"].num_edges for kind in ("line", "switch", "transformer"))
+    assert joined == 2 * connections.n_pairs
+    assert graph["bus"].x.sum() == connections.source.sum()
+
+
+@pytest.mark.parametrize("hetero", [False, True])
+def test_the_loader_of_the_package_makes_batches(pyg: Any, release: Path, hetero: bool) -> None:
+    loader: Any = importlib.import_module("torch_geometric.loader").DataLoader
+    graphs = open_corpus(release).to_pyg(days=[0], hetero=hetero)
+    batches = list(loader(graphs, batch_size=10, shuffle=True))
+    assert [batch.num_graphs for batch in batches] == [10, 10, 4]
+    seen = torch.cat([batch.step if hetero else batch.scenario for batch in batches])
+    assert sorted(seen.tolist()) == list(range(24))
+
+
+def test_what_is_not_published_is_named(pyg: Any, release: Path, tmp_path: Path) -> None:
+    bare = open_corpus(write_corpus(tmp_path / "bare"))
+    with pytest.raises(CorpusError, match="publishes no connections"):
+        bare.to_pyg()
+    with pytest.raises(CorpusError, match="holds no tables of its network"):
+        bare.to_pyg(hetero=False)
+    with pytest.raises(CorpusError, match="hold days 0 to 1"):
+        open_corpus(release).to_pyg(days=[2])
+
+
+def test_a_missing_package_is_named(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import_module = importlib.import_module
+
+    def without(name: str) -> Any:
+        if name == "torch_geometric":
+            raise ModuleNotFoundError(name=name)
+        return import_module(name)
+
+    monkeypatch.setattr(importlib, "import_module", without)
+    with pytest.raises(MissingExtraError, match=r"'torch_geometric'.*dp-powerflow\[pyg\]"):
+        open_corpus(release).to_pyg()
