@@ -34,7 +34,7 @@ SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "manifest.schema.json"
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 TABLE = "twin/branch_data.parquet/scenario_partition=0/from-000000000.parquet"
 PAGES = ("croissant.json", "registry.yaml", "certificate.html", "quality.html")
-NAMES = ("nodes.parquet", "days.parquet", "README.md", "model.json", *PAGES, TABLE)
+NAMES = ("nodes.parquet", "days.parquet", "README.md", "model.json", "twin/rows.parquet", *PAGES, TABLE)
 HASHES = {name: f"{k:064x}" for k, name in enumerate(NAMES)}
 
 
