@@ -40,10 +40,10 @@ NODE_TARGETS = ("vm_pu", "va_deg")
 class TwinGraphs(torch.utils.data.Dataset):  # type: ignore[misc]
     """Snapshots of a published twin as `torch_geometric.data.Data`.
 
-    Networks may differ from snapshot to snapshot. A graph has `x` (bus, 8) of `BUS_FEATURES`, `y` (bus, 2) of `BUS_TARGETS`, `edge_index` (2, edge) with
+    A graph has `x` (bus, 8) of `BUS_FEATURES`, `y` (bus, 2) of `BUS_TARGETS`, `edge_index` (2, edge) with
     every branch in both directions, `edge_attr` (edge, 4) of `EDGE_FEATURES`, and `scenario`, the number of
-    the snapshot in the tables. All numbers are float32; voltages and admittances are in the frame of the
-    tables.
+    the snapshot in the tables. Numbers are float32, voltages and admittances in the frame of the tables.
+    Networks may differ from snapshot to snapshot.
 
     Parameters
     ----------
