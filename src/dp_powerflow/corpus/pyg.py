@@ -52,14 +52,15 @@ class TwinGraphs(torch.utils.data.Dataset):  # type: ignore[misc]
 
     Attributes
     ----------
-    bus_of_node : integer (node,) bus of every node of `data/`; None in tables that do not say it.
+    bus_of_node : int64 tensor (node,), bus of every node of `data/`; None in tables that do not say it.
     """
 
     def __init__(self, tables: GridfmData, chosen: Any = None) -> None:
         every = np.asarray(tables.scenarios)
         self._rows = np.arange(len(every)) if chosen is None else np.asarray(chosen, dtype=np.int64)
         self._scenario = every[self._rows]
-        self.bus_of_node = tables.bus_of_row
+        rows = tables.bus_of_row
+        self.bus_of_node = None if rows is None else torch.from_numpy(np.array(rows, dtype=np.int64))
         self._x = _stacked([tables.column("bus", name)[self._rows] for name in BUS_FEATURES])
         self._y = _stacked([tables.column("bus", name)[self._rows] for name in BUS_TARGETS])
         # Branches of one scenario after the other: other networks may have fewer.

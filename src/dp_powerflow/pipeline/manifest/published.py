@@ -86,7 +86,7 @@ def published_tables(statement: Statement[Any]) -> Iterator[PublishedTable]:
     network = statement.data.network_tables
     if network is None:
         return
-    rows = (
+    numbered = (
         PublishedColumn("row", "int64", None, f"row of {NODES_FILE}"),
         PublishedColumn("bus", "int64", None, f"bus of the tables in {network.directory}/"),
     )
@@ -96,7 +96,7 @@ def published_tables(statement: Statement[Any]) -> Iterator[PublishedTable]:
         f"{network.directory}/{ROWS_FILE}",
         "One row per node.",
         f"the bus of every node in the tables of {network.directory}/",
-        rows,
+        numbered,
     )
     for table in network.tables:
         means = f"{table} of the {network.directory} ({network.holds}), {network.layout}"
