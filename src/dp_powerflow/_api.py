@@ -394,7 +394,7 @@ def quality(
     >>> import dp_powerflow as dpf
     >>> quality = dpf.quality(dpf.open_corpus("release"))
     >>> quality.days, quality.voltages.lowest.value_pu > 0.9
-    (30, True)
+    (14, True)
     """
     from dp_powerflow.pipeline.quality import quality_of_release
 

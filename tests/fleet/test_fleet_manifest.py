@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from dp_powerflow.cli import app
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.fleet import verify as fleet_verify
@@ -139,6 +141,21 @@ def test_the_page_of_a_fleet_links_to_the_pages_of_its_feeders(made: Path) -> No
         assert f'href="{path.name}/quality.html"' in page
         assert (path / "quality.html").is_file()
     assert page.count(" p.u.</td>") == 4
+
+
+def test_the_command_finds_the_page_of_a_fleet_and_makes_it_again(
+    made: Path, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = CliRunner().invoke(app, ["quality", str(made)], catch_exceptions=False)
+    assert str(made / "quality.html") in told.stderr.replace("\n", "")
+    figures = CliRunner().invoke(app, ["quality", str(made), "--json"], catch_exceptions=False)
+    assert set(json.loads(figures.stdout)) == set(open_fleet(made).names)
+    # Feeders of an earlier version have no page, so they are looked at.
+    for path in (copied, *copied.glob("feeder=*")):
+        (path / "quality.html").unlink()
+    CliRunner().invoke(app, ["quality", str(copied)], catch_exceptions=False)
+    assert (tmp_path / "quality.html").read_bytes() == (made / "quality.html").read_bytes()
 
 
 @pytest.mark.usefixtures("feeders_are_intact")

@@ -95,8 +95,8 @@ class Attacks:
             own = self.line.guesses
             yield (
                 f"The attack on a line of the twin was right {own.right} times of {own.tried}, and the "
-                f"release allows {self.line.allowed:.3f} of them. The stated guarantee of the network does not "
-                "hold: withdraw the release and report this"
+                f"release allows {self.line.allowed:.3f} of them. The stated guarantee of the network does "
+                "not hold: withdraw the release and report this"
             )
 
     def found_epsilon(self, guesses: Guesses) -> float:

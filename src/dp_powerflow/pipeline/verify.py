@@ -28,7 +28,7 @@ from dp_powerflow.corpus.connections import NODE_COLUMNS
 from dp_powerflow.corpus.days import DAYS_FILE
 from dp_powerflow.corpus.extras import FOLDERS
 from dp_powerflow.corpus.reader import Corpus
-from dp_powerflow.corpus.schema import DATA, VM_MAX_PU, CorpusLayout, NodeTable
+from dp_powerflow.corpus.schema import DATA, VM_MAX_PU
 from dp_powerflow.corpus.validate import CorpusReport, validate_corpus
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.model.gaussian import LoadModel
@@ -68,7 +68,7 @@ from dp_powerflow.pipeline.manifest.versions import MAKER_OF, VERSION_2, WITH_DA
 from dp_powerflow.pipeline.quality import promise_of
 from dp_powerflow.privacy.budget import QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.queries import Region, sensitivity_squared
-from dp_powerflow.quality import Quality, measure
+from dp_powerflow.quality import Promise, Quality, measure
 
 Verdict = Literal["release", "demonstration", "not intact"]
 
@@ -555,28 +555,25 @@ def quality_page(
     ----------
     directory, corpus, hashes : as of `Opened`.
     """
-    tables = {name: digest for name, digest in hashes.items() if name.endswith(".parquet")}
+    tables = frozenset((name, digest) for name, digest in hashes.items() if name.endswith(".parquet"))
     try:
-        found = _measured(
-            directory, corpus.layout, corpus.nodes, corpus.release_id, frozenset(tables.items())
-        )
-        return replace(found, promise=promise_of(statement)).to_html()
+        if corpus.layout is None or corpus.nodes is None or corpus.release_id is None:
+            raise ReleaseError(UNREADABLE)
+        shown = Corpus(directory, corpus.layout, corpus.nodes, corpus.release_id)
+        return _page(shown, tables, promise_of(statement))
     except (OSError, *MALFORMED):
         return None
 
 
+@lru_cache(maxsize=2)
+def _page(corpus: Corpus, hashes: frozenset[tuple[str, str]], promise: Promise) -> bytes:
+    return replace(_measured(corpus, hashes), promise=promise).to_html()
+
+
 @lru_cache(maxsize=1)
-def _measured(
-    directory: Path,
-    layout: CorpusLayout | None,
-    nodes: NodeTable | None,
-    release_id: str | None,
-    hashes: frozenset[tuple[str, str]],
-) -> Quality:
+def _measured(corpus: Corpus, hashes: frozenset[tuple[str, str]]) -> Quality:
     """Figures of files with these hashes, looked at once."""
-    if layout is None or nodes is None or release_id is None:
-        raise ReleaseError(UNREADABLE)
-    return measure(Corpus(directory, layout, nodes, release_id))
+    return measure(corpus)
 
 
 def _check_seed(opened: Opened) -> Check:
