@@ -21,6 +21,7 @@ import dp_powerflow as dpf
 from dp_powerflow.config import parse_config
 from dp_powerflow.corpus.gridfm.reader import GridfmData, read_gridfm
 from dp_powerflow.units import FloatArray, IntArray
+from support.datakit import datakit_validate
 
 EPOCHS, SCENARIOS, PERTURBED = 12, 480, 1200
 AS_PHASORS_MSE = 1.35
@@ -141,6 +142,15 @@ def test_perturbed_networks_are_not_linear_in_the_loads(
     )
     assert explained[0] > 0.999
     assert explained[1] < 0.96
+
+
+def test_gridfm_datakit_accepts_a_released_twin_and_its_perturbed_networks(tmp_path: Path) -> None:
+    validate = datakit_validate()
+    made = export("rotated and perturbed", tmp_path)
+    for directory in (tmp_path / "release" / "twin", made.path / made.networks[0].name / "raw"):
+        code, output = validate(directory)
+        assert code == 0, output[-2000:]
+        assert "All validation tests passed!" in output
 
 
 def export(kind: str, folder: Path) -> Any:
