@@ -59,7 +59,7 @@ def passes(options: argparse.Namespace) -> list[float]:
     windows = corpus.windows(options.length, options.length, **cache)
     order: dict[str, Any] = {"shuffle": options.order == "shuffled"}
     if options.order == "blocks":
-        order = {"sampler": windows.sampler(workers=options.workers)}
+        order = {"sampler": windows.sampler(workers=options.workers, batch_size=options.batch)}
     loader = DataLoader(windows, batch_size=options.batch, num_workers=options.workers, **order)
     rates, clock = [], time.perf_counter if options.workers else time.process_time
     for _ in range(2):

@@ -29,7 +29,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-export = typer.Typer(help="A release in the layouts of other tools.", no_args_is_help=True)
+export = typer.Typer(
+    help="A release in the layouts of other tools. Example: `dp-powerflow export gridfm release graphs`",
+    no_args_is_help=True,
+)
 app.add_typer(export, name="export")
 out = Console()
 err = Console(stderr=True)

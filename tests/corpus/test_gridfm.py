@@ -7,11 +7,8 @@ import functools
 import importlib
 import importlib.util
 import multiprocessing
-import os
 import re
 import shutil
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -36,6 +33,7 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.units import ComplexArray, IntArray
+from support.datakit import datakit_validate
 
 CASES = ("ieee13", "ieee123", "cigre_mv", "multivoltage")
 N = 210  # more than one partition
@@ -439,25 +437,7 @@ def test_a_network_that_cannot_be_written_is_refused(ieee13: Feeder) -> None:
 
 @pytest.fixture(scope="module")
 def validate() -> Callable[[Path], tuple[int, str]]:
-    """The real `gridfm_datakit validate`: exit code and what it prints."""
-    python = os.environ.get("GRIDFM_DATAKIT_PYTHON")
-    if python is None and importlib.util.find_spec("gridfm_datakit") is not None:
-        python = sys.executable
-    command = shutil.which("gridfm_datakit")
-    if python is None and command is None:
-        pytest.skip("gridfm-datakit is not here: set GRIDFM_DATAKIT_PYTHON to a Python that has it")
-    start = [python, "-m", "gridfm_datakit.cli"] if python else [command]
-
-    def run(directory: Path) -> tuple[int, str]:
-        done = subprocess.run(
-            [*start, "validate", str(directory), "--n-partitions", "0"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return done.returncode, done.stdout
-
-    return run
+    return datakit_validate()
 
 
 @pytest.mark.campaign

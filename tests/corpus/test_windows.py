@@ -174,11 +174,16 @@ def test_the_sampler_gives_every_window_once_and_decodes_every_group_once(
     assert len(sampler) == len(windows) == len(same)
 
 
-def test_workers_share_the_blocks_of_the_sampler(wide: Corpus) -> None:
-    """With two workers a block is half as large: every other group, else its order would miss the cache."""
-    windows = wide.windows(96, cache_mb=2 * GROUP_MB)
-    days = [windows[index].day // 2 for index in windows.sampler(workers=2)]
-    assert days[0::2] == days[1::2]
+def test_every_worker_gets_batches_from_row_groups_of_its_own(wide: Corpus) -> None:
+    """Else each of them would decode everything; a loader deals batches in turn."""
+    windows = wide.windows(24, 24, cache_mb=2 * GROUP_MB)
+    order = list(windows.sampler(workers=2, batch_size=4))
+    assert sorted(order) == list(range(len(windows)))
+    groups = [{windows[index].day // 2 for index in order[first : first + 4]} for first in range(0, 48, 4)]
+    mine, other = (set().union(*groups[k::2]) for k in (0, 1))
+    assert (len(mine), len(other), mine & other) == (3, 3, set())
+    with pytest.raises(CorpusError, match="batch_size"):
+        windows.sampler(workers=2)
 
 
 @pytest.mark.parametrize(("length", "stride"), [(0, 1), (25, 1), (4, 0)])

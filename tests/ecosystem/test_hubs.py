@@ -22,7 +22,7 @@ from support.manifest_releases import config, load_model, make_inputs
 
 TABLES = {
     *("voltages", "nodes", "loads", "feeder", "buses", "connections", "days"),
-    *("twin_bus", "twin_branch", "twin_gen", "twin_y_bus"),
+    *("twin_bus", "twin_branch", "twin_gen", "twin_y_bus", "twin_rows"),
 }
 
 

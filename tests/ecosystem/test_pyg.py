@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import dp_powerflow as dpf
 from dp_powerflow.corpus.gridfm.reader import read_gridfm
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import CorpusError, MissingExtraError
@@ -33,12 +34,15 @@ def test_the_published_twin_gives_one_graph_per_snapshot(pyg: Any, release: Path
     np.testing.assert_array_equal(graph.x[:, 0].numpy(), tables.column("bus", "Pd")[30].astype(np.float32))
     np.testing.assert_array_equal(graph.y[:, 1].numpy(), tables.column("bus", "Va")[30].astype(np.float32))
     assert graph.x[:, 7].sum() == 3  # phases of the source
+    np.testing.assert_allclose(
+        graph.y[graphs.bus_of_node, 0].numpy(), open_corpus(release).phasors([1]).vm_pu[0, 6], atol=1e-6
+    )
 
 
 def test_edges_carry_the_admittances_of_their_first_end(pyg: Any, release: Path) -> None:
     """Currents along the edges and through the shunts are those of the admittance matrix."""
     graph, tables = open_corpus(release).to_pyg(days=[1])[5], read_gridfm(release / "twin")
-    voltage = tables.phasor()[29]
+    voltage = tables.voltage()[29]
     first, second = graph.edge_index.numpy()
     own, other = (
         graph.edge_attr.numpy()[:, k] + 1j * graph.edge_attr.numpy()[:, k + 1].astype(np.float64)
@@ -69,6 +73,22 @@ def test_connections_give_nodes_on_their_buses(pyg: Any, release: Path) -> None:
     joined = sum(graph["bus", kind, "bus"].num_edges for kind in ("line", "switch", "transformer"))
     assert joined == 2 * connections.n_pairs
     assert graph["bus"].x.sum() == connections.source.sum()
+
+
+def test_perturbed_networks_are_graphs_of_their_own_branches(pyg: Any, release: Path, tmp_path: Path) -> None:
+    twin_graphs: Any = importlib.import_module("dp_powerflow.corpus.pyg").TwinGraphs
+    dpf.export_gridfm(release, tmp_path / "graphs", variety=dpf.GridfmVariety(scenarios=8, seed=1))
+    (raw,) = (tmp_path / "graphs").rglob("raw")
+    tables = dpf.read_gridfm(raw)
+    graphs = twin_graphs(tables)
+    branches = np.bincount(tables.branch["scenario"].to_numpy())
+    assert [graph.num_edges for graph in graphs] == (2 * branches).tolist()
+    last = graphs[len(graphs) - 1]
+    own = tables.branch.slice(len(tables.branch) - int(branches[-1]))
+    np.testing.assert_array_equal(last.edge_index[0, : branches[-1]].numpy(), own["from_bus"].to_numpy())
+    np.testing.assert_array_equal(
+        last.edge_attr[branches[-1] :, 0].numpy(), own["Ytt_r"].to_numpy().astype(np.float32)
+    )
 
 
 @pytest.mark.parametrize("hetero", [False, True])

@@ -29,6 +29,10 @@ BUS_TARGETS = ("Vm", "Va")
 """Columns of `y` of a bus: magnitude [p.u.] and angle [degrees]."""
 EDGE_FEATURES = ("Y_own_r", "Y_own_i", "Y_other_r", "Y_other_i")
 """Columns of `edge_attr`: the current into a branch at its first end is Y_own·V_first + Y_other·V_second."""
+_FORTH, _BACK = (
+    tuple(f"{name}_{part}" for name in names for part in "ri") for names in (("Yff", "Yft"), ("Ytt", "Ytf"))
+)
+_BRANCH = ("from_bus", "to_bus", *_FORTH, *_BACK)
 NODE_TARGETS = ("vm_pu", "va_deg")
 """Columns of `y` of a released node: magnitude [p.u.] and angle [degrees]."""
 
@@ -38,38 +42,45 @@ class TwinGraphs(torch.utils.data.Dataset):  # type: ignore[misc]
 
     A graph has `x` (bus, 8) of `BUS_FEATURES`, `y` (bus, 2) of `BUS_TARGETS`, `edge_index` (2, edge) with
     every branch in both directions, `edge_attr` (edge, 4) of `EDGE_FEATURES`, and `scenario`, the number of
-    the snapshot in the tables. All numbers are float32.
+    the snapshot in the tables. Numbers are float32, voltages and admittances in the frame of the tables.
+    Networks may differ from snapshot to snapshot.
 
     Parameters
     ----------
     tables : tables in the gridfm-datakit layout.
     chosen : (graph,) positions of scenarios in the tables; None for all.
+
+    Attributes
+    ----------
+    bus_of_node : int64 tensor (node,), bus of every node of `data/`; None in tables that do not say it.
     """
 
     def __init__(self, tables: GridfmData, chosen: Any = None) -> None:
-        rows = np.arange(len(tables.scenarios)) if chosen is None else np.asarray(chosen, dtype=np.int64)
-        self._scenario = np.asarray(tables.scenarios)[rows]
-        self._x = _stacked([tables.column("bus", name)[rows] for name in BUS_FEATURES])
-        self._y = _stacked([tables.column("bus", name)[rows] for name in BUS_TARGETS])
-        first, second = (tables.column("branch", name)[rows] for name in ("from_bus", "to_bus"))
-        self._ends = np.stack([np.hstack([first, second]), np.hstack([second, first])], axis=1).astype(
-            np.int64
-        )
-        forth, back = (
-            [tables.column("branch", f"{name}_{part}")[rows] for name in names for part in "ri"]
-            for names in (("Yff", "Yft"), ("Ytt", "Ytf"))
-        )
-        self._edges = np.concatenate([_stacked(forth), _stacked(back)], axis=1)
+        every = np.asarray(tables.scenarios)
+        self._rows = np.arange(len(every)) if chosen is None else np.asarray(chosen, dtype=np.int64)
+        self._scenario = every[self._rows]
+        rows = tables.bus_of_row
+        self.bus_of_node = None if rows is None else torch.from_numpy(np.array(rows, dtype=np.int64))
+        self._x = _stacked([tables.column("bus", name)[self._rows] for name in BUS_FEATURES])
+        self._y = _stacked([tables.column("bus", name)[self._rows] for name in BUS_TARGETS])
+        # Branches of one scenario after the other: other networks may have fewer.
+        self._bounds = np.searchsorted(tables.branch["scenario"].to_numpy(), [*every, every[-1] + 1])
+        branch = {name: tables.branch[name].to_numpy() for name in _BRANCH}
+        self._ends = np.stack([branch["from_bus"], branch["to_bus"]]).astype(np.int64)
+        self._forth, self._back = (_stacked([branch[name] for name in names]) for names in (_FORTH, _BACK))
 
     def __len__(self) -> int:
         return len(self._x)
 
     def __getitem__(self, index: int) -> Any:
+        row = self._rows[index]
+        own = slice(*self._bounds[row : row + 2])
+        ends = np.hstack([self._ends[:, own], self._ends[::-1, own]])
         return _data.Data(
             x=torch.from_numpy(self._x[index].copy()),
             y=torch.from_numpy(self._y[index].copy()),
-            edge_index=torch.from_numpy(self._ends[index].copy()),
-            edge_attr=torch.from_numpy(self._edges[index].copy()),
+            edge_index=torch.from_numpy(ends),
+            edge_attr=torch.from_numpy(np.concatenate([self._forth[own], self._back[own]])),
             scenario=int(self._scenario[index]),
         )
 
@@ -154,7 +165,7 @@ def _published_days(corpus: Corpus) -> int:
 
 
 def _stacked(columns: list[Any]) -> Any:
-    """Columns (snapshot, row) as one float32 array (snapshot, row, column)."""
+    """Columns of any shape as one float32 array with the column last."""
     out = np.empty((*columns[0].shape, len(columns)), dtype=np.float32)
     for k, values in enumerate(columns):
         out[..., k] = values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -87,24 +88,33 @@ class TorchWindows(_data.Dataset):  # type: ignore[misc]
         facts = zip(pairs, self._days[positions].tolist(), starts.tolist(), strict=True)
         return [Window(pair[0], pair[1], day, start) for pair, day, start in facts]
 
-    def sampler(self, *, workers: int = 0, generator: Any = None) -> BlockShuffle:
+    def sampler(
+        self, *, workers: int = 0, batch_size: int | None = None, generator: Any = None
+    ) -> BlockShuffle:
         """A random order for `DataLoader(windows, sampler=...)` that suits the cache.
 
         Row groups are dealt at random into blocks that the cache holds, and the windows of a block are
-        shuffled; with a cache that holds all days this is a plain shuffle.
+        shuffled; with a cache that holds all days this is a plain shuffle. Every worker of the loader gets
+        batches from row groups of its own.
 
         Parameters
         ----------
-        workers : `num_workers` of the loader, which share the cache.
+        workers, batch_size : of the loader; the second is needed with two workers or more.
         generator : `torch.Generator`; by default torch's own. Every pass draws a new order from it.
+
+        Raises
+        ------
+        CorpusError : there are several workers, and no size of their batches.
         """
-        if isinstance(self._decoded, RecentGroups):
-            share = self._budget / max(1, workers)
-            groups = self._decoder.group_of[self._slots]
-            return BlockShuffle(
-                groups, self._per_day, max(1, int(share // self._decoder.group_bytes)), generator
-            )
-        return BlockShuffle(np.zeros(len(self._days), dtype=np.int64), self._per_day, 1, generator)
+        if not isinstance(self._decoded, RecentGroups):
+            whole = np.zeros(len(self._days), dtype=np.int64)
+            return BlockShuffle(whole, self._per_day, 1, (1, 1), generator)
+        if workers > 1 and batch_size is None:
+            raise CorpusError("a sampler for several workers needs the batch_size of their loader too")
+        streams = max(1, workers)
+        fitting = max(1, int(self._budget / streams // self._decoder.group_bytes))
+        groups = self._decoder.group_of[self._slots]
+        return BlockShuffle(groups, self._per_day, fitting, (streams, batch_size or 1), generator)
 
     def _notice_worker(self) -> None:
         """In a worker of a loader, keep no more than its share of a cache that workers do not share."""
@@ -118,12 +128,25 @@ class TorchWindows(_data.Dataset):  # type: ignore[misc]
 
 
 class BlockShuffle(_data.Sampler):  # type: ignore[misc]
-    """Random order of windows, some row groups at a time; `TorchWindows.sampler` makes it."""
+    """Random order of windows, some row groups at a time; `TorchWindows.sampler` makes it.
 
-    def __init__(self, group_of: Any, per_day: int, groups_per_block: int, generator: Any) -> None:
+    Parameters
+    ----------
+    group_of : (day,) row group of every day.
+    per_day : windows of a day.
+    groups_per_block : row groups whose windows are shuffled together.
+    dealt : streams of row groups, one per worker, and the windows of a batch; batches come from the streams
+        in turn, as a loader deals them to its workers.
+    generator : of torch.
+    """
+
+    def __init__(
+        self, group_of: Any, per_day: int, groups_per_block: int, dealt: tuple[int, int], generator: Any
+    ) -> None:
         self._days = [np.flatnonzero(group_of == group) for group in np.unique(group_of)]
         self._per_day = per_day
         self._groups_per_block = groups_per_block
+        self._streams, self._batch = dealt
         self._generator = generator
 
     def __len__(self) -> int:
@@ -131,9 +154,23 @@ class BlockShuffle(_data.Sampler):  # type: ignore[misc]
 
     def __iter__(self) -> Iterator[int]:
         order = self._permutation(len(self._days)).tolist()
-        for first in range(0, len(order), self._groups_per_block):
-            block = order[first : first + self._groups_per_block]
-            days = np.concatenate([self._days[group] for group in block])
+        streams = [self._shuffled(order[k :: self._streams]) for k in range(self._streams)]
+        rest: list[int] = []
+        while streams:
+            # A stream that ends is followed by the others; what fills no batch comes last.
+            for stream in tuple(streams):
+                batch = list(itertools.islice(stream, self._batch))
+                if len(batch) == self._batch:
+                    yield from batch
+                else:
+                    rest += batch
+                    streams.remove(stream)
+        yield from rest
+
+    def _shuffled(self, groups: list[int]) -> Iterator[int]:
+        """Windows of row groups, block by block."""
+        for first in range(0, len(groups), self._groups_per_block):
+            days = np.concatenate([self._days[k] for k in groups[first : first + self._groups_per_block]])
             windows = (days[:, None] * self._per_day + np.arange(self._per_day)).ravel()
             yield from windows[self._permutation(len(windows))].tolist()
 

@@ -16,10 +16,6 @@ from dataclasses import dataclass
 from scipy import stats
 
 CONFIDENCE = 0.95
-"""Of the intervals that are shown."""
-SURE = 1 - 1e-6
-"""Of an alarm by an attack that is as good as the statement allows: at 0.95 it would cry wolf in one honest
-release of twenty."""
 
 
 def most_success(epsilon: float, delta: float) -> float:

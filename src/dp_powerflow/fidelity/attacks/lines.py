@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dp_powerflow.fidelity.attacks.chances import SURE, Guesses, least_epsilon
+from dp_powerflow.fidelity.attacks.chances import Guesses, least_epsilon
 from dp_powerflow.grid.feeder import NetworkParameters, ParameterKey, Quantity
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.twin.design import TwinDesign, twin_guarantee
@@ -20,6 +20,8 @@ from dp_powerflow.units import FloatArray, IntArray
 
 LINES = 500
 """Lines of each of the two networks; every one is a guess."""
+SURE = 0.9999
+"""Confidence of an alarm: the attack reaches what is allowed, and 95 % would alarm once in twenty."""
 _LEVEL = 0.7
 
 
@@ -47,13 +49,13 @@ class LineAttack:
 
     @property
     def exceeded(self) -> bool:
-        """Whether more is certain than the statement allows; chance says so once in a million releases."""
+        """Whether more is certain than the statement allows."""
         return self.guesses.lower(SURE) > self.allowed
 
     @property
     def found_epsilon(self) -> float:
-        """Lower bound on ε, with 95 % confidence."""
-        return least_epsilon(self.guesses.lower(), self.delta)
+        """Lower bound on ε, with the confidence of an alarm."""
+        return least_epsilon(self.guesses.lower(SURE), self.delta)
 
 
 def attack_line(design: TwinDesign, key: StreamKey) -> LineAttack:
@@ -64,7 +66,7 @@ def attack_line(design: TwinDesign, key: StreamKey) -> LineAttack:
     design : public constants of the twin.
     key : secret of the noise; no twin of a release has it.
     """
-    quantities = (Quantity.RESISTANCE, Quantity.REACTANCE)
+    quantities: tuple[Quantity, ...] = (Quantity.RESISTANCE, Quantity.REACTANCE)
     if design.protected.lines == "length":
         quantities = (Quantity.LENGTH,)
     keys = [[ParameterKey(quantity, f"l{k}") for quantity in quantities] for k in range(LINES)]

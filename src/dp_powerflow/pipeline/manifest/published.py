@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from dp_powerflow.corpus.connections import BUSES_FILE, CONNECTIONS_FILE
 from dp_powerflow.corpus.days import DAYS_FILE
-from dp_powerflow.corpus.gridfm.schema import TABLES, table_directory
+from dp_powerflow.corpus.gridfm.schema import ROWS_FILE, TABLES, table_directory
 from dp_powerflow.corpus.schema import NODES_FILE
 from dp_powerflow.pipeline.manifest.model import FEEDER_PARTS, LOADS_PARTS, PARTS, Statement
 
@@ -86,6 +86,18 @@ def published_tables(statement: Statement[Any]) -> Iterator[PublishedTable]:
     network = statement.data.network_tables
     if network is None:
         return
+    numbered = (
+        PublishedColumn("row", "int64", None, f"row of {NODES_FILE}"),
+        PublishedColumn("bus", "int64", None, f"bus of the tables in {network.directory}/"),
+    )
+    yield PublishedTable(
+        f"{network.directory}_rows",
+        f"{network.directory}-rows",
+        f"{network.directory}/{ROWS_FILE}",
+        "One row per node.",
+        f"the bus of every node in the tables of {network.directory}/",
+        numbered,
+    )
     for table in network.tables:
         means = f"{table} of the {network.directory} ({network.holds}), {network.layout}"
         columns = tuple(

@@ -36,6 +36,7 @@ kind = "simulated"            # simulated | long | wide | opendss-shapes
 # on_export = "error"         # if they feed in more: error | floor (what is fed in is dropped)
 step_minutes = 15
 load_points = 1000            # of simulated loads
+homes_only = false            # true: homes alone, else homes, shops and works
 days = 120                    # of simulated loads
 seed = 0                      # of simulated loads
 
