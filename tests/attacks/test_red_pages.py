@@ -1,4 +1,4 @@
-"""The pages of a release and what they show: nothing fails once it is paid for, nothing lies, nothing slips by."""
+"""The pages of a release: nothing fails once it is paid for, nothing lies, nothing slips by `verify`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dp_powerflow.corpus.connections import Connections, opaque_buses
-from dp_powerflow.corpus.schema import NodeTable, encode_nodes
+from dp_powerflow.corpus.schema import encode_nodes
 from dp_powerflow.errors import ConfigError, CorpusError
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.pipeline.connections import public_places
@@ -19,10 +18,10 @@ from dp_powerflow.pipeline.verify import manifest_content, open_release, quality
 from dp_powerflow.quality import measure
 from dp_powerflow.quality.operation import MOST_COUNT
 from support.corpora import ring
+from support.forgery import Forger, sha256
 from support.manifest_releases import load_model, make_release, twin_config
 from support.quality_corpora import Feeder3
 from support.tampering import failed, manifest_of, rewrite
-from support.forgery import Forger, sha256
 
 SMALL = Feeder3(buses=2, days=2, steps=4, days_per_part=1)
 
@@ -74,7 +73,9 @@ def test_names_of_nodes_that_are_no_positions_are_found(tmp_path: Path, forger: 
     assert opened.corpus.nodes is not None
     assert opened.corpus.layout is not None
     named = replace(opened.corpus.nodes, ids=("bus650.1", "bus632.1", "bus671.1", "bus680.1"))
-    (path / "nodes.parquet").write_bytes(encode_nodes(opened.corpus.layout, str(opened.corpus.release_id), named))
+    (path / "nodes.parquet").write_bytes(
+        encode_nodes(opened.corpus.layout, str(opened.corpus.release_id), named)
+    )
     _reseal(path)
     assert failed(path) == {"voltages"}
 

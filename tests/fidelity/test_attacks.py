@@ -201,7 +201,7 @@ def test_half_of_the_noise_of_a_twin_is_caught(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_chance_alone_tells_nobody_to_withdraw_a_release() -> None:
-    """The attack is as good as the statement allows, so 95 % would cry wolf in one honest release of twenty."""
+    """The attack is as good as the statement allows: 95 % would cry wolf in one honest release of twenty."""
     lucky = LineAttack(Guesses(725, 1000), 0.05, 1.0, 0.0, 0.394)
     assert lucky.guesses.lower() > lucky.allowed
     assert not lucky.exceeded

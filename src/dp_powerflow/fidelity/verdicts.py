@@ -149,7 +149,9 @@ class Titled:
         highest = float(areas.mean()) + DEVIATIONS * _spread(areas)
         if highest < min(BELOW_CHANCE, float(np.mean(floor))):
             return replace(found, verdict=Verdict.COPIES)
-        if least * self.scale.limits[0] >= _ALWAYS_TOLD:  # the worst release would be as close as real to real
+        if (
+            least * self.scale.limits[0] >= _ALWAYS_TOLD
+        ):  # the worst release would be as close as real to real
             return replace(found, verdict=Verdict.UNSURE)
         return found
 

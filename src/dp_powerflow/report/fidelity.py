@@ -9,7 +9,12 @@ from dp_powerflow.report import Rendered
 
 def render_fidelity(report: FidelityReport) -> Rendered:
     """INTERNAL. A table of figures with verdicts, the attacks, and what to trust."""
-    lines = [f"**{MARKING}**", "", "| figure | release | real | floor | ratio | verdict |", "|---|--:|--:|--:|--:|---|"]
+    lines = [
+        f"**{MARKING}**",
+        "",
+        "| figure | release | real | floor | ratio | verdict |",
+        "|---|--:|--:|--:|--:|---|",
+    ]
     for group, title in GROUPS.items():
         own = [one for one in report.findings if one.group == group]
         lines += [f"| **{title}** | | | | | |"] if own else []

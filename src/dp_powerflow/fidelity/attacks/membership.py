@@ -99,13 +99,13 @@ def attack_membership(
         for name, score in SCORES.items():
             scores[name].append(score(features, traits_of(np.maximum(drawn, lowest))))
         on_fit(index + 1, effort.membership_fits)
-    found = [_judged((name, design.allowed_of_customer), per_fit, members) for name, per_fit in scores.items()]
+    found = [
+        _judged((name, design.allowed_of_customer), per_fit, members) for name, per_fit in scores.items()
+    ]
     return max(found, key=lambda attack: attack.area)
 
 
-def _judged(
-    of: tuple[str, Allowed], scores: list[FloatArray], members: list[BoolArray]
-) -> MembershipAttack:
+def _judged(of: tuple[str, Allowed], scores: list[FloatArray], members: list[BoolArray]) -> MembershipAttack:
     """From the name of a score and what is allowed; scores and members fit by fit."""
     name, allowed = of
     areas = np.array([area_under_curve(*pair) for pair in zip(scores, members, strict=True)])
