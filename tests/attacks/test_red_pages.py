@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,10 @@ import pytest
 
 from dp_powerflow.corpus.schema import encode_nodes
 from dp_powerflow.errors import ConfigError, CorpusError
+from dp_powerflow.fleet.manifest import FeederEntry
+from dp_powerflow.fleet.overview import fleet_page
 from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.page.document import read_summary
 from dp_powerflow.pipeline.connections import public_places
 from dp_powerflow.pipeline.manifest.policy import parse_manifest
 from dp_powerflow.pipeline.verify import manifest_content, open_release, quality_page
@@ -123,3 +127,19 @@ def _reseal(path: Path) -> None:
     (path / "croissant.json").write_bytes(croissant_bytes(parse_manifest(manifest), manifest["files"]))
     manifest["files"]["croissant.json"] = sha256((path / "croissant.json").read_bytes())
     rewrite(path, manifest, sealed=True)
+
+
+# ------------------------------------------------------------------------------ what pages are read for
+@pytest.mark.parametrize("figure", ["NaN", "Infinity", "1e999", "1" + 400 * "0", "-1", '"<b>"', "null"])
+def test_key_figures_that_somebody_put_into_a_page_are_not_shown(forger: Forger, figure: str) -> None:
+    page = (forger.opened.directory / "quality.html").read_bytes()
+    honest = read_summary(page)
+    assert honest is not None
+    entry = f'"inside_a":{json.dumps(honest["inside_a"])}'.encode()
+    assert entry in page
+    summary = read_summary(page.replace(entry, f'"inside_a":{figure}'.encode()))
+    assert forger.opened.manifest is not None
+    entries = [FeederEntry("north", forger.opened.manifest, 64 * "0")]
+    found = [{} if known is None else {"north": known} for known in (honest, summary)]
+    pages = [fleet_page("fleet", entries, known).to_html().decode() for known in found]
+    assert ["Within ANSI range A" in text for text in pages] == [True, False]
