@@ -303,7 +303,7 @@ def fidelity(
     from dp_powerflow.fidelity.effort import FULL, QUICK
     from dp_powerflow.fidelity.measure import Watch
     from dp_powerflow.fidelity.of_release import fidelity_of_release
-    from dp_powerflow.fidelity.report import LEAK, MARKING
+    from dp_powerflow.fidelity.report import MARKING
     from dp_powerflow.pipeline.manifest.model import MANIFEST_FILE
     from dp_powerflow.report.fidelity import render_fidelity
 
@@ -314,7 +314,7 @@ def fidelity(
     ):
         kept = fidelity_of_release(directory, opened, QUICK if quick else FULL, Watch(describe, advance))
     err.print(MARKING, style="bold red")
-    _say(LEAK)
+    _say(kept.report.leak)
     _show(render_fidelity(kept.report), as_json)
     alarms = kept.report.attacks.alarms
     for alarm in alarms:

@@ -20,7 +20,7 @@ from dp_powerflow.fidelity.attacks.chances import (
     most_success,
 )
 from dp_powerflow.fidelity.attacks.design import Design, design_of
-from dp_powerflow.fidelity.attacks.lines import attack_line
+from dp_powerflow.fidelity.attacks.lines import LineAttack, attack_line
 from dp_powerflow.fidelity.attacks.membership import MembershipAttack, attack_membership, curve
 from dp_powerflow.fidelity.attacks.planted import KINDS, PlantedAttack, attack_planted
 from dp_powerflow.fidelity.effort import QUICK
@@ -139,7 +139,7 @@ def test_fits_without_noise_are_caught_and_the_red_sentence_appears(monkeypatch:
     found, allowed = planted_of(history, model)
     assert found.together.rate > 0.95
     assert allowed.exceeded_by(found.together)
-    silent = MembershipAttack(0.5, 0.0, Guesses(50, 100), "distance", np.zeros(2), np.ones(2))
+    silent = MembershipAttack(0.5, 0.0, Guesses(50, 100), "distance", np.zeros(2), np.ones(2), allowed)
     (alarm,) = Attacks(allowed, silent, found, None, "").alarms
     assert "states 1. The stated guarantee does not hold" in alarm
 
@@ -193,13 +193,44 @@ def test_half_of_the_noise_of_a_twin_is_caught(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(draw, "_noise", half)
     found = attack_line(DESIGNS[0], KEY)
     assert found.exceeded
-    silent = MembershipAttack(0.5, 0.0, Guesses(50, 100), "distance", np.zeros(2), np.ones(2))
+    allowed = Allowed(1.0, 1e-5, 0.02)
+    silent = MembershipAttack(0.5, 0.0, Guesses(50, 100), "distance", np.zeros(2), np.ones(2), allowed)
     planted = PlantedAttack({"constant": Guesses(5, 10)}, partly=False)
-    (alarm,) = Attacks(Allowed(1.0, 1e-5, 0.02), silent, planted, found, "").alarms
+    (alarm,) = Attacks(allowed, silent, planted, found, "").alarms
     assert "guarantee of the network does not hold" in alarm
 
 
+def test_chance_alone_tells_nobody_to_withdraw_a_release() -> None:
+    """The attack is as good as the statement allows: 95 % would cry wolf in one honest release of twenty."""
+    lucky = LineAttack(Guesses(725, 1000), 0.05, 1.0, 0.0, 0.394)
+    assert lucky.guesses.lower() > lucky.allowed
+    assert not lucky.exceeded
+    first = next(right for right in range(1001) if replace(lucky, guesses=Guesses(right, 1000)).exceeded)
+    assert stats.binom.sf(first - 1, 1000, lucky.allowed) < 1e-4
+    halved = 1 - math.exp(-1.0)  # advantage with half of the noise
+    assert stats.binom.cdf(first - 1, 1000, (1 + halved) / 2) < 1e-3
+
+
 # ------------------------------------------------------------------------------------------ membership
+def test_where_a_record_is_one_day_a_member_is_all_its_days() -> None:
+    """Compared with the ε of one day, an honest release could be told to withdraw."""
+    history = meters()
+    by_day, whole = (
+        design(history, model_of(history, budget=Budget(0.5, 1e-5, unit)))
+        for unit in (PrivacyUnit.LOAD_POINT_DAY, PrivacyUnit.LOAD_POINT)
+    )
+    assert whole.allowed_of_customer == whole.allowed
+    found = by_day.allowed_of_customer
+    assert found.epsilon == 14 * by_day.allowed.epsilon
+    # Day after day: delta of the next one times e^epsilon of those before.
+    delta = 0.0
+    for _ in range(14):
+        delta = math.exp(by_day.allowed.epsilon) * delta + by_day.allowed.delta
+    assert found.delta == pytest.approx(delta)
+    assert by_day.allowed.exceeded_by(Guesses(90, 100))
+    assert not found.exceeded_by(Guesses(90, 100))
+
+
 def test_the_curve_is_that_of_scikit_learn() -> None:
     rng = np.random.default_rng(2)
     positive = rng.random(400) < 0.5

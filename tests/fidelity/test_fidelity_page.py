@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +54,13 @@ def report(right: int = 20, network: bool = True) -> FidelityReport:
         4,
     )
     planted = PlantedAttack({kind: Guesses(right, 40) for kind in KINDS}, partly=False)
-    members = MembershipAttack(0.51, 0.01, Guesses(52, 100), "distance to drawn customers", line, line)
+    allowed = Allowed(1.0, 1e-5, 0.02)
+    score = "distance to drawn customers"
+    members = MembershipAttack(0.51, 0.01, Guesses(52, 100), score, line, line, allowed)
     of_line = LineAttack(Guesses(650, 1000), 0.05, 1.0, 0.0, 0.394)
-    attacks = Attacks(Allowed(1.0, 1e-5, 0.02), members, planted, of_line, "The release is solved on a twin")
+    attacks = Attacks(allowed, members, planted, of_line, "The release is solved on a twin")
     facts = Facts("demo", "history", True, 96, 28, 15, 0.004, False)
-    return FidelityReport(facts, customers, of_network if network else "not compared", attacks, QUICK)
+    return FidelityReport(facts, customers, of_network if network else "not compared", attacks, QUICK, True)
 
 
 def test_the_page_says_what_it_is_before_anything_else() -> None:
@@ -68,6 +71,25 @@ def test_the_page_says_what_it_is_before_anything_else() -> None:
     assert [section.title for section in page.sections][1:5] == [
         GROUPS["customers"], GROUPS["use"], GROUPS["voltages"], GROUPS["feeder"]
     ]  # fmt: skip
+
+
+def test_a_look_that_nobody_recorded_is_not_said_to_be_recorded() -> None:
+    known, unknown = report(), replace(report(), recorded=False)
+    for text in (known.to_html().decode(), known.to_json()):
+        assert "That somebody looked is recorded" in text
+    for text in (unknown.to_html().decode(), unknown.to_json()):
+        assert "That somebody looked is recorded" not in text
+        assert "This look is NOT recorded" in text
+
+
+def test_members_of_a_release_by_day_are_compared_with_all_their_days() -> None:
+    found = report()
+    members = replace(found.attacks.membership, allowed=found.attacks.allowed.of_group(14))
+    attacks = replace(found.attacks, membership=replace(members, guesses=Guesses(90, 100)))
+    by_day = replace(found, attacks=attacks)
+    assert not attacks.alarms
+    assert "of a whole customer the release allows ε = 14" in by_day.to_html().decode()
+    assert "| membership | 90 of 100 | 0.82 to 0.95 | 1.000 |" in "\n".join(render_fidelity(by_day).lines)
 
 
 def test_an_alarm_is_on_the_page_and_in_the_summary_only_where_there_is_one() -> None:
@@ -90,6 +112,7 @@ def test_a_report_without_network_says_why() -> None:
 def test_the_terminal_shows_every_figure_and_every_attack() -> None:
     own = report()
     text = "\n".join(render_fidelity(own).lines)
+    assert MARKING in render_fidelity(own).lines[0]  # what is redirected to a file is marked too
     assert all(one.title in text and str(one.verdict) in text for one in own.findings)
     assert "planted, all kinds | 60 of 120" in text
     assert "a line of the twin, changed by 5% | 650 of 1000 | 0.62 to 0.68 | 0.697" in text

@@ -228,6 +228,7 @@ def test_by_hand_it_is_the_same_but_for_the_order_of_the_nodes(
     own = dpf.fidelity(corpus, history, feeder, quick=True, key=dpf.StreamKey.from_insecure_seed(3))
     assert not isinstance(own.network, str)
     assert "secret order is not known" in own.network.matched
+    assert (own.recorded, found.recorded) == (False, True)
     assert {one.name for one in own.findings} == {one.name for one in found.findings}
     assert (
         dpf.fidelity(corpus, history, feeder, quick=True, key=dpf.StreamKey.from_insecure_seed(3)).to_json()

@@ -77,6 +77,13 @@ def test_a_classifier_below_chance_has_seen_copies() -> None:
 
 
 # ------------------------------------------------------------------------- against independent programs
+def test_a_floor_that_no_release_could_miss_says_nothing() -> None:
+    """A classifier that tells real from real: even one that is always right is 1.03 of the floor."""
+    titled = Titled("use", "auc", "told", scale=TOLD)
+    assert titled.of_areas([1.0, 1.0], [0.97, 0.97]).verdict is Verdict.UNSURE
+    assert titled.of_areas([1.0, 1.0], [0.6, 0.6]).verdict is Verdict.WRONG
+
+
 def test_step_changes_are_those_of_scipy_and_numpy() -> None:
     first, second = lived(5, 1), lived(4, 2)
     own = [load.reshape(len(load), -1) for load in (first, second)]

@@ -27,6 +27,8 @@ CONNECTIONS_FILE = "connections.parquet"
 FILES = (BUSES_FILE, CONNECTIONS_FILE)
 NODE_COLUMNS = ("phase", "bus")
 """Columns of `nodes.parquet` that go with these files."""
+MOST_PLACE = 1e12
+"""Largest size of a coordinate, in any unit: what is beyond is none, and could not be drawn."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +110,7 @@ def _contradictions(found: Connections) -> Iterator[str]:
     if not _all_fed(found):
         yield "a bus is not connected to a source"
     places = found.coordinates
-    if places is not None and (places.shape != (buses, 2) or not np.isfinite(places).all()):
+    if places is not None and (places.shape != (buses, 2) or not np.all(np.abs(places) <= MOST_PLACE)):
         yield "not two finite coordinates per bus"
 
 

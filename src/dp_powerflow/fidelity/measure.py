@@ -40,6 +40,7 @@ class Sides:
     true : the true feeder; words why it is not compared, where it is not.
     promise : what the release promises of the network, in words.
     design : PUBLIC. Of its twin; None on the true network.
+    recorded : whether it is recorded that somebody looks.
     """
 
     corpus: Corpus
@@ -48,6 +49,7 @@ class Sides:
     true: TrueSide | str
     promise: str
     design: TwinDesign | None
+    recorded: bool
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,8 @@ def measure(sides: Sides, effort: Effort, key: StreamKey, watch: Watch | None = 
     else:
         watch.say("solving the meters on the true feeder")
         network = compare_network(sides.corpus, sides.true, effort, on_split=watch.progress)
-    return FidelityReport(facts, customers, network, _attacks(sides, effort, key, watch), effort)
+    attacks = _attacks(sides, effort, key, watch)
+    return FidelityReport(facts, customers, network, attacks, effort, sides.recorded)
 
 
 def check_meters(model: LoadModel, history: LoadHistory) -> None:

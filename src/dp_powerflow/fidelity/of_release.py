@@ -65,7 +65,8 @@ def fidelity_of_release(release: Path, config: Config, effort: Effort, watch: Wa
     check_meters(model, inputs.history)
     record_look(config, state, PURPOSE)  # first: what a later failure shows has been seen too
     true = true_side(corpus, inputs, mode, model)
-    sides = Sides(corpus, model, inputs.history, true, promise_of(release), design_stated(release))
+    stated = promise_of(release), design_stated(release)
+    sides = Sides(corpus, model, inputs.history, true, *stated, recorded=True)
     report = measure(sides, effort, inputs.key.bind("purpose", PURPOSE), watch)
     page = state.write_internal(config.release.id, PAGE_FILE, report.to_html())
     content = state.write_internal(config.release.id, JSON_FILE, report.to_json().encode())

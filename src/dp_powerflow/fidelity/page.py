@@ -10,7 +10,7 @@ import numpy as np
 from dp_powerflow.fidelity.attacks.chances import Allowed
 from dp_powerflow.fidelity.attacks.lines import LineAttack
 from dp_powerflow.fidelity.network import SHARES, NetworkComparison
-from dp_powerflow.fidelity.report import GROUPS, LEAK, MARKING, FidelityReport, in_words
+from dp_powerflow.fidelity.report import GROUPS, MARKING, FidelityReport, in_words
 from dp_powerflow.fidelity.splits import BAND
 from dp_powerflow.fidelity.verdicts import DISTANCE, TOLD, USE, Finding, Verdict
 from dp_powerflow.page import (
@@ -53,7 +53,7 @@ def page_of(report: FidelityReport) -> Page:
     kind = "customers persist" if facts.is_history else "days are independent draws"
     lead = (
         f"Release {facts.release_id} against the true meters and the true feeder. INTERNAL: computed from "
-        f"private data, for the owner alone. {LEAK}",
+        f"private data, for the owner alone. {report.leak}",
         f"Compared: {facts.customers} customers on {facts.days} days in steps of {facts.step_minutes} min; "
         f"load model '{facts.estimator}' ({kind})."
         + (" The customers are simulated: no meter ever read them." if facts.simulated else ""),
@@ -256,21 +256,21 @@ def _attacks(report: FidelityReport) -> Section:
     attacks, allowed = report.attacks, report.attacks.allowed
     together = attacks.planted.together
     games = {
-        **{f"planted: {name}": own for name, own in attacks.planted.guesses.items()},
-        "planted: all kinds": together,
-        "membership": attacks.membership.guesses,
+        **{f"planted: {name}": (own, allowed) for name, own in attacks.planted.guesses.items()},
+        "planted: all kinds": (together, allowed),
+        "membership": (attacks.membership.guesses, attacks.membership.allowed),
     }
     rows: tuple[tuple[str, ...], ...] = tuple(
         (
             name,
-            "more than ε allows" if allowed.exceeded_by(own) else "within what ε allows",
+            "more than ε allows" if limit.exceeded_by(own) else "within what ε allows",
             f"{own.right} of {own.tried}",
             f"{own.rate:.3f}",
             f"{own.interval()[0]:.3f} to {own.interval()[1]:.3f}",
-            f"{allowed.success:.3f}",
+            f"{limit.success:.3f}",
             in_words(attacks.found_epsilon(own)),
         )
-        for name, own in games.items()
+        for name, (own, limit) in games.items()
     )
     if attacks.line is not None:
         rows = (*rows, _line_row(attacks.line))
@@ -292,12 +292,19 @@ def _attacks(report: FidelityReport) -> Section:
         "reach of so few fits.",
         f"Membership: half of the customers are fitted, and every customer is scored by its "
         f"{attacks.membership.score}. Area under the curve {attacks.membership.area:.3f} ± "
-        f"{attacks.membership.area_error:.3f}.",
+        f"{attacks.membership.area_error:.3f}.{_all_days(attacks.membership.allowed, allowed)}",
         f"{attacks.network}."
         + (" The attack on a line sees its noisy record." if attacks.line is not None else ""),
     )
     table = Table(header, rows, "", frozenset({2, 3, 4, 5, 6}))
     return Section("attacks", "Attacks", paragraphs, (table, _curve(report), _successes(report)))
+
+
+def _all_days(of_customer: Allowed, allowed: Allowed) -> str:
+    """What is allowed of a whole customer, where a record is one day."""
+    if of_customer == allowed:
+        return ""
+    return f" A record is one day, so of a whole customer the release allows ε = {of_customer.epsilon:g}."
 
 
 def _line_row(line: LineAttack) -> tuple[str, ...]:
@@ -316,7 +323,8 @@ def _line_row(line: LineAttack) -> tuple[str, ...]:
 
 def _curve(report: FidelityReport) -> Figure:
     """The curve of the membership attack under the most that ε allows."""
-    attack, allowed = report.attacks.membership, report.attacks.allowed
+    attack = report.attacks.membership
+    allowed = attack.allowed
     found = np.interp(_GRID, attack.false_rate, attack.true_rate)
     series = (
         Series("most that ε allows", np.round(most_power(_GRID, allowed), 4)),

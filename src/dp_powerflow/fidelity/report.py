@@ -21,8 +21,14 @@ FORMAT = "dp-powerflow fidelity, format 1"
 MARKING = "INTERNAL: computed from private data; not for publication"
 LEAK = (
     "It may not steer the release: choosing settings by what private data show is a leak that no epsilon "
-    "covers. That somebody looked is recorded, and a later release with other settings says so."
+    "covers."
 )
+RECORDED = {
+    True: "That somebody looked is recorded, and a later release with other settings says so.",
+    False: "This look is NOT recorded: it was made from Python, without the state directory. Say so where a "
+    "later release has other settings.",
+}
+"""Whether a look was recorded → words."""
 GROUPS = {
     "customers": "Customers",
     "use": "Use and classifier",
@@ -82,13 +88,16 @@ class Attacks:
         return tuple(self._alarms())
 
     def _alarms(self) -> Iterator[str]:
-        games = {"with planted customers": self.planted.together, "for members": self.membership.guesses}
-        for name, guesses in games.items():
-            if self.allowed.exceeded_by(guesses):
+        games = {
+            "with planted customers": (self.planted.together, self.allowed),
+            "for members": (self.membership.guesses, self.membership.allowed),
+        }
+        for name, (guesses, allowed) in games.items():
+            if allowed.exceeded_by(guesses):
                 yield (
                     f"The attack {name} was right {guesses.right} times of {guesses.tried}: with 95 % "
                     f"confidence epsilon is at least {in_words(self.found_epsilon(guesses))}, and the "
-                    f"release states {self.allowed.epsilon:g}. The stated guarantee does not hold: withdraw "
+                    f"release states {allowed.epsilon:g}. The stated guarantee does not hold: withdraw "
                     "the release and report this"
                 )
         if self.line is not None and self.line.exceeded:
@@ -115,6 +124,7 @@ class FidelityReport:
     network : voltages and loads against the meters on the true feeder; words why not, where there is none.
     attacks : what an attacker gets of the load model.
     effort : sizes of the comparison.
+    recorded : whether the private state directory knows of this look.
     """
 
     facts: Facts
@@ -122,9 +132,15 @@ class FidelityReport:
     network: NetworkComparison | str
     attacks: Attacks
     effort: Effort
+    recorded: bool
 
     def __repr__(self) -> str:
         return f"FidelityReport({self.facts.release_id!r}, {len(self.findings)} figures, INTERNAL)"
+
+    @property
+    def leak(self) -> str:
+        """What may not be done with it."""
+        return f"{LEAK} {RECORDED[self.recorded]}"
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -189,7 +205,7 @@ class FidelityReport:
         return {
             "format": FORMAT,
             "marking": MARKING,
-            "leak": LEAK,
+            "leak": self.leak,
             "facts": asdict(self.facts),
             "effort": asdict(self.effort),
             "summary": self.summary,
@@ -209,6 +225,7 @@ class FidelityReport:
                 },
                 "membership": {
                     "score": attacks.membership.score,
+                    "allowed": asdict(attacks.membership.allowed),
                     "area": attacks.membership.area,
                     "area error": attacks.membership.area_error,
                     "guesses": _guesses(attacks.membership.guesses, attacks),

@@ -7,8 +7,9 @@ standard deviation over the splits decides:
 
     as close as real to real ≤ first limit < close ≤ second < visibly different ≤ third < wrong
 
-A ratio that is large, but within its error of the first limit, says nothing: there are too few customers. A
-distance far below its floor is suspicious: nothing but copies of the real customers is that close.
+A ratio that is large, but within its error of the first limit, says nothing: there are too few customers. The
+same holds of a classifier that tells even half A from half B: no release could do worse. A distance far below
+its floor is suspicious: nothing but copies of the real customers is that close.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ USE = Scale("use", (1.03, 1.10, 1.30))
 """Errors of forecasts and filled gaps: what a user of the data pays."""
 TOLD = Scale("classifier", (1.05, 1.20, 1.50))
 """Areas under the curve of a classifier, from 0.5 to 1."""
-UNTOLD = 0.5
+UNTOLD, _ALWAYS_TOLD = 0.5, 1.0
 BELOW_CHANCE = 0.42
 """An area under the curve that stays below it is one of copies: the classifier has learnt them by heart."""
 
@@ -148,6 +149,10 @@ class Titled:
         highest = float(areas.mean()) + DEVIATIONS * _spread(areas)
         if highest < min(BELOW_CHANCE, float(np.mean(floor))):
             return replace(found, verdict=Verdict.COPIES)
+        if (
+            least * self.scale.limits[0] >= _ALWAYS_TOLD
+        ):  # the worst release would be as close as real to real
+            return replace(found, verdict=Verdict.UNSURE)
         return found
 
     def _finding(self, drawn: float, real: float | None, apart: np.ndarray, least: float) -> Finding:

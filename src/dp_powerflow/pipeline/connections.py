@@ -3,12 +3,11 @@ nothing."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
 
-from dp_powerflow.corpus.connections import Connections, opaque_buses
+from dp_powerflow.corpus.connections import MOST_PLACE, Connections, opaque_buses
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.grid.buses import BusGraph
 from dp_powerflow.grid.feeder import Feeder
@@ -65,11 +64,13 @@ def public_places(structure: Feeder, coordinates: Places) -> Places:
 
     Raises
     ------
-    ConfigError : the file has none for some bus.
+    ConfigError : the file has none that can be for some bus.
     """
     names = BusGraph.of(structure).names
     found = {name: coordinates.get(name, coordinates.get(f"emf({name})")) for name in names}
-    known = {name: place for name, place in found.items() if place and all(map(math.isfinite, place))}
+    known = {
+        name: place for name, place in found.items() if place and all(abs(at) <= MOST_PLACE for at in place)
+    }
     if len(known) < len(names):
         raise ConfigError(
             f"the feeder's file has no coordinates for {len(names) - len(known)} of its {len(names)} buses; "

@@ -28,7 +28,7 @@ from dp_powerflow.corpus.connections import NODE_COLUMNS
 from dp_powerflow.corpus.days import DAYS_FILE
 from dp_powerflow.corpus.extras import FOLDERS
 from dp_powerflow.corpus.reader import Corpus
-from dp_powerflow.corpus.schema import DATA, VM_MAX_PU
+from dp_powerflow.corpus.schema import DATA, VM_MAX_PU, NodeTable
 from dp_powerflow.corpus.validate import CorpusReport, validate_corpus
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.model.gaussian import LoadModel
@@ -393,6 +393,8 @@ def _check_corpus(opened: Opened) -> Check:
         declared = NODE_COLUMNS if manifest is not None and manifest.data.connections is not None else ()
         if report.nodes is not None and not report.nodes.public_columns().keys() <= set(declared):
             yield "The node table says more of the nodes than the manifest declares public."
+        if report.nodes is not None and report.nodes.ids != NodeTable.opaque(len(report.nodes.ids)).ids:
+            yield "The names of the nodes say more than their position."
 
     span = report.vm_range_pu
     magnitudes = "" if span is None else f", magnitudes from {span[0]:.4f} to {span[1]:.4f} p.u."

@@ -272,7 +272,8 @@ def capacitors(found: Controls) -> Table:
         for k, (closed, switched) in enumerate(zip(found.closed, found.switchings, strict=True))
     )[:MOST_REGULATORS]
     header = ("capacitor", "closed", "switchings per day")
-    return Table(header, rows, "Capacitors: share of the time closed", frozenset({1, 2}))
+    few = f"; the first {len(rows)} of {len(found.closed)}" if len(rows) < len(found.closed) else ""
+    return Table(header, rows, f"Capacitors: share of the time closed{few}", frozenset({1, 2}))
 
 
 def network_map(found: Network, dated: Dated) -> Figure:

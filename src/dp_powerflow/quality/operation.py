@@ -24,7 +24,8 @@ MOST_BUSES = 20_000
 """A network with more buses is not drawn."""
 MOST_VALUES = 150_000
 """Voltages that a drawn network holds per day: with many buses fewer times of day are shown."""
-MOST_REGULATORS = 24
+MOST_COUNT = 2**16 - 1
+"""Largest voltage of a drawn network, in 0.0001 p.u.: more is shown as this."""
 _DECIMALS = 3
 
 
@@ -110,7 +111,8 @@ def network_of(of: Pass, tally: Tally) -> Network | None:
         counts = (vm_counts(corpus.phasors([day]).vm_pu[0, steps]) + BIN // 2) // BIN
         for p, phase in enumerate(phases):
             nodes = np.flatnonzero(connections.phase == phase)
-            vm[k, p][:, connections.bus_of[nodes]] = counts[:, nodes]
+            # 0 stands for no node, so the smallest voltage is 1.
+            vm[k, p][:, connections.bus_of[nodes]] = np.clip(counts[:, nodes], 1, MOST_COUNT)
     return Network(
         buses=connections.bus_ids,
         pairs=connections.pairs,

@@ -244,7 +244,8 @@ class Network:
     phases : names of the phases.
     days, why : (day,) numbers, and the rule that chose them.
     minutes : (step,) times of day shown.
-    vm : integer (day, phase, step, bus) magnitudes in 0.0001 p.u., 0 where there is no released node.
+    vm : integer (day, phase, step, bus) magnitudes in 0.0001 p.u., from 1 to 65,535; 0 where there is no
+        released node.
     """
 
     buses: tuple[str, ...]

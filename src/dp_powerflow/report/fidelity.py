@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dp_powerflow.fidelity.page import SIGNS, shown
-from dp_powerflow.fidelity.report import GROUPS, FidelityReport, in_words
+from dp_powerflow.fidelity.report import GROUPS, MARKING, FidelityReport, in_words
 from dp_powerflow.report import Rendered
 
 
 def render_fidelity(report: FidelityReport) -> Rendered:
     """INTERNAL. A table of figures with verdicts, the attacks, and what to trust."""
-    lines = ["| figure | release | real | floor | ratio | verdict |", "|---|--:|--:|--:|--:|---|"]
+    lines = [
+        f"**{MARKING}**",
+        "",
+        "| figure | release | real | floor | ratio | verdict |",
+        "|---|--:|--:|--:|--:|---|",
+    ]
     for group, title in GROUPS.items():
         own = [one for one in report.findings if one.group == group]
         lines += [f"| **{title}** | | | | | |"] if own else []
@@ -27,14 +32,14 @@ def render_fidelity(report: FidelityReport) -> Rendered:
 def _attack_lines(report: FidelityReport) -> list[str]:
     attacks, allowed = report.attacks, report.attacks.allowed
     games = {
-        **{f"planted, {name}": own for name, own in attacks.planted.guesses.items()},
-        "planted, all kinds": attacks.planted.together,
-        "membership": attacks.membership.guesses,
+        **{f"planted, {name}": (own, allowed) for name, own in attacks.planted.guesses.items()},
+        "planted, all kinds": (attacks.planted.together, allowed),
+        "membership": (attacks.membership.guesses, attacks.membership.allowed),
     }
     rows = [
         f"| {name} | {own.right} of {own.tried} | {own.interval()[0]:.2f} to {own.interval()[1]:.2f} | "
-        f"{allowed.success:.3f} | {in_words(attacks.found_epsilon(own))} |"
-        for name, own in games.items()
+        f"{limit.success:.3f} | {in_words(attacks.found_epsilon(own))} |"
+        for name, (own, limit) in games.items()
     ]
     if attacks.line is not None:
         own, (low, high) = attacks.line.guesses, attacks.line.guesses.interval()

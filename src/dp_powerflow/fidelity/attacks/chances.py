@@ -103,6 +103,11 @@ class Allowed:
         """Whether more is certain than the statement allows."""
         return least_epsilon(guesses.lower(), self.delta) > self.epsilon
 
+    def of_group(self, records: int) -> Allowed:
+        """What the statement allows where so many records change together."""
+        grow = sum(math.exp(min(k * self.epsilon, 700.0)) for k in range(records))
+        return Allowed(records * self.epsilon, min(1.0, grow * self.delta), records**2 * self.rho)
+
     def visible(self, tried: int) -> float:
         """The largest ε that so many guesses could contradict: all of them right."""
         return least_epsilon(Guesses(tried, tried).lower(), self.delta)

@@ -15,7 +15,7 @@ from dp_powerflow.model.fit import ONE_CLASS, WeakBudgetWarning, fit
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.options import FitOptions
 from dp_powerflow.model.partition import PrivateClasses
-from dp_powerflow.privacy.budget import Budget
+from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey
 
 HOUR = 60
@@ -37,6 +37,12 @@ class Design:
     options: FitOptions
     budget: Budget
     allowed: Allowed
+
+    @property
+    def allowed_of_customer(self) -> Allowed:
+        """What the release states of a whole customer: all its days together, where a record is one day."""
+        by_day = self.budget.unit is PrivacyUnit.LOAD_POINT_DAY
+        return self.allowed.of_group(self.history.n_days) if by_day else self.allowed
 
     def bounds_kw(self, customer: int) -> tuple[float, float]:
         """Lowest and highest load [kW] that the model knows of a customer."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dp_powerflow.fidelity.attacks.chances import Guesses
+from dp_powerflow.fidelity.attacks.chances import Allowed, Guesses
 from dp_powerflow.fidelity.attacks.design import Design
 from dp_powerflow.fidelity.classifier import area_under_curve
 from dp_powerflow.fidelity.drawing import draw_customers
@@ -38,6 +38,7 @@ class MembershipAttack:
     guesses : on customers that the threshold was not learnt on.
     score : which score it was.
     false_rate, true_rate : (point,) of the curve of all fits together.
+    allowed : what the release states of a whole customer.
     """
 
     area: float
@@ -46,6 +47,7 @@ class MembershipAttack:
     score: str
     false_rate: FloatArray
     true_rate: FloatArray
+    allowed: Allowed
 
 
 def by_distance(real: FloatArray, drawn: FloatArray) -> FloatArray:
@@ -97,11 +99,15 @@ def attack_membership(
         for name, score in SCORES.items():
             scores[name].append(score(features, traits_of(np.maximum(drawn, lowest))))
         on_fit(index + 1, effort.membership_fits)
-    found = [_judged(name, per_fit, members) for name, per_fit in scores.items()]
+    found = [
+        _judged((name, design.allowed_of_customer), per_fit, members) for name, per_fit in scores.items()
+    ]
     return max(found, key=lambda attack: attack.area)
 
 
-def _judged(name: str, scores: list[FloatArray], members: list[BoolArray]) -> MembershipAttack:
+def _judged(of: tuple[str, Allowed], scores: list[FloatArray], members: list[BoolArray]) -> MembershipAttack:
+    """From the name of a score and what is allowed; scores and members fit by fit."""
+    name, allowed = of
     areas = np.array([area_under_curve(*pair) for pair in zip(scores, members, strict=True)])
     error = float(areas.std(ddof=1) / np.sqrt(len(areas))) if len(areas) > 1 else 0.0
     guesses = Guesses(0, 0)
@@ -112,7 +118,7 @@ def _judged(name: str, scores: list[FloatArray], members: list[BoolArray]) -> Me
             guesses += Guesses(int(np.sum(guess == inside[tried])), int(tried.sum()))
     pooled = np.concatenate([(score - score.mean()) / max(score.std(), 1e-12) for score in scores])
     false_rate, true_rate = curve(pooled, np.concatenate(members))
-    return MembershipAttack(float(areas.mean()), error, guesses, name, false_rate, true_rate)
+    return MembershipAttack(float(areas.mean()), error, guesses, name, false_rate, true_rate, allowed)
 
 
 def curve(score: FloatArray, positive: BoolArray, points: int = 101) -> tuple[FloatArray, FloatArray]:

@@ -6,6 +6,7 @@ data owner does not declare is said to be not stated.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -35,6 +36,7 @@ _OF_THE_HUB = {
     },
 }
 """Licenses that the hub knows by a name of its own; it takes any other with its name and a link."""
+_MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~&!$])")
 
 
 def card_bytes(statement: Statement[Any]) -> bytes:
@@ -104,5 +106,10 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"at_most": at_most, "in_digits": in_digits}
+    environment.filters |= {"at_most": at_most, "in_digits": in_digits, "literally": _literally}
     return environment
+
+
+def _literally(words: str) -> str:
+    """Words of the data owner as Markdown that shows them as they are: no heading, link or HTML of his."""
+    return _MARKUP.sub(r"\\\1", words)

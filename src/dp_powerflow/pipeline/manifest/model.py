@@ -20,6 +20,7 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, cast, 
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from dp_powerflow.config.values import LicenseId, PublicLine, PublicText, WebAddress
 from dp_powerflow.corpus.extras import FEEDER, LOADS
 from dp_powerflow.corpus.schema import DATA, NODES_FILE
 from dp_powerflow.errors import DpPowerflowError
@@ -555,16 +556,18 @@ class Data(Section):
 class Publication(Section):
     """What the data owner declares of the publication; None for what he does not state.
 
+    The card repeats it beside the guarantees, so nothing is accepted that a config could not declare.
+
     Attributes
     ----------
     license : identifier of the SPDX list.
     """
 
-    publisher: Sentence | None
-    license: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+-]*$")] | None
-    citation: Sentence | None
+    publisher: PublicLine | None
+    license: LicenseId | None
+    citation: PublicText | None
     date: IsoDate | None
-    url: Annotated[str, Field(pattern=r"^https?://")] | None
+    url: WebAddress | None
 
     @property
     def license_url(self) -> str | None:
