@@ -16,7 +16,7 @@ from dp_powerflow.config import Config
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.fleet.witness import hear_witnesses
 from dp_powerflow.pipeline.inputs import read_inputs
-from dp_powerflow.pipeline.manifest.twin import charged_as
+from dp_powerflow.pipeline.manifest.twin.figures import charged_as
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.plan import charge_loads, charge_network
 from dp_powerflow.pipeline.receipts import keep_receipt, open_ledger

@@ -20,7 +20,7 @@ from dp_powerflow.config import Config
 from dp_powerflow.corpus.gridfm.schema import COUNT_FILE
 from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.manifest.model import REQUIRED
-from dp_powerflow.pipeline.manifest.twin import TwinPolicy
+from dp_powerflow.pipeline.manifest.twin.policy import TwinPolicy
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.pipeline.verify import SEED, verify_release
 from dp_powerflow.privacy.state import PrivateState

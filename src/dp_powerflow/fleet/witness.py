@@ -21,7 +21,7 @@ from dp_powerflow.fleet.feeders import partition
 from dp_powerflow.fleet.manifest import FLEET_FILE
 from dp_powerflow.pipeline.manifest.facts import AccountFacts
 from dp_powerflow.pipeline.manifest.model import MANIFEST_FILE, MODEL_FILE, ReleaseError, differences
-from dp_powerflow.pipeline.manifest.twin import version_of
+from dp_powerflow.pipeline.manifest.twin.figures import version_of
 from dp_powerflow.pipeline.receipts import kept_models
 from dp_powerflow.pipeline.run import COMMITMENT, REPORT_FILE
 from dp_powerflow.privacy.ledger.book import Ledger

@@ -41,9 +41,9 @@ from dp_powerflow.pipeline.manifest.policy import (
     check,
     in_digits,
 )
-from dp_powerflow.pipeline.manifest.twin import (
+from dp_powerflow.pipeline.manifest.twin.figures import GROUPS
+from dp_powerflow.pipeline.manifest.twin.tables import (
     AS_PHASORS,
-    GROUPS,
     check_of_tables,
     described_tables,
     wrong_days,

@@ -32,7 +32,7 @@ from dp_powerflow.pipeline.feasibility.surrogates import stand_in_twins
 from dp_powerflow.pipeline.feasibility.verdict import Feasibility, Trial, on_twins
 from dp_powerflow.pipeline.inputs import NetworkInputs, Solar, network_chunks
 from dp_powerflow.pipeline.manifest.policy import at_most
-from dp_powerflow.pipeline.manifest.twin import CHANGES, changed, charged_as, version_of
+from dp_powerflow.pipeline.manifest.twin.figures import CHANGES, changed, charged_as, version_of
 from dp_powerflow.pipeline.modes.base import (
     OWNER_FILE,
     InternalReport,
