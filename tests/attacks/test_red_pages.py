@@ -44,6 +44,18 @@ def test_no_voltage_that_can_be_written_keeps_a_paid_release_from_its_page(
     assert np.all(found.network.vm == min(max(round(level * 10_000), 1), MOST_COUNT))
 
 
+def test_a_phase_of_its_own_for_every_node_does_not_fill_the_memory_of_who_verifies(tmp_path: Path) -> None:
+    """Counts and maps are kept by phase: 20,000 of them would take 77 GB."""
+    many = Feeder3(buses=20, days=1, steps=4, days_per_part=1)
+    nodes = np.arange(many.layout.nodes)
+    odd = replace(many.connections(), phase=nodes + 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Feeder3, "connections", lambda *_, **__: odd)
+        found = measure(many.write(tmp_path / "corpus"), workers=1)
+    assert (found.voltages.grouped_by, len(found.voltages.groups), found.network) == ("angle", 3, None)
+    assert b"or too many of them" in found.to_html()
+
+
 def test_coordinates_that_no_page_can_show_are_refused_before_the_spend() -> None:
     feeder = open_feeder("ieee13")
     far = dict.fromkeys(feeder.coordinates, (1e305, 0.0))
