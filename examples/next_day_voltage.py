@@ -225,6 +225,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Forecast tomorrow's voltages, learned from a release.")
     parser.add_argument("--quick", action="store_true", help="a small feeder and few days: seconds")
     size = QUICK if parser.parse_args().quick else FULL
+    torch.set_num_threads(1)  # tensors are small: more threads only wait for one another
     with tempfile.TemporaryDirectory() as folder:
         released = released_voltages(size, Path(folder))
     true = true_voltages(size)
