@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,10 @@ import pytest
 
 from dp_powerflow.corpus.schema import encode_nodes
 from dp_powerflow.errors import ConfigError, CorpusError
+from dp_powerflow.fleet.manifest import FeederEntry
+from dp_powerflow.fleet.overview import fleet_page
 from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.page.document import read_summary
 from dp_powerflow.pipeline.connections import public_places
 from dp_powerflow.pipeline.manifest.policy import parse_manifest
 from dp_powerflow.pipeline.verify import manifest_content, open_release, quality_page
@@ -38,6 +42,18 @@ def test_no_voltage_that_can_be_written_keeps_a_paid_release_from_its_page(
     assert found.to_html().startswith(b"<!DOCTYPE html>")
     # 16 bits hold 6.5535 p.u.: a higher voltage is the highest, not one of 1.4 p.u.
     assert np.all(found.network.vm == min(max(round(level * 10_000), 1), MOST_COUNT))
+
+
+def test_a_phase_of_its_own_for_every_node_does_not_fill_the_memory_of_who_verifies(tmp_path: Path) -> None:
+    """Counts and maps are kept by phase: 20,000 of them would take 77 GB."""
+    many = Feeder3(buses=20, days=1, steps=4, days_per_part=1)
+    nodes = np.arange(many.layout.nodes)
+    odd = replace(many.connections(), phase=nodes + 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Feeder3, "connections", lambda *_, **__: odd)
+        found = measure(many.write(tmp_path / "corpus"), workers=1)
+    assert (found.voltages.grouped_by, len(found.voltages.groups), found.network) == ("angle", 3, None)
+    assert b"or too many of them" in found.to_html()
 
 
 def test_coordinates_that_no_page_can_show_are_refused_before_the_spend() -> None:
@@ -123,3 +139,19 @@ def _reseal(path: Path) -> None:
     (path / "croissant.json").write_bytes(croissant_bytes(parse_manifest(manifest), manifest["files"]))
     manifest["files"]["croissant.json"] = sha256((path / "croissant.json").read_bytes())
     rewrite(path, manifest, sealed=True)
+
+
+# ------------------------------------------------------------------------------ what pages are read for
+@pytest.mark.parametrize("figure", ["NaN", "Infinity", "1e999", "1" + 400 * "0", "-1", '"<b>"', "null"])
+def test_key_figures_that_somebody_put_into_a_page_are_not_shown(forger: Forger, figure: str) -> None:
+    page = (forger.opened.directory / "quality.html").read_bytes()
+    honest = read_summary(page)
+    assert honest is not None
+    entry = f'"inside_a":{json.dumps(honest["inside_a"])}'.encode()
+    assert entry in page
+    summary = read_summary(page.replace(entry, f'"inside_a":{figure}'.encode()))
+    assert forger.opened.manifest is not None
+    entries = [FeederEntry("north", forger.opened.manifest, 64 * "0")]
+    found = [{} if known is None else {"north": known} for known in (honest, summary)]
+    pages = [fleet_page("fleet", entries, known).to_html().decode() for known in found]
+    assert ["Within ANSI range A" in text for text in pages] == [True, False]

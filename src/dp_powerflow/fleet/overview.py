@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dp_powerflow.corpus.schema import VM_MAX_PU
 from dp_powerflow.fleet.feeders import partition
 from dp_powerflow.fleet.manifest import NETWORKS, FeederEntry
 from dp_powerflow.page import Axis, Bars, Callout, Card, Figure, Link, Page, Section, Series, Table
@@ -76,9 +77,15 @@ def fleet_page(fleet_id: str, entries: Sequence[FeederEntry], summaries: Mapping
 
 def _whole(summary: Summary) -> bool:
     """Whether key figures that somebody may have changed can be shown."""
-    return all(
-        type(summary.get(name)) in (int, float) for name in ("inside_a", "lowest_pu", "highest_pu")
-    ) and (type(summary.get("phasors")) is int and summary["phasors"] > 0)
+    most = {"inside_a": 1.0, "lowest_pu": VM_MAX_PU, "highest_pu": VM_MAX_PU, "phasors": 2.0**63}
+    return (
+        type(summary.get("phasors")) is int
+        and all(
+            type(summary.get(name)) in (int, float) and 0.0 <= summary[name] <= limit
+            for name, limit in most.items()
+        )
+        and summary["phasors"] > 0
+    )
 
 
 def _row(entry: FeederEntry, summary: Summary | None) -> tuple[str | Link, ...]:

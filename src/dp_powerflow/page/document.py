@@ -195,6 +195,7 @@ def read_summary(page: bytes) -> dict[str, Any] | None:
     try:
         text = page.decode().partition(_SUMMARY)[2].partition("</script>")[0]
         found = json.loads(text)
+        json.dumps(found, allow_nan=False)  # what no page could hold was put there by somebody
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None

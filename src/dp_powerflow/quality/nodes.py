@@ -14,6 +14,8 @@ from dp_powerflow.units import BoolArray, IntArray
 SECTOR_DEG = 30
 """Groups by angle are this far apart: phases, and what transformers of any vector group make of them."""
 SECTORS = 360 // SECTOR_DEG
+MOST_PHASES = 24
+"""Phases that are told apart: where somebody numbers more of them, nodes are grouped by angle."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +26,7 @@ class NodeGroups:
     ----------
     names : (group,).
     of : integer (node,) group of each node.
-    by : "phase", or "angle" where the release does not say the phases.
+    by : "phase", or "angle" where the release says none, or more than can be told apart.
     keys : (group,) number of the phase, or of the sector of the angle.
     """
 
@@ -35,8 +37,8 @@ class NodeGroups:
 
 
 def groups_of(corpus: Corpus) -> NodeGroups:
-    """By phase; where phases are not published, by the angle of the first snapshot to the nearest 30°."""
-    if corpus.nodes.phase is not None:
+    """By phase; where no phases are published, or too many, by the first angle to the nearest 30°."""
+    if corpus.nodes.phase is not None and len(set(corpus.nodes.phase)) <= MOST_PHASES:
         keys, of = np.unique(np.array(corpus.nodes.phase, dtype=np.int64), return_inverse=True)
         return NodeGroups(tuple(f"phase {key}" for key in keys), _as_int(of), "phase", tuple(keys.tolist()))
     width = SECTOR_DEG * VA_PER_DEG

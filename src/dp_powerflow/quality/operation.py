@@ -8,7 +8,7 @@ from dp_powerflow.corpus.extras import POWER_PER_KW
 from dp_powerflow.corpus.reader import MINUTES_PER_DAY
 from dp_powerflow.corpus.schema import vm_counts
 from dp_powerflow.quality.counting import BIN, order_statistics, quantile_bins
-from dp_powerflow.quality.nodes import spread
+from dp_powerflow.quality.nodes import MOST_PHASES, spread
 from dp_powerflow.quality.result import LEVELS, Controls, Mended, Network, Power
 from dp_powerflow.quality.tally import TAPS_MOST, Pass, Tally
 from dp_powerflow.quality.voltage import notable_days
@@ -97,11 +97,13 @@ def mended_of(of: Pass, tally: Tally) -> Mended | None:
 
 
 def network_of(of: Pass, tally: Tally) -> Network | None:
-    """The network on the middle day and on that of the lowest voltage; None where it is not published."""
+    """The network on the middle day and on that of the lowest voltage; None where it cannot be drawn."""
     corpus, connections = of.corpus, of.corpus.connections
     if connections is None or connections.n_buses > MOST_BUSES:
         return None
     phases = np.unique(connections.phase)
+    if len(phases) > MOST_PHASES:
+        return None
     steps = spread(corpus.layout.steps, max(1, MOST_VALUES // (connections.n_buses * len(phases))))
     wanted = {corpus.layout.days // 2, tally.lowest.day}
     rules = [(day, why) for day, why in zip(*notable_days(of, tally), strict=True) if day in wanted]

@@ -129,7 +129,7 @@ class Voltages:
     inside_a, inside_b : share within `RANGE_A` and `RANGE_B`, the ends included.
     lowest, highest : of all.
     groups : names of the groups of nodes, by phase or by angle.
-    grouped_by : "phase", or "angle" where the release does not say the phases.
+    grouped_by : "phase", or "angle" where the release says none, or more than can be told apart.
     edges_pu : (bin + 1,) ends of the bins.
     counts : integer (group, bin).
     slots_minutes : (slot,) beginnings of the times of day of `band_pu` [minutes].

@@ -120,8 +120,8 @@ def _about_groups(found: Quality) -> tuple[str, ...]:
     if voltages.grouped_by == "phase":
         return ()
     return (
-        "The release does not say the phases of its nodes. They are grouped by the angle of their first "
-        "voltage, to the nearest multiple of 30°.",
+        "The release does not say the phases of its nodes, or too many of them. They are grouped by the "
+        "angle of their first voltage, to the nearest multiple of 30°.",
     )
 
 
