@@ -279,6 +279,7 @@ def test_a_look_is_kept_and_settings_that_changed_after_it_are_found(tmp_path: P
         model={"bounds": [0.01, 3.0]},
         nodes={"kw_per_customer": 4.0},
         release={"id": "another", "output": "elsewhere"},
+        publication={"license": "CC-BY-4.0"},
     )
     assert changed_settings(later, state) == ("model.bounds", "nodes.kw_per_customer")
 

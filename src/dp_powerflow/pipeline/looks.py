@@ -18,16 +18,16 @@ from dp_powerflow.privacy.state import PrivateState
 
 LOOKS_FILE = "looks.json"
 _FORMAT = "dp-powerflow looks, format 1"
-_NOT_SETTINGS: dict[str, set[str]] = {
+_NOT_SETTINGS: dict[str, set[str] | bool] = {
     "release": {
         *("id", "output", "state", "insecure_seed", "epsilon_cap", "network_epsilon_cap"),
         *("network_delta_cap", "continues_loads", "continues_network"),
     },
     "feeder": {"source"},
     "loads": {"path"},
-    "publication": {"publisher", "license", "citation", "date", "url"},
+    "publication": True,
 }
-"""Where things are, and what may be spent: no choice that private data could have led to."""
+"""Where things are, what may be spent, who publishes it: no choice that private data could have led to."""
 _FILES = (
     *(("feeder", "taps"), ("feeder", "loads"), ("loads", "services"), ("loads", "classes")),
     *(("pv", "irradiance"), ("calendar", "holidays"), ("weather", "path")),
