@@ -124,8 +124,9 @@ def test_swiss_homes_are_as_close_to_each_other_as_the_floor_says(monkeypatch: p
     setting = replace(homes.setting(0), weekend=homes.weekend[:28])
     effort = replace(QUICK, splits=3, customers=100)
     same = compare_customers(load[:100], load[100:], setting, effort)
-    good = [one.verdict in (Verdict.SAME, Verdict.CLOSE) for one in same.findings]
-    assert np.mean(good) > 0.85
+    told = [one.verdict for one in same.findings if one.verdict is not Verdict.UNSURE]
+    assert len(told) >= 15  # of 18; few customers leave little room above some floors
+    assert np.mean([verdict in (Verdict.SAME, Verdict.CLOSE) for verdict in told]) > 0.85
     dealt = {
         one.name: one
         for one in compare_customers(strangers(load[:100], 0), load[100:], setting, effort).findings
