@@ -72,7 +72,7 @@ def whole_file(path: Path, *, private: bool = False, once: bool = False) -> Iter
     sync_directory(path.parent)
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes | memoryview) -> None:
     """Replace a file in one step."""
     with whole_file(path) as file:
         file.write(content)

@@ -191,7 +191,7 @@ def test_equal_powers_give_equal_bytes_and_low_order_bits_are_not_released(
     assert list(written) == [f"{folder}/part-00000.parquet" for folder in ("loads", "feeder", "data")]
     assert written == file_hashes(writer.partial)
     loads, head = extras.loads, extras.head
-    assert loads is not None
+    assert isinstance(loads, np.ndarray)
     assert head is not None
     on_grid = np.round(head)
     nudged = replace(extras, loads=loads * (1 + 1e-15), head=on_grid + 1e-7)

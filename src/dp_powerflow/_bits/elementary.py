@@ -314,16 +314,35 @@ def unit(angle_deg: FloatArray) -> ComplexArray:
 
 
 @kernel
+def _arctan_of_share(a: float) -> float:
+    """The bits of `arctan1` for 0 ≤ a ≤ 1, without branches: a loop over it becomes vector code."""
+    direct, low = a < _DIRECT, a < 0.6875
+    over = a if direct else (2.0 * a - 1.0 if low else a - 1.0)
+    under = 1.0 if direct else (2.0 + a if low else a + 1.0)
+    base = 0.0 if direct else (4.63647609000806093515e-01 if low else 7.85398163397448278999e-01)
+    rest = 0.0 if direct else (2.26987774529616870924e-17 if low else 3.06161699786838301793e-17)
+    t = over / under
+    z = t * t
+    return base - ((t * (z * poly1(_ARCTAN, z)) - rest) - t)
+
+
+@kernel
+def degrees1(real: float, imag: float) -> float:
+    """Angle of one complex number [degrees] in (-180, 180]; 0 of 0."""
+    x, y = abs(real), abs(imag)
+    flat = y <= x
+    small, large = y if flat else x, x if flat else y
+    share = 0.0 if flat & (large == 0.0) else small / large
+    angle = _arctan_of_share(share) * _DEG_PER_RAD
+    angle = angle if flat else _RIGHT - angle
+    angle = _STRAIGHT - angle if real < 0.0 else angle
+    return -angle if (imag < 0.0) & (angle < _STRAIGHT) else angle
+
+
+@kernel
 def _degrees(values: ComplexArray, out: FloatArray) -> None:
     for k in range(values.size):
-        x, y = abs(values[k].real), abs(values[k].imag)
-        if y <= x:
-            angle = arctan1(y / x) * _DEG_PER_RAD if x > 0.0 else 0.0
-        else:
-            angle = _RIGHT - arctan1(x / y) * _DEG_PER_RAD
-        if values[k].real < 0.0:
-            angle = _STRAIGHT - angle
-        out[k] = -angle if values[k].imag < 0.0 and angle < _STRAIGHT else angle
+        out[k] = degrees1(values[k].real, values[k].imag)
 
 
 @kernel

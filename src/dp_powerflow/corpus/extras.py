@@ -2,11 +2,7 @@
 
 **Files.** `loads/part-*.parquet` has the rows of `data/`: one per (day, node). `feeder/part-*.parquet` has
 one row per day. Both are split into parts as `data/` is. Regulators and capacitors are called by their
-position.
-
-**Grid.** Powers are multiples of 2⁻¹⁰ kW or kvar (0.98 W). A float32 holds them exactly below 16,384 kW;
-larger ones are rounded to the nearest float32, which is on the grid too. In decimal steps of 1 W a float32
-would have no zeros at its end, and the files would be nearly twice as large.
+position. Powers are on the grid of `corpus/grid.py`.
 """
 
 from __future__ import annotations
@@ -20,17 +16,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from dp_powerflow.corpus.grid import POWER_MAX_KW as POWER_MAX_KW
+from dp_powerflow.corpus.grid import POWER_PER_KW as POWER_PER_KW
+from dp_powerflow.corpus.grid import NodeColumns, Pages, fill_powers
+from dp_powerflow.corpus.grid import power_on_grid as power_on_grid
+from dp_powerflow.corpus.grid import round_power as round_power
+from dp_powerflow.corpus.parquet import encode_series
 from dp_powerflow.corpus.schema import (
     NODES_FILE,
     PARQUET,
     CorpusLayout,
-    Float32Array,
-    node_rows,
     part_metadata,
     part_name,
 )
 from dp_powerflow.errors import CorpusError
-from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
+from dp_powerflow.units import BoolArray, ComplexArray, IntArray
 
 LOADS = "loads"
 FEEDER = "feeder"
@@ -38,10 +38,6 @@ FOLDERS = (LOADS, FEEDER)
 MENDED = "mended"
 
 POWER_GRID = "multiples of 2^-10 kW or kvar; from 16,384 on those that a float32 holds"
-POWER_PER_KW = 1_024
-"""Grid counts per kW, or per kvar."""
-POWER_MAX_KW = 2.0**30
-"""Largest power of the grid: beyond any feeder, as a larger one is refused after it was paid for."""
 DRAWN, INJECTED = ("p_kw", "q_kvar"), ("g_kw", "g_kvar")
 """Columns of `loads/`: active and reactive power."""
 
@@ -133,8 +129,8 @@ class PartExtras:
     mended : integer (day, step) how often loads and PV were lowered until there was a solution; mostly 0.
     """
 
-    loads: ComplexArray | None = None
-    generation: ComplexArray | None = None
+    loads: ComplexArray | NodeColumns | None = None
+    generation: ComplexArray | NodeColumns | None = None
     head: ComplexArray | None = None
     taps: IntArray | None = None
     capacitors: IntArray | None = None
@@ -142,36 +138,9 @@ class PartExtras:
     mended: IntArray | None = None
 
     @property
-    def given(self) -> dict[str, NDArray[Any]]:
+    def given(self) -> dict[str, Any]:
         """The arrays that are there, by name."""
         return {name: values for name, values in vars(self).items() if values is not None}
-
-
-# --- the grid of powers -----------------------------------------------------------------------------------
-def round_power(power: FloatArray) -> Float32Array:
-    """Round powers [kW or kvar] of any shape to the public grid; there is one zero (+0.0).
-
-    Raises
-    ------
-    CorpusError : a power is not finite or above `POWER_MAX_KW`.
-    """
-    # A NaN fails the comparison too.
-    if not np.all(np.abs(power) <= POWER_MAX_KW):
-        raise CorpusError(
-            f"a power is not a finite number of at most {POWER_MAX_KW:,.0f} kW or kvar; check that every "
-            "power flow converged and that the loads are in kW"
-        )
-    rounded = np.rint(power * POWER_PER_KW) / POWER_PER_KW + 0.0  # −0.0 + 0.0 is +0.0
-    return rounded.astype(np.float32)
-
-
-def power_on_grid(power: Float32Array) -> BoolArray:
-    """Which entries are exactly a number that `round_power` can produce."""
-    with np.errstate(invalid="ignore"):
-        in_range = np.abs(power) <= POWER_MAX_KW
-    counts = np.where(in_range, power, np.float32(0)).astype(np.float64) * POWER_PER_KW
-    negative_zero = (power == 0) & np.signbit(power)
-    return np.asarray(in_range & (np.rint(counts) == counts) & ~negative_zero)
 
 
 # --- columns ----------------------------------------------------------------------------------------------
@@ -258,7 +227,7 @@ def extras_in(columns: Mapping[str, list[str]]) -> ExtrasLayout:
 # --- bytes ------------------------------------------------------------------------------------------------
 def encode_extras(
     extras: ExtrasLayout, layout: CorpusLayout, release_id: str, part: int, given: PartExtras | None
-) -> dict[str, bytes]:
+) -> dict[str, memoryview]:
     """Relative names and bytes of the files of a part beside `data/`, rounded to the public grid.
 
     Raises
@@ -275,9 +244,7 @@ def encode_extras(
     return made
 
 
-def _checked(
-    extras: ExtrasLayout, layout: CorpusLayout, part: int, given: PartExtras
-) -> dict[str, NDArray[Any]]:
+def _checked(extras: ExtrasLayout, layout: CorpusLayout, part: int, given: PartExtras) -> dict[str, Any]:
     arrays = given.given
     if arrays.keys() != set(extras.holds):
         wanted, got = (", ".join(names) or "nothing" for names in (extras.holds, arrays))
@@ -294,22 +261,17 @@ def _encode_loads(
     extras: ExtrasLayout,
     layout: CorpusLayout,
     part: int,
-    arrays: Mapping[str, NDArray[Any]],
-) -> bytes:
-    days, pairs = layout.days_of(part), {DRAWN: "loads"}
-    if extras.generation:
-        pairs[INJECTED] = "generation"
-    sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(sink, schema, **_options(schema)) as writer:
-        for group in layout.groups_of(part):
-            series: dict[str, Float32Array] = {}
-            for (active, reactive), name in pairs.items():
-                # Rows are (day, node), so steps come last.
-                block = arrays[name][group.start - days.start : group.stop - days.start].transpose(0, 2, 1)
-                series |= {active: round_power(block.real), reactive: round_power(block.imag)}
-            table = node_rows(schema, group, series)
-            writer.write_table(table, row_group_size=len(table))
-    return bytes(sink.getvalue())
+    arrays: Mapping[str, Any],
+) -> memoryview:
+    days = layout.days_of(part)
+    given = [NodeColumns.of(arrays[name]) for name in ("loads", *("generation",) * extras.generation)]
+
+    def fill(group: range, pages: list[Pages]) -> None:
+        within = range(group.start - days.start, group.stop - days.start)
+        for powers, pair in zip(given, pages, strict=True):
+            fill_powers(powers, within, pair)
+
+    return encode_series(schema, layout.nodes, layout.groups_of(part), fill)
 
 
 def _encode_feeder(
@@ -317,8 +279,8 @@ def _encode_feeder(
     extras: ExtrasLayout,
     layout: CorpusLayout,
     part: int,
-    arrays: Mapping[str, NDArray[Any]],
-) -> bytes:
+    arrays: Mapping[str, Any],
+) -> memoryview:
     """One row group: a part has few days, and a day few columns."""
     days = layout.days_of(part)
     columns = [pa.array(np.arange(days.start, days.stop, dtype=np.int32))]
@@ -329,7 +291,7 @@ def _encode_feeder(
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, schema, **_options(schema)) as writer:
         writer.write_table(pa.Table.from_arrays(columns, schema=schema), row_group_size=len(days))
-    return bytes(sink.getvalue())
+    return memoryview(sink.getvalue()).cast("B")
 
 
 def _stored(column: DayColumn, values: NDArray[Any]) -> NDArray[Any]:

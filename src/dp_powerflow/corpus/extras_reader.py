@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dp_powerflow.corpus.decoded import turn_days
 from dp_powerflow.corpus.extras import (
     DRAWN,
     FEEDER,
@@ -90,7 +91,7 @@ class ExtrasReader:
                     raise ValueError("rows out of order")
             for values, column in zip(found, PAIRS[name], strict=True):
                 block = list_values(table, column).reshape(len(held), self.layout.nodes, self.layout.steps)
-                values[rows] = block[offsets[:, None], nodes].transpose(0, 2, 1)
+                turn_days(block, offsets, nodes, values, rows)
         return found
 
     def complex_power(self, name: str, days: IntArray, nodes: IntArray) -> ComplexArray:

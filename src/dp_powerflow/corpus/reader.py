@@ -20,6 +20,7 @@ from dp_powerflow.almanac.calendar import Calendar, DateArray
 from dp_powerflow.almanac.weather import Weather
 from dp_powerflow.corpus.connections import Connections, read_connections
 from dp_powerflow.corpus.days import DayTable, read_days
+from dp_powerflow.corpus.decoded import turn_days
 from dp_powerflow.corpus.extras import ExtrasLayout
 from dp_powerflow.corpus.extras_reader import PAIRS, ExtrasReader, find_extras
 from dp_powerflow.corpus.schema import (
@@ -109,8 +110,8 @@ class Corpus:
         vm, va = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)
         for part, group, rows, offsets in self.layout.blocks(wanted):
             block = self.read_group(part, group)
-            vm[rows] = block.vm_pu[offsets[:, None], columns].transpose(0, 2, 1)
-            va[rows] = block.va_deg[offsets[:, None], columns].transpose(0, 2, 1)
+            turn_days(block.vm_pu, offsets, columns, vm, rows)
+            turn_days(block.va_deg, offsets, columns, va, rows)
         return Phasors(vm, va)
 
     def voltages(self, days: Days = None, nodes: Nodes = None) -> ComplexArray:

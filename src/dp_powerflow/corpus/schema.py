@@ -1,12 +1,6 @@
 """What the files of a corpus look like: shape, Arrow schemas, and where each day is.
 
-What is released of a voltage, and the Parquet bytes it becomes: equal input, equal bytes.
-
-**Grid.** Magnitudes are multiples of 1e-6 p.u. and angles multiples of 1e-5 degrees in (-180, 180].
-Both are stored as float32. A float32 tells neighbouring grid points apart up to 8 p.u. and up to 128 degrees,
-but from 128 degrees on its spacing is 1.5e-5 degrees; there only every second grid point is used, so that a
-stored number always names one grid point (docs/corpus.md). Every number is made from an integer count, so
-nothing of the float64 solution but that count is released.
+Equal input, equal bytes. Which numbers are released of a voltage is for `corpus/grid.py` to say.
 
 **Bytes.** Nothing here asks for the time, the host or the number of threads. Bytes do depend on the version
 of pyarrow, whose name is in the file and which brings the compressor.
@@ -25,10 +19,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from dp_powerflow._bits.elementary import degrees, modulus, unit
 from dp_powerflow._names import RELEASE_ID, RELEASE_ID_RULE
+from dp_powerflow.corpus.grid import VA_PER_DEG as VA_PER_DEG
+from dp_powerflow.corpus.grid import VM_MAX_PU as VM_MAX_PU
+from dp_powerflow.corpus.grid import VM_PER_PU as VM_PER_PU
+from dp_powerflow.corpus.grid import Float32Array as Float32Array
+from dp_powerflow.corpus.grid import NodeColumns, Pages, fill_voltages
+from dp_powerflow.corpus.grid import Phasors as Phasors
+from dp_powerflow.corpus.grid import on_grid as on_grid
+from dp_powerflow.corpus.grid import round_to_grid as round_to_grid
+from dp_powerflow.corpus.grid import va_counts as va_counts
+from dp_powerflow.corpus.grid import vm_counts as vm_counts
+from dp_powerflow.corpus.parquet import encode_series
 from dp_powerflow.errors import CorpusError
-from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
+from dp_powerflow.units import ComplexArray, IntArray
 
 FORMAT = "1"
 """Version of the layout on disk."""
@@ -206,17 +210,6 @@ def metadata_of(layout: CorpusLayout, release_id: str) -> dict[str, str]:
     return {_PREFIX + key: value for key, value in entries.items()}
 
 
-Float32Array = NDArray[np.float32]
-
-VM_PER_PU = 1_000_000
-"""Grid counts per p.u."""
-VA_PER_DEG = 100_000
-"""Grid counts per degree."""
-VM_MAX_PU = 8.0
-"""Largest magnitude of the grid; half a spacing of float32 stays below half a grid step up to here."""
-VA_COARSE_DEG = 128
-"""From this angle on, every second grid point is used."""
-
 PARQUET: Mapping[str, Any] = {
     "version": "2.6",
     "data_page_version": "1.0",
@@ -227,101 +220,6 @@ PARQUET: Mapping[str, Any] = {
     "write_page_checksum": True,
     "store_schema": True,
 }
-_ENCODING = {
-    "day": "DELTA_BINARY_PACKED",
-    "node": "DELTA_BINARY_PACKED",
-    "vm_pu.list.element": "BYTE_STREAM_SPLIT",
-    "va_deg.list.element": "BYTE_STREAM_SPLIT",
-}
-
-_HALF_TURN = 180 * VA_PER_DEG
-_COARSE = VA_COARSE_DEG * VA_PER_DEG
-
-
-@dataclass(frozen=True)
-class Phasors:
-    """Voltages on the public grid.
-
-    Attributes
-    ----------
-    vm_pu : float32 array, magnitude [p.u.].
-    va_deg : float32 array of the same shape, angle [degrees] in (-180, 180].
-    """
-
-    vm_pu: Float32Array
-    va_deg: Float32Array
-
-    def exact(self) -> tuple[FloatArray, FloatArray]:
-        """The grid points themselves in float64: magnitude [p.u.] and angle [degrees]."""
-        return vm_counts(self.vm_pu) / VM_PER_PU, va_counts(self.va_deg) / VA_PER_DEG
-
-    def complex(self) -> ComplexArray:
-        """Complex voltages [p.u.] of the grid points."""
-        vm, va = self.exact()
-        return np.asarray(vm * unit(va))
-
-
-def round_to_grid(v: ComplexArray) -> Phasors:
-    """Round complex voltages [p.u.] of any shape to the public grid.
-
-    Rounding is to the nearest grid point, in float64. There is one zero (+0.0), half a turn is +180, and a
-    voltage whose magnitude rounds to zero has angle zero.
-
-    Raises
-    ------
-    CorpusError : a voltage is not finite or above `VM_MAX_PU`.
-    """
-    steps = np.rint(modulus(v) * VM_PER_PU)
-    # A NaN fails the comparison too.
-    if not np.all(steps <= VM_MAX_PU * VM_PER_PU):
-        raise CorpusError(
-            f"a voltage is not a finite number of at most {VM_MAX_PU:g} p.u.; "
-            "check that every power flow converged and that the base voltages are right"
-        )
-    vm = steps.astype(np.int64)
-    va = _nearest_counts(degrees(v))
-    va = np.where(va == -_HALF_TURN, _HALF_TURN, va)
-    va = np.where(vm == 0, 0, va)
-    return Phasors(_to_float32(vm, VM_PER_PU), _to_float32(va, VA_PER_DEG))
-
-
-def vm_counts(vm_pu: Float32Array) -> IntArray:
-    """Grid counts of stored magnitudes."""
-    return np.rint(vm_pu.astype(np.float64) * VM_PER_PU).astype(np.int64)
-
-
-def va_counts(va_deg: Float32Array) -> IntArray:
-    """Grid counts of stored angles."""
-    return _nearest_counts(va_deg.astype(np.float64))
-
-
-def on_grid(phasors: Phasors) -> BoolArray:
-    """Which entries are exactly a number that `round_to_grid` can produce."""
-    with np.errstate(invalid="ignore"):
-        in_range = (
-            (phasors.vm_pu >= 0)
-            & (phasors.vm_pu <= VM_MAX_PU)
-            & (phasors.va_deg > -180)
-            & (phasors.va_deg <= 180)
-        )
-    vm = np.where(in_range, phasors.vm_pu, np.float32(0))
-    va = np.where(in_range, phasors.va_deg, np.float32(0))
-    vm_count, va_count = vm_counts(vm), va_counts(va)
-    # Compared as bits: a negative zero is equal to zero but is not a number of the grid.
-    same_vm = _to_float32(vm_count, VM_PER_PU).view(np.uint32) == vm.view(np.uint32)
-    same_va = _to_float32(va_count, VA_PER_DEG).view(np.uint32) == va.view(np.uint32)
-    valid: BoolArray = in_range & same_vm & same_va & ((vm_count > 0) | (va_count == 0))
-    return valid
-
-
-def _nearest_counts(degrees: FloatArray) -> IntArray:
-    counts = np.rint(degrees * VA_PER_DEG).astype(np.int64)
-    coarse = 2 * np.rint(degrees * (VA_PER_DEG / 2)).astype(np.int64)
-    return np.where(np.abs(counts) >= _COARSE, coarse, counts)
-
-
-def _to_float32(counts: IntArray, per_unit: int) -> Float32Array:
-    return (counts / per_unit).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -375,7 +273,9 @@ def encode_nodes(layout: CorpusLayout, release_id: str, nodes: NodeTable) -> byt
     return bytes(sink.getvalue())
 
 
-def encode_part(layout: CorpusLayout, release_id: str, part: int, voltages: ComplexArray) -> bytes:
+def encode_part(
+    layout: CorpusLayout, release_id: str, part: int, voltages: ComplexArray | NodeColumns
+) -> memoryview:
     """Bytes of one part from complex voltages (day, step, node) [p.u.], rounded group by group."""
     days = layout.days_of(part)
     if voltages.shape != (len(days), layout.steps, layout.nodes):
@@ -383,37 +283,19 @@ def encode_part(layout: CorpusLayout, release_id: str, part: int, voltages: Comp
             f"part {part} needs voltages of shape (day, step, node) = "
             f"({len(days)}, {layout.steps}, {layout.nodes}), not {voltages.shape}"
         )
-    schema = part_schema(layout, release_id, part)
-    sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(
-        sink, schema, **PARQUET, column_encoding=_ENCODING, write_statistics=["day", "node"]
-    ) as writer:
-        for group in layout.groups_of(part):
-            block = voltages[group.start - days.start : group.stop - days.start]
-            # Rows are (day, node), so steps come last.
-            phasors = round_to_grid(block.transpose(0, 2, 1))
-            table = node_rows(schema, group, {"vm_pu": phasors.vm_pu, "va_deg": phasors.va_deg})
-            writer.write_table(table, row_group_size=len(table))
-    return bytes(sink.getvalue())
+    given = NodeColumns.of(voltages)
 
+    def fill(group: range, pages: list[Pages]) -> None:
+        fill_voltages(given, range(group.start - days.start, group.stop - days.start), pages[0])
 
-def node_rows(schema: pa.Schema, days: range, series: Mapping[str, Float32Array]) -> pa.Table:
-    """Table of a row group with one row per (day, node), from arrays (day, node, step) by column."""
-    nodes = next(iter(series.values())).shape[1]
-    columns = [
-        pa.array(np.repeat(np.arange(days.start, days.stop, dtype=np.int32), nodes)),
-        pa.array(np.tile(np.arange(nodes, dtype=np.int32), len(days))),
-        *(
-            pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), type=schema.field(name).type)
-            for name, values in series.items()
-        ),
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)
+    return encode_series(part_schema(layout, release_id, part), layout.nodes, layout.groups_of(part), fill)
 
 
 def list_values(table: pa.Table, name: str) -> NDArray[Any]:
     """All values of a column of lists, one list after the other."""
-    values: NDArray[Any] = table.column(name).combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    column = table.column(name)
+    lists = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    values: NDArray[Any] = lists.flatten().to_numpy(zero_copy_only=False)
     return values
 
 

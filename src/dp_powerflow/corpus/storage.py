@@ -89,11 +89,11 @@ class RemotePath:
         with _os_errors():
             return store.open(key, "rb", block_size=_BLOCK)
 
-    def write_bytes(self, content: bytes) -> None:
+    def write_bytes(self, content: bytes | memoryview) -> None:
         """Put the object, whole or not at all."""
         store, key = self.store()
         with _os_errors():
-            store.pipe_file(key, content)
+            store.pipe_file(key, bytes(content))
 
     def unlink(self) -> None:
         """Remove the object; none is no error."""
@@ -153,7 +153,7 @@ class RemotePath:
 Location = Path | RemotePath
 
 
-def put(place: Location, content: bytes, *, make_folder: bool = False) -> str:
+def put(place: Location, content: bytes | memoryview, *, make_folder: bool = False) -> str:
     """Write a file, if asked with its folder, or an object, whole or not at all; returns its SHA-256."""
     if isinstance(place, RemotePath):
         place.write_bytes(content)

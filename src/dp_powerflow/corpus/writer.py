@@ -35,6 +35,7 @@ from dp_powerflow.corpus.extras import (
     file_schema,
 )
 from dp_powerflow.corpus.extras_reader import find_extras
+from dp_powerflow.corpus.grid import NodeColumns
 from dp_powerflow.corpus.schema import (
     DATA,
     MANIFEST_FILE,
@@ -173,14 +174,14 @@ class CorpusWriter:
         return tuple(part for part in range(self.layout.n_parts) if not self.has_part(part))
 
     def write_part(
-        self, part: int, voltages: ComplexArray, extras: PartExtras | None = None
+        self, part: int, voltages: ComplexArray | NodeColumns, extras: PartExtras | None = None
     ) -> dict[str, str]:
         """Round a part to the public grid and write it, each file whole or not at all, the voltages last.
 
         Parameters
         ----------
         part : which part; it holds the days `layout.days_of(part)`.
-        voltages : complex array (day, step, node) [p.u.].
+        voltages : complex array (day, step, node) [p.u.], or where a solver left it.
         extras : what goes beside them: exactly what `CorpusWriter.extras` says.
 
         Returns

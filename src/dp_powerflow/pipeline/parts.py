@@ -13,9 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow._bits.elementary import modulus, multiply
 from dp_powerflow._parallel import Engine
-from dp_powerflow.corpus.extras import PartExtras
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.writer import CorpusWriter
@@ -23,11 +21,12 @@ from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.sample import LoadSource, SolvedDays, days_per_block, solve_days
+from dp_powerflow.pipeline.extras import injected_power, part_extras, part_voltages, with_slack
 from dp_powerflow.pipeline.inputs import Solar
 from dp_powerflow.powerflow.batch import BatchSolver, Nodes, Solver
 from dp_powerflow.powerflow.opendss import OpenDssSolver
-from dp_powerflow.powerflow.operated import ControlMode, OperatedSolution, OperatedSolver
-from dp_powerflow.units import KW_PER_MW, ComplexArray, IntArray
+from dp_powerflow.powerflow.operated import ControlMode, OperatedSolver
+from dp_powerflow.units import IntArray
 
 SOLVER_TOLERANCE = 1e-12
 """Voltages are solved to this mismatch [p.u.], or to the rounding floor of their rows: a switch of 1e8 p.u.
@@ -188,11 +187,8 @@ def make_part(job: PartJob, solver: Solver, part: int) -> Written:
             "nodes.scale_factor under a new release id and take the model already paid for with model.reuse"
         )
     tables = {} if job.graph is None else _write_graph(job, made)
-    solved = job.feeder.energised if job.solves_all else job.feeder.retained
-    v: ComplexArray = solution.v[:, np.searchsorted(solved, job.released)]
     # Last, for a part that is there is complete.
-    voltages = v.reshape(made.days, made.steps, len(job.released))
-    data = job.writer.write_part(part, voltages, part_extras(job, solver, made))
+    data = job.writer.write_part(part, part_voltages(job, made), part_extras(job, solver, made))
     return Written(worst, int(np.count_nonzero(made.mended)), tables | data)
 
 
@@ -204,65 +200,8 @@ def _write_graph(job: PartJob, made: SolvedDays) -> dict[str, str]:
     if count <= 0:
         return {}
     v = with_slack(job.feeder, made.solution.v[:count])
-    injected = None if made.generation is None else _injected(job, made.generation[:count], made)
+    injected = None if made.generation is None else injected_power(job, made.generation[:count], made)
     return job.graph.write(first, made.load[:count], injected, v, made.steps)
-
-
-def _injected(job: PartJob, generation: ComplexArray, made: SolvedDays) -> ComplexArray:
-    """Generation of the first snapshots after volt-var: complex (snapshot, retained) [p.u.]."""
-    if job.solar.voltvar is None:
-        return generation
-    solved = job.feeder.energised if job.solves_all else job.feeder.retained
-    v = made.solution.v[: len(generation), np.searchsorted(solved, job.feeder.retained)]
-    return multiply(generation, job.solar.voltvar.rotation(modulus(v)))
-
-
-def part_extras(job: PartJob, solver: Solver, made: SolvedDays) -> PartExtras | None:
-    """What the corpus holds of the part beside its voltages (`CorpusWriter.extras`), in kW and kvar."""
-    holds, feeder, shape = job.writer.extras, job.feeder, (made.days, made.steps, -1)
-    if not holds.holds:
-        return None
-    kw = feeder.base_mva * KW_PER_MW
-
-    def at_released(power: ComplexArray, nodes: IntArray) -> ComplexArray:
-        full = np.zeros((len(power), len(feeder.nodes)), dtype=np.complex128)
-        full[:, nodes] = power
-        return np.asarray(full[:, job.released].reshape(shape) * kw)
-
-    solution = made.solution
-    head = taps = capacitors = locked = None
-    if isinstance(solver, OperatedSolver) and isinstance(solution, OperatedSolution):
-        drawn, fed = solver.powers(made.load, made.generation, solution)
-        loads, generation = at_released(drawn, feeder.energised), at_released(fed, feeder.energised)
-        if holds.states:
-            taps, capacitors = solution.taps.reshape(shape), solution.capacitors.reshape(shape)
-            locked = solution.locked.reshape(made.days, made.steps)
-    else:
-        injected = np.zeros_like(made.load)
-        if made.generation is not None:
-            injected = _injected(job, made.generation, made)
-        loads, generation = at_released(made.load, feeder.retained), at_released(injected, feeder.retained)
-    if holds.sources:
-        v = with_slack(feeder, made.solution.v)
-        current = v @ feeder.y[feeder.slack].T
-        head = multiply(v[:, feeder.slack], np.conj(current)).reshape(shape) * kw
-    return PartExtras(
-        loads=loads if holds.loads else None,
-        generation=generation if holds.generation else None,
-        head=head,
-        taps=taps if holds.regulators else None,
-        capacitors=capacitors if holds.capacitors else None,
-        locked=locked,
-        mended=made.mended.reshape(made.days, made.steps) if holds.mended else None,
-    )
-
-
-def with_slack(feeder: Feeder, v: ComplexArray) -> ComplexArray:
-    """Voltages of all nodes from those of the energised ones: complex (snapshot, node)."""
-    full = np.empty((len(v), len(feeder.nodes)), dtype=np.complex128)
-    full[:, feeder.energised] = v
-    full[:, feeder.slack] = feeder.v_slack
-    return full
 
 
 def make_parts(job: PartJob, engine: Engine, progress: Callable[[int, int], None] | None) -> Written:

@@ -15,7 +15,7 @@ import numpy as np
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.operation import InverterCurve
-from dp_powerflow.powerflow._kernels.devices import new_work
+from dp_powerflow.powerflow._kernels.devices import OF, A, B, new_work
 from dp_powerflow.powerflow._kernels.newton_operated import nodal_powers
 from dp_powerflow.powerflow._kernels.operated import (
     CONVERGED,
@@ -52,6 +52,8 @@ from dp_powerflow.units import BoolArray, ComplexArray, IntArray
 ControlMode = Literal["frozen", "snapshot", "day"]
 """Taps stay where the feeder has them; every snapshot starts from the table of taps; every day does, and
 keeps its taps from step to step."""
+NodalPower = tuple[IntArray, ComplexArray]
+"""Nodes in ascending order, and complex (snapshot, node) power [p.u.]."""
 LEVELS = 25
 """Load levels of the table of taps."""
 PER_NOMINAL = 16.0
@@ -173,17 +175,34 @@ class OperatedSolver:
         -------
         Two complex (snapshot, energised node) arrays [p.u.], at the voltages of the solution.
         """
-        feeder, a = self._feeder, self._arrays
+        spread = []
+        for nodes, power in self.device_powers(load, generation, solution):
+            spread.append(np.zeros_like(solution.v))
+            spread[-1][:, np.searchsorted(self._feeder.energised, nodes)] = power
+        return spread[0], spread[1]
+
+    def device_powers(
+        self, load: ComplexArray, generation: ComplexArray | None, solution: OperatedSolution
+    ) -> tuple[NodalPower, NodalPower]:
+        """The same without nodes that have no load, or no PV system or generator."""
+        feeder, a, n = self._feeder, self._arrays, len(load)
         if solution.v.shape[1] != len(feeder.energised):
             raise PowerFlowError('powers need the voltages of all nodes; solve with nodes="all"')
-        injected = self._injected(generation, len(load))
-        column = np.full(len(a.position), -1, dtype=np.int64)
-        column[a.position[feeder.energised]] = np.arange(len(feeder.energised))
-        drawn, fed = np.zeros_like(solution.v), np.zeros_like(solution.v)
-        loads, banks = len(feeder.loads), len(feeder.as_operated.capacitors)
-        given = np.concatenate([-np.asarray(load), injected], axis=1) if len(injected) else -np.asarray(load)
-        nodal_powers(a.plain, column, (given, a.fixed), solution.v, (drawn, fed), loads, len(a.fixed) - banks)
-        return drawn, fed
+        injected = self._injected(generation, n)
+        last, device = len(a.fixed) - len(feeder.as_operated.capacitors), a.plain.table[:, OF]
+        loads, at = np.asarray(load).shape[1], a.position[feeder.energised]
+        columns = np.full((3, len(a.position)), -1, dtype=np.int64)
+        columns[0, at] = np.arange(len(at))
+        nodes = []
+        for of, column in (device < loads, columns[1]), ((device >= loads) & (device < last), columns[2]):
+            nodes.append(feeder.energised[np.isin(at, a.plain.table[of][:, [A, B]])])
+            column[a.position[nodes[-1]]] = np.arange(len(nodes[-1]))
+        drawn, fed = (np.zeros((n, len(each)), dtype=np.complex128) for each in nodes)
+        given = (np.asarray(load), injected if len(injected) else np.empty((n, 0), dtype=np.complex128))
+        nodal_powers(
+            a.plain, (columns[0], columns[1], columns[2]), (*given, a.fixed), solution.v, (drawn, fed), last
+        )
+        return (nodes[0], drawn), (nodes[1], fed)
 
     # ---------------------------------------------------------------------------------- inside
 

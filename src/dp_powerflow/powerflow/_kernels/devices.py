@@ -165,7 +165,7 @@ def power_at(
         )
     if c[k, POWERS] >= ABRUPT and square > c[k, HIGH2]:
         return p * (share / inside), q * (share / inside)
-    if c[k, POWERS] % ABRUPT == 1.0:
+    if c[k, POWERS] == 1.0 or c[k, POWERS] == 1.0 + ABRUPT:
         half = 0.5 * log1(inside)
         return p * (share * exp1(c[k, POWER_P] * half)), q * (share * exp1(c[k, POWER_Q] * half))
     i = 1.0 / np.sqrt(inside)

@@ -13,6 +13,8 @@ import numpy as np
 
 from dp_powerflow.powerflow._kernels.compiled import inner, kernel
 from dp_powerflow.powerflow._kernels.devices import (
+    ADDED,
+    KIND,
     OF,
     ROW_A,
     S_0,
@@ -30,6 +32,8 @@ from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 MOST_STEPS, MOST_RISES = 10, 2
 _NEAR = 0.1
 """Mismatch of the fixed point [p.u.] up to which Newton's method starts where it is."""
+_TOGETHER = 64
+"""Snapshots whose voltages and powers stay in the cache while one branch after the other is added up."""
 _SHIFT = 1e-6
 """Change of a voltage from which a slope is taken [p.u.]."""
 
@@ -289,44 +293,69 @@ def _solve(plan: OperatedPlan, outflow: ComplexArray, slow: Slow, work: Work, la
 @kernel
 def nodal_powers(
     branches: Branches,
-    column: IntArray,
-    power: tuple[ComplexArray, ComplexArray],
+    columns: tuple[IntArray, IntArray, IntArray],
+    power: tuple[ComplexArray, ComplexArray, ComplexArray],
     v: ComplexArray,
     out: tuple[ComplexArray, ComplexArray],
-    loads: int,
     last: int,
 ) -> None:
-    """Add up what the branches of loads draw, and of the devices from `loads` to `last` inject, by node.
+    """Add up what the branches of loads draw, and of the devices after them up to `last` inject, by node.
 
     Parameters
     ----------
-    column : (position,) column of v, −1 for none.
-    power : complex (snapshot, device) of the first devices, and (device,) of those that no snapshot gives.
+    columns : (position,) columns of v and of the two results, −1 for none.
+    power : complex (snapshot, load) drawn, (snapshot, PV system) injected, and (device,) of those devices
+        that no snapshot gives.
     """
-    given, fixed = power
-    for row in range(v.shape[0]):
+    loads = power[0].shape[1]
+    # Branch by branch, for as many snapshots as stay in the cache.
+    for first in range(0, v.shape[0], _TOGETHER):
+        rows = (first, min(first + _TOGETHER, v.shape[0]))
         for k in range(branches.table.shape[0]):
             device = branches.table[k, OF]
-            if device >= last:
-                continue
-            total, own = 0.0, 0.0j
-            for other in range(branches.first[device], branches.first[device + 1]):
-                across_it = v[row, column[branches.table[other, A]]]
-                if branches.table[other, B] >= 0:
-                    across_it -= v[row, column[branches.table[other, B]]]
+            if device < loads:
+                _branch_power(branches, k, columns[:2], power, v, out[0], rows)
+            elif device < last:
+                _branch_power(branches, k, (columns[0], columns[2]), power, v, out[1], rows)
+
+
+@inner
+def _branch_power(
+    branches: Branches,
+    k: int,
+    columns: tuple[IntArray, IntArray],
+    power: tuple[ComplexArray, ComplexArray, ComplexArray],
+    v: ComplexArray,
+    target: ComplexArray,
+    rows: tuple[int, int],
+) -> None:
+    column, place = columns
+    drawn, injected, fixed = power
+    loads, device = drawn.shape[1], branches.table[k, OF]
+    sign = -1.0 if device < loads else 1.0
+    begin, end = branches.first[device], branches.first[device + 1]
+    sees_all = branches.table[k, KIND] == ADDED
+    for row in range(rows[0], rows[1]):
+        total, own = 0.0, 0.0j
+        for other in range(begin if sees_all else k, end if sees_all else k + 1):
+            across_it = v[row, column[branches.table[other, A]]]
+            if branches.table[other, B] >= 0:
+                across_it -= v[row, column[branches.table[other, B]]]
+            if sees_all:
                 size = across_it.real * across_it.real + across_it.imag * across_it.imag
                 total += np.sqrt(size * branches.constant[other, SCALE])
-                own = across_it if other == k else own
-            s = given[row, device] if device < given.shape[1] else fixed[device]
-            mean = total / (branches.first[device + 1] - branches.first[device])
-            i = branch_current(branches, k, s, own, mean)
-            sign = -1.0 if device < loads else 1.0
-            target = out[0] if device < loads else out[1]
-            for end in range(2):
-                at = branches.table[k, A if end == 0 else B]
-                if at >= 0:
-                    u = v[row, column[at]]
-                    turn = sign if end == 0 else -sign
-                    re = turn * (u.real * i.real + u.imag * i.imag)
-                    im = turn * (u.imag * i.real - u.real * i.imag)
-                    target[row, column[at]] += complex(re, im)
+            own = across_it if other == k else own
+        s = fixed[device]
+        if device < loads:
+            s = -drawn[row, device]
+        elif device - loads < injected.shape[1]:
+            s = injected[row, device - loads]
+        i = branch_current(branches, k, s, own, total / (end - begin))
+        for side in range(2):
+            at = branches.table[k, A if side == 0 else B]
+            if at >= 0:
+                u = v[row, column[at]]
+                turn = sign if side == 0 else -sign
+                re = turn * (u.real * i.real + u.imag * i.imag)
+                im = turn * (u.imag * i.real - u.real * i.imag)
+                target[row, place[at]] += complex(re, im)
