@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -33,6 +33,7 @@ def stored(vm: float, va: float) -> Phasors:
     return Phasors(np.array([vm], dtype=np.float32), np.array([va], dtype=np.float32))
 
 
+@settings(deadline=None)  # the first call compiles
 @given(MAGNITUDES, ANGLES)
 def test_rounding_is_to_the_nearest_grid_point(magnitude: float, degrees: float) -> None:
     vm, va = round_to_grid(phasor(magnitude, degrees)).exact()
@@ -42,6 +43,7 @@ def test_rounding_is_to_the_nearest_grid_point(magnitude: float, degrees: float)
     assert abs(away) <= half_step
 
 
+@settings(deadline=None)
 @given(hnp.arrays(np.complex128, (3, 4), elements=st.complex_numbers(max_magnitude=VM_MAX_PU - 1e-3)))
 def test_rounded_voltages_are_on_the_grid_and_stay_where_they_are(v: ComplexArray) -> None:
     phasors = round_to_grid(v)

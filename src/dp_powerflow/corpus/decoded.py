@@ -1,4 +1,4 @@
-"""Decoded days of a corpus: turned to (step, node), and kept in memory as float32 within a budget of bytes.
+"""Decoded days of a corpus in memory, as float32, within a budget of bytes.
 
 If the days asked for fit, each is decoded once and kept: in memory that forked processes share and, on Linux,
 spawned ones too. If they do not fit, every process keeps the row groups that it used last.
@@ -17,45 +17,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from dp_powerflow._bits.elementary import kernel
-from dp_powerflow.corpus.grid import Float32Array
+from dp_powerflow.corpus.grid import Float32Array, turn_days
 from dp_powerflow.units import IntArray
 
 if TYPE_CHECKING:
     from dp_powerflow.corpus.reader import Corpus
 
 _TOKEN_BYTES = 16
-
-
-_TILE = 16
-"""Nodes that are turned together: a line of the cache of float32."""
-
-
-def turn_days(
-    stored: Float32Array, days: IntArray, nodes: IntArray, out: Float32Array, rows: IntArray | None = None
-) -> None:
-    """Copy days (day, node, step) as they are stored to an array (day, step, node).
-
-    Parameters
-    ----------
-    days, nodes : which of those stored, in which order.
-    rows : where the days go, one after the other if not given.
-    """
-    rows = np.arange(len(days)) if rows is None else rows
-    _turn_days(stored, days.astype(np.int64), nodes.astype(np.int64), out, rows.astype(np.int64))
-
-
-@kernel
-def _turn_days(
-    stored: Float32Array, days: IntArray, nodes: IntArray, out: Float32Array, rows: IntArray
-) -> None:
-    for k in range(days.size):
-        for first in range(0, nodes.size, _TILE):
-            tile = nodes[first : first + _TILE]
-            for step in range(stored.shape[2]):
-                into = out[rows[k], step, first : first + _TILE]
-                for j in range(tile.size):
-                    into[j] = stored[days[k], tile[j], step]
 
 
 class DecodedDays(Protocol):

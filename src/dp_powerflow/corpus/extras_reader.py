@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dp_powerflow.corpus.decoded import turn_days
 from dp_powerflow.corpus.extras import (
     DRAWN,
     FEEDER,
@@ -25,6 +24,7 @@ from dp_powerflow.corpus.extras import (
     file_schema,
     power_on_grid,
 )
+from dp_powerflow.corpus.grid import turn_days
 from dp_powerflow.corpus.schema import CorpusLayout, Float32Array, list_values, part_name, rows_in_order
 from dp_powerflow.corpus.storage import Location, loading, open_parquet
 from dp_powerflow.errors import CorpusError

@@ -47,6 +47,8 @@ _HALF_TURN = 180.0 * VA_PER_DEG
 _COARSE = float(VA_COARSE_DEG * VA_PER_DEG)
 # A count times this is the same float32 as the count divided: true of every count of the grid, and tested.
 _PU_PER_COUNT, _DEG_PER_COUNT = 1e-6, 1e-5
+_TILE = 16
+"""Nodes that are turned together: a line of the cache of float32."""
 
 
 @dataclass(frozen=True)
@@ -355,3 +357,30 @@ def _power_on_grid(power: Float32Array, out: BoolArray) -> None:
         count = np.float64(power[k]) * POWER_PER_KW
         in_range = abs(count) <= POWER_MAX_KW * POWER_PER_KW
         out[k] = in_range & (np.rint(count) == count) & (bits[k] != np.uint32(0x80000000))
+
+
+def turn_days(
+    stored: Float32Array, days: IntArray, nodes: IntArray, out: Float32Array, rows: IntArray | None = None
+) -> None:
+    """Copy days (day, node, step) as they are stored to an array (day, step, node).
+
+    Parameters
+    ----------
+    days, nodes : which of those stored, in which order.
+    rows : where the days go, one after the other if not given.
+    """
+    rows = np.arange(len(days)) if rows is None else rows
+    _turn_days(stored, days.astype(np.int64), nodes.astype(np.int64), out, rows.astype(np.int64))
+
+
+@kernel
+def _turn_days(
+    stored: Float32Array, days: IntArray, nodes: IntArray, out: Float32Array, rows: IntArray
+) -> None:
+    for k in range(days.size):
+        for first in range(0, nodes.size, _TILE):
+            tile = nodes[first : first + _TILE]
+            for step in range(stored.shape[2]):
+                into = out[rows[k], step, first : first + _TILE]
+                for j in range(tile.size):
+                    into[j] = stored[days[k], tile[j], step]

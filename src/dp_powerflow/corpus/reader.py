@@ -20,9 +20,9 @@ from dp_powerflow.almanac.calendar import Calendar, DateArray
 from dp_powerflow.almanac.weather import Weather
 from dp_powerflow.corpus.connections import Connections, read_connections
 from dp_powerflow.corpus.days import DayTable, read_days
-from dp_powerflow.corpus.decoded import turn_days
 from dp_powerflow.corpus.extras import ExtrasLayout
 from dp_powerflow.corpus.extras_reader import PAIRS, ExtrasReader, find_extras
+from dp_powerflow.corpus.grid import turn_days
 from dp_powerflow.corpus.schema import (
     DATA,
     MANIFEST_FILE,
