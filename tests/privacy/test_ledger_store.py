@@ -284,6 +284,9 @@ def test_an_anchor_that_lags_after_a_crash_is_caught_up(state: PrivateState) -> 
     new = state.anchor_path.read_bytes()
     state.anchor_path.write_bytes(old)  # as if killed between the commit and the anchor
     assert len(Ledger.open(state).spends()) == 4
+    assert state.anchor_path.read_bytes() == old, "looking at it changes nothing"
+    Ledger.open(state).spend(account_of(state), "r3", REQUEST, COST)  # resumed: nothing more is charged
+    assert state.anchor_path.read_bytes() == new
     Ledger.open(state).spend(account_of(state), "r4", REQUEST, COST)
     assert int(state.anchor_path.read_text().split()[1]) == int(new.split()[1]) + 1
 

@@ -97,7 +97,7 @@ class StreamKey:
 
         def keyed_hash(chunks: Sequence[bytes]) -> str:
             digest = start.copy()
-            digest.update(b"".join(len(chunk).to_bytes(8, "little") + chunk for chunk in chunks))
+            digest.update(b"".join([len(chunk).to_bytes(8, "little") + chunk for chunk in chunks]))
             return digest.hexdigest()
 
         return keyed_hash

@@ -31,7 +31,7 @@ from dp_powerflow.privacy.ledger.records import (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Page:
     """One account: an `AccountSummary` with the exact sum of its charges in place of the charges.
 
@@ -66,9 +66,10 @@ class Page:
         tally: Any = self.tally
         return fits(self.cap.spent_by(tally), self.cap.limits())
 
-    def with_cost(self, cost: Any) -> Page:
-        """As it would be with one further charge; the cap takes the cost."""
-        return replace(self, tally=self.tally.plus(cost), n_spends=self.n_spends + 1)
+    def with_cost(self, cost: Any, entry: int | None = None) -> Page:
+        """As it is, or would be, with one further charge; the cap takes the cost."""
+        last = self.last_spend if entry is None else entry
+        return replace(self, tally=self.tally.plus(cost), n_spends=self.n_spends + 1, last_spend=last)
 
 
 class Books:
@@ -110,7 +111,7 @@ class Books:
         elif entry.event == "spend":
             cost = cost_from_plain(page.kind, fields["cost"])
             self._record(Spend.of(entry, page.kind, fields["dataset"], cost))
-            page = replace(page.with_cost(cost), last_spend=entry.seq)
+            page = page.with_cost(cost, entry.seq)
         elif entry.event in ("data", "frame"):
             self._index(page, fields)
             page = _with_data(page, entry, fields)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from dp_powerflow.privacy.state import PrivateState
 
@@ -18,9 +17,8 @@ COLUMNS = "seq, at, event, account, release_id, request_sha256, body, mac"
 _GENESIS = "0" * 64
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One line of the ledger."""
+class Entry(NamedTuple):
+    """One line of the ledger; a tuple, since a check makes one of every line."""
 
     seq: int
     at: str
@@ -69,15 +67,13 @@ class Chain:
         at = datetime.now(UTC).isoformat(timespec="seconds")
         number, mac = (0, _GENESIS) if before is None else (before.seq + 1, before.mac)
         entry = Entry(number, at, event, account, release_id, request_sha256, body, "")
-        return replace(entry, mac=self.mac(mac, entry))
+        return entry._replace(mac=self.mac(mac, entry))
 
     def mac(self, previous: str, entry: Entry) -> str:
         """The keyed hash of an entry after the one with the keyed hash `previous`."""
-        e = entry
         # Types are part of what is hashed: SQLite would compare 1 and '1' as the same in places.
-        signed = (e.seq, e.at, e.event, e.account, e.release_id, e.request_sha256, e.body)
-        chunks = [previous, *(f"{type(value).__name__}:{value}" for value in signed)]
-        return self._keyed_hash([chunk.encode() for chunk in chunks])
+        signed = [f"{type(value).__name__}:{value}".encode() for value in entry[:-1]]
+        return self._keyed_hash([previous.encode(), *signed])
 
 
 def says_anchored(entry: Entry) -> bool:

@@ -15,7 +15,6 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple
 from pathlib import Path
 from urllib.parse import quote
 
@@ -121,7 +120,7 @@ class Database:
             raise self.corrupt()
         where = "" if since is None else f"WHERE seq >= {since}"
         rows = connection.execute(f"SELECT {COLUMNS} FROM entry {where} ORDER BY seq")
-        return [Entry(*row) for row in rows]
+        return [Entry._make(row) for row in rows]
 
     @contextlib.contextmanager
     def session(self) -> Iterator[sqlite3.Connection]:
@@ -167,9 +166,7 @@ class Database:
 
 def insert(connection: sqlite3.Connection, entries: Sequence[Entry]) -> None:
     """Add entries, within a transaction."""
-    connection.executemany(
-        f"INSERT INTO entry ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", map(astuple, entries)
-    )
+    connection.executemany(f"INSERT INTO entry ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", entries)
 
 
 def roll_back(connection: sqlite3.Connection) -> None:

@@ -94,8 +94,9 @@ class Store:
                 memory = self._caught_up(connection, anchor)
                 before = self._mark_of(memory)
                 transaction = Transaction(self._chain, memory)
-                if anchor is None or anchor.tag is None:  # killed when it was made, or an earlier version
-                    head = transaction.head
+                head = transaction.head
+                # Killed before it was made or moved, or written by an earlier version.
+                if anchor is None or anchor.tag is None or anchor.number < head.seq:
                     self._anchors.write(head.seq, head.mac)  # first: who is killed now finds both right
                 if not memory.anchored:
                     transaction.append(ANCHORED, "", {"anchor": FORMAT})
