@@ -2,15 +2,17 @@
 
     python benchmarks/ledger.py [--large] [--against COMMIT] [--folder DIR]
 
-Every network of a fleet gets an account and a charge, in three ways:
+Every network of a fleet gets an account and a charge, in four ways:
 
-- one ledger: opened once, then an account and a charge per network, two transactions;
+- account, charge: the ledger is opened once, then an account and a charge per network, two transactions;
 - as a fleet: the same, but every network opens the ledger again, and asks what `release` asks;
-- batch: all accounts and charges in one transaction (`charge_all`);
+- one by one: account and charge of a network in one transaction (`charge_all`);
+- batch: all accounts and charges in one transaction;
 
 and then one further charge in a process of its own, which checks the whole chain first. Figures are seconds
 per charge: wall time, which includes waiting for the disk, and processor time, which other programs on the
-machine disturb less. The exponent is that of the total time in the number of accounts: 1 is linear.
+machine disturb less. A transaction waits for about seven flushes of the disk, so what a flush takes here and
+now is printed first. The exponent is that of the total processor time in the number of accounts: 1 is linear.
 
 `--against COMMIT` runs the first two ways on that commit too (from `git archive`, in this repository), and
 prints how many times longer it takes. Its totals grow with the square, so it stops at 1,000 accounts.
@@ -80,7 +82,7 @@ def report(sizes: tuple[int, ...], sources: dict[str, Path], folder: Path) -> No
                 f"{here['wall']:.2f} | {ratio}",
                 flush=True,
             )
-            if way == "one ledger" and size == 1_000:
+            if size == 1_000 and way != "new process":
                 verdict = "under" if here["wall"] < LIMIT_SECONDS else "OVER"
                 print(f"  1,000 accounts in {here['wall']:.1f} s: {verdict} the limit of {LIMIT_SECONDS:g} s")
         if way != "new process":
@@ -157,7 +159,7 @@ def timed(work: Callable[[], None], charges: int) -> dict[str, float]:
     }
 
 
-def one_ledger(size: int, place: Path) -> dict[str, float]:
+def account_and_charge(size: int, place: Path) -> dict[str, float]:
     state, ledger = opened(place)
 
     def work() -> None:
@@ -180,6 +182,19 @@ def as_a_fleet(size: int, place: Path) -> dict[str, float]:
             account = ledger.account(data, cap, **related)
             spend = ledger.spend(account, release_id, REQUEST, cost)
             ledger.remaining(account, as_of=spend)
+
+    return timed(work, size)
+
+
+def one_by_one(size: int, place: Path) -> dict[str, float]:
+    from dp_powerflow.privacy.ledger.charging import Charge, Data
+
+    state, ledger = opened(place)
+
+    def work() -> None:
+        for number in range(size):
+            data, cap, related, release_id, cost = network(state, number)
+            ledger.charge_all([Charge(Data(data, cap, **related), release_id, REQUEST, cost)])
 
     return timed(work, size)
 
@@ -225,8 +240,14 @@ def one_more(number: int, place: Path) -> dict[str, float]:
     return timed(work, 1)
 
 
-WAYS = {"one ledger": one_ledger, "as a fleet": as_a_fleet, "batch": batch, "new process": new_process}
-COMPARED = ("one ledger", "as a fleet")
+WAYS = {
+    "account, charge": account_and_charge,
+    "as a fleet": as_a_fleet,
+    "one by one": one_by_one,
+    "batch": batch,
+    "new process": new_process,
+}
+COMPARED = ("account, charge", "as a fleet")
 
 
 if __name__ == "__main__":

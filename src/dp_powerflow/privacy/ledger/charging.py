@@ -170,7 +170,7 @@ def named(books: Books, name: str, kind: AccountKind) -> Page:
     if page is None or page.kind is not kind:
         raise PrivacyError(
             f"the ledger has no account '{name}' of the kind '{kind}'; it has "
-            f"{', '.join(books.names(kind)) or 'none'}"
+            f"{', '.join(sorted(books.names(kind), key=lambda known: (len(known), known))) or 'none'}"
         )
     return page
 

@@ -11,6 +11,7 @@ next process finds it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from dataclasses import dataclass
@@ -30,15 +31,20 @@ class Mark:
     changed: int
 
     @classmethod
-    def of(cls, path: Path) -> Mark:
-        """The mark as it is; the file is not opened."""
-        found = path.lstat()
+    def of(cls, path: Path) -> Mark | None:
+        """The mark as it is; None if there is no file. The file is not opened."""
+        try:
+            found = path.lstat()
+        except OSError:
+            return None
         return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
     @classmethod
     def settled(cls, path: Path) -> Mark | None:
         """A mark that any later write changes; None if the clock does not allow to tell."""
         mark, tick = cls.of(path), _tick_seconds()
+        if mark is None:
+            return None
         wait = tick - (time.time_ns() - mark._last) / 1e9
         if wait > tick:
             return None  # written in the future: the clock was set back
@@ -50,9 +56,10 @@ class Mark:
     def planted(cls, path: Path) -> Mark | None:
         """Set a time that no write sets, to the nanosecond; None where the file system has coarser times."""
         now = time.time_ns() | 1  # odd, so that a file system with coarser times does not keep it
-        os.utime(path, ns=(now, now))
+        with contextlib.suppress(OSError):
+            os.utime(path, ns=(now, now))
         mark = cls.of(path)
-        return mark if mark.modified == now else None
+        return mark if mark is not None and mark.modified == now else None
 
     def same_file(self, other: Mark) -> bool:
         """Whether both are of the same file, whatever was written to it."""

@@ -228,10 +228,8 @@ class Store:
 
     def _planted(self, before: Mark) -> Mark | None:
         """A new mark of the same file, after a write of our own."""
-        with contextlib.suppress(OSError):
-            mark = Mark.planted(self._path)
-            return mark if mark is not None and mark.same_file(before) else None
-        return None
+        mark = Mark.planted(self._path)
+        return mark if mark is not None and mark.same_file(before) else None
 
 
 class Transaction:
