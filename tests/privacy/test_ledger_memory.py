@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -120,6 +121,26 @@ def test_a_charge_costs_the_same_after_many_charges_to_its_account(
             ledger.remaining(account, as_of=spend)
         costs.append(repr(work))
     assert set(costs) == {"read 4, hashed 1, replayed 2"}
+
+
+def test_within_a_fleet_no_feeder_is_compared_with_every_other(
+    state: PrivateState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Accounts of the own fleet need no names, so a new one is not held against a list of them."""
+    ledger, seen = Ledger.open(state), list[str]()
+    names = Books.names
+
+    def listed(self: Books, *arguments: Any, **options: Any) -> Iterator[str]:
+        for name in names(self, *arguments, **options):
+            seen.append(name)
+            yield name
+
+    monkeypatch.setattr(Books, "names", listed)
+    for number in range(2, 30):
+        feeder(state, ledger, number)
+    assert seen == []
+    with pytest.raises(PrivacyError, match="network-instance-1 to network-instance-29 of the same kind"):
+        ledger.account(network(state, 30), CAP)
 
 
 def edit_early_entry(state: PrivateState) -> None:
