@@ -44,8 +44,9 @@ from dp_powerflow.privacy.state import PrivateState
 class Ledger:
     """The ledger of one private state directory (PRIVATE): what may be spent, and what has been.
 
-    Any number of processes and threads may use it at once. All of it is checked and replayed when it is
-    opened; every use after that checks and replays what was appended since, by this process or another one.
+    Any number of processes and threads may use it at once. A process checks and replays all of it when it
+    first opens it, and again if somebody else has written to the file when it is opened again; every use
+    after that checks and replays what was appended since, by this process or another one.
     Every method raises `PrivacyError` if the ledger was changed by hand, lacks entries it had, or cannot be
     read or written; nothing is spent then.
 
@@ -65,7 +66,7 @@ class Ledger:
 
     @classmethod
     def open(cls, state: PrivateState, *, create: bool = True) -> Ledger:
-        """Open the ledger and check all of it.
+        """Open the ledger and check all of it, unless this process has and nobody has written since.
 
         Parameters
         ----------
