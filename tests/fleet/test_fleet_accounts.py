@@ -162,6 +162,19 @@ def test_a_feeder_that_joins_a_later_fleet_gets_an_account_without_a_question(
     assert [len(ids) for ids in charged(folder).values()] == [2, 2, 1]
 
 
+def test_a_feeder_that_joins_names_no_account_of_its_own_fleet(made: Path, tmp_path: Path) -> None:
+    """Thousands of feeders would name each other for ever; only those that others charged need a name."""
+    folder = Path(shutil.copytree(made, tmp_path / "copy"))
+    write(folder, elm=3.0)
+    state = PrivateState.inspect(folder / "state")
+    config = on_twins(folder, fleet={"network_epsilon_cap": 9.0})
+    said = {
+        feeder.key: feeder.config.release.unrelated_network
+        for feeder in feeders_of(config, state, Ledger.open(state, create=False))
+    }
+    assert said["elm"] == Unrelated(frozenset(), "another feeder of fleet 'north'", "north")
+
+
 def test_an_account_from_elsewhere_must_be_named_and_a_newer_one_again(made: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(made, tmp_path / "copy"))
     state = PrivateState.inspect(folder / "state")

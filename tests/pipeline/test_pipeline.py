@@ -32,7 +32,7 @@ from dp_powerflow.pipeline.nodes import NodePlan
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.pipeline.verify import verify_release
 from dp_powerflow.powerflow.batch import BatchSolver
-from dp_powerflow.privacy.ledger import store
+from dp_powerflow.privacy.ledger import chain
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report.evidence import certify_config
@@ -100,13 +100,14 @@ def test_running_a_finished_release_again_changes_and_costs_nothing(released: Pa
 
 def test_a_run_checks_and_replays_the_ledger_once(released: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[int] = []
-    compute = store.Store._mac
+    compute = chain.Chain.mac
 
-    def counting(self: store.Store, previous: str, entry: store.Entry) -> str:
+    def counting(self: chain.Chain, previous: str, entry: chain.Entry) -> str:
         checked.append(entry.seq)
         return compute(self, previous, entry)
 
-    monkeypatch.setattr(store.Store, "_mac", counting)
+    monkeypatch.setattr(chain.Chain, "mac", counting)
+    (released / "state" / "ledger.sqlite").touch()  # as a process that has checked nothing yet
     run_release(small_config(released), workers=1)
     assert checked == list(range(5))  # the ledger itself, two accounts, two spends
 

@@ -19,9 +19,11 @@ import pytest
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger import anchor as ledger_anchor
+from dp_powerflow.privacy.ledger import database as ledger_database
 from dp_powerflow.privacy.ledger import store as ledger_store
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.ledger.chain import Chain, Entry
 from dp_powerflow.privacy.ledger.records import Account, Unrelated
 from dp_powerflow.privacy.state import PrivateState
 
@@ -165,14 +167,14 @@ def test_an_old_backup_put_back_is_noticed(state: PrivateState) -> None:
 def counted_hashes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Numbers of the entries whose keyed hash is computed meanwhile."""
     numbers: list[int] = []
-    compute = ledger_store.Store._mac
+    compute = Chain.mac
 
-    def counting(store: ledger_store.Store, previous: str, entry: ledger_store.Entry) -> str:
+    def counting(chain: Chain, previous: str, entry: Entry) -> str:
         numbers.append(entry.seq)
-        return compute(store, previous, entry)
+        return compute(chain, previous, entry)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ledger_store.Store, "_mac", counting)
+        patch.setattr(Chain, "mac", counting)
         yield numbers
 
 
@@ -180,6 +182,7 @@ def test_an_open_ledger_checks_only_what_was_appended_since(
     state: PrivateState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = Ledger.open(state)
+    state.ledger_path.touch()  # somebody has written to it
     with counted_hashes(monkeypatch) as checked:
         ledger = Ledger.open(state)
         assert checked == [0, 1, 2, 3, 4]
@@ -281,6 +284,9 @@ def test_an_anchor_that_lags_after_a_crash_is_caught_up(state: PrivateState) -> 
     new = state.anchor_path.read_bytes()
     state.anchor_path.write_bytes(old)  # as if killed between the commit and the anchor
     assert len(Ledger.open(state).spends()) == 4
+    assert state.anchor_path.read_bytes() == old, "looking at it changes nothing"
+    Ledger.open(state).spend(account_of(state), "r3", REQUEST, COST)  # resumed: nothing more is charged
+    assert state.anchor_path.read_bytes() == new
     Ledger.open(state).spend(account_of(state), "r4", REQUEST, COST)
     assert int(state.anchor_path.read_text().split()[1]) == int(new.split()[1]) + 1
 
@@ -402,7 +408,7 @@ def test_a_ledger_that_is_a_link_is_refused(tmp_path: Path, state: PrivateState)
 def test_a_locked_ledger_is_reported_after_a_while(
     state: PrivateState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger_store, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(ledger_database, "BUSY_SECONDS", 0.05)
     with closing(sqlite3.connect(state.ledger_path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         ledger = Ledger.open(state)  # reading goes on

@@ -68,7 +68,9 @@ def feeders_of(config: FleetConfig, state: PrivateState, ledger: Ledger) -> tupl
     known = _known_networks(config, state, accounts)
     kind = registered(config.network.mode).account_kind
     _refuse_unexplained(config, sources, accounts, known, earlier_twins(ledger.summary().accounts, kind))
-    unrelated = _unrelated(config, sources, known)
+    unrelated = _unrelated(
+        config, sources, known, frozenset(a.name for a in accounts if a.fleet == config.fleet.id)
+    )
     feeders = [
         FleetFeeder(
             key,
@@ -175,22 +177,33 @@ def _refuse_unexplained(
         )
 
 
-def _unrelated(config: FleetConfig, keys: Collection[str], known: _Known) -> Callable[[str], Unrelated]:
-    """What the ledger records when the account of a feeder's network is opened, by key."""
+def _unrelated(
+    config: FleetConfig, keys: Collection[str], known: _Known, own: frozenset[str]
+) -> Callable[[str], Unrelated]:
+    """What the ledger records when the account of a feeder's network is opened, by key.
+
+    Accounts that this fleet opened need no names. Naming all of them for every feeder would take words and
+    time that grow with the square of the fleet.
+
+    Parameters
+    ----------
+    own : accounts that this fleet opened.
+    """
     fleet, also, alike = config.fleet, config.fleet.unrelated, config.fleet.same_frame
-    listed = frozenset(known.of(keys))
     declared = frozenset() if also is None else also.accounts
-
-    def of(key: str) -> Unrelated:
-        reasons = [f"another feeder of fleet '{fleet.id}'"]
-        reasons += [] if also is None else [also.reason]
-        if alike is None or key not in alike.feeders:
-            return Unrelated(listed | declared, "; ".join(reasons), fleet.id, listed - declared)
-        reasons.append(f"same frame: {alike.reason}")
-        unnamed = listed - declared - known.of(alike.feeders)
-        return Unrelated(listed | declared, "; ".join(reasons), fleet.id, unnamed, same_frame=True)
-
-    return of
+    listed = frozenset(known.of(keys))
+    reasons = [f"another feeder of fleet '{fleet.id}'"] + ([] if also is None else [also.reason])
+    outside = listed - own
+    other = Unrelated(outside | declared, "; ".join(reasons), fleet.id, outside - declared)
+    if alike is None:
+        return lambda _: other
+    explained = frozenset(known.of(alike.feeders))
+    named = outside | (listed & explained)
+    unnamed = named - declared - explained
+    reasons.append(f"same frame: {alike.reason}")
+    same = Unrelated(named | declared, "; ".join(reasons), fleet.id, unnamed, same_frame=True)
+    keys_alike = frozenset(alike.feeders)
+    return lambda key: same if key in keys_alike else other
 
 
 def _list_of(accounts: list[AccountSummary]) -> str:

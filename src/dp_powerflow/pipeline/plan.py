@@ -427,9 +427,7 @@ def refuse_another_request(release_id: str, request_sha256: str, state: PrivateS
     begun = state.read_internal(release_id, REQUEST_FILE)
     shared = kinds_of_shared_accounts()  # a twin is charged under its own id, which may be that of a release
     charged = {
-        spend.request_sha256
-        for spend in ledger.spends()
-        if spend.release_id == release_id and spend.kind not in shared
+        spend.request_sha256 for spend in ledger.spends(release_id=release_id) if spend.kind not in shared
     }
     known = charged | ({begun.decode()} if begun is not None else set())
     if known - {request_sha256}:
@@ -444,22 +442,15 @@ def _refuse_another_charge(
 ) -> None:
     """One id, one thing that is paid for: found out before the customers are charged."""
     asked = plan.network
-    spends = [
-        spend
-        for summary in ledger.summary().accounts
-        if summary.name == account
-        for spend in summary.spends
-        if spend.release_id == asked.paid_by
-    ]
+    spends = [spend for spend in ledger.spends(release_id=asked.paid_by) if spend.account == account]
     if any((spend.request_sha256, spend.dataset) != (asked.request_sha256, dataset) for spend in spends):
         raise PrivacyError(mode.charged_otherwise())
 
 
 def _spend_of(ledger: Ledger, account: Account, release_id: str) -> Spend:
     """The spend that paid for the load model of an earlier release of the same meter data."""
-    for spend in ledger.spends(account):
-        if spend.release_id == release_id:
-            return spend
+    for spend in ledger.spends(account, release_id=release_id):
+        return spend
     raise PrivacyError(
         f"model.reuse names release '{release_id}', which these customers were never charged for; "
         "name a release of the same meter data, or remove the key to fit anew"

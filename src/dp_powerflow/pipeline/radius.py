@@ -29,7 +29,7 @@ def restate_radius(ledger: Ledger, name: str, radius: float, reason: str) -> Non
     PrivacyError : the account is of another kind, r is larger and something was charged, or there is no
         reason.
     """
-    account = next((item for item in ledger.summary().accounts if item.name == name), None)
+    account = ledger.named(name)
     stated = None if account is None else _stated(account)
     if account is None or stated is None:
         raise PrivacyError(
@@ -49,9 +49,10 @@ def restate_radius(ledger: Ledger, name: str, radius: float, reason: str) -> Non
 def refuse_another_radius(ledger: Ledger, config: Config, dataset: str, cap: InstanceCap) -> None:
     """Say how to go on where the account of a network is about changes up to another r than the config."""
     named = config.release.continues_network
-    for account in ledger.summary().accounts:
+    known = (ledger.find(InstanceCap.kind, dataset), None if named is None else ledger.named(named))
+    for account in sorted(filter(None, known), key=lambda item: item.changes[0].entry):
         stated = _stated(account)
-        if stated is None or not (dataset in account.datasets or account.name == named):
+        if stated is None:
             continue
         asked = _parsed(str(cap.unit))
         if account.cap.unit == cap.unit or asked is None or asked[1] != stated[1]:

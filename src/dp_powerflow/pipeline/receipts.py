@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Set
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence, Set
+from functools import cached_property
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.gaussian import LoadModel
@@ -23,7 +23,8 @@ from dp_powerflow.privacy.state import PrivateState
 
 REQUEST_FILE = "request.sha256"
 _PREFIX, _SUFFIX = "paid-", ".json"
-_TWIN_FILE = re.compile(r"twin-([0-9a-f]{16})\.json")
+_TWIN_DIGITS = 16
+_TWIN_FILE = re.compile(rf"twin-([0-9a-f]{{{_TWIN_DIGITS}}})\.json")
 _DERIVED_FILE = re.compile(r"model-from-(.+)\.json")
 
 
@@ -39,7 +40,7 @@ def open_ledger(state: PrivateState, *, only: str | None = None) -> Ledger:
     PrivacyError : the ledger does not pass its own check, or lacks a charge.
     """
     ledger = Ledger.open(state)
-    charges = _Charges.of(ledger.spends())
+    charges = _Charges(ledger, all_at_once=only is None)
     for release_id, names in state.internal_files(only):
         _check(state, release_id, names, charges)
     return ledger
@@ -56,43 +57,58 @@ def keep_receipt(state: PrivateState, release_id: str, spend: Spend) -> None:
     state.write_internal(release_id, name, json.dumps(content, sort_keys=True).encode() + b"\n")
 
 
-@dataclass(frozen=True)
 class _Charges:
     """What the ledger has, to look things up in.
 
-    Attributes
+    Parameters
     ----------
-    entries : account, number, id that was charged, and request, of every charge.
-    requests, datasets : id that was charged, with its request or its data.
+    all_at_once : whether everything will be asked about, or little.
     """
 
-    entries: Set[tuple[str, int, str, str]]
-    requests: Set[tuple[str, str]]
-    datasets: Set[tuple[str, str]]
+    def __init__(self, ledger: Ledger, *, all_at_once: bool) -> None:
+        self._ledger = ledger
+        self._all = all_at_once
+        self._of: dict[str, list[Spend]] = {}
+        for spend in ledger.spends() if all_at_once else ():
+            self._of.setdefault(spend.release_id, []).append(spend)
 
-    @classmethod
-    def of(cls, spends: Iterable[Spend]) -> _Charges:
-        spends = tuple(spends)
-        return cls(
-            {(s.account, s.entry, s.release_id, s.request_sha256) for s in spends},
-            {(s.release_id, s.request_sha256) for s in spends},
-            {(s.release_id, s.dataset) for s in spends},
-        )
+    def of(self, charged: str) -> Sequence[Spend]:
+        """The charges under an id."""
+        return self._of.get(charged, ()) if self._all else self._ledger.spends(release_id=charged)
+
+    def has(self, receipt: tuple[str, int, str, str]) -> bool:
+        """Whether there is a charge with this account, number, id that was charged, and request."""
+        return receipt in {(s.account, s.entry, s.release_id, s.request_sha256) for s in self.of(receipt[2])}
+
+    def has_request(self, release_id: str, request: str) -> bool:
+        """Whether an id was charged for a request."""
+        return any(spend.request_sha256 == request for spend in self.of(release_id))
+
+    def has_twin(self, twin_id: str, dataset: str) -> bool:
+        """Whether some version of a twin was charged for data whose identity begins like this."""
+        return any(version_of(charged, twin_id) for charged in self._charged_for.get(dataset, ()))
+
+    @cached_property
+    def _charged_for(self) -> dict[str, set[str]]:
+        """First digits of the identity of data → ids that were charged for them."""
+        found: dict[str, set[str]] = {}
+        for spend in self._ledger.spends():
+            found.setdefault(spend.dataset[:_TWIN_DIGITS], set()).add(spend.release_id)
+        return found
 
 
 def _check(state: PrivateState, release_id: str, names: Set[str], charges: _Charges) -> None:
     for receipt in _receipts(state, release_id, names):
-        if receipt not in charges.entries:
+        if not charges.has(receipt):
             raise _lacks(release_id, f"entry {receipt[1]}, which paid for it from account {receipt[0]}")
     # Below: what versions without receipts left, too.
     if {REQUEST_FILE, MODEL_FILE} <= names and "_" not in release_id:  # a fleet pays for models of feeders
         begun = (state.read_internal(release_id, REQUEST_FILE) or b"").decode()
-        if (release_id, begun) not in charges.requests:
+        if not charges.has_request(release_id, begun):
             raise _lacks(release_id, "the one that paid for its load model")
     twin_id = release_id.removeprefix("twin-")
     for kept in (found[1] for found in map(_TWIN_FILE.fullmatch, sorted(names)) if found):
-        drawn = {dataset for charged, dataset in charges.datasets if version_of(charged, twin_id)}
-        if not any(dataset.startswith(kept) for dataset in drawn):
+        if not charges.has_twin(twin_id, kept):
             raise _lacks(twin_id, "the one that paid for the twin")
 
 

@@ -99,7 +99,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
         is fresh (`draw_twin`); a version that was charged already costs nothing more.
         """
         dataset = self.identity(inputs)
-        account = _account(ledger, dataset) or _named(ledger, self.config.release.continues_network)
+        account = ledger.find(KIND, dataset) or _named(ledger, self.config.release.continues_network)
         paid = self._paid(account)
         for spend in paid:
             if spend.dataset == dataset:
@@ -393,7 +393,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
 
     def _charged_account(self, inputs: NetworkInputs, dataset: str) -> str:
         """The account that this version of the network was charged to: before that nothing is drawn."""
-        account = _account(Ledger.open(inputs.state, create=False), dataset)
+        account = Ledger.open(inputs.state, create=False).find(KIND, dataset)
         if account is None or all(spend.dataset != dataset for spend in self._paid(account)):
             raise PrivacyError(f"twin '{self.section.id}' of this network is not paid for; run the release")
         return account.name
@@ -456,11 +456,6 @@ def _at(delta: float) -> str:
     return f" at δ = {delta:g}" if delta else ""
 
 
-def _account(ledger: Ledger, dataset: str) -> AccountSummary | None:
-    """The account of twins that a version of a network belongs to."""
-    return next((a for a in ledger.summary().accounts if a.kind is KIND and dataset in a.datasets), None)
-
-
 def _whole(cost: Cost) -> bool:
     """Whether a cost is that of a whole twin; a version without new figures costs nothing."""
     free = not any(cost.amounts().values())
@@ -468,7 +463,8 @@ def _whole(cost: Cost) -> bool:
 
 
 def _named(ledger: Ledger, name: str | None) -> AccountSummary | None:
-    return next((a for a in ledger.summary().accounts if a.kind is KIND and a.name == name), None)
+    account = None if name is None else ledger.named(name)
+    return account if account is not None and account.kind is KIND else None
 
 
 def _comparable(feeder: Feeder) -> tuple[object, ...]:

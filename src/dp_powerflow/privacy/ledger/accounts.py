@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from functools import reduce
 from typing import Any, ClassVar
 
 from dp_powerflow.errors import PrivacyError
@@ -36,13 +37,15 @@ from dp_powerflow.privacy.budget import (
 from dp_powerflow.privacy.ledger.kinds import (
     AccountKind,
     Amounts,
+    Standing,
     Statement,
+    Totals,
     check_amount,
     fits,
     left_of,
     total,
 )
-from dp_powerflow.privacy.ledger.twins import GdpCost, PureCost, Scope, TwinCap
+from dp_powerflow.privacy.ledger.twins import Elements, GdpCost, PureCost, Scope, TwinCap
 
 __all__ = [
     "AccountKind",
@@ -58,6 +61,7 @@ __all__ = [
     "PureCost",
     "Scope",
     "Statement",
+    "Tally",
     "TwinCap",
     "accepts",
     "cap_from_plain",
@@ -71,6 +75,8 @@ __all__ = [
 class Additive(ABC):
     """A cap whose quantities add up, whatever the order and whoever is touched."""
 
+    quantities: ClassVar[tuple[str, ...]]
+
     @abstractmethod
     def limits(self) -> Amounts:
         """The most of each quantity."""
@@ -79,17 +85,26 @@ class Additive(ABC):
     def statement(self, amounts: Amounts) -> Statement:
         """What an amount promises."""
 
-    def spent(self, costs: Sequence[Cost]) -> Amounts:
+    def nothing(self) -> Totals:
+        """What an account without a charge has spent."""
+        return Totals(dict.fromkeys(self.quantities, Fraction(0)))
+
+    def tally(self, costs: Iterable[Cost]) -> Totals:
         """Exact sums of the costs."""
-        return total([cost.amounts() for cost in costs], self.limits())
+        return reduce(Totals.plus, costs, self.nothing())
 
-    def promised(self, costs: Sequence[Cost]) -> Statement:
+    def standing(self, tally: Totals) -> Standing:
+        """What the sums promise, and what is left."""
+        spent = tally.amounts
+        return Standing(spent, self.statement(spent), self.statement(left_of(spent, self.limits())))
+
+    def spent_by(self, tally: Totals) -> Amounts:
+        """The sums, to be compared with the limits."""
+        return tally.amounts
+
+    def promised(self, costs: Iterable[Cost]) -> Statement:
         """What the costs promise together."""
-        return self.statement(self.spent(costs))
-
-    def available(self, costs: Sequence[Cost]) -> Statement:
-        """What one further cost may be."""
-        return self.statement(left_of(self.spent(costs), self.limits()))
+        return self.statement(self.tally(costs).amounts)
 
 
 @dataclass(frozen=True)
@@ -97,6 +112,7 @@ class LoadsCap(Additive):
     """The most that all releases from the same customers may spend: (ε, δ)-DP of one record."""
 
     kind: ClassVar[AccountKind] = AccountKind.LOADS
+    quantities: ClassVar[tuple[str, ...]] = ("rho",)
     epsilon: float
     delta: float
     unit: PrivacyUnit = PrivacyUnit.LOAD_POINT
@@ -126,6 +142,7 @@ class InstanceCap(Additive):
     """
 
     kind: ClassVar[AccountKind] = AccountKind.NETWORK_INSTANCE
+    quantities: ClassVar[tuple[str, ...]] = ("epsilon", "delta")
     epsilon: float
     delta: float
     unit: Neighbours
@@ -161,6 +178,7 @@ class GdpCap(Additive):
     """
 
     kind: ClassVar[AccountKind] = AccountKind.NETWORK_GDP
+    quantities: ClassVar[tuple[str, ...]] = ("mu_squared",)
     mu: float
     delta: float
     unit: Neighbours
@@ -241,6 +259,8 @@ class InstanceCost:
 
 Cap = LoadsCap | InstanceCap | GdpCap | TwinCap
 Cost = LoadsCost | InstanceCost | GdpCost | PureCost
+Tally = Totals | Elements
+"""What all costs of an account come to; kept up cost by cost."""
 
 _COSTS: dict[AccountKind, tuple[type, ...]] = {
     AccountKind.LOADS: (LoadsCost,),

@@ -18,46 +18,35 @@ to every one of them, by name.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.privacy.ledger.accounts import (
-    AccountKind,
-    Cap,
-    Cost,
-    GdpCap,
-    fits,
-    to_plain,
-)
-from dp_powerflow.privacy.ledger.checks import check_cap, check_cost, check_new, price, same_cost, words
+from dp_powerflow.privacy.ledger.accounts import AccountKind, Cap, Cost, GdpCap, to_plain
+from dp_powerflow.privacy.ledger.books import Page
+from dp_powerflow.privacy.ledger.charging import Charge, Data, named, page_of
+from dp_powerflow.privacy.ledger.checks import check_cap, check_cost
 from dp_powerflow.privacy.ledger.records import (
     Account,
-    Accounts,
     AccountSummary,
     Balance,
     LedgerSummary,
-    LostAnchor,
     Preview,
     Spend,
     Unrelated,
-    replay,
-    rows_of,
+    balance_of,
 )
-from dp_powerflow.privacy.ledger.store import UNANCHORED, Entry, Store, Transaction
-from dp_powerflow.privacy.state import PrivateState, check_release_id
-
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+from dp_powerflow.privacy.ledger.store import Store
+from dp_powerflow.privacy.state import PrivateState
 
 
 class Ledger:
     """The ledger of one private state directory (PRIVATE): what may be spent, and what has been.
 
-    Any number of processes and threads may use it at once. All of it is checked and replayed when it is
-    opened; every use after that checks and replays what was appended since, by this process or another one.
+    Any number of processes and threads may use it at once. A process checks and replays all of it when it
+    first opens it, and again if somebody else has written to the file when it is opened again; every use
+    after that checks and replays what was appended since, by this process or another one.
     Every method raises `PrivacyError` if the ledger was changed by hand, lacks entries it had, or cannot be
     read or written; nothing is spent then.
 
@@ -74,11 +63,10 @@ class Ledger:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._replayed: tuple[int, Accounts] = (0, {})
 
     @classmethod
     def open(cls, state: PrivateState, *, create: bool = True) -> Ledger:
-        """Open the ledger and check all of it.
+        """Open the ledger and check all of it, unless this process has and nobody has written since.
 
         Parameters
         ----------
@@ -99,9 +87,8 @@ class Ledger:
         store = Store(state)
         if create:
             store.create()
-        ledger = cls(store)
-        ledger._accounts(store.read())
-        return ledger
+        store.open()
+        return cls(store)
 
     @classmethod
     def inspect(cls, path: Path | str) -> Ledger:
@@ -173,25 +160,13 @@ class Ledger:
             The cap is another one; or the data are new, there is another account of the kind, and neither
             `continues` nor `unrelated` says what they have to do with it.
         """
-        _check_sha256(dataset, "identity of a data set")
-        if continues is not None and unrelated is not None:
-            raise PrivacyError("data cannot both continue an account and be unrelated to it; say one of them")
-        data = {"dataset": dataset} | ({} if frame is None else {"frame": frame})
-        known = _find(self._accounts(self._store.read()), dataset, cap, continues)
-        if known is not None and (frame is None or known.frames.get(dataset) == frame):
-            return Account(known.name, dataset, known.cap)
+        data = Data(dataset, cap, continues, unrelated, frame)
+        with self._store.reading() as (books, _):
+            known = data.known(books)
+        if known is not None:
+            return known
         with self._store.transaction() as transaction:
-            accounts = self._accounts(transaction.entries)
-            found = _find(accounts, dataset, cap, continues)  # another process may have been first
-            if found is None and continues is None:
-                return _open(transaction, accounts, data, cap, unrelated)
-            account = found or _named(accounts, continues or "", cap.kind)
-            if found is None:
-                check_cap(account, cap)
-                transaction.append("data", account.name, data)
-            elif frame is not None and found.frames.get(dataset) != frame:  # opened by an earlier version
-                transaction.append("frame", account.name, data)
-            return Account(account.name, dataset, account.cap)
+            return data.enter(transaction)
 
     def spend(self, account: Account, release_id: str, request_sha256: str, cost: Cost) -> Spend:
         """Check the cap and record a spend, before the data are used; see `spend_all`."""
@@ -223,18 +198,35 @@ class Ledger:
         PrivacyError
             An account has not enough left, or the release id was charged for something else.
         """
-        check_release_id(release_id)
-        _check_sha256(request_sha256, "hash of a request")
-        for account, cost in charges:
-            check_cost(account.cap, cost)
         if len({account.name for account, _ in charges}) < len(charges):
             raise PrivacyError("a release charges the same account twice; add up its costs and charge once")
+        return self.charge_all(
+            [Charge(account, release_id, request_sha256, cost) for account, cost in charges]
+        )
+
+    def charge_all(self, charges: Sequence[Charge]) -> tuple[Spend, ...]:
+        """Record many charges, of any releases and accounts, all of them or none, in one transaction.
+
+        It is as safe as a charge of its own for each and needs one write to the disk. Accounts that are not
+        there are opened, each after the ones before it, so that a later one is asked about an earlier one.
+
+        Parameters
+        ----------
+        charges : sequence of Charge
+            In the order in which they are entered.
+
+        Returns
+        -------
+        tuple of Spend
+            In the order of the charges: made now, or before by the same run.
+
+        Raises
+        ------
+        PrivacyError
+            One of them is refused; then nothing is recorded and no account is opened.
+        """
         with self._store.transaction() as transaction:
-            accounts = self._accounts(transaction.entries)
-            return tuple(
-                _spend(transaction, _summary_of(accounts, account), account, release_id, request_sha256, cost)
-                for account, cost in charges
-            )
+            return tuple(charge.enter(transaction) for charge in charges)
 
     def preview(
         self,
@@ -255,21 +247,22 @@ class Ledger:
         Preview
         """
         check_cost(cap, cost)
-        accounts = self._accounts(self._store.read())
-        found = _find(accounts, dataset, cap, continues)
-        if found is None and continues is not None:
-            found = _named(accounts, continues, cap.kind)
-            check_cap(found, cap)
-        shown = AccountSummary("", cap, (dataset,)) if found is None else found
-        charged = any(spend.release_id == release_id for spend in shown.spends)
-        extra = () if charged else (cost,)
-        return Preview(
-            account=None if found is None else found.name,
-            before=shown.balance,
-            after=shown.balance_with(extra),
-            already_charged=charged,
-            affordable=charged or fits(shown.spent(extra), shown.cap.limits()),
-        )
+        with self._store.reading() as (books, _):
+            data = Data(dataset, cap, continues)
+            found = data.found(books)
+            if found is None and continues is not None:
+                found = named(books, continues, cap.kind)
+                check_cap(found, cap)
+            page = Page("", cap, (dataset,), (), cap.nothing()) if found is None else found
+            charged = release_id is not None and books.paid(page.name, release_id) is not None
+            after = page if charged else page.with_cost(cost)
+            return Preview(
+                account=None if found is None else found.name,
+                before=page.balance,
+                after=after.balance,
+                already_charged=charged,
+                affordable=charged or after.fits,
+            )
 
     def change_cap(self, name: str, cap: Cap, reason: str) -> None:
         """Replace the cap of an account; the reason is kept for ever. What was spent stays spent.
@@ -298,18 +291,18 @@ class Ledger:
         if not reason.strip():
             raise PrivacyError("changing a cap needs a reason; say who decided it and why")
         with self._store.transaction() as transaction:
-            account = _named(self._accounts(transaction.entries), name, cap.kind)
+            account = named(transaction.books, name, cap.kind)
             if cap.unit != account.cap.unit and not restated:
                 raise PrivacyError(
                     f"account {name} is per '{account.cap.unit}', and what was spent cannot be restated in "
                     "another unit; change the figures of the cap only"
                 )
-            replace(account, cap=cap).spent()  # refused where what was spent has no figure at this delta
+            balance_of(cap, account.tally, account.n_spends)  # refused where it has no figure at this delta
             transaction.append("cap", name, {"cap": to_plain(cap), "reason": reason})
 
     def change_figures(self, name: str, epsilon: float | None, delta: float | None, reason: str) -> None:
         """Replace ε or δ of the cap of an account, with a reason; see `change_cap`."""
-        account = self._accounts(self._store.read()).get(name)
+        account = self.named(name)
         if account is None:
             raise PrivacyError(f"the ledger has no account '{name}'; list them with 'dp-powerflow ledger'")
         cap = account.cap
@@ -327,117 +320,30 @@ class Ledger:
         A manifest states the balance as of its own spend: a release that is resumed after others were made
         then says what it would have said at once.
         """
-        found = _summary_of(self._accounts(self._store.read()), account)
-        return found.balance if as_of is None else found.as_of(as_of.entry).balance
+        with self._store.reading() as (books, _):
+            page = page_of(books, account)
+            return books.balance(page, None if as_of is None else as_of.entry)
 
-    def spends(self, account: Account | None = None) -> tuple[Spend, ...]:
-        """All spends in the order they were made, of one account or of all."""
-        accounts = self._accounts(self._store.read())
-        chosen = accounts.values() if account is None else [_summary_of(accounts, account)]
-        return tuple(sorted((s for item in chosen for s in item.spends), key=lambda spend: spend.entry))
+    def spends(self, account: Account | None = None, *, release_id: str | None = None) -> tuple[Spend, ...]:
+        """All spends in the order they were made, of one account, of one release, or of all."""
+        with self._store.reading() as (books, _):
+            name = None if account is None else page_of(books, account).name
+            if release_id is None:
+                return books.spends(name)
+            return tuple(s for s in books.charges_of(release_id) if name in (None, s.account))
+
+    def find(self, kind: AccountKind, dataset: str) -> AccountSummary | None:
+        """Everything about the account that data belong to; None if there is none."""
+        with self._store.reading() as (books, _):
+            page = books.find(kind, dataset)
+            return None if page is None else books.summary_of(page.name)
+
+    def named(self, name: str) -> AccountSummary | None:
+        """Everything about the account of a name; None if there is none."""
+        with self._store.reading() as (books, _):
+            return books.summary_of(name)
 
     def summary(self) -> LedgerSummary:
         """Everything, for showing."""
-        entries = self._store.read()
-        accounts = tuple(self._accounts(entries).values())
-        lost = (e for e in entries if e.event == UNANCHORED)
-        return LedgerSummary(
-            bool(entries[0].fields["insecure_seed"]),
-            entries[0].at,
-            len(entries),
-            accounts,
-            tuple(LostAnchor(e.fields["reason"], e.at, e.seq) for e in lost),
-        )
-
-    def _accounts(self, entries: tuple[Entry, ...]) -> Accounts:
-        """The accounts after these checked entries."""
-        count, accounts = self._replayed
-        if len(entries) > count:
-            accounts = replay(accounts, entries[count:])
-            self._replayed = len(entries), accounts
-        return accounts
-
-
-def _find(accounts: Accounts, dataset: str, cap: Cap, continues: str | None) -> AccountSummary | None:
-    """The account these data belong to already, if its cap is the one expected."""
-    for account in accounts.values():
-        if account.kind is cap.kind and dataset in account.datasets:
-            if continues not in (None, account.name):
-                raise PrivacyError(
-                    f"these data belong to account {account.name} and cannot continue another; "
-                    f"leave out continues or set it to {account.name}"
-                )
-            check_cap(account, cap)
-            return account
-    return None
-
-
-def _open(
-    transaction: Transaction,
-    accounts: Accounts,
-    data: Mapping[str, str],
-    cap: Cap,
-    unrelated: Unrelated | None,
-) -> Account:
-    check_new(accounts, data.get("frame"), cap.kind, unrelated)
-    name = f"{cap.kind.stem}-{1 + sum(item.kind is cap.kind for item in accounts.values())}"
-    fields: dict[str, Any] = {"kind": str(cap.kind), **data, "cap": to_plain(cap), "reason": ""}
-    if unrelated is not None:
-        fields |= {"reason": unrelated.reason, "unrelated": rows_of(unrelated.accounts)}
-        fields |= {} if unrelated.fleet is None else {"fleet": unrelated.fleet}
-        fields |= {"same_frame": True} if unrelated.same_frame else {}
-    transaction.append("open", name, fields)
-    return Account(name, data["dataset"], cap)
-
-
-def _spend(
-    transaction: Transaction,
-    found: AccountSummary,
-    account: Account,
-    release_id: str,
-    request_sha256: str,
-    cost: Cost,
-) -> Spend:
-    check_cap(found, account.cap)
-    for spend in found.spends:
-        if spend.release_id == release_id:
-            same = (spend.request_sha256, spend.dataset) == (request_sha256, account.dataset)
-            if not (same and same_cost(spend.cost, cost)):
-                raise PrivacyError(
-                    f"release '{release_id}' was already charged to account {found.name} for another request "
-                    "or other data; choose a new release id, or restore the configuration to resume that one"
-                )
-            return spend
-    if not fits(found.spent([cost]), found.cap.limits()):
-        needed, left = price(found.cap, cost), found.balance.available
-        raise PrivacyError(
-            f"release '{release_id}' needs {words(needed)} of account {found.name}, which has "
-            f"{words(left)} left; ask for less, or raise the cap with a recorded reason; nothing was spent"
-        )
-    fields = {"dataset": account.dataset, "cost": to_plain(cost)}
-    entry = transaction.append(
-        "spend", found.name, fields, release_id=release_id, request_sha256=request_sha256
-    )
-    return Spend.of(entry, found.kind, cost)
-
-
-def _summary_of(accounts: Accounts, account: Account) -> AccountSummary:
-    found = accounts.get(account.name)
-    if found is None or account.dataset not in found.datasets or found.kind is not account.kind:
-        raise PrivacyError(f"account {account.name} is not of this ledger; get it from Ledger.account")
-    return found
-
-
-def _named(accounts: Accounts, name: str, kind: AccountKind) -> AccountSummary:
-    found = accounts.get(name)
-    if found is None or found.kind is not kind:
-        known = [item.name for item in accounts.values() if item.kind is kind]
-        raise PrivacyError(
-            f"the ledger has no account '{name}' of the kind '{kind}'; it has {', '.join(known) or 'none'}"
-        )
-    return found
-
-
-def _check_sha256(value: str, what: str) -> None:
-    if not _SHA256.fullmatch(value):
-        raise PrivacyError(f"the {what} must have 64 lower-case hexadecimal digits")
+        with self._store.reading() as (books, entries):
+            return books.summary(entries)

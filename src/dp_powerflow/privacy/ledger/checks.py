@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from typing import Any
 
 from dp_powerflow.errors import PrivacyError
@@ -19,20 +19,29 @@ from dp_powerflow.privacy.ledger.accounts import (
     TwinCap,
     accepts,
 )
-from dp_powerflow.privacy.ledger.records import Accounts, AccountSummary, Unrelated, spelled, unrelated_line
+from dp_powerflow.privacy.ledger.books import Books, Page
+from dp_powerflow.privacy.ledger.records import AccountSummary, Unrelated, spelled, unrelated_line
 
 
-def check_new(accounts: Accounts, frame: str | None, kind: AccountKind, unrelated: Unrelated | None) -> None:
+def check_new(books: Books, frame: str | None, kind: AccountKind, unrelated: Unrelated | None) -> None:
     """Refuse data that may be a version of what an account is of, unless a person says that they are not.
 
     Parameters
     ----------
     frame : of a network, what it has in common with its near copies.
     """
-    others = {item.name: item.fleet for item in accounts.values() if item.kind is kind}
-    earlier = dict.fromkeys(earlier_twins(accounts.values(), kind))
-    _check_earlier(earlier, unrelated)
-    _check_unrelated(kind, others | earlier, unrelated, _alike(accounts, frame, kind, unrelated))
+    earlier = frozenset(_earlier_twins(books, kind))
+    named = frozenset() if unrelated is None else unrelated.accounts
+    _check_earlier(earlier - named)
+    _check_known(books, kind, named - earlier)
+    alike = [] if frame is None else books.alike(kind, frame)
+    unexplained = [
+        page.name
+        for page in alike
+        if unrelated is None or not unrelated.explains(page.name, page.fleet, page.same_frame)
+    ]
+    others = books.names(kind, but_of=None if unrelated is None else unrelated.fleet)
+    _check_named(kind, {name for name in others if name not in named}, named, unexplained)
 
 
 def earlier_twins(accounts: Iterable[AccountSummary], kind: AccountKind) -> list[str]:
@@ -41,9 +50,16 @@ def earlier_twins(accounts: Iterable[AccountSummary], kind: AccountKind) -> list
     return [item.name for item in accounts if old and item.kind is AccountKind.NETWORK_GDP and item.spends]
 
 
-def _check_earlier(earlier: Collection[str], unrelated: Unrelated | None) -> None:
+def _earlier_twins(books: Books, kind: AccountKind) -> Iterator[str]:
+    """The same, by the index."""
+    for name in books.names(AccountKind.NETWORK_GDP) if kind is AccountKind.NETWORK_TWIN else ():
+        page = books.page(name)
+        if page is not None and page.n_spends:
+            yield name
+
+
+def _check_earlier(silent: Collection[str]) -> None:
     """Twins of earlier versions are about other neighbours: they cannot be added up, nor be forgotten."""
-    silent = set(earlier) - (frozenset() if unrelated is None else unrelated.accounts)
     if silent:
         raise PrivacyError(
             f"the ledger has {spelled(silent)} of twins that an earlier version drew, which the new account "
@@ -53,31 +69,21 @@ def _check_earlier(earlier: Collection[str], unrelated: Unrelated | None) -> Non
         )
 
 
-def _alike(
-    accounts: Accounts, frame: str | None, kind: AccountKind, unrelated: Unrelated | None
-) -> list[str]:
-    """Accounts of networks with the same structure, most likely versions of this one, if nobody says not."""
-    return [
-        item.name
-        for item in accounts.values()
-        if item.kind is kind and frame is not None and frame in item.frames.values()
-        if unrelated is None or not unrelated.explains(item)
-    ]
-
-
-def _check_unrelated(
-    kind: AccountKind, others: Mapping[str, str | None], unrelated: Unrelated | None, alike: Sequence[str]
-) -> None:
-    """Every account must have been thought of, and none that is yet to come can have been."""
-    what, whose = ("loads", "customers") if kind is AccountKind.LOADS else ("network", "lines")
-    named = frozenset() if unrelated is None else unrelated.accounts
-    unknown = named - others.keys()
-    silent = set(others) if unrelated is None else unrelated.silent_on(others)
+def _check_known(books: Books, kind: AccountKind, named: Collection[str]) -> None:
+    """No account that is yet to come can have been thought of."""
+    pages = ((name, books.page(name)) for name in named)
+    unknown = [name for name, page in pages if page is None or page.kind is not kind]
     if unknown:
         raise PrivacyError(
             f"the reason why these data are unrelated names {spelled(unknown)}, and the ledger has "
-            f"{spelled(others) or 'no account'} of the kind '{kind}'; name accounts that are there"
+            f"{spelled({*books.names(kind), *_earlier_twins(books, kind)}) or 'no account'} of the kind "
+            f"'{kind}'; name accounts that are there"
         )
+
+
+def _check_named(kind: AccountKind, silent: Set[str], named: Set[str], alike: Sequence[str]) -> None:
+    """Every account must have been thought of."""
+    what, whose = ("loads", "customers") if kind is AccountKind.LOADS else ("network", "lines")
     if silent:
         raise PrivacyError(
             f"these data are new to the ledger, which has {spelled(silent)} of the same kind"
@@ -110,7 +116,7 @@ def _same(one: Amounts, other: Amounts) -> bool:
     )
 
 
-def check_cap(account: AccountSummary, cap: Cap) -> None:
+def check_cap(account: Page, cap: Cap) -> None:
     own = account.cap
     if (own.kind, own.unit, own.delta) != (cap.kind, cap.unit, cap.delta) or not _same(
         own.limits(), cap.limits()

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from typing import Protocol
 
 from dp_powerflow.errors import PrivacyError
 
@@ -39,6 +40,40 @@ class Statement:
     delta: float
     unit: str
     definition: str
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What costs come to under a cap.
+
+    Attributes
+    ----------
+    spent : exact, by quantity.
+    promise : what all of it promises.
+    available : what one further cost may be.
+    """
+
+    spent: Amounts
+    promise: Statement
+    available: Statement
+
+
+class Addend(Protocol):
+    """A cost whose quantities add up."""
+
+    def amounts(self) -> Amounts: ...
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Exact sums of costs, kept up cost by cost: neither their order nor their number plays a part."""
+
+    amounts: Amounts
+
+    def plus(self, cost: Addend) -> Totals:
+        """The sums with one further cost."""
+        more = cost.amounts()
+        return Totals({name: amount + more[name] for name, amount in self.amounts.items()})
 
 
 def total(parts: Iterable[Amounts], names: Iterable[str]) -> dict[str, Fraction]:

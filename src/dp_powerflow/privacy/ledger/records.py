@@ -1,4 +1,4 @@
-"""The records of the ledger, and the accounts rebuilt from its entries."""
+"""The records of the ledger: what it takes and what it shows."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ from dp_powerflow.privacy.ledger.accounts import (
     Cost,
     Statement,
     TwinCap,
-    cap_from_plain,
-    cost_from_plain,
 )
+from dp_powerflow.privacy.ledger.chain import Entry
 from dp_powerflow.privacy.ledger.kinds import left_of
-from dp_powerflow.privacy.ledger.store import OF_THE_LEDGER, Entry
 from dp_powerflow.privacy.ledger.twins import Composed
 
 _NAME = re.compile(r"[a-z]+(?:-[a-z]+)*-[0-9]{1,6}")
@@ -77,15 +75,15 @@ class Unrelated:
             '{ accounts = ["loads-1", "loads-3 to loads-5"], reason = "another town" }'
         )
 
-    def silent_on(self, accounts: Mapping[str, str | None]) -> set[str]:
-        """Of the accounts, given with the fleets that opened them, those it says nothing about."""
-        own = {name for name, fleet in accounts.items() if self.fleet is not None and fleet == self.fleet}
-        return accounts.keys() - self.accounts - own
+    def explains(self, name: str, fleet: str | None, same_frame: bool) -> bool:
+        """Whether it says why data with the frame of an account are not of its network.
 
-    def explains(self, twin: AccountSummary) -> bool:
-        """Whether it says why data with the frame of an account are not of its network."""
-        both_named = self.same_frame and twin.same_frame and twin.fleet == self.fleet
-        return twin.name in self.accounts - self.listed or both_named
+        Parameters
+        ----------
+        name, fleet, same_frame : of the account.
+        """
+        both_named = self.same_frame and same_frame and fleet == self.fleet
+        return (name in self.accounts and name not in self.listed) or both_named
 
 
 def rows_of(names: Iterable[str]) -> list[str]:
@@ -151,10 +149,10 @@ class Spend:
     entry: int
 
     @classmethod
-    def of(cls, entry: Entry, kind: AccountKind, cost: Cost) -> Spend:
+    def of(cls, entry: Entry, kind: AccountKind, dataset: str, cost: Cost) -> Spend:
         """The charge that an entry of the ledger records."""
         e = entry
-        return cls(e.account, kind, e.release_id, e.request_sha256, e.fields["dataset"], cost, e.at, e.seq)
+        return cls(e.account, kind, e.release_id, e.request_sha256, dataset, cost, e.at, e.seq)
 
 
 @dataclass(frozen=True)
@@ -204,6 +202,21 @@ class Balance:
     composed: Composed | None = None
 
 
+def balance_of(cap: Cap, tally: Any, n_spends: int) -> Balance:
+    """Where an account with this cap stands after costs that come to `tally`."""
+    standing, limits = cap.standing(tally), cap.limits()
+    return Balance(
+        cap=cap,
+        n_spends=n_spends,
+        limits=_floats(limits),
+        spent=_floats(standing.spent),
+        left=_floats(left_of(standing.spent, limits)),
+        promise=standing.promise,
+        available=standing.available,
+        composed=cap.composed(tally) if isinstance(cap, TwinCap) else None,
+    )
+
+
 @dataclass(frozen=True)
 class Preview:
     """What a spend would do, with nothing recorded. `account` is None if it would be opened."""
@@ -243,30 +256,8 @@ class AccountSummary:
 
     @property
     def balance(self) -> Balance:
-        return self.balance_with()
-
-    def spent(self, also: Iterable[Cost] = ()) -> Amounts:
-        """What has been spent, exactly, with further costs."""
-        return self.cap.spent(self._costs(also))
-
-    def balance_with(self, also: Iterable[Cost] = ()) -> Balance:
-        """Where the account would stand with further costs."""
-        costs = self._costs(also)
-        limits, spent = self.cap.limits(), self.cap.spent(costs)
-        return Balance(
-            cap=self.cap,
-            n_spends=len(costs),
-            limits=_floats(limits),
-            spent=_floats(spent),
-            left=_floats(left_of(spent, limits)),
-            promise=self.cap.promised(costs),
-            available=self.cap.available(costs),
-            composed=self.cap.composed(costs) if isinstance(self.cap, TwinCap) else None,
-        )
-
-    def _costs(self, also: Iterable[Cost]) -> list[Any]:
-        """Charged and further costs, in order; the cap takes them all."""
-        return [spend.cost for spend in self.spends] + list(also)
+        costs: list[Any] = [spend.cost for spend in self.spends]
+        return balance_of(self.cap, self.cap.tally(costs), len(costs))
 
     def as_of(self, entry: int) -> AccountSummary:
         """The account as it was just after an entry of the ledger; it was open then."""
@@ -293,52 +284,6 @@ class LedgerSummary:
     entries: int
     accounts: tuple[AccountSummary, ...]
     lost_anchors: tuple[LostAnchor, ...] = ()
-
-
-Accounts = Mapping[str, AccountSummary]
-"""By name, in the order they were opened."""
-
-
-def replay(before: Accounts, entries: Iterable[Entry]) -> Accounts:
-    """The accounts after further checked entries; `before` stays as it is."""
-    accounts = dict(before)
-    for entry in entries:
-        if entry.event not in OF_THE_LEDGER:
-            accounts[entry.account] = _after(accounts.get(entry.account), entry)
-    return accounts
-
-
-def _after(account: AccountSummary | None, entry: Entry) -> AccountSummary:
-    fields = entry.fields
-    if account is None or entry.event == "open":
-        cap = cap_from_plain(AccountKind(fields["kind"]), fields["cap"])
-        named = tuple(fields.get("unrelated", ()))
-        opened = Change("opened", fields["reason"], entry.at, entry.seq, cap, named)
-        return AccountSummary(
-            entry.account,
-            cap,
-            (fields["dataset"],),
-            changes=(opened,),
-            fleet=fields.get("fleet"),
-            frames=_frame(fields),
-            same_frame=fields.get("same_frame", False),
-        )
-    if entry.event == "spend":
-        spend = Spend.of(entry, account.kind, cost_from_plain(account.kind, fields["cost"]))
-        return replace(account, spends=(*account.spends, spend))
-    if entry.event == "data":
-        change = Change("data added", "", entry.at, entry.seq, account.cap)
-        datasets, frames = (*account.datasets, fields["dataset"]), {**account.frames, **_frame(fields)}
-        return replace(account, datasets=datasets, changes=(*account.changes, change), frames=frames)
-    if entry.event == "frame":
-        return replace(account, frames={**account.frames, **_frame(fields)})
-    cap = cap_from_plain(account.kind, fields["cap"])
-    change = Change("cap changed", fields["reason"], entry.at, entry.seq, cap)
-    return replace(account, cap=cap, changes=(*account.changes, change))
-
-
-def _frame(fields: Mapping[str, Any]) -> dict[str, str]:
-    return {fields["dataset"]: fields["frame"]} if "frame" in fields else {}
 
 
 def _floats(amounts: Amounts) -> dict[str, float]:

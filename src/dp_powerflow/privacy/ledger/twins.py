@@ -15,14 +15,16 @@ compose by their privacy-loss distributions.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import lru_cache, reduce
 from typing import ClassVar
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.budget import Neighbours, composed_epsilon, gdp_epsilon, gdp_mu
-from dp_powerflow.privacy.ledger.kinds import AccountKind, Amounts, Statement, check_amount, left_of
+from dp_powerflow.privacy.ledger.kinds import AccountKind, Amounts, Standing, Statement, check_amount, left_of
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,8 @@ class Scope:
     added: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for field in ("replaced", "added"):
-            object.__setattr__(self, field, tuple(sorted(getattr(self, field))))
+        for name in ("replaced", "added"):
+            object.__setattr__(self, name, tuple(sorted(getattr(self, name))))
         names = self.replaced + self.added
         if len(set(names)) < len(names) or not all(name.strip() for name in names):
             raise PrivacyError("the scope of a cost names an element twice or by a blank; name each once")
@@ -105,14 +107,20 @@ class Composed:
 
     @classmethod
     def of(cls, costs: Iterable[TwinCost]) -> Composed:
-        costs = tuple(costs)
-        pure = sorted(cost.epsilon for cost in costs if isinstance(cost, PureCost) and cost.epsilon > 0)
-        squares = (Fraction(cost.mu) ** 2 for cost in costs if isinstance(cost, GdpCost))
-        return cls(tuple(pure), sum(squares, Fraction(0)))
+        return reduce(cls.plus, costs, cls())
+
+    def plus(self, cost: TwinCost) -> Composed:
+        """With one further cost."""
+        if isinstance(cost, GdpCost):
+            return Composed(self.pure, self.mu_squared + Fraction(cost.mu) ** 2)
+        if cost.epsilon == 0:
+            return self
+        at = bisect_right(self.pure, cost.epsilon)
+        return Composed((*self.pure[:at], cost.epsilon, *self.pure[at:]), self.mu_squared)
 
     def epsilon(self, delta: float) -> float:
         """ε of all of it at δ; Gaussian costs need a δ above 0."""
-        return composed_epsilon(self.pure, math.sqrt(self.mu_squared), delta)
+        return _epsilon(self, delta)
 
     @property
     def words(self) -> str:
@@ -121,6 +129,44 @@ class Composed:
         if not self.pure:
             return "differential privacy, composed in Gaussian DP"
         return "differential privacy, pure and Gaussian costs composed by privacy-loss distributions"
+
+
+@lru_cache(maxsize=1024)
+def _epsilon(composed: Composed, delta: float) -> float:
+    """Remembered, since an account is asked several times and distributions are slow to compose."""
+    return composed_epsilon(composed.pure, math.sqrt(composed.mu_squared), delta)
+
+
+@dataclass(frozen=True)
+class Elements:
+    """What touched every element of a network, kept up cost by cost.
+
+    Attributes
+    ----------
+    others : of all elements that no cost names, together.
+    named : of every element that a cost names.
+    """
+
+    others: Composed = Composed()
+    named: Mapping[str, Composed] = field(default_factory=dict)
+
+    def plus(self, cost: TwinCost) -> Elements:
+        """With one further cost, made after the others."""
+        if cost.scope.all_elements:
+            after = {composed: composed.plus(cost) for composed in {*self.named.values()}}
+            named = {name: after[composed] for name, composed in self.named.items()}
+            return Elements(self.others.plus(cost), named)
+        # An added element was seen by no earlier twin; a replaced one, and one with a history, was.
+        before = dict.fromkeys(cost.scope.added, Composed()) | dict.fromkeys(cost.scope.replaced, self.others)
+        touched = {name: self.named.get(name, start).plus(cost) for name, start in before.items()}
+        return Elements(self.others, {**self.named, **touched})
+
+    def worst(self, delta: float) -> Composed:
+        """What touched the element with the largest ε at δ."""
+        return max(
+            _undominated({self.others, *self.named.values()}),
+            key=lambda found: (found.epsilon(delta), found.pure, found.mu_squared),
+        )
 
 
 @dataclass(frozen=True)
@@ -151,49 +197,42 @@ class TwinCap:
     def limits(self) -> Amounts:
         return {"epsilon": Fraction(self.epsilon)}
 
-    def composed(self, costs: Sequence[TwinCost]) -> Composed:
-        """What touched the worst element, by the costs in the order they were made."""
-        return max(
-            _undominated({Composed.of(costs) for costs in _lists(costs)}),
-            key=lambda found: (found.epsilon(self.delta), found.pure, found.mu_squared),
-        )
+    def nothing(self) -> Elements:
+        """What an account without a charge has spent."""
+        return Elements()
+
+    def tally(self, costs: Iterable[TwinCost]) -> Elements:
+        """What touched every element, by the costs in the order they were made."""
+        return reduce(Elements.plus, costs, Elements())
+
+    def composed(self, tally: Elements) -> Composed:
+        """What touched the worst element."""
+        return tally.worst(self.delta)
 
     def statement(self, composed: Composed) -> Statement:
         """What everything that touched an element promises."""
         return Statement(composed.epsilon(self.delta), self.delta, str(self.unit), composed.words)
 
-    def spent(self, costs: Sequence[TwinCost]) -> Amounts:
-        """ε of the worst element."""
-        return {"epsilon": Fraction(self.promised(costs).epsilon)}
+    def spent_by(self, tally: Elements) -> Amounts:
+        """ε of the worst element, to be compared with the limit."""
+        return {"epsilon": Fraction(self.composed(tally).epsilon(self.delta))}
 
-    def promised(self, costs: Sequence[TwinCost]) -> Statement:
+    def promised(self, costs: Iterable[TwinCost]) -> Statement:
         """What the costs promise together."""
-        return self.statement(self.composed(costs))
+        return self.statement(self.composed(self.tally(costs)))
 
-    def available(self, costs: Sequence[TwinCost]) -> Statement:
-        """What one further cost may be: pure, or Gaussian where all so far is."""
-        composed = self.composed(costs)
+    def standing(self, tally: Elements) -> Standing:
+        """What the costs promise, and what one further cost may be: pure, or Gaussian where all so far is."""
+        composed = self.composed(tally)
+        promise = self.statement(composed)
+        spent = {"epsilon": Fraction(promise.epsilon)}
         if composed.mu_squared and not composed.pure:
             limit = {"mu_squared": Fraction(gdp_mu(self.epsilon, self.delta)) ** 2}
             left = left_of({"mu_squared": composed.mu_squared}, limit)["mu_squared"]
             epsilon = gdp_epsilon(math.sqrt(max(left, Fraction(0))), self.delta)
         else:
-            spent = {"epsilon": Fraction(composed.epsilon(self.delta))}
             epsilon = float(left_of(spent, self.limits())["epsilon"])
-        return Statement(epsilon, self.delta, str(self.unit), composed.words)
-
-
-def _lists(costs: Sequence[TwinCost]) -> list[tuple[TwinCost, ...]]:
-    """The costs of every element that a cost names, and of all others together."""
-    everybody = tuple(cost for cost in costs if cost.scope.all_elements)
-    named = frozenset[str]().union(*(cost.scope.named for cost in costs))
-    return [everybody, *(_list_of(name, costs) for name in named)]
-
-
-def _list_of(name: str, costs: Sequence[TwinCost]) -> tuple[TwinCost, ...]:
-    first = next(index for index, cost in enumerate(costs) if name in cost.scope.named)
-    start = first if name in costs[first].scope.added else 0
-    return tuple(cost for cost in costs[start:] if cost.scope.all_elements or name in cost.scope.named)
+        return Standing(spent, promise, replace(promise, epsilon=epsilon))
 
 
 def _undominated(lists: set[Composed]) -> list[Composed]:

@@ -1,0 +1,185 @@
+"""Many charges in one transaction: all or none, whoever is killed and whoever else writes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.privacy.budget import Budget, Neighbours
+from dp_powerflow.privacy.ledger.accounts import LoadsCap, LoadsCost, PureCost, TwinCap
+from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.ledger.charging import Charge, Data
+from dp_powerflow.privacy.ledger.records import LedgerSummary, Unrelated
+from dp_powerflow.privacy.state import PrivateState
+
+LINE = Neighbours("one line, length changed by a factor up to 1.05")
+CAP = TwinCap(1.0, 0.0, LINE)
+HALF = PureCost(0.5, LINE)
+REQUEST = "f" * 64
+NORTH = Unrelated(frozenset(), "another feeder of fleet 'north'", "north")
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> PrivateState:
+    state = PrivateState.open(tmp_path / "state", insecure_seed=5)
+    Ledger.open(state)
+    return state
+
+
+def charge(state: PrivateState, number: int, unrelated: Unrelated | None = NORTH) -> Charge:
+    network = state.identity("network", [str(number).encode()])
+    frame = state.identity("frame", [str(number).encode()])
+    data = Data(network, CAP, unrelated=unrelated, frame=frame)
+    return Charge(data, f"north_{number}", REQUEST, HALF)
+
+
+def customers(state: PrivateState) -> Charge:
+    data = Data(state.identity("loads", [b"all"]), LoadsCap(1.0, 1e-5))
+    return Charge(data, "north", REQUEST, LoadsCost.reserve(Budget(1.0)))
+
+
+def without_times(summary: LedgerSummary) -> LedgerSummary:
+    accounts = (
+        replace(
+            account,
+            spends=tuple(replace(spend, at="", entry=0) for spend in account.spends),
+            changes=tuple(replace(change, at="", entry=0) for change in account.changes),
+        )
+        for account in summary.accounts
+    )
+    return replace(summary, created="", accounts=tuple(accounts))
+
+
+def test_a_batch_says_what_its_charges_say_one_by_one(state: PrivateState, tmp_path: Path) -> None:
+    charges = [customers(state), *(charge(state, number) for number in range(12))]
+    spends = Ledger.open(state).charge_all(charges)
+    assert [spend.release_id for spend in spends] == ["north", *(f"north_{k}" for k in range(12))]
+    single = Ledger.open(PrivateState.open(tmp_path / "single", insecure_seed=5))
+    for each in charges:
+        single.charge_all([each])
+    state.ledger_path.touch()  # as in a new process
+    assert without_times(Ledger.open(state).summary()) == without_times(single.summary())
+    assert Ledger.open(state).charge_all(charges) == spends == Ledger.open(state).spends()
+
+
+def test_a_batch_with_one_charge_too_many_leaves_nothing_not_even_accounts(state: PrivateState) -> None:
+    ledger = Ledger.open(state)
+    before = ledger.summary()
+    good = [charge(state, number) for number in range(3)]
+    dear = replace(charge(state, 3), cost=PureCost(1.5, LINE))
+    other = replace(charge(state, 1), request_sha256="0" * 64)
+    third = replace(charge(state, 1), release_id="again", cost=PureCost(0.6, LINE))
+    for wrong, match in [(dear, "nothing was spent"), (other, "already charged"), (third, "0.5 at delta")]:
+        with pytest.raises(PrivacyError, match=match):
+            ledger.charge_all([*good, wrong])
+        state.ledger_path.touch()
+        assert ledger.summary() == Ledger.open(state).summary() == before
+    ledger.charge_all([*good, replace(charge(state, 1), release_id="again")])
+    account = ledger.find(CAP.kind, good[1].data.dataset)
+    assert account is not None
+    assert account.balance.left == {"epsilon": 0.0}
+
+
+def test_within_a_batch_new_data_are_asked_about_those_before(state: PrivateState) -> None:
+    """No batch may open two accounts for two exports of one network without a word."""
+    ledger = Ledger.open(state)
+    with pytest.raises(PrivacyError, match="new to the ledger, which has network-twin-1 "):
+        ledger.charge_all([charge(state, 0), charge(state, 1, unrelated=None)])
+    first, copy = charge(state, 0), charge(state, 1)
+    assert isinstance(first.data, Data)
+    assert isinstance(copy.data, Data)
+    near = replace(copy, data=replace(copy.data, frame=first.data.frame))
+    with pytest.raises(PrivacyError, match="has the nodes and connections of account network-twin-1"):
+        ledger.charge_all([first, near])
+    assert ledger.summary().accounts == ()
+    same = replace(near, data=replace(copy.data, unrelated=None, continues="network-twin-1"))
+    assert [spend.account for spend in ledger.charge_all([first, same])] == ["network-twin-1"] * 2
+    with pytest.raises(PrivacyError, match="nothing was spent"):
+        ledger.charge_all([replace(first, release_id="third")])
+
+
+def kill_at(line: int) -> Any:
+    """A trace function that ends the process, as by power, at the n-th line that the ledger executes."""
+    left = [line]
+    package = f"{os.sep}privacy{os.sep}ledger{os.sep}"
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        if package not in frame.f_code.co_filename and not frame.f_code.co_filename.endswith("_files.py"):
+            return None
+        if event == "line":
+            left[0] -= 1
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+
+    return trace
+
+
+@pytest.mark.slow
+def test_a_kill_at_any_line_leaves_all_of_a_batch_or_nothing(state: PrivateState) -> None:
+    """Then the same batch again: everything is there once."""
+    kept, lost, line = 0, 0, 0
+    charges = [charge(state, number) for number in range(3)]
+    saved = {path.name: path.read_bytes() for path in state.root.iterdir()}
+    while True:
+        line += 9
+        for path in state.root.iterdir():
+            path.unlink()
+        for name, content in saved.items():
+            (state.root / name).write_bytes(content)
+            (state.root / name).chmod(0o600)
+        child = os.fork()
+        if child == 0:
+            sys.settrace(kill_at(line))
+            Ledger.open(state).charge_all(charges)
+            os._exit(0)
+        status = os.waitpid(child, 0)[1]
+        found = len(Ledger.open(state).spends())
+        assert found in (0, 3)
+        kept, lost = kept + (found == 3), lost + (found == 0)
+        spends = Ledger.open(state).charge_all(charges)
+        assert len(spends) == len(Ledger.open(state).spends()) == 3
+        assert len(Ledger.open(state).summary().accounts) == 3
+        assert sorted(path.name for path in state.root.iterdir()) == sorted(saved)
+        if not os.WIFSIGNALED(status):
+            break
+    assert min(kept, lost) > 3
+
+
+def alternate(root: Path, mine: int, turns: Any, results: Any) -> None:
+    """Charge when it is one's turn, with the same ledger or a new one, then pass the turn on."""
+    state = PrivateState.open(root, insecure_seed=5)
+    ledger = Ledger.open(state)
+    for number in range(8):
+        turns[mine].acquire()
+        if number % 2:
+            ledger = Ledger.open(state)
+        (spend,) = ledger.charge_all([charge(state, 2 * number + mine)])
+        results.put((mine, spend.entry, len(ledger.spends())))
+        turns[1 - mine].release()
+
+
+def test_two_processes_that_take_turns_see_every_charge_of_the_other(state: PrivateState) -> None:
+    context = multiprocessing.get_context("fork")
+    turns, results = (context.Semaphore(1), context.Semaphore(0)), context.Queue()
+    workers = [
+        context.Process(target=alternate, args=(state.root, mine, turns, results)) for mine in range(2)
+    ]
+    for worker in workers:
+        worker.start()
+    said = [results.get(timeout=120) for _ in range(16)]
+    for worker in workers:
+        worker.join()
+        assert worker.exitcode == 0
+    # Entry 0 is the ledger; every charge opens an account and spends.
+    assert sorted(said, key=lambda item: item[1]) == [(k % 2, 2 * (k + 1), k + 1) for k in range(16)]
+    assert [spend.release_id for spend in Ledger.open(state).spends()] == [f"north_{k}" for k in range(16)]

@@ -1,0 +1,342 @@
+"""What a process remembers of a ledger: it saves work, and it is never believed when the file has changed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import struct
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.privacy.budget import Neighbours
+from dp_powerflow.privacy.ledger import memory as ledger_memory
+from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
+from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.ledger.books import Books
+from dp_powerflow.privacy.ledger.chain import Chain, Entry
+from dp_powerflow.privacy.ledger.database import Database
+from dp_powerflow.privacy.ledger.mark import Mark
+from dp_powerflow.privacy.ledger.records import Account, Unrelated
+from dp_powerflow.privacy.state import PrivateState
+
+LINE = Neighbours("one line, admittance scaled by up to 1 %")
+CAP = InstanceCap(10.0, 1e-5, LINE)
+COST = InstanceCost(1.0, 1e-7, LINE)
+REQUEST = "c" * 64
+NORTH = Unrelated(frozenset(), "another feeder of fleet 'north'", "north")
+
+
+def network(state: PrivateState, number: int) -> str:
+    return state.identity("network", [str(number).encode()])
+
+
+def feeder(state: PrivateState, ledger: Ledger, number: int) -> Account:
+    frame = state.identity("frame", [str(number).encode()])
+    return ledger.account(network(state, number), CAP, unrelated=NORTH, frame=frame)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> PrivateState:
+    """A ledger with an account and three spends, which this process has checked."""
+    state = PrivateState.open(tmp_path / "state", insecure_seed=3)
+    ledger = Ledger.open(state)
+    for number in range(3):
+        ledger.spend(feeder(state, ledger, 1), f"r{number}", REQUEST, COST)
+    return state
+
+
+class Work:
+    """How many entries are read, hashed and replayed."""
+
+    read = hashed = replayed = 0
+
+    def __repr__(self) -> str:
+        return f"read {self.read}, hashed {self.hashed}, replayed {self.replayed}"
+
+
+@contextmanager
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Work]:
+    work = Work()
+    mac, take, entries = Chain.mac, Books.take, Database.entries
+
+    def count_mac(self: Chain, previous: str, entry: Entry) -> str:
+        work.hashed += 1
+        return mac(self, previous, entry)
+
+    def count_take(self: Books, entry: Entry) -> None:
+        work.replayed += 1
+        take(self, entry)
+
+    def count_entries(self: Database, connection: sqlite3.Connection, since: int | None) -> list[Entry]:
+        found = entries(self, connection, since)
+        work.read += len(found)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Chain, "mac", count_mac)
+        patch.setattr(Books, "take", count_take)
+        patch.setattr(Database, "entries", count_entries)
+        yield work
+
+
+def test_a_charge_costs_the_same_after_five_accounts_and_after_eighty(
+    state: PrivateState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every feeder opens the ledger again, asks about its network, and charges it, as in a fleet."""
+    costs: dict[int, str] = {}
+    for number in range(2, 83):
+        with counted(monkeypatch) as work:
+            ledger = Ledger.open(state)
+            account = feeder(state, ledger, number)
+            ledger.preview(account.dataset, CAP, COST, release_id=f"f{number}")
+            spend = ledger.spend(account, f"f{number}", REQUEST, COST)
+            ledger.remaining(account, as_of=spend)
+            ledger.spends(release_id=f"f{number}")
+            assert ledger.find(CAP.kind, account.dataset) == ledger.named(account.name)
+        costs[number] = repr(work)
+    assert costs[5] == costs[82] == costs[40]
+    assert "hashed 2, replayed 4" in costs[82], "two entries are made, drafted and kept"
+    with counted(monkeypatch) as work:
+        state.ledger_path.touch()  # as a new process does
+        Ledger.open(state)
+    assert work.hashed == work.replayed == work.read == 5 + 2 * 81
+
+
+def test_a_charge_costs_the_same_after_many_charges_to_its_account(
+    state: PrivateState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger.open(state)
+    account = feeder(state, ledger, 1)
+    costs = []
+    for number in range(60):
+        with counted(monkeypatch) as work:
+            spend = Ledger.open(state).spend(account, f"x{number}", REQUEST, InstanceCost(1e-3, 0.0, LINE))
+            ledger.remaining(account, as_of=spend)
+        costs.append(repr(work))
+    assert set(costs) == {"read 4, hashed 1, replayed 2"}
+
+
+def test_within_a_fleet_no_feeder_is_compared_with_every_other(
+    state: PrivateState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Accounts of the own fleet need no names, so a new one is not held against a list of them."""
+    ledger, seen = Ledger.open(state), list[str]()
+    names = Books.names
+
+    def listed(self: Books, *arguments: Any, **options: Any) -> Iterator[str]:
+        for name in names(self, *arguments, **options):
+            seen.append(name)
+            yield name
+
+    monkeypatch.setattr(Books, "names", listed)
+    for number in range(2, 30):
+        feeder(state, ledger, number)
+    assert seen == []
+    with pytest.raises(PrivacyError, match="network-instance-1 to network-instance-29 of the same kind"):
+        ledger.account(network(state, 30), CAP)
+
+
+def edit_early_entry(state: PrivateState) -> None:
+    """Entry 2 gets cheaper, without a word to SQLite: as many bytes as before."""
+    with state.ledger_path.open("r+b") as file:
+        content = file.read()
+        assert content.count(b'"epsilon":1.0,') >= 3
+        file.seek(content.rindex(b'"epsilon":1.0,'))  # SQLite fills a page from its end
+        file.write(b'"epsilon":0.1,')
+
+
+def assert_found(state: PrivateState) -> None:
+    with pytest.raises(PrivacyError, match="changed by hand at or before entry"):
+        Ledger.open(state)
+
+
+def test_an_edit_right_after_a_charge_is_found_by_opening_again(state: PrivateState) -> None:
+    """Within one tick of the clock of the file system; whether the tick ends in between does not matter."""
+    ledger = Ledger.open(state)
+    for number in range(5):
+        good = state.ledger_path.read_bytes()
+        edit_early_entry(state)
+        assert_found(state)
+        state.ledger_path.write_bytes(good)
+        Ledger.open(state)
+        ledger.spend(feeder(state, ledger, 1), f"more-{number}", REQUEST, COST)
+
+
+def test_a_charge_after_an_edit_does_not_vouch_for_it(state: PrivateState) -> None:
+    """A ledger that is open goes on by what it remembers; opening it again finds the edit all the same."""
+    ledger = Ledger.open(state)
+    edit_early_entry(state)
+    account = feeder(state, ledger, 1)
+    ledger.spend(account, "r3", REQUEST, COST)
+    assert ledger.remaining(account).spent["epsilon"] == 4.0
+    assert_found(state)
+    ledger.spend(account, "r4", REQUEST, COST)
+    assert_found(state)
+
+
+def test_an_edit_that_puts_the_time_of_the_file_back_is_found(state: PrivateState) -> None:
+    Ledger.open(state)
+    times = state.ledger_path.stat()
+    edit_early_entry(state)
+    os.utime(state.ledger_path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert state.ledger_path.stat().st_mtime_ns == times.st_mtime_ns
+    assert_found(state)
+
+
+def test_another_file_in_the_place_of_the_ledger_is_found(state: PrivateState, tmp_path: Path) -> None:
+    Ledger.open(state)
+    good, times = state.ledger_path.read_bytes(), state.ledger_path.stat()
+    edit_early_entry(state)
+    shutil.copy2(state.ledger_path, tmp_path / "edited")
+    state.ledger_path.write_bytes(good)
+    Ledger.open(state)
+    os.utime(tmp_path / "edited", ns=(times.st_atime_ns, times.st_mtime_ns))
+    (tmp_path / "edited").rename(state.ledger_path)
+    assert_found(state)
+
+
+def hot_journal(page_numbers: list[int], pages: list[bytes], total: int) -> bytes:
+    """A journal of SQLite that makes whoever opens the database first put these pages back."""
+    size, nonce = len(pages[0]), 7
+    header = bytes.fromhex("d9d505f920a163d7") + struct.pack(">5I", len(pages), nonce, total, 512, size)
+    records = b""
+    for number, page in zip(page_numbers, pages, strict=True):
+        checksum = nonce + sum(page[k] for k in range(size - 200, 0, -200))
+        records += struct.pack(">I", number) + page + struct.pack(">I", checksum & 0xFFFFFFFF)
+    return header.ljust(512, b"\0") + records
+
+
+def test_an_edit_that_comes_in_a_journal_is_found(state: PrivateState) -> None:
+    """The file is untouched until SQLite itself undoes what a killed process seems to have begun."""
+    Ledger.open(state)
+    good = state.ledger_path.read_bytes()
+    edit_early_entry(state)
+    bad = state.ledger_path.read_bytes()
+    state.ledger_path.write_bytes(good)
+    Ledger.open(state)
+    numbers = [k for k in range(len(good) // 4096) if good[k * 4096 :][:4096] != bad[k * 4096 :][:4096]]
+    pages = [bad[k * 4096 :][:4096] for k in numbers]
+    journal = state.ledger_path.with_name("ledger.sqlite-journal")
+    journal.write_bytes(hot_journal([k + 1 for k in numbers], pages, len(good) // 4096))
+    journal.chmod(0o600)
+    mark = Mark.of(state.ledger_path)
+    assert_found(state)
+    assert Mark.of(state.ledger_path) != mark
+    assert state.ledger_path.read_bytes() != good, "SQLite took the journal"
+
+
+def test_a_ledger_made_anew_at_the_same_place_with_the_same_key_is_not_taken_for_the_old_one(
+    state: PrivateState,
+) -> None:
+    old = Ledger.open(state)
+    shutil.rmtree(state.root)
+    again = PrivateState.open(state.root, insecure_seed=3)
+    assert Ledger.open(again).spends() == ()
+    with pytest.raises(PrivacyError, match="lacks entries it had before"):
+        old.spends()
+
+
+def test_an_older_copy_is_refused_by_whoever_has_it_open_and_checked_anew_by_whoever_opens_it(
+    state: PrivateState, tmp_path: Path
+) -> None:
+    ledger = Ledger.open(state)
+    shutil.copytree(state.root, tmp_path / "backup")
+    ledger.spend(feeder(state, ledger, 1), "later", REQUEST, COST)
+    shutil.rmtree(state.root)
+    (tmp_path / "backup").rename(state.root)
+    assert len(Ledger.open(state).spends()) == 3  # nothing inside can tell, see docs/ledger.md
+    for use in (ledger.summary, lambda: ledger.spend(feeder(state, ledger, 1), "x", REQUEST, COST)):
+        with pytest.raises(PrivacyError, match="lacks entries it had before"):
+            use()
+
+
+def in_child(act: Callable[[], str]) -> str:
+    """What a forked process says."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            try:
+                os.write(writer, act().encode())
+            except PrivacyError as error:
+                os.write(writer, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as said:
+        text = said.read()
+    os.waitpid(child, 0)
+    return text
+
+
+def test_a_forked_process_checks_all_of_it_anew(state: PrivateState, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger.open(state)
+
+    def look() -> str:
+        with counted(monkeypatch) as work:
+            ledger.spends()
+            first = work.hashed, work.replayed
+            Ledger.open(state).spends()
+        return f"{first} {work.hashed}"
+
+    assert in_child(look) == "(5, 5) 5"
+    older = {path: path.read_bytes() for path in (state.ledger_path, state.anchor_path)}
+    ledger.spend(feeder(state, ledger, 1), "later", REQUEST, COST)
+    for path, content in older.items():
+        path.write_bytes(content)
+    assert "lacks entries it had before (up to 5)" in in_child(lambda: str(ledger.spends()))
+
+
+def test_a_memory_that_was_interrupted_is_thrown_away(
+    state: PrivateState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupt between two steps of one entry: nothing half done is ever used."""
+    ledger, other = Ledger.open(state), Ledger.open(PrivateState.open(state.root, insecure_seed=3))
+    account, take = feeder(state, ledger, 1), Books.take
+    done: list[int] = []
+
+    def interrupted(self: Books, entry: Entry) -> None:
+        take(self, entry)
+        done.append(entry.seq)
+        if done.count(entry.seq) == 2:  # of the draft, then of the memory
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Books, "take", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ledger.spend(account, "r3", REQUEST, COST)
+    for each in (ledger, other, Ledger.open(state)):
+        assert [spend.release_id for spend in each.spends()] == ["r0", "r1", "r2", "r3"]
+        assert each.remaining(account).spent["epsilon"] == 4.0
+    assert ledger.spend(account, "r3", REQUEST, COST).entry == 5
+
+
+def test_a_process_remembers_few_ledgers(tmp_path: Path) -> None:
+    for number in range(20):
+        Ledger.open(PrivateState.open(tmp_path / f"state-{number}"))
+    assert len(ledger_memory._remembered) <= 8
+
+
+def test_threads_that_open_the_ledger_at_once_never_pass_a_cap(state: PrivateState) -> None:
+    def attempt(number: int) -> bool:
+        ledger = Ledger.open(PrivateState.open(state.root, insecure_seed=3))
+        account = feeder(state, ledger, 1)
+        try:
+            spend = ledger.spend(account, f"t{number}", REQUEST, InstanceCost(2.0, 0.0, LINE))
+        except PrivacyError:
+            return False
+        return ledger.remaining(account, as_of=spend).spent["epsilon"] <= 10.0
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(attempt, range(16))) == 3
+    with closing(sqlite3.connect(state.ledger_path)) as connection:
+        assert connection.execute("SELECT count(*) FROM entry").fetchone() == (8,)
+    state.ledger_path.touch()
+    assert Ledger.open(state).remaining(feeder(state, Ledger.open(state), 1)).spent["epsilon"] == 9.0
