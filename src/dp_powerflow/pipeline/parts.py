@@ -1,7 +1,7 @@
 """One part of the corpus: draw the loads of its days, solve, check, round, write.
 
-A part is a pure function of the job and its number, so any process may make any part and a killed run makes
-the same bytes again.
+A part is a pure function of the job and its number, so any thread of any process may make any part and a
+killed run makes the same bytes again.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -37,14 +37,37 @@ OPENDSS_MISMATCH_MVA = 1e-7
 _ROUNDINGS = 16.0
 
 
-def batch_solver(feeder: Feeder, solar: Solar, threads: int | None) -> Solver:
-    """The package's own solver of the fixed frame: the same bits on every processor."""
-    return BatchSolver(feeder, tolerance=SOLVER_TOLERANCE, threads=threads, voltvar=solar.voltvar)
+class SolverMaker(Protocol):
+    """Makes the solver of a worker."""
+
+    @property
+    def threadsafe(self) -> bool:
+        """Whether threads of one process may solve at once, each with a solver of its own."""
+
+    def __call__(self, feeder: Feeder, solar: Solar, threads: int | None) -> Solver:
+        """The solver, with so many threads, None for all cores; refuses a feeder that it cannot solve."""
 
 
-def opendss_solver(feeder: Feeder, solar: Solar, threads: int | None) -> Solver:
-    """OpenDSS, on one thread; refuses a feeder that was not read from it."""
-    return OpenDssSolver(feeder, tolerance=opendss_tolerance(feeder), voltvar=solar.voltvar)
+@dataclass(frozen=True)
+class BatchMaker:
+    """Makes the package's own solver of the fixed frame: the same bits on every processor."""
+
+    threadsafe: ClassVar[bool] = True
+
+    def __call__(self, feeder: Feeder, solar: Solar, threads: int | None) -> Solver:
+        """The solver."""
+        return BatchSolver(feeder, tolerance=SOLVER_TOLERANCE, threads=threads, voltvar=solar.voltvar)
+
+
+@dataclass(frozen=True)
+class OpenDssMaker:
+    """Makes OpenDSS the solver, on one thread; one at a time in a process."""
+
+    threadsafe: ClassVar[bool] = False
+
+    def __call__(self, feeder: Feeder, solar: Solar, threads: int | None) -> Solver:
+        """The solver; refuses a feeder that was not read from OpenDSS."""
+        return OpenDssSolver(feeder, tolerance=opendss_tolerance(feeder), voltvar=solar.voltvar)
 
 
 @dataclass(frozen=True)
@@ -59,6 +82,7 @@ class OperatedMaker:
 
     controls: ControlMode
     steps: int
+    threadsafe: ClassVar[bool] = True
 
     def __call__(self, feeder: Feeder, solar: Solar, threads: int | None) -> Solver:
         """The solver; refuses a feeder with settings that it does not know."""
@@ -79,7 +103,8 @@ def opendss_tolerance(feeder: Feeder) -> float:
     return min(OPENDSS_MISMATCH_MVA / feeder.base_mva + rounding, 0.5)
 
 
-SolverMaker = Callable[[Feeder, Solar, int | None], Solver]
+batch_solver = BatchMaker()
+opendss_solver = OpenDssMaker()
 SOLVER_OF: Mapping[str, SolverMaker] = {"batch": batch_solver, "opendss": opendss_solver}
 """What `release.solver` names."""
 
@@ -154,6 +179,11 @@ class PartJob:
     graph: GraphTables | None = None
     solver: SolverMaker = batch_solver
     mends: bool = False
+
+    @property
+    def threadsafe(self) -> bool:
+        """Whether parts may be made in threads of one process."""
+        return self.solver.threadsafe
 
     @property
     def solves_all(self) -> bool:
