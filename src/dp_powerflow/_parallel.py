@@ -51,6 +51,7 @@ _TASKS_PER_THREAD = 4
 at the end."""
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
 
@@ -131,9 +132,11 @@ class Local:
     Attributes
     ----------
     workers : tasks at once. With one, or with a single task, the solver has all cores.
+    spare : threads beside them, which keep the cores busy while others wait for the disk.
     """
 
     workers: int
+    spare: int = 0
 
     def check(self) -> None:
         """Nothing is needed."""
@@ -141,7 +144,7 @@ class Local:
     def run(
         self, job: ThreadedJob[Result], tasks: Sequence[int], on_result: Callable[[Result], None]
     ) -> None:
-        processes, threads = shape_of(self.workers, len(tasks), threadsafe=job.threadsafe)
+        processes, threads = self.shape(len(tasks), threadsafe=job.threadsafe)
         if processes > 1:
             run_on_pool(processes, job, tasks, on_result, threads=threads)
         elif threads > 1:
@@ -149,19 +152,18 @@ class Local:
         else:
             _run_here(job, tasks, on_result)
 
+    def shape(self, tasks: int, *, threadsafe: bool) -> tuple[int, int]:
+        """Processes, and threads of each, for so many tasks; (1, 1) is this process alone.
 
-def shape_of(workers: int, tasks: int, *, threadsafe: bool) -> tuple[int, int]:
-    """Processes, and threads of each, for so many public tasks: (1, 1) is this process alone.
-
-    Processes that start cost seconds. Tasks that cannot share a process get them when there are more tasks
-    than workers; other tasks when more threads than `MOST_THREADS` have `WORTH_PROCESSES` tasks each.
-    """
-    if not threadsafe:
-        return (workers, 1) if tasks > workers > 1 else (1, 1)
-    processes = -(-workers // MOST_THREADS)
-    if processes > 1 and tasks >= workers * WORTH_PROCESSES:
-        return processes, -(-workers // processes)
-    return 1, max(1, min(workers, tasks))
+        A process that starts costs seconds. Tasks that cannot share one get processes when there are more
+        tasks than workers; others when more workers than `MOST_THREADS` have `WORTH_PROCESSES` tasks each.
+        """
+        if not threadsafe:
+            return (self.workers, 1) if tasks > self.workers > 1 else (1, 1)
+        processes = -(-self.workers // MOST_THREADS)
+        if processes > 1 and tasks >= self.workers * WORTH_PROCESSES:
+            return processes, -(-self.workers // processes) + self.spare
+        return 1, max(1, min(self.workers + self.spare, tasks))
 
 
 @dataclass(frozen=True)
@@ -320,6 +322,12 @@ def run_on_pool(
         pool.shutdown(cancel_futures=True)
 
 
+def in_order(do: Callable[[Item], Result], items: Iterable[Item], workers: int | None = None) -> list[Result]:
+    """What `do` gives for every item, from so many threads, None for one per core; it reads files, or so."""
+    with ThreadPoolExecutor(workers or cores()) as pool:
+        return list(pool.map(do, items))
+
+
 def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -328,7 +336,7 @@ def cores() -> int:
 def engine_of(workers: int | None, scheduler: str | None) -> Engine:
     """The engine that the command line asks for: `scheduler` is an address, 'local' or None for no Dask."""
     if scheduler is None:
-        return Local(workers or cores())
+        return Local(cores(), spare=1) if workers is None else Local(workers)
     if scheduler == "local":
         return LocalDask(workers or cores())
     if workers is not None:

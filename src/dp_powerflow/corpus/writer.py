@@ -11,7 +11,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
@@ -53,7 +53,7 @@ from dp_powerflow.corpus.storage import (
     Location,
     RemotePath,
     RemoteStage,
-    file_hash,
+    hashes_of,
     location,
     open_parquet,
     put,
@@ -68,7 +68,7 @@ _BYTES_PER_PHASOR = 4
 
 @dataclass(frozen=True)
 class CorpusWriter:
-    """Where a corpus goes and its shape: no open file and no state, so it can be sent to worker processes.
+    """Where a corpus goes and its shape: no open file, so it can be sent to worker processes.
 
     Order of calls: one process calls `prepare`; any process calls `write_part` for the `missing_parts`; one
     process calls `write_nodes`, `write_connections`, `write_days`, `add_file` and then `finish`.
@@ -79,12 +79,14 @@ class CorpusWriter:
     layout : shape and split into parts.
     release_id : public name of the release; a run with another id never continues this one.
     extras : what is written beside the voltages; by default nothing.
+    sound : files that this process has written or looked at, by name and what changes with their content.
     """
 
     target: Location
     layout: CorpusLayout
     release_id: str
     extras: ExtrasLayout = NOTHING
+    sound: set[tuple[str, int, int, int]] = field(default_factory=set, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_release_id(self.release_id)
@@ -190,7 +192,10 @@ class CorpusWriter:
         files = encode_extras(self.extras, self.layout, self.release_id, part, extras)
         files[f"{DATA}/{part_name(part)}"] = encode_part(self.layout, self.release_id, part, voltages)
         with storing(self.target):
-            return {name: put(self.root / name, content) for name, content in files.items()}
+            hashes = {name: put(self.root / name, content) for name, content in files.items()}
+            if self.remote is None:
+                self.sound.update(self._version(self.partial / name) for name in files)
+        return hashes
 
     def write_nodes(self, nodes: NodeTable) -> dict[str, str]:
         """Write `nodes.parquet`; the caller has put the nodes in their secret random order."""
@@ -250,7 +255,8 @@ class CorpusWriter:
             return self.remote.hashes(known)
         there = (path for path in self.partial.rglob("*") if path.is_file() and not is_temporary(path.name))
         names = sorted(path.relative_to(self.partial).as_posix() for path in there)
-        return {name: known[name] if name in known else file_hash(self.partial / name) for name in names}
+        found = {**known, **hashes_of(self.partial, (name for name in names if name not in known))}
+        return {name: found[name] for name in names}
 
     def finish(self) -> Location:
         """Check that everything is there and give the directory its name; at a URL, the manifest too.
@@ -299,6 +305,9 @@ class CorpusWriter:
         path = self.root / folder / part_name(part)
         if not path.exists():
             return False
+        version = None if isinstance(path, RemotePath) else self._version(path)
+        if version in self.sound:
+            return True
         try:
             with open_parquet(path) as file:
                 schema = file.schema_arrow
@@ -311,7 +320,15 @@ class CorpusWriter:
         )
         if not schema.equals(expected, check_metadata=True):
             raise self._foreign()
+        if version is not None:
+            self.sound.add(version)
         return True
+
+    def _version(self, path: Path) -> tuple[str, int, int, int]:
+        """A file below the directory, and what changes when its content does."""
+        known = path.stat()
+        name = path.relative_to(self.partial).as_posix()
+        return name, known.st_ino, known.st_size, known.st_mtime_ns
 
     def _missing_at(self, remote: RemoteStage) -> tuple[int, ...]:
         """From one listing; a file that was looked at is not fetched again."""
