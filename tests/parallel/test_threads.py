@@ -31,7 +31,7 @@ PARTS = 7
 OPERATED: dict[str, Any] = {"mode": "twin-network", "epsilon": 1.0, "id": "t1", "released": "all"}
 TABLES: dict[str, Any] = {
     **{"mode": "twin-network", "epsilon": 8.0, "delta": 1e-5, "transformers": True, "capacitors": True},
-    **{"id": "t1", "change": 0.05, "controls": "frozen", "publish": "network and loads", "graph_days": 600},
+    **{"id": "t1", "change": 0.05, "controls": "frozen", "publish": "network and loads", "graph_days": 300},
 }
 
 
@@ -90,20 +90,26 @@ def folders(root: Path) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-def test_any_number_of_threads_and_a_pool_make_the_same_files(
-    job: PartJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_any_number_of_threads_makes_the_same_files(job: PartJob, tmp_path: Path) -> None:
     fresh = folders(tmp_path)
     expected = hashes(job, Local(1), next(fresh))
     assert len(expected) >= PARTS
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
-        for threads in (2, 3, 7):
-            assert hashes(job, Local(threads), next(fresh)) == expected, threads
-        assert hashes(job, Local(2, spare=1), next(fresh)) == expected
+        for engine in (Local(2), Local(3), Local(7), Local(2, spare=1)):
+            assert hashes(job, engine, next(fresh)) == expected, engine
     finally:
         sys.setswitchinterval(interval)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("job", ["operated"], indirect=True)
+def test_processes_and_threads_of_processes_make_the_same_files(
+    job: PartJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh = folders(tmp_path)
+    expected = hashes(job, Local(1), next(fresh))
     assert hashes(job, Processes(2), next(fresh)) == expected
     monkeypatch.setattr("dp_powerflow._parallel.MOST_THREADS", 2)
     monkeypatch.setattr("dp_powerflow._parallel.WORTH_PROCESSES", 1)
