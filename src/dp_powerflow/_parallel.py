@@ -56,10 +56,22 @@ Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
 
 
+@dataclass(frozen=True)
+class Rest(Generic[Result_co]):
+    """What is left of a task that has computed, and now waits for a disk or a network.
+
+    Attributes
+    ----------
+    finish : does it, in any thread, and gives the result of the task.
+    """
+
+    finish: Callable[[], Result_co]
+
+
 class Job(Protocol[Result_co]):
     """What the tasks have in common; PRIVATE. It is pickled to workers."""
 
-    def start(self, threads: int | None) -> Callable[[int], Result_co]:
+    def start(self, threads: int | None) -> Callable[[int], Result_co | Rest[Result_co]]:
         """Prepare a worker of so many threads, None for all cores; the function that does one task."""
 
 
@@ -108,8 +120,11 @@ class Sealed:
     def __reduce__(self) -> tuple[type[Sealed], tuple[Job[Any], int | None]]:
         return Sealed, (self._job, self._threads)
 
-    def do(self, task: int) -> Any:
-        """Do one task; every thread has a worker of its own, and they are prepared one after the other."""
+    def begin(self, task: int) -> Any:
+        """Do one task, or all but the `Rest` of it.
+
+        Every thread has a worker of its own. They are prepared one after the other.
+        """
         if not hasattr(self._own, "work"):
             with self._starting:
                 self._own.work = self._job.start(self._threads)
@@ -118,7 +133,7 @@ class Sealed:
     def attempt(self, task: int) -> Any:
         """Do one task where what it raises has a way to go: a failure fit for the user is returned."""
         try:
-            return self.do(task)
+            return _finished(self.begin(task))
         except DpPowerflowError as error:
             # Only those made from their message can be pickled.
             rebuilt = error if type(error).__init__ is Exception.__init__ else DpPowerflowError(str(error))
@@ -132,11 +147,9 @@ class Local:
     Attributes
     ----------
     workers : tasks at once. With one, or with a single task, the solver has all cores.
-    spare : threads beside them, which keep the cores busy while others wait for the disk.
     """
 
     workers: int
-    spare: int = 0
 
     def check(self) -> None:
         """Nothing is needed."""
@@ -162,8 +175,8 @@ class Local:
             return (self.workers, 1) if tasks > self.workers > 1 else (1, 1)
         processes = -(-self.workers // MOST_THREADS)
         if processes > 1 and tasks >= self.workers * WORTH_PROCESSES:
-            return processes, -(-self.workers // processes) + self.spare
-        return 1, max(1, min(self.workers + self.spare, tasks))
+            return processes, -(-self.workers // processes)
+        return 1, max(1, min(self.workers, tasks))
 
 
 @dataclass(frozen=True)
@@ -198,18 +211,39 @@ class Threads:
 def _run_here(job: Job[Result], tasks: Sequence[int], on_result: Callable[[Result], None]) -> None:
     work = job.start(None)
     for task in tasks:
-        on_result(work(task))
+        on_result(_finished(work(task)))
+
+
+def _finished(begun: Any) -> Any:
+    return begun.finish() if isinstance(begun, Rest) else begun
 
 
 def _run_in_threads(
     sealed: Sealed, threads: int, tasks: Sequence[int], on_result: Callable[[Any], None]
 ) -> None:
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="task")
+    """Do every task on threads that compute; as many others wait for disk and network meanwhile."""
+    computing, waiting = ThreadPoolExecutor(threads), ThreadPoolExecutor(threads)
+    room = threading.Semaphore(threads)  # so that what waits does not fill the memory
+
+    def finish(rest: Rest[Any]) -> Any:
+        try:
+            return rest.finish()
+        finally:
+            room.release()
+
+    def begin(task: int) -> Any:
+        begun = sealed.begin(task)
+        if not isinstance(begun, Rest):
+            return begun
+        room.acquire()
+        return waiting.submit(finish, begun)
+
     try:
-        for result in _done(pool, sealed.do, tasks, threads):
-            on_result(result)
+        for begun in _done(computing, begin, tasks, threads):
+            on_result(begun.result() if isinstance(begun, Future) else begun)
     finally:
-        pool.shutdown(cancel_futures=True)
+        computing.shutdown(cancel_futures=True)
+        waiting.shutdown()
 
 
 def _done(pool: Executor, do: Callable[[Any], Any], tasks: Iterable[Any], at_once: int) -> Iterator[Any]:
@@ -336,7 +370,7 @@ def cores() -> int:
 def engine_of(workers: int | None, scheduler: str | None) -> Engine:
     """The engine that the command line asks for: `scheduler` is an address, 'local' or None for no Dask."""
     if scheduler is None:
-        return Local(cores(), spare=1) if workers is None else Local(workers)
+        return Local(workers or cores())
     if scheduler == "local":
         return LocalDask(workers or cores())
     if workers is not None:

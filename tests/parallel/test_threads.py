@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import _thread
+import signal
 import sys
 import threading
 import time
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dp_powerflow._parallel import Engine, Local, Processes, Threads, in_order
+from dp_powerflow._parallel import Engine, Local, Processes, Rest, Threads, in_order
 from dp_powerflow.config import Config
 from dp_powerflow.errors import MissingExtraError, PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
@@ -97,7 +97,7 @@ def test_any_number_of_threads_makes_the_same_files(job: PartJob, tmp_path: Path
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
-        for engine in (Local(2), Local(3), Local(7), Local(2, spare=1)):
+        for engine in (Local(2), Local(3), Local(7)):
             assert hashes(job, engine, next(fresh)) == expected, engine
     finally:
         sys.setswitchinterval(interval)
@@ -191,7 +191,6 @@ def test_a_release_is_the_same_for_any_workers(tmp_path: Path) -> None:
 
 def test_threads_are_used_before_processes() -> None:
     assert Local(2).shape(18, threadsafe=True) == (1, 2)
-    assert Local(2, spare=1).shape(18, threadsafe=True) == (1, 3)
     assert Local(8).shape(3, threadsafe=True) == (1, 3)  # each with two threads for its solver
     assert Local(8).shape(100_000, threadsafe=True) == (1, 8)
     assert Local(1).shape(18, threadsafe=True) == (1, 1)
@@ -201,7 +200,7 @@ def test_threads_are_used_before_processes() -> None:
 
 def test_what_threads_cannot_share_gets_processes_or_waits_its_turn() -> None:
     assert not OpenDssMaker().threadsafe
-    assert Local(4, spare=1).shape(18, threadsafe=False) == (4, 1)
+    assert Local(4).shape(18, threadsafe=False) == (4, 1)
     assert Local(4).shape(4, threadsafe=False) == (1, 1)
     assert Local(1).shape(18, threadsafe=False) == (1, 1)
 
@@ -216,7 +215,7 @@ def test_few_tasks_share_all_cores(tmp_path: Path) -> None:
     assert not (tmp_path / "received").exists()  # nothing travels
 
 
-@pytest.mark.parametrize("engine", [Local(1), Local(3), Local(2, spare=1)])
+@pytest.mark.parametrize("engine", [Local(1), Local(3)])
 def test_a_failure_keeps_its_kind(engine: Engine) -> None:
     with pytest.raises(PowerFlowError, match=r"^no solution$"):
         engine.run(Failing("known"), range(5), lambda _: None)
@@ -228,57 +227,78 @@ def test_a_failure_keeps_its_kind(engine: Engine) -> None:
 
 @dataclass(frozen=True)
 class Noted:
-    """Notes which tasks were begun; task 0 waits for `go`."""
+    """Notes which tasks were begun and which finished; what is left of a task waits for `go`."""
 
     go: threading.Event
     begun: list[int] = field(default_factory=list)
+    finished: list[int] = field(default_factory=list)
     threadsafe: bool = True
 
-    def start(self, threads: int | None) -> Callable[[int], int]:
+    def start(self, threads: int | None) -> Callable[[int], Rest[int]]:
         return self.work
 
-    def work(self, task: int) -> int:
+    def work(self, task: int) -> Rest[int]:
         self.begun.append(task)
-        if task == 0:
+
+        def finish() -> int:
             assert self.go.wait(60)
-        return task
+            if task == 70:
+                raise PowerFlowError("no room")
+            self.finished.append(task)
+            return task
+
+        return Rest(finish)
 
 
-def test_results_are_not_piled_up_while_nobody_takes_them() -> None:
+def forget(result: int) -> None:
+    """A result that nobody needs."""
+
+
+def until(happened: Callable[[], bool]) -> None:
+    for _ in range(60_000):
+        if happened():
+            return
+        time.sleep(0.001)
+    raise AssertionError("it never happened")
+
+
+def test_threads_compute_while_others_wait_for_the_disk_but_not_far_ahead() -> None:
     job = Noted(threading.Event())
     taken: list[int] = []
-
-    def slow(task: int) -> None:
-        taken.append(task)
-        # Two run, two wait for a thread; what is done and not taken counts among them.
-        assert len(job.begun) <= len(taken) + 4
-        job.go.set()
-
-    Threads(2).run(job, range(50), slow)
+    run = threading.Thread(target=lambda: Threads(2).run(job, range(50), taken.append))
+    run.start()
+    until(lambda: len(job.begun) == 4)  # two wait for the disk, two have no room to wait
+    time.sleep(0.05)
+    assert (len(job.begun), job.finished, taken) == (4, [], [])
+    job.go.set()
+    run.join()
     assert sorted(taken) == list(range(50))
 
 
-def test_an_interruption_ends_the_run_after_the_tasks_that_are_being_done() -> None:
+def test_what_fails_while_it_is_written_ends_the_run() -> None:
     job = Noted(threading.Event())
+    job.go.set()
+    for engine in (Threads(3), Local(1)):
+        with pytest.raises(PowerFlowError, match=r"^no room$"):
+            engine.run(job, range(10_000), forget)
+    assert len(job.begun) < 10_000
+
+
+def test_an_interruption_ends_the_run_after_the_tasks_that_are_being_done() -> None:
+    job, main = Noted(threading.Event()), threading.get_ident()
 
     def interrupt() -> None:
-        while len(job.begun) < 2:
-            time.sleep(0.001)
-        _thread.interrupt_main()
-        time.sleep(0.1)
+        until(lambda: len(job.begun) == 4)
+        signal.pthread_kill(main, signal.SIGINT)
+        time.sleep(0.05)
         job.go.set()
 
     other = threading.Thread(target=interrupt)
-
-    def wait(task: int) -> None:
-        if not other.is_alive():
-            other.start()
-        time.sleep(0.002)
-
+    other.start()
     with pytest.raises(KeyboardInterrupt):
-        Threads(2).run(job, range(100_000), wait)
+        Threads(2).run(job, range(100_000), forget)
     other.join()
-    assert len(job.begun) < 100_000
+    assert sorted(job.begun) == sorted(job.finished) == [0, 1, 2, 3]  # nothing is left half done
 
 
 def test_items_keep_their_order_in_threads() -> None:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from dp_powerflow._bits.elementary import modulus, multiply
-from dp_powerflow._parallel import Engine
+from dp_powerflow._parallel import Engine, Rest
 from dp_powerflow.corpus.extras import PartExtras
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.schema import CorpusLayout
@@ -191,7 +191,7 @@ class PartJob:
         whole = self.graph is not None or bool(self.writer.extras.holds)
         return whole or not np.isin(self.released, self.feeder.retained).all()
 
-    def start(self, threads: int | None) -> Callable[[int], Written]:
+    def start(self, threads: int | None) -> Callable[[int], Rest[Written]]:
         """What makes one part in this process, with so many threads, None for all cores."""
         self.writer.refuse_unseen()
         return partial(make_part, self, self.solver(self.feeder, self.solar, threads))
@@ -205,8 +205,8 @@ def layout_of(days: int, steps: int, nodes: int, loaded: int) -> CorpusLayout:
     return CorpusLayout(days=days, steps=steps, nodes=nodes, days_per_part=days_per_block(loaded))
 
 
-def make_part(job: PartJob, solver: Solver, part: int) -> Written:
-    """Write one part."""
+def make_part(job: PartJob, solver: Solver, part: int) -> Rest[Written]:
+    """Make one part; what is left is to write it."""
     nodes: Nodes = "all" if job.solves_all else "retained"
     sun = job.solar.generation
     made = solve_days(solver, job.source, part, generation=sun, nodes=nodes, mend=job.mends)
@@ -220,10 +220,11 @@ def make_part(job: PartJob, solver: Solver, part: int) -> Written:
     tables = {} if job.graph is None else _write_graph(job, made)
     solved = job.feeder.energised if job.solves_all else job.feeder.retained
     v: ComplexArray = solution.v[:, np.searchsorted(solved, job.released)]
-    # Last, for a part that is there is complete.
     voltages = v.reshape(made.days, made.steps, len(job.released))
-    data = job.writer.write_part(part, voltages, part_extras(job, solver, made))
-    return Written(worst, int(np.count_nonzero(made.mended)), tables | data)
+    files = job.writer.encoded(part, voltages, part_extras(job, solver, made))
+    mended = int(np.count_nonzero(made.mended))
+    # Last, for a part that is there is complete.
+    return Rest(lambda: Written(worst, mended, tables | job.writer.write_files(files)))
 
 
 def _write_graph(job: PartJob, made: SolvedDays) -> dict[str, str]:
