@@ -124,7 +124,7 @@ def release(
     config : Config
         From `read_config`.
     workers : int, optional
-        Processes of this machine; by default one per core. The released bytes do not depend on it.
+        Parts made at once on this machine; by default one per core. The released bytes do not depend on it.
     scheduler : str, optional
         Address of a Dask cluster, or ``"local"``, instead of processes (extra ``cluster``).
     on_stage : callable, optional
@@ -415,7 +415,7 @@ def release_fleet(
     config : str or path
         TOML file of the fleet.
     workers : int, optional
-        Processes of this machine; by default one per core.
+        Parts made at once on this machine; by default one per core.
     scheduler : str, optional
         Address of a Dask cluster, or ``"local"``, instead of processes (extra ``cluster``).
     on_progress : callable, optional

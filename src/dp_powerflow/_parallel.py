@@ -1,9 +1,9 @@
-"""Other processes: a pool or a Dask cluster for the numbered tasks of one job, or a single server process.
+"""Engines for the numbered tasks of one job: threads, processes, a Dask cluster; or a single server process.
 
-The only module that makes processes or imports Dask. A job is private. It travels to every worker once,
-outside the task graph: keys, graph and dashboard hold numbers of tasks and the word PRIVATE. What a task
-returns comes back through the scheduler, so it is small and not secret; the data that a task makes it writes
-itself.
+The only module that makes pools or processes, or imports Dask. A job is private. It travels to every worker
+once, outside the task graph: keys, graph and dashboard hold numbers of tasks and the word PRIVATE. What a
+task returns comes back through the scheduler, so it is small and not secret; the data that a task makes it
+writes itself.
 """
 
 from __future__ import annotations
@@ -14,11 +14,19 @@ import secrets
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -33,17 +41,46 @@ ROUNDS_WITHOUT_RESULT = 3
 """Times that the workers may be lost with nothing done in between."""
 DECIDE_THE_BITS = ("dp-powerflow", "numpy", "scipy", "numba", "pyarrow", "randomgen")
 """Packages that workers need in the client's version: the same release has the same bytes anywhere."""
+MOST_THREADS = 8
+"""Threads of one process: what holds the interpreter's lock, a few percent of a part, leaves room for so
+many."""
+WORTH_PROCESSES = 64
+"""Tasks per worker from which more processes pay for their start, seconds each."""
+_TASKS_PER_THREAD = 4
+"""Tasks that a process of several threads gets at a time, for each thread: its threads wait for each other
+at the end."""
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
+
+
+@dataclass(frozen=True)
+class Rest(Generic[Result_co]):
+    """What is left of a task that has computed, and now waits for a disk or a network.
+
+    Attributes
+    ----------
+    finish : does it, in any thread, and gives the result of the task.
+    """
+
+    finish: Callable[[], Result_co]
 
 
 class Job(Protocol[Result_co]):
     """What the tasks have in common; PRIVATE. It is pickled to workers."""
 
-    def start(self, threads: int | None) -> Callable[[int], Result_co]:
+    def start(self, threads: int | None) -> Callable[[int], Result_co | Rest[Result_co]]:
         """Prepare a worker of so many threads, None for all cores; the function that does one task."""
+
+
+class ThreadedJob(Job[Result_co], Protocol[Result_co]):
+    """A job that says whether its tasks may share a process."""
+
+    @property
+    def threadsafe(self) -> bool:
+        """Whether threads of one process may do its tasks at once, each with a worker of its own."""
 
 
 class Engine(Protocol):
@@ -52,7 +89,9 @@ class Engine(Protocol):
     def check(self) -> None:
         """Fail now if the tasks could not be done later."""
 
-    def run(self, job: Job[Result], tasks: Sequence[int], on_result: Callable[[Result], None]) -> None:
+    def run(
+        self, job: ThreadedJob[Result], tasks: Sequence[int], on_result: Callable[[Result], None]
+    ) -> None:
         """Do every task, in any order; the first failure ends it. Results are reported as they come."""
 
 
@@ -64,28 +103,80 @@ class Failure:
 
 
 class Sealed:
-    """A job on its way to workers, and there: PRIVATE, and it says nothing but that."""
+    """A job on its way to workers, and there: PRIVATE, and it says nothing but that.
 
-    def __init__(self, job: Job[Any]) -> None:
-        self._job = job
-        self._own = threading.local()
+    Parameters
+    ----------
+    threads : of each worker's solver; None for all cores.
+    """
+
+    def __init__(self, job: Job[Any], threads: int | None = 1) -> None:
+        self._job, self._threads = job, threads
+        self._own, self._starting = threading.local(), threading.Lock()
 
     def __repr__(self) -> str:
         return "Sealed(PRIVATE)"
 
-    def __reduce__(self) -> tuple[type[Sealed], tuple[Job[Any]]]:
-        return Sealed, (self._job,)
+    def __reduce__(self) -> tuple[type[Sealed], tuple[Job[Any], int | None]]:
+        return Sealed, (self._job, self._threads)
+
+    def begin(self, task: int) -> Any:
+        """Do one task, or all but the `Rest` of it.
+
+        Every thread has a worker of its own. They are prepared one after the other.
+        """
+        if not hasattr(self._own, "work"):
+            with self._starting:
+                self._own.work = self._job.start(self._threads)
+        return self._own.work(task)
 
     def attempt(self, task: int) -> Any:
-        """Do one task; every thread has a worker of its own."""
+        """Do one task where what it raises has a way to go: a failure fit for the user is returned."""
         try:
-            if not hasattr(self._own, "work"):
-                self._own.work = self._job.start(1)
-            return self._own.work(task)
+            return _finished(self.begin(task))
         except DpPowerflowError as error:
             # Only those made from their message can be pickled.
             rebuilt = error if type(error).__init__ is Exception.__init__ else DpPowerflowError(str(error))
             return Failure(rebuilt)
+
+
+@dataclass(frozen=True)
+class Local:
+    """This machine: threads of this process, and more processes where the work is worth their start.
+
+    Attributes
+    ----------
+    workers : tasks at once. With one, or with a single task, the solver has all cores.
+    """
+
+    workers: int
+
+    def check(self) -> None:
+        """Nothing is needed."""
+
+    def run(
+        self, job: ThreadedJob[Result], tasks: Sequence[int], on_result: Callable[[Result], None]
+    ) -> None:
+        processes, threads = self.shape(len(tasks), threadsafe=job.threadsafe)
+        if processes > 1:
+            run_on_pool(processes, job, tasks, on_result, threads=threads)
+        elif threads > 1:
+            _run_in_threads(Sealed(job, max(1, self.workers // threads)), threads, tasks, on_result)
+        else:
+            _run_here(job, tasks, on_result)
+
+    def shape(self, tasks: int, *, threadsafe: bool) -> tuple[int, int]:
+        """Processes, and threads of each, for so many tasks; (1, 1) is this process alone.
+
+        A process that starts costs seconds. Tasks that cannot share one get processes when there are more
+        tasks than workers; others when more workers than `MOST_THREADS` have `WORTH_PROCESSES` tasks each.
+        """
+        if not threadsafe:
+            return (self.workers, 1) if tasks > self.workers > 1 else (1, 1)
+        processes = -(-self.workers // MOST_THREADS)
+        if processes > 1 and tasks >= self.workers * WORTH_PROCESSES:
+            return processes, -(-self.workers // processes)
+        return 1, max(1, min(self.workers, tasks))
 
 
 @dataclass(frozen=True)
@@ -99,9 +190,7 @@ class Processes:
 
     def run(self, job: Job[Result], tasks: Sequence[int], on_result: Callable[[Result], None]) -> None:
         if self.workers <= 1 or len(tasks) <= self.workers:
-            work = job.start(None)
-            for task in tasks:
-                on_result(work(task))
+            _run_here(job, tasks, on_result)
         else:
             run_on_pool(self.workers, job, tasks, on_result)
 
@@ -116,15 +205,60 @@ class Threads:
         """Nothing is needed."""
 
     def run(self, job: Job[Result], tasks: Sequence[int], on_result: Callable[[Result], None]) -> None:
-        sealed = Sealed(job)
-        pool = ThreadPoolExecutor(max(1, min(self.workers, len(tasks))))
+        _run_in_threads(Sealed(job), max(1, min(self.workers, len(tasks))), tasks, on_result)
+
+
+def _run_here(job: Job[Result], tasks: Sequence[int], on_result: Callable[[Result], None]) -> None:
+    work = job.start(None)
+    for task in tasks:
+        on_result(_finished(work(task)))
+
+
+def _finished(begun: Any) -> Any:
+    return begun.finish() if isinstance(begun, Rest) else begun
+
+
+def _run_in_threads(
+    sealed: Sealed, threads: int, tasks: Sequence[int], on_result: Callable[[Any], None]
+) -> None:
+    """Do every task on threads that compute; as many others wait for disk and network meanwhile."""
+    computing, waiting = ThreadPoolExecutor(threads), ThreadPoolExecutor(threads)
+    room = threading.Semaphore(threads)  # so that what waits does not fill the memory
+
+    def finish(rest: Rest[Any]) -> Any:
         try:
-            waiting = {pool.submit(sealed.attempt, task) for task in tasks}
-            for finished in as_completed(waiting):
-                waiting.discard(finished)  # a result that was reported is not kept
-                on_result(_unwrapped(finished.result()))
+            return rest.finish()
         finally:
-            pool.shutdown(cancel_futures=True)
+            room.release()
+
+    def begin(task: int) -> Any:
+        begun = sealed.begin(task)
+        if not isinstance(begun, Rest):
+            return begun
+        room.acquire()
+        return waiting.submit(finish, begun)
+
+    try:
+        for begun in _done(computing, begin, tasks, threads):
+            on_result(begun.result() if isinstance(begun, Future) else begun)
+    finally:
+        computing.shutdown(cancel_futures=True)
+        waiting.shutdown()
+
+
+def _done(pool: Executor, do: Callable[[Any], Any], tasks: Iterable[Any], at_once: int) -> Iterator[Any]:
+    """Hand out the first tasks; gives results as they come, and hands out others as they are taken."""
+    left = iter(tasks)
+    first = {pool.submit(do, task) for task in islice(left, 2 * at_once)}
+
+    def results(waiting: set[Future[Any]]) -> Iterator[Any]:
+        while waiting:
+            finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            waiting |= {pool.submit(do, task) for task in islice(left, len(finished))}
+            while finished:
+                yield finished.pop().result()
+
+    return results(first)
 
 
 @dataclass(frozen=True)
@@ -184,9 +318,18 @@ class LocalDask:
 
 
 def run_on_pool(
-    workers: int, job: Job[Result], tasks: Sequence[int], on_result: Callable[[Result], None]
+    workers: int,
+    job: Job[Result],
+    tasks: Sequence[int],
+    on_result: Callable[[Result], None],
+    *,
+    threads: int = 1,
 ) -> None:
     """Do every task on so many new processes of this machine, each with one thread for linear algebra.
+
+    Parameters
+    ----------
+    threads : tasks that one process does at once.
 
     Raises
     ------
@@ -194,12 +337,16 @@ def run_on_pool(
     """
     if not tasks:
         return
-    pool = ProcessPoolExecutor(min(workers, len(tasks)), get_context("spawn"), _start, (Sealed(job),))
+    width = 1 if threads == 1 else _TASKS_PER_THREAD * threads
+    some = [tasks[first : first + width] for first in range(0, len(tasks), width)]
+    processes = min(workers, len(some))
+    pool = ProcessPoolExecutor(processes, get_context("spawn"), _start, (Sealed(job), threads))
     try:
         with _one_thread_each():
-            futures = [pool.submit(_attempt_here, task) for task in tasks]
-        for finished in as_completed(futures):
-            on_result(_unwrapped(finished.result()))
+            results = _done(pool, _attempt_here, some, processes)
+        for together in results:
+            for result in together:
+                on_result(_unwrapped(result))
     except BrokenProcessPool:
         raise DpPowerflowError(
             "a worker process ended unexpectedly, perhaps for want of memory; run the same command again "
@@ -207,6 +354,12 @@ def run_on_pool(
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def in_order(do: Callable[[Item], Result], items: Iterable[Item], workers: int | None = None) -> list[Result]:
+    """What `do` gives for every item, from so many threads, None for one per core; it reads files, or so."""
+    with ThreadPoolExecutor(workers or cores()) as pool:
+        return list(pool.map(do, items))
 
 
 def cores() -> int:
@@ -217,7 +370,7 @@ def cores() -> int:
 def engine_of(workers: int | None, scheduler: str | None) -> Engine:
     """The engine that the command line asks for: `scheduler` is an address, 'local' or None for no Dask."""
     if scheduler is None:
-        return Processes(workers or cores())
+        return Local(workers or cores())
     if scheduler == "local":
         return LocalDask(workers or cores())
     if workers is not None:
@@ -347,17 +500,19 @@ def _lost(what: str) -> DpPowerflowError:
     return DpPowerflowError(f"{what}; see to the cluster, then run the same command again to resume")
 
 
-_sealed: Sealed | None = None
+_here: tuple[Sealed, ThreadPoolExecutor | None] | None = None
 
 
-def _start(sealed: Sealed) -> None:
-    global _sealed
-    _sealed = sealed
+def _start(sealed: Sealed, threads: int) -> None:
+    """Prepare a process of the pool for so many tasks at once."""
+    global _here
+    _here = sealed, None if threads == 1 else ThreadPoolExecutor(threads)
 
 
-def _attempt_here(task: int) -> Any:
-    assert _sealed is not None
-    return _sealed.attempt(task)
+def _attempt_here(tasks: Sequence[int]) -> list[Any]:
+    assert _here is not None
+    sealed, threads = _here
+    return list(map(sealed.attempt, tasks) if threads is None else threads.map(sealed.attempt, tasks))
 
 
 @contextmanager

@@ -38,7 +38,7 @@ out = Console()
 err = Console(stderr=True)
 
 ConfigFile = Annotated[Path, typer.Argument(help="TOML file of a release.")]
-Workers = Annotated[int | None, typer.Option(help="Processes; by default one per core.", min=1)]
+Workers = Annotated[int | None, typer.Option(help="Parts made at once; by default one per core.", min=1)]
 Scheduler = Annotated[
     str | None,
     typer.Option(help="Address of a Dask cluster, such as tls://host:8786; 'local' to start one here."),

@@ -90,7 +90,7 @@ class Recorded:
     def refuse_unseen(self) -> None:
         """Nothing is on a disk."""
 
-    def write_part(self, part: int, v: np.ndarray, extras: object = None) -> dict[str, str]:
+    def encoded(self, part: int, v: np.ndarray, extras: object = None) -> dict[str, bytes]:
         assert part == len(self.parts)
         self.parts.append(v)
         return {}

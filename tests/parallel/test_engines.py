@@ -22,6 +22,7 @@ import pytest
 from dp_powerflow._parallel import (
     DaskScheduler,
     Engine,
+    Local,
     LocalDask,
     Processes,
     Sealed,
@@ -365,7 +366,7 @@ def test_a_scheduler_that_is_not_there_is_found_out_before_anything_is_spent(
 
 
 def test_the_command_line_chooses_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert engine_of(3, None) == Processes(3)
+    assert engine_of(3, None) == Local(3)
     assert engine_of(3, "local") == LocalDask(3)
     assert engine_of(None, "tcp://h:1") == DaskScheduler("tcp://h:1")
     with pytest.raises(ConfigError, match="--workers"):

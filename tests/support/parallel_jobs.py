@@ -20,6 +20,7 @@ class Squares:
 
     folder: Path
     secret: str = CANARY
+    threadsafe: bool = True
 
     def start(self, threads: int | None) -> Callable[[int], int]:
         self._note(f"start-{threads}")
@@ -40,6 +41,7 @@ class Failing:
 
     how: str
     secret: str = CANARY
+    threadsafe: bool = True
 
     def start(self, threads: int | None) -> Callable[[int], int]:
         return self._work

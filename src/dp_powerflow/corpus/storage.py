@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dp_powerflow._files import write_whole
+from dp_powerflow._parallel import in_order
 from dp_powerflow.corpus.schema import MANIFEST_FILE
 from dp_powerflow.errors import CorpusError, MissingExtraError, require
 
@@ -167,9 +168,15 @@ def put(place: Location, content: bytes | memoryview, *, make_folder: bool = Fal
 def file_hashes(directory: Location) -> dict[str, str]:
     """SHA-256 of every file below a directory, by its relative path with forward slashes, sorted."""
     if isinstance(directory, RemotePath):
-        return {name: file_hash(directory / name) for name in directory.below()}
+        return hashes_of(directory, directory.below())
     paths = (path for path in directory.rglob("*") if path.is_file())
-    return dict(sorted((path.relative_to(directory).as_posix(), file_hash(path)) for path in paths))
+    return hashes_of(directory, sorted(path.relative_to(directory).as_posix() for path in paths))
+
+
+def hashes_of(directory: Location, names: Iterable[str]) -> dict[str, str]:
+    """SHA-256 of some files below a directory, on all cores."""
+    wanted = tuple(names)
+    return dict(zip(wanted, in_order(lambda name: file_hash(directory / name), wanted), strict=True))
 
 
 def file_hash(place: Location) -> str:

@@ -11,7 +11,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
@@ -54,7 +54,7 @@ from dp_powerflow.corpus.storage import (
     Location,
     RemotePath,
     RemoteStage,
-    file_hash,
+    hashes_of,
     location,
     open_parquet,
     put,
@@ -69,7 +69,7 @@ _BYTES_PER_PHASOR = 4
 
 @dataclass(frozen=True)
 class CorpusWriter:
-    """Where a corpus goes and its shape: no open file and no state, so it can be sent to worker processes.
+    """Where a corpus goes and its shape: no open file, so it can be sent to worker processes.
 
     Order of calls: one process calls `prepare`; any process calls `write_part` for the `missing_parts`; one
     process calls `write_nodes`, `write_connections`, `write_days`, `add_file` and then `finish`.
@@ -80,12 +80,14 @@ class CorpusWriter:
     layout : shape and split into parts.
     release_id : public name of the release; a run with another id never continues this one.
     extras : what is written beside the voltages; by default nothing.
+    sound : files that this process has written or looked at, by name and what changes with their content.
     """
 
     target: Location
     layout: CorpusLayout
     release_id: str
     extras: ExtrasLayout = NOTHING
+    sound: set[tuple[str, int, int, int]] = field(default_factory=set, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_release_id(self.release_id)
@@ -188,10 +190,24 @@ class CorpusWriter:
         -------
         Relative names of the files and their SHA-256, for `hashes`.
         """
+        return self.write_files(self.encoded(part, voltages, extras))
+
+    def encoded(
+        self, part: int, voltages: ComplexArray, extras: PartExtras | None = None
+    ) -> dict[str, bytes]:
+        """Files of a part by relative name, rounded to the public grid; parameters as of `write_part`."""
         files = encode_extras(self.extras, self.layout, self.release_id, part, extras)
-        files[f"{DATA}/{part_name(part)}"] = encode_part(self.layout, self.release_id, part, voltages)
+        return files | {
+            f"{DATA}/{part_name(part)}": encode_part(self.layout, self.release_id, part, voltages)
+        }
+
+    def write_files(self, files: Mapping[str, bytes]) -> dict[str, str]:
+        """Write what `encoded` gives, one file after the other; relative names and their SHA-256."""
         with storing(self.target):
-            return {name: put(self.root / name, content) for name, content in files.items()}
+            hashes = {name: put(self.root / name, content) for name, content in files.items()}
+            if self.remote is None:
+                self.sound.update(self._version(self.partial / name) for name in files)
+        return hashes
 
     def write_nodes(self, nodes: NodeTable) -> dict[str, str]:
         """Write `nodes.parquet`; the caller has put the nodes in their secret random order."""
@@ -251,7 +267,8 @@ class CorpusWriter:
             return self.remote.hashes(known)
         there = (path for path in self.partial.rglob("*") if path.is_file() and not is_temporary(path.name))
         names = sorted(path.relative_to(self.partial).as_posix() for path in there)
-        return {name: known[name] if name in known else file_hash(self.partial / name) for name in names}
+        found = {**known, **hashes_of(self.partial, (name for name in names if name not in known))}
+        return {name: found[name] for name in names}
 
     def finish(self) -> Location:
         """Check that everything is there and give the directory its name; at a URL, the manifest too.
@@ -300,6 +317,9 @@ class CorpusWriter:
         path = self.root / folder / part_name(part)
         if not path.exists():
             return False
+        version = None if isinstance(path, RemotePath) else self._version(path)
+        if version in self.sound:
+            return True
         try:
             with open_parquet(path) as file:
                 schema = file.schema_arrow
@@ -312,7 +332,15 @@ class CorpusWriter:
         )
         if not schema.equals(expected, check_metadata=True):
             raise self._foreign()
+        if version is not None:
+            self.sound.add(version)
         return True
+
+    def _version(self, path: Path) -> tuple[str, int, int, int]:
+        """A file below the directory, and what changes when its content does."""
+        known = path.stat()
+        name = path.relative_to(self.partial).as_posix()
+        return name, known.st_ino, known.st_size, known.st_mtime_ns
 
     def _missing_at(self, remote: RemoteStage) -> tuple[int, ...]:
         """From one listing; a file that was looked at is not fetched again."""

@@ -317,7 +317,7 @@ def run_fleet(
 
     Parameters
     ----------
-    workers : processes of this machine that solve one feeder after the other, None for one per core.
+    workers : parts of a feeder made at once on this machine, None for one per core.
     engine : where the feeders are solved instead, such as a Dask cluster.
     feeders_per_process : make the releases in a process of its own that is replaced after so many feeders: a
         feeder that crashes it is one failed feeder. None makes them in this process.

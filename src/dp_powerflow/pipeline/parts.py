@@ -1,7 +1,7 @@
 """One part of the corpus: draw the loads of its days, solve, check, round, write.
 
-A part is a pure function of the job and its number, so any process may make any part and a killed run makes
-the same bytes again.
+A part is a pure function of the job and its number, so any thread of any process may make any part and a
+killed run makes the same bytes again.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from dp_powerflow._parallel import Engine
+from dp_powerflow._parallel import Engine, Rest
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.writer import CorpusWriter
@@ -36,14 +36,37 @@ OPENDSS_MISMATCH_MVA = 1e-7
 _ROUNDINGS = 16.0
 
 
-def batch_solver(feeder: Feeder, solar: Solar, threads: int | None) -> Solver:
-    """The package's own solver of the fixed frame: the same bits on every processor."""
-    return BatchSolver(feeder, tolerance=SOLVER_TOLERANCE, threads=threads, voltvar=solar.voltvar)
+class SolverMaker(Protocol):
+    """Makes the solver of a worker."""
+
+    @property
+    def threadsafe(self) -> bool:
+        """Whether threads of one process may solve at once, each with a solver of its own."""
+
+    def __call__(self, feeder: Feeder, solar: Solar, threads: int | None) -> Solver:
+        """The solver, with so many threads, None for all cores; refuses a feeder that it cannot solve."""
 
 
-def opendss_solver(feeder: Feeder, solar: Solar, threads: int | None) -> Solver:
-    """OpenDSS, on one thread; refuses a feeder that was not read from it."""
-    return OpenDssSolver(feeder, tolerance=opendss_tolerance(feeder), voltvar=solar.voltvar)
+@dataclass(frozen=True)
+class BatchMaker:
+    """Makes the package's own solver of the fixed frame: the same bits on every processor."""
+
+    threadsafe: ClassVar[bool] = True
+
+    def __call__(self, feeder: Feeder, solar: Solar, threads: int | None) -> Solver:
+        """The solver."""
+        return BatchSolver(feeder, tolerance=SOLVER_TOLERANCE, threads=threads, voltvar=solar.voltvar)
+
+
+@dataclass(frozen=True)
+class OpenDssMaker:
+    """Makes OpenDSS the solver, on one thread; one at a time in a process."""
+
+    threadsafe: ClassVar[bool] = False
+
+    def __call__(self, feeder: Feeder, solar: Solar, threads: int | None) -> Solver:
+        """The solver; refuses a feeder that was not read from OpenDSS."""
+        return OpenDssSolver(feeder, tolerance=opendss_tolerance(feeder), voltvar=solar.voltvar)
 
 
 @dataclass(frozen=True)
@@ -58,6 +81,7 @@ class OperatedMaker:
 
     controls: ControlMode
     steps: int
+    threadsafe: ClassVar[bool] = True
 
     def __call__(self, feeder: Feeder, solar: Solar, threads: int | None) -> Solver:
         """The solver; refuses a feeder with settings that it does not know."""
@@ -78,7 +102,8 @@ def opendss_tolerance(feeder: Feeder) -> float:
     return min(OPENDSS_MISMATCH_MVA / feeder.base_mva + rounding, 0.5)
 
 
-SolverMaker = Callable[[Feeder, Solar, int | None], Solver]
+batch_solver = BatchMaker()
+opendss_solver = OpenDssMaker()
 SOLVER_OF: Mapping[str, SolverMaker] = {"batch": batch_solver, "opendss": opendss_solver}
 """What `release.solver` names."""
 
@@ -155,12 +180,17 @@ class PartJob:
     mends: bool = False
 
     @property
+    def threadsafe(self) -> bool:
+        """Whether parts may be made in threads of one process."""
+        return self.solver.threadsafe
+
+    @property
     def solves_all(self) -> bool:
         """Whether voltages of nodes without load or generation are wanted."""
         whole = self.graph is not None or bool(self.writer.extras.holds)
         return whole or not np.isin(self.released, self.feeder.retained).all()
 
-    def start(self, threads: int | None) -> Callable[[int], Written]:
+    def start(self, threads: int | None) -> Callable[[int], Rest[Written]]:
         """What makes one part in this process, with so many threads, None for all cores."""
         self.writer.refuse_unseen()
         return partial(make_part, self, self.solver(self.feeder, self.solar, threads))
@@ -174,8 +204,8 @@ def layout_of(days: int, steps: int, nodes: int, loaded: int) -> CorpusLayout:
     return CorpusLayout(days=days, steps=steps, nodes=nodes, days_per_part=days_per_block(loaded))
 
 
-def make_part(job: PartJob, solver: Solver, part: int) -> Written:
-    """Write one part."""
+def make_part(job: PartJob, solver: Solver, part: int) -> Rest[Written]:
+    """Make one part; what is left is to write it."""
     nodes: Nodes = "all" if job.solves_all else "retained"
     sun = job.solar.generation
     made = solve_days(solver, job.source, part, generation=sun, nodes=nodes, mend=job.mends)
@@ -187,9 +217,10 @@ def make_part(job: PartJob, solver: Solver, part: int) -> Written:
             "nodes.scale_factor under a new release id and take the model already paid for with model.reuse"
         )
     tables = {} if job.graph is None else _write_graph(job, made)
+    files = job.writer.encoded(part, part_voltages(job, made), part_extras(job, solver, made))
+    mended = int(np.count_nonzero(made.mended))
     # Last, for a part that is there is complete.
-    data = job.writer.write_part(part, part_voltages(job, made), part_extras(job, solver, made))
-    return Written(worst, int(np.count_nonzero(made.mended)), tables | data)
+    return Rest(lambda: Written(worst, mended, tables | job.writer.write_files(files)))
 
 
 def _write_graph(job: PartJob, made: SolvedDays) -> dict[str, str]:

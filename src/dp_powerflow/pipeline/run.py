@@ -107,7 +107,7 @@ def run_release(
 
     Parameters
     ----------
-    workers : processes of this machine, None for one per core.
+    workers : parts made at once on this machine, None for one per core.
     engine : where the parts are made instead, such as a Dask cluster.
     say, progress : told what is being done, and how much of it.
     history : PRIVATE. The meter data of the config, if somebody has read them already.

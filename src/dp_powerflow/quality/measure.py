@@ -127,7 +127,7 @@ def measure(
         last_date=None if dates is None else str(dates[-1]),
         promise=promise,
         voltages=voltages_of(of, tally),
-        unbalance=unbalance_of(of),
+        unbalance=unbalance_of(of, workers),
         powers=powers_of(of, tally),
         controls=controls_of(of, tally),
         mended=mended_of(of, tally),

@@ -1,6 +1,7 @@
 """One pass over a corpus: integers that add up in any order, and the totals of every snapshot.
 
-Memory is a few counters per node and time of day, whatever the number of days; only the totals of the feeder
+Every thread counts whole parts into counters of its own, which are added up at the end. Memory is a few
+counters per node and time of day for each thread, whatever the number of days; only the totals of the feeder
 (a few integers per snapshot) grow with them.
 """
 
@@ -8,26 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from dp_powerflow._parallel import Threads, cores
-from dp_powerflow.corpus.extras import POWER_PER_KW
+from dp_powerflow.corpus.extras import MENDED, POWER_PER_KW
 from dp_powerflow.corpus.reader import MINUTES_PER_DAY, Corpus
 from dp_powerflow.corpus.schema import VM_PER_PU, Float32Array
 from dp_powerflow.quality.counting import (
+    BIN,
     BINS,
     EXACT_ROWS,
+    FIRST_BIN,
     HIGHEST,
     LOWEST,
     add_powers,
+    add_products,
     count_voltages,
     deviations,
     find,
 )
 from dp_powerflow.quality.nodes import NodeGroups
-from dp_powerflow.quality.reading import active_powers, magnitudes
+from dp_powerflow.quality.reading import active_powers, magnitudes, of_feeder
 from dp_powerflow.quality.result import RANGE_A, RANGE_B
 from dp_powerflow.units import FloatArray, IntArray
 
@@ -35,7 +40,6 @@ MOST_SLOTS = 96
 """Times of day that are told apart; finer steps are counted together."""
 TAPS_MOST = 64
 """Taps beyond are counted there."""
-_MOST_TASKS = 128
 _NEVER = 8 * VM_PER_PU + 1
 
 Progress = Callable[[int, int], None]
@@ -74,44 +78,54 @@ class Pass:
         first = np.searchsorted(self.slot, np.arange(self.slots))
         return np.asarray(first * MINUTES_PER_DAY // self.corpus.layout.steps)
 
-    def start(self, threads: int | None) -> Callable[[int], Tally]:
-        """What counts one task, some parts after each other."""
-        return self.count
 
-    def parts(self, task: int) -> range:
-        """Parts of a task."""
-        width = -(-self.corpus.layout.n_parts // _MOST_TASKS)
-        return range(self.corpus.layout.n_parts)[task * width : (task + 1) * width]
+class Counting:
+    """The job of the threads: each has a tally of its own.
 
-    def count(self, task: int) -> Tally:
-        """Count the parts of a task."""
-        tally = Tally.empty(self, self.parts(task))
-        for part in self.parts(task):
-            for days, vm_pu in magnitudes(self.corpus, part):
-                tally.add_voltages(self, days, vm_pu)
-            tally.add_beside(self, part)
-        return tally
+    Attributes
+    ----------
+    tallies : of all threads, in no order.
+    """
+
+    threadsafe = True
+
+    def __init__(self, of: Pass) -> None:
+        self.of = of
+        self.tallies: list[Tally] = []
+        self._power = no_power(of.corpus)
+
+    def start(self, threads: int | None) -> Callable[[int], int]:
+        """What counts one part and gives the number of its days."""
+        tally = Tally.empty(self.of, self._power)
+        self.tallies.append(tally)
+        return partial(self._count, tally)
+
+    def _count(self, tally: Tally, part: int) -> int:
+        for days, vm_pu in magnitudes(self.of.corpus, part):
+            tally.add_voltages(self.of, days, vm_pu)
+        tally.add_beside(self.of, part)
+        return len(self.of.corpus.layout.days_of(part))
 
 
 @dataclass(eq=False)
 class Tally:
-    """Sums of integers over some consecutive parts.
+    """Sums of integers over some parts.
 
     Attributes
     ----------
-    days : the days counted.
     counts : (group, slot, bin) magnitudes.
     nodes : (node, 5) figures of nodes (`counting`).
-    sums, products : (chosen,), (chosen, chosen) of deviations from 1 p.u. in grid counts.
+    sums, products : (chosen,), (chosen, chosen) of deviations from 1 p.u. in grid counts; the lower triangle
+        until all parts are counted.
     lowest, highest : extremes.
-    power : name → (day, step) grid counts.
+    power : name → (day, step) grid counts of all days. All tallies have the same arrays: a part fills in the
+        rows of its days.
     taps : (regulator, slot, tap) counts.
     moves : (regulator,) tap steps moved within days.
     closed, switchings : (capacitor,) snapshots closed, and changes within days.
     locked, mended, mended_most : snapshots, snapshots, times.
     """
 
-    days: range
     counts: IntArray
     nodes: IntArray
     sums: IntArray
@@ -128,24 +142,20 @@ class Tally:
     mended_most: int = 0
 
     @classmethod
-    def empty(cls, of: Pass, parts: range) -> Tally:
-        """Nothing counted yet, for the days of these parts."""
+    def empty(cls, of: Pass, power: dict[str, IntArray]) -> Tally:
+        """Nothing counted yet."""
         layout, extras = of.corpus.layout, of.corpus.extras
-        days = range(layout.days_of(parts[0]).start, layout.days_of(parts[-1]).stop)
         nodes = np.zeros((layout.nodes, 5), dtype=np.int64)
         nodes[:, LOWEST] = _NEVER
-        names = [name for name in ("head", "loads", "generation") if name in extras.holds]
         chosen = len(of.chosen)
         return cls(
-            days=days,
-            # A task counts less than 2³¹ of anything.
-            counts=np.zeros((len(of.groups.names), of.slots, BINS), dtype=np.int32),
+            counts=np.zeros((len(of.groups.names), of.slots, BINS), dtype=np.int64),
             nodes=nodes,
             sums=np.zeros(chosen, dtype=np.int64),
             products=np.zeros((chosen, chosen), dtype=np.int64),
             lowest=Found(_NEVER, 0, 0, 0),
             highest=Found(-1, 0, 0, 0),
-            power={name: np.zeros((len(days), layout.steps), dtype=np.int64) for name in names},
+            power=power,
             taps=np.zeros((extras.regulators, of.slots, 2 * TAPS_MOST + 1), dtype=np.int64),
             moves=np.zeros(extras.regulators, dtype=np.int64),
             closed=np.zeros(extras.capacitors, dtype=np.int64),
@@ -158,55 +168,51 @@ class Tally:
         fresh[:, LOWEST] = _NEVER
         count_voltages(vm_pu, of.groups.of, of.slot, _ranges(), self.counts, fresh)
         low, high = int(np.argmin(fresh[:, LOWEST])), int(np.argmax(fresh[:, HIGHEST]))
-        if fresh[low, LOWEST] < self.lowest.grid_count:
-            self.lowest = _found(vm_pu, days, low, int(fresh[low, LOWEST]))
-        if fresh[high, HIGHEST] > self.highest.grid_count:
-            self.highest = _found(vm_pu, days, high, int(fresh[high, HIGHEST]))
+        if fresh[low, LOWEST] <= self.lowest.grid_count:
+            self.lowest = min(self.lowest, _found(vm_pu, days, low, int(fresh[low, LOWEST])))
+        if fresh[high, HIGHEST] >= self.highest.grid_count:
+            self.highest = _higher(self.highest, _found(vm_pu, days, high, int(fresh[high, HIGHEST])))
         self._add_nodes(fresh)
-        moved: FloatArray = np.empty((len(of.chosen), len(days) * of.corpus.layout.steps))
+        rows, size = len(days) * of.corpus.layout.steps, len(of.chosen)
+        moved: FloatArray = np.empty((rows, size))
         deviations(vm_pu, of.chosen, moved)
-        for first in range(0, moved.shape[1], EXACT_ROWS):
-            block = moved[:, first : first + EXACT_ROWS]
-            # Sums of integers below 2⁵³: exact in any order.
-            self.products += (block @ block.T).astype(np.int64)
-            self.sums += block.sum(axis=1).astype(np.int64)
+        for first in range(0, rows, EXACT_ROWS):
+            sums, products = np.zeros(size), np.zeros((size, size))
+            add_products(moved[first : first + EXACT_ROWS], sums, products)
+            self.products += products.astype(np.int64)
+            self.sums += sums.astype(np.int64)
 
     def add_beside(self, of: Pass, part: int) -> None:
         """Count what a part holds beside its voltages."""
-        corpus, own = of.corpus, of.corpus.layout.days_of(part)
-        at = slice(own.start - self.days.start, own.stop - self.days.start)
+        own = of.corpus.layout.days_of(part)
         if "loads" in self.power:
-            for days, powers in active_powers(corpus, part):
-                here = slice(days.start - self.days.start, days.stop - self.days.start)
+            for days, powers in active_powers(of.corpus, part):
                 for name, kw in zip(("loads", "generation"), powers, strict=False):
-                    add_powers(kw, self.power[name][here])
-        if "head" in self.power:
-            counts = np.rint(corpus.head(own).real * POWER_PER_KW).astype(np.int64)
-            self.power["head"][at] = counts.sum(axis=2)
-        holds = corpus.extras.holds
-        if "taps" in holds:
-            self._add_taps(of, corpus.taps(own))
-        if "capacitors" in holds:
-            states = corpus.capacitors(own)
-            self.closed += states.sum(axis=(0, 1))
-            self.switchings += np.abs(np.diff(states, axis=1)).sum(axis=(0, 1))
-        if "locked" in holds:
-            self.locked += int(np.count_nonzero(corpus.locked(own)))
-        if "mended" in holds:
-            times = corpus.mended(own)
+                    add_powers(kw, self.power[name][days.start : days.stop])
+        found = of_feeder(of.corpus, part)
+        for kw in found.get("head", ()):
+            counts = np.rint(kw.astype(np.float64) * POWER_PER_KW).astype(np.int64)
+            self.power["head"][own.start : own.stop] += counts
+        for k, taps in enumerate(found.get("taps", ())):
+            self._add_taps(of, k, taps.astype(np.int64))
+        for k, closed in enumerate(found.get("capacitors", ())):
+            self.closed[k] += np.count_nonzero(closed)
+            self.switchings[k] += np.count_nonzero(closed[:, 1:] != closed[:, :-1])
+        for locked in found.get("locked", ()):
+            self.locked += int(np.count_nonzero(locked))
+        for times in found.get(MENDED, ()):
             self.mended += int(np.count_nonzero(times))
             self.mended_most = max(self.mended_most, int(times.max(initial=0)))
 
     def merge(self, other: Tally) -> None:
-        """Add what was counted of other days; this tally is of all days."""
-        self.counts += other.counts
+        """Add what was counted of other parts."""
+        bins = used_bins(other.nodes)
+        self.counts[:, :, bins] += other.counts[:, :, bins]
         self._add_nodes(other.nodes)
         self.sums += other.sums
         self.products += other.products
         self.lowest = min(self.lowest, other.lowest)
-        self.highest = min(self.highest, other.highest, key=lambda found: (-found.grid_count, *found[1:]))
-        for name, values in other.power.items():
-            self.power[name][other.days.start : other.days.stop] = values
+        self.highest = _higher(self.highest, other.highest)
         self.taps += other.taps
         self.moves += other.moves
         self.closed += other.closed
@@ -220,14 +226,29 @@ class Tally:
         np.maximum(self.nodes[:, HIGHEST], fresh[:, HIGHEST], out=self.nodes[:, HIGHEST])
         self.nodes[:, HIGHEST + 1 :] += fresh[:, HIGHEST + 1 :]
 
-    def _add_taps(self, of: Pass, taps: IntArray) -> None:
-        """Taps (day, step, regulator)."""
-        self.moves += np.abs(np.diff(taps, axis=1)).sum(axis=(0, 1))
+    def _add_taps(self, of: Pass, regulator: int, taps: IntArray) -> None:
+        """Taps (day, step) of a regulator."""
+        self.moves[regulator] += np.abs(np.diff(taps, axis=1)).sum()
         rows = np.clip(taps, -TAPS_MOST, TAPS_MOST) + TAPS_MOST
         width = self.taps.shape[2]
-        for k in range(taps.shape[2]):
-            flat = (of.slot * width + rows[:, :, k]).ravel()
-            self.taps[k] += np.bincount(flat, minlength=of.slots * width).reshape(of.slots, width)
+        counts = np.bincount((of.slot * width + rows).ravel(), minlength=of.slots * width)
+        self.taps[regulator] += counts.reshape(of.slots, width)
+
+
+def no_power(corpus: Corpus) -> dict[str, IntArray]:
+    """A total for every snapshot, still 0, of every power that a corpus holds."""
+    shape = (corpus.layout.days, corpus.layout.steps)
+    names = [name for name in ("head", "loads", "generation") if name in corpus.extras.holds]
+    return {name: np.zeros(shape, dtype=np.int64) for name in names}
+
+
+def used_bins(nodes: IntArray) -> slice:
+    """Bins between the lowest and the highest magnitude of the figures of nodes; others are empty."""
+    first, last = (
+        min(max((int(count) + BIN // 2) // BIN - FIRST_BIN, 0), BINS - 1)
+        for count in (nodes[:, LOWEST].min(), nodes[:, HIGHEST].max())
+    )
+    return slice(first, last + 1)
 
 
 def take(of: Pass, workers: int | None = None, progress: Progress | None = None) -> Tally:
@@ -237,26 +258,30 @@ def take(of: Pass, workers: int | None = None, progress: Progress | None = None)
     ------
     CorpusError : a file is missing or damaged.
     """
-    layout = of.corpus.layout
-    total = Tally.empty(of, range(layout.n_parts))
-    total.counts = total.counts.astype(np.int64)
-    done = 0
+    layout, counting, done = of.corpus.layout, Counting(of), 0
 
-    def counted(tally: Tally) -> None:
+    def counted(days: int) -> None:
         nonlocal done
-        total.merge(tally)
-        done += len(tally.days)
+        done += days
         if progress is not None:
             progress(done, layout.days)
 
-    tasks = range(-(-layout.n_parts // len(of.parts(0))))
-    Threads(workers or cores()).run(of, tasks, counted)
+    Threads(workers or cores()).run(counting, range(layout.n_parts), counted)
+    total, *others = counting.tallies
+    for tally in others:
+        total.merge(tally)
+    total.products += np.tril(total.products, -1).T
     return total
 
 
 def _found(vm_pu: Float32Array, days: range, node: int, count: int) -> Found:
     day, step = find(vm_pu, node, count)
     return Found(count, days.start + day, node, step)
+
+
+def _higher(one: Found, other: Found) -> Found:
+    """The higher voltage; of equal ones the first."""
+    return min(one, other, key=lambda found: (-found.grid_count, *found[1:]))
 
 
 def _ranges() -> IntArray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dp_powerflow._bits.elementary import joined, modulus, multiply, unit
+from dp_powerflow._parallel import in_order
 from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.quality.counting import order_statistics
 from dp_powerflow.quality.nodes import spread, three_groups, three_phase_buses
@@ -21,22 +22,22 @@ _FINE = 1_000_000_000
 """Parts of phasors are rounded to 1e-9 p.u. before they are added, so that the order does not matter."""
 
 
-def unbalance_of(of: Pass) -> Unbalance | None:
+def unbalance_of(of: Pass, workers: int | None = None) -> Unbalance | None:
     """Per three-phase bus; of mean phasors of three groups of nodes where buses are not published.
 
-    None where there are no three phases.
+    None where there are no three phases. `workers` are threads, None for one per core.
     """
     names, nodes = three_phase_buses(of.corpus)
-    days = spread(of.corpus.layout.days, MOST_DAYS)
+    days = spread(of.corpus.layout.days, MOST_DAYS).tolist()
     if len(names):
         shown = spread(len(names), MOST_BUSES)
-        counts = np.concatenate([_of_buses(of.corpus, int(day), nodes[shown]) for day in days])
+        counts = np.concatenate(in_order(lambda day: _of_buses(of.corpus, day, nodes[shown]), days, workers))
         return _summary(of, "each three-phase bus", tuple(names[k] for k in shown), counts)
     groups = three_groups(of.groups)
     if groups is None:
         return None
     members = np.stack(groups)
-    counts = np.concatenate([_of_feeder(of.corpus, int(day), members) for day in days])
+    counts = np.concatenate(in_order(lambda day: _of_feeder(of.corpus, day, members), days, workers))
     return _summary(of, "the mean phasors of three groups of nodes", ("feeder",), counts)
 
 

@@ -29,7 +29,7 @@ from dp_powerflow.quality.result import (
     SampleDays,
     Voltages,
 )
-from dp_powerflow.quality.tally import Found, Pass, Tally
+from dp_powerflow.quality.tally import Found, Pass, Tally, used_bins
 from dp_powerflow.units import FloatArray, IntArray
 
 MOST_CORRELATED = 150
@@ -72,7 +72,7 @@ def voltages_of(of: Pass, tally: Tally) -> Voltages:
         edges_pu=edges,
         counts=bars,
         slots_minutes=of.minutes,
-        band_pu=_bands(tally.counts),
+        band_pu=_bands(tally),
         nodes=NodeFigures(
             ids=corpus.nodes.ids,
             group=groups.of,
@@ -111,11 +111,13 @@ def _histogram(tally: Tally) -> tuple[FloatArray, IntArray]:
     return np.asarray(halves / (2 * BINS_PER_PU)), counts
 
 
-def _bands(counts: IntArray) -> FloatArray:
+def _bands(tally: Tally) -> FloatArray:
     """(1 + group, level, slot) quantiles [p.u.], of all nodes first."""
+    bins = used_bins(tally.nodes)
+    counts = tally.counts[:, :, bins]
     each = np.concatenate([counts.sum(axis=0, keepdims=True), counts])
     rows = np.moveaxis(quantile_bins(each, LEVELS), 0, 1)
-    return np.asarray((rows + FIRST_BIN) / BINS_PER_PU)
+    return np.asarray((rows + bins.start + FIRST_BIN) / BINS_PER_PU)
 
 
 def _correlation(of: Pass, tally: Tally, snapshots: int) -> Correlation:

@@ -1,0 +1,306 @@
+"""Threads of one process: the same bytes for any number of them, few results in memory, a prompt end."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dp_powerflow._parallel import Engine, Local, Processes, Rest, Threads, in_order
+from dp_powerflow.config import Config
+from dp_powerflow.errors import MissingExtraError, PowerFlowError
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.model.sample import LoadBlock, LoadSource
+from dp_powerflow.pipeline.inputs import Solar
+from dp_powerflow.pipeline.parts import OpenDssMaker, PartJob, SolverMaker, Written
+from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.powerflow.batch import Solution, Solver
+from dp_powerflow.units import ComplexArray
+from support.parallel_jobs import Failing, Squares
+from support.small import small_config, tree_hash
+
+PARTS = 7
+OPERATED: dict[str, Any] = {"mode": "twin-network", "epsilon": 1.0, "id": "t1", "released": "all"}
+TABLES: dict[str, Any] = {
+    **{"mode": "twin-network", "epsilon": 8.0, "delta": 1e-5, "transformers": True, "capacitors": True},
+    **{"id": "t1", "change": 0.05, "controls": "frozen", "publish": "network and loads", "graph_days": 300},
+}
+
+
+def config_of(folder: Path, kind: str, days: int) -> Config:
+    """Drawn day by day, or persistent customers on a twin as operated, or a twin with tables for graphs."""
+    network = {"days": {}, "operated": OPERATED, "tables": TABLES}[kind]
+    nodes = {"kw_per_customer": 2.2} if kind == "operated" else {}
+    return small_config(folder, network=network, nodes=nodes, release={"days": days})
+
+
+class Kept(Exception):  # noqa: N818 - it ends a release once its job is known
+    def __init__(self, job: PartJob) -> None:
+        super().__init__()
+        self.job = job
+
+
+class Keeper:
+    """An engine that does nothing but show the job."""
+
+    def check(self) -> None:
+        """Nothing is needed."""
+
+    def run(self, job: Any, tasks: Any, on_result: Any) -> None:
+        raise Kept(job)
+
+
+@pytest.fixture(scope="module", params=["days", "operated", "tables"])
+def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> PartJob:
+    """The job of a release of `PARTS` parts."""
+
+    def made(days: int) -> PartJob:
+        folder = tmp_path_factory.mktemp(request.param)
+        with pytest.raises(Kept) as kept:
+            run_release(config_of(folder, request.param, days), engine=Keeper())
+        found: PartJob = kept.value.job
+        return found
+
+    return made(PARTS * made(1).writer.layout.days_per_part)
+
+
+def hashes(job: PartJob, engine: Engine, folder: Path) -> dict[str, str]:
+    """SHA-256 of every file of all parts, made in a new directory."""
+    writer = replace(job.writer, target=folder / "out")
+    writer.prepare()
+    found: list[Written] = []
+    engine.run(replace(job, writer=writer), writer.missing_parts(), found.append)
+    assert len(found) == PARTS
+    assert writer.missing_parts() == ()
+    return {name: digest for part in found for name, digest in part.hashes.items()}
+
+
+def folders(root: Path) -> Iterator[Path]:
+    for k in range(100):
+        (root / str(k)).mkdir()
+        yield root / str(k)
+
+
+@pytest.mark.slow
+def test_any_number_of_threads_makes_the_same_files(job: PartJob, tmp_path: Path) -> None:
+    fresh = folders(tmp_path)
+    expected = hashes(job, Local(1), next(fresh))
+    assert len(expected) >= PARTS
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for engine in (Local(2), Local(3), Local(7)):
+            assert hashes(job, engine, next(fresh)) == expected, engine
+    finally:
+        sys.setswitchinterval(interval)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("job", ["operated"], indirect=True)
+def test_processes_and_threads_of_processes_make_the_same_files(
+    job: PartJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh = folders(tmp_path)
+    expected = hashes(job, Local(1), next(fresh))
+    assert hashes(job, Processes(2), next(fresh)) == expected
+    monkeypatch.setattr("dp_powerflow._parallel.MOST_THREADS", 2)
+    monkeypatch.setattr("dp_powerflow._parallel.WORTH_PROCESSES", 1)
+    monkeypatch.setattr("dp_powerflow._parallel._TASKS_PER_THREAD", 1)
+    assert Local(4).shape(PARTS, threadsafe=True) == (2, 2)
+    assert hashes(job, Local(4), next(fresh)) == expected
+
+
+@dataclass(frozen=True, eq=False)
+class MeetingSource:
+    """Loads as of a source; threads wait for each other once they have drawn."""
+
+    source: LoadSource
+    meeting: threading.Barrier
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.source, name)
+
+    def block(self, index: int) -> LoadBlock:
+        drawn = self.source.block(index)
+        self.meeting.wait(timeout=60)
+        return drawn
+
+
+@dataclass(frozen=True, eq=False)
+class MeetingMaker:
+    """Makes solvers of a maker whose threads wait for each other once they have solved.
+
+    `shared` is a voltage buffer that all of them write to: a planted bug.
+    """
+
+    maker: SolverMaker
+    meeting: threading.Barrier
+    shared: list[ComplexArray] | None = None
+    threadsafe: bool = True
+
+    def __call__(self, feeder: Feeder, solar: Solar, threads: int | None) -> Solver:
+        solver = self.maker(feeder, solar, threads)
+        original = solver.solve
+
+        def solve(load: ComplexArray, *given: Any, **options: Any) -> Solution:
+            solution = original(load, *given, **options)
+            if self.shared is not None:
+                self.shared[:] = self.shared or [np.empty_like(solution.v)]
+                self.shared[0][...] = solution.v
+                solution = replace(solution, v=self.shared[0])
+            self.meeting.wait(timeout=60)
+            return solution
+
+        solver.solve = solve  # type: ignore[method-assign]
+        return solver
+
+
+@pytest.mark.slow
+def test_threads_that_meet_after_every_stage_share_no_buffer(job: PartJob, tmp_path: Path) -> None:
+    """All seven have drawn before one solves, all have solved before one writes."""
+    fresh = folders(tmp_path)
+    expected = hashes(job, Local(1), next(fresh))
+    meeting = threading.Barrier(7)
+    met = replace(job, source=MeetingSource(job.source, meeting), solver=MeetingMaker(job.solver, meeting))
+    assert hashes(met, Local(7), next(fresh)) == expected
+    # The same search finds a buffer that threads do share.
+    planted = replace(job, solver=MeetingMaker(job.solver, meeting, shared=[]))
+    found = hashes(planted, Local(7), next(fresh))
+    assert {name for name in expected if found[name] != expected[name]}
+
+
+@pytest.mark.slow
+def test_a_release_is_the_same_for_any_workers(tmp_path: Path) -> None:
+    made = {}
+    for workers in (None, 1, 3):
+        folder = tmp_path / str(workers)
+        folder.mkdir()
+        run_release(config_of(folder, "operated", 400), workers=workers)
+        made[workers] = tree_hash(folder / "out")
+    assert "quality.html" in made[1]
+    assert made[None] == made[1] == made[3]
+
+
+def test_threads_are_used_before_processes() -> None:
+    assert Local(2).shape(18, threadsafe=True) == (1, 2)
+    assert Local(8).shape(3, threadsafe=True) == (1, 3)  # each with two threads for its solver
+    assert Local(8).shape(100_000, threadsafe=True) == (1, 8)
+    assert Local(1).shape(18, threadsafe=True) == (1, 1)
+    assert Local(64).shape(200, threadsafe=True) == (1, 64)
+    assert Local(64).shape(64 * 64, threadsafe=True) == (8, 8)
+
+
+def test_what_threads_cannot_share_gets_processes_or_waits_its_turn() -> None:
+    assert not OpenDssMaker().threadsafe
+    assert Local(4).shape(18, threadsafe=False) == (4, 1)
+    assert Local(4).shape(4, threadsafe=False) == (1, 1)
+    assert Local(1).shape(18, threadsafe=False) == (1, 1)
+
+
+def test_few_tasks_share_all_cores(tmp_path: Path) -> None:
+    found: list[int] = []
+    Local(7).run(Squares(tmp_path), range(3), found.append)
+    assert sorted(found) == [0, 1, 4]
+    assert len((tmp_path / "start-2").read_text().splitlines()) <= 3
+    Local(7).run(Squares(tmp_path), range(1), found.append)
+    assert (tmp_path / "start-None").exists()
+    assert not (tmp_path / "received").exists()  # nothing travels
+
+
+@pytest.mark.parametrize("engine", [Local(1), Local(3)])
+def test_a_failure_keeps_its_kind(engine: Engine) -> None:
+    with pytest.raises(PowerFlowError, match=r"^no solution$"):
+        engine.run(Failing("known"), range(5), lambda _: None)
+    with pytest.raises(MissingExtraError, match="pip install"):
+        engine.run(Failing("extra"), range(5), lambda _: None)
+    with pytest.raises(ValueError, match="cannot convert"):
+        engine.run(Failing("unexpected"), range(5), lambda _: None)
+
+
+@dataclass(frozen=True)
+class Noted:
+    """Notes which tasks were begun and which finished; what is left of a task waits for `go`."""
+
+    go: threading.Event
+    begun: list[int] = field(default_factory=list)
+    finished: list[int] = field(default_factory=list)
+    threadsafe: bool = True
+
+    def start(self, threads: int | None) -> Callable[[int], Rest[int]]:
+        return self.work
+
+    def work(self, task: int) -> Rest[int]:
+        self.begun.append(task)
+
+        def finish() -> int:
+            assert self.go.wait(60)
+            if task == 70:
+                raise PowerFlowError("no room")
+            self.finished.append(task)
+            return task
+
+        return Rest(finish)
+
+
+def forget(result: int) -> None:
+    """A result that nobody needs."""
+
+
+def until(happened: Callable[[], bool]) -> None:
+    for _ in range(60_000):
+        if happened():
+            return
+        time.sleep(0.001)
+    raise AssertionError("it never happened")
+
+
+def test_threads_compute_while_others_wait_for_the_disk_but_not_far_ahead() -> None:
+    job = Noted(threading.Event())
+    taken: list[int] = []
+    run = threading.Thread(target=lambda: Threads(2).run(job, range(50), taken.append))
+    run.start()
+    until(lambda: len(job.begun) == 4)  # two wait for the disk, two have no room to wait
+    time.sleep(0.05)
+    assert (len(job.begun), job.finished, taken) == (4, [], [])
+    job.go.set()
+    run.join()
+    assert sorted(taken) == list(range(50))
+
+
+def test_what_fails_while_it_is_written_ends_the_run() -> None:
+    job = Noted(threading.Event())
+    job.go.set()
+    for engine in (Threads(3), Local(1)):
+        with pytest.raises(PowerFlowError, match=r"^no room$"):
+            engine.run(job, range(10_000), forget)
+    assert len(job.begun) < 10_000
+
+
+def test_an_interruption_ends_the_run_after_the_tasks_that_are_being_done() -> None:
+    job, main = Noted(threading.Event()), threading.get_ident()
+
+    def interrupt() -> None:
+        until(lambda: len(job.begun) == 4)
+        signal.pthread_kill(main, signal.SIGINT)
+        time.sleep(0.05)
+        job.go.set()
+
+    other = threading.Thread(target=interrupt)
+    other.start()
+    with pytest.raises(KeyboardInterrupt):
+        Threads(2).run(job, range(100_000), forget)
+    other.join()
+    assert sorted(job.begun) == sorted(job.finished) == [0, 1, 2, 3]  # nothing is left half done
+
+
+def test_items_keep_their_order_in_threads() -> None:
+    assert in_order(lambda k: k * k, range(20), 3) == [k * k for k in range(20)]
+    assert in_order(str, ()) == []
