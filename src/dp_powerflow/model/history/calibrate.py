@@ -9,6 +9,7 @@ asked for; the difference to the model's own ranks bends the tables.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from threading import Lock
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from dp_powerflow.model.history.individuals import Individuals, score_grid
 from dp_powerflow.model.history.law import HistoryLaw
 from dp_powerflow.model.history.numbers import fourier, interpolate, systematic
 from dp_powerflow.model.history.population import HIGHEST_SCORE, LOADS, LOWEST_SCORE, SCORES
+from dp_powerflow.model.records import Customers
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray
 
@@ -214,6 +216,51 @@ def _through(maps: FloatArray, scores: FloatArray) -> None:
             lower = int(place)
             low = maps[i, lower]
             scores[i, k] = low + (place - lower) * (maps[i, lower + 1] - low)
+
+
+class Calibrated:
+    """A law with its map and its ranks, found when they are first wanted.
+
+    Parameters
+    ----------
+    assembled
+        The law without its map.
+    shares
+        (1 + bins,) released histogram of loads over mean.
+    off
+        (day,) weight of the contrast.
+    log_bounds
+        Declared bounds [log kW].
+    """
+
+    def __init__(
+        self, assembled: HistoryLaw, shares: FloatArray, off: FloatArray, log_bounds: tuple[float, float]
+    ) -> None:
+        self.assembled, self._shares = assembled, shares
+        self._off, self._log_bounds = off, log_bounds
+        self._lock = Lock()
+        self._found: tuple[HistoryLaw, Ranks] | None = None
+
+    def _calibrated(self) -> tuple[HistoryLaw, Ranks]:
+        with self._lock:  # customers are looked at by several threads
+            if self._found is None:
+                law = with_score_map(self.assembled, self._shares)
+                self._found = law, ranks_of(law, self._off, self._log_bounds)
+            return self._found
+
+    @property
+    def law(self) -> HistoryLaw:
+        """With the map of the class."""
+        return self._calibrated()[0]
+
+    @property
+    def ranks(self) -> Ranks:
+        """How ranks under the law are asked for."""
+        return self._calibrated()[1]
+
+    def features(self, days: Customers) -> FloatArray:
+        """(customer, feature) of ranks, over the radius."""
+        return self.ranks.features(days.log_load)
 
 
 def last_map(law: HistoryLaw, log_bounds: tuple[float, float]) -> FloatArray:
