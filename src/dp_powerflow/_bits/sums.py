@@ -6,10 +6,13 @@ the same in the same order can take the place of arrays of intermediate results.
 
 from __future__ import annotations
 
+import numpy as np
+
 from dp_powerflow._bits.elementary import kernel
 from dp_powerflow.units import FloatArray
 
 _BLOCK = 128
+_DEPTH = 192  # three for every time that 2⁶³ can be halved
 
 
 @kernel
@@ -17,9 +20,7 @@ def row_sum(values: FloatArray, start: int, count: int) -> float:
     """Sum of `count` entries of an array (n,) from `start` on."""
     if count <= _BLOCK:
         return _block_sum(values, start, count)
-    half = count // 2
-    half -= half % 8
-    return row_sum(values, start, half) + row_sum(values, start + half, count - half)
+    return _pairwise(values, start, count, False)
 
 
 @kernel
@@ -27,9 +28,35 @@ def row_squares(values: FloatArray, start: int, count: int) -> float:
     """Sum of the squares of `count` entries of an array (n,) from `start` on."""
     if count <= _BLOCK:
         return _block_squares(values, start, count)
-    half = count // 2
-    half -= half % 8
-    return row_squares(values, start, half) + row_squares(values, start + half, count - half)
+    return _pairwise(values, start, count, True)
+
+
+@kernel
+def _pairwise(values: FloatArray, start: int, count: int, squared: bool) -> float:
+    """Halves of halves, the first one first; numba does not cache functions that call themselves."""
+    todo = np.empty((_DEPTH, 2), dtype=np.int64)
+    sums = np.empty(_DEPTH)
+    todo[0, 0], todo[0, 1] = start, count
+    waiting, known = 1, 0
+    while waiting:
+        waiting -= 1
+        first, size = todo[waiting, 0], todo[waiting, 1]
+        if size < 0:  # both halves are known
+            known -= 1
+            sums[known - 1] = sums[known - 1] + sums[known]
+        elif size <= _BLOCK:
+            sums[known] = (
+                _block_squares(values, first, size) if squared else _block_sum(values, first, size)
+            )
+            known += 1
+        else:
+            half = size // 2
+            half -= half % 8
+            todo[waiting, 1] = -1
+            todo[waiting + 1, 0], todo[waiting + 1, 1] = first + half, size - half
+            todo[waiting + 2, 0], todo[waiting + 2, 1] = first, half
+            waiting += 3
+    return sums[0]
 
 
 @kernel

@@ -259,10 +259,12 @@ class _Scan:
 
 
 def _scan_long(table: MeterTable, columns: LongColumns) -> _Scan:
-    found = _Scan(set())
+    found, last = _Scan(set()), None
     for batch in table.batches((), (columns.customer, columns.time), columns.time):
-        names, _ = _used(_encoded(batch.column(0), table, columns.customer))
-        found.customers.update(name.strip() for name in names)
+        encoded = _encoded(batch.column(0), table, columns.customer)
+        if last is None or not encoded.dictionary.equals(last):
+            last = encoded.dictionary
+            found.customers.update(name.strip() for name in last.cast(pa.string()).to_pylist())
         found.see(table.stamps(batch.column(1), columns.time), table)
     if not found.customers:
         raise LoadDataError(f"{table.path} has a header and no rows; export the meter data again")
@@ -283,28 +285,21 @@ def _encoded(cells: Any, table: MeterTable, column: str) -> Any:
     return cells if pa.types.is_dictionary(cells.type) else pc.dictionary_encode(cells)
 
 
-def _used(encoded: Any) -> tuple[list[str], IntArray]:
-    """The entries of a dictionary that are in its batch, as they are written, and where they stand in it."""
-    times = np.bincount(encoded.indices.to_numpy(zero_copy_only=False), minlength=len(encoded.dictionary))
-    used = np.flatnonzero(times)
-    return encoded.dictionary.cast(pa.string()).take(pa.array(used)).to_pylist(), used
-
-
 def _customer_index(
     cells: Any, table: MeterTable, column: str, index: dict[str, int], seen: _Seen
 ) -> _Codes:
     """(row,) index of the customer, without blanks around it; −1 if the service map does not list it."""
     encoded = _encoded(cells, table, column)
     seen.rows += len(encoded)
-    written, used = _used(encoded)
-    seen.names.update(name.strip() for name in written)
-    seen.blank.update(name for name in written if name != name.strip())
     if seen.last is None or not encoded.dictionary.equals(seen.last):
-        names = encoded.dictionary.cast(pa.string()).to_pylist()
-        found = [_NOBODY if name is None else index.get(name.strip(), _NOBODY) for name in names]
-        seen.last, seen.index = encoded.dictionary, np.array(found, dtype=np.int32)
-    codes = encoded.indices.to_numpy(zero_copy_only=False)
-    return seen.index[codes]
+        written = encoded.dictionary.cast(pa.string()).to_pylist()
+        names = [name.strip() for name in written]
+        seen.names.update(names)
+        seen.blank.update(name for name in written if name != name.strip())
+        seen.last = encoded.dictionary
+        seen.index = np.array([index.get(name, _NOBODY) for name in names], dtype=np.int32)
+    found: _Codes = seen.index[encoded.indices.to_numpy(zero_copy_only=False)]
+    return found
 
 
 def _wide_customers(table: MeterTable, columns: WideColumns) -> tuple[list[dict[str, str]], list[str]]:

@@ -15,6 +15,7 @@ OUTSIDE, OFF_GRID, SKIPPED = -1, -2, -3
 ACCEPTED, NO_VALUE, NOT_FINITE = 0, 1, 2
 """Places of a tally; after them come those of stamps without a slot: outside the days, off the grid, skipped."""
 TALLIES = 6
+_EXACT = 1 << 50  # seconds that a product tells apart
 
 Counts = NDArray[np.uint8] | NDArray[np.uint32]
 
@@ -27,6 +28,20 @@ def whole_seconds(micros: IntArray, out: IntArray) -> None:
         if second * 1_000_000 != micros[i] and second % 60 == 0:
             second += 1
         out[i] = second
+
+
+@kernel
+def _steps_and_rest(seconds: int, step_s: int, per_step: float) -> tuple[int, int]:
+    """Whole steps in a time, rounded down, and what is left; a product is faster than a division."""
+    if abs(seconds) > _EXACT:
+        return seconds // step_s, seconds % step_s
+    steps = int(np.floor(seconds * per_step))
+    rest = seconds - steps * step_s
+    if rest < 0:
+        return steps - 1, rest + step_s
+    if rest >= step_s:
+        return steps + 1, rest - step_s
+    return steps, rest
 
 
 @kernel
@@ -45,9 +60,8 @@ def slots_of_instants(
 ) -> None:
     """Slots of instants [s since 1970 UTC]; labels lie `shift` steps after the start of their interval."""
     for i in range(seconds.size):
-        instant = (seconds[i] - origin_s) // step_s
-        off_grid = seconds[i] - origin_s != instant * step_s
-        out[i] = _slot(instant - shift, off_grid, slot_of_instant)
+        instant, rest = _steps_and_rest(seconds[i] - origin_s, step_s, 1.0 / step_s)
+        out[i] = _slot(instant - shift, rest != 0, slot_of_instant)
 
 
 @kernel
@@ -63,8 +77,8 @@ def slots_of_wall_times(
     origin_s, step_s = origin_and_step_s
     instant_of_wall, first_skipped, slot_of_instant = tables
     for i in range(seconds.size):
-        wall = (seconds[i] - origin_s) // step_s
-        off_grid = seconds[i] - origin_s != wall * step_s
+        wall, rest = _steps_and_rest(seconds[i] - origin_s, step_s, 1.0 / step_s)
+        off_grid = rest != 0
         if wall < 0 or wall >= instant_of_wall.shape[0]:
             out[i] = OUTSIDE
             continue
@@ -86,7 +100,7 @@ def are_shown_twice(
 ) -> None:
     """Whether the clock shows stamps [s, as if UTC] twice."""
     for i in range(seconds.size):
-        wall = (seconds[i] - origin_s) // step_s
+        wall, _ = _steps_and_rest(seconds[i] - origin_s, step_s, 1.0 / step_s)
         out[i] = 0 <= wall < instant_of_wall.shape[0] and instant_of_wall[wall, 1] >= 0
 
 
