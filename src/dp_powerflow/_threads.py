@@ -6,7 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import TypeVar, cast
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -32,6 +32,20 @@ def in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> Itera
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def ahead(items: Iterator[Item], count: int = 2) -> Iterator[Item]:
+    """The same items, of which some are made in another thread while one is used."""
+    end = object()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = deque(pool.submit(next, items, end) for _ in range(count))
+        try:
+            while (item := waiting.popleft().result()) is not end:
+                waiting.append(pool.submit(next, items, end))
+                yield cast(Item, item)
         finally:
             for future in waiting:
                 future.cancel()

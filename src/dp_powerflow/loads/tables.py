@@ -19,7 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.dataset as pa_dataset
+import pyarrow.parquet as pq
 
+from dp_powerflow._threads import ahead
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.declared import MeterFormat
 from dp_powerflow.loads.placing import whole_seconds
@@ -167,18 +169,24 @@ class MeterTable:
         self, numbers: tuple[str, ...], texts: tuple[str, ...], time: str | None
     ) -> Iterator[Any]:
         names = [*numbers, *texts]
-        repeating = None if time is None else texts
-        form = pa_dataset.ParquetFileFormat(dictionary_columns=repeating)
-        scanner = pa_dataset.dataset(self.path, format=form).scanner(
-            columns=names,
-            batch_size=max(1024, _PARQUET_CELLS // len(names)),
-            batch_readahead=2,
-            fragment_readahead=1,
-        )
-        for batch in scanner.to_batches():
+        for batch in ahead(self._parquet_parts(names, [] if time is None else list(texts))):
             columns = [self._as_doubles(batch.column(name), name) for name in numbers]
             columns += [batch.column(name) for name in texts]
             yield pa.RecordBatch.from_arrays(columns, names=names)
+
+    def _parquet_parts(self, names: list[str], repeating: list[str]) -> Iterator[Any]:
+        """Batches of one file after the other. A scanner of all of them would read far ahead."""
+        form = pa_dataset.ParquetFileFormat(dictionary_columns=repeating)
+        dataset = pa_dataset.dataset(self.path, format=form)
+        size = max(1024, _PARQUET_CELLS // len(names))
+        for fragment in dataset.get_fragments():
+            own = fragment.physical_schema
+            if all(name in own.names and own.field(name).equals(dataset.schema.field(name)) for name in names):
+                with pq.ParquetFile(fragment.path, read_dictionary=repeating, pre_buffer=False) as file:
+                    yield from file.iter_batches(size, columns=names)
+            else:  # of another type, or without the column: as the dataset has it
+                found = pa_dataset.Scanner.from_fragment(fragment, dataset.schema, columns=names, batch_size=size)
+                yield from found.to_batches()
 
     def _as_doubles(self, cells: Any, name: str) -> Any:
         kind = cells.type
