@@ -112,7 +112,8 @@ def write(size: Size, folder: Path) -> None:
                 group = []
     # thousandths of a kWh: exact in the wide file too
     rows = {"time": stamps} | {
-        name: pa.array(np.round(own.astype(np.float64), 3)) for name, own in zip(size.names, wide, strict=True)
+        name: pa.array(np.round(own.astype(np.float64), 3))
+        for name, own in zip(size.names, wide, strict=True)
     }
     pq.write_table(pa.table(rows), folder / "wide.parquet", compression="zstd", row_group_size=4096)
 
@@ -212,11 +213,9 @@ def show(
 ) -> None:
     """One row of the table."""
     share = "" if parser is None else f"{parser['processor_s'] / found['processor_s']:.2f}"
-    print(
-        f"| {path.name} | {path.stat().st_size / 1e6:.0f} | {stage} | {found['wall_s']:.2f} | "
-        f"{found['processor_s']:.2f} | {readings / found['wall_s']:,.0f} | {share} | {found['peak_mib']:.0f} |",
-        flush=True,
-    )
+    times = f"{found['wall_s']:.2f} | {found['processor_s']:.2f} | {readings / found['wall_s']:,.0f}"
+    size = path.stat().st_size / 1e6
+    print(f"| {path.name} | {size:.0f} | {stage} | {times} | {share} | {found['peak_mib']:.0f} |", flush=True)
 
 
 def main() -> None:

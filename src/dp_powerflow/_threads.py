@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
 from typing import TypeVar, cast
 
 Item = TypeVar("Item")
@@ -55,4 +56,4 @@ def slices(size: int, parts: int | None = None) -> list[slice]:
     """At most so many slices that make up a whole; one per core by default."""
     count = max(1, min(size, cores() if parts is None else parts))
     edges = [size * k // count for k in range(count + 1)]
-    return [slice(*pair) for pair in zip(edges[:-1], edges[1:], strict=True)]
+    return [slice(*pair) for pair in pairwise(edges)]

@@ -45,9 +45,7 @@ def _pairwise(values: FloatArray, start: int, count: int, squared: bool) -> floa
             known -= 1
             sums[known - 1] = sums[known - 1] + sums[known]
         elif size <= _BLOCK:
-            sums[known] = (
-                _block_squares(values, first, size) if squared else _block_sum(values, first, size)
-            )
+            sums[known] = _block_squares(values, first, size) if squared else _block_sum(values, first, size)
             known += 1
         else:
             half = size // 2
@@ -56,7 +54,8 @@ def _pairwise(values: FloatArray, start: int, count: int, squared: bool) -> floa
             todo[waiting + 1, 0], todo[waiting + 1, 1] = first + half, size - half
             todo[waiting + 2, 0], todo[waiting + 2, 1] = first, half
             waiting += 3
-    return sums[0]
+    whole: float = sums[0]
+    return whole
 
 
 @kernel
@@ -78,10 +77,10 @@ def _block_sum(a: FloatArray, s: int, n: int) -> float:
         r5 += a[i + 5]
         r6 += a[i + 6]
         r7 += a[i + 7]
-    total = ((r0 + r1) + (r2 + r3)) + ((r4 + r5) + (r6 + r7))
+    whole_total: float = ((r0 + r1) + (r2 + r3)) + ((r4 + r5) + (r6 + r7))
     for i in range(s + whole, s + n):
-        total += a[i]
-    return total
+        whole_total += a[i]
+    return whole_total
 
 
 @kernel
@@ -103,7 +102,7 @@ def _block_squares(a: FloatArray, s: int, n: int) -> float:
         r5 += a[i + 5] * a[i + 5]
         r6 += a[i + 6] * a[i + 6]
         r7 += a[i + 7] * a[i + 7]
-    total = ((r0 + r1) + (r2 + r3)) + ((r4 + r5) + (r6 + r7))
+    whole_total: float = ((r0 + r1) + (r2 + r3)) + ((r4 + r5) + (r6 + r7))
     for i in range(s + whole, s + n):
-        total += a[i] * a[i]
-    return total
+        whole_total += a[i] * a[i]
+    return whole_total

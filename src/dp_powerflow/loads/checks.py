@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -211,13 +212,13 @@ def _columns(
 def _find(quantities: tuple[Quantity, ...], exists: BoolArray) -> _Findings:
     counts = np.empty((len(quantities), len(quantities[0].values), 4), dtype=np.int64)
     for quantity, found in zip(quantities, counts, strict=True):
-        values = quantity.values
-        on_all_cores(
-            lambda part, values=values, found=found: count_readings(values[part], exists, found[part]),
-            len(values),
-        )
+        on_all_cores(partial(_count_some, quantity.values, exists, found), len(found))
     missing, negative, zero, read = np.moveaxis(counts, 2, 0)
     return _Findings(missing, negative, zero, read)
+
+
+def _count_some(values: FloatArray, exists: BoolArray, found: IntArray, part: slice) -> None:
+    count_readings(values[part], exists, found[part])
 
 
 def _check_sign(found: _Findings) -> None:

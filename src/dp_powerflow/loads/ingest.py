@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.checks import IngestResult, Quantity, RawHistory, check_history
@@ -26,6 +25,7 @@ from dp_powerflow.loads.declared import (
     one_service_each,
 )
 from dp_powerflow.loads.ids import IdFindings, compare_ids
+from dp_powerflow.loads.placing import Codes
 from dp_powerflow.loads.tables import MeterTable, Stamps, doubles, open_table
 from dp_powerflow.loads.timegrid import ReadingGrid, TimeGrid, build_time_grid, whole_days
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
@@ -33,8 +33,6 @@ from dp_powerflow.units import BoolArray, FloatArray, IntArray
 Days = tuple[dt.date, dt.date]
 
 _QUANTITIES = ("active", "reactive")
-_Codes = NDArray[np.int32]
-"""Indices of customers."""
 _NOBODY = np.int32(-1)
 
 
@@ -135,9 +133,7 @@ class _Target:
             return self.grid.slots_of_wall_times(stamps.seconds, second_time, at_end)
         return self.grid.slots_of_instants(stamps.seconds, at_end)
 
-    def add(
-        self, own: _Codes, stamps: Stamps, second_time: BoolArray, readings: list[FloatArray]
-    ) -> None:
+    def add(self, own: Codes, stamps: Stamps, second_time: BoolArray, readings: list[FloatArray]) -> None:
         slots = self.slots(stamps, second_time)
         for quantity, values in zip(self.quantities, readings, strict=True):
             quantity.add(own, slots, values)
@@ -182,7 +178,7 @@ class _Target:
 class _Rows:
     """Rows of a long file: customer (index, −1 if not listed), stamp, and a reading per quantity."""
 
-    own: _Codes
+    own: Codes
     seconds: IntArray
     readings: list[FloatArray]
 
@@ -198,7 +194,7 @@ class _Seen:
     names: set[str] = field(default_factory=set)
     blank: set[str] = field(default_factory=set)
     last: Any = None  # dictionary of the batch before, and the customers of its entries
-    index: _Codes = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    index: Codes = field(default_factory=lambda: np.empty(0, dtype=np.int32))
 
 
 def _fill_from_long(
@@ -285,9 +281,7 @@ def _encoded(cells: Any, table: MeterTable, column: str) -> Any:
     return cells if pa.types.is_dictionary(cells.type) else pc.dictionary_encode(cells)
 
 
-def _customer_index(
-    cells: Any, table: MeterTable, column: str, index: dict[str, int], seen: _Seen
-) -> _Codes:
+def _customer_index(cells: Any, table: MeterTable, column: str, index: dict[str, int], seen: _Seen) -> Codes:
     """(row,) index of the customer, without blanks around it; −1 if the service map does not list it."""
     encoded = _encoded(cells, table, column)
     seen.rows += len(encoded)
@@ -298,7 +292,7 @@ def _customer_index(
         seen.blank.update(name for name in written if name != name.strip())
         seen.last = encoded.dictionary
         seen.index = np.array([index.get(name, _NOBODY) for name in names], dtype=np.int32)
-    found: _Codes = seen.index[encoded.indices.to_numpy(zero_copy_only=False)]
+    found: Codes = seen.index[encoded.indices.to_numpy(zero_copy_only=False)]
     return found
 
 
@@ -338,7 +332,7 @@ def _wide_customers(table: MeterTable, columns: WideColumns) -> tuple[list[dict[
     return names, list(names[0])
 
 
-def _is_repeat(own: _Codes, seconds: IntArray) -> BoolArray:
+def _is_repeat(own: Codes, seconds: IntArray) -> BoolArray:
     """(row,) true unless it is the first row of its customer with this stamp."""
     order = np.lexsort((np.arange(own.size), seconds, own))
     same = np.zeros(own.size, dtype=bool)

@@ -13,10 +13,12 @@ from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
 OUTSIDE, OFF_GRID, SKIPPED = -1, -2, -3
 ACCEPTED, NO_VALUE, NOT_FINITE = 0, 1, 2
-"""Places of a tally; after them come those of stamps without a slot: outside the days, off the grid, skipped."""
+"""Places of a tally; after them come those of stamps without a slot: outside, off the grid, skipped."""
 TALLIES = 6
 _EXACT = 1 << 50  # seconds that a product tells apart
 
+Codes = NDArray[np.int32]
+"""Indices of customers."""
 Counts = NDArray[np.uint8] | NDArray[np.uint32]
 
 
@@ -106,7 +108,7 @@ def are_shown_twice(
 
 @kernel
 def add_rows(
-    own: IntArray,
+    own: Codes,
     slots: IntArray,
     values: FloatArray,
     start: int,

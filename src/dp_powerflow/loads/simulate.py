@@ -229,7 +229,11 @@ def simulate_load_history(
         if own.panels is not None:
             load_kw[i] -= own.panels.output(scale_kw[i], calendar, n_steps, rng)[1:]
 
-    for _ in in_order(lambda part: [draw(i) for i in range(part.start, part.stop)], slices(n_load_points)):
+    def draw_some(part: slice) -> None:
+        for i in range(part.start, part.stop):
+            draw(i)
+
+    for _ in in_order(draw_some, slices(n_load_points)):
         pass
     if quantum_kwh is not None:
         load_kw = _counted(load_kw, quantum_kwh * n_steps / _HOURS_PER_DAY)

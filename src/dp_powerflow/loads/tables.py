@@ -181,11 +181,15 @@ class MeterTable:
         size = max(1024, _PARQUET_CELLS // len(names))
         for fragment in dataset.get_fragments():
             own = fragment.physical_schema
-            if all(name in own.names and own.field(name).equals(dataset.schema.field(name)) for name in names):
+            if all(
+                name in own.names and own.field(name).equals(dataset.schema.field(name)) for name in names
+            ):
                 with pq.ParquetFile(fragment.path, read_dictionary=repeating, pre_buffer=False) as file:
                     yield from file.iter_batches(size, columns=names)
             else:  # of another type, or without the column: as the dataset has it
-                found = pa_dataset.Scanner.from_fragment(fragment, dataset.schema, columns=names, batch_size=size)
+                found = pa_dataset.Scanner.from_fragment(
+                    fragment, dataset.schema, columns=names, batch_size=size
+                )
                 yield from found.to_batches()
 
     def _as_doubles(self, cells: Any, name: str) -> Any:

@@ -17,6 +17,7 @@ from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads import placing
 from dp_powerflow.loads.declared import zone
 from dp_powerflow.loads.history import MINUTES_PER_DAY
+from dp_powerflow.loads.placing import Codes
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -265,7 +266,7 @@ class ReadingGrid:
         )
         self._tally = np.zeros(placing.TALLIES, dtype=np.int64)
 
-    def add(self, customers: IntArray, slots: IntArray, values: FloatArray) -> None:
+    def add(self, customers: Codes, slots: IntArray, values: FloatArray) -> None:
         """Add readings.
 
         Parameters
@@ -279,9 +280,7 @@ class ReadingGrid:
         """
         start = 0
         while True:
-            start = placing.add_rows(
-                customers, slots, values, start, self._sums, self._counts, self._tally
-            )
+            start = placing.add_rows(customers, slots, values, start, self._sums, self._counts, self._tally)
             if start == values.size:
                 return
             regular, extra = self._counts

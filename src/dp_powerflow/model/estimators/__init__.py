@@ -26,6 +26,7 @@ from dp_powerflow.model.records import Records as Records
 from dp_powerflow.privacy.queries import Query, Region, Session
 from dp_powerflow.units import FloatArray, IntArray
 
+
 def symmetric_to_vector(matrices: FloatArray) -> FloatArray:
     """(..., K, K) symmetric → (..., K(K+1)/2), off-diagonals times √2: L2 norm = Frobenius norm."""
     size = matrices.shape[-1]

@@ -10,7 +10,7 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import exp, exp1, kernel
 from dp_powerflow.model.history import contributions as of_customer
-from dp_powerflow.model.history import plan
+from dp_powerflow.model.history import one_pass, plan
 from dp_powerflow.model.history.asking import Asker, OfCustomer, Seen, shrunk
 from dp_powerflow.model.history.contributions import Scores
 from dp_powerflow.model.history.numbers import best_normal, ndtri, normal_shares, smoothed, unimodal
@@ -161,7 +161,7 @@ def ask_marginal(asker: Asker) -> tuple[list[FloatArray], list[Scores]]:
     radius, count = plan.RADIUS_HISTOGRAM, len(asker.groups)
     seen = asker.ask(
         "load over mean",
-        1 + of_customer.BINS,
+        1 + one_pass.BINS,
         Region.ORTHANT,
         [partial(of_customer.histogram, log_floor=low, radius=radius)] * count,
         [radius] * count,
@@ -180,7 +180,7 @@ def _cleaned(seen: Seen) -> FloatArray:
     shares = np.concatenate([[atom], np.maximum(bins, 0.0) + 1e-6])
     shares /= shares.sum()
     middle = exp((edges[1:] + edges[:-1]) / 2) * ((exp1(width / 2) - exp1(-width / 2)) / width)
-    load = np.concatenate([[exp1(of_customer.LOWEST)], middle])
+    load = np.concatenate([[exp1(one_pass.LOWEST)], middle])
     low, high = -0.6, 3.0
     tilted = shares
     for _ in range(50):

@@ -110,7 +110,8 @@ class Asker:
     ) -> list[Seen]:
         """Averages; `of` gives vectors over the radius."""
         query = Query(name, dimension, 1.0, region, self.setting.rho * self.setting.shares[name], "radius")
-        averages, variances = ask_averages(self.session, query, self.groups, [OfCustomers(each) for each in of])
+        made = [OfCustomers(each) for each in of]
+        averages, variances = ask_averages(self.session, query, self.groups, made)
         radii = [1.0] * len(of) if radii is None else radii
         return [
             Seen(average * radius, float(np.sqrt(variance)) * radius)

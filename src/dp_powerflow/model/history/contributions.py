@@ -124,14 +124,16 @@ def scores(log_load: FloatArray, known: Scores) -> FloatArray:
     return out
 
 
-def _mean_over(days: Customers, known: Scores, chosen: BoolArray | None = None) -> tuple[FloatArray, FloatArray]:
+def _mean_over(
+    days: Customers, known: Scores, chosen: BoolArray | None = None
+) -> tuple[FloatArray, FloatArray]:
     """(customer, step) mean of the scores over the days that are chosen, all by default, and over others."""
     log_load = days.log_load
     kept = np.ones(log_load.shape[1], dtype=np.bool_) if chosen is None else chosen
     sums = np.empty((len(log_load), 2, log_load.shape[2]))
     level = np.ascontiguousarray(log_level(days))
     one_pass.sum_over_days(log_load, level, *known.table, kept, sums)
-    count = np.count_nonzero(kept)
+    count = int(np.count_nonzero(kept))
     return sums[:, 0] / max(count, 1), sums[:, 1] / max(kept.size - count, 1)
 
 
@@ -300,8 +302,6 @@ def rank_features(
     bin_of_step: IntArray = np.arange(n_steps) * len(tables) // n_steps
     per_day = np.ascontiguousarray(basis.T) / n_days
     cells = one_pass.cells_of_tables(tables)
-    one_pass.ranks(
-        np.ascontiguousarray(log_load), tables, cells, probabilities, per_day, bin_of_step, found
-    )
+    one_pass.ranks(np.ascontiguousarray(log_load), tables, cells, probabilities, per_day, bin_of_step, found)
     result: FloatArray = product(found, times.T).reshape(n_records, -1) / n_steps
     return result

@@ -51,7 +51,7 @@ def _smallest(values: FloatArray, place: int) -> float:
         for k in range(1, size):
             low, high = min(low, values[k]), max(high, values[k])
         if not low < high:
-            return low
+            return float(low)
         per_unit = (_CELLS - 1) / (high - low)
         counts[:] = 0
         for k in range(size):
