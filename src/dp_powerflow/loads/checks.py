@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from dp_powerflow.loads.levels import (
     second_group,
 )
 from dp_powerflow.loads.report import ColumnReport, IngestReport
+from dp_powerflow.loads.scanning import count_readings, on_all_cores, raise_to_floor
 from dp_powerflow.loads.timegrid import ReadingCounts
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
@@ -134,7 +136,7 @@ def check_history(raw: RawHistory, rules: IngestRules) -> IngestResult:
     rejected: BoolArray = np.any(found.missing > limit, axis=0)
     bad = _rejected_points(raw, rejected, rules)
     kept = tuple(p for p in raw.services.load_points if p not in bad or rules.on_rejected == "placeholder")
-    customers = Levels.of(raw.quantities[0].values[i] for i in np.flatnonzero(~rejected))
+    customers = Levels.of(raw.quantities[0].values).where(~rejected)
     filled = [_fill(quantity.values, ~rejected, raw, rules.gaps) for quantity in raw.quantities]
     position = {point: i for i, point in enumerate(kept)}
     rows = np.array([position.get(raw.services.load_point_of[customer], -1) for customer in raw.customers])
@@ -148,8 +150,8 @@ def check_history(raw: RawHistory, rules: IngestRules) -> IngestResult:
     export = find_export(loads[0], rules.floor_kw, rules.most_export, judged)
     if rules.on_export == "error":
         refuse_export(export, rules.most_export, "; or set on_export to 'floor', which drops what is fed in")
-    floored = np.array([np.count_nonzero(own < rules.floor_kw) for own in loads[0]])
-    np.maximum(loads[0], rules.floor_kw, out=loads[0])
+    floored = np.empty(len(kept), dtype=np.int64)
+    on_all_cores(lambda part: raise_to_floor(loads[0][part], rules.floor_kw, floored[part]), len(kept))
     report = IngestReport(
         rows=raw.rows,
         ids=raw.ids,
@@ -208,21 +210,15 @@ def _columns(
 
 
 def _find(quantities: tuple[Quantity, ...], exists: BoolArray) -> _Findings:
-    """Count, one customer at a time to save memory."""
-    counts = [
-        [
-            (
-                np.count_nonzero(np.isnan(own.reshape(-1)[exists])),
-                np.count_nonzero(own < 0),
-                np.count_nonzero(own == 0),
-                np.count_nonzero(~np.isnan(own)),
-            )
-            for own in quantity.values
-        ]
-        for quantity in quantities
-    ]
-    missing, negative, zero, read = np.moveaxis(np.array(counts, dtype=np.int64), 2, 0)
+    counts = np.empty((len(quantities), len(quantities[0].values), 4), dtype=np.int64)
+    for quantity, found in zip(quantities, counts, strict=True):
+        on_all_cores(partial(_count_some, quantity.values, exists, found), len(found))
+    missing, negative, zero, read = np.moveaxis(counts, 2, 0)
     return _Findings(missing, negative, zero, read)
+
+
+def _count_some(values: FloatArray, exists: BoolArray, found: IntArray, part: slice) -> None:
+    count_readings(values[part], exists, found[part])
 
 
 def _check_sign(found: _Findings) -> None:

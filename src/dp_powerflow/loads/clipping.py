@@ -8,6 +8,7 @@ import numpy as np
 
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.loads.scanning import count_outside, on_all_cores
 from dp_powerflow.units import BoolArray, FloatArray
 
 
@@ -59,14 +60,12 @@ def count_clipped(
     placeholder
         (load point,) true for what no meter read.
     """
-    counts = np.array(
-        [
-            (np.count_nonzero(own < low), np.count_nonzero(own > high))
-            for own, low, high, stands_in in zip(history.load_kw, *bounds_kw, placeholder, strict=True)
-            if not stands_in
-        ],
-        dtype=np.int64,
-    ).reshape(-1, 2)
+    low, high = bounds_kw
+    outside = np.empty((history.n_load_points, 2), dtype=np.int64)
+    on_all_cores(
+        lambda part: count_outside(history.load_kw[part], low[part], high[part], outside[part]), len(outside)
+    )
+    counts = outside[~placeholder]
     size = history.n_days * history.n_steps
     below, above = counts.T
     mostly = below + above > size / 2

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dp_powerflow.errors import LoadDataError
+from dp_powerflow.loads.scanning import drawn_and_fed_in, on_all_cores
 from dp_powerflow.units import BoolArray, FloatArray
 
 FLOOR_KW = 0.01
@@ -58,12 +59,10 @@ def find_export(
     judged
         (load point,) false for what no meter read; None for all true.
     """
+    found = np.empty((len(load_kw), 2))
+    on_all_cores(lambda part: drawn_and_fed_in(load_kw[part], floor_kw, found[part]), len(load_kw))
     chosen = np.arange(len(load_kw)) if judged is None else np.flatnonzero(judged)
-    fed_in, drawn = np.zeros(len(chosen)), np.zeros(len(chosen))
-    for i, own in enumerate(load_kw[k] for k in chosen):
-        drawn[i] = own[own > 0.0].sum()
-        if own.min() < -floor_kw:
-            fed_in[i] = -own[own < -floor_kw].sum()
+    drawn, fed_in = found[chosen, 0], -found[chosen, 1]
     share = float(fed_in.sum() / max(float(drawn.sum()), 1e-300))
     return Export(share, int(np.count_nonzero(fed_in > most * drawn)), len(chosen))
 

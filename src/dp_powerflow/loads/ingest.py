@@ -25,6 +25,7 @@ from dp_powerflow.loads.declared import (
     one_service_each,
 )
 from dp_powerflow.loads.ids import IdFindings, compare_ids
+from dp_powerflow.loads.placing import Codes
 from dp_powerflow.loads.tables import MeterTable, Stamps, doubles, open_table
 from dp_powerflow.loads.timegrid import ReadingGrid, TimeGrid, build_time_grid, whole_days
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
@@ -32,6 +33,7 @@ from dp_powerflow.units import BoolArray, FloatArray, IntArray
 Days = tuple[dt.date, dt.date]
 
 _QUANTITIES = ("active", "reactive")
+_NOBODY = np.int32(-1)
 
 
 def read_long(
@@ -102,20 +104,15 @@ def read_wide(
         days = _scan_stamps(table, columns.time).days(fmt)
     grid = build_time_grid(fmt.time_zone, *days, fmt.step_minutes)
     target = _Target(grid, fmt, services.customers, len(names))
-    rows = np.array([target.index[customer] for customer in listed])
     wanted = tuple(own[customer] for own in names for customer in listed)
     seen: set[int] = set()
     read = 0
-    for batch in table.batches(wanted, (columns.time,)):
+    for batch in table.batches(wanted, (columns.time,), columns.time):
         stamps = table.stamps(batch.column(len(wanted)), columns.time)
-        repeat = _is_repeat_of(seen, stamps, grid)
-        spread = Stamps(np.tile(stamps.seconds, len(listed)), stamps.wall)
-        own = np.repeat(rows, batch.num_rows)
-        readings = [
-            np.concatenate([doubles(batch, q * len(listed) + j) for j in range(len(listed))])
-            for q in range(len(names))
-        ]
-        target.add(own, spread, np.tile(repeat, len(listed)), readings)
+        slots = target.slots(stamps, _is_repeat_of(seen, stamps, grid))
+        for k in range(len(wanted)):
+            own = np.full(batch.num_rows, target.index[listed[k % len(listed)]], dtype=np.int32)
+            target.quantities[k // len(listed)].add(own, slots, doubles(batch, k))
         read += batch.num_rows
     return check_history(target.finish(services, read, ids), rules or IngestRules())
 
@@ -130,12 +127,14 @@ class _Target:
         self.index = {customer: i for i, customer in enumerate(customers)}
         self.quantities = [ReadingGrid(grid, len(customers)) for _ in range(n_quantities)]
 
-    def add(self, own: IntArray, stamps: Stamps, second_time: BoolArray, readings: list[FloatArray]) -> None:
+    def slots(self, stamps: Stamps, second_time: BoolArray) -> IntArray:
         at_end = self.fmt.interval_label == "end"
         if stamps.wall:
-            slots = self.grid.slots_of_wall_times(stamps.seconds, second_time, at_end)
-        else:
-            slots = self.grid.slots_of_instants(stamps.seconds, at_end)
+            return self.grid.slots_of_wall_times(stamps.seconds, second_time, at_end)
+        return self.grid.slots_of_instants(stamps.seconds, at_end)
+
+    def add(self, own: Codes, stamps: Stamps, second_time: BoolArray, readings: list[FloatArray]) -> None:
+        slots = self.slots(stamps, second_time)
         for quantity, values in zip(self.quantities, readings, strict=True):
             quantity.add(own, slots, values)
 
@@ -179,13 +178,11 @@ class _Target:
 class _Rows:
     """Rows of a long file: customer (index, −1 if not listed), stamp, and a reading per quantity."""
 
-    own: IntArray
+    own: Codes
     seconds: IntArray
     readings: list[FloatArray]
 
     def where(self, flags: BoolArray) -> _Rows:
-        if flags.all():
-            return self
         return _Rows(self.own[flags], self.seconds[flags], [reading[flags] for reading in self.readings])
 
 
@@ -196,6 +193,8 @@ class _Seen:
     rows: int = 0
     names: set[str] = field(default_factory=set)
     blank: set[str] = field(default_factory=set)
+    last: Any = None  # dictionary of the batch before, and the customers of its entries
+    index: Codes = field(default_factory=lambda: np.empty(0, dtype=np.int32))
 
 
 def _fill_from_long(
@@ -204,17 +203,17 @@ def _fill_from_long(
     """Add all rows of a long file; returns who is in it."""
     seen = _Seen()
     late: list[_Rows] = []
-    for batch in table.batches(values, (columns.customer, columns.time)):
+    for batch in table.batches(values, (columns.customer, columns.time), columns.time):
         own = _customer_index(batch.column(len(values)), table, columns.customer, target.index, seen)
         stamps = table.stamps(batch.column(len(values) + 1), columns.time)
-        rows = _Rows(own, stamps.seconds, [doubles(batch, i) for i in range(len(values))]).where(own >= 0)
+        readings = [doubles(batch, i) for i in range(len(values))]
         if stamps.wall:
             # the earlier of two equal stamps can be many batches away: wait for the end of the file
-            unclear = target.grid.is_ambiguous(rows.seconds)
-            late += [rows.where(unclear)] if unclear.any() else []
-            rows = rows.where(~unclear)
-        never = np.zeros(rows.own.size, dtype=bool)
-        target.add(rows.own, Stamps(rows.seconds, stamps.wall), never, rows.readings)
+            unclear = target.grid.is_ambiguous(stamps.seconds) & (own >= 0)
+            if unclear.any():
+                late.append(_Rows(own, stamps.seconds, readings).where(unclear))
+                own = np.where(unclear, _NOBODY, own)
+        target.add(own, stamps, np.zeros(own.size, dtype=np.bool_), readings)
     if late:
         own = np.concatenate([rows.own for rows in late])
         seconds = np.concatenate([rows.seconds for rows in late])
@@ -256,10 +255,12 @@ class _Scan:
 
 
 def _scan_long(table: MeterTable, columns: LongColumns) -> _Scan:
-    found = _Scan(set())
-    for batch in table.batches((), (columns.customer, columns.time)):
-        names, _ = _encoded(batch.column(0), table, columns.customer)
-        found.customers.update(name.strip() for name in names)
+    found, last = _Scan(set()), None
+    for batch in table.batches((), (columns.customer, columns.time), columns.time):
+        encoded = _encoded(batch.column(0), table, columns.customer)
+        if last is None or not encoded.dictionary.equals(last):
+            last = encoded.dictionary
+            found.customers.update(name.strip() for name in last.cast(pa.string()).to_pylist())
         found.see(table.stamps(batch.column(1), columns.time), table)
     if not found.customers:
         raise LoadDataError(f"{table.path} has a header and no rows; export the meter data again")
@@ -268,31 +269,31 @@ def _scan_long(table: MeterTable, columns: LongColumns) -> _Scan:
 
 def _scan_stamps(table: MeterTable, column: str) -> _Scan:
     found = _Scan(set())
-    for batch in table.batches((), (column,)):
+    for batch in table.batches((), (column,), column):
         found.see(table.stamps(batch.column(0), column), table)
     return found
 
 
-def _encoded(cells: Any, table: MeterTable, column: str) -> tuple[list[str], IntArray]:
-    """Customers of a batch, as they are written, and (row,) position in that list."""
+def _encoded(cells: Any, table: MeterTable, column: str) -> Any:
+    """Customers of a batch as a dictionary array."""
     if cells.null_count:
         raise LoadDataError(f"{cells.null_count} rows of {table.path} have no '{column}'; remove them")
-    encoded = cells if pa.types.is_dictionary(cells.type) else pc.dictionary_encode(cells)
-    names = encoded.dictionary.cast(pa.string()).to_pylist()
-    return names, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return cells if pa.types.is_dictionary(cells.type) else pc.dictionary_encode(cells)
 
 
-def _customer_index(
-    cells: Any, table: MeterTable, column: str, index: dict[str, int], seen: _Seen
-) -> IntArray:
+def _customer_index(cells: Any, table: MeterTable, column: str, index: dict[str, int], seen: _Seen) -> Codes:
     """(row,) index of the customer, without blanks around it; −1 if the service map does not list it."""
-    written, codes = _encoded(cells, table, column)
-    names = [name.strip() for name in written]
-    seen.rows += len(codes)
-    seen.names.update(names)
-    seen.blank.update(name for name in written if name != name.strip())
-    lookup = np.array([index.get(name, -1) for name in names], dtype=np.int64)
-    return lookup[codes] if lookup.size else codes
+    encoded = _encoded(cells, table, column)
+    seen.rows += len(encoded)
+    if seen.last is None or not encoded.dictionary.equals(seen.last):
+        written = encoded.dictionary.cast(pa.string()).to_pylist()
+        names = [name.strip() for name in written]
+        seen.names.update(names)
+        seen.blank.update(name for name in written if name != name.strip())
+        seen.last = encoded.dictionary
+        seen.index = np.array([index.get(name, _NOBODY) for name in names], dtype=np.int32)
+    found: Codes = seen.index[encoded.indices.to_numpy(zero_copy_only=False)]
+    return found
 
 
 def _wide_customers(table: MeterTable, columns: WideColumns) -> tuple[list[dict[str, str]], list[str]]:
@@ -331,7 +332,7 @@ def _wide_customers(table: MeterTable, columns: WideColumns) -> tuple[list[dict[
     return names, list(names[0])
 
 
-def _is_repeat(own: IntArray, seconds: IntArray) -> BoolArray:
+def _is_repeat(own: Codes, seconds: IntArray) -> BoolArray:
     """(row,) true unless it is the first row of its customer with this stamp."""
     order = np.lexsort((np.arange(own.size), seconds, own))
     same = np.zeros(own.size, dtype=bool)

@@ -16,13 +16,13 @@ Three comparisons, each with a declared, PUBLIC reference or within the file:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.declared import IngestRules
+from dp_powerflow.loads.scanning import levels_and_shapes, on_all_cores
 from dp_powerflow.units import BoolArray, FloatArray
 
 THOUSAND, FOUR = 1000.0, 4.0
@@ -43,9 +43,10 @@ class Levels:
     shape: FloatArray
 
     @classmethod
-    def of(cls, values: Iterable[FloatArray]) -> Levels:
-        """From readings (day, step) [kW] of one customer after the other, NaN where there is none."""
-        found = np.array([_level_and_shape(own) for own in values]).reshape(-1, 2)
+    def of(cls, values: FloatArray) -> Levels:
+        """From readings (customer, day, step) [kW], NaN where there is none."""
+        found = np.empty((len(values), 2))
+        on_all_cores(lambda part: levels_and_shapes(values[part], found[part]), len(values))
         return cls(found[:, 0], found[:, 1])
 
     def relative_to(self, scale_kw: FloatArray) -> Levels:
@@ -53,18 +54,6 @@ class Levels:
 
     def where(self, chosen: BoolArray) -> Levels:
         return Levels(self.level[chosen], self.shape[chosen])
-
-
-def _level_and_shape(values: FloatArray) -> tuple[float, float]:
-    read = ~np.isnan(values)
-    full = values[read.all(axis=1)] if read.all(axis=1).any() else values[read][None]
-    if not full.size:
-        return math.nan, math.nan
-    mean, spread = full.mean(axis=1), full.std(axis=1)
-    busy = mean > 0
-    shape = float(np.median(spread[busy] / mean[busy])) if busy.any() else math.nan
-    level = float(np.median(mean))
-    return (level if level > 0 else math.nan), shape
 
 
 @dataclass(frozen=True)

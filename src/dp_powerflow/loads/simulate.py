@@ -19,6 +19,7 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import cos, exp, exp1, log, log1, sin
 from dp_powerflow._bits.linear import cholesky, product, solve_lower, solve_upper, standard_normal
+from dp_powerflow._threads import in_order, slices
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.declared import PowerFactors, inductive
 from dp_powerflow.loads.history import LoadHistory, steps_per_day
@@ -211,13 +212,14 @@ def simulate_load_history(
     # from the evening before, so that what runs past midnight is there on the first day too
     days = tuple(_FIRST_DAY + dt.timedelta(days=i) for i in range(-1, n_days))
     calendar = calendar_of(days, seed)
-    members = [classes[i] for i in _alternate([own.share for own in classes], n_load_points)]
+    members = _members(classes, n_load_points)
     load_kw = np.empty((n_load_points, n_days, n_steps))
     load_kvar = np.empty_like(load_kw) if reactive else None
     scale_kw = np.empty(n_load_points)
-    for i, own in enumerate(members):
-        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1, i)))
-        scale_kw[i] = rng.choice(own.scales_kw)
+
+    def draw(i: int) -> None:
+        own = members[i]
+        scale_kw[i], rng = _scale_and_rng(own, seed, i)
         load = own.kind.load(scale_kw[i], calendar, n_steps, rng)
         load_kw[i] = load[1:]
         if load_kvar is not None:
@@ -226,6 +228,13 @@ def simulate_load_history(
             load_kvar[i] = load_kw[i] * tan_theta + _REACTIVE_SPREAD * load_kw[i].mean() * noise
         if own.panels is not None:
             load_kw[i] -= own.panels.output(scale_kw[i], calendar, n_steps, rng)[1:]
+
+    def draw_some(part: slice) -> None:
+        for i in range(part.start, part.stop):
+            draw(i)
+
+    for _ in in_order(draw_some, slices(n_load_points)):
+        pass
     if quantum_kwh is not None:
         load_kw = _counted(load_kw, quantum_kwh * n_steps / _HOURS_PER_DAY)
     return LoadHistory(
@@ -239,6 +248,26 @@ def simulate_load_history(
         scale_kw=scale_kw,
         simulated=True,
     )
+
+
+def simulated_services(
+    n_load_points: int, *, seed: int = 0, classes: Sequence[CustomerClass] = DEMO_CLASSES
+) -> tuple[tuple[str, ...], FloatArray]:
+    """PUBLIC. Classes and scales (load point,) [kW] of the customers of `simulate_load_history`; no load."""
+    members = _members(classes, n_load_points)
+    scales = [_scale_and_rng(own, seed, i)[0] for i, own in enumerate(members)]
+    return tuple(own.name for own in members), np.array(scales)
+
+
+def _members(classes: Sequence[CustomerClass], n_load_points: int) -> list[CustomerClass]:
+    """The class of every load point."""
+    return [classes[i] for i in _alternate([own.share for own in classes], n_load_points)]
+
+
+def _scale_and_rng(own: CustomerClass, seed: int, i: int) -> tuple[float, np.random.Generator]:
+    """Public scale of a customer [kW], and the stream that its loads come from."""
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1, i)))
+    return float(rng.choice(own.scales_kw)), rng
 
 
 def demo_power_factors(classes: Sequence[CustomerClass] = DEMO_CLASSES) -> PowerFactors:

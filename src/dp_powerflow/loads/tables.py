@@ -7,8 +7,10 @@ file, the column and how many rows are at fault.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +19,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.dataset as pa_dataset
+import pyarrow.parquet as pq
 
+from dp_powerflow._threads import ahead
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.declared import MeterFormat
+from dp_powerflow.loads.placing import whole_seconds
 from dp_powerflow.units import FloatArray, IntArray
 
 # a block of CSV text, or this many Parquet rows, is all that is held at a time besides the result
 _CSV_BLOCK_BYTES = 16 << 20
 _PARQUET_CELLS = 4_000_000
+_PEEK_BYTES = 1 << 16
+_REPEATING = pa.dictionary(pa.int32(), pa.string())
 _OFFSET = r"(Z|z|[+-]\d\d(:?\d\d)?)$"
 # arrow does not trim cells of text
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?|inf|Inf|INF|nan|NaN|NAN|infinity)\s*$"
@@ -64,17 +71,36 @@ class MeterTable:
         """How a message names a column of values: a customer's name is private, its position is not."""
         return f"column {self.columns.index(name) + 1}" if self.columns_are_customers else f"column '{name}'"
 
-    def batches(self, numbers: tuple[str, ...], texts: tuple[str, ...]) -> Iterator[Any]:
-        """Record batches with the columns `numbers` as doubles and `texts` as they are (CSV: text)."""
-        if self.is_csv:
-            yield from self._csv_batches(numbers, texts)
-        else:
-            yield from self._parquet_batches(numbers, texts)
+    def batches(
+        self, numbers: tuple[str, ...], texts: tuple[str, ...], time: str | None = None
+    ) -> Iterator[Any]:
+        """Record batches with the columns `numbers` as doubles and `texts` as they are (CSV: text).
 
-    def _csv_batches(self, numbers: tuple[str, ...], texts: tuple[str, ...]) -> Iterator[Any]:
-        types = {name: pa.float64() for name in numbers} | {name: pa.string() for name in texts}
+        Where one of `texts` is named as the `time`, cells that repeat may come as a dictionary, and stamps in
+        ISO 8601 as stamps: `stamps` knows both.
+        """
+        if self.is_csv:
+            yield from self._csv_batches(numbers, texts, time)
+        else:
+            yield from self._parquet_batches(numbers, texts, time)
+
+    def _csv_batches(
+        self, numbers: tuple[str, ...], texts: tuple[str, ...], time: str | None
+    ) -> Iterator[Any]:
+        kind = pa.string() if time is None else _REPEATING
+        types = {name: pa.float64() for name in numbers} | dict.fromkeys(texts, kind)
+        done, stamped = 0, self._with_stamps(types, time)
+        if stamped is not None:
+            try:
+                for batch in self._open_csv(stamped):
+                    yield batch
+                    done += 1
+            except pa.ArrowInvalid:
+                pass  # go on with the text, which tells what is wrong
+            else:
+                return
         try:
-            yield from self._open_csv(types)
+            yield from islice(self._open_csv(types), done, None)
         except pa.ArrowInvalid as error:
             # decided here, raised below: the message of `error` quotes cells and must not be chained
             ragged = "Expected" in str(error) and "columns" in str(error)
@@ -87,11 +113,25 @@ class MeterTable:
             )
         raise self._not_numbers(numbers)
 
-    def _open_csv(self, types: dict[str, Any]) -> Iterator[Any]:
+    def _with_stamps(self, types: dict[str, Any], time: str | None) -> dict[str, Any] | None:
+        """The types with stamps in place of their text, if the first one is in ISO 8601."""
+        if time is None or self.fmt.stamp_format is not None:
+            return None
+        try:
+            first = next(self._open_csv({time: pa.string()}, _PEEK_BYTES), None)
+        except pa.ArrowInvalid:
+            return None
+        cells = [] if first is None else first.column(0).drop_null()
+        if not len(cells):
+            return None
+        zone = "UTC" if re.search(_OFFSET, cells[0].as_py()[10:64]) else None
+        return types | {time: pa.timestamp("us", zone)}
+
+    def _open_csv(self, types: dict[str, Any], block_bytes: int | None = None) -> Iterator[Any]:
         return iter(
             pa_csv.open_csv(
                 self.path,
-                read_options=pa_csv.ReadOptions(block_size=_CSV_BLOCK_BYTES),
+                read_options=pa_csv.ReadOptions(block_size=block_bytes or _CSV_BLOCK_BYTES),
                 parse_options=pa_csv.ParseOptions(delimiter=self.fmt.delimiter),
                 convert_options=pa_csv.ConvertOptions(
                     column_types=types,
@@ -125,18 +165,32 @@ class MeterTable:
             return generic
         return generic
 
-    def _parquet_batches(self, numbers: tuple[str, ...], texts: tuple[str, ...]) -> Iterator[Any]:
+    def _parquet_batches(
+        self, numbers: tuple[str, ...], texts: tuple[str, ...], time: str | None
+    ) -> Iterator[Any]:
         names = [*numbers, *texts]
-        scanner = pa_dataset.dataset(self.path, format="parquet").scanner(
-            columns=names,
-            batch_size=max(1024, _PARQUET_CELLS // len(names)),
-            batch_readahead=2,
-            fragment_readahead=1,
-        )
-        for batch in scanner.to_batches():
+        for batch in ahead(self._parquet_parts(names, [] if time is None else list(texts))):
             columns = [self._as_doubles(batch.column(name), name) for name in numbers]
             columns += [batch.column(name) for name in texts]
             yield pa.RecordBatch.from_arrays(columns, names=names)
+
+    def _parquet_parts(self, names: list[str], repeating: list[str]) -> Iterator[Any]:
+        """Batches of one file after the other. A scanner of all of them would read far ahead."""
+        form = pa_dataset.ParquetFileFormat(dictionary_columns=repeating)
+        dataset = pa_dataset.dataset(self.path, format=form)
+        size = max(1024, _PARQUET_CELLS // len(names))
+        for fragment in dataset.get_fragments():
+            own = fragment.physical_schema
+            if all(
+                name in own.names and own.field(name).equals(dataset.schema.field(name)) for name in names
+            ):
+                with pq.ParquetFile(fragment.path, read_dictionary=repeating, pre_buffer=False) as file:
+                    yield from file.iter_batches(size, columns=names)
+            else:  # of another type, or without the column: as the dataset has it
+                found = pa_dataset.Scanner.from_fragment(
+                    fragment, dataset.schema, columns=names, batch_size=size
+                )
+                yield from found.to_batches()
 
     def _as_doubles(self, cells: Any, name: str) -> Any:
         kind = cells.type
@@ -152,25 +206,33 @@ class MeterTable:
             raise LoadDataError(
                 f"{cells.null_count} rows of {self.path} have no stamp in column '{column}'; remove them"
             )
-        kind = cells.type
+        kind, place = cells.type, None
         if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind):
-            cells = self._parsed(cells.cast(pa.string()), column)
+            # stamps repeat: every text is looked at once
+            encoded = cells if pa.types.is_dictionary(kind) else pc.dictionary_encode(cells)
+            place = _to_numpy(encoded.indices)
+            times = np.bincount(place, minlength=len(encoded.dictionary))
+            used = np.flatnonzero(times)
+            text = encoded.dictionary.cast(pa.string()).take(pa.array(used))
+            cells = self._parsed(text, times[used], column)
+            place = (np.cumsum(times > 0) - 1)[place]
         elif not pa.types.is_timestamp(kind):
             raise LoadDataError(
                 f"column '{column}' of {self.path} holds {kind}, not stamps; write ISO 8601 text"
             )
         wall = cells.type.tz is None
         micros = _to_numpy(cells.cast(pa.timestamp("us", cells.type.tz), safe=False).cast(pa.int64()))
-        seconds, rest = np.divmod(micros, 1_000_000)
-        # a fraction of a second is off any grid; keep it off after rounding down
-        seconds += (rest != 0) & (seconds % 60 == 0)
-        return Stamps(seconds.astype(np.int64), wall)
+        seconds = np.empty(micros.size, dtype=np.int64)
+        whole_seconds(micros, seconds)
+        return Stamps(seconds if place is None else seconds[place], wall)
 
-    def _parsed(self, text: Any, column: str) -> Any:
+    def _parsed(self, text: Any, times: IntArray, column: str) -> Any:
+        """Stamps of texts; `times` is how often each is in the batch."""
         if self.fmt.stamp_format is not None:
             parsed = pc.strptime(text, format=self.fmt.stamp_format, unit="s", error_is_null=True)
             if parsed.null_count:
-                raise self._bad_stamps(parsed.null_count, column, f"the format '{self.fmt.stamp_format}'")
+                bad = int(times[_to_numpy(parsed.is_null())].sum())
+                raise self._bad_stamps(bad, column, f"the format '{self.fmt.stamp_format}'")
             return parsed
         with_offset = _to_numpy(pc.match_substring_regex(pc.utf8_slice_codeunits(text, 10, 64), _OFFSET))
         if with_offset.any() and not with_offset.all():
@@ -182,7 +244,7 @@ class MeterTable:
         try:
             return text.cast(kind)
         except pa.ArrowInvalid:
-            bad = sum(not _parses(cell, kind) for cell in text)
+            bad = int(sum(count for cell, count in zip(text, times, strict=True) if not _parses(cell, kind)))
         raise self._bad_stamps(bad, column, "ISO 8601 (2024-01-31T00:15)")
 
     def _bad_stamps(self, count: int, column: str, what: str) -> LoadDataError:

@@ -8,16 +8,16 @@ extra slots until they are averaged. So duplicated stamps are not mistaken for a
 from __future__ import annotations
 
 import datetime as dt
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dp_powerflow.errors import LoadDataError
+from dp_powerflow.loads import placing
 from dp_powerflow.loads.declared import zone
 from dp_powerflow.loads.history import MINUTES_PER_DAY
+from dp_powerflow.loads.placing import Codes
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -26,9 +26,9 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 class Misplaced(IntEnum):
     """Why a stamp has no slot; also the (negative) slot it gets."""
 
-    OUTSIDE = -1  # not in the days asked for
-    OFF_GRID = -2  # not on a multiple of the step
-    SKIPPED = -3  # a wall-clock time that the clock jumped over
+    OUTSIDE = placing.OUTSIDE  # not in the days asked for
+    OFF_GRID = placing.OFF_GRID  # not on a multiple of the step
+    SKIPPED = placing.SKIPPED  # a wall-clock time that the clock jumped over
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +99,10 @@ class TimeGrid:
         label_is_end
             True if stamps name the end of their interval.
         """
-        instant, rest = np.divmod(seconds - self.origin_s, 60 * self.step_minutes)
-        return self._slots(instant - int(label_is_end), rest != 0)
+        out = np.empty(seconds.size, dtype=np.int64)
+        step_s, shift = 60 * self.step_minutes, int(label_is_end)
+        placing.slots_of_instants(seconds, self.origin_s, step_s, shift, self.slot_of_instant, out)
+        return out
 
     def slots_of_wall_times(self, seconds: IntArray, second_time: BoolArray, label_is_end: bool) -> IntArray:
         """Slots of wall-clock stamps [s, as if UTC], or a `Misplaced` code.
@@ -114,33 +116,18 @@ class TimeGrid:
         label_is_end
             True if stamps name the end of their interval.
         """
-        wall, rest = np.divmod(seconds - self.wall_origin_s, 60 * self.step_minutes)
-        inside = (wall >= 0) & (wall < len(self.instant_of_wall))
-        known = np.where(inside, wall, 0)
-        first, second = self.instant_of_wall[known].T
-        instant = np.where(second_time & (second >= 0), second, first)
-        if label_is_end:
-            # the clock never shows the end of the interval before a jump, but some meters write it
-            before_jump = self.first_skipped[known]
-            instant[before_jump] = self.instant_of_wall[known[before_jump] - 1, 0] + 1
-        skipped = inside & (instant < 0)
-        slots = self._slots(np.where(inside, instant - int(label_is_end), -1), rest != 0)
-        slots[skipped & (rest == 0)] = Misplaced.SKIPPED
-        return slots
+        out = np.empty(seconds.size, dtype=np.int64)
+        origin_and_step_s = self.wall_origin_s, 60 * self.step_minutes
+        tables = self.instant_of_wall, self.first_skipped, self.slot_of_instant
+        placing.slots_of_wall_times(seconds, second_time, origin_and_step_s, int(label_is_end), tables, out)
+        return out
 
     def is_ambiguous(self, seconds: IntArray) -> BoolArray:
         """True for wall-clock stamps [s, as if UTC] that the clock shows twice."""
-        wall = (seconds - self.wall_origin_s) // (60 * self.step_minutes)
-        inside = (wall >= 0) & (wall < len(self.instant_of_wall))
-        ambiguous: BoolArray = inside & (self.instant_of_wall[np.where(inside, wall, 0), 1] >= 0)
-        return ambiguous
-
-    def _slots(self, instant: IntArray, off_grid: BoolArray) -> IntArray:
-        outside = (instant < 0) | (instant >= len(self.slot_of_instant))
-        slots = self.slot_of_instant[np.where(outside, 0, instant)]
-        slots[outside] = Misplaced.OUTSIDE
-        slots[off_grid & ~outside] = Misplaced.OFF_GRID
-        return slots
+        out = np.empty(seconds.size, dtype=np.bool_)
+        step_s = 60 * self.step_minutes
+        placing.are_shown_twice(seconds, self.wall_origin_s, step_s, self.instant_of_wall, out)
+        return out
 
 
 def build_time_grid(time_zone: str, first_day: dt.date, last_day: dt.date, step_minutes: int) -> TimeGrid:
@@ -255,65 +242,70 @@ class ReadingCounts:
     doubled_hour: int = 0
 
 
-@dataclass(eq=False)
 class ReadingGrid:
-    """Accumulates readings of one quantity; `finish` averages them.
+    """PRIVATE. Accumulates readings of one quantity; `finish` averages them.
 
-    Readings are added batch by batch, so a file is never held whole: the memory is that of the result.
+    Readings are added batch by batch, so a file is never held whole: the memory is that of the result and a
+    byte per step for how many readings it has (four, if a step has more than 255).
+
+    Parameters
+    ----------
+    grid
+        Slots of the days.
+    n_customers
+        Customers of the first axis.
     """
 
-    grid: TimeGrid
-    n_customers: int
-    _sums: FloatArray = field(init=False, repr=False)
-    _counts: NDArray[np.uint32] = field(init=False, repr=False)
-    _tally: Counter[str] = field(init=False, repr=False, default_factory=Counter)
+    def __init__(self, grid: TimeGrid, n_customers: int) -> None:
+        self.grid = grid
+        shapes = [(n_customers, grid.n_regular), (n_customers, grid.n_slots - grid.n_regular)]
+        self._sums = (np.zeros(shapes[0]), np.zeros(shapes[1]))
+        self._counts: tuple[placing.Counts, placing.Counts] = (
+            np.zeros(shapes[0], dtype=np.uint8),
+            np.zeros(shapes[1], dtype=np.uint8),
+        )
+        self._tally = np.zeros(placing.TALLIES, dtype=np.int64)
 
-    def __post_init__(self) -> None:
-        self._sums = np.zeros(self.n_customers * self.grid.n_slots)
-        self._counts = np.zeros(self._sums.size, dtype=np.uint32)
-
-    def add(self, customers: IntArray, slots: IntArray, values: FloatArray) -> None:
+    def add(self, customers: Codes, slots: IntArray, values: FloatArray) -> None:
         """Add readings.
 
         Parameters
         ----------
         customers
-            (reading,) index of the customer.
+            (reading,) index of the customer, −1 for a reading that does not count.
         slots
             (reading,) slot or `Misplaced` code.
         values
             (reading,) any unit, NaN where there is no value.
         """
-        missing, infinite = np.isnan(values), np.isinf(values)
-        good = (slots >= 0) & ~missing & ~infinite
-        found = {
-            "accepted": good,
-            "no_value": missing,
-            "not_finite": infinite,
-            "outside_days": slots == Misplaced.OUTSIDE,
-            "off_grid": slots == Misplaced.OFF_GRID,
-            "skipped_hour": slots == Misplaced.SKIPPED,
-        }
-        self._tally.update({name: int(np.count_nonzero(flags)) for name, flags in found.items()})
-        flat = customers * self.grid.n_slots + slots
-        if not good.all():
-            flat, values = flat[good], values[good]
-        np.add.at(self._sums, flat, values)
-        np.add.at(self._counts, flat, np.uint32(1))
+        start = 0
+        while True:
+            start = placing.add_rows(customers, slots, values, start, self._sums, self._counts, self._tally)
+            if start == values.size:
+                return
+            regular, extra = self._counts
+            self._counts = regular.astype(np.uint32), extra.astype(np.uint32)
 
     def finish(self) -> tuple[FloatArray, ReadingCounts]:
         """(customer, day, step) mean reading, NaN where there is none, and the counts."""
-        shape = (self.n_customers, self.grid.n_slots)
-        sums, counts = self._sums.reshape(shape), self._counts.reshape(shape)
-        duplicated = int(self._counts.sum(dtype=np.int64)) - int(np.count_nonzero(self._counts))
-        with np.errstate(invalid="ignore"):  # 0/0 is NaN on purpose: no reading
-            np.divide(sums, counts, out=sums)
-        n, doubled = self.grid.n_regular, self.grid.doubled
-        both = counts[:, doubled].astype(bool) & counts[:, n:].astype(bool)
-        sums[:, doubled] = _mean_of_present(sums[:, doubled], sums[:, n:])
-        values = np.ascontiguousarray(sums[:, :n])
-        tally = ReadingCounts(**self._tally, duplicated=duplicated, doubled_hour=int(both.sum()))
-        return values.reshape(self.n_customers, len(self.grid.days), -1), tally
+        found = np.zeros(2, dtype=np.int64)
+        (means, second), doubled = self._sums, self.grid.doubled
+        both = self._counts[0][:, doubled].astype(bool) & self._counts[1].astype(bool)
+        for sums, counts in zip(self._sums, self._counts, strict=True):
+            placing.to_means(sums, counts, found)
+        means[:, doubled] = _mean_of_present(means[:, doubled], second)
+        accepted, no_value, not_finite, outside, off_grid, skipped = self._tally.tolist()
+        tally = ReadingCounts(
+            accepted=accepted,
+            no_value=no_value,
+            not_finite=not_finite,
+            duplicated=int(found[0] - found[1]),
+            outside_days=outside,
+            off_grid=off_grid,
+            skipped_hour=skipped,
+            doubled_hour=int(both.sum()),
+        )
+        return means.reshape(len(means), len(self.grid.days), -1), tally
 
 
 def _mean_of_present(first: FloatArray, second: FloatArray) -> FloatArray:

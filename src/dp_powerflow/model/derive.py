@@ -37,6 +37,7 @@ from dp_powerflow.model.options import (
     fit_reactive,
 )
 from dp_powerflow.model.partition import PrivateClasses, assign_classes, private_counts, private_kmeans
+from dp_powerflow.model.records import Chosen
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit, QueryCost, epsilon_to_rho
 from dp_powerflow.privacy.queries import Answer, PlanSession, ReplaySession, Session
 from dp_powerflow.units import FloatArray, IntArray
@@ -56,10 +57,10 @@ class Source(Protocol):
     def session(self, stage: tuple[str, str], cohort: str | None, rho: float) -> Session:
         """A session for one stage of the fit."""
 
-    def log_load(self, name: str | None, day_type: str | None, bounds: Bounds) -> FloatArray:
+    def log_load(self, name: str | None, day_type: str | None, bounds: Bounds) -> FloatArray | Chosen:
         """Log loads (record, day, step) of a class, None for all, on days of a type, None for all."""
 
-    def pairs(self, name: str | None, day_type: str | None) -> FloatArray:
+    def pairs(self, name: str | None, day_type: str | None) -> FloatArray | Chosen:
         """p and q side by side (record, day, 2·step)."""
 
     def slots(self) -> IntArray:
@@ -396,6 +397,9 @@ class _HistoryJob(_Job):
                 f"noise alone puts off {', '.join(large)}; raise epsilon or pool classes"
             )
         laws = estimate_histories(cell.groups, setting, cell.session)
+        if cell.session.lists_only and not self._fits_reactive:
+            self.answers += cell.session.answers
+            return
         reactive = reactive_of(cell, laws, choice, self.facts, rho_reactive)
         fitted = zip(cell.names, cell.weights, cell.margins, laws, reactive, strict=True)
         self.classes += [HistoryClass(*each) for each in fitted]
@@ -406,9 +410,10 @@ def _logs(bounds: Bounds) -> tuple[float, float]:
     return log1(bounds[0]), log1(bounds[1])
 
 
-def _split(values: FloatArray, labels: IntArray, counts: FloatArray) -> list[Records]:
+def _split(values: FloatArray | Chosen, labels: IntArray, counts: FloatArray) -> list[Records]:
     """PRIVATE. The records of each class, with the released counts in place of the true ones."""
-    return [Records(values[labels == k], float(count)) for k, count in enumerate(counts)]
+    chosen = values.where if isinstance(values, Chosen) else values.__getitem__
+    return [Records(chosen(labels == k), float(count)) for k, count in enumerate(counts)]
 
 
 def _reference(parts: tuple[GaussianComponent, ...]) -> float:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dp_powerflow._bits.elementary import log
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.history import SATURDAY, LoadHistory
 from dp_powerflow.model.day_facts import DayFacts
@@ -17,6 +16,7 @@ from dp_powerflow.model.gaussian import LoadModel, Origin
 from dp_powerflow.model.history.plan import History
 from dp_powerflow.model.options import Bounds, FitOptions, FittedReactive, HistoryFacts
 from dp_powerflow.model.partition import PrivateClasses
+from dp_powerflow.model.records import Chosen, LogLoads, Pairs
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.queries import QuerySession, Session
 from dp_powerflow.privacy.random import StreamKey
@@ -157,14 +157,12 @@ class MeterSource:
         """A session with noise streams of its own stage."""
         return QuerySession(self.key.bind(*stage), self.unit, cohort, rho)
 
-    def log_load(self, name: str | None, day_type: str | None, bounds: Bounds) -> FloatArray:
-        chosen = self._chosen(self.history.load_kw, name, day_type)
-        return self._as_records(log(np.clip(chosen, *bounds)))
+    def log_load(self, name: str | None, day_type: str | None, bounds: Bounds) -> Chosen:
+        return LogLoads(*self._chosen(name, day_type), bounds)
 
-    def pairs(self, name: str | None, day_type: str | None) -> FloatArray:
+    def pairs(self, name: str | None, day_type: str | None) -> Chosen:
         assert self.history.load_kvar is not None  # see `history_facts`
-        both = [self._chosen(a, name, day_type) for a in (self.history.load_kw, self.history.load_kvar)]
-        return self._as_records(np.concatenate(both, axis=2))
+        return Pairs(*self._chosen(name, day_type), self.history.load_kvar)
 
     def slots(self) -> IntArray:
         if self.unit is PrivacyUnit.LOAD_POINT:
@@ -180,16 +178,19 @@ class MeterSource:
         assert self.options.day_types is not None
         return np.flatnonzero([own == day_type for own in self.options.day_types])
 
-    def _chosen(self, array: FloatArray, name: str | None, day_type: str | None) -> FloatArray:
-        points = np.arange(self.history.n_load_points)
+    def _chosen(
+        self, name: str | None, day_type: str | None
+    ) -> tuple[FloatArray, IntArray, IntArray, FloatArray, bool]:
+        """Loads of the whole history, load points, days, scales, and whether a record is one day."""
+        history, points = self.history, np.arange(self.history.n_load_points)
         if name is not None:
-            points = np.flatnonzero([label == name for label in _labels(self.history)])
-        chosen: FloatArray = array[np.ix_(points, self._days(day_type))]
-        if self.options.use_scale and self.history.scale_kw is not None:
-            chosen = chosen / self.history.scale_kw[points, None, None]
-        return chosen
-
-    def _as_records(self, values: FloatArray) -> FloatArray:
-        if self.unit is PrivacyUnit.LOAD_POINT:
-            return values
-        return values.reshape(-1, 1, values.shape[2])
+            points = np.flatnonzero([label == name for label in _labels(history)])
+        scaled = self.options.use_scale and history.scale_kw is not None
+        scale = history.scale_kw if scaled else None
+        return (
+            history.load_kw,
+            points,
+            self._days(day_type),
+            np.ones(history.n_load_points) if scale is None else scale,
+            self.unit is PrivacyUnit.LOAD_POINT_DAY,
+        )

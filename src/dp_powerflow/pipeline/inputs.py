@@ -29,7 +29,12 @@ from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.ingest import read_long, read_wide
 from dp_powerflow.loads.profiles import read_opendss_shapes
 from dp_powerflow.loads.report import IngestReport
-from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
+from dp_powerflow.loads.simulate import (
+    DEMO_CLASSES,
+    CustomerClass,
+    simulate_load_history,
+    simulated_services,
+)
 from dp_powerflow.model.fit import ONE_CLASS
 from dp_powerflow.pipeline.almanac import Almanac, almanac_of
 from dp_powerflow.pipeline.customers import Services, customers_of_loads
@@ -209,12 +214,19 @@ def read_network(
     return NetworkInputs(config, state, feeder, services or Services(), sun, almanac)
 
 
-def _simulated(section: LoadsSection, days: int, step_minutes: int) -> LoadHistory:
-    """Made-up customers of the config, over so many days."""
-    classes = DEMO_CLASSES[:1] if section.homes_only else DEMO_CLASSES
+def _simulated(section: LoadsSection) -> LoadHistory:
+    """Made-up customers of the config."""
     return simulate_load_history(
-        section.load_points, n_days=days, step_minutes=step_minutes, seed=section.seed, classes=classes
+        section.load_points,
+        n_days=section.days,
+        step_minutes=section.step_minutes,
+        seed=section.seed,
+        classes=_classes_of(section),
     )
+
+
+def _classes_of(section: LoadsSection) -> tuple[CustomerClass, ...]:
+    return DEMO_CLASSES[:1] if section.homes_only else DEMO_CLASSES
 
 
 def declared_services(config: Config) -> Services | None:
@@ -224,8 +236,10 @@ def declared_services(config: Config) -> Services | None:
     """
     section = config.loads
     if section.kind == "simulated":
-        # What is public of a simulated customer does not depend on its days.
-        return Services.of(config, _simulated(section, days=1, step_minutes=24 * 60))
+        labels, scale_kw = simulated_services(
+            section.load_points, seed=section.seed, classes=_classes_of(section)
+        )
+        return Services((None,) * len(labels), labels, scale_kw, customers_of_loads(config))
     if section.kind == "opendss-shapes" or section.services is None:
         return None
     found = read_service_map(section.services)
@@ -390,7 +404,7 @@ def meters_of(config: Config, feeder: Feeder | None) -> Meters:
     """
     section = config.loads
     if section.kind == "simulated":
-        return Meters(_simulated(section, section.days, section.step_minutes), None)
+        return Meters(_simulated(section), None)
     found = _shapes(config, feeder) if section.kind == "opendss-shapes" else _meter_file(config)
     report, bounds = found.report, _bounds_kw(config, found.history)
     if bounds is not None:

@@ -219,6 +219,9 @@ class Session(ABC):
         The most the session may spend.
     """
 
+    lists_only = False
+    """Whether the answers mean nothing, because only the list of queries is wanted."""
+
     def __init__(self, unit: PrivacyUnit, cohort: str | None, rho: float) -> None:
         self._unit = unit
         self._cohort = cohort
@@ -339,6 +342,8 @@ class ReplaySession(Session):
 
 class PlanSession(Session):
     """Answers zero to everything: which queries a fit asks and what they cost, from public facts alone."""
+
+    lists_only = True
 
     def _answer(self, query: Query, cost: QueryCost, blocks: Blocks) -> IntArray:
         return np.zeros((len(blocks), query.dimension), dtype=np.int64)

@@ -204,7 +204,7 @@ def test_days_that_count_as_customers_are_caught(monkeypatch: pytest.MonkeyPatch
     """Every day clipped by itself: whoever is replaced moves the sum by the claims of all its days."""
 
     def by_day(self: Records, of: Callable[[FloatArray], FloatArray], **_: int) -> Any:
-        for each in self.log_load:
+        for each in self.log_load[:]:
             yield of(np.repeat(each[:, None, :], self.log_load.shape[1], axis=1))
 
     search = Search(options())

@@ -12,7 +12,7 @@ the declared bounds of the load.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Protocol
@@ -21,47 +21,10 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import cos, exp, log
 from dp_powerflow._bits.linear import eigh, is_positive_definite, norms, product
+from dp_powerflow.model.records import Contribution as Contribution
+from dp_powerflow.model.records import Records as Records
 from dp_powerflow.privacy.queries import Query, Region, Session
 from dp_powerflow.units import FloatArray, IntArray
-
-Contribution = Callable[[FloatArray], FloatArray]
-"""Records (record, day, step) → what each adds to a sum (record, dimension)."""
-
-_CHUNK_VALUES = 1 << 19  # 4 MB of float64 at a time
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Records:
-    """PRIVATE. Log loads of the records of one class (for reactive load: p and q side by side).
-
-    Parameters
-    ----------
-    log_load
-        (record, day, step) [log kW, or log of kW per public scale]. With unit `load-point` a record is a
-        load point with all its days; with `load-point-day` every record has one day.
-    count
-        Number of records: public, or a released noisy count if the class of a record is private.
-    """
-
-    log_load: FloatArray
-    count: float
-
-    @property
-    def n_steps(self) -> int:
-        return int(self.log_load.shape[-1])
-
-    def contributions(self, of: Contribution, *, values_per_step: int = 1) -> Iterator[FloatArray]:
-        """Contributions (record, dimension), chunk by chunk.
-
-        `values_per_step` sizes the chunks: how many numbers `of` makes of one step of a record.
-        """
-        n_records, n_days, n_steps = self.log_load.shape
-        size = max(1, _CHUNK_VALUES // (n_steps * max(n_days, values_per_step)))
-        for start in range(0, n_records, size):
-            yield of(self.log_load[start : start + size])
-
-    def __repr__(self) -> str:
-        return f"Records({self.log_load.shape[1]} days × {self.n_steps} steps, PRIVATE)"
 
 
 def symmetric_to_vector(matrices: FloatArray) -> FloatArray:

@@ -9,12 +9,13 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import exp, exp1
 from dp_powerflow._bits.linear import product
-from dp_powerflow.model.estimators import Contribution, symmetric_to_vector, vector_to_symmetric
+from dp_powerflow.model.estimators import symmetric_to_vector, vector_to_symmetric
 from dp_powerflow.model.history import contributions as of_customer
 from dp_powerflow.model.history import plan
-from dp_powerflow.model.history.asking import Asker, Seen, positive, scaled, shrunk
+from dp_powerflow.model.history.asking import Asker, OfCustomer, Seen, positive, scaled, shrunk
 from dp_powerflow.model.history.contributions import Frame, Scores
 from dp_powerflow.model.history.numbers import fourier, harmonic_of, nonnegative_mean
+from dp_powerflow.model.records import Customers
 from dp_powerflow.privacy.queries import Region
 from dp_powerflow.units import FloatArray, IntArray
 
@@ -128,8 +129,8 @@ def _ask_spread_of_days(
 
 def _band_energies(
     known: Scores, mean: FloatArray, bands: Sequence[IntArray], count: int, radius: float
-) -> Contribution:
-    def contribution(days: FloatArray) -> FloatArray:
+) -> OfCustomer:
+    def contribution(days: Customers) -> FloatArray:
         square = of_customer.shape_coefficients(days, known, mean, count) ** 2
         # Contiguous by customer: the order of a sum must not depend on how many customers there are.
         own = [np.ascontiguousarray(square[:, band]).sum(axis=1) for band in bands]
@@ -138,8 +139,8 @@ def _band_energies(
     return contribution
 
 
-def _low_moment(known: Scores, mean: FloatArray, block: int, radius: float) -> Contribution:
-    def contribution(days: FloatArray) -> FloatArray:
+def _low_moment(known: Scores, mean: FloatArray, block: int, radius: float) -> OfCustomer:
+    def contribution(days: Customers) -> FloatArray:
         low = of_customer.shape_coefficients(days, known, mean, block)
         return symmetric_to_vector(low[:, :, None] * low[:, None, :]) / radius
 

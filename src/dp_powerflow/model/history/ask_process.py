@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from dp_powerflow._bits.linear import eigh, product
-from dp_powerflow.model.estimators import Contribution
 from dp_powerflow.model.history import contributions as of_customer
 from dp_powerflow.model.history import plan
 from dp_powerflow.model.history.ask_traits import Traits
-from dp_powerflow.model.history.asking import Asker, Seen, scaled, shrunk
+from dp_powerflow.model.history.asking import Asker, OfCustomer, Seen, scaled, shrunk
 from dp_powerflow.model.history.contributions import Frame
 from dp_powerflow.model.history.factor import Factor, shared_factor
 from dp_powerflow.model.history.numbers import fourier
+from dp_powerflow.model.records import Customers
 from dp_powerflow.privacy.queries import Region
 from dp_powerflow.units import FloatArray
 
@@ -26,8 +26,8 @@ def ask_sizes(
     """Mean and spread of the log size of the own process, and the correlations of all traits."""
     count = len(frames)
 
-    def moments(frame: Frame) -> Contribution:
-        def contribution(days: FloatArray) -> FloatArray:
+    def moments(frame: Frame) -> OfCustomer:
+        def contribution(days: Customers) -> FloatArray:
             size = of_customer.log_spread(days, frame, plan.CENTRE_SPREAD, plan.MOST_LOG_SPREAD)
             return np.concatenate([size, size * size], axis=1) / plan.RADIUS_SPREAD
 
@@ -48,11 +48,11 @@ def ask_sizes(
         sizes.append((mean + plan.CENTRE_SPREAD, float(np.sqrt(variance))))
     rows, columns = np.triu_indices(4, 1)
 
-    def products(frame: Frame, own: Traits, size: tuple[float, float]) -> Contribution:
+    def products(frame: Frame, own: Traits, size: tuple[float, float]) -> OfCustomer:
         mean, std = own.mean.copy(), np.maximum(own.std, 1e-3)
         mean[2], std[2] = size
 
-        def contribution(days: FloatArray) -> FloatArray:
+        def contribution(days: Customers) -> FloatArray:
             level = of_customer.traits(days)
             spread = of_customer.log_spread(days, frame, 0.0, 10.0)
             both = np.column_stack([level[:, :2], spread, level[:, 2]])
@@ -145,7 +145,7 @@ def _ask_factor(asker: Asker, frames: Sequence[Frame]) -> list[Factor]:
     explained = [Seen(np.zeros(0), 0.0)] * len(frames)
     if count:
 
-        def regressed(frame: Frame) -> Contribution:
+        def regressed(frame: Frame) -> OfCustomer:
             return lambda own: (
                 product(of_customer.daily_means(own, frame), covariates) / (days * plan.RADIUS_FACTOR)
             )
@@ -175,12 +175,10 @@ def _ask_factor(asker: Asker, frames: Sequence[Frame]) -> list[Factor]:
 def _ask_loadings(asker: Asker, frames: Sequence[Frame], factors: Sequence[Factor]) -> list[float]:
     """Variance of the estimated loadings of every class."""
 
-    def moments(frame: Frame, factor: Factor) -> Contribution:
+    def moments(frame: Frame, factor: Factor) -> OfCustomer:
         scale = max(float(np.sum(factor.values * factor.values)), 1e-3)
 
-        def contribution(days: FloatArray) -> FloatArray:
-            if not len(days):
-                return np.empty((0, 2))
+        def contribution(days: Customers) -> FloatArray:
             loading = product(of_customer.daily_means(days, frame), factor.values) / scale - 1.0
             loading = np.clip(loading, -plan.MOST_LOADING, plan.MOST_LOADING)
             return np.column_stack([loading, loading * loading / 2]) / plan.RADIUS_LOADING

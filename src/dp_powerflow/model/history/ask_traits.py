@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from dp_powerflow._bits.elementary import exp, exp1, kernel
-from dp_powerflow.model.estimators import Contribution
 from dp_powerflow.model.history import contributions as of_customer
-from dp_powerflow.model.history import plan
-from dp_powerflow.model.history.asking import Asker, Seen, shrunk
+from dp_powerflow.model.history import one_pass, plan
+from dp_powerflow.model.history.asking import Asker, OfCustomer, Seen, shrunk
 from dp_powerflow.model.history.contributions import Scores
 from dp_powerflow.model.history.numbers import best_normal, ndtri, normal_shares, smoothed, unimodal
+from dp_powerflow.model.records import Customers
 from dp_powerflow.privacy.queries import Region
 from dp_powerflow.units import FloatArray
 
@@ -107,11 +107,11 @@ def ask_traits(asker: Asker) -> list[Traits]:
     return found
 
 
-def _binned(value: Callable[[FloatArray], FloatArray], edges: FloatArray) -> Contribution:
+def _binned(value: OfCustomer, edges: FloatArray) -> OfCustomer:
     return lambda days: of_customer.bin_of(value(days), edges)
 
 
-def _column(days: FloatArray, column: int) -> FloatArray:
+def _column(days: Customers, column: int) -> FloatArray:
     found: FloatArray = of_customer.traits(days)[:, column]
     return found
 
@@ -161,7 +161,7 @@ def ask_marginal(asker: Asker) -> tuple[list[FloatArray], list[Scores]]:
     radius, count = plan.RADIUS_HISTOGRAM, len(asker.groups)
     seen = asker.ask(
         "load over mean",
-        1 + of_customer.BINS,
+        1 + one_pass.BINS,
         Region.ORTHANT,
         [partial(of_customer.histogram, log_floor=low, radius=radius)] * count,
         [radius] * count,
@@ -180,7 +180,7 @@ def _cleaned(seen: Seen) -> FloatArray:
     shares = np.concatenate([[atom], np.maximum(bins, 0.0) + 1e-6])
     shares /= shares.sum()
     middle = exp((edges[1:] + edges[:-1]) / 2) * ((exp1(width / 2) - exp1(-width / 2)) / width)
-    load = np.concatenate([[exp1(of_customer.LOWEST)], middle])
+    load = np.concatenate([[exp1(one_pass.LOWEST)], middle])
     low, high = -0.6, 3.0
     tilted = shares
     for _ in range(50):

@@ -9,12 +9,15 @@ import numpy as np
 
 from dp_powerflow._bits.linear import eigh, product
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.model.estimators import Contribution, Records, ask_averages
+from dp_powerflow.model.estimators import ask_averages
 from dp_powerflow.model.history import plan
 from dp_powerflow.model.history.ladder import Ladder
+from dp_powerflow.model.records import Customers, OfCustomers, Records
 from dp_powerflow.privacy.queries import Query, Region, Session
 from dp_powerflow.units import BoolArray, FloatArray
 
+OfCustomer = Callable[[Customers], FloatArray]
+"""Customers → what each adds to a sum (customer, dimension), over the radius."""
 _LEAST_EIGENVALUE = 1e-5
 _LEAST_SHARE = 1e-10  # of the largest eigenvalue: what rounding cannot turn negative
 
@@ -102,12 +105,13 @@ class Asker:
         name: str,
         dimension: int,
         region: Region,
-        of: Sequence[Contribution],
+        of: Sequence[OfCustomer],
         radii: Sequence[float] | None = None,
     ) -> list[Seen]:
         """Averages; `of` gives vectors over the radius."""
         query = Query(name, dimension, 1.0, region, self.setting.rho * self.setting.shares[name], "radius")
-        averages, variances = ask_averages(self.session, query, self.groups, of)
+        made = [OfCustomers(each) for each in of]
+        averages, variances = ask_averages(self.session, query, self.groups, made)
         radii = [1.0] * len(of) if radii is None else radii
         return [
             Seen(average * radius, float(np.sqrt(variance)) * radius)
@@ -115,7 +119,7 @@ class Asker:
         ]
 
 
-def scaled(value: Callable[..., FloatArray], radius: float, *known: object) -> Contribution:
+def scaled(value: Callable[..., FloatArray], radius: float, *known: object) -> OfCustomer:
     return lambda days: value(days, *known) / radius
 
 

@@ -9,16 +9,20 @@ asked for; the difference to the model's own ranks bends the tables.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from threading import Lock
 
 import numpy as np
 
 from dp_powerflow._bits.elementary import cos, exp, kernel
-from dp_powerflow._bits.linear import ndtr1, norms, product, standard_normal
+from dp_powerflow._bits.linear import norms, product, standard_normal
+from dp_powerflow._bits.normal_rows import ndtr_ascending
+from dp_powerflow._threads import cores, in_order, slices
 from dp_powerflow.model.history.contributions import bin_edges, rank_features
 from dp_powerflow.model.history.individuals import Individuals, score_grid
 from dp_powerflow.model.history.law import HistoryLaw
 from dp_powerflow.model.history.numbers import fourier, interpolate, systematic
 from dp_powerflow.model.history.population import HIGHEST_SCORE, LOADS, LOWEST_SCORE, SCORES
+from dp_powerflow.model.records import Customers
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray
 
@@ -60,30 +64,63 @@ def with_score_map(law: HistoryLaw, shares: FloatArray) -> HistoryLaw:
     std = people.score_std(law)
     score_map = _quantile(shares, _normal_below(grid))
     for _ in range(_ROUNDS):
-        mean = people.shape + people.offsets(law, score_map)[:, None]
-        below = np.zeros(SCORES)
-        _pooled_below(grid, mean, std, below)
-        score_map = _quantile(shares, below)
+        mean = people.shape + _offsets(people, law, score_map)[:, None]
+        score_map = _quantile(shares, _pooled_below(grid, mean, std))
     return replace(law, score_map=score_map)
 
 
 def _normal_below(grid: FloatArray) -> FloatArray:
+    return _pooled_below(grid, np.zeros((1, 1)), np.ones((1, 1)))
+
+
+def _pooled_below(grid: FloatArray, mean: FloatArray, std: FloatArray) -> FloatArray:
+    """(point,) share of all scores below every point of the grid."""
     below = np.zeros(grid.size)
-    _pooled_below(grid, np.zeros((1, 1)), np.ones((1, 1)), below)
+
+    def work(part: slice) -> None:
+        _add_below(grid[part], mean, std, below[part])
+
+    # Every point is a sum of its own, so it does not matter who adds it up.
+    for _ in in_order(work, slices(grid.size, 2 * cores())):
+        pass
     return below
 
 
 @kernel
-def _pooled_below(grid: FloatArray, mean: FloatArray, std: FloatArray, out: FloatArray) -> None:
-    """Share of all scores below every point of the grid."""
+def _add_below(grid: FloatArray, mean: FloatArray, std: FloatArray, out: FloatArray) -> None:
     stride = max(1, mean.shape[1] // 48)
+    place, below = np.empty(grid.size), np.empty(grid.size)
+    count = 0
+    for i in range(mean.shape[0]):
+        for t in range(0, mean.shape[1], stride):
+            for k in range(grid.size):
+                place[k] = (grid[k] - mean[i, t]) / std[i, t]
+            ndtr_ascending(place, below)
+            for k in range(grid.size):
+                out[k] += below[k]
+            count += 1
     for k in range(grid.size):
-        total, count = 0.0, 0
-        for i in range(mean.shape[0]):
-            for t in range(0, mean.shape[1], stride):
-                total += ndtr1((grid[k] - mean[i, t]) / std[i, t])
-                count += 1
-        out[k] = total / count
+        out[k] = out[k] / count
+
+
+def _parts(people: Individuals) -> list[Individuals]:
+    """The same customers in parts, for threads: what is found of one does not depend on the others."""
+    return [
+        Individuals(people.traits[part], people.shape[part], people.loading[part])
+        for part in slices(len(people.shape), 2 * cores())
+    ]
+
+
+def _offsets(people: Individuals, law: HistoryLaw, score_map: FloatArray) -> FloatArray:
+    """(customer,) mean scores, on all cores; see `Individuals.offsets`."""
+    return np.concatenate(list(in_order(lambda part: part.offsets(law, score_map), _parts(people))))
+
+
+def _maps(people: Individuals, law: HistoryLaw, offsets: FloatArray) -> FloatArray:
+    """(customer, score) log of load over level, on all cores; see `Individuals.maps`."""
+    parts = slices(len(people.shape), 2 * cores())
+    pairs = list(zip(_parts(people), (offsets[part] for part in parts), strict=True))
+    return np.concatenate(list(in_order(lambda pair: pair[0].maps(law, pair[1]), pairs)))
 
 
 def _quantile(shares: FloatArray, below: FloatArray) -> FloatArray:
@@ -193,8 +230,8 @@ def _log_loads(
 ) -> FloatArray:
     """(customer, day, step) log loads on days of their own: the memory of the process plays no part."""
     count, days = len(people.shape), len(off)
-    offsets = people.offsets(law, law.score_map)
-    maps = people.maps(law, offsets) + people.traits[:, :1]
+    offsets = _offsets(people, law, law.score_map)
+    maps = _maps(people, law, offsets) + people.traits[:, :1]
     noise = standard_normal(_KEY.stream("days").generator, (count, days, law.n_steps))
     own = people.spread * people.own(law)
     scores = (people.shape + offsets[:, None])[:, None, :] + off[:, None] * law.contrast
@@ -214,6 +251,51 @@ def _through(maps: FloatArray, scores: FloatArray) -> None:
             lower = int(place)
             low = maps[i, lower]
             scores[i, k] = low + (place - lower) * (maps[i, lower + 1] - low)
+
+
+class Calibrated:
+    """A law with its map and its ranks, found when they are first wanted.
+
+    Parameters
+    ----------
+    assembled
+        The law without its map.
+    shares
+        (1 + bins,) released histogram of loads over mean.
+    off
+        (day,) weight of the contrast.
+    log_bounds
+        Declared bounds [log kW].
+    """
+
+    def __init__(
+        self, assembled: HistoryLaw, shares: FloatArray, off: FloatArray, log_bounds: tuple[float, float]
+    ) -> None:
+        self.assembled, self._shares = assembled, shares
+        self._off, self._log_bounds = off, log_bounds
+        self._lock = Lock()
+        self._found: tuple[HistoryLaw, Ranks] | None = None
+
+    def _calibrated(self) -> tuple[HistoryLaw, Ranks]:
+        with self._lock:  # customers are looked at by several threads
+            if self._found is None:
+                law = with_score_map(self.assembled, self._shares)
+                self._found = law, ranks_of(law, self._off, self._log_bounds)
+            return self._found
+
+    @property
+    def law(self) -> HistoryLaw:
+        """With the map of the class."""
+        return self._calibrated()[0]
+
+    @property
+    def ranks(self) -> Ranks:
+        """How ranks under the law are asked for."""
+        return self._calibrated()[1]
+
+    def features(self, days: Customers) -> FloatArray:
+        """(customer, feature) of ranks, over the radius."""
+        return self.ranks.features(days.log_load)
 
 
 def last_map(law: HistoryLaw, log_bounds: tuple[float, float]) -> FloatArray:

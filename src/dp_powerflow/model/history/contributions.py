@@ -1,8 +1,10 @@
 """PRIVATE. What one customer, with all its days, adds to each query of the history model.
 
-Every function takes log loads (customer, day, step), cut to the declared bounds, and what was released
-before, and gives one vector per customer; `privacy.queries` clips it. A vector is divided by its clip radius,
-so that every query has the radius one and classes with different radii can be asked together.
+Every function takes customers, their log loads cut to the declared bounds, and what was released before, and
+gives one vector per customer; `privacy.queries` clips it. A vector is divided by its clip radius, so that
+every query has the radius one and classes with different radii can be asked together.
+
+Log loads are gone over by the kernels of `one_pass`. What several queries ask about is found once.
 """
 
 from __future__ import annotations
@@ -11,21 +13,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dp_powerflow._bits.elementary import exp, kernel, log
+from dp_powerflow._bits.elementary import log
 from dp_powerflow._bits.linear import norms, product
-from dp_powerflow.model.history.ladder import Ladder, energies
+from dp_powerflow.model.history import one_pass
+from dp_powerflow.model.history.ladder import Ladder
 from dp_powerflow.model.history.numbers import fourier
+from dp_powerflow.model.history.one_pass import BINS, HIGHEST, LOWEST
+from dp_powerflow.model.records import Customers
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
-LOWEST, HIGHEST, BINS = -4.5, 3.2, 32
-"""Log of load over the customer's mean: range and number of the bins of the histogram."""
 BASE_SHARE = 0.1
 """A customer's base is the load that this share of its readings does not pass."""
 MOST_PEAK = 3.2
 """Largest log of peak over mean that is told apart."""
 LEAST_BASE = -4.0
 """Smallest log of base over mean that is told apart."""
-_AT_FLOOR = 1e-9  # how near to the lower bound a log load counts as the bound
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,41 +48,54 @@ class Scores:
     at_floor: float
     log_floor: float
 
+    @property
+    def table(self) -> tuple[FloatArray, float, float]:
+        """For a kernel."""
+        return self.edges, self.at_floor, self.log_floor
+
 
 def bin_edges() -> FloatArray:
     """(BINS + 1,) [log of load over mean]."""
     return np.asarray(LOWEST + (HIGHEST - LOWEST) / BINS * np.arange(BINS + 1), dtype=np.float64)
 
 
-def log_level(days: FloatArray) -> FloatArray:
+def _extremes(days: Customers) -> FloatArray:
+    """(customer, 3) log of the mean load, of the peak and of the base."""
+
+    def find() -> FloatArray:
+        log_load = days.log_load
+        found = np.empty((len(log_load), 3))
+        place = int(BASE_SHARE * (log_load[0].size - 1)) if len(log_load) else 0
+        one_pass.levels_and_extremes(log_load, place, found)
+        return found
+
+    return days.once("extremes", find)
+
+
+def log_level(days: Customers) -> FloatArray:
     """(customer,) log of the mean load."""
-    flat = exp(days).reshape(len(days), -1)
-    return log(np.sum(flat, axis=1) / max(flat.shape[1], 1))
+    return _extremes(days)[:, 0]
 
 
-def traits(days: FloatArray) -> FloatArray:
+def traits(days: Customers) -> FloatArray:
     """(customer, 3): log level, log of peak over mean, log of base over mean; the last two within limits."""
-    if not len(days):
-        return np.empty((0, 3))
-    level = log_level(days)
-    flat = days.reshape(len(days), -1)
-    place = int(BASE_SHARE * (flat.shape[1] - 1))
-    base = np.partition(flat, place, axis=1)[:, place] - level
-    peak = flat.max(axis=1) - level
-    return np.column_stack([level, np.clip(peak, 0.0, MOST_PEAK), np.clip(base, LEAST_BASE, 0.0)])
+    level, (_, peak, base) = log_level(days), _extremes(days).T
+    return np.column_stack(
+        [level, np.clip(peak - level, 0.0, MOST_PEAK), np.clip(base - level, LEAST_BASE, 0.0)]
+    )
 
 
-def coarse_traits(days: FloatArray, centre: FloatArray, radius: float) -> FloatArray:
+def coarse_traits(days: Customers, centre: FloatArray, radius: float) -> FloatArray:
     """Traits around public centres."""
     return (traits(days) - centre) / radius
 
 
-def distance_of_level(days: FloatArray, centre: float, most: float) -> FloatArray:
+def distance_of_level(days: Customers, centre: float, most: float) -> FloatArray:
     """How far a customer's log level lies from a released centre, at most `most`; not negative."""
     return np.minimum(np.abs(log_level(days) - centre), most)[:, None] / most
 
 
-def place_of_level(days: FloatArray, centre: float, reach: float, middle: float, radius: float) -> FloatArray:
+def place_of_level(days: Customers, centre: float, reach: float, middle: float, radius: float) -> FloatArray:
     """Log level around a centre, cut at `reach`, and its size."""
     place = np.clip((log_level(days) - centre) / reach, -1.0, 1.0)
     return np.column_stack([place, np.abs(place) - middle]) / radius
@@ -93,87 +108,68 @@ def bin_of(values: FloatArray, edges: FloatArray) -> FloatArray:
     return np.eye(count)[inside]
 
 
-def histogram(days: FloatArray, log_floor: float, radius: float) -> FloatArray:
+def histogram(days: Customers, log_floor: float, radius: float) -> FloatArray:
     """(customer, 1 + BINS): share of the readings at the floor, and in every bin of load over mean."""
-    shares = np.zeros((len(days), 1 + BINS))
-    if len(days):
-        flat = np.ascontiguousarray(days).reshape(len(days), -1)
-        _count(flat, log_level(days), log_floor, shares)
-        shares /= flat.shape[1]
+    log_load = days.log_load
+    shares = np.zeros((len(log_load), 1 + BINS))
+    one_pass.count(log_load, np.ascontiguousarray(log_level(days)), log_floor, shares)
+    shares /= max(log_load.shape[1] * log_load.shape[2], 1)
     return shares / radius
 
 
-@kernel
-def _count(flat: FloatArray, level: FloatArray, log_floor: float, out: FloatArray) -> None:
-    per_unit = BINS / (HIGHEST - LOWEST)
-    for i in range(flat.shape[0]):
-        for k in range(flat.shape[1]):
-            if flat[i, k] <= log_floor + _AT_FLOOR:
-                out[i, 0] += 1.0
-            else:
-                place = int(np.floor((flat[i, k] - level[i] - LOWEST) * per_unit))
-                out[i, 1 + min(max(place, 0), BINS - 1)] += 1.0
-
-
-def scores(days: FloatArray, known: Scores) -> FloatArray:
+def scores(log_load: FloatArray, known: Scores) -> FloatArray:
     """(customer, day, step) normal scores."""
-    out = np.empty(days.shape)
-    if len(days):
-        flat = np.ascontiguousarray(days).reshape(len(days), -1)
-        _score(flat, log_level(days), known.edges, known.at_floor, known.log_floor, out.reshape(flat.shape))
+    out = np.empty(log_load.shape)
+    one_pass.score(log_load, np.ascontiguousarray(log_level(Customers(log_load))), *known.table, out)
     return out
 
 
-@kernel
-def _score(
-    flat: FloatArray,
-    level: FloatArray,
-    edges: FloatArray,
-    at_floor: float,
-    log_floor: float,
-    out: FloatArray,
-) -> None:
-    per_unit = BINS / (HIGHEST - LOWEST)
-    for i in range(flat.shape[0]):
-        for k in range(flat.shape[1]):
-            if flat[i, k] <= log_floor + _AT_FLOOR:
-                out[i, k] = at_floor
-                continue
-            place = min(max(0.0, (flat[i, k] - level[i] - LOWEST) * per_unit), BINS - 1e-9)  # nan: 0
-            lower = int(place)
-            out[i, k] = edges[lower] + (place - lower) * (edges[lower + 1] - edges[lower])
+def _mean_over(
+    days: Customers, known: Scores, chosen: BoolArray | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """(customer, step) mean of the scores over the days that are chosen, all by default, and over others."""
+    log_load = days.log_load
+    kept = np.ones(log_load.shape[1], dtype=np.bool_) if chosen is None else chosen
+    sums = np.empty((len(log_load), 2, log_load.shape[2]))
+    level = np.ascontiguousarray(log_level(days))
+    one_pass.sum_over_days(log_load, level, *known.table, kept, sums)
+    count = int(np.count_nonzero(kept))
+    return sums[:, 0] / max(count, 1), sums[:, 1] / max(kept.size - count, 1)
 
 
-def shape_of(days: FloatArray, known: Scores) -> FloatArray:
+def mean_day(days: Customers, known: Scores) -> FloatArray:
+    """(customer, step) mean of the scores over all days."""
+    return days.once(("mean day", known), lambda: _mean_over(days, known)[0])
+
+
+def shape_of(days: Customers, known: Scores) -> FloatArray:
     """(customer, step) mean day of the scores, about its own mean."""
-    mean_day = scores(days, known).mean(axis=1)
-    result: FloatArray = mean_day - mean_day.mean(axis=1, keepdims=True)
+    own = mean_day(days, known)
+    result: FloatArray = own - own.mean(axis=1, keepdims=True)
     return result
 
 
-def shape_coefficients(days: FloatArray, known: Scores, mean_day: FloatArray, count: int) -> FloatArray:
+def shape_coefficients(days: Customers, known: Scores, released: FloatArray, count: int) -> FloatArray:
     """(customer, count) Fourier coefficients of a customer's mean day about a released one."""
-    n_steps = days.shape[2]
+    n_steps = released.size
     basis = fourier(n_steps, (count + 1) // 2)[1 : 1 + count]
-    result: FloatArray = product(shape_of(days, known) - mean_day, basis.T) / n_steps
+    result: FloatArray = product(shape_of(days, known) - released, basis.T) / n_steps
     return result
 
 
-def log_shape_size(days: FloatArray, known: Scores, mean_day: FloatArray, usual: float) -> FloatArray:
+def log_shape_size(days: Customers, known: Scores, released: FloatArray, usual: float) -> FloatArray:
     """(customer, 1) log of the size of a customer's mean day about a released one, over a usual size."""
-    about = shape_of(days, known) - mean_day
+    about = shape_of(days, known) - released
     size = norms(about) / np.sqrt(about.shape[1])
     return np.clip(log(np.maximum(size, 1e-6) / usual), -2.5, 1.0)[:, None]
 
 
-def off_contrast(days: FloatArray, known: Scores, off: BoolArray, harmonics: int) -> FloatArray:
+def off_contrast(days: Customers, known: Scores, off: BoolArray, harmonics: int) -> FloatArray:
     """(customer, 1 + 2·harmonics) Fourier coefficients of days off less other days."""
-    score = scores(days, known)
-    if not len(score):
-        return np.empty((0, 1 + 2 * harmonics))
-    on_days_off, on_others = (np.ascontiguousarray(score[:, kind]) for kind in (off, ~off))
-    contrast = on_days_off.mean(axis=1) - on_others.mean(axis=1)
-    result: FloatArray = product(contrast, fourier(days.shape[2], harmonics).T) / days.shape[2]
+    on_days_off, on_others = _mean_over(days, known, off)
+    contrast = on_days_off - on_others
+    n_steps = contrast.shape[1]
+    result: FloatArray = product(contrast, fourier(n_steps, harmonics).T) / n_steps
     return result
 
 
@@ -195,47 +191,92 @@ class Frame:
     off: FloatArray
     contrast: FloatArray
 
-    def residual(self, days: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Process (customer, day, step) of mean square one, and its size (customer,)."""
-        score = scores(days, self.scores)
-        if not len(score):
-            return score, np.empty(0)
-        score -= score.mean(axis=1, keepdims=True)
-        score -= self.off[:, None] * self.contrast
-        flat = score.reshape(len(score), -1)
-        size = np.sqrt(np.sum(flat * flat, axis=1) / flat.shape[1]) + 1e-3
-        return score / size[:, None, None], size
+    @property
+    def taken(self) -> FloatArray:
+        """(day, step) taken away beside a customer's mean day."""
+        return self.off[:, None] * self.contrast
 
 
-def log_spread(days: FloatArray, frame: Frame, centre: float, most: float) -> FloatArray:
+@dataclass(frozen=True, eq=False, repr=False)
+class Process:
+    """PRIVATE. A customer's own process, of mean square one: what is left of its scores, over their size.
+
+    Parameters
+    ----------
+    size
+        (customer,) of what is left.
+    variance
+        (customer, step) of the process, over the days.
+    daily
+        (customer, day) means.
+    """
+
+    size: FloatArray
+    variance: FloatArray
+    daily: FloatArray
+
+
+def process_of(days: Customers, frame: Frame) -> Process:
+    """The process of customers, in figures."""
+
+    def find() -> Process:
+        own = mean_day(days, frame.scores)
+        log_load = days.log_load
+        n, n_days, n_steps = log_load.shape
+        found = Process(np.empty(n), np.empty((n, n_steps)), np.empty((n, n_days)))
+        level, taken = np.ascontiguousarray(log_level(days)), frame.taken
+        one_pass.process_moments(
+            log_load, level, frame.scores.table, own, taken, found.size, found.variance, found.daily
+        )
+        np.divide(found.variance, max(n_days, 1), out=found.variance)
+        return found
+
+    return days.once(("process", frame), find)
+
+
+def log_spread(days: Customers, frame: Frame, centre: float, most: float) -> FloatArray:
     """(customer, 1) log size of the process, around a centre."""
-    return np.clip(log(frame.residual(days)[1]) - centre, -most, most)[:, None]
+    return np.clip(log(process_of(days, frame).size) - centre, -most, most)[:, None]
 
 
-def spread_profile(days: FloatArray, frame: Frame, harmonics: int) -> FloatArray:
+def spread_profile(days: Customers, frame: Frame, harmonics: int) -> FloatArray:
     """(customer, 2·harmonics) Fourier coefficients of the variance over the day."""
-    process, _ = frame.residual(days)
-    if not len(process):
-        return np.empty((0, 2 * harmonics))
-    variance = (process * process).mean(axis=1) - 1.0
-    result: FloatArray = product(variance, fourier(days.shape[2], harmonics)[1:].T) / days.shape[2]
+    variance = process_of(days, frame).variance - 1.0
+    n_steps = variance.shape[1]
+    result: FloatArray = product(variance, fourier(n_steps, harmonics)[1:].T) / n_steps
     return result
 
 
-def daily_means(days: FloatArray, frame: Frame) -> FloatArray:
+def daily_means(days: Customers, frame: Frame) -> FloatArray:
     """(customer, day) means of the process."""
-    result: FloatArray = frame.residual(days)[0].mean(axis=2)
-    return result
+    return process_of(days, frame).daily
 
 
 def process_energies(
-    days: FloatArray, frame: Frame, shared: FloatArray, profile: FloatArray, ladder: Ladder
+    days: Customers, frame: Frame, shared: FloatArray, profile: FloatArray, ladder: Ladder
 ) -> FloatArray:
-    """(customer, level) energies of the process without the shared factor (day, step); they add up to one."""
-    process, _ = frame.residual(days)
-    if not len(process):
-        return np.empty((0, len(ladder.spacings)))
-    found = energies((process - shared) / np.sqrt(profile), ladder)
+    """(customer, level) energies of the process without the shared factor (day, step); they add up to one.
+
+    As in `ladder.energies`: what every doubling of the cells averages out.
+    """
+    own, size = mean_day(days, frame.scores), process_of(days, frame).size
+    log_load = days.log_load
+    spacings = np.array(ladder.spacings)
+    longest = max(1, ladder.spacings[-1] // log_load.shape[2])
+    left = np.zeros((len(log_load), spacings.size + 1))
+    one_pass.process_left(
+        log_load,
+        np.ascontiguousarray(log_level(days)),
+        frame.scores.table,
+        own,
+        frame.taken,
+        size,
+        (np.ascontiguousarray(shared), np.sqrt(profile)),
+        spacings,
+        log_load.shape[1] // longest * longest,
+        left,
+    )
+    found = np.maximum(-np.diff(left, axis=1), 0.0)
     result: FloatArray = found / np.maximum(found.sum(axis=1, keepdims=True), 1e-12)
     return result
 
@@ -256,43 +297,11 @@ def rank_features(
     times
         (function, step) of time.
     """
-    n_records, _, n_steps = log_load.shape
+    n_records, n_days, n_steps = log_load.shape
     found = np.zeros((n_records, basis.shape[0], n_steps))
-    if n_records:
-        bin_of_step: IntArray = np.arange(n_steps) * len(tables) // n_steps
-        _rank(np.ascontiguousarray(log_load), tables, probabilities, basis, bin_of_step, found)
+    bin_of_step: IntArray = np.arange(n_steps) * len(tables) // n_steps
+    per_day = np.ascontiguousarray(basis.T) / n_days
+    cells = one_pass.cells_of_tables(tables)
+    one_pass.ranks(np.ascontiguousarray(log_load), tables, cells, probabilities, per_day, bin_of_step, found)
     result: FloatArray = product(found, times.T).reshape(n_records, -1) / n_steps
     return result
-
-
-@kernel
-def _rank(
-    log_load: FloatArray,
-    tables: FloatArray,
-    probabilities: FloatArray,
-    basis: FloatArray,
-    bin_of_step: IntArray,
-    out: FloatArray,
-) -> None:
-    n_records, n_days, n_steps = log_load.shape
-    last, points = probabilities.size - 1, basis.shape[1] - 1
-    for i in range(n_records):
-        for d in range(n_days):
-            for t in range(n_steps):
-                table, x = tables[bin_of_step[t]], log_load[i, d, t]
-                lower = np.searchsorted(table, x, side="left")
-                upper = np.searchsorted(table, x, side="right")
-                if upper > lower:  # ties share the middle of their ranks
-                    rank = (probabilities[lower] + probabilities[upper - 1]) / 2
-                elif lower == 0:
-                    rank = probabilities[0]
-                elif lower > last:
-                    rank = probabilities[last]
-                else:
-                    share = (x - table[lower - 1]) / (table[lower] - table[lower - 1])
-                    rank = probabilities[lower - 1] + share * (
-                        probabilities[lower] - probabilities[lower - 1]
-                    )
-                at = int(min(max(0.0, rank * points + 0.5), points))  # nan: 0
-                for f in range(basis.shape[0]):
-                    out[i, f, t] += basis[f, at] / n_days

@@ -23,10 +23,9 @@ from dp_powerflow.model.history.asking import Asker, Seen, Setting, positive, sh
 from dp_powerflow.model.history.calibrate import (
     RANK_FUNCTIONS,
     TIME_HARMONICS,
+    Calibrated,
     mean_of,
-    ranks_of,
     times_of_day,
-    with_score_map,
 )
 from dp_powerflow.model.history.contributions import Frame
 from dp_powerflow.model.history.law import HistoryLaw
@@ -57,7 +56,7 @@ def estimate_histories(groups: Sequence[Records], setting: Setting, session: Ses
             setting, traits[index], sizes[index], correlations[index], days[index], frames[index],
             processes[index],
         )  # fmt: skip
-        laws.append(with_score_map(law, shares[index]))
+        laws.append(Calibrated(law, shares[index], setting.off_weight, setting.log_bounds))
     return _ask_ranks(asker, laws)
 
 
@@ -115,14 +114,18 @@ def _left_in_averages(setting: Setting, amplitudes: FloatArray) -> FloatArray:
     return result
 
 
-def _ask_ranks(asker: Asker, laws: Sequence[HistoryLaw]) -> list[HistoryLaw]:
-    """The last correction: where real loads lie among those of the law, by time of day."""
-    setting = asker.setting
-    ranks = [ranks_of(law, setting.off_weight, setting.log_bounds) for law in laws]
+def _ask_ranks(asker: Asker, laws: Sequence[Calibrated]) -> list[HistoryLaw]:
+    """The last correction: where real loads lie among those of the law, by time of day.
+
+    A plan wants no law, and calibration takes longer than all of its queries; it is left out there.
+    """
     times = 1 + 2 * TIME_HARMONICS
-    seen = asker.ask("ranks", RANK_FUNCTIONS * times, Region.BALL, [own.features for own in ranks])
+    seen = asker.ask("ranks", RANK_FUNCTIONS * times, Region.BALL, [own.features for own in laws])
+    if asker.session.lists_only:
+        return [own.assembled for own in laws]
     found = []
-    for law, own, one in zip(laws, ranks, seen, strict=True):
+    for calibrated, one in zip(laws, seen, strict=True):
+        law, own = calibrated.law, calibrated.ranks
         scale = own.radius / own.kept
         density = Seen((one.value - own.clipped_mean) * scale, one.noise * scale)
         order = np.arange(RANK_FUNCTIONS)[:, None] + 1.0

@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from dp_powerflow.model.history.numbers import least_squares_above_zero
-from dp_powerflow.units import FloatArray
+from dp_powerflow.units import FloatArray, IntArray
 
 MARGIN = 3
 """Cells after its own that a step of a smoothed level depends on."""
@@ -76,10 +76,10 @@ class Ladder:
         """Variance of means over cells of one spacing, the mean over the days taken away."""
         of_days = n_days * self.n_steps
         if spacing < self.n_steps:
-            apart = [_cell_covariance(covariance, spacing, day * self.n_steps) for day in range(n_days)]
+            apart = _cell_covariances(covariance, spacing, self.n_steps * np.arange(n_days))
             weight = np.array([n_days, *(2.0 * (n_days - day) for day in range(1, n_days))])
-            lost = float(np.sum(weight * np.array(apart))) / (n_days * n_days)
-            return max(apart[0] - lost, 0.0)
+            lost = float(np.sum(weight * apart)) / (n_days * n_days)
+            return max(float(apart[0]) - lost, 0.0)
         return max(_mean_variance(covariance, spacing) - _mean_variance(covariance, of_days), 0.0)
 
     @cached_property
@@ -141,11 +141,12 @@ def _mean_variance(covariance: FloatArray, length: int) -> float:
     return float(covariance[0] + 2 * np.sum((1 - lag / length) * covariance[1:length])) / length
 
 
-def _cell_covariance(covariance: FloatArray, spacing: int, apart: int) -> float:
-    """Covariance of the means of two cells whose starts lie `apart` steps from each other."""
+def _cell_covariances(covariance: FloatArray, spacing: int, apart: IntArray) -> FloatArray:
+    """(pair,) covariance of the means of two cells whose starts lie `apart` (pair,) steps from each other."""
     shift = np.arange(1 - spacing, spacing)
     weight = (spacing - np.abs(shift)) / (spacing * spacing)
-    return float(np.sum(weight * covariance[np.abs(apart + shift)]))
+    found: FloatArray = np.sum(weight * covariance[np.abs(apart[:, None] + shift)], axis=1)
+    return found
 
 
 @lru_cache(maxsize=32)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -178,6 +179,7 @@ def check(n_days: int, n_steps: int, unit: PrivacyUnit) -> None:
         )
 
 
+@lru_cache(maxsize=16)
 def ladder_of(n_steps: int, n_days: int) -> Ladder:
     """Of the process of a history of so many days."""
     return Ladder.of(n_steps, n_days)
