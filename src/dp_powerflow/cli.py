@@ -267,7 +267,7 @@ def verify(
 
     Example: `dp-powerflow verify release`
     """
-    from dp_powerflow.report.results import render_verification
+    from dp_powerflow.report.verification import render_verification
 
     opened = None if config is None else dpf.read_config(config)
     with _progress("verifying") as (advance, _):
@@ -338,7 +338,7 @@ def quality(
     """
     from dp_powerflow._files import write_whole
     from dp_powerflow.corpus.storage import location
-    from dp_powerflow.fleet.verify import is_fleet
+    from dp_powerflow.fleet.names import is_fleet
     from dp_powerflow.pipeline.manifest.model import QUALITY_FILE
 
     released = location(release) / QUALITY_FILE
@@ -461,7 +461,7 @@ def ledger(
     """
     from dp_powerflow.pipeline.radius import restate_radius
     from dp_powerflow.privacy.ledger.book import Ledger
-    from dp_powerflow.report.results import render_ledger
+    from dp_powerflow.report.ledger import render_ledger
 
     if witness is not bool(releases):
         raise ConfigError("give releases or fleets after --witness, and only there")
@@ -484,7 +484,7 @@ def ledger(
 
 def _hear(state: Path, releases: list[str], as_json: bool) -> None:
     from dp_powerflow.fleet.witness import hear_witnesses
-    from dp_powerflow.report.results import render_testimony
+    from dp_powerflow.report.ledger import render_testimony
 
     found = hear_witnesses(state, releases)
     _show(render_testimony(found), as_json)

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dp_powerflow.corpus.arrow import numbers
 from dp_powerflow.corpus.schema import PARQUET, CorpusLayout, NodeTable, metadata_of
 from dp_powerflow.corpus.storage import Location, loading, open_parquet
 from dp_powerflow.errors import CorpusError
@@ -243,10 +244,10 @@ def _table(content: Location | pa.BufferReader) -> pa.Table:
 def _connections_of(buses: pa.Table, pairs: pa.Table, nodes: NodeTable) -> Connections:
     ids = tuple(buses.column("bus").to_pylist())
     row = {name: k for k, name in enumerate(ids)}
-    ends = [pairs.column(name).to_numpy().astype(np.int64) for name in ("from_bus", "to_bus")]
+    ends = [numbers(pairs.column(name)).astype(np.int64) for name in ("from_bus", "to_bus")]
     places = None
     if "x" in buses.column_names:
-        places = np.stack([buses.column(name).to_numpy() for name in ("x", "y")], axis=1)
+        places = np.stack([numbers(buses.column(name)) for name in ("x", "y")], axis=1)
     return Connections(
         bus_ids=ids,
         bus_of=np.array([row[bus] for bus in nodes.bus or ()], dtype=np.int64),

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dp_powerflow.corpus.arrow import numbers
 from dp_powerflow.corpus.extras import (
     DRAWN,
     FEEDER,
@@ -146,7 +147,7 @@ def _joined(name: str, columns: NDArray[Any]) -> NDArray[Any]:
 
 
 def _days_in_order(table: pa.Table, days: range) -> bool:
-    return np.array_equal(table.column("day").to_numpy(), np.arange(days.start, days.stop))
+    return np.array_equal(numbers(table.column("day")), np.arange(days.start, days.stop))
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from dp_powerflow._bits.elementary import degrees, modulus, unit
 from dp_powerflow._names import RELEASE_ID, RELEASE_ID_RULE
+from dp_powerflow.corpus.arrow import numbers
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 
@@ -413,13 +414,12 @@ def node_rows(schema: pa.Schema, days: range, series: Mapping[str, Float32Array]
 
 def list_values(table: pa.Table, name: str) -> NDArray[Any]:
     """All values of a column of lists, one list after the other."""
-    values: NDArray[Any] = table.column(name).combine_chunks().flatten().to_numpy(zero_copy_only=False)
-    return values
+    return numbers(table.column(name).combine_chunks().flatten())
 
 
 def rows_in_order(table: pa.Table, days: range, nodes: int) -> bool:
     """Whether the rows are every (day, node) exactly once, days first."""
-    day, node = table.column("day").to_numpy(), table.column("node").to_numpy()
+    day, node = numbers(table.column("day")), numbers(table.column("node"))
     expected = np.arange(days.start, days.stop)
     return np.array_equal(day, np.repeat(expected, nodes)) and np.array_equal(
         node, np.tile(np.arange(nodes), len(days))

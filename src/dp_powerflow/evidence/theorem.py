@@ -24,6 +24,7 @@ from dp_powerflow.grid.norms import Amplification
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.units import FloatArray
 
+
 @dataclass(frozen=True)
 class OperatingSet:
     """What holds at every step of a day on the true network, but for a probability `delta` over the loads.

@@ -20,7 +20,7 @@ from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.schema import DATA, part_name
 from dp_powerflow.corpus.storage import loading
 from dp_powerflow.errors import CorpusError, DpPowerflowError
-from dp_powerflow.fleet.feeders import partition, release_id_of
+from dp_powerflow.fleet.names import FLEET_FILE, partition, release_id_of
 from dp_powerflow.pipeline.manifest.model import (
     CERTIFICATE_FILE,
     MANIFEST_FILE,
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 FORMAT = "dp-powerflow fleet manifest, version 2"
 FORMAT_1 = "dp-powerflow fleet manifest, version 1"
 """Of fleets without a page of their quality."""
-FLEET_FILE = "fleet.json"
 FLEET_DIGEST = "fleet_sha256"
 
 ONE_MODEL, PER_FEEDER = "one", "per-feeder"

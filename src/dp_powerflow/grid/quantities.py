@@ -1,4 +1,4 @@
-"""Names of what a network holds, for whoever speaks of networks and has none: configs, promises, manifests."""
+"""Names of what a network holds, for whoever speaks of networks and has none: configs, manifests."""
 
 from __future__ import annotations
 

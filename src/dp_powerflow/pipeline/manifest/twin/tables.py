@@ -51,7 +51,9 @@ def check_of_tables(tables: Tables | None, directory: Path, files: Iterable[str]
     """The tables are there, and in order, if and only if they are published."""
     name = "twin tables"
     if tables is not None:
-        from dp_powerflow.corpus.gridfm.check import check_tables  # knows the solver; few releases have tables
+        from dp_powerflow.corpus.gridfm.check import (
+            check_tables,  # knows the solver; few releases have tables
+        )
 
         count, style = tables.scenarios, style_of(tables)
         good = (
