@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.console import Console
@@ -20,6 +20,9 @@ import dp_powerflow as dpf
 from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError
 from dp_powerflow.report import Rendered
 from dp_powerflow.report.ingest import Ingest, render_ingest
+
+if TYPE_CHECKING:
+    from dp_powerflow.pipeline.run import ReleaseResult
 
 app = typer.Typer(
     name="dp-powerflow",
@@ -538,7 +541,9 @@ def demo(
     begun = Demo.begin(output)
     for config in (begun.twin, begun.paper):
         _say(f"release '{config.release.id}', mode {config.network.mode}")
-        _release(config, None, None, False)
+        with _progress("release") as (advance, describe):
+            result = begun.release(config, describe, advance)
+        _show_release(config, result, False)
     with _progress("comparing") as (_, describe):
         sides = begun.compare(describe)
     _show(begun.table(sides), as_json)
@@ -547,12 +552,16 @@ def demo(
 
 
 def _release(config: dpf.Config, workers: int | None, scheduler: str | None, as_json: bool) -> None:
-    from dp_powerflow.pipeline.modes.base import mode_of
-
     with _progress("release") as (advance, describe):
         result = dpf.release(
             config, workers=workers, scheduler=scheduler, on_stage=describe, on_progress=advance
         )
+    _show_release(config, result, as_json)
+
+
+def _show_release(config: dpf.Config, result: ReleaseResult, as_json: bool) -> None:
+    from dp_powerflow.pipeline.modes.base import mode_of
+
     _show_ingest(result.ingest)
     for warning in result.warnings:
         _say(f"warning: {warning}")
