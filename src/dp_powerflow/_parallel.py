@@ -14,7 +14,7 @@ import secrets
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
@@ -35,6 +35,7 @@ DECIDE_THE_BITS = ("dp-powerflow", "numpy", "scipy", "numba", "pyarrow", "random
 """Packages that workers need in the client's version: the same release has the same bytes anywhere."""
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
 
@@ -207,6 +208,12 @@ def run_on_pool(
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def in_order(do: Callable[[Item], Result], items: Iterable[Item], workers: int | None = None) -> list[Result]:
+    """What `do` gives for every item, from so many threads, None for one per core; it reads files, or so."""
+    with ThreadPoolExecutor(workers or cores()) as pool:
+        return list(pool.map(do, items))
 
 
 def cores() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from collections.abc import Callable
@@ -51,6 +52,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def main() -> None:
     """Entry point: errors of the input become one sentence and exit code 2."""
+    # Modules are objects that stay; to look through them for garbage takes a tenth of a short command.
+    gc.set_threshold(100_000)
     try:
         app()
     except DpPowerflowError as error:

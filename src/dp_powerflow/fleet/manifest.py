@@ -31,7 +31,7 @@ from dp_powerflow.pipeline.manifest.model import (
     canonical_json,
     json_object,
 )
-from dp_powerflow.pipeline.verify import MALFORMED, read_manifest
+from dp_powerflow.pipeline.opened import MALFORMED, read_manifest
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds

@@ -31,7 +31,9 @@ from dp_powerflow.pipeline.manifest.model import (
     json_object,
 )
 from dp_powerflow.pipeline.manifest.policy import Check, at_most, check, in_digits
-from dp_powerflow.pipeline.verify import MALFORMED, SEED, VerifyReport, verify_release
+from dp_powerflow.pipeline.opened import MALFORMED
+from dp_powerflow.pipeline.release_checks import SEED
+from dp_powerflow.pipeline.verify import VerifyReport, verify_release
 
 
 def verify_fleet(

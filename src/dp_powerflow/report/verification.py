@@ -6,7 +6,8 @@ import json
 
 from dp_powerflow.fleet.names import partition
 from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, Check
-from dp_powerflow.pipeline.verify import SEED, VerifyReport
+from dp_powerflow.pipeline.release_checks import SEED
+from dp_powerflow.pipeline.verify import VerifyReport
 from dp_powerflow.report import Rendered
 
 

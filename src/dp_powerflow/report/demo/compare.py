@@ -25,9 +25,9 @@ from dp_powerflow.pipeline.manifest.model import CERTIFICATE_FILE, QUALITY_FILE,
 from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, at_most, in_digits
 from dp_powerflow.pipeline.metered import metered_days
 from dp_powerflow.pipeline.modes.base import mode_of
+from dp_powerflow.pipeline.opened import read_manifest
 from dp_powerflow.pipeline.plan import kept_model
 from dp_powerflow.pipeline.run import REPORT_FILE, ReleaseResult, run_release
-from dp_powerflow.pipeline.verify import read_manifest
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report import Rendered
 from dp_powerflow.report.demo.configs import (
