@@ -19,6 +19,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_compl
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -214,6 +215,13 @@ def in_order(do: Callable[[Item], Result], items: Iterable[Item], workers: int |
     """What `do` gives for every item, from so many threads, None for one per core; it reads files, or so."""
     with ThreadPoolExecutor(workers or cores()) as pool:
         return list(pool.map(do, items))
+
+
+def in_slices(do: Callable[[slice], None], size: int) -> None:
+    """Do something for every place of an array, a slice for each core; it runs compiled code."""
+    count = max(1, min(size, cores()))
+    edges = [size * k // count for k in range(count + 1)]
+    in_order(do, [slice(*ends) for ends in pairwise(edges)])
 
 
 def cores() -> int:

@@ -14,6 +14,7 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import cos, exp, kernel
 from dp_powerflow._bits.linear import ndtr1, norms, product, standard_normal
+from dp_powerflow._parallel import in_slices
 from dp_powerflow.model.history.contributions import bin_edges, rank_features
 from dp_powerflow.model.history.individuals import Individuals, score_grid
 from dp_powerflow.model.history.law import HistoryLaw
@@ -61,16 +62,19 @@ def with_score_map(law: HistoryLaw, shares: FloatArray) -> HistoryLaw:
     score_map = _quantile(shares, _normal_below(grid))
     for _ in range(_ROUNDS):
         mean = people.shape + people.offsets(law, score_map)[:, None]
-        below = np.zeros(SCORES)
-        _pooled_below(grid, mean, std, below)
-        score_map = _quantile(shares, below)
+        score_map = _quantile(shares, _below(grid, mean, std))
     return replace(law, score_map=score_map)
 
 
 def _normal_below(grid: FloatArray) -> FloatArray:
-    below = np.zeros(grid.size)
-    _pooled_below(grid, np.zeros((1, 1)), np.ones((1, 1)), below)
-    return below
+    return _below(grid, np.zeros((1, 1)), np.ones((1, 1)))
+
+
+def _below(grid: FloatArray, mean: FloatArray, std: FloatArray) -> FloatArray:
+    """(point,) share of all scores below."""
+    found = np.empty(grid.size)
+    in_slices(lambda own: _pooled_below(grid[own], mean, std, found[own]), grid.size)
+    return found
 
 
 @kernel
