@@ -67,7 +67,7 @@ def test_without_a_change_of_sign_or_a_number_there_is_no_root() -> None:
 
 
 def test_quantiles_are_those_of_the_distributions_of_scipy() -> None:
-    """The evidence takes them from `scipy.special`, whose import is a tenth as long."""
+    """The evidence takes them from `scipy.special`, whose import is much shorter than that of `scipy.stats`."""
     generator = np.random.default_rng(5)
     for p in generator.random(200).tolist():
         assert -normal_quantile(p) == float(stats.norm.isf(p))
