@@ -197,12 +197,9 @@ def verify(
     >>> [check.name for check in report.checks if not check.ok]  # its noise came from a seed
     ['random source']
     """
+    from dp_powerflow.corpus.schema import MANIFEST_FILE
     from dp_powerflow.corpus.storage import local_copy, location
-    from dp_powerflow.fleet.manifest import FLEET_FILE
-    from dp_powerflow.fleet.verify import is_fleet, verify_fleet
-    from dp_powerflow.pipeline.audit import audit_release, verify_private
-    from dp_powerflow.pipeline.manifest.model import MANIFEST_FILE
-    from dp_powerflow.pipeline.verify import verify_release
+    from dp_powerflow.fleet.names import FLEET_FILE, is_fleet
 
     if config is not None and private is None:
         raise ConfigError("the config recomputes the evidence and needs the private state beside it")
@@ -213,9 +210,15 @@ def verify(
                     "the config recomputes the evidence of one release; give the directory of one feeder "
                     "with it"
                 )
+            from dp_powerflow.fleet.verify import verify_fleet
+
             return verify_fleet(directory, private, progress=on_progress)
         if private is None:
+            from dp_powerflow.pipeline.verify import verify_release
+
             return verify_release(directory)
+        from dp_powerflow.pipeline.audit import audit_release, verify_private
+
         if config is None:
             return verify_private(directory, private)
         return audit_release(directory, config, Path(private))

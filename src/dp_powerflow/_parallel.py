@@ -32,6 +32,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+from dp_powerflow._threads import cores
 from dp_powerflow.errors import ConfigError, DpPowerflowError, require
 
 EXTRA = "cluster"
@@ -354,17 +355,6 @@ def run_on_pool(
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def in_order(do: Callable[[Item], Result], items: Iterable[Item], workers: int | None = None) -> list[Result]:
-    """What `do` gives for every item, from so many threads, None for one per core; it reads files, or so."""
-    with ThreadPoolExecutor(workers or cores()) as pool:
-        return list(pool.map(do, items))
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def engine_of(workers: int | None, scheduler: str | None) -> Engine:

@@ -18,9 +18,11 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Results in the order of the items, made on all cores; few are waiting at any time."""
-    threads = cores()
+def in_order(
+    function: Callable[[Item], Result], items: Iterable[Item], workers: int | None = None
+) -> Iterator[Result]:
+    """Results in the order of the items, from so many threads, None for one per core; few are waiting."""
+    threads = workers or cores()
     if threads == 1:
         yield from map(function, items)
         return
@@ -57,3 +59,9 @@ def slices(size: int, parts: int | None = None) -> list[slice]:
     count = max(1, min(size, cores() if parts is None else parts))
     edges = [size * k // count for k in range(count + 1)]
     return [slice(*pair) for pair in pairwise(edges)]
+
+
+def in_slices(do: Callable[[slice], None], size: int) -> None:
+    """Do something for every place of an array, in two slices for each core; it runs compiled code."""
+    for _ in in_order(do, slices(size, 2 * cores())):
+        pass

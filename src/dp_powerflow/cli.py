@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.console import Console
@@ -20,6 +21,9 @@ import dp_powerflow as dpf
 from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError
 from dp_powerflow.report import Rendered
 from dp_powerflow.report.ingest import Ingest, render_ingest
+
+if TYPE_CHECKING:
+    from dp_powerflow.pipeline.run import ReleaseResult
 
 app = typer.Typer(
     name="dp-powerflow",
@@ -48,6 +52,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def main() -> None:
     """Entry point: errors of the input become one sentence and exit code 2."""
+    # Modules are objects that stay; to look through them for garbage takes a tenth of a short command.
+    gc.set_threshold(100_000)
     try:
         app()
     except DpPowerflowError as error:
@@ -267,7 +273,7 @@ def verify(
 
     Example: `dp-powerflow verify release`
     """
-    from dp_powerflow.report.results import render_verification
+    from dp_powerflow.report.verification import render_verification
 
     opened = None if config is None else dpf.read_config(config)
     with _progress("verifying") as (advance, _):
@@ -338,7 +344,7 @@ def quality(
     """
     from dp_powerflow._files import write_whole
     from dp_powerflow.corpus.storage import location
-    from dp_powerflow.fleet.verify import is_fleet
+    from dp_powerflow.fleet.names import is_fleet
     from dp_powerflow.pipeline.manifest.model import QUALITY_FILE
 
     released = location(release) / QUALITY_FILE
@@ -461,7 +467,7 @@ def ledger(
     """
     from dp_powerflow.pipeline.radius import restate_radius
     from dp_powerflow.privacy.ledger.book import Ledger
-    from dp_powerflow.report.results import render_ledger
+    from dp_powerflow.report.ledger import render_ledger
 
     if witness is not bool(releases):
         raise ConfigError("give releases or fleets after --witness, and only there")
@@ -484,7 +490,7 @@ def ledger(
 
 def _hear(state: Path, releases: list[str], as_json: bool) -> None:
     from dp_powerflow.fleet.witness import hear_witnesses
-    from dp_powerflow.report.results import render_testimony
+    from dp_powerflow.report.ledger import render_testimony
 
     found = hear_witnesses(state, releases)
     _show(render_testimony(found), as_json)
@@ -538,7 +544,9 @@ def demo(
     begun = Demo.begin(output)
     for config in (begun.twin, begun.paper):
         _say(f"release '{config.release.id}', mode {config.network.mode}")
-        _release(config, None, None, False)
+        with _progress("release") as (advance, describe):
+            result = begun.release(config, describe, advance)
+        _show_release(config, result, False)
     with _progress("comparing") as (_, describe):
         sides = begun.compare(describe)
     _show(begun.table(sides), as_json)
@@ -547,12 +555,16 @@ def demo(
 
 
 def _release(config: dpf.Config, workers: int | None, scheduler: str | None, as_json: bool) -> None:
-    from dp_powerflow.pipeline.modes.base import mode_of
-
     with _progress("release") as (advance, describe):
         result = dpf.release(
             config, workers=workers, scheduler=scheduler, on_stage=describe, on_progress=advance
         )
+    _show_release(config, result, as_json)
+
+
+def _show_release(config: dpf.Config, result: ReleaseResult, as_json: bool) -> None:
+    from dp_powerflow.pipeline.modes.base import mode_of
+
     _show_ingest(result.ingest)
     for warning in result.warnings:
         _say(f"warning: {warning}")

@@ -18,7 +18,8 @@ from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.page.document import read_summary
 from dp_powerflow.pipeline.connections import public_places
 from dp_powerflow.pipeline.manifest.policy import parse_manifest
-from dp_powerflow.pipeline.verify import manifest_content, open_release, quality_page
+from dp_powerflow.pipeline.opened import manifest_content, open_release
+from dp_powerflow.pipeline.quality import quality_page
 from dp_powerflow.quality import measure
 from dp_powerflow.quality.operation import MOST_COUNT
 from support.corpora import ring

@@ -25,7 +25,8 @@ from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.gaussian import LoadModel, _derived_again, _from_plain
 from dp_powerflow.model.options import FitOptions, PublicSpread
-from dp_powerflow.pipeline import verify
+from dp_powerflow.pipeline import opened as opened_release
+from dp_powerflow.pipeline import release_checks, verify
 from dp_powerflow.pipeline.manifest.beside import ScaledNodes, SummedCustomers
 from dp_powerflow.pipeline.manifest.facts import DeclaredSun, Facts
 from dp_powerflow.privacy.budget import Budget
@@ -126,7 +127,7 @@ def test_a_changed_entry_of_the_manifest_is_found_unless_it_is_attested(
     forger: Forger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One change of each entry. The forger's pages say what his manifest says, so they are not looked at."""
-    monkeypatch.setattr(verify, "_check_pages", lambda _: ())
+    monkeypatch.setattr(release_checks, "check_pages", lambda _: ())
     quick = replace(forger, pages=False)
     assert quick.found(forger.manifest) == set()
     # Each query is a row of the same form; two of them stand for all.
@@ -142,7 +143,7 @@ PER_KM = {("guarantee", "network", "protected", name) for name in ("c_nf_per_km"
 def test_a_changed_figure_of_a_twin_is_found_unless_it_is_attested(
     twin_forger: Forger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verify, "_check_pages", lambda _: ())
+    monkeypatch.setattr(release_checks, "check_pages", lambda _: ())
     quick = replace(twin_forger, pages=False)
     assert quick.found(quick.manifest) == set()
     of_network = [
@@ -279,7 +280,7 @@ def text(content: Any) -> str:
 
 
 def accepted(content: str) -> bool:
-    return verify._read_model(content.encode()) is not None
+    return opened_release._read_model(content.encode()) is not None
 
 
 STATED = {("insecure_seed",), ("simulated",)}
@@ -323,7 +324,7 @@ def test_a_forger_who_derives_the_model_anew_can_only_declare_and_draw(tiny: dic
                 stated = _from_plain(changed(tiny, path, other))
                 assert stated.origin is not None
                 forged = _derived_again(stated, stated.origin).to_json()
-            except verify.MALFORMED:
+            except opened_release.MALFORMED:
                 continue
             if forged != text(tiny) and accepted(forged):
                 kinds.add(("queries", "integers") if "integers" in path else path[:2])

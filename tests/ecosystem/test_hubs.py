@@ -17,7 +17,8 @@ from dp_powerflow.pipeline.manifest.croissant import croissant_bytes
 from dp_powerflow.pipeline.manifest.documents import registry_bytes
 from dp_powerflow.pipeline.manifest.facts import make_statement
 from dp_powerflow.pipeline.manifest.model import Statement
-from dp_powerflow.pipeline.verify import PUBLISHED, SEED, verify_release
+from dp_powerflow.pipeline.release_checks import SEED
+from dp_powerflow.pipeline.verify import PUBLISHED, verify_release
 from support.manifest_releases import config, load_model, make_inputs
 
 TABLES = {

@@ -28,6 +28,7 @@ from dp_powerflow.fleet.manifest import (
     open_fleet,
     read_entries,
 )
+from dp_powerflow.fleet.names import is_fleet
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
 from dp_powerflow.pipeline.manifest.model import ReleaseError, canonical_json
@@ -195,7 +196,7 @@ def test_verify_finds_what_was_done_to_a_fleet(
 
 def test_without_its_manifest_a_fleet_is_neither_verified_nor_read(copied: Path) -> None:
     (copied / "fleet.json").unlink()
-    assert fleet_verify.is_fleet(copied)
+    assert is_fleet(copied)
     with pytest.raises(ReleaseError, match=r"has no fleet\.json"):
         verify_fleet(copied)
     with pytest.raises(CorpusError, match=r"has no fleet\.json"):

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dp_powerflow._parallel import Engine, Local, Processes, Rest, Threads, in_order
+from dp_powerflow._parallel import Engine, Local, Processes, Rest, Threads
+from dp_powerflow._threads import in_order
 from dp_powerflow.config import Config
 from dp_powerflow.errors import MissingExtraError, PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
@@ -302,5 +303,5 @@ def test_an_interruption_ends_the_run_after_the_tasks_that_are_being_done() -> N
 
 
 def test_items_keep_their_order_in_threads() -> None:
-    assert in_order(lambda k: k * k, range(20), 3) == [k * k for k in range(20)]
-    assert in_order(str, ()) == []
+    assert list(in_order(lambda k: k * k, range(20), 3)) == [k * k for k in range(20)]
+    assert list(in_order(str, ())) == []

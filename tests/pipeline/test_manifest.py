@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 import yaml
 
-from dp_powerflow.evidence.theorem import SCOPE
+from dp_powerflow.evidence.scope import SCOPE
 from dp_powerflow.pipeline.manifest.croissant import CONFORMS_TO, croissant_bytes
 from dp_powerflow.pipeline.manifest.documents import registry_bytes
 from dp_powerflow.pipeline.manifest.facts import ManifestInputs, make_statement

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import dp_powerflow.pipeline.verify as pipeline_verify
+import dp_powerflow.pipeline.quality as pipeline_quality
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.schema import NodeTable, encode_nodes
 from dp_powerflow.corpus.validate import validate_corpus
@@ -27,16 +27,10 @@ from dp_powerflow.pipeline.manifest.facts import assemble, read_facts
 from dp_powerflow.pipeline.manifest.model import ReleaseError, canonical_json, seal
 from dp_powerflow.pipeline.manifest.policy import parse_manifest
 from dp_powerflow.pipeline.manifest.versions import VERSION_2
+from dp_powerflow.pipeline.opened import manifest_content, open_release, understand
 from dp_powerflow.pipeline.quality import quality_of
-from dp_powerflow.pipeline.verify import (
-    NO_ANSWERS,
-    SEED,
-    _check_manifest,
-    manifest_content,
-    open_release,
-    understand,
-    verify_release,
-)
+from dp_powerflow.pipeline.release_checks import SEED, check_manifest
+from dp_powerflow.pipeline.verify import NO_ANSWERS, verify_release
 from dp_powerflow.quality import Quality, measure
 from support.manifest_releases import Made, config, load_model, make_release
 from support.tampering import failed, leaves, manifest_of, rewrite, with_leaf
@@ -127,7 +121,7 @@ def test_a_change_of_any_entry_of_the_manifest_is_found(made: Made) -> None:
     for path in paths:
         changed = with_leaf(opened.raw, path)
         again = understand(made.path, canonical_json(changed), opened.corpus, opened.hashes, opened.small)
-        assert not _check_manifest(again).ok, path
+        assert not check_manifest(again).ok, path
 
 
 def test_no_section_or_entry_can_be_added_or_taken_away(copied: Path) -> None:
@@ -297,7 +291,7 @@ def test_every_file_is_read_once(made: Made, monkeypatch: pytest.MonkeyPatch) ->
         looked.append(corpus.path)  # the figures of the page need files that are known to be sound
         return measure(corpus)
 
-    monkeypatch.setattr(pipeline_verify, "measure", looking)
+    monkeypatch.setattr(pipeline_quality, "measure", looking)
 
     monkeypatch.setattr(Path, "read_bytes", reading)
     monkeypatch.setattr(pq, "ParquetFile", parsing)

@@ -15,7 +15,8 @@ from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.corpus.schema import encode_nodes
 from dp_powerflow.pipeline.manifest.model import FORMAT
 from dp_powerflow.pipeline.manifest.versions import MAKER_OF
-from dp_powerflow.pipeline.verify import ONLY_FIGURES, SEED, verify_release
+from dp_powerflow.pipeline.release_checks import SEED
+from dp_powerflow.pipeline.verify import ONLY_FIGURES, verify_release
 from support.corpora import ring
 from support.tampering import failed, leaves, manifest_of, rewrite, with_leaf
 

@@ -15,16 +15,10 @@ from dp_powerflow.pipeline.manifest.documents import certificate_html, registry_
 from dp_powerflow.pipeline.manifest.facts import Facts, assemble
 from dp_powerflow.pipeline.manifest.model import canonical_json, digest_of, seal
 from dp_powerflow.pipeline.manifest.policy import parse_manifest
-from dp_powerflow.pipeline.verify import (
-    MALFORMED,
-    SEED,
-    Opened,
-    check_release,
-    manifest_content,
-    open_release,
-    quality_page,
-    understand,
-)
+from dp_powerflow.pipeline.opened import MALFORMED, Opened, manifest_content, open_release, understand
+from dp_powerflow.pipeline.quality import quality_page
+from dp_powerflow.pipeline.release_checks import SEED
+from dp_powerflow.pipeline.verify import check_release
 
 PAGES = ("certificate.html", "registry.yaml", "README.md", "croissant.json", "quality.html")
 

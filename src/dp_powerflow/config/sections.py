@@ -8,21 +8,18 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, PlainValidator
 
+from dp_powerflow._texts import LicenseId, PublicLine, PublicText, WebAddress
 from dp_powerflow.config.mistakes import Section
 from dp_powerflow.config.values import (
-    LicenseId,
     Margins,
     Positive,
     PowerFactor,
     Probability,
-    PublicLine,
-    PublicText,
     Reason,
     ReleaseId,
     Share,
     StorageUrl,
     TimeZone,
-    WebAddress,
     dates_or_path,
     path_or_url,
 )

@@ -13,12 +13,6 @@ from dp_powerflow._names import RELEASE_RULE, TWIN_RULE, NameRule
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.ledger.records import Unrelated
 
-PublicText = Annotated[str, Field(min_length=1, max_length=2000, pattern=r"^[^\x00-\x09\x0b-\x1f]+$")]
-"""A text that a release repeats: printable characters and line breaks."""
-PublicLine = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]+$")]
-LicenseId = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9.+-]*$")]
-"""Identifier of the SPDX list, such as CC-BY-4.0."""
-WebAddress = Annotated[str, Field(max_length=500, pattern=r"^https?://[^\s\x00-\x1f\"<>\\]+$")]
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(gt=0.0, lt=1.0)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]

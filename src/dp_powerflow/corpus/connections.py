@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import scipy.sparse as sp
-from scipy.sparse.csgraph import connected_components
 
+from dp_powerflow.corpus.arrow import numbers
 from dp_powerflow.corpus.schema import PARQUET, CorpusLayout, NodeTable, metadata_of
 from dp_powerflow.corpus.storage import Location, loading, open_parquet
 from dp_powerflow.errors import CorpusError
-from dp_powerflow.grid.buses import KINDS
+from dp_powerflow.grid.quantities import KINDS
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
 BUSES_FILE = "buses.parquet"
@@ -121,10 +120,18 @@ def _first_seen(buses: IntArray) -> IntArray:
 
 
 def _all_fed(found: Connections) -> bool:
-    buses, pairs = len(found.bus_ids), found.pairs
-    joined = sp.coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(buses, buses))
-    _, part = connected_components(joined.tocsr(), directed=False)
-    return bool(np.isin(part, part[found.source]).all())
+    neighbours: list[list[int]] = [[] for _ in found.bus_ids]
+    for one, other in found.pairs.tolist():
+        neighbours[one].append(other)
+        neighbours[other].append(one)
+    fed = found.source.tolist()
+    reached = np.flatnonzero(found.source).tolist()
+    while reached:
+        for bus in neighbours[reached.pop()]:
+            if not fed[bus]:
+                fed[bus] = True
+                reached.append(bus)
+    return all(fed)
 
 
 class ConnectionColumn(NamedTuple):
@@ -237,10 +244,10 @@ def _table(content: Location | pa.BufferReader) -> pa.Table:
 def _connections_of(buses: pa.Table, pairs: pa.Table, nodes: NodeTable) -> Connections:
     ids = tuple(buses.column("bus").to_pylist())
     row = {name: k for k, name in enumerate(ids)}
-    ends = [pairs.column(name).to_numpy().astype(np.int64) for name in ("from_bus", "to_bus")]
+    ends = [numbers(pairs.column(name)).astype(np.int64) for name in ("from_bus", "to_bus")]
     places = None
     if "x" in buses.column_names:
-        places = np.stack([buses.column(name).to_numpy() for name in ("x", "y")], axis=1)
+        places = np.stack([numbers(buses.column(name)) for name in ("x", "y")], axis=1)
     return Connections(
         bus_ids=ids,
         bus_of=np.array([row[bus] for bus in nodes.bus or ()], dtype=np.int64),

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from dp_powerflow.almanac.calendar import Calendar
 from dp_powerflow.almanac.weather import FEATURES, MEANS, UNITS, Weather
+from dp_powerflow.corpus.arrow import numbers
 from dp_powerflow.corpus.schema import PARQUET, CorpusLayout, metadata_of
 from dp_powerflow.corpus.storage import Location, loading, open_parquet
 from dp_powerflow.errors import ConfigError, CorpusError
@@ -134,7 +135,7 @@ def _days_of(table: pa.Table, layout: CorpusLayout, weather: tuple[str, ...]) ->
         raise ValueError("a day off that is none, or the other way round")
     if not weather:
         return DayTable(calendar)
-    values = np.stack([table.column(name).to_numpy() for name in weather], axis=1)
+    values = np.stack([numbers(table.column(name)) for name in weather], axis=1)
     found = Weather(calendar.days, weather, values)
     if not found.is_consistent:
         raise ValueError("figures of the weather that contradict each other")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dp_powerflow._threads import in_order
+from dp_powerflow.corpus.arrow import numbers
 from dp_powerflow.corpus.extras import (
     DRAWN,
     FEEDER,
@@ -147,7 +150,7 @@ def _joined(name: str, columns: NDArray[Any]) -> NDArray[Any]:
 
 
 def _days_in_order(table: pa.Table, days: range) -> bool:
-    return np.array_equal(table.column("day").to_numpy(), np.arange(days.start, days.stop))
+    return np.array_equal(numbers(table.column("day")), np.arange(days.start, days.stop))
 
 
 @dataclass(frozen=True)
@@ -187,8 +190,8 @@ class ExtrasChecker:
     release_id: str
     source: Open
 
-    def check(self, parts: Mapping[str, list[int]]) -> ExtrasReport:
-        """Look at the parts that are there, by folder; somebody may have changed any of them."""
+    def check(self, parts: Mapping[str, list[int]], workers: int | None = 1) -> ExtrasReport:
+        """Look at the parts that are there, by folder, on so many threads; somebody may have changed any."""
         try:
             begun = [folder for folder in FOLDERS if 0 in parts[folder]]
             extras = find_extras(self.root, self.layout, self.release_id, begun)
@@ -202,15 +205,22 @@ class ExtrasChecker:
             if parts[folder] and folder not in extras.folders:
                 problems.append(f"{folder}/ does not hold its first part.")
                 continue
-            for part in parts[folder]:
-                name = f"{folder}/{part_name(part)}"
-                try:
-                    count += self._check_part(folder, part, extras)
-                except CorpusError as error:
-                    problems.append(f"{name}: {error}")
-                except (OSError, pa.ArrowException, ValueError):
-                    problems.append(f"{name} is damaged or not a Parquet file.")
+            for found in in_order(partial(self._attempt, folder, extras), parts[folder], workers):
+                if isinstance(found, str):
+                    problems.append(found)
+                else:
+                    count += found
         return ExtrasReport(extras, tuple(problems), count.powers // 2, count.mended)
+
+    def _attempt(self, folder: str, extras: ExtrasLayout, part: int) -> _Counts | str:
+        """What is in a part, or what is wrong with it."""
+        name = f"{folder}/{part_name(part)}"
+        try:
+            return self._check_part(folder, part, extras)
+        except CorpusError as error:
+            return f"{name}: {error}"
+        except (OSError, pa.ArrowException, ValueError):
+            return f"{name} is damaged or not a Parquet file."
 
     def _check_part(self, folder: str, part: int, extras: ExtrasLayout) -> _Counts:
         """What is in a part; CorpusError with what is wrong in it."""

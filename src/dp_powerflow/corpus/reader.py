@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as pd
 
 from dp_powerflow.almanac.calendar import Calendar, DateArray
 from dp_powerflow.almanac.weather import Weather
@@ -52,6 +51,8 @@ from dp_powerflow.errors import CorpusError, require
 from dp_powerflow.units import BoolArray, ComplexArray, IntArray
 
 if TYPE_CHECKING:
+    import pyarrow.dataset as ds
+
     from dp_powerflow.corpus.pyg import ConnectionGraphs, TwinGraphs
     from dp_powerflow.corpus.windows import TorchWindows
 
@@ -94,14 +95,16 @@ class Corpus:
     nodes: NodeTable
     release_id: str
 
-    def dataset(self) -> pd.Dataset:
+    def dataset(self) -> ds.Dataset:
         """The rows as they are stored: day, node, and lists vm_pu and va_deg of T values."""
+        import pyarrow.dataset as ds  # brings pandas, where that is installed
+
         paths = [self.part_path(part) for part in range(self.layout.n_parts)]
         with loading(self.path / DATA):
             if isinstance(self.path, RemotePath):
                 names = [path.store()[1] for path in paths if isinstance(path, RemotePath)]
-                return pd.dataset(names, format="parquet", filesystem=self.path.store()[0])
-            return pd.dataset([str(path) for path in paths], format="parquet")
+                return ds.dataset(names, format="parquet", filesystem=self.path.store()[0])
+            return ds.dataset([str(path) for path in paths], format="parquet")
 
     def phasors(self, days: Days = None, nodes: Nodes = None) -> Phasors:
         """Magnitudes [p.u.] and angles [degrees], float32 (day, step, node), in the order asked for."""

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dp_powerflow._names import RELEASE_ID, RELEASE_ID_RULE
+from dp_powerflow.corpus.arrow import numbers
 from dp_powerflow.corpus.grid import VA_PER_DEG as VA_PER_DEG
 from dp_powerflow.corpus.grid import VM_MAX_PU as VM_MAX_PU
 from dp_powerflow.corpus.grid import VM_PER_PU as VM_PER_PU
@@ -293,15 +294,12 @@ def encode_part(
 
 def list_values(table: pa.Table, name: str) -> NDArray[Any]:
     """All values of a column of lists, one list after the other."""
-    column = table.column(name)
-    lists = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    values: NDArray[Any] = lists.flatten().to_numpy(zero_copy_only=False)
-    return values
+    return numbers(table.column(name).combine_chunks().flatten())
 
 
 def rows_in_order(table: pa.Table, days: range, nodes: int) -> bool:
     """Whether the rows are every (day, node) exactly once, days first."""
-    day, node = table.column("day").to_numpy(), table.column("node").to_numpy()
+    day, node = numbers(table.column("day")), numbers(table.column("node"))
     expected = np.arange(days.start, days.stop)
     return np.array_equal(day, np.repeat(expected, nodes)) and np.array_equal(
         node, np.tile(np.arange(nodes), len(days))

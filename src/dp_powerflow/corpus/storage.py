@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dp_powerflow._files import write_whole
-from dp_powerflow._parallel import in_order
+from dp_powerflow._threads import in_order
 from dp_powerflow.corpus.schema import MANIFEST_FILE
 from dp_powerflow.errors import CorpusError, MissingExtraError, require
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from dp_powerflow._threads import in_order
 from dp_powerflow.corpus.connections import FILES as CONNECTION_FILES
 from dp_powerflow.corpus.connections import ConnectionFiles, Connections, read_connections
 from dp_powerflow.corpus.days import DAYS_FILE, DayTable, read_days
@@ -95,6 +96,7 @@ def validate_corpus(
     vm_range_pu : declared range of magnitudes [p.u.], None for the range of the grid.
     """
     directory, seen = location(path), _Seen()
+    workers = 1 if isinstance(directory, RemotePath) else None
     try:
         with loading(directory / NODES_FILE):
             source = seen.source(directory, NODES_FILE)
@@ -103,14 +105,11 @@ def validate_corpus(
         tables = {name for name in CONNECTION_FILES if (directory / name).exists()}
     except CorpusError as error:
         return CorpusReport((str(error),), None, None, 0, None, None, seen.hashes)
-    for part in parts[DATA]:
-        name = f"{DATA}/{part_name(part)}"
-        try:
-            problems += [
-                f"{name}: {found}" for found in _check_part(directory, layout, release_id, part, seen)
-            ]
-        except (OSError, pa.ArrowException, ValueError):
-            problems.append(f"{name} is damaged or not a Parquet file.")
+    problems += [
+        found
+        for own in in_order(partial(_look_at_part, directory, layout, release_id), parts[DATA], workers)
+        for found in seen.add(own)
+    ]
     span = (seen.low, seen.high) if seen.low <= seen.high else None
     if vm_range_pu is not None and span is not None:
         low, high = vm_range_pu
@@ -119,7 +118,8 @@ def validate_corpus(
                 f"magnitudes span {span[0]:.6f} to {span[1]:.6f} p.u., "
                 f"beyond the declared {low:g} to {high:g} p.u."
             )
-    beside = ExtrasChecker(directory, layout, release_id, partial(seen.source, directory)).check(parts)
+    checker = ExtrasChecker(directory, layout, release_id, partial(seen.source, directory))
+    beside = checker.check(parts, workers)
     problems += beside.problems
     days = connections = None
     try:
@@ -143,12 +143,20 @@ def validate_corpus(
 
 @dataclass
 class _Seen:
-    """Running count, range and hashes while the parts are read."""
+    """Count, range, hashes and problems of what was read."""
 
     n: int = 0
     low: float = float("inf")
     high: float = float("-inf")
     hashes: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def add(self, other: _Seen) -> list[str]:
+        """Add what was read elsewhere; gives its problems."""
+        self.n += other.n
+        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+        self.hashes.update(other.hashes)
+        return other.problems
 
     def source(self, directory: Location, name: str) -> Location | pa.BufferReader:
         """What a file is parsed from: its bytes, which are hashed on the way; at a URL the place itself."""
@@ -217,6 +225,17 @@ def _files(directory: Path, layout: CorpusLayout, other_files: frozenset[str]) -
     return parts, problems
 
 
+def _look_at_part(directory: Location, layout: CorpusLayout, release_id: str, part: int) -> _Seen:
+    """Read, hash and check a part."""
+    name, seen = f"{DATA}/{part_name(part)}", _Seen()
+    try:
+        for found in _check_part(directory, layout, release_id, part, seen):
+            seen.problems.append(f"{name}: {found}")
+    except (OSError, pa.ArrowException, ValueError):
+        seen.problems = [f"{name} is damaged or not a Parquet file."]
+    return seen
+
+
 def _check_part(
     directory: Location, layout: CorpusLayout, release_id: str, part: int, seen: _Seen
 ) -> Iterator[str]:
@@ -244,8 +263,8 @@ def _check_values(table: pa.Table, days: range, seen: _Seen) -> Iterator[str]:
     if not valid.all():
         off = np.count_nonzero(~valid)
         yield f"{off} values of days {days.start} to {days.stop - 1} are not on the public grid."
-    # Compared as grid points: the float32 nearest to 1.1 is above 1.1.
-    counts = vm_counts(phasors.vm_pu[valid])
-    if counts.size:
-        seen.low = min(seen.low, int(counts.min()) / VM_PER_PU)
-        seen.high = max(seen.high, int(counts.max()) / VM_PER_PU)
+    vm_pu = phasors.vm_pu if valid.all() else phasors.vm_pu[valid]
+    if vm_pu.size:
+        # Compared as grid points: the float32 nearest to 1.1 is above 1.1.
+        low, high = vm_counts(np.array([vm_pu.min(), vm_pu.max()])).tolist()
+        seen.low, seen.high = min(seen.low, low / VM_PER_PU), max(seen.high, high / VM_PER_PU)

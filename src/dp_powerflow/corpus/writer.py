@@ -193,15 +193,15 @@ class CorpusWriter:
         return self.write_files(self.encoded(part, voltages, extras))
 
     def encoded(
-        self, part: int, voltages: ComplexArray, extras: PartExtras | None = None
-    ) -> dict[str, bytes]:
+        self, part: int, voltages: ComplexArray | NodeColumns, extras: PartExtras | None = None
+    ) -> dict[str, memoryview]:
         """Files of a part by relative name, rounded to the public grid; parameters as of `write_part`."""
         files = encode_extras(self.extras, self.layout, self.release_id, part, extras)
         return files | {
             f"{DATA}/{part_name(part)}": encode_part(self.layout, self.release_id, part, voltages)
         }
 
-    def write_files(self, files: Mapping[str, bytes]) -> dict[str, str]:
+    def write_files(self, files: Mapping[str, memoryview]) -> dict[str, str]:
         """Write what `encoded` gives, one file after the other; relative names and their SHA-256."""
         with storing(self.target):
             hashes = {name: put(self.root / name, content) for name, content in files.items()}

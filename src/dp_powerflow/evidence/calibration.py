@@ -15,6 +15,7 @@ import numpy as np
 
 from dp_powerflow.errors import PowerFlowError, PrivacyError
 from dp_powerflow.evidence import symbols
+from dp_powerflow.evidence.scope import CONFIDENCE
 from dp_powerflow.evidence.theorem import OperatingSet
 from dp_powerflow.grid.norms import NORM_FAILURE, weighted_impedance_norm
 from dp_powerflow.grid.reduction import Network
@@ -31,8 +32,6 @@ from dp_powerflow.units import ComplexArray, FloatArray
 Progress = Callable[[int, int], None]
 
 ANSI_RANGE = (0.95, 1.05)
-CONFIDENCE = 0.95
-"""Of a calibration, unless another is asked for."""
 _PROOF_GAP = 1e-2
 """Relative gap between the proved bound on the smallest σ_min of a batch and its estimate."""
 _PILOT_SHARE = 0.1

@@ -31,9 +31,9 @@ from dp_powerflow.evidence.calibration import (
 )
 from dp_powerflow.evidence.hidden import hidden_nodes
 from dp_powerflow.evidence.printed import ConfirmedPaperBound, PrintedFormula, printed_formula
+from dp_powerflow.evidence.scope import Mode
 from dp_powerflow.evidence.theorem import (
     Bound,
-    Mode,
     NetworkFacts,
     OperatingSet,
     corrected_bound,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.theorem import (
@@ -83,7 +83,7 @@ def exceedance(
 def counted(worst_mu: FloatArray, mu_0: float, mu_prime: float, confidence: float) -> RemarkCalibration:
     """Days above μ₀′, with the upper Clopper–Pearson bound of their probability."""
     exceeding, days = int(np.count_nonzero(worst_mu > mu_prime)), len(worst_mu)
-    delta = 1.0 if exceeding == days else float(beta.ppf(confidence, exceeding + 1, days - exceeding))
+    delta = 1.0 if exceeding == days else float(betaincinv(exceeding + 1, days - exceeding, confidence))
     return RemarkCalibration(mu_0, mu_prime, exceeding, days, confidence, delta)
 
 

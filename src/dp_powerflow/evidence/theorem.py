@@ -13,35 +13,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
 from dp_powerflow.errors import FeederError, PrivacyError
 from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.hidden import NOTHING_HIDDEN, HiddenNodes, HiddenReach
+from dp_powerflow.evidence.scope import SCOPE, Mode
 from dp_powerflow.grid.norms import Amplification
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.units import FloatArray
-
-Mode = Literal["paper", "corrected", "full-support"]
-
-SCOPE: dict[Mode, str] = {
-    "paper": (
-        "Networks within r of this one in Frobenius norm whose voltages lie on the same manifold. With fixed "
-        "power factors no change of a line's length, impedance or state is among them: who knows the power "
-        "factors rules out any such change from one snapshot."
-    ),
-    "corrected": (
-        "Networks that differ from this one on existing lines by at most r in Frobenius norm, whose voltages "
-        "lie on the same manifold. With fixed power factors no change of a line's length, impedance or state "
-        "is among them."
-    ),
-    "full-support": (
-        "Networks that differ from this one on existing lines by at most r in Frobenius norm, power factors "
-        "free: changes of a line's length or impedance are covered up to that size."
-    ),
-}
 
 
 @dataclass(frozen=True)

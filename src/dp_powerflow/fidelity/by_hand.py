@@ -29,8 +29,8 @@ from dp_powerflow.pipeline.manifest.model import MODEL_FILE, NodeScales
 from dp_powerflow.pipeline.metered import Ground
 from dp_powerflow.pipeline.modes.base import Scene, Solvable
 from dp_powerflow.pipeline.nodes import NodePlan
+from dp_powerflow.pipeline.opened import read_manifest
 from dp_powerflow.pipeline.parts import OperatedMaker, SolverMaker, batch_solver
-from dp_powerflow.pipeline.verify import read_manifest
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import IntArray
 

@@ -25,9 +25,9 @@ from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.manifest.policy import at_most
 from dp_powerflow.pipeline.metered import Ground, ground_of
 from dp_powerflow.pipeline.modes.base import NetworkMode, mode_of
+from dp_powerflow.pipeline.opened import manifest_content, open_release, read_manifest
 from dp_powerflow.pipeline.plan import kept_model
 from dp_powerflow.pipeline.run import draw_key, secret_order
-from dp_powerflow.pipeline.verify import manifest_content, open_release, read_manifest
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.twin.design import TwinDesign
 

@@ -34,8 +34,8 @@ from dp_powerflow.fleet.feeders import (
     find_sources,
     public_names,
     read_register,
-    release_id_of,
 )
+from dp_powerflow.fleet.names import release_id_of
 from dp_powerflow.loads.declared import read_service_rows
 from dp_powerflow.loads.history import LoadHistory, refuse_alike
 from dp_powerflow.pipeline.almanac import Almanac, almanac_of

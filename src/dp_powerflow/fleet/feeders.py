@@ -20,6 +20,7 @@ from dp_powerflow._names import alike
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.fleet.config import FleetConfig, Override, is_named, parse_feeder_config
+from dp_powerflow.fleet.names import partition, release_id_of
 from dp_powerflow.grid.ieee import BUILT_IN
 from dp_powerflow.grid.sources import SIMBENCH
 from dp_powerflow.pipeline.modes.base import mode_of
@@ -58,16 +59,6 @@ class FleetFeeder:
     def directory(self) -> str:
         """Name of its directory in the corpus."""
         return partition(self.name)
-
-
-def partition(name: str) -> str:
-    """Directory of a feeder, in the form that readers of partitioned data sets know."""
-    return f"feeder={name}"
-
-
-def release_id_of(fleet_id: str, name: str) -> str:
-    """Id of a feeder's release; neither part has an underscore."""
-    return f"{fleet_id}_{name}"
 
 
 def staging_of(config: FleetConfig) -> Path:

@@ -14,15 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
-
-import pyarrow.dataset as pd
+from typing import TYPE_CHECKING, Any
 
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.schema import DATA, part_name
 from dp_powerflow.corpus.storage import loading
 from dp_powerflow.errors import CorpusError, DpPowerflowError
-from dp_powerflow.fleet.feeders import partition, release_id_of
+from dp_powerflow.fleet.names import FLEET_FILE, partition, release_id_of
 from dp_powerflow.pipeline.manifest.model import (
     CERTIFICATE_FILE,
     MANIFEST_FILE,
@@ -33,12 +31,14 @@ from dp_powerflow.pipeline.manifest.model import (
     canonical_json,
     json_object,
 )
-from dp_powerflow.pipeline.verify import MALFORMED, read_manifest
+from dp_powerflow.pipeline.opened import MALFORMED, read_manifest
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 FORMAT = "dp-powerflow fleet manifest, version 2"
 FORMAT_1 = "dp-powerflow fleet manifest, version 1"
 """Of fleets without a page of their quality."""
-FLEET_FILE = "fleet.json"
 FLEET_DIGEST = "fleet_sha256"
 
 ONE_MODEL, PER_FEEDER = "one", "per-feeder"
@@ -250,14 +250,16 @@ class Fleet:
             for part in range(self.feeder(name).layout.n_parts)
         ]
 
-    def dataset(self) -> pd.Dataset:
+    def dataset(self) -> ds.Dataset:
         """The rows of all feeders as they are stored, with a column `feeder` from the directories.
 
         A filter on the feeder reads the files of that feeder only.
         """
-        partitioning = pd.HivePartitioning.discover(infer_dictionary=True)
+        import pyarrow.dataset as ds  # brings pandas, where that is installed
+
+        partitioning = ds.HivePartitioning.discover(infer_dictionary=True)
         with loading(self.path):
-            return pd.dataset(self.files(), format="parquet", partitioning=partitioning)
+            return ds.dataset(self.files(), format="parquet", partitioning=partitioning)
 
 
 def release_paths(path: str | os.PathLike[str]) -> list[Path]:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from dp_powerflow.corpus.schema import VM_MAX_PU
-from dp_powerflow.fleet.feeders import partition
 from dp_powerflow.fleet.manifest import NETWORKS, FeederEntry
+from dp_powerflow.fleet.names import partition
 from dp_powerflow.page import Axis, Bars, Callout, Card, Figure, Link, Page, Section, Series, Table
 from dp_powerflow.page.document import read_summary
 from dp_powerflow.pipeline.manifest.model import QUALITY_FILE

@@ -39,8 +39,9 @@ from dp_powerflow.fleet.accounts import (
     services_of,
 )
 from dp_powerflow.fleet.config import FleetConfig
-from dp_powerflow.fleet.feeders import FleetFeeder, partition, release_id_of, staging_of, write_register
-from dp_powerflow.fleet.manifest import FLEET_FILE, fleet_manifest, read_entries, release_at
+from dp_powerflow.fleet.feeders import FleetFeeder, staging_of, write_register
+from dp_powerflow.fleet.manifest import fleet_manifest, read_entries, release_at
+from dp_powerflow.fleet.names import FLEET_FILE, partition, release_id_of
 from dp_powerflow.fleet.overview import fleet_page, read_summaries
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.report import IngestReport

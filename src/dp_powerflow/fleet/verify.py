@@ -8,10 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from dp_powerflow.fleet.feeders import partition
 from dp_powerflow.fleet.manifest import (
     FLEET_DIGEST,
-    FLEET_FILE,
     FORMAT,
     FORMAT_1,
     NETWORKS,
@@ -22,6 +20,7 @@ from dp_powerflow.fleet.manifest import (
     fleet_manifest,
     read_entries,
 )
+from dp_powerflow.fleet.names import FLEET_FILE, partition
 from dp_powerflow.fleet.overview import fleet_page, read_summaries
 from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.manifest.model import (
@@ -32,15 +31,9 @@ from dp_powerflow.pipeline.manifest.model import (
     json_object,
 )
 from dp_powerflow.pipeline.manifest.policy import Check, at_most, check, in_digits
-from dp_powerflow.pipeline.verify import MALFORMED, SEED, VerifyReport, verify_release
-
-
-def is_fleet(path: str | os.PathLike[str]) -> bool:
-    """Whether a directory is the corpus of a fleet, finished or not."""
-    directory = Path(path)
-    return (directory / FLEET_FILE).is_file() or (
-        directory.is_dir() and any(directory.glob(f"{partition('')}*"))
-    )
+from dp_powerflow.pipeline.opened import MALFORMED
+from dp_powerflow.pipeline.release_checks import SEED
+from dp_powerflow.pipeline.verify import VerifyReport, verify_release
 
 
 def verify_fleet(

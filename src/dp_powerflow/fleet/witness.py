@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dp_powerflow.corpus.storage import Location, loading, location
-from dp_powerflow.fleet.feeders import partition
-from dp_powerflow.fleet.manifest import FLEET_FILE
+from dp_powerflow.fleet.names import FLEET_FILE, partition
 from dp_powerflow.pipeline.manifest.facts import AccountFacts
 from dp_powerflow.pipeline.manifest.model import MANIFEST_FILE, MODEL_FILE, ReleaseError, differences
 from dp_powerflow.pipeline.manifest.twin.figures import version_of

@@ -9,11 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.quantities import LINE, SWITCH, TRANSFORMER
 from dp_powerflow.units import BoolArray, IntArray
-
-LINE, SWITCH, TRANSFORMER = "line", "switch", "transformer"
-KINDS = (LINE, SWITCH, TRANSFORMER)
-"""What joins two buses; a transformer is whatever is neither line nor switch, such as a regulator."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,15 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 import scipy.sparse as sp
 
 from dp_powerflow._bits.elementary import unit
 from dp_powerflow.grid.operation import CONSTANT_POWER, InverterCurve, Operation, Response
+from dp_powerflow.grid.quantities import LINE_QUANTITIES as LINE_QUANTITIES
+from dp_powerflow.grid.quantities import Protected as Protected
+from dp_powerflow.grid.quantities import Quantity as Quantity
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray, kw_to_pu
 
 TAPS_SOLVED = "solved once at nominal load, then frozen"
@@ -293,46 +294,6 @@ def wye_equivalent(branch: tuple[int, int], phasor: ComplexArray) -> tuple[tuple
 SHAPE_GRID = 2.0**-7
 """Grid of the entries of a shape, whose norm is about 1."""
 _KEPT_BITS = 24
-
-
-class Quantity(StrEnum):
-    """What a parameter measures; the first four are of lines."""
-
-    LENGTH = "length"
-    RESISTANCE = "resistance"
-    REACTANCE = "reactance"
-    CHARGING = "charging"
-    TRANSFORMER = "transformer"
-    CAPACITOR = "capacitor"
-    PV = "pv"
-
-
-LINE_QUANTITIES = (Quantity.LENGTH, Quantity.RESISTANCE, Quantity.REACTANCE)
-
-
-@dataclass(frozen=True)
-class Protected:
-    """Which figures the noise of a twin covers; all else of a network is its frame: public, and rounded.
-
-    Attributes
-    ----------
-    lines : "impedance": the totals of R and of X of every line; "length": of a line with a conductor code its
-        length alone, the code being public (of the others R and X).
-    transformers, capacitors, pv : whether their impedances, sizes, capacities are covered.
-    charging : whether the total charging of a line is a level of its own; otherwise it follows from the
-        twin's length of the line and a public figure per km.
-    codes : whether conductor codes are drawn too; with "length" only.
-    x_ohm_per_km, c_nf_per_km : public reactance and charging of a line without a code, per phase.
-    """
-
-    lines: Literal["length", "impedance"] = "impedance"
-    transformers: bool = False
-    capacitors: bool = False
-    pv: bool = False
-    charging: bool = False
-    codes: bool = False
-    x_ohm_per_km: float = 0.4
-    c_nf_per_km: float = 10.0
 
 
 @dataclass(frozen=True, order=True)

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow._parallel import Processes, cores
+from dp_powerflow._parallel import Processes
+from dp_powerflow._threads import cores
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Levels, ParameterKey, Protected, Quantity
 from dp_powerflow.paper.datasets import ExperimentOptions

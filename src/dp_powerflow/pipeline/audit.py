@@ -18,8 +18,9 @@ from dp_powerflow.pipeline.manifest.facts import AccountFacts, Facts
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.manifest.policy import Check, check
 from dp_powerflow.pipeline.modes.base import mode_of
+from dp_powerflow.pipeline.opened import Opened, manifest_content, open_release
 from dp_powerflow.pipeline.run import COMMITMENT, REPORT_FILE
-from dp_powerflow.pipeline.verify import Opened, VerifyReport, check_release, manifest_content, open_release
+from dp_powerflow.pipeline.verify import VerifyReport, check_release
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Account, AccountSummary, Balance

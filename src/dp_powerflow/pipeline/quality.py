@@ -1,18 +1,24 @@
 """The page `quality.html` of a release: the promise in words, and figures of the released files.
 
-It is a function of the released files and of the manifest's statement, so `verify` makes it again.
+It is a function of the released files and of the manifest's statement, so `verify` makes it again
+(`quality_page`), from files that are looked at once per process.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from dp_powerflow._bits.elementary import exp1
 from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.corpus.storage import loading
+from dp_powerflow.corpus.validate import CorpusReport
 from dp_powerflow.pipeline.manifest.model import (
     MANIFEST_FILE,
     LoadsGuarantee,
@@ -22,6 +28,7 @@ from dp_powerflow.pipeline.manifest.model import (
 )
 from dp_powerflow.pipeline.manifest.policy import at_most, in_digits, parse_manifest
 from dp_powerflow.pipeline.manifest.versions import in_this_version
+from dp_powerflow.pipeline.opened import MALFORMED, UNREADABLE
 from dp_powerflow.quality import Guarantee, Promise, Quality, measure
 
 Progress = Callable[[int, int], None]
@@ -103,3 +110,46 @@ def advantage_of(loads: LoadsGuarantee) -> float:
     inverse = exp1(-loads.epsilon)
     by_epsilon = (1.0 - inverse + 2.0 * loads.delta * inverse) / (1.0 + inverse)
     return min(1.0, math.sqrt(loads.rho / 2.0), by_epsilon)
+
+
+def quality_page(
+    directory: Path, corpus: CorpusReport, hashes: Mapping[str, str], statement: Statement[Any]
+) -> bytes | None:
+    """The page that sound files and a statement determine; None if the files cannot be read.
+
+    Parameters
+    ----------
+    directory, corpus, hashes : as of `Opened`.
+    """
+    try:
+        return _page(*_shown(directory, corpus, hashes), promise_of(statement))
+    except (OSError, *MALFORMED):
+        return None
+
+
+def look_at(directory: Path, corpus: CorpusReport, hashes: Mapping[str, str]) -> None:
+    """Look at files that are sound; the page of them, asked for later, need not."""
+    with suppress(OSError, *MALFORMED):
+        if corpus.ok:
+            _measured(*_shown(directory, corpus, hashes))
+
+
+def _shown(
+    directory: Path, corpus: CorpusReport, hashes: Mapping[str, str]
+) -> tuple[Corpus, frozenset[tuple[str, str]]]:
+    """The corpus, and the hashes of its files."""
+    if corpus.layout is None or corpus.nodes is None or corpus.release_id is None:
+        raise ReleaseError(UNREADABLE)
+    tables = frozenset((name, digest) for name, digest in hashes.items() if name.endswith(".parquet"))
+    return Corpus(directory, corpus.layout, corpus.nodes, corpus.release_id), tables
+
+
+@lru_cache(maxsize=2)
+def _page(corpus: Corpus, hashes: frozenset[tuple[str, str]], promise: Promise) -> bytes:
+    return replace(_measured(corpus, hashes), promise=promise).to_html()
+
+
+@lru_cache(maxsize=1)
+def _measured(corpus: Corpus, hashes: frozenset[tuple[str, str]]) -> Quality:
+    """Figures of files with these hashes, looked at once."""
+    return measure(corpus)

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dp_powerflow._parallel import Threads, cores
+from dp_powerflow._parallel import Threads
+from dp_powerflow._threads import cores
 from dp_powerflow.corpus.extras import MENDED, POWER_PER_KW
 from dp_powerflow.corpus.reader import MINUTES_PER_DAY, Corpus
 from dp_powerflow.corpus.schema import VM_PER_PU, Float32Array

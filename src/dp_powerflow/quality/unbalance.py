@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dp_powerflow._bits.elementary import joined, modulus, multiply, unit
-from dp_powerflow._parallel import in_order
+from dp_powerflow._threads import in_order
 from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.quality.counting import order_statistics
 from dp_powerflow.quality.nodes import spread, three_groups, three_phase_buses
@@ -31,13 +31,15 @@ def unbalance_of(of: Pass, workers: int | None = None) -> Unbalance | None:
     days = spread(of.corpus.layout.days, MOST_DAYS).tolist()
     if len(names):
         shown = spread(len(names), MOST_BUSES)
-        counts = np.concatenate(in_order(lambda day: _of_buses(of.corpus, day, nodes[shown]), days, workers))
+        counts = np.concatenate(
+            list(in_order(lambda day: _of_buses(of.corpus, day, nodes[shown]), days, workers))
+        )
         return _summary(of, "each three-phase bus", tuple(names[k] for k in shown), counts)
     groups = three_groups(of.groups)
     if groups is None:
         return None
     members = np.stack(groups)
-    counts = np.concatenate(in_order(lambda day: _of_feeder(of.corpus, day, members), days, workers))
+    counts = np.concatenate(list(in_order(lambda day: _of_feeder(of.corpus, day, members), days, workers)))
     return _summary(of, "the mean phasors of three groups of nodes", ("feeder",), counts)
 
 

@@ -19,7 +19,7 @@ from dp_powerflow.evidence.calibration import Progress
 from dp_powerflow.evidence.collect import NOT_THIS_RELEASE, Evidence, Row, plain
 from dp_powerflow.evidence.lines.collect import LineReport
 from dp_powerflow.evidence.lines.evidence import LineRow
-from dp_powerflow.evidence.theorem import SCOPE
+from dp_powerflow.evidence.scope import SCOPE
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.inputs import read_network
 from dp_powerflow.pipeline.looks import record_look

@@ -1,6 +1,6 @@
-"""What a command found, for a person and for a machine: `plan`, `fleet --plan`, `ledger`, `verify`.
+"""What a command found, for a person and for a machine: `plan`, `fleet --plan`.
 
-The plan of a fleet is INTERNAL, since it names the feeders, and what the ledger says is PRIVATE.
+The plan of a fleet is INTERNAL, since it names the feeders.
 """
 
 from __future__ import annotations
@@ -10,19 +10,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from dp_powerflow.fleet.feeders import partition
 from dp_powerflow.fleet.manifest import CUSTOMERS
 from dp_powerflow.fleet.run import FeederPlan, FleetPlan
-from dp_powerflow.fleet.witness import Testimony
 from dp_powerflow.model.history.plan import PredictedError
 from dp_powerflow.pipeline.feasibility.look import RANGE_A, Corner, Look
-from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, Check
 from dp_powerflow.pipeline.modes.base import INTERNAL, left_afterwards
 from dp_powerflow.pipeline.outlook import YearlyCost
 from dp_powerflow.pipeline.plan import Plan, PlannedRelease, in_words
-from dp_powerflow.pipeline.verify import SEED, VerifyReport
-from dp_powerflow.privacy.ledger.accounts import Cost, GdpCost, PureCost, Statement, to_plain
-from dp_powerflow.privacy.ledger.records import AccountSummary, LedgerSummary, Preview
+from dp_powerflow.privacy.ledger.accounts import Statement
+from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.report import Rendered
 
 FLEET_MARKING = "INTERNAL: names feeders and says which of them can be released; not for publication"
@@ -256,98 +252,3 @@ def _after(preview: Preview) -> str:
         f"With all earlier charges ε = {promise.epsilon:.4g} at δ = {promise.delta:.3g}; "
         f"left ε = {left.epsilon:.4g}."
     )
-
-
-def render_ledger(summary: LedgerSummary) -> Rendered:
-    """All accounts with their spends."""
-    lines = [
-        "The ledger was made with an insecure seed: a demo or a test." if summary.insecure_seed else "",
-        *(
-            f"**Its anchor was lost** before entry {lost.entry} ({lost.at}): {lost.reason}. Whether entries "
-            "are missing, only earlier releases can tell: `ledger --witness`."
-            for lost in summary.lost_anchors
-        ),
-        "",
-    ]
-    for account in summary.accounts:
-        lines += _account_lines(account)
-    if not summary.accounts:
-        lines.append("Nothing has been spent.")
-    content = {
-        "insecure_seed": summary.insecure_seed,
-        "entries": summary.entries,
-        "lost_anchors": [asdict(lost) for lost in summary.lost_anchors],
-        "accounts": [
-            {
-                "name": account.name,
-                "kind": str(account.kind),
-                "cap": to_plain(account.cap),
-                "spent": account.balance.spent,
-                "left": account.balance.left,
-                "spends": [{"release": s.release_id, "at": s.at, **to_plain(s.cost)} for s in account.spends],
-            }
-            for account in summary.accounts
-        ],
-    }
-    return Rendered(lines, json.dumps(content))
-
-
-def render_testimony(found: Testimony) -> Rendered:
-    """What earlier releases say of the ledger."""
-    stated = "1 earlier release states" if found.releases == 1 else f"{found.releases} earlier releases state"
-    agreed = f"The ledger has every charge that {stated}."
-    lines = [f"- {sentence}" for sentence in found.contradictions] or [agreed]
-    content = {"releases": found.releases, "contradictions": list(found.contradictions)}
-    return Rendered(lines, json.dumps(content))
-
-
-def _account_lines(account: AccountSummary) -> list[str]:
-    promise, left = account.balance.promise, account.balance.available
-    return [
-        f"**{account.name}** ({account.kind}; {promise.definition}), unit: {promise.unit}",
-        "",
-        f"spent ε = {promise.epsilon:.4g} at δ = {promise.delta:.3g}; left ε = {left.epsilon:.4g} "
-        f"at δ = {left.delta:.3g}",
-        "",
-        "| release | when (UTC) | amount |",
-        "|---|---|---|",
-        *(
-            f"| {spend.release_id} | {spend.at} | "
-            + ", ".join(f"{name} {float(value):.4g}" for name, value in spend.cost.amounts().items())
-            + f"{_touched(spend.cost)} |"
-            for spend in account.spends
-        ),
-        "",
-    ]
-
-
-def _touched(cost: Cost) -> str:
-    """Whom a cost is of, where that is not everybody."""
-    if not isinstance(cost, PureCost | GdpCost) or cost.scope.all_elements:
-        return ""
-    parts = {"replaced": cost.scope.replaced, "added": cost.scope.added}
-    return "; " + "; ".join(f"{what} {', '.join(names)}" for what, names in parts.items() if names)
-
-
-def render_verification(report: VerifyReport) -> Rendered:
-    """Every check of a release; of a fleet, the feeders that are as they should be get one line together."""
-    feeders = [check for check in report.checks if check.name.startswith(partition(""))]
-    shown = [check for check in report.checks if check not in feeders or not check.ok]
-    if feeders:
-        intact = sum(check.ok for check in feeders)
-        sentence = f"{intact} of {len(feeders)} feeders have intact releases."
-        shown.append(Check("releases", intact == len(feeders), sentence))
-    checks = (f"{_mark(check, report)}  {check.name}: {check.sentence}" for check in shown)
-    attested = (f"attested, not checked  {statement}" for statement in report.attested)
-    warnings = (f"WARNING  {warning}" for warning in report.warnings)
-    weak = f"; {NO_PROTECTION}" if any(text.startswith(NO_PROTECTION) for text in report.warnings) else ""
-    found = f"{report.verdict}: intact" if report.verdict == "demonstration" else report.verdict
-    lines = [*warnings, *checks, *attested, f"verdict: {found}{weak}"]
-    return Rendered(lines, json.dumps(report.to_json()))
-
-
-def _mark(check: Check, report: VerifyReport) -> str:
-    """Of a demonstration that is intact, the seed is no failure but what makes it one."""
-    if check.name == SEED and not check.ok and report.intact:
-        return "demo"
-    return "ok  " if check.ok else "FAIL"

@@ -19,7 +19,6 @@ from functools import lru_cache
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.optimize import linprog
 
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.units import FloatArray
@@ -136,6 +135,8 @@ def least_error(steps: int, epsilon: float, delta: float) -> float:
     sums = sp.csr_array((np.ones(n * n), (truth, np.arange(n * n))), shape=(n, size))
     goal = np.zeros(size)
     goal[-1] = 1.0
+    from scipy.optimize import linprog  # slow to import; a release asks for no floor
+
     found = linprog(
         goal,
         A_ub=sp.csr_array((values, (rows, columns)), shape=(len(bounds), size)),

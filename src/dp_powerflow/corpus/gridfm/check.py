@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dp_powerflow.corpus.gridfm.network import GridfmStyle
 from dp_powerflow.corpus.gridfm.reader import GridfmData, count_scenarios, read_gridfm
-from dp_powerflow.corpus.gridfm.schema import SCENARIOS_PER_PARTITION
+from dp_powerflow.corpus.gridfm.schema import SCENARIOS_PER_PARTITION, GridfmStyle
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.units import IntArray
@@ -20,10 +19,6 @@ ADMITTANCE_SHARE = 1e-9
 """Largest difference between y_bus_data and the branches, as a share of the largest entry."""
 FARTHEST_DEG = 90.0
 """Largest angle of a voltage that is turned back by its nominal angle; another phase is 120 away."""
-CLOSE_PU = 1e-6
-"""The tables are not rounded, the corpus is: half a step of its grid in magnitude and in angle stay below."""
-MERGED_CLOSE_PU = 1e-4
-"""Where switches are merged: the corpus has the drop across them, up to 1e-6 p.u. per MVA."""
 
 
 def check_tables(

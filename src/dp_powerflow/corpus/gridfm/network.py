@@ -21,6 +21,7 @@ from scipy.sparse.csgraph import connected_components
 
 from dp_powerflow._bits.elementary import degrees, modulus, multiply, unit
 from dp_powerflow.corpus.gridfm.branches import GridfmBranches, branches_of, shunts_of
+from dp_powerflow.corpus.gridfm.schema import GridfmStyle as GridfmStyle
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.grid.feeder import GROUND, Feeder, Load
 from dp_powerflow.powerflow.batch import BatchSolver
@@ -35,20 +36,6 @@ _ROUNDING = 1e-13
 """Share of the sum of magnitudes below which a sum of admittances is rounding."""
 _TOLERANCE = 1e-12
 _STEP_DEG = 30.0
-
-
-@dataclass(frozen=True)
-class GridfmStyle:
-    """How a published network is written.
-
-    Attributes
-    ----------
-    turned : voltages turned back by their nominal angles; without it, phasors as they are.
-    merged : nodes joined by a switch of next to no impedance are one bus.
-    """
-
-    turned: bool = True
-    merged: bool = True
 
 
 @dataclass(frozen=True, eq=False)

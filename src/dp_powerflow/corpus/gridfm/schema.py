@@ -25,8 +25,27 @@ SETTINGS = b"\ndp-powerflow\nsettings:\n  mode: pf\n"
 Column = NDArray[Any] | float
 """(scenario, row), (row,) or one number for all rows."""
 
+CLOSE_PU = 1e-6
+"""The tables are not rounded, the corpus is: half a step of its grid in magnitude and in angle stay below."""
+MERGED_CLOSE_PU = 1e-4
+"""Where switches are merged: the corpus has the drop across them, up to 1e-6 p.u. per MVA."""
+
 _PREFIX = "scenario_partition="
 _KEY = {"scenario": "int64", "load_scenario_idx": "int64"}
+
+
+@dataclass(frozen=True)
+class GridfmStyle:
+    """How a published network is written.
+
+    Attributes
+    ----------
+    turned : voltages turned back by their nominal angles; without it, phasors as they are.
+    merged : nodes joined by a switch of next to no impedance are one bus.
+    """
+
+    turned: bool = True
+    merged: bool = True
 
 
 def _floats(*names: str) -> dict[str, str]:

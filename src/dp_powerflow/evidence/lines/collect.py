@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.lines.audit import AuditRequest, audit_lines, fresh_days, regress_line
@@ -298,7 +298,7 @@ def _candidates(
     pilot: LineLosses, lines: Sequence[Line], epsilon: float, tail: float, horizon: int
 ) -> dict[str, int]:
     """Index into SIZES per line: Λ of a day taken as N(s²/2, s²) with s in proportion to x."""
-    z = float(norm.isf(tail))
+    z = -float(ndtri(tail))
     wanted = (-z + np.sqrt(z**2 + 2.0 * epsilon)) / np.sqrt(horizon)
     spread = _spread(pilot.by_direction)
     chosen = {}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import beta
+from scipy.special import betainccinv
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.lines.losses import LineLosses
@@ -31,7 +31,7 @@ def upper_share(hits: ArrayLike, trials: int, alpha: float) -> FloatArray:
     _check(trials, alpha)
     k = np.asarray(hits, dtype=np.float64)
     with np.errstate(invalid="ignore"):
-        return np.where(k >= trials, 1.0, beta.isf(alpha, k + 1.0, trials - k))
+        return np.where(k >= trials, 1.0, betainccinv(k + 1.0, trials - k, alpha))
 
 
 def lower_share(hits: ArrayLike, trials: int, alpha: float) -> FloatArray:

@@ -16,7 +16,7 @@ import numpy as np
 from dp_powerflow._bits.elementary import cos, exp, kernel
 from dp_powerflow._bits.linear import norms, product, standard_normal
 from dp_powerflow._bits.normal_rows import ndtr_ascending
-from dp_powerflow._threads import cores, in_order, slices
+from dp_powerflow._threads import in_slices
 from dp_powerflow.model.history.contributions import bin_edges, rank_features
 from dp_powerflow.model.history.individuals import Individuals, score_grid
 from dp_powerflow.model.history.law import HistoryLaw
@@ -64,7 +64,7 @@ def with_score_map(law: HistoryLaw, shares: FloatArray) -> HistoryLaw:
     std = people.score_std(law)
     score_map = _quantile(shares, _normal_below(grid))
     for _ in range(_ROUNDS):
-        mean = people.shape + _offsets(people, law, score_map)[:, None]
+        mean = people.shape + people.offsets(law, score_map)[:, None]
         score_map = _quantile(shares, _pooled_below(grid, mean, std))
     return replace(law, score_map=score_map)
 
@@ -77,12 +77,8 @@ def _pooled_below(grid: FloatArray, mean: FloatArray, std: FloatArray) -> FloatA
     """(point,) share of all scores below every point of the grid."""
     below = np.zeros(grid.size)
 
-    def work(part: slice) -> None:
-        _add_below(grid[part], mean, std, below[part])
-
     # Every point is a sum of its own, so it does not matter who adds it up.
-    for _ in in_order(work, slices(grid.size, 2 * cores())):
-        pass
+    in_slices(lambda part: _add_below(grid[part], mean, std, below[part]), grid.size)
     return below
 
 
@@ -101,26 +97,6 @@ def _add_below(grid: FloatArray, mean: FloatArray, std: FloatArray, out: FloatAr
             count += 1
     for k in range(grid.size):
         out[k] = out[k] / count
-
-
-def _parts(people: Individuals) -> list[Individuals]:
-    """The same customers in parts, for threads: what is found of one does not depend on the others."""
-    return [
-        Individuals(people.traits[part], people.shape[part], people.loading[part])
-        for part in slices(len(people.shape), 2 * cores())
-    ]
-
-
-def _offsets(people: Individuals, law: HistoryLaw, score_map: FloatArray) -> FloatArray:
-    """(customer,) mean scores, on all cores; see `Individuals.offsets`."""
-    return np.concatenate(list(in_order(lambda part: part.offsets(law, score_map), _parts(people))))
-
-
-def _maps(people: Individuals, law: HistoryLaw, offsets: FloatArray) -> FloatArray:
-    """(customer, score) log of load over level, on all cores; see `Individuals.maps`."""
-    parts = slices(len(people.shape), 2 * cores())
-    pairs = list(zip(_parts(people), (offsets[part] for part in parts), strict=True))
-    return np.concatenate(list(in_order(lambda pair: pair[0].maps(law, pair[1]), pairs)))
 
 
 def _quantile(shares: FloatArray, below: FloatArray) -> FloatArray:
@@ -230,8 +206,8 @@ def _log_loads(
 ) -> FloatArray:
     """(customer, day, step) log loads on days of their own: the memory of the process plays no part."""
     count, days = len(people.shape), len(off)
-    offsets = _offsets(people, law, law.score_map)
-    maps = _maps(people, law, offsets) + people.traits[:, :1]
+    offsets = people.offsets(law, law.score_map)
+    maps = people.maps(law, offsets) + people.traits[:, :1]
     noise = standard_normal(_KEY.stream("days").generator, (count, days, law.n_steps))
     own = people.spread * people.own(law)
     scores = (people.shape + offsets[:, None])[:, None, :] + off[:, None] * law.contrast

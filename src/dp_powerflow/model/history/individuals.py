@@ -13,6 +13,7 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import exp, exp1, kernel, log1
 from dp_powerflow._bits.linear import cholesky, ndtr1, product
+from dp_powerflow._threads import in_slices
 from dp_powerflow.model.history.contributions import BASE_SHARE
 from dp_powerflow.model.history.law import BASE, LEVEL, PEAK, SPREAD, HistoryLaw
 from dp_powerflow.model.history.numbers import fourier, interpolate, ndtr
@@ -87,25 +88,26 @@ class Individuals:
     def offsets(self, law: HistoryLaw, score_map: FloatArray) -> FloatArray:
         """(customer,) mean score with which the expected load is the level, by the map of the class."""
         found = np.empty(len(self.shape))
-        nodes, weights = _normal_nodes()
-        _offsets(exp(score_map), self.shape, self.score_std(law), nodes, weights, found)
+        table, std, (nodes, weights) = exp(score_map), self.score_std(law), _normal_nodes()
+
+        def some(own: slice) -> None:
+            _offsets(table, self.shape[own], std[own], nodes, weights, found[own])
+
+        in_slices(some, len(found))
         return found
 
     def maps(self, law: HistoryLaw, offsets: FloatArray) -> FloatArray:
         """(customer, score) log of load over level."""
         tables = np.empty((len(self.shape), SCORES))
-        nodes, weights = _normal_nodes()
         peaks, bases = np.ascontiguousarray(self.traits[:, PEAK]), np.ascontiguousarray(self.traits[:, BASE])
-        _bend(
-            exp(law.score_map),
-            self.shape + offsets[:, None],
-            self.score_std(law),
-            peaks,
-            bases,
-            float(law.n_days),
-            (nodes, weights),
-            tables,
-        )
+        table, mean, std = exp(law.score_map), self.shape + offsets[:, None], self.score_std(law)
+        quadrature = _normal_nodes()
+
+        def some(own: slice) -> None:
+            days = float(law.n_days)
+            _bend(table, mean[own], std[own], peaks[own], bases[own], days, quadrature, tables[own])
+
+        in_slices(some, len(tables))
         return tables
 
 

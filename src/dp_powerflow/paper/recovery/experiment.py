@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dp_powerflow._parallel import cores, run_on_pool
+from dp_powerflow._parallel import run_on_pool
+from dp_powerflow._threads import cores
 from dp_powerflow.errors import require
 from dp_powerflow.paper.datasets import ExperimentOptions, silent
 from dp_powerflow.paper.recovery.columns import (

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from dp_powerflow._parallel import cores, run_on_pool
+from dp_powerflow._parallel import run_on_pool
+from dp_powerflow._threads import cores
 from dp_powerflow.evidence.collect import plain
 from dp_powerflow.paper.datasets import ExperimentOptions, open_dataset, silent
 from dp_powerflow.paper.mechanisms.gaussian import NoiseFree

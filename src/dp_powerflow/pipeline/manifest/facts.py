@@ -13,10 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from importlib import metadata
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dp_powerflow._names import __version__
-from dp_powerflow.config import Config
 from dp_powerflow.corpus.connections import Connections
 from dp_powerflow.corpus.days import DayTable
 from dp_powerflow.corpus.extras import NOTHING, ExtrasLayout
@@ -66,6 +65,9 @@ from dp_powerflow.privacy.ledger.accounts import Cap, GdpCap, InstanceCap, Loads
 from dp_powerflow.privacy.ledger.accounts import Statement as Promised
 from dp_powerflow.privacy.ledger.records import Balance
 from dp_powerflow.privacy.ledger.twins import Composed
+
+if TYPE_CHECKING:
+    from dp_powerflow.config import Config
 
 
 @dataclass(frozen=True)

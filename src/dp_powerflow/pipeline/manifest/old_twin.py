@@ -12,14 +12,13 @@ from dataclasses import asdict, dataclass
 from decimal import ROUND_DOWN, Context
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
-from scipy.optimize import brentq
 
-from dp_powerflow.config import Config
+from dp_powerflow._bits.roots import root_between
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.grid.feeder import LINE_QUANTITIES, Quantity
+from dp_powerflow.grid.quantities import LINE_QUANTITIES, Quantity
 from dp_powerflow.pipeline.manifest import policy as text
 from dp_powerflow.pipeline.manifest.facts import Facts
 from dp_powerflow.pipeline.manifest.model import (
@@ -51,6 +50,9 @@ from dp_powerflow.pipeline.manifest.twin.tables import (
 from dp_powerflow.privacy.budget import Neighbours, gdp_epsilon, gdp_mu
 from dp_powerflow.privacy.ledger.accounts import AccountKind, GdpCap
 from dp_powerflow.twin.design import LINE, LOG_GRID, code_mu, shift_of
+
+if TYPE_CHECKING:
+    from dp_powerflow.config import Config
 
 MODE, CALLED = "twin-network-with-spreads", "twin-network"
 """How `verify` calls the mode of these releases, and how they call it."""
@@ -125,7 +127,7 @@ def largest_change(spread: Spread, epsilon: float, delta: float, *, elements: in
     if excess(high) < 0.0:
         return math.expm1(high)
     # μ goes up in steps of the grid, so the root is found to a step and the answer lies two below.
-    root = float(brentq(excess, low, high, xtol=LOG_GRID))
+    root = root_between(excess, low, high, close=LOG_GRID)
     return max(0.0, math.expm1(root * (1.0 - 1e-9) - 2.0 * LOG_GRID))
 
 

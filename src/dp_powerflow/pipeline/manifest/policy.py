@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import TypeAdapter, ValidationError
 
-from dp_powerflow.config import Config
 from dp_powerflow.pipeline.manifest.beside import public_days
 from dp_powerflow.pipeline.manifest.histories import public_dates
 from dp_powerflow.pipeline.manifest.model import (
@@ -40,6 +39,7 @@ from dp_powerflow.privacy.budget import PrivacyUnit
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 
 if TYPE_CHECKING:
+    from dp_powerflow.config import Config
     from dp_powerflow.pipeline.manifest.facts import Facts
 
 

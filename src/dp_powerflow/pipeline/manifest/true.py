@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from dp_powerflow.config import Config, TrueNetwork
-from dp_powerflow.evidence.calibration import CONFIDENCE
-from dp_powerflow.evidence.theorem import SCOPE
+from dp_powerflow.evidence.scope import CONFIDENCE, SCOPE
 from dp_powerflow.pipeline.manifest import policy as text
 from dp_powerflow.pipeline.manifest.facts import Facts
 from dp_powerflow.pipeline.manifest.histories import SHRUNK
@@ -25,6 +23,9 @@ from dp_powerflow.pipeline.manifest.policy import (
 )
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, InstanceCap
+
+if TYPE_CHECKING:
+    from dp_powerflow.config import Config
 
 REFERENCE_LINE_PU = 200.0
 """Frobenius norm of a line's admittance matrix [p.u., 1 MVA per phase], median of the public IEEE 123."""
@@ -116,7 +117,7 @@ class TruePolicy(NetworkPolicy):
     @classmethod
     def of(cls, config: Config) -> Self:
         network = config.network
-        assert isinstance(network, TrueNetwork)
+        assert network.mode == "true-network"
         return cls(
             bound=network.bound,
             radius=network.radius,

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,15 @@ import numpy as np
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.pipeline.inputs import ReleaseInputs, read_inputs
+from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.pipeline.inputs import Meters, ReleaseInputs, meters_of, read_inputs
 from dp_powerflow.pipeline.manifest.model import CERTIFICATE_FILE, QUALITY_FILE, Manifest
 from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, at_most, in_digits
 from dp_powerflow.pipeline.metered import metered_days
 from dp_powerflow.pipeline.modes.base import mode_of
+from dp_powerflow.pipeline.opened import read_manifest
 from dp_powerflow.pipeline.plan import kept_model
-from dp_powerflow.pipeline.run import REPORT_FILE
-from dp_powerflow.pipeline.verify import read_manifest
+from dp_powerflow.pipeline.run import REPORT_FILE, ReleaseResult, run_release
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report import Rendered
 from dp_powerflow.report.demo.configs import (
@@ -51,11 +53,13 @@ class Demo:
     ----------
     folder : where everything is, as the user wrote it.
     twin, paper : their configs.
+    models : load models by release, of those that were made here.
     """
 
     folder: Path
     twin: Config
     paper: Config
+    models: dict[str, LoadModel] = field(default_factory=dict)
 
     @classmethod
     def begin(cls, folder: Path) -> Demo:
@@ -67,16 +71,46 @@ class Demo:
             (folder / f"{name}.toml").write_text(as_toml(raw), encoding="utf-8")
         return cls(folder, demo_config(folder), demo_config(folder, PAPER_RAW))
 
+    @cached_property
+    def meters(self) -> Meters:
+        """The simulated meters, which both releases and the comparison share."""
+        return meters_of(self.twin, None)
+
+    def release(
+        self, config: Config, say: Callable[[str], None], progress: Callable[[int, int], None]
+    ) -> ReleaseResult:
+        """Make one of the two."""
+        result = run_release(config, say=say, progress=progress, history=self.meters.history)
+        self.models[config.release.id] = result.model
+        return result
+
     def compare(self, say: Callable[[str], None] = lambda _: None) -> tuple[Side, Side]:
         """Both releases in the words of the table, and how close they are to the true voltages."""
         state = PrivateState.open(self.twin.release.state, insecure_seed=SEED)
         say("solving the simulated meters themselves")
-        on_twin = read_inputs(self.twin, state)
-        on_true = read_inputs(self.paper, state, history=on_twin.history)
-        looks = _look(on_twin), _look(on_true)
+        on_twin, on_true = (
+            read_inputs(own, state, history=self.meters.history) for own in (self.twin, self.paper)
+        )
+        looks = self._look(on_twin), self._look(on_true)
         sides = self._twin_side(on_twin, looks[0]), self._paper_side(on_true, looks[1])
         (self.folder / PAGE).write_bytes(demo_page(sides, looks, NOTES))
         return sides
+
+    def _look(self, inputs: ReleaseInputs) -> Look:
+        """A release, and the same number of metered days."""
+        config = inputs.config
+        model = self.models.get(config.release.id) or kept_model(config, inputs.state)
+        assert model is not None  # the release is made
+        folder = Path(str(config.release.output))
+        corpus = open_corpus(folder)
+        true = metered_days(inputs, mode_of(config), model, config.release.days)
+        return Look(
+            released=corpus.phasors().vm_pu.astype(np.float64),
+            true=true.magnitude,
+            released_kw=corpus.loads().real.sum(axis=2) if "loads" in corpus.holds else None,
+            true_kw=true.feeder_kw,
+            quality=f"{folder.name}/{QUALITY_FILE}",
+        )
 
     def _manifest(self, name: str) -> Manifest[Any]:
         return read_manifest(self.folder / name)[0]
@@ -176,20 +210,3 @@ def _customers(manifest: Manifest[Any]) -> str:
 def _loading(inputs: ReleaseInputs, look: Look) -> Loading:
     nominal_kw = sum(load.kw for load in inputs.feeder.loads)
     return Loading(float(look.true_kw.mean()) / nominal_kw, float(look.true_kw.max()) / nominal_kw)
-
-
-def _look(inputs: ReleaseInputs) -> Look:
-    """A release, and the same number of metered days."""
-    config = inputs.config
-    model = kept_model(config, inputs.state)
-    assert model is not None  # the release is made
-    folder = Path(str(config.release.output))
-    corpus = open_corpus(folder)
-    true = metered_days(inputs, mode_of(config), model, config.release.days)
-    return Look(
-        released=corpus.phasors().vm_pu.astype(np.float64),
-        true=true.magnitude,
-        released_kw=corpus.loads().real.sum(axis=2) if "loads" in corpus.holds else None,
-        true_kw=true.feeder_kw,
-        quality=f"{folder.name}/{QUALITY_FILE}",
-    )

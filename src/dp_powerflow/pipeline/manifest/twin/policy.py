@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from dp_powerflow.config import Config, TwinNetwork
-from dp_powerflow.corpus.gridfm.network import GridfmStyle
-from dp_powerflow.grid.feeder import Protected
+from dp_powerflow.corpus.gridfm.schema import GridfmStyle
+from dp_powerflow.grid.quantities import Protected
 from dp_powerflow.pipeline.manifest import policy as text
 from dp_powerflow.pipeline.manifest.connected import COORDINATES_PUBLISHED
 from dp_powerflow.pipeline.manifest.facts import Facts
@@ -45,6 +44,9 @@ from dp_powerflow.pipeline.manifest.twin.tables import (
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, TwinCap
 from dp_powerflow.twin.design import TwinDesign, TwinGuarantee, twin_guarantee, twin_neighbours
+
+if TYPE_CHECKING:
+    from dp_powerflow.config import Config
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class TwinPolicy(NetworkPolicy):
     @classmethod
     def of(cls, config: Config) -> Self:
         twin, days = config.network, config.release.days
-        assert isinstance(twin, TwinNetwork)
+        assert twin.mode == "twin-network"
         return cls(
             twin_id=twin.id,
             design=twin.design,

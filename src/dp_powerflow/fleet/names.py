@@ -1,0 +1,26 @@
+"""What the corpus of a fleet is called on disk: its file, the directories of its feeders, their releases."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+FLEET_FILE = "fleet.json"
+
+
+def partition(name: str) -> str:
+    """Directory of a feeder, in the form that readers of partitioned data sets know."""
+    return f"feeder={name}"
+
+
+def release_id_of(fleet_id: str, name: str) -> str:
+    """Id of a feeder's release; neither part has an underscore."""
+    return f"{fleet_id}_{name}"
+
+
+def is_fleet(path: str | os.PathLike[str]) -> bool:
+    """Whether a directory is the corpus of a fleet, finished or not."""
+    directory = Path(path)
+    return (directory / FLEET_FILE).is_file() or (
+        directory.is_dir() and any(directory.glob(f"{partition('')}*"))
+    )

@@ -1,0 +1,208 @@
+"""A release as it is on disk, read and understood: nothing is compared with anything yet.
+
+Each file is read and hashed once. Somebody may have changed a file: whatever is in it, no exception escapes
+but those that are named.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dp_powerflow.corpus.extras import FOLDERS
+from dp_powerflow.corpus.schema import DATA, VM_MAX_PU
+from dp_powerflow.corpus.validate import CorpusReport, validate_corpus
+from dp_powerflow.errors import DpPowerflowError
+from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.pipeline.manifest.facts import Facts, assemble, read_facts
+from dp_powerflow.pipeline.manifest.model import (
+    CARD_FILE,
+    CERTIFICATE_FILE,
+    CROISSANT_FILE,
+    MANIFEST_FILE,
+    MODEL_FILE,
+    QUALITY_FILE,
+    REGISTRY_FILE,
+    Manifest,
+    ReleaseError,
+    json_object,
+)
+from dp_powerflow.pipeline.manifest.policy import parse_manifest
+from dp_powerflow.pipeline.manifest.versions import in_this_version
+
+MALFORMED = (DpPowerflowError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
+"""What reading an entry of a file that somebody changed may raise."""
+UNREADABLE = "The entries of the manifest cannot be read together with the files."
+PAGES = (CERTIFICATE_FILE, CROISSANT_FILE, REGISTRY_FILE, CARD_FILE)
+"""What is made again from the manifest alone."""
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A release that was read from disk.
+
+    Attributes
+    ----------
+    content, raw : the file `manifest.json`, and the object in it.
+    stated : the same in the form of the current version.
+    manifest : the same as a model; None if an entry is missing, unknown, of another type or out of range.
+    problem : why there is no manifest.
+    hashes : SHA-256 of every file; what is no plain file gets a name instead.
+    small : content of the files that are made again.
+    facts : what the release says without sentences; None if manifest or files do not tell.
+    """
+
+    directory: Path
+    content: bytes
+    raw: dict[str, Any]
+    stated: dict[str, Any]
+    manifest: Manifest[Any] | None
+    problem: str
+    corpus: CorpusReport
+    hashes: dict[str, str]
+    small: dict[str, bytes]
+    model: LoadModel | None
+    facts: Facts | None
+
+    def readable(self) -> tuple[Manifest[Any], Facts]:
+        """Manifest and facts; ReleaseError if there are none."""
+        if self.manifest is None or self.facts is None:
+            raise ReleaseError(UNREADABLE)
+        return self.manifest, self.facts
+
+
+def manifest_content(directory: Path) -> bytes:
+    """Bytes of `manifest.json`; ReleaseError if there is none."""
+    if not directory.is_dir():
+        raise ReleaseError(f"{directory} is not a directory; give the directory of a release")
+    try:
+        return (directory / MANIFEST_FILE).read_bytes()
+    except FileNotFoundError as error:
+        raise ReleaseError(
+            f"{directory} has no {MANIFEST_FILE}; give the directory of a finished release"
+        ) from error
+    except OSError as error:
+        raise ReleaseError(f"{directory / MANIFEST_FILE} cannot be read: {error.strerror}") from error
+
+
+def read_manifest(directory: Path) -> tuple[Manifest[Any], str]:
+    """The manifest of a release, compared with nothing, and the SHA-256 of its file; ReleaseError if none."""
+    content = manifest_content(directory)
+    try:
+        return parse_manifest(in_this_version(json_object(content))), sha256_of(content)
+    except (ValueError, RecursionError):
+        raise ReleaseError(f"{directory / MANIFEST_FILE} is not JSON; this is not a release") from None
+
+
+Meanwhile = Callable[[Path, CorpusReport, Mapping[str, str]], None]
+"""Told directory, corpus and hashes of a release once its files were read; see `Opened`."""
+
+
+def open_release(directory: Path, content: bytes, meanwhile: Meanwhile | None = None) -> Opened:
+    """Read a release, given its `manifest.json`; ValueError or RecursionError if that is no JSON.
+
+    Parameters
+    ----------
+    meanwhile : called as soon as all files were read; the load model may still be being derived.
+    """
+    listed = json_object(content).get("files")
+    model = _content(directory / MODEL_FILE)
+    with ThreadPoolExecutor(1) as beside:
+        # What is derived is kept, so that it is there when all is put together.
+        beside.submit(_read_model, model or b"")
+        corpus = validate_corpus(
+            directory,
+            other_files={
+                name
+                for name in (*(listed if isinstance(listed, dict) else ()), MANIFEST_FILE)
+                if name.split("/")[0] not in (DATA, *FOLDERS)
+            },
+            vm_range_pu=(0.0, VM_MAX_PU),
+        )
+        known = dict(corpus.hashes) | {MANIFEST_FILE: sha256_of(content)}
+        hashes, small = _read_files(directory, known, {} if model is None else {MODEL_FILE: model})
+        if meanwhile is not None:
+            meanwhile(directory, corpus, hashes)
+    return understand(directory, content, corpus, hashes, small)
+
+
+def _content(path: Path) -> bytes | None:
+    """The bytes of a plain file, None for anything else."""
+    try:
+        return None if path.is_symlink() or not path.is_file() else path.read_bytes()
+    except OSError:
+        return None
+
+
+def understand(
+    directory: Path, content: bytes, corpus: CorpusReport, hashes: dict[str, str], small: dict[str, bytes]
+) -> Opened:
+    """What was read from disk, parsed; parameters as in `Opened`. ValueError or RecursionError if no JSON."""
+    raw = json_object(content)
+    stated = in_this_version(raw)
+    model = _read_model(small.get(MODEL_FILE, b""))
+    manifest, problem, facts = None, "", None
+    try:
+        manifest = parse_manifest(stated)
+        if model is not None and corpus.layout is not None:
+            facts = read_facts(manifest, model, corpus)
+            assemble(facts)  # raises if its constants promise nothing that can be stated
+    except MALFORMED as error:
+        problem, facts = str(error) if manifest is None else "", None
+    return Opened(directory, content, raw, stated, manifest, problem, corpus, hashes, small, model, facts)
+
+
+def _read_files(
+    directory: Path, known: dict[str, str], read: dict[str, bytes]
+) -> tuple[dict[str, str], dict[str, bytes]]:
+    """SHA-256 of everything below the directory, and the content of what is made again.
+
+    Parameters
+    ----------
+    known, read : hashes, and contents, of files that were read already.
+    """
+    hashes, small = {}, {}
+    for path in sorted(directory.rglob("*")):
+        name = path.relative_to(directory).as_posix()
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            hashes[name] = "not a plain file"
+        elif name in known:
+            hashes[name] = known[name]
+        elif path.is_file():
+            try:
+                if name in (MODEL_FILE, QUALITY_FILE, *PAGES):
+                    small[name] = read[name] if name in read else path.read_bytes()
+                    hashes[name] = sha256_of(small[name])
+                else:
+                    with path.open("rb") as file:
+                        hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
+            except OSError:
+                hashes[name] = "unreadable"
+    return hashes, small
+
+
+@lru_cache(maxsize=2)
+def _read_model(content: bytes) -> LoadModel | None:
+    """The load model, None if `model.json` holds none whose cost can be stated.
+
+    A model is derived again from its noisy answers, which takes time; the feeders of a fleet may share one.
+    """
+    try:
+        with np.errstate(all="ignore"):  # figures that somebody made up may overflow
+            model = LoadModel.from_json(content.decode("utf-8"))
+        return model if model.n_steps and math.isfinite(model.spent_epsilon) else None
+    except (RecursionError, *MALFORMED):
+        return None
+
+
+def sha256_of(content: bytes) -> str:
+    """SHA-256 as hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,79 @@
+"""Brent's methods have the bits of those of scipy, which accounts were kept with before."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy import optimize, special, stats
+
+from dp_powerflow._bits.quantile import normal_quantile
+from dp_powerflow._bits.roots import least_between, root_between
+
+Function = Callable[[float], float]
+
+
+def functions() -> list[Function]:
+    """Cubics, exponentials, steps and a function that is infinite at an end; all from a fixed seed."""
+    figures = np.random.default_rng(3).standard_normal((150, 4)).tolist()
+    return [made for row in figures for made in some(*row)]
+
+
+def some(a: float, b: float, c: float, d: float) -> list[Function]:
+    """Functions with these figures."""
+    return [
+        lambda x: ((a * x + b) * x + c) * x + d,
+        lambda x: math.exp(a * x) - abs(b) * 3 + c * x,
+        lambda x: math.atan(a * (x - c)) + d / 3,
+        lambda x: math.tanh(50 * (x - c)),
+        lambda x: -math.inf if x < -2.5 else x - d / 9,
+    ]
+
+
+ENDS = ((-3.0, 2.0), (-0.5, 3.0), (-1.7, 0.1))
+
+
+@pytest.mark.parametrize("close", [1e-15, 1e-14, 1e-6])
+def test_roots_are_those_of_scipy(close: float) -> None:
+    found = 0
+    for function in functions():
+        for low, high in ENDS:
+            if (function(low) < 0) == (function(high) < 0):
+                continue
+            found += 1
+            assert root_between(function, low, high, close=close) == optimize.brentq(
+                function, low, high, xtol=close
+            )
+    assert found > 300
+
+
+def test_minima_are_those_of_scipy() -> None:
+    for function in functions():
+        for low, high in ENDS:
+            if not math.isfinite(function(low)):
+                continue
+            theirs = optimize.minimize_scalar(function, bounds=(low, high), method="bounded")
+            ours = least_between(function, low, high)
+            assert (ours.at, ours.value) == (float(theirs.x), float(theirs.fun))
+
+
+def test_without_a_change_of_sign_or_a_number_there_is_no_root() -> None:
+    with pytest.raises(ValueError, match="same sign"):
+        root_between(lambda x: x * x + 1, -1.0, 2.0, close=1e-12)
+    with pytest.raises(ValueError, match="not a number"):
+        root_between(lambda _: math.nan, -1.0, 2.0, close=1e-12)
+
+
+def test_quantiles_are_those_of_the_distributions_of_scipy() -> None:
+    """The evidence takes them from `scipy.special`, which is imported sooner than `scipy.stats`."""
+    generator = np.random.default_rng(5)
+    for p in generator.random(200).tolist():
+        assert -normal_quantile(p) == float(stats.norm.isf(p))
+    for p in generator.random(200).tolist():
+        days = int(generator.integers(1, 5000))
+        hits = int(days * p)
+        a, b = hits + 1.0, float(days - hits)
+        assert float(special.betaincinv(a, b, p)) == float(stats.beta.ppf(p, a, b))
+        assert float(special.betainccinv(a, b, p)) == float(stats.beta.isf(p, a, b))
