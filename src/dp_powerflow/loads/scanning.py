@@ -1,4 +1,4 @@
-"""PRIVATE. Kernels that go over the readings of customers once, on all cores: counts, levels, energy."""
+"""PRIVATE. Kernels that go over readings once, on all cores: counts, levels, energy fed in."""
 
 from __future__ import annotations
 
