@@ -134,7 +134,7 @@ def with_regulators(feeder: Feeder, tree: Tree) -> Feeder:
                 drop_r_v=0.0,
                 drop_x_v=0.0,
                 winding_v=1e3 * tree.kv,
-            )  # fmt: skip
+            )
         )
     return replace(feeder, operation=Operation(tuple(names), sp.csc_array(y), tuple(regulators)))
 
