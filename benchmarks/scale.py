@@ -236,14 +236,14 @@ def write_days(job: Job, folder: Path, least_s: float) -> tuple[int, tuple[float
     """
     from decade import Timed
 
-    from dp_powerflow.model.sample import solve_days
+    from dp_powerflow.model.ahead import solve_ahead
 
     job.writer.prepare()
     spent, days, part, first = np.zeros(3), 0, 0, 0
     source = Timed(job.source)
     while part < 2 or (spent.sum() < least_s and part < job.writer.layout.n_parts):
         source.seconds, marks = 0.0, [time.process_time()]
-        made = solve_days(job.solver, source, part, nodes=job.nodes)
+        made = solve_ahead(job.solver, source, part, nodes=job.nodes)
         if made.solution.n_failed:
             raise SystemExit("a snapshot has no solution")
         marks.append(time.process_time())

@@ -24,11 +24,16 @@ def test_every_stage_of_both_workloads_has_a_limit_and_what_it_is_limited_by() -
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     peaks, old, new = re.split(r"\n(?:old|new): per released phasor\n", done.stdout)
-    assert "GB/s" in peaks and "Gflop/s" in peaks
+    assert "GB/s" in peaks
+    assert "Gflop/s" in peaks
     for text, more in ((old, ["Jacobian"]), (new, ["powers"])):
         rows = {row[0]: row for row in ROW.findall(text)}
         assert sorted(rows) == sorted([*STAGES, *more])
         for _, moved, _, _, limit, _, reason in rows.values():
-            assert float(moved) > 0.0 and float(limit) >= 0.0 and reason
-        assert float(rows["solve"][2]) > 0.0 and float(rows["draw"][2]) > 0.0
-        assert rows["hash"][6] == "SHA-256" and rows["write"][6] == "disk"
+            assert float(moved) > 0.0
+            assert float(limit) >= 0.0
+            assert reason
+        assert float(rows["solve"][2]) > 0.0
+        assert float(rows["draw"][2]) > 0.0
+        assert rows["hash"][6] == "SHA-256"
+        assert rows["write"][6] == "disk"

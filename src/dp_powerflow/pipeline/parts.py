@@ -22,7 +22,8 @@ from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
-from dp_powerflow.model.sample import LoadSource, SolvedDays, days_per_block, solve_days
+from dp_powerflow.model.ahead import solve_ahead
+from dp_powerflow.model.sample import LoadSource, SolvedDays, days_per_block
 from dp_powerflow.pipeline.inputs import Solar
 from dp_powerflow.powerflow.batch import BatchSolver, Nodes, Solver
 from dp_powerflow.powerflow.opendss import OpenDssSolver
@@ -179,7 +180,7 @@ def make_part(job: PartJob, solver: Solver, part: int) -> Written:
     """Write one part."""
     nodes: Nodes = "all" if job.solves_all else "retained"
     sun = job.solar.generation
-    made = solve_days(solver, job.source, part, generation=sun, nodes=nodes, mend=job.mends)
+    made = solve_ahead(solver, job.source, part, generation=sun, nodes=nodes, mend=job.mends)
     solution = made.solution
     worst = float(np.max(solution.mismatch, initial=0.0))
     if solution.n_failed:

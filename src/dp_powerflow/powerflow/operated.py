@@ -132,6 +132,11 @@ class OperatedSolver:
         return self._feeder
 
     @property
+    def days_at_once(self) -> int:
+        """Days that cost hardly more than one, as they are solved side by side; 1 where days are no unit."""
+        return LANES if self._controls == "day" else 1
+
+    @property
     def first_states(self) -> IntArray:
         """(level, control) table that taps and capacitors start from, regulators first."""
         return self._first
