@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Load
+from dp_powerflow.grid.operation import Operation, Pick, Regulator
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
@@ -93,8 +94,56 @@ def tree_feeder(tree: Tree, name: str) -> Feeder:
     )
 
 
+REGULATED = "-regulated"
+"""End of the name of a radial case with regulators."""
+TARGET_V, BAND_V, PT_RATIO = 122.0, 2.0, 60.0
+
+
+def regulated_branches(tree: Tree) -> list[int]:
+    """Branches of a tree with a regulator at their end: behind the source and half way along the trunk."""
+    return [0, len(tree.parent) // 2]
+
+
+def with_regulators(feeder: Feeder, tree: Tree) -> Feeder:
+    """The tree with a regulator at the end of some branches, ±10 % in 32 steps, 122 V held within 2 V."""
+    count, y = len(feeder.nodes), sp.lil_array(feeder.y)
+    chosen = regulated_branches(tree)
+    y.resize((count + len(chosen), count + len(chosen)))
+    names, regulators = list(feeder.nodes), []
+    for number, k in enumerate(chosen):
+        inner, parent = count + number, count - 1 if tree.parent[k] == 0 else int(tree.parent[k]) - 1
+        own = -complex(y[k, parent])
+        y[k, k] -= own
+        y[inner, inner] += own
+        y[k, parent] = y[parent, k] = 0.0
+        y[inner, parent] = y[parent, inner] = -own
+        names.append(f"inner{k}.1")
+        regulators.append(
+            Regulator(
+                name=f"r{k}",
+                transformer=f"r{k}",
+                winding=2,
+                phases=((inner, k),),
+                measured=((k, GROUND),),
+                pick=Pick.ONE,
+                compensated=0,
+                target_v=TARGET_V,
+                band_v=BAND_V,
+                pt_ratio=PT_RATIO,
+                ct_primary_a=1.0,
+                drop_r_v=0.0,
+                drop_x_v=0.0,
+                winding_v=1e3 * tree.kv,
+            )
+        )
+    return replace(feeder, operation=Operation(tuple(names), sp.csc_array(y), tuple(regulators)))
+
+
 def open_case(case: str) -> Feeder:
-    """Feeder of a case: ieee123, ieee123-neutral, simbench, radial1000, radial3000."""
+    """Feeder of a case: ieee123, ieee123-neutral, simbench, radial1000, radial3000, radial1000-regulated."""
+    if case.endswith(REGULATED):
+        tree = radial_tree(int(case.removeprefix("radial").removesuffix(REGULATED)))
+        return with_regulators(tree_feeder(tree, case), tree)
     if case == "ieee123-neutral":
         return three_phase_case()[0]
     if case.startswith("radial"):

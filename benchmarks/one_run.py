@@ -27,6 +27,7 @@ def main() -> None:
         v=outcome.v,
         note=outcome.note,
         flops=outcome.flops,
+        processor_s=outcome.processor_s,
         peak_mib=peak_mib(),
     )
 

@@ -18,6 +18,7 @@ class Outcome:
     v : complex (len(which), retained) [p.u.].
     note : how the tool was run, and what it leaves out.
     flops : floating-point operations per snapshot, NaN if unknown.
+    processor_s : processor time of the same solves, all threads together, NaN if unknown.
     """
 
     seconds: float
@@ -25,3 +26,4 @@ class Outcome:
     v: ComplexArray
     note: str
     flops: float = float("nan")
+    processor_s: float = float("nan")

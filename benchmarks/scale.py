@@ -1,9 +1,13 @@
 """What a feeder-day costs on feeders of 100, 1,000 and 10,000 nodes, and a feeder before its first day.
 
-    python benchmarks/scale.py [--sizes 100 1000 10000] [--evidence] [--lines N]
+    python benchmarks/scale.py [--sizes 100 1000 10000] [--operated] [--evidence] [--lines N]
 
 Every size runs in a process of its own, so that peak memory is its own; one thread. A feeder-day is 96 steps
 drawn, solved to 1e-12, rounded and written. Figures are processor seconds, because machines are shared.
+
+By default the frame is fixed: one draw of the day model per loaded node, voltages of loaded nodes. With
+`--operated` it is what a twin publishes by default: a customer who persists in every house, controls acting,
+voltages of all nodes, the power drawn at every node beside them.
 """
 
 from __future__ import annotations
@@ -16,12 +20,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 SIZES = (100, 1_000, 10_000)
 STEPS = 96
+TOLERANCE = 1e-12  # that of a release
+SNAPSHOT_NODES = 2_000_000
 SECONDS_PER_SIZE = 12.0
 FEEDERS, YEARS = 5_000, 10
 CALIBRATION_DAYS = 1_000
@@ -30,14 +39,16 @@ CALIBRATION_DAYS = 1_000
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
+    parser.add_argument("--operated", action="store_true", help="as a twin is released by default")
     parser.add_argument("--evidence", action="store_true", help="also Theorem 1")
+    parser.add_argument("--seconds", type=float, default=SECONDS_PER_SIZE, help="of days, at least, per size")
     parser.add_argument("--lines", type=int, default=0, help="losses of so many lines, 2 days of 24 steps")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child is not None:
-        print(json.dumps(measure(arguments.child, arguments.evidence, arguments.lines)))
+        print(json.dumps(measure(arguments.child, arguments)))
         return
-    rows = [in_a_process(size, arguments.evidence, arguments.lines) for size in arguments.sizes]
+    rows = [in_a_process(size, arguments) for size in arguments.sizes]
     columns = list(rows[0])
     print(" | ".join(columns))
     for row in rows:
@@ -65,9 +76,11 @@ def project(rows: list[dict[str, float]]) -> None:
             print(f"    and {FEEDERS * seconds / 3600.0:,.0f} core-hours of Theorem 1, {seconds:,.0f} s each")
 
 
-def in_a_process(size: int, evidence: bool, lines: int) -> dict[str, float]:
-    command = [sys.executable, __file__, "--child", str(size), "--lines", str(lines)]
-    command += ["--evidence"] if evidence else []
+def in_a_process(size: int, arguments: argparse.Namespace) -> dict[str, float]:
+    command = [sys.executable, __file__, "--child", str(size), "--lines", str(arguments.lines)]
+    command += ["--seconds", str(arguments.seconds)]
+    command += ["--evidence"] if arguments.evidence else []
+    command += ["--operated"] if arguments.operated else []
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
@@ -76,40 +89,41 @@ def in_a_process(size: int, evidence: bool, lines: int) -> dict[str, float]:
     return found
 
 
-def measure(size: int, evidence: bool, lines: int) -> dict[str, float]:
+def measure(size: int, arguments: argparse.Namespace) -> dict[str, float]:
     """Processor seconds, megabytes on disk and peak memory of one feeder."""
     from dp_powerflow.grid.sources import open_feeder
-    from dp_powerflow.powerflow.batch import BatchSolver
 
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
     from support.synthetic import write_synthetic
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        path = write_synthetic(folder / "feeder.dss", size)
+        path = write_synthetic(folder / "feeder.dss", size, whole_houses=arguments.operated)
         began = time.process_time()
         feeder = open_feeder(path)
         opened = time.process_time()
-        solver = BatchSolver(feeder, tolerance=1e-12, threads=1)
+        solver = operated_solver(feeder) if arguments.operated else frozen_solver(feeder)
         prepared = time.process_time()
-        days, seconds, parts, megabytes = write_days(feeder, solver, folder)
+        job = operated_job(solver, folder) if arguments.operated else frozen_job(solver, folder)
+        days, parts, megabytes = write_days(job, folder, arguments.seconds)
         found = {
             "nodes": float(len(feeder.energised)),
             "retained": float(len(feeder.retained)),
             "open_s": opened - began,
             "prepare_s": prepared - opened,
             "days": float(days),
-            "day_s": seconds / days,
-            "draw_and_solve_s": parts[0] / days,
-            "write_s": parts[1] / days,
+            "day_s": sum(parts) / days,
+            "draw_s": parts[0] / days,
+            "solve_s": parts[1] / days,
+            "write_s": parts[2] / days,
             "day_mb": megabytes / days,
         }
-        if evidence:
+        if arguments.evidence:
             few, many = (theorem(feeder, days) for days in (20, 60))
             found["theorem_s"] = few
             found["calibration_day_s"] = (many - few) / 40.0
-        if lines:
-            found["line_s"] = line_losses(feeder, lines) / lines
+        if arguments.lines:
+            found["line_s"] = line_losses(feeder, arguments.lines) / arguments.lines
     found["peak_gib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return found
 
@@ -140,42 +154,116 @@ def line_losses(feeder, count: int) -> float:  # type: ignore[no-untyped-def]
     return time.process_time() - began
 
 
-def write_days(feeder, solver, folder: Path) -> tuple[int, float, tuple[float, float], float]:  # type: ignore[no-untyped-def]
-    """Draw, solve and write parts for some seconds, the first part (compilation) not counted."""
+def frozen_solver(feeder: Any) -> Any:
+    from dp_powerflow.powerflow.batch import BatchSolver
+
+    return BatchSolver(feeder, tolerance=TOLERANCE, threads=1)
+
+
+def operated_solver(feeder: Any) -> Any:
+    from dp_powerflow.powerflow.operated import OperatedSolver
+
+    return OperatedSolver(feeder, controls="day", steps=STEPS, tolerance=TOLERANCE, threads=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What is drawn, solved and written.
+
+    Attributes
+    ----------
+    nodes : whose voltages are written.
+    extras : of solved days, what is written beside them.
+    """
+
+    source: Any
+    solver: Any
+    writer: Any
+    nodes: Any
+    extras: Callable[[Any], Any]
+
+
+def frozen_job(solver: Any, folder: Path) -> Job:
+    """One draw of the day model per loaded node, voltages alone."""
     from dp_powerflow.corpus.schema import CorpusLayout
     from dp_powerflow.corpus.writer import CorpusWriter
     from dp_powerflow.model.law import LoadNodes
-    from dp_powerflow.model.sample import LoadSampler, solve_days
+    from dp_powerflow.model.sample import LoadSampler
     from dp_powerflow.privacy.random import StreamKey
 
+    feeder = solver.feeder
     nominal_kw = -feeder.nominal_injection[feeder.retained].real * feeder.base_mva * 1000.0
     model = load_model()
     count = len(nominal_kw)
-    horizon = 2_000_000 // count  # more than are written; the writer asks the disk for all of them
+    horizon = SNAPSHOT_NODES // count  # more than are written; the writer asks the disk for all of them
     scale_kw = nominal_kw if model.scaled else None
     law = model.at(LoadNodes((model.class_names[0],) * count, scale_kw, feeder.base_mva))
-    sampler = LoadSampler(law, StreamKey.from_insecure_seed(7), horizon)
-    layout = CorpusLayout(
-        days=horizon, steps=model.n_steps, nodes=count, days_per_part=sampler.days_per_block
-    )
+    source = LoadSampler(law, StreamKey.from_insecure_seed(7), horizon)
+    layout = CorpusLayout(days=horizon, steps=model.n_steps, nodes=count, days_per_part=source.days_per_block)
     writer = CorpusWriter(folder / "corpus", layout, "scale")
-    writer.prepare()
-    spent, days, part = np.zeros(2), 0, 0
-    while part < 2 or spent.sum() < SECONDS_PER_SIZE:
-        marks = [time.process_time()]
-        made = solve_days(solver, sampler, part)
-        if made.solution.n_failed:
+    return Job(source, solver, writer, "retained", lambda _: None)
+
+
+def operated_job(solver: Any, folder: Path) -> Job:
+    """A customer in every house, all nodes, powers and states beside the voltages."""
+    from decade import history
+    from limits import Workload, part_extras
+
+    from dp_powerflow.corpus.extras import ExtrasLayout
+    from dp_powerflow.corpus.schema import CorpusLayout
+    from dp_powerflow.corpus.writer import CorpusWriter
+    from dp_powerflow.model.sample import days_per_block
+
+    feeder = solver.feeder
+    nodes, houses, operation = len(feeder.energised), len(feeder.loads), feeder.as_operated
+    horizon = SNAPSHOT_NODES // nodes
+    source = history(feeder, houses, horizon)
+    extras = ExtrasLayout(
+        loads=True, regulators=len(operation.regulators), capacitors=len(operation.capacitors), mended=True
+    )
+    layout = CorpusLayout(days=horizon, steps=STEPS, nodes=nodes, days_per_part=days_per_block(houses))
+    writer = CorpusWriter(folder / "corpus", layout, "scale", extras)
+    workload = Workload("twin", source, solver, "all", extras, 0.0, 0.0, 0.0)
+    return Job(source, solver, writer, "all", lambda made: part_extras(workload, made))
+
+
+def write_days(job: Job, folder: Path, least_s: float) -> tuple[int, tuple[float, ...], float]:
+    """Draw, solve and write parts for some seconds, the first part (compilation) not counted.
+
+    Returns
+    -------
+    Days; processor seconds of drawing, of solving and of writing them; megabytes.
+    """
+    from decade import Timed
+
+    from dp_powerflow.model.together import blocks_at_once, solve_blocks
+    from dp_powerflow.pipeline.parts import runs_of
+    from dp_powerflow.powerflow.operated import OperatedSolver, days_at_once
+
+    job.writer.prepare()
+    spent, days, first = np.zeros(3), 0, 0
+    source, feeder = Timed(job.source), job.solver.feeder
+    width = len(feeder.retained if job.nodes == "retained" else feeder.energised)
+    lanes = days_at_once("day") if isinstance(job.solver, OperatedSolver) else 1
+    runs = runs_of(range(job.writer.layout.n_parts), blocks_at_once(source, width, lanes))
+    for number, run in enumerate(runs):
+        if number > 1 and spent.sum() >= least_s:
+            break
+        source.seconds, marks = 0.0, [time.process_time()]
+        solved = solve_blocks(job.solver, source, run, nodes=job.nodes)
+        if any(made.solution.n_failed for made in solved):
             raise SystemExit("a snapshot has no solution")
         marks.append(time.process_time())
-        writer.write_part(part, made.v)
+        for part, made in zip(run, solved, strict=True):
+            job.writer.write_part(part, made.v, job.extras(made))
         marks.append(time.process_time())
-        if part:
-            spent += np.diff(marks)
-            days += made.days
-        part += 1
+        if number:
+            both, writing = np.diff(marks)
+            spent += (source.seconds, both - source.seconds, writing)
+            days += sum(made.days for made in solved)
+        first = first or sum(made.days for made in solved)
     size = sum(file.stat().st_size for file in folder.rglob("*.parquet")) / 1e6
-    megabytes = size * days / (days + sampler.days_per_block)
-    return days, float(spent.sum()), (spent[0], spent[1]), megabytes
+    return days, tuple(spent.tolist()), size * days / (days + first)
 
 
 def load_model():  # type: ignore[no-untyped-def]

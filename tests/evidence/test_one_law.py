@@ -19,6 +19,7 @@ import pytest
 
 import dp_powerflow
 from dp_powerflow.corpus.extras import NOTHING, ExtrasLayout
+from dp_powerflow.corpus.grid import NodeColumns
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.collect import Instance
@@ -90,9 +91,9 @@ class Recorded:
     def refuse_unseen(self) -> None:
         """Nothing is on a disk."""
 
-    def encoded(self, part: int, v: np.ndarray, extras: object = None) -> dict[str, bytes]:
+    def encoded(self, part: int, v: NodeColumns, extras: object = None) -> dict[str, memoryview]:
         assert part == len(self.parts)
-        self.parts.append(v)
+        self.parts.append(v.array())
         return {}
 
 
@@ -102,7 +103,8 @@ def released_load(law: LoadLaw, feeder: Feeder, *, every_node: bool) -> np.ndarr
     sampler = LoadSampler(law, KEY, DAYS, block_days=BLOCK)
     nodes = feeder.energised if every_node else feeder.retained
     released = KEY.stream("order").generator.permutation(nodes)
-    job = PartJob(feeder, sampler, cast("CorpusWriter", writer), released, Solar())
+    runs = [[part] for part in range(sampler.n_blocks)]
+    job = PartJob(feeder, sampler, cast("CorpusWriter", writer), released, Solar(), runs=runs)
     make = job.start(threads=1)
     for part in range(sampler.n_blocks):
         make(part)

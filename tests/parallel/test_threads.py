@@ -146,6 +146,7 @@ class MeetingMaker:
     meeting: threading.Barrier
     shared: list[ComplexArray] | None = None
     threadsafe: bool = True
+    days_at_once: int = 1
 
     def __call__(self, feeder: Feeder, solar: Solar, threads: int | None) -> Solver:
         solver = self.maker(feeder, solar, threads)
@@ -234,6 +235,7 @@ class Noted:
     begun: list[int] = field(default_factory=list)
     finished: list[int] = field(default_factory=list)
     threadsafe: bool = True
+    days_at_once: int = 1
 
     def start(self, threads: int | None) -> Callable[[int], Rest[int]]:
         return self.work

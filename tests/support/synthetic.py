@@ -42,20 +42,24 @@ CalcVoltageBases
 """
 
 
-def synthetic_script(nodes: int, *, seed: int = 0) -> str:
+def synthetic_script(nodes: int, *, seed: int = 0, whole_houses: bool = False) -> str:
     """OpenDSS script of a feeder with at least `nodes` nodes, and at most five more.
 
     The same arguments give the same text. The trunk has one length and the feeder one total load whatever its
     size, so that feeders of all sizes have comparable voltages.
+
+    Parameters
+    ----------
+    whole_houses : whether a house is one load of 240 V, which a customer can stand for, instead of three.
     """
     if nodes < SMALLEST:
         raise FeederError(f"a synthetic feeder has at least {SMALLEST} nodes")
-    return _Builder(nodes, seed).script()
+    return _Builder(nodes, seed, whole_houses).script()
 
 
-def write_synthetic(path: Path, nodes: int, *, seed: int = 0) -> Path:
+def write_synthetic(path: Path, nodes: int, *, seed: int = 0, whole_houses: bool = False) -> Path:
     """Write `synthetic_script` to a file."""
-    path.write_text(synthetic_script(nodes, seed=seed), encoding="utf-8")
+    path.write_text(synthetic_script(nodes, seed=seed, whole_houses=whole_houses), encoding="utf-8")
     return path
 
 
@@ -65,6 +69,7 @@ class _Builder:
 
     nodes: int
     seed: int
+    whole_houses: bool = False
     count: int = 0
     lines: list[str] = field(default_factory=list)
 
@@ -137,11 +142,19 @@ class _Builder:
             kw = self._house_kw * self._random.uniform(0.6, 1.4)
             self.lines += [
                 f"New Line.{house} bus1={low}.1.2 bus2={house}.1.2 linecode=triplex length={km:.5f} units=km",
-                f"New Load.{house}_1 bus1={house}.1 phases=1 kv=0.12 kw={0.3 * kw:.5f} pf=0.97 model=1",
-                f"New Load.{house}_2 bus1={house}.2 phases=1 kv=0.12 kw={0.2 * kw:.5f} pf=0.97 model=1",
-                f"New Load.{house}_12 bus1={house}.1.2 phases=1 conn=delta kv=0.24 kw={0.5 * kw:.5f} pf=0.95 "
-                "model=1",
+                *self._loads(house, kw),
             ]
             self.count += 2
             if self.count >= self.nodes:
                 return
+
+    def _loads(self, house: str, kw: float) -> list[str]:
+        """A house: one load across the legs, or one on each leg and one across."""
+        across = f"bus1={house}.1.2 phases=1 conn=delta kv=0.24"
+        if self.whole_houses:
+            return [f"New Load.{house} {across} kw={kw:.5f} pf=0.97 model=1"]
+        return [
+            f"New Load.{house}_1 bus1={house}.1 phases=1 kv=0.12 kw={0.3 * kw:.5f} pf=0.97 model=1",
+            f"New Load.{house}_2 bus1={house}.2 phases=1 kv=0.12 kw={0.2 * kw:.5f} pf=0.97 model=1",
+            f"New Load.{house}_12 {across} kw={0.5 * kw:.5f} pf=0.95 model=1",
+        ]

@@ -341,8 +341,14 @@ class Rebuilder:
         self.feeder = feeder
         self._protected = Protected() if protected is None else protected
         self._drop_islanded = drop_islanded
+        self._built: list[tuple[Levels, Mapping[str, str], Feeder]] = []
         # One engine for all: it compiles the same commands every time.
         self._engine: Engine = DSS.NewContext() if isinstance(feeder.origin, DssOrigin) else None
+
+    @property
+    def choices(self) -> tuple[Protected, bool]:
+        """What is replaced, and whether islands are left out."""
+        return self._protected, self._drop_islanded
 
     def parameters(self) -> NetworkParameters:
         """PRIVATE. The figures of the feeder that are protected.
@@ -365,7 +371,7 @@ class Rebuilder:
 
     def _with(self, feeder: Feeder) -> Rebuilder:
         other = copy.copy(self)
-        other.feeder = feeder
+        other.feeder, other._built = feeder, []
         return other
 
     def _parameters(self) -> NetworkParameters:
@@ -409,15 +415,24 @@ class Rebuilder:
         levels : of all the parameters, none missing.
         codes : line → entry of the catalogue.
         """
+        codes = codes or {}
+        for known_levels, known_codes, known in self._built:
+            if known_levels == levels and known_codes == codes:
+                return known
+        made = self._build(levels, codes)
+        self._built = [*self._built[-1:], (dict(levels), dict(codes), made)]
+        return made
+
+    def _build(self, levels: Levels, codes: Mapping[str, str]) -> Feeder:
         bad = [key for key, level in levels.items() if not (np.isfinite(level) and level > 0.0)]
         if bad:
             raise FeederError(f"the {bad[0].quantity} of a rebuilt element must be positive and finite")
         if isinstance(self.feeder.origin, DssOrigin):
             made = opendss_parameters.rebuild(
-                self.feeder, self._protected, levels, codes or {}, engine=self._engine
+                self.feeder, self._protected, levels, codes, engine=self._engine
             )
         else:
-            made = pandapower_parameters.rebuild(self.feeder, self._protected, levels, codes or {})
+            made = pandapower_parameters.rebuild(self.feeder, self._protected, levels, codes)
         return without_islands(made) if self._drop_islanded else made
 
 

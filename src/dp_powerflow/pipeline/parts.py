@@ -6,8 +6,8 @@ killed run makes the same bytes again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Protocol
 
@@ -20,12 +20,13 @@ from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
-from dp_powerflow.model.sample import LoadSource, SolvedDays, days_per_block, solve_days
+from dp_powerflow.model.sample import LoadSource, SolvedDays, days_per_block
+from dp_powerflow.model.together import blocks_at_once, solve_blocks
 from dp_powerflow.pipeline.extras import injected_power, part_extras, part_voltages, with_slack
 from dp_powerflow.pipeline.inputs import Solar
 from dp_powerflow.powerflow.batch import BatchSolver, Nodes, Solver
 from dp_powerflow.powerflow.opendss import OpenDssSolver
-from dp_powerflow.powerflow.operated import ControlMode, OperatedSolver
+from dp_powerflow.powerflow.operated import ControlMode, OperatedSolver, days_at_once
 from dp_powerflow.units import IntArray
 
 SOLVER_TOLERANCE = 1e-12
@@ -43,6 +44,10 @@ class SolverMaker(Protocol):
     def threadsafe(self) -> bool:
         """Whether threads of one process may solve at once, each with a solver of its own."""
 
+    @property
+    def days_at_once(self) -> int:
+        """Days that cost hardly more than one; 1 where days are no unit."""
+
     def __call__(self, feeder: Feeder, solar: Solar, threads: int | None) -> Solver:
         """The solver, with so many threads, None for all cores; refuses a feeder that it cannot solve."""
 
@@ -52,6 +57,7 @@ class BatchMaker:
     """Makes the package's own solver of the fixed frame: the same bits on every processor."""
 
     threadsafe: ClassVar[bool] = True
+    days_at_once: ClassVar[int] = 1
 
     def __call__(self, feeder: Feeder, solar: Solar, threads: int | None) -> Solver:
         """The solver."""
@@ -63,6 +69,7 @@ class OpenDssMaker:
     """Makes OpenDSS the solver, on one thread; one at a time in a process."""
 
     threadsafe: ClassVar[bool] = False
+    days_at_once: ClassVar[int] = 1
 
     def __call__(self, feeder: Feeder, solar: Solar, threads: int | None) -> Solver:
         """The solver; refuses a feeder that was not read from OpenDSS."""
@@ -82,6 +89,11 @@ class OperatedMaker:
     controls: ControlMode
     steps: int
     threadsafe: ClassVar[bool] = True
+
+    @property
+    def days_at_once(self) -> int:
+        """Days that are solved side by side."""
+        return days_at_once(self.controls)
 
     def __call__(self, feeder: Feeder, solar: Solar, threads: int | None) -> Solver:
         """The solver; refuses a feeder with settings that it does not know."""
@@ -150,16 +162,27 @@ class Written:
     mismatch : the largest power mismatch [p.u.] behind it.
     hashes : SHA-256 of every file.
     mended : snapshots whose powers were lowered.
+    parts : how many of them.
     """
 
     mismatch: float = 0.0
     mended: int = 0
     hashes: Mapping[str, str] = field(default_factory=dict)
+    parts: int = 0
+
+    @classmethod
+    def joined(cls, some: Sequence[Written]) -> Written:
+        """All of it."""
+        hashes = {name: digest for each in some for name, digest in each.hashes.items()}
+        worst = max((each.mismatch for each in some), default=0.0)
+        return cls(worst, sum(each.mended for each in some), hashes, sum(each.parts for each in some))
 
 
 @dataclass(frozen=True, eq=False)
 class PartJob:
     """All that a worker needs; PRIVATE, it holds the network and the key.
+
+    A task makes a run of parts. Their days are solved together where that is faster.
 
     Attributes
     ----------
@@ -168,6 +191,7 @@ class PartJob:
     graph : tables of a published network; None publishes none.
     solver : what solves the power flow.
     mends : whether the powers of a snapshot without solution are lowered until it has one.
+    runs : parts of every task, one after the other.
     """
 
     feeder: Feeder
@@ -178,6 +202,7 @@ class PartJob:
     graph: GraphTables | None = None
     solver: SolverMaker = batch_solver
     mends: bool = False
+    runs: Sequence[Sequence[int]] = ()
 
     @property
     def threadsafe(self) -> bool:
@@ -191,9 +216,9 @@ class PartJob:
         return whole or not np.isin(self.released, self.feeder.retained).all()
 
     def start(self, threads: int | None) -> Callable[[int], Rest[Written]]:
-        """What makes one part in this process, with so many threads, None for all cores."""
+        """What makes one run of parts in this process, with so many threads, None for all cores."""
         self.writer.refuse_unseen()
-        return partial(make_part, self, self.solver(self.feeder, self.solar, threads))
+        return partial(make_run, self, self.solver(self.feeder, self.solar, threads))
 
     def __repr__(self) -> str:
         return "PartJob(PRIVATE)"
@@ -204,11 +229,17 @@ def layout_of(days: int, steps: int, nodes: int, loaded: int) -> CorpusLayout:
     return CorpusLayout(days=days, steps=steps, nodes=nodes, days_per_part=days_per_block(loaded))
 
 
-def make_part(job: PartJob, solver: Solver, part: int) -> Rest[Written]:
-    """Make one part; what is left is to write it."""
+def make_run(job: PartJob, solver: Solver, number: int) -> Rest[Written]:
+    """Make the parts of one run; what is left is to write them."""
     nodes: Nodes = "all" if job.solves_all else "retained"
-    sun = job.solar.generation
-    made = solve_days(solver, job.source, part, generation=sun, nodes=nodes, mend=job.mends)
+    sun, parts = job.solar.generation, job.runs[number]
+    solved = solve_blocks(solver, job.source, parts, generation=sun, nodes=nodes, mend=job.mends)
+    made = [make_part(job, solver, part, days) for part, days in zip(parts, solved, strict=True)]
+    return Rest(lambda: Written.joined([part.finish() for part in made]))
+
+
+def make_part(job: PartJob, solver: Solver, part: int, made: SolvedDays) -> Rest[Written]:
+    """Make one part of solved days; what is left is to write it."""
     solution = made.solution
     worst = float(np.max(solution.mismatch, initial=0.0))
     if solution.n_failed:
@@ -220,7 +251,7 @@ def make_part(job: PartJob, solver: Solver, part: int) -> Rest[Written]:
     files = job.writer.encoded(part, part_voltages(job, made), part_extras(job, solver, made))
     mended = int(np.count_nonzero(made.mended))
     # Last, for a part that is there is complete.
-    return Rest(lambda: Written(worst, mended, tables | job.writer.write_files(files)))
+    return Rest(lambda: Written(worst, mended, tables | job.writer.write_files(files), 1))
 
 
 def _write_graph(job: PartJob, made: SolvedDays) -> dict[str, str]:
@@ -237,17 +268,27 @@ def _write_graph(job: PartJob, made: SolvedDays) -> dict[str, str]:
 
 def make_parts(job: PartJob, engine: Engine, progress: Callable[[int, int], None] | None) -> Written:
     """Have all missing parts written by the workers, then what remains of the tables."""
-    missing = job.writer.missing_parts()
-    total = job.writer.layout.n_parts
-    parts: list[Written] = []
+    missing, total = job.writer.missing_parts(), job.writer.layout.n_parts
+    solved = job.feeder.energised if job.solves_all else job.feeder.retained
+    runs = runs_of(missing, blocks_at_once(job.source, len(solved), job.solver.days_at_once))
+    done: list[Written] = []
 
-    def made(part: Written) -> None:
-        parts.append(part)
+    def made(some: Written) -> None:
+        done.append(some)
         if progress is not None:
-            progress(total - len(missing) + len(parts), total)
+            progress(total - len(missing) + sum(each.parts for each in done), total)
 
-    engine.run(job, missing, made)
+    engine.run(replace(job, runs=runs), range(len(runs)), made)
     rest = {} if job.graph is None else job.graph.finish(job.feeder, job.writer.layout.steps)
-    hashes = {name: digest for part in parts for name, digest in part.hashes.items()}
-    worst = max((part.mismatch for part in parts), default=0.0)
-    return Written(worst, sum(part.mended for part in parts), hashes | rest)
+    return Written.joined([*done, Written(hashes=rest)])
+
+
+def runs_of(parts: Sequence[int], most: int) -> list[range]:
+    """Ascending numbers as runs of at most so many that follow one another."""
+    runs: list[range] = []
+    for part in parts:
+        if runs and part == runs[-1].stop and len(runs[-1]) < most:
+            runs[-1] = range(runs[-1].start, part + 1)
+        else:
+            runs.append(range(part, part + 1))
+    return runs

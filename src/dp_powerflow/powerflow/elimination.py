@@ -7,7 +7,9 @@ those of the order; where they do not suit, `pivoted_order` looks for others, on
 
 from __future__ import annotations
 
+import hashlib
 import heapq
+import threading
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -21,6 +23,8 @@ Graph = list[set[int]]
 Entries = list[dict[int, np.clongdouble]]
 """Rows of a matrix in extended precision: column → value."""
 
+_KEPT = 64
+"""Orders of elimination that are remembered: ten of a solver, for networks of one structure."""
 _KEEP_DIAGONAL = 0.01
 """Share of the largest |entry|² of a column from which on the diagonal is the pivot."""
 
@@ -131,6 +135,47 @@ def minimum_degree(graph: Graph, last: Sequence[int] = ()) -> tuple[IntArray, Gr
     return np.array([*order, *last], dtype=np.int64), later
 
 
+class Order(NamedTuple):
+    """An elimination order of least degree, and the entries of both factors in it, diagonals twice."""
+
+    nodes: IntArray
+    entries: int
+
+
+_known: dict[bytes, Order] = {}
+_lock = threading.Lock()
+
+
+def order_of(matrix: sp.csc_array, joined: Sequence[tuple[int, int]] = (), last: Sequence[int] = ()) -> Order:
+    """Elimination order of least degree of a matrix; remembered, since networks of one structure share it.
+
+    Parameters
+    ----------
+    joined : pairs of nodes that are coupled too.
+    last : nodes that come last, in this order.
+    """
+    pairs = np.array(joined, dtype=np.int64).reshape(-1, 2)
+    pattern = (*matrix.nonzero(), pairs, last)
+    sizes = np.array([matrix.shape[0], *(len(part) for part in pattern)], dtype=np.int64)
+    parts = (sizes, *(np.asarray(part, dtype=np.int64) for part in pattern))
+    key = hashlib.sha256(b"".join(part.tobytes() for part in parts)).digest()
+    with _lock:
+        found = _known.get(key)
+    if found is None:
+        graph = graph_of(matrix)
+        for a, b in joined:
+            graph[a].add(b)
+            graph[b].add(a)
+        nodes, later = minimum_degree(graph, last)
+        nodes.setflags(write=False)
+        found = Order(nodes, 2 * (len(nodes) + sum(len(neighbours) for neighbours in later)))
+        with _lock:
+            _known[key] = found
+            while len(_known) > _KEPT:
+                _known.pop(next(iter(_known)))
+    return found
+
+
 def entries_of(matrix: sp.csc_array) -> Entries:
     """Rows of a matrix in extended precision, the diagonal and (i, j) whenever (j, i) is present."""
     found = sp.coo_array(matrix)
@@ -153,7 +198,7 @@ def pivoted_order(matrix: sp.csc_array) -> tuple[IntArray, IntArray] | None:
     Unknowns come in order of least degree. The diagonal is the pivot unless the column has an entry ten times
     as large; then the largest is, the first of equals.
     """
-    order, _ = minimum_degree(graph_of(matrix))
+    order = order_of(matrix).nodes
     rows = entries_of(matrix)
     holders: Graph = [set() for _ in rows]
     for i, row in enumerate(rows):

@@ -32,8 +32,7 @@ from dp_powerflow.powerflow.elimination import (
     block_plan,
     entries_of,
     factor_blocks,
-    graph_of,
-    minimum_degree,
+    order_of,
     pivoted_order,
     size,
     solve_blocks,
@@ -137,7 +136,7 @@ def no_load_voltage(feeder: Feeder) -> ComplexArray:
     rows = sp.csr_array(feeder.y)[energised]
     y = sp.csc_array(rows[:, energised])
     source = rows[:, feeder.slack].astype(np.clongdouble) @ feeder.v_slack.astype(np.clongdouble)
-    order, _ = minimum_degree(graph_of(y))
+    order = order_of(y).nodes
     found: _Order | None = (order, order)
     for _ in range(2):
         w = None if found is None else _refined_solution(y, -source, *found)
@@ -190,12 +189,11 @@ def _statically_ordered(y: sp.csc_array, loaded: BoolArray) -> tuple[Core, _Orde
     """Partial Kron reduction, then diagonal pivots in minimum-degree order."""
     best: tuple[int, Core, _Order] | None = None
     for core in partial_reductions(y, ~loaded):
-        order, later = minimum_degree(graph_of(core.matrix))
-        fill = 2 * (len(order) + sum(len(neighbours) for neighbours in later))
+        order = order_of(core.matrix)
         # One application of the factors per iteration, and one of Y_core per snapshot to check it.
-        operations = 6 * fill + core.matrix.nnz
+        operations = 6 * order.entries + core.matrix.nnz
         if best is None or operations < best[0]:
-            best = operations, core, (order, order)
+            best = operations, core, (order.nodes, order.nodes)
     return None if best is None else best[1:]
 
 

@@ -52,6 +52,13 @@ from dp_powerflow.units import BoolArray, ComplexArray, IntArray
 ControlMode = Literal["frozen", "snapshot", "day"]
 """Taps stay where the feeder has them; every snapshot starts from the table of taps; every day does, and
 keeps its taps from step to step."""
+
+
+def days_at_once(controls: ControlMode) -> int:
+    """Days that cost hardly more than one, as they are solved side by side; 1 where days are no unit."""
+    return LANES if controls == "day" else 1
+
+
 NodalPower = tuple[IntArray, ComplexArray]
 """Nodes in ascending order, and complex (snapshot, node) power [p.u.]."""
 LEVELS = 25

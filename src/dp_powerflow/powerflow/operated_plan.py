@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -94,10 +95,23 @@ class OperatedArrays:
     slack_v: float
 
 
+_known: WeakKeyDictionary[Feeder, dict[tuple[object, ...], OperatedArrays]] = WeakKeyDictionary()
+"""Feeders that live, and what they were prepared with: a release solves its network more than once."""
+
+
 def prepare_operated(
     feeder: Feeder, volt_var: VoltVarCurve | None, tolerance: float, *, file_curves: bool = True
 ) -> OperatedArrays:
-    """Factorise a feeder as operated and lay out all arrays."""
+    """Factorise a feeder as operated and lay out all arrays, which nobody may change."""
+    known, choice = _known.setdefault(feeder, {}), (volt_var, tolerance, file_curves)
+    if choice not in known:
+        known[choice] = _prepared(feeder, volt_var, tolerance, file_curves=file_curves)
+    return known[choice]
+
+
+def _prepared(
+    feeder: Feeder, volt_var: VoltVarCurve | None, tolerance: float, *, file_curves: bool
+) -> OperatedArrays:
     operation = feeder.as_operated
     if operation.refused:
         raise PowerFlowError(

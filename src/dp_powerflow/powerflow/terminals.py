@@ -24,8 +24,7 @@ from dp_powerflow.powerflow.elimination import (
     BlockPlan,
     block_plan,
     factor_interior,
-    graph_of,
-    minimum_degree,
+    order_of,
 )
 from dp_powerflow.powerflow.factor import Core, Rows, no_load_voltage, partial_reductions, rounding_floor
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
@@ -156,15 +155,11 @@ def _best_order(
     best: tuple[int, Core, IntArray] | None = None
     for core in partial_reductions(y, removable):
         place = {int(node): k for k, node in enumerate(core.kept)}
-        graph = graph_of(core.matrix)
-        for a, b in joined:
-            graph[place[a]].add(place[b])
-            graph[place[b]].add(place[a])
-        order, later = minimum_degree(graph, [place[node] for node in terminals])
-        fill = 2 * (len(order) + sum(len(neighbours) for neighbours in later))
-        operations = 6 * fill + core.matrix.nnz
+        pairs = [(place[a], place[b]) for a, b in joined]
+        order = order_of(core.matrix, pairs, [place[node] for node in terminals])
+        operations = 6 * order.entries + core.matrix.nnz
         if best is None or operations < best[0]:
-            best = operations, core, order
+            best = operations, core, order.nodes
     assert best is not None
     return best[1], best[2]
 

@@ -15,6 +15,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -34,6 +35,8 @@ from dp_powerflow.twin.design import CODE, KINDS, LOG_GRID, TwinDesign, covered_
 from dp_powerflow.units import IntArray
 
 FORMAT = "dp-powerflow twin, version 2"
+_checked: WeakKeyDictionary[Feeder, dict[tuple[object, ...], NetworkParameters]] = WeakKeyDictionary()
+"""PRIVATE. Feeders that passed `parameters_of`, which builds a network three times, and what it found."""
 _RESPONSE_BITS = 53
 _RESPONSE_SLACK = 16
 
@@ -114,6 +117,14 @@ class Element:
 
 def parameters_of(source: Rebuilder, design: TwinDesign) -> NetworkParameters:
     """PRIVATE. What a twin of this design is drawn from; refuses a feeder that it would not protect."""
+    known = _checked.setdefault(source.feeder, {})
+    choice = (design, source.choices)
+    if choice not in known:
+        known[choice] = _checked_parameters(source, design)
+    return known[choice]
+
+
+def _checked_parameters(source: Rebuilder, design: TwinDesign) -> NetworkParameters:
     found = source.parameters()
     source.check(found)
     present = _quantities(found.levels)

@@ -1,0 +1,90 @@
+"""Days that are solved side by side have the bits of days that are solved part by part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+import pytest
+
+from dp_powerflow.grid.sources import open_feeder
+from dp_powerflow.model.sample import LoadBlock, SolvedDays, solve_days
+from dp_powerflow.model.together import blocks_at_once, solve_blocks
+from dp_powerflow.pipeline.parts import runs_of
+from dp_powerflow.powerflow.batch import BatchSolver
+from dp_powerflow.powerflow.operated import OperatedSolver
+from dp_powerflow.units import IntArray
+
+STEPS, DAYS, PER_BLOCK = 6, 11, 2
+OVERLOAD = 1000.0
+
+
+@dataclass(frozen=True)
+class Law:
+    base_mva: float
+    steps: int = STEPS
+    positions: IntArray | None = None
+    shares: None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Blocks of two days, the last of one; the nominal loads times a number of the day and the step."""
+
+    solver: OperatedSolver | BatchSolver
+    asked: list[int] = field(default_factory=list)
+    n_days: int = DAYS
+    n_blocks: int = -(-DAYS // PER_BLOCK)
+
+    @property
+    def law(self) -> Law:
+        return Law(self.solver.feeder.base_mva)
+
+    def block(self, index: int) -> LoadBlock:
+        self.asked.append(index)
+        feeder = self.solver.feeder
+        loads = len(feeder.loads) if self.solver.columns == "elements" else len(feeder.retained)
+        nominal = np.full(loads, 20.0)
+        days = np.arange(index * PER_BLOCK, min((index + 1) * PER_BLOCK, DAYS))
+        factor = 0.3 + np.abs(np.sin(1.0 + 7.0 * days[:, None] + np.arange(STEPS)))
+        factor[days == 4, 3] *= OVERLOAD
+        kw = nominal[:, None, None] * factor
+        return LoadBlock(int(days[0]), kw, 0.3 * kw)
+
+
+@pytest.fixture(scope="module")
+def solver() -> OperatedSolver:
+    return OperatedSolver(open_feeder("ieee13"), controls="day", steps=STEPS, threads=1)
+
+
+def assert_same(one: SolvedDays, other: SolvedDays) -> None:
+    assert one.first_day == other.first_day
+    assert one.days == other.days
+    np.testing.assert_array_equal(one.load, other.load)
+    np.testing.assert_array_equal(one.mended, other.mended)
+    for each in fields(one.solution):
+        np.testing.assert_array_equal(getattr(one.solution, each.name), getattr(other.solution, each.name))
+
+
+@pytest.mark.parametrize("blocks", [range(6), range(2, 3), range(1, 4)])
+def test_days_solved_together_are_those_of_their_blocks_to_the_bit(
+    solver: OperatedSolver, blocks: range
+) -> None:
+    together, plain = Source(solver), Source(solver)
+    found = solve_blocks(solver, together, blocks, nodes="all", mend=True)
+    assert together.asked == list(blocks)
+    assert any(days.mended.any() for days in found)
+    for block, days in zip(blocks, found, strict=True):
+        assert_same(days, solve_days(solver, plain, block, nodes="all", mend=True))
+
+
+def test_as_many_blocks_as_have_the_days_of_the_lanes_and_fit_the_memory() -> None:
+    source = Source(BatchSolver(open_feeder("ieee13"), threads=1))
+    assert blocks_at_once(source, 40, 8) == 4
+    assert blocks_at_once(source, 40, 1) == 1
+    assert blocks_at_once(source, 10**9, 8) == 1
+
+
+def test_runs_follow_one_another_and_are_not_too_long() -> None:
+    assert runs_of([0, 1, 2, 3, 4, 6, 7, 9], 3) == [range(3), range(3, 5), range(6, 8), range(9, 10)]
+    assert runs_of([], 3) == []
