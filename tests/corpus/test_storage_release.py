@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dp_powerflow._parallel import Processes
+from dp_powerflow._parallel import Engine, Local, Processes
 from dp_powerflow.cli import app
 from dp_powerflow.config import StorageUrl, parse_config
 from dp_powerflow.corpus.reader import open_corpus
@@ -38,14 +38,15 @@ def spends(folder: Path) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("engine", [Processes(2), Local(3)])
 def test_a_release_to_s3_killed_in_the_middle_resumes_to_the_bytes_of_a_local_one(
-    server: str, tmp_path: Path
+    engine: Engine, server: str, tmp_path: Path
 ) -> None:
     (tmp_path / "local").mkdir()
     run_release(small_config(tmp_path / "local"), engine=Processes(1))
     expected = tree_hash(tmp_path / "local" / "out")
 
-    target, folder = RemotePath(f"{server}/killed/out"), tmp_path / "remote"
+    target, folder = RemotePath(f"{server}/killed/{type(engine).__name__.lower()}/out"), tmp_path / "remote"
     folder.mkdir()
     command = [sys.executable, str(TESTS / "support" / "storage_child.py"), str(folder), str(target)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -57,8 +58,8 @@ def test_a_release_to_s3_killed_in_the_middle_resumes_to_the_bytes_of_a_local_on
         open_corpus(str(target))
 
     config = small_config(folder, release={"output": str(target)})
-    # Two processes, each with a connection of its own.
-    result = run_release(config, engine=Processes(2))
+    # Processes, or threads, each with a connection of its own.
+    result = run_release(config, engine=engine)
     assert result.path == target
     assert file_hashes(target) == expected
     assert spends(folder) == 2

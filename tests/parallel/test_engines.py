@@ -342,7 +342,7 @@ def test_a_task_that_ends_every_worker_ends_the_run() -> None:
 def test_workers_that_spill_or_have_other_versions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with threaded() as client:
         refuse_unfit_workers(client)
-        monkeypatch.setattr("dp_powerflow._parallel.DECIDE_THE_BITS", ("no-such-package",))
+        monkeypatch.setattr("dp_powerflow._parallel.cluster.DECIDE_THE_BITS", ("no-such-package",))
         client.run(lambda dask_worker: setattr(dask_worker.memory_manager, "memory_limit", 1 << 40))
         with pytest.raises(ConfigError, match="--memory-limit 0"):
             refuse_unfit_workers(client)
@@ -350,7 +350,7 @@ def test_workers_that_spill_or_have_other_versions_are_refused(monkeypatch: pyte
         def newer(dask_worker: Any = None) -> tuple[dict[str, str], bool]:
             return {"numpy": "2.0" if dask_worker is None else "2.1"}, False
 
-        monkeypatch.setattr("dp_powerflow._parallel._facts_of", lambda _: newer)
+        monkeypatch.setattr("dp_powerflow._parallel.cluster._facts_of", lambda _: newer)
         with pytest.raises(ConfigError, match=r"numpy 2\.0"):
             refuse_unfit_workers(client)
 
@@ -358,7 +358,7 @@ def test_workers_that_spill_or_have_other_versions_are_refused(monkeypatch: pyte
 def test_a_scheduler_that_is_not_there_is_found_out_before_anything_is_spent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dp_powerflow._parallel.CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr("dp_powerflow._parallel.cluster.CONNECT_SECONDS", 0.3)
     for address in ("tcp://127.0.0.1:9", "nonsense"):
         with pytest.raises(ConfigError, match="no Dask scheduler answers"):
             run_release(config_of(tmp_path, "true"), engine=DaskScheduler(address))

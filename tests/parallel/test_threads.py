@@ -112,9 +112,9 @@ def test_processes_and_threads_of_processes_make_the_same_files(
     fresh = folders(tmp_path)
     expected = hashes(job, Local(1), next(fresh))
     assert hashes(job, Processes(2), next(fresh)) == expected
-    monkeypatch.setattr("dp_powerflow._parallel.MOST_THREADS", 2)
-    monkeypatch.setattr("dp_powerflow._parallel.WORTH_PROCESSES", 1)
-    monkeypatch.setattr("dp_powerflow._parallel._TASKS_PER_THREAD", 1)
+    monkeypatch.setattr("dp_powerflow._parallel.local.MOST_THREADS", 2)
+    monkeypatch.setattr("dp_powerflow._parallel.local.WORTH_PROCESSES", 1)
+    monkeypatch.setattr("dp_powerflow._parallel.local._TASKS_PER_THREAD", 1)
     assert Local(4).shape(PARTS, threadsafe=True) == (2, 2)
     assert hashes(job, Local(4), next(fresh)) == expected
 

@@ -85,7 +85,7 @@ def test_released_voltages_are_those_of_the_power_flow(released: Path) -> None:
     assert np.any(np.diff(job.released) < 0)
 
 
-def test_two_processes_write_the_same_bytes_as_one(released: Path, tmp_path: Path) -> None:
+def test_two_workers_write_the_same_bytes_as_one(released: Path, tmp_path: Path) -> None:
     run_release(small_config(tmp_path), workers=2)
     assert tree_hash(tmp_path / "out") == tree_hash(released / "out")
 

@@ -117,7 +117,7 @@ def test_no_line_of_the_true_network_is_in_the_published_one(released: Path) -> 
 
 
 @pytest.mark.slow
-def test_two_processes_write_the_same_bytes_as_one(released: Path, tmp_path: Path) -> None:
+def test_two_workers_write_the_same_bytes_as_one(released: Path, tmp_path: Path) -> None:
     sections = {"release": {"days": 700}, "network": {"graph_days": 2}}
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()

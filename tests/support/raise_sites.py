@@ -62,9 +62,9 @@ OTHER = "not asked by a release: certify, init, inspect"
 
 WHEN: dict[str, dict[str, int]] = {
     BEFORE: {
-        "_parallel:DaskScheduler._client": 1,
-        "_parallel:engine_of": 1,
-        "_parallel:refuse_unfit_workers": 3,
+        "_parallel.__init__:engine_of": 1,
+        "_parallel.cluster:DaskScheduler._client": 1,
+        "_parallel.cluster:refuse_unfit_workers": 3,
         "almanac.calendar:_date_of": 1,
         "almanac.calendar:read_holidays": 1,
         "almanac.stamps:_instants": 1,

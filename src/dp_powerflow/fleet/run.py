@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any, ParamSpec, Protocol
 
 from dp_powerflow._files import is_temporary, only_process, sync_directory, write_whole
-from dp_powerflow._parallel import DEFECTS, Engine, ServerProcess, engine_of
+from dp_powerflow._parallel import Engine, engine_of
+from dp_powerflow._parallel.server import DEFECTS, ServerProcess
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.storage import storing
 from dp_powerflow.errors import ConfigError, DpPowerflowError

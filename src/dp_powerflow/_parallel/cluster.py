@@ -1,0 +1,197 @@
+"""Dask clusters: one that is there already, or one of this machine for the time of a run.
+
+What a task returns comes back through the scheduler, so it is small and not secret; the data that a task
+makes it writes itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import traceback
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dp_powerflow._parallel.jobs import Failure, Job, Result, Sealed, unwrapped
+from dp_powerflow.errors import ConfigError, DpPowerflowError, require
+
+EXTRA = "cluster"
+CONNECT_SECONDS = 30
+"""How long to wait for a scheduler, and for a first worker, also when all of them were lost."""
+ROUNDS_WITHOUT_RESULT = 3
+"""Times that the workers may be lost with nothing done in between."""
+DECIDE_THE_BITS = ("dp-powerflow", "numpy", "scipy", "numba", "pyarrow", "randomgen")
+"""Packages that workers need in the client's version: the same release has the same bytes anywhere."""
+
+
+@dataclass(frozen=True)
+class DaskScheduler:
+    """A Dask cluster that is there already, such as 'tls://10.0.0.5:8786'."""
+
+    address: str
+
+    def check(self) -> None:
+        """Whether it answers, has workers, and they are fit for private data and for the same bits."""
+        with self._client() as client:
+            refuse_unfit_workers(client)
+
+    def run(self, job: Job[Result], tasks: Sequence[int], on_result: Callable[[Result], None]) -> None:
+        with self._client() as client:
+            refuse_unfit_workers(client)
+            run_on(client, job, tasks, on_result)
+
+    @contextmanager
+    def _client(self) -> Iterator[Any]:
+        distributed = require("distributed", EXTRA)
+        try:
+            client = distributed.Client(self.address, timeout=CONNECT_SECONDS, set_as_default=False)
+        except (OSError, ValueError, TypeError):
+            raise ConfigError(
+                f"no Dask scheduler answers at {self.address}; check the address, and for tls:// the "
+                "certificates in the configuration of Dask"
+            ) from None
+        with client:
+            yield client
+
+
+@dataclass(frozen=True)
+class LocalDask:
+    """A Dask cluster of this machine for the time of the run: one process per worker, no dashboard."""
+
+    workers: int
+
+    def check(self) -> None:
+        """Whether Dask is installed."""
+        require("distributed", EXTRA)
+
+    def run(self, job: Job[Result], tasks: Sequence[int], on_result: Callable[[Result], None]) -> None:
+        distributed = require("distributed", EXTRA)
+        cluster = distributed.LocalCluster(
+            n_workers=self.workers,
+            threads_per_worker=1,
+            processes=True,
+            memory_limit=0,  # without a limit nothing is spilled to the disk
+            # Dask starts a web server in any case: here on a free port that only this machine reaches.
+            scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+            silence_logs=logging.ERROR,
+            host="127.0.0.1",
+        )
+        with cluster, distributed.Client(cluster, set_as_default=False) as client:
+            run_on(client, job, tasks, on_result)
+
+
+def run_on(client: Any, job: Job[Result], tasks: Sequence[int], on_result: Callable[[Result], None]) -> None:
+    """Do every task on the cluster of a `distributed.Client`.
+
+    Dask repeats the tasks of a lost worker on another one. If all that held the job are lost, it is sent
+    again to whoever comes in their place.
+    """
+    left, rounds = list(tasks), 0
+    while left:
+        done = _one_round(client, job, left, on_result)
+        left = [task for task in left if task not in done]
+        rounds = 0 if done else rounds + 1
+        if rounds == ROUNDS_WITHOUT_RESULT:
+            raise _lost("the workers of the cluster were lost again and again")
+
+
+def _one_round(
+    client: Any, job: Job[Result], tasks: Sequence[int], on_result: Callable[[Result], None]
+) -> Collection[int]:
+    """Send the job and the tasks; those that were done before the job was lost, if it was."""
+    distributed = require("distributed", EXTRA)
+    done: set[int] = set()
+    try:
+        client.wait_for_workers(1, timeout=CONNECT_SECONDS)
+        # Not hashed: a key made from the job would be a function of the secret.
+        sealed = client.scatter(Sealed(job), broadcast=True, hash=False)
+    except TimeoutError:
+        raise _lost("the cluster has no workers") from None
+    except OSError:
+        return done  # a worker was lost while the job was sent
+    run = secrets.token_hex(8)
+    futures = {client.submit(_attempt, sealed, t, key=f"task-{t}-{run}", pure=False): t for t in tasks}
+    try:
+        for future in distributed.as_completed(list(futures), loop=client.loop):
+            if future.cancelled():
+                continue
+            try:
+                result = future.result()
+            except distributed.KilledWorker:
+                raise _lost(
+                    f"task {futures[future]} ended several workers, perhaps for want of memory"
+                ) from None
+            except distributed.CancelledError:
+                continue
+            on_result(unwrapped(result))
+            done.add(futures[future])
+    finally:
+        client.cancel([sealed, *futures], force=True)
+    return done
+
+
+def refuse_unfit_workers(client: Any) -> None:
+    """Refuse workers with other versions, and such as may write private data to their disk.
+
+    Raises
+    ------
+    ConfigError : says which versions differ, or how to start the workers.
+    """
+    try:
+        client.wait_for_workers(1, timeout=CONNECT_SECONDS)
+    except TimeoutError:
+        raise ConfigError("the Dask cluster has no workers; start some") from None
+    facts = _facts_of(DECIDE_THE_BITS)
+    own, _ = facts()
+    for versions, spills in client.run(facts).values():
+        unlike = sorted(name for name in own if versions.get(name) != own[name])
+        if unlike:
+            wanted = ", ".join(f"{name} {own[name]}" for name in unlike)
+            raise ConfigError(f"workers of the cluster need the versions of this machine: {wanted}")
+        if spills:
+            raise ConfigError(
+                "workers of the cluster may spill private data to their disk; start them with "
+                "--memory-limit 0, or set distributed.worker.memory.target and .spill to false"
+            )
+
+
+def _facts_of(packages: Sequence[str]) -> Callable[..., tuple[dict[str, str | None], bool]]:
+    """Asks a process for its versions and whether it spills.
+
+    The function travels by value, with its imports: a worker may not have this package.
+    """
+
+    def facts(dask_worker: Any = None) -> tuple[dict[str, str | None], bool]:
+        import importlib.metadata
+        import sys
+
+        found: dict[str, str | None] = {"python": ".".join(map(str, sys.version_info[:3]))}
+        for package in packages:
+            try:
+                found[package] = importlib.metadata.version(package)
+            except importlib.metadata.PackageNotFoundError:
+                found[package] = None
+        if dask_worker is None:
+            return found, False
+        memory = dask_worker.memory_manager
+        fractions = (memory.memory_target_fraction, memory.memory_spill_fraction)
+        return found, bool(memory.memory_limit) and any(fractions)
+
+    return facts
+
+
+def _attempt(sealed: Sealed, task: int) -> Any:
+    """One task on a worker of Dask, which shows and logs what a task raises: so nothing is raised."""
+    try:
+        return sealed.attempt(task)
+    except Exception as error:  # whatever it is, its text may quote private data
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{type(error).__name__} in {Path(frame.filename).name}, line {frame.lineno}"
+    return Failure(DpPowerflowError(f"task {task} failed on a worker with {where}; this is a bug, report it"))
+
+
+def _lost(what: str) -> DpPowerflowError:
+    return DpPowerflowError(f"{what}; see to the cluster, then run the same command again to resume")
