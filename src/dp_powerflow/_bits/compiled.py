@@ -1,0 +1,135 @@
+"""How kernels are compiled and where compiled ones are kept: the only module that calls `njit`.
+
+A kernel is compiled once for each signature. Code is looked for in three places:
+
+1. in the file shipped with the package, compiled ahead for any processor with the instructions of `SHIPPED`
+   (`python -m dp_powerflow._compile` makes it);
+2. in the folder of this user, compiled for this processor: `NUMBA_CACHE_DIR`, else `__pycache__` beside the
+   package, else the user's cache folder, whichever can be written first;
+3. nowhere: it is compiled now, and kept in that folder. If no folder can be written, one warning says so.
+
+Code is found by content (`fingerprint`), never by date: stale code has another name. Everything here goes
+through the dispatcher of each kernel; numba's settings for other code of the process stay as they are.
+
+`DP_POWERFLOW_KERNELS=compile` leaves out what is shipped. So does `NUMBA_CPU_NAME` or `NUMBA_CPU_FEATURES`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import platform
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import llvmlite
+import llvmlite.binding
+import numba
+from numba import njit
+from numba.core import config, serialize, sigutils
+from numba.core.caching import _Cache
+from numba.core.compiler import CompileResult
+from numba.core.runtime import rtsys
+
+from dp_powerflow._bits.fingerprint import fingerprint, signature_text
+from dp_powerflow._bits.kept import Folder, digest, shipped_archive
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+SHIPPED = ("haswell", "+aes")
+"""Processor and further features that shipped code is compiled for, as numba's settings name them."""
+NEEDED = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt", "pclmul", "sse4.2", "aes")
+"""What LLVM may use on that processor and not every x86-64 has."""
+SWITCH = "DP_POWERFLOW_KERNELS"
+
+
+def kernel(function: _Function) -> _Function:
+    """Compile without any licence to reorder, contract or approximate."""
+    return compiled(function)
+
+
+def compiled(function: _Function, **options: Any) -> _Function:
+    """Compile with further options of `numba.njit`; the GIL is released and divisions by zero are not errors."""
+    dispatcher = njit(nogil=True, error_model="numpy", **options)(function)
+    dispatcher._cache = KernelCache(dispatcher)
+    return cast(_Function, dispatcher)
+
+
+class KernelCache(_Cache):  # type: ignore[misc]
+    """Where numba looks for compiled code of one kernel."""
+
+    def __init__(self, dispatcher: Any) -> None:
+        self._function = dispatcher.py_func
+        self._options = str(sorted(dispatcher.targetoptions.items()))
+        self._enabled = True
+
+    @property
+    def cache_path(self) -> str:
+        """The user's folder."""
+        return str(Folder.of_user().path or "")
+
+    def load_overload(self, sig: Any, target_context: Any) -> CompileResult | None:
+        """Compiled code for one signature, or None."""
+        if not self._enabled:
+            return None
+        source = self._source(sig)
+        found = None
+        if use_shipped():
+            found = shipped_archive().find(self._key(source, SHIPPED))
+        if found is None:
+            found = Folder.of_user().find(self._key(source, _target(target_context.codegen())))
+        if found is None:
+            return None
+        # What numba registers beyond this is for compiling; code that is compiled runs without.
+        rtsys.initialize(target_context)
+        return CompileResult._rebuild(target_context, *pickle.loads(found))
+
+    def save_overload(self, sig: Any, data: CompileResult) -> None:
+        """Keep what was compiled now."""
+        if not self._enabled or data.lifted or data.library.has_dynamic_globals:
+            return
+        key = self._key(self._source(sig), _target(data.codegen))
+        Folder.of_user().keep(key, serialize.dumps(data._reduce()))
+
+    def _source(self, sig: Any) -> str:
+        arguments, _ = sigutils.normalize_signature(sig)
+        return f"{fingerprint(self._function)}\n{self._options}\n{signature_text(arguments)}\n{_compiler()}"
+
+    def _key(self, source: str, target: tuple[str, str]) -> str:
+        name = f"{self._function.__module__}.{self._function.__qualname__}"
+        return f"{name}-{digest(f'{source}{target}'.encode())[:40]}"
+
+    def enable(self) -> None:
+        """Look for compiled code and keep it."""
+        self._enabled = True
+
+    def disable(self) -> None:
+        """Compile every time."""
+        self._enabled = False
+
+    def flush(self) -> None:
+        """Nothing: what is stale is never found."""
+
+
+@functools.cache
+def use_shipped() -> bool:
+    """Whether this process may run shipped code: nothing says otherwise, and the processor can."""
+    if os.environ.get(SWITCH) == "compile" or config.CPU_NAME is not None or config.CPU_FEATURES is not None:
+        return False
+    has = llvmlite.binding.get_host_cpu_features()
+    return bool(config.ENABLE_AVX) and all(has.get(name, False) for name in NEEDED)
+
+
+@functools.cache
+def _compiler() -> str:
+    """Everything besides source and target that code depends on."""
+    settings = (config.OPT, config.BOUNDSCHECK, config.DEBUGINFO_DEFAULT)
+    versions = (numba.__version__, llvmlite.__version__, sys.implementation.cache_tag, platform.system())
+    return f"{versions} {' '.join(map(str, settings))} {llvmlite.binding.get_default_triple()}"
+
+
+def _target(codegen: Any) -> tuple[str, str]:
+    _, name, features = codegen.magic_tuple()
+    return name, features
