@@ -2,7 +2,7 @@
 
 A kernel is compiled once for each signature. Code is looked for in three places:
 
-1. in the file shipped with the package, compiled ahead for any processor with the instructions of `SHIPPED`
+1. in the file shipped with the package, compiled ahead for one of `TARGETS`
    (`python -m dp_powerflow._compile` makes it);
 2. in the folder of this user, compiled for this processor: `NUMBA_CACHE_DIR`, else `__pycache__` beside the
    package, else the user's cache folder, whichever can be written first;
@@ -17,11 +17,13 @@ through the dispatcher of each kernel; numba's settings for other code of the pr
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import pickle
 import platform
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import llvmlite
@@ -34,14 +36,40 @@ from numba.core.compiler import CompileResult
 from numba.core.runtime import rtsys
 
 from dp_powerflow._bits.fingerprint import fingerprint, signature_text
-from dp_powerflow._bits.kept import Folder, digest, shipped_archive
+from dp_powerflow._bits.kept import Folder, shipped_archive
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-SHIPPED = ("haswell", "+aes")
-"""Processor and further features that shipped code is compiled for, as numba's settings name them."""
-NEEDED = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt", "pclmul", "sse4.2", "aes")
-"""What LLVM may use on that processor and not every x86-64 has."""
+_HASWELL = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt", "pclmul", "sse4.2", "aes")
+_AVX512 = ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A kind of processor that code is compiled for ahead.
+
+    Attributes
+    ----------
+    name, features : what `NUMBA_CPU_NAME` and `NUMBA_CPU_FEATURES` say for it
+    needed : what a processor must have beyond any x86-64, as LLVM names it
+    """
+
+    name: str
+    features: str
+    needed: tuple[str, ...]
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether this processor can run such code."""
+        has = llvmlite.binding.get_host_cpu_features()
+        return bool(config.ENABLE_AVX) and all(has.get(name, False) for name in self.needed)
+
+
+TARGETS = (
+    Target("x86-64-v4", "+aes,-prefer-256-bit", _HASWELL + _AVX512),
+    Target("haswell", "+aes", _HASWELL),
+)
+"""The fastest first. Wide vectors are worth a target of their own: some kernels are several times faster."""
 SWITCH = "DP_POWERFLOW_KERNELS"
 
 
@@ -51,7 +79,7 @@ def kernel(function: _Function) -> _Function:
 
 
 def compiled(function: _Function, **options: Any) -> _Function:
-    """Compile with further options of `numba.njit`; the GIL is released and divisions by zero are not errors."""
+    """Compile with further options of `numba.njit`; all kernels release the GIL."""
     dispatcher = njit(nogil=True, error_model="numpy", **options)(function)
     dispatcher._cache = KernelCache(dispatcher)
     return cast(_Function, dispatcher)
@@ -75,11 +103,11 @@ class KernelCache(_Cache):  # type: ignore[misc]
         if not self._enabled:
             return None
         source = self._source(sig)
-        found = None
-        if use_shipped():
-            found = shipped_archive().find(self._key(source, SHIPPED))
+        found, target = None, shipped_target()
+        if target is not None:
+            found = shipped_archive().find(self._key(source, target.name, target.features))
         if found is None:
-            found = Folder.of_user().find(self._key(source, _target(target_context.codegen())))
+            found = Folder.of_user().find(self._key(source, *_target(target_context.codegen())))
         if found is None:
             return None
         # What numba registers beyond this is for compiling; code that is compiled runs without.
@@ -90,16 +118,17 @@ class KernelCache(_Cache):  # type: ignore[misc]
         """Keep what was compiled now."""
         if not self._enabled or data.lifted or data.library.has_dynamic_globals:
             return
-        key = self._key(self._source(sig), _target(data.codegen))
+        key = self._key(self._source(sig), *_target(data.codegen))
         Folder.of_user().keep(key, serialize.dumps(data._reduce()))
 
     def _source(self, sig: Any) -> str:
         arguments, _ = sigutils.normalize_signature(sig)
         return f"{fingerprint(self._function)}\n{self._options}\n{signature_text(arguments)}\n{_compiler()}"
 
-    def _key(self, source: str, target: tuple[str, str]) -> str:
+    def _key(self, source: str, processor: str, features: str) -> str:
+        content = f"{source}\n{processor} {features}"
         name = f"{self._function.__module__}.{self._function.__qualname__}"
-        return f"{name}-{digest(f'{source}{target}'.encode())[:40]}"
+        return f"{name}-{hashlib.sha256(content.encode()).hexdigest()[:40]}"
 
     def enable(self) -> None:
         """Look for compiled code and keep it."""
@@ -114,12 +143,11 @@ class KernelCache(_Cache):  # type: ignore[misc]
 
 
 @functools.cache
-def use_shipped() -> bool:
-    """Whether this process may run shipped code: nothing says otherwise, and the processor can."""
+def shipped_target() -> Target | None:
+    """What shipped code this process runs; None if it has to compile."""
     if os.environ.get(SWITCH) == "compile" or config.CPU_NAME is not None or config.CPU_FEATURES is not None:
-        return False
-    has = llvmlite.binding.get_host_cpu_features()
-    return bool(config.ENABLE_AVX) and all(has.get(name, False) for name in NEEDED)
+        return None
+    return next((target for target in TARGETS if target.runs_here), None)
 
 
 @functools.cache

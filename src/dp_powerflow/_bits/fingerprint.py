@@ -105,7 +105,7 @@ def _value_text(value: Any, used: list[Any], attributes: tuple[str, ...] = ()) -
     if isinstance(value, _PLAIN):
         return repr(value)
     if isinstance(value, np.ndarray):
-        return f"array {value.dtype} {value.shape} {hashlib.sha256(np.ascontiguousarray(value)).hexdigest()}"
+        return f"array {value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
     if isinstance(value, (tuple, list)):
         return f"{type(value).__qualname__}({','.join(_value_text(item, used) for item in value)})"
     if isinstance(value, (set, frozenset)):
@@ -136,11 +136,7 @@ def _closure_text(source: Any) -> str:
     """Tells functions apart that one factory made."""
     cells = [cell.cell_contents for cell in getattr(source, "__closure__", None) or ()]
     return str(
-        [
-            repr(cell) if isinstance(cell, (*_PLAIN, tuple)) else f"{cell.__qualname__}"
-            for cell in cells
-            if isinstance(cell, (*_PLAIN, tuple)) or hasattr(cell, "__qualname__")
-        ]
+        [repr(cell) if isinstance(cell, _PLAIN) else getattr(cell, "__qualname__", "") for cell in cells]
     )
 
 

@@ -16,6 +16,7 @@ import sys
 import time
 import uuid
 import warnings
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,8 @@ from numba.core import config
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 SHIPPED_FOLDER = _PACKAGE / "_compiled"
+CACHE_NAME = "dp_powerflow"
+"""Folder below `NUMBA_CACHE_DIR`."""
 _SUFFIX = ".kernel"
 _HASH_BYTES = 32
 _FORGOTTEN_AFTER_S = 30 * 24 * 3600
@@ -31,11 +34,6 @@ _FORGOTTEN_AFTER_S = 30 * 24 * 3600
 
 class KernelsNotKeptWarning(UserWarning):
     """Kernels were compiled and cannot be kept: the next run compiles them again."""
-
-
-def digest(data: bytes) -> str:
-    """SHA-256 in hexadecimal digits."""
-    return hashlib.sha256(data).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -64,33 +62,43 @@ class Archive:
             return cls()
         return cls({name: (len(head) + start, size) for name, (start, size) in entries.items()}, data)
 
+    def unpack(self, folder: Path) -> None:
+        """Write every entry as a file of a folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for key, (start, size) in self.index.items():
+            (folder / f"{key}{_SUFFIX}").write_bytes(self.data[start : start + size])
+
     @staticmethod
-    def write(path: Path, folder: Path) -> int:
-        """Put the entries of a folder into one file; how many they are."""
-        entries = sorted(folder.glob(f"*{_SUFFIX}"))
+    def write(path: Path, folder: Path, keys: Iterable[str]) -> None:
+        """Put entries of a folder into one file."""
+        entries = {key: (folder / f"{key}{_SUFFIX}").read_bytes() for key in sorted(keys)}
         index, start = {}, 0
-        for entry in entries:
-            size = entry.stat().st_size
-            index[entry.name.removesuffix(_SUFFIX)] = (start, size)
-            start += size
+        for key, entry in entries.items():
+            index[key] = (start, len(entry))
+            start += len(entry)
         path.parent.mkdir(exist_ok=True)
-        parts = [json.dumps(index).encode() + b"\n", *(entry.read_bytes() for entry in entries)]
-        _replace(path, b"".join(parts))
-        return len(entries)
+        _replace(path, b"".join([json.dumps(index).encode() + b"\n", *entries.values()]))
 
 
 @dataclass(frozen=True)
 class Folder:
-    """Entries as files of a folder; `path` is None where none can be written."""
+    """Entries as files of a folder.
+
+    Attributes
+    ----------
+    path : None where no folder can be written
+    used : keys found or kept by this process
+    """
 
     path: Path | None
+    used: set[str] = field(default_factory=set)
 
     @staticmethod
     @functools.cache
     def of_user() -> Folder:
         """The first folder that can be written, chosen once for a process."""
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-        places = [Path(config.CACHE_DIR) / "dp_powerflow"] if config.CACHE_DIR else []
+        places = [Path(config.CACHE_DIR) / CACHE_NAME] if config.CACHE_DIR else []
         places += [_PACKAGE / "__pycache__" / "kernels", Path(cache) / "dp_powerflow" / "kernels"]
         return Folder(next(filter(_can_be_written, places), None))
 
@@ -99,9 +107,11 @@ class Folder:
         if self.path is None:
             return None
         try:
-            return _checked((self.path / f"{key}{_SUFFIX}").read_bytes())
+            found = _checked((self.path / f"{key}{_SUFFIX}").read_bytes())
         except OSError:
             return None
+        self.used.add(key)
+        return found
 
     def keep(self, key: str, data: bytes) -> None:
         """Add an entry; forget old ones of the same kernel. Where that fails, one warning says so."""
@@ -113,6 +123,7 @@ class Folder:
         except OSError as error:
             _warn_once(f"{self.path}: {error.strerror}")
             return
+        self.used.add(key)
         for other in self.path.glob(f"{key.rpartition('-')[0]}-*{_SUFFIX}"):
             with suppress(OSError):
                 if time.time() - other.stat().st_mtime > _FORGOTTEN_AFTER_S:

@@ -431,7 +431,7 @@ def _lanczos(plan: BlockPlan, matrix: Matrix, work: Work, result: FloatArray) ->
 
 @kernel
 def analyse(
-    snapshots: tuple[ComplexArray, ComplexArray, ComplexArray],
+    snapshots: tuple[ComplexArray, ...],
     plan: BlockPlan,
     starts: tuple[ComplexArray, ComplexArray, ComplexArray],
     steps: int,
