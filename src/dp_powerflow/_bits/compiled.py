@@ -26,8 +26,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-import llvmlite
-import llvmlite.binding
+import llvmlite  # type: ignore[import-untyped]
+import llvmlite.binding  # type: ignore[import-untyped]
 import numba
 from numba import njit
 from numba.core import config, serialize, sigutils

@@ -278,7 +278,7 @@ def _solve_transposed(lu: FloatArray, plan: BlockPlan, x: FloatArray) -> None:
 def _load(
     matrix: Matrix,
     plan: BlockPlan,
-    snapshots: tuple[ComplexArray, ComplexArray, ComplexArray],
+    snapshots: tuple[ComplexArray, ...],
     first: int,
     pairing: ComplexArray,
 ) -> None:
