@@ -53,9 +53,7 @@ TRUE = {
 
 def histories(folder: Path) -> None:
     """The default: a twin, customers who persist, controls that act."""
-    _release(
-        folder, loads={"days": 16}, nodes=CUSTOMERS, network=TWIN, model={"estimator": "history"}
-    )
+    _release(folder, loads={"days": 16}, nodes=CUSTOMERS, network=TWIN, model={"estimator": "history"})
 
 
 def published_twin(folder: Path) -> None:

@@ -103,9 +103,8 @@ class KernelCache(_Cache):  # type: ignore[misc]
         if not self._enabled:
             return None
         source = self._source(sig)
-        found, target = None, shipped_target()
-        if target is not None:
-            found = shipped_archive().find(self._key(source, target.name, target.features))
+        keys = [self._key(source, target.name, target.features) for target in shipped_targets()]
+        found = next(filter(None, map(shipped_archive().find, keys)), None)
         if found is None:
             found = Folder.of_user().find(self._key(source, *_target(target_context.codegen())))
         if found is None:
@@ -143,11 +142,11 @@ class KernelCache(_Cache):  # type: ignore[misc]
 
 
 @functools.cache
-def shipped_target() -> Target | None:
-    """What shipped code this process runs; None if it has to compile."""
+def shipped_targets() -> tuple[Target, ...]:
+    """What shipped code this process may run, the fastest first; none if it has to compile."""
     if os.environ.get(SWITCH) == "compile" or config.CPU_NAME is not None or config.CPU_FEATURES is not None:
-        return None
-    return next((target for target in TARGETS if target.runs_here), None)
+        return ()
+    return tuple(target for target in TARGETS if target.runs_here)
 
 
 @functools.cache

@@ -10,7 +10,6 @@ import functools
 import hashlib
 import json
 import mmap
-import multiprocessing
 import os
 import sys
 import time
@@ -143,7 +142,9 @@ def shipped_path() -> Path:
 
 @functools.cache
 def _warn_once(reason: str) -> None:
-    if multiprocessing.parent_process() is None:
+    from multiprocessing import parent_process
+
+    if parent_process() is None:
         warnings.warn(
             f"compiled kernels cannot be kept ({reason}), so every run compiles them again; "
             "set NUMBA_CACHE_DIR to a folder that can be written",
