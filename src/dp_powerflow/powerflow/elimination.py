@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 
+from dp_powerflow._bits.compiled import kernel
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
 Graph = list[set[int]]
@@ -234,7 +234,7 @@ def _eliminate_row(rows: Entries, holders: Graph, pivot: int, column: int) -> No
 # ------------------------------------------------------------------------------------- kernels
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def factor_blocks(blocks: BlockPlan, extra: FloatArray, factors: FloatArray) -> int:
     """Factors of Y_core plus the blocks `extra` (load, 4) at the loads.
 
@@ -266,7 +266,7 @@ def factor_blocks(blocks: BlockPlan, extra: FloatArray, factors: FloatArray) -> 
     return sign
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def factor_interior(
     blocks: BlockPlan,
     slots: IntArray,
@@ -309,7 +309,7 @@ def factor_interior(
     return sign
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def _times(f: FloatArray, a: int, b: int) -> None:
     """f[a] = f[a]·f[b]."""
     a0, a1, a2, a3 = f[a, 0], f[a, 1], f[a, 2], f[a, 3]
@@ -319,7 +319,7 @@ def _times(f: FloatArray, a: int, b: int) -> None:
     f[a, 3] = a2 * f[b, 1] + a3 * f[b, 3]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def _subtract_product(f: FloatArray, a: int, b: int, c: int) -> None:
     """f[a] −= f[b]·f[c]."""
     f[a, 0] -= f[b, 0] * f[c, 0] + f[b, 1] * f[c, 2]
@@ -328,7 +328,7 @@ def _subtract_product(f: FloatArray, a: int, b: int, c: int) -> None:
     f[a, 3] -= f[b, 2] * f[c, 1] + f[b, 3] * f[c, 3]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def _invert(f: FloatArray, a: int) -> float:
     """Replace f[a] by its inverse and return its determinant."""
     a0, a1, a2, a3 = f[a, 0], f[a, 1], f[a, 2], f[a, 3]
@@ -338,7 +338,7 @@ def _invert(f: FloatArray, a: int) -> float:
     return determinant
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def solve_blocks(blocks: BlockPlan, factors: FloatArray, x: ComplexArray) -> None:
     """Solve in place; x holds the right-hand side in the order of the equations."""
     for row in range(x.size):
@@ -350,6 +350,6 @@ def solve_blocks(blocks: BlockPlan, factors: FloatArray, x: ComplexArray) -> Non
         x[row] = _block_times(factors, blocks.diagonal[row], x[row])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def _block_times(f: FloatArray, a: int, z: complex) -> complex:
     return complex(f[a, 0] * z.real + f[a, 1] * z.imag, f[a, 2] * z.real + f[a, 3] * z.imag)

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 from scipy.sparse.csgraph import connected_components
 
+from dp_powerflow._bits.compiled import kernel
 from dp_powerflow._bits.elementary import joined, modulus
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
@@ -346,7 +346,7 @@ def _joined(rows: Rows) -> ComplexArray:
     return joined(rows.re, rows.im)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def _recover(ptr: IntArray, col: IntArray, value: ComplexArray, n_core: int, x: ComplexArray) -> None:
     """Deviation of the eliminated nodes from those before them, in place."""
     for row in range(n_core, x.size):

@@ -11,19 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from numba import njit
+from dp_powerflow._bits.compiled import compiled
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-_ALL: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 
 def kernel(function: Function) -> Function:
     """Called from Python."""
-    compiled: Function = njit(**_ALL, _nrt=False)(function)
-    return compiled
+    return compiled(function, no_cfunc_wrapper=True, _nrt=False)
 
 
 def inner(function: Function) -> Function:
     """Called by kernels only."""
-    compiled: Function = njit(**_ALL, _nrt=False, no_cpython_wrapper=True)(function)
-    return compiled
+    return compiled(function, no_cfunc_wrapper=True, _nrt=False, no_cpython_wrapper=True)

@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from dp_powerflow._bits.compiled import kernel
 from dp_powerflow.powerflow._kernels.solve import Check, Plan, Task, voltvar_share
 from dp_powerflow.powerflow.elimination import BlockPlan, factor_blocks, solve_blocks
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
@@ -41,7 +41,7 @@ class System(NamedTuple):
     core: Check
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def newton_range(snapshots: IntArray, system: System, check: Check, task: Task) -> None:
     """Solve the listed snapshots one by one; those without a solution become NaN."""
     plan = system.plan
@@ -77,7 +77,7 @@ def newton_range(snapshots: IntArray, system: System, check: Check, task: Task) 
                 task.out[k, 2 * column] = task.out[k, 2 * column + 1] = np.nan
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def _take(plan: Plan, task: Task, k: int, injection: Injection) -> None:
     """Injections of snapshot k."""
     for column in range(plan.at.size):
@@ -92,7 +92,7 @@ def _take(plan: Plan, task: Task, k: int, injection: Injection) -> None:
                 injection.fixed[m] += generation
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def _continue(system: System, injection: Injection, x: ComplexArray) -> tuple[int, bool]:
     """Raise the injections from 0 to 1; x holds the deviation from no load at the end."""
     lam, step, spent = 0.0, 1.0, 0
@@ -115,7 +115,7 @@ def _continue(system: System, injection: Injection, x: ComplexArray) -> tuple[in
     return spent, lam >= 1.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def _newton(
     system: System, injection: Injection, lam: float, factors: FloatArray, x: ComplexArray
 ) -> tuple[int, bool]:
@@ -145,7 +145,7 @@ def _newton(
     return ITERATIONS_PER_STEP, False
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def _inject(plan: Plan, injection: Injection, lam: float, x: ComplexArray, current: ComplexArray) -> None:
     """i(v) at v = w + x, injections times lam."""
     for m in range(plan.at.size):
@@ -158,7 +158,7 @@ def _inject(plan: Plan, injection: Injection, lam: float, x: ComplexArray, curre
         current[m] = lam * np.conj(s / v)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def _mismatch(plan: Plan, check: Check, x: ComplexArray, current: ComplexArray) -> tuple[float, float]:
     """Largest power mismatch, and the largest in units of its row's limit (NaN counts as infinite)."""
     worst, excess = 0.0, 0.0
@@ -177,7 +177,7 @@ def _mismatch(plan: Plan, check: Check, x: ComplexArray, current: ComplexArray) 
     return worst, excess
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def _residual(plan: Plan, core: Check, x: ComplexArray, current: ComplexArray, rhs: ComplexArray) -> None:
     """i(v) − Y_core·x, in the order of the equations."""
     for equation in range(plan.n_core):
@@ -190,7 +190,7 @@ def _residual(plan: Plan, core: Check, x: ComplexArray, current: ComplexArray, r
         rhs[equation] = r
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def load_block(
     plan: Plan, m: int, injection: Injection, lam: float, x: ComplexArray, blocks: FloatArray
 ) -> None:
@@ -221,7 +221,7 @@ def load_block(
     block[3] -= d.real
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def _modulus(z: complex) -> float:
     """|z| from exact operations and one root; `abs` is that of the C library."""
     return float(np.sqrt(z.real * z.real + z.imag * z.imag))

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from dp_powerflow._bits.compiled import kernel
 from dp_powerflow.powerflow._kernels.simd import (
     LANES,
     current_row,
@@ -131,7 +131,7 @@ def new_work(plan: Plan) -> Work:
     return Work(*arrays)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def solve_range(first: int, last: int, plan: Plan, check: Check, work: Work, task: Task) -> None:
     """Solve the snapshots first ≤ k < last."""
     tolerance2 = task.tolerance * task.tolerance
@@ -162,7 +162,7 @@ def solve_range(first: int, last: int, plan: Plan, check: Check, work: Work, tas
         _write(plan, work, task, begin, count)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def _read(plan: Plan, work: Work, task: Task, begin: int, count: int) -> int:
     """Bring a block's injections into lanes, with the first guess of its voltages; how many are sound."""
     last, width = begin + count - 1, plan.at.size
@@ -196,7 +196,7 @@ def _read(plan: Plan, work: Work, task: Task, begin: int, count: int) -> int:
     return going
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def _read_generation(plan: Plan, work: Work, generation: FloatArray, begin: int, last: int) -> None:
     """Add generation to the injections, or keep it apart where volt-var turns it."""
     for column in range(plan.at.size):
@@ -214,7 +214,7 @@ def _read_generation(plan: Plan, work: Work, generation: FloatArray, begin: int,
                 work.s_im[m, lane] += work.i_im[m, lane]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def _iterate(
     plan: Plan, work: Work, tolerance2: float, max_iterations: int, going: int, iterations: IntArray
 ) -> None:
@@ -240,7 +240,7 @@ def _iterate(
         _apply_factors(plan, work)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def _fill(array: FloatArray, value: float) -> None:
     """array[:] = value; numba takes seconds to compile the slice."""
     for row in range(array.shape[0]):
@@ -248,7 +248,7 @@ def _fill(array: FloatArray, value: float) -> None:
             array[row, lane] = value
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def _apply_factors(plan: Plan, work: Work) -> None:
     """x = (Y_core + slope)⁻¹·i."""
     for row in range(plan.n_core):
@@ -257,7 +257,7 @@ def _apply_factors(plan: Plan, work: Work) -> None:
         upper_row(plan, work, row)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def _currents(plan: Plan, work: Work) -> None:
     """Right-hand side of every load at the present voltage, and how much it moved."""
     _fill(work.change, 0.0)
@@ -267,7 +267,7 @@ def _currents(plan: Plan, work: Work) -> None:
         current_row(plan, work, m)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def _turn(plan: Plan, work: Work, m: int) -> None:
     """Injection of a node under volt-var at the present voltage: s = f + g·exp(jφ(|v|)) (Eq. voltvar)."""
     curve, at = plan.curve_of[m], plan.at[m]
@@ -280,7 +280,7 @@ def _turn(plan: Plan, work: Work, m: int) -> None:
         work.s_im[m, lane] = work.f_im[m, lane] + c * work.g_im[m, lane] + q * work.g_re[m, lane]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def voltvar_share(plan: Plan, curve: int, u: float) -> float:
     """q(u) of a curve, without branches so that it runs in lanes."""
     q: float = plan.base[curve]
@@ -290,7 +290,7 @@ def voltvar_share(plan: Plan, curve: int, u: float) -> float:
     return q
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def _measure(plan: Plan, check: Check, work: Work) -> None:
     """Power mismatch of the voltages as they will be returned, measured with the rows of `check`."""
     n_check = check.ptr.size - 1
@@ -306,7 +306,7 @@ def _measure(plan: Plan, check: Check, work: Work) -> None:
         mismatch_row(plan, check, work, row)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def _write(plan: Plan, work: Work, task: Task, begin: int, count: int) -> None:
     width = task.targets.size
     if count == LANES:

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 from scipy.sparse.linalg import splu
 
+from dp_powerflow._bits.compiled import kernel
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.powerflow.elimination import Graph, eliminate_node, graph_of, minimum_degree
 from dp_powerflow.powerflow.jacobian.vector import (
@@ -234,7 +234,7 @@ class Work(NamedTuple):
     beta: FloatArray
 
 
-@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def _factorise(lu: FloatArray, plan: BlockPlan, log_det: FloatArray) -> None:
     """LU in place, diagonal blocks inverted; `log_det` receives log|det| of every lane."""
     n, edges = len(plan.pointers) - 1, plan.pointers[-1]
@@ -252,7 +252,7 @@ def _factorise(lu: FloatArray, plan: BlockPlan, log_det: FloatArray) -> None:
             u += last - first
 
 
-@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def _solve(lu: FloatArray, plan: BlockPlan, x: FloatArray) -> None:
     """x ← M⁻¹x."""
     n, edges = len(plan.pointers) - 1, len(plan.neighbours)
@@ -263,7 +263,7 @@ def _solve(lu: FloatArray, plan: BlockPlan, x: FloatArray) -> None:
         pivot(lu, p, x)
 
 
-@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def _solve_transposed(lu: FloatArray, plan: BlockPlan, x: FloatArray) -> None:
     """x ← M⁻ᵀx."""
     n, edges = len(plan.pointers) - 1, len(plan.neighbours)
@@ -274,11 +274,11 @@ def _solve_transposed(lu: FloatArray, plan: BlockPlan, x: FloatArray) -> None:
         gather_transposed(lu, n + edges, plan, x, p)
 
 
-@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def _load(
     matrix: Matrix,
     plan: BlockPlan,
-    snapshots: tuple[ComplexArray, ComplexArray, ComplexArray],
+    snapshots: tuple[ComplexArray, ...],
     first: int,
     pairing: ComplexArray,
 ) -> None:
@@ -326,7 +326,7 @@ def _load(
         phase[w] = np.sqrt(-np.conj(phase[w]) / size) if size > 0.0 else 1.0 + 0j
 
 
-@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def _defect(plan: BlockPlan, own: FloatArray, work: Work, defect: FloatArray) -> None:
     """‖q − M·x‖ of every lane, M taken from its definition and not from its factors."""
     x, residual, nodes = work.x, work.spare, (plan.retained_at, len(plan.retained_at))
@@ -349,7 +349,7 @@ def _defect(plan: BlockPlan, own: FloatArray, work: Work, defect: FloatArray) ->
         defect[w] = sqrt(defect[w])
 
 
-@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def _largest_ritz(alpha: FloatArray, beta: FloatArray, sigma: FloatArray, residual: FloatArray) -> None:
     """σ = 1/√θ with θ the largest eigenvalue of T = BᵀB, B bidiagonal; the relative residual of θ.
 
@@ -380,14 +380,14 @@ def _largest_ritz(alpha: FloatArray, beta: FloatArray, sigma: FloatArray, residu
         residual[w] = sqrt(least) / theta
 
 
-@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def _reciprocal_norm(square: FloatArray, norm: FloatArray, reciprocal: FloatArray) -> None:
     for w in range(LANES):
         norm[w] = sqrt(square[w])
         reciprocal[w] = 1.0 / norm[w] if norm[w] != 0.0 else 0.0
 
 
-@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def _start(work: Work, phase: ComplexArray, start: ComplexArray, admixture: ComplexArray) -> None:
     """First Lanczos vector: the start vector in its best phase, and a little of everything else."""
     for k in range(len(start)):
@@ -397,7 +397,7 @@ def _start(work: Work, phase: ComplexArray, start: ComplexArray, admixture: Comp
     work.p[:] = 0.0
 
 
-@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel
 def _lanczos(plan: BlockPlan, matrix: Matrix, work: Work, result: FloatArray) -> None:
     """Golub-Kahan bidiagonalisation of M⁻¹ on the retained nodes: Lanczos on (M·Mᵀ)⁻¹, masked.
 
@@ -429,9 +429,9 @@ def _lanczos(plan: BlockPlan, matrix: Matrix, work: Work, result: FloatArray) ->
     _largest_ritz(alpha, beta, result[0], result[1])
 
 
-@njit(cache=True, error_model="numpy", nogil=True)  # type: ignore[untyped-decorator]
+@kernel
 def analyse(
-    snapshots: tuple[ComplexArray, ComplexArray, ComplexArray],
+    snapshots: tuple[ComplexArray, ...],
     plan: BlockPlan,
     starts: tuple[ComplexArray, ComplexArray, ComplexArray],
     steps: int,

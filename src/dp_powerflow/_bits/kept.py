@@ -1,0 +1,178 @@
+"""Compiled code on disk: one archive that is shipped, one folder that grows.
+
+Entries have names that follow from their content. Each is checked by its hash when it is read, since wrong
+code could do anything; an entry that is damaged is not there.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import mmap
+import os
+import sys
+import time
+import uuid
+import warnings
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from numba.core import config
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+SHIPPED_FOLDER = _PACKAGE / "_compiled"
+CACHE_NAME = "dp_powerflow"
+"""Folder below `NUMBA_CACHE_DIR`."""
+_SUFFIX = ".kernel"
+_HASH_BYTES = 32
+_FORGOTTEN_AFTER_S = 30 * 24 * 3600
+
+
+class KernelsNotKeptWarning(UserWarning):
+    """Kernels were compiled and cannot be kept: the next run compiles them again."""
+
+
+@dataclass(frozen=True)
+class Archive:
+    """Entries in one file: a line with name, place and size of each, then the entries."""
+
+    index: dict[str, tuple[int, int]] = field(default_factory=dict)
+    data: bytes | mmap.mmap = b""
+
+    def find(self, key: str) -> bytes | None:
+        """An entry, if it is there and whole."""
+        if key not in self.index:
+            return None
+        start, size = self.index[key]
+        return _checked(self.data[start : start + size])
+
+    @classmethod
+    def read(cls, path: Path) -> Archive:
+        """The archive of a file; an empty one if there is none."""
+        try:
+            with path.open("rb") as file:
+                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            head = data.readline()
+            entries = json.loads(head)
+        except (OSError, ValueError):
+            return cls()
+        return cls({name: (len(head) + start, size) for name, (start, size) in entries.items()}, data)
+
+    def unpack(self, folder: Path) -> None:
+        """Write every entry as a file of a folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for key, (start, size) in self.index.items():
+            (folder / f"{key}{_SUFFIX}").write_bytes(self.data[start : start + size])
+
+    @staticmethod
+    def write(path: Path, folder: Path, keys: Iterable[str]) -> None:
+        """Put entries of a folder into one file."""
+        entries = {key: (folder / f"{key}{_SUFFIX}").read_bytes() for key in sorted(keys)}
+        index, start = {}, 0
+        for key, entry in entries.items():
+            index[key] = (start, len(entry))
+            start += len(entry)
+        path.parent.mkdir(exist_ok=True)
+        _replace(path, b"".join([json.dumps(index).encode() + b"\n", *entries.values()]))
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Entries as files of a folder.
+
+    Attributes
+    ----------
+    path : None where no folder can be written
+    used : keys found or kept by this process
+    """
+
+    path: Path | None
+    used: set[str] = field(default_factory=set)
+
+    @staticmethod
+    @functools.cache
+    def of_user() -> Folder:
+        """The first folder that can be written, chosen once for a process."""
+        cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        places = [Path(config.CACHE_DIR) / CACHE_NAME] if config.CACHE_DIR else []
+        places += [_PACKAGE / "__pycache__" / "kernels", Path(cache) / "dp_powerflow" / "kernels"]
+        return Folder(next(filter(_can_be_written, places), None))
+
+    def find(self, key: str) -> bytes | None:
+        """An entry, if it is there and whole."""
+        if self.path is None:
+            return None
+        try:
+            found = _checked((self.path / f"{key}{_SUFFIX}").read_bytes())
+        except OSError:
+            return None
+        self.used.add(key)
+        return found
+
+    def keep(self, key: str, data: bytes) -> None:
+        """Add an entry; forget old ones of the same kernel. Where that fails, one warning says so."""
+        if self.path is None:
+            _warn_once("no cache folder can be written")
+            return
+        try:
+            _replace(self.path / f"{key}{_SUFFIX}", hashlib.sha256(data).digest() + data)
+        except OSError as error:
+            _warn_once(f"{self.path}: {error.strerror}")
+            return
+        self.used.add(key)
+        for other in self.path.glob(f"{key.rpartition('-')[0]}-*{_SUFFIX}"):
+            with suppress(OSError):
+                if time.time() - other.stat().st_mtime > _FORGOTTEN_AFTER_S:
+                    other.unlink()
+
+
+@functools.cache
+def shipped_archive() -> Archive:
+    """What is shipped for this Python, read once."""
+    return Archive.read(shipped_path())
+
+
+def shipped_path() -> Path:
+    """The file of this Python; a package may hold those of several."""
+    return SHIPPED_FOLDER / f"{sys.implementation.cache_tag}{_SUFFIX}s"
+
+
+@functools.cache
+def _warn_once(reason: str) -> None:
+    from multiprocessing import parent_process
+
+    if parent_process() is None:
+        warnings.warn(
+            f"compiled kernels cannot be kept ({reason}), so every run compiles them again; "
+            "set NUMBA_CACHE_DIR to a folder that can be written",
+            KernelsNotKeptWarning,
+            stacklevel=2,
+        )
+
+
+def _checked(entry: bytes) -> bytes | None:
+    data = entry[_HASH_BYTES:]
+    return data if hashlib.sha256(data).digest() == entry[:_HASH_BYTES] else None
+
+
+def _can_be_written(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a file so that other processes see all of it or nothing."""
+    part = path.with_name(f"{path.name}.{uuid.uuid4().hex[:12]}")
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    except OSError:
+        with suppress(OSError):
+            part.unlink()
+        raise
