@@ -62,7 +62,7 @@ state = "state"
 insecure_seed = 1
 """
 LIST = ".list.element"
-FLOPS = {"voltages": 51, "powers": 10}
+FLOPS = {"voltages": 51, "loads": 10}
 """Of one phasor in `grid.fill_voltages`, and of one pair of powers in `grid.fill_powers`, counted by hand."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,15 @@ def test_a_row_group_of_many_pages_is_read_page_by_page(monkeypatch: pytest.Monk
         assert found.read().equals(rows), values
         sizes.append(len(content))
     assert sizes == sorted(sizes, reverse=True)
+
+
+def test_threads_that_encode_at_the_same_time_give_the_bytes_of_one() -> None:
+    layout = CorpusLayout(days=24, steps=24, nodes=70, days_per_part=2)
+    alone = [bytes(encoded(layout, part)) for part in range(layout.n_parts)]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda part: bytes(encoded(layout, part)), range(layout.n_parts)))
+    assert together == alone
+    assert len(set(alone)) == len(alone)
 
 
 def test_a_changed_byte_of_a_page_is_found_by_its_checksum() -> None:

@@ -1,4 +1,4 @@
-"""Speed of writing and reading a corpus: `python tests/corpus/measure_corpus.py [DIRECTORY] [DAYS]`.
+"""Speed of writing and reading a corpus: `python tests/support/measure_corpus.py [DIRECTORY] [DAYS]`.
 
 Voltages are those of the built-in IEEE 123 feeder under random smooth loads; solving them is not timed.
 """

@@ -1,6 +1,6 @@
 """Writes Parquet files of series: one row per (day, node), each with lists of T float32.
 
-pyarrow spends more time on turning lists into levels than the compressor on their values. Lists of one length
+pyarrow spends as much time on turning lists into levels as on compressing their values. Lists of one length
 have the same levels in every page, so pages are laid out here: levels, then the bytes of the values, first
 bytes first (BYTE_STREAM_SPLIT). What rounds the values writes them there (`grid.Pages`); nothing is copied
 before it is compressed. Any Parquet reader opens the files (https://parquet.apache.org/docs/file-format).
