@@ -1,6 +1,7 @@
 """Read meter files (long or wide; CSV or Parquet) into a checked `LoadHistory`.
 
-A file is read in batches; the memory needed is about 20 bytes per customer and step.
+A file is read in batches, a few ahead; the memory needed is nine bytes per customer and step, and a few
+batches.
 """
 
 from __future__ import annotations

@@ -188,7 +188,7 @@ class MeterTable:
                     yield from file.iter_batches(size, columns=names)
             else:  # of another type, or without the column: as the dataset has it
                 found = pa_dataset.Scanner.from_fragment(
-                    fragment, dataset.schema, columns=names, batch_size=size
+                    fragment, schema=dataset.schema, columns=names, batch_size=size
                 )
                 yield from found.to_batches()
 
