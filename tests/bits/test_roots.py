@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from scipy import optimize, special, stats
 
-from dp_powerflow._bits.quantile import normal_quantile
-from dp_powerflow._bits.roots import least_between, root_between
+from dp_powerflow._bits.roots import least_between, normal_quantile, root_between
 
 Function = Callable[[float], float]
 
@@ -67,7 +66,7 @@ def test_without_a_change_of_sign_or_a_number_there_is_no_root() -> None:
 
 
 def test_quantiles_are_those_of_the_distributions_of_scipy() -> None:
-    """The evidence takes them from `scipy.special`, which is imported sooner than `scipy.stats`."""
+    """The evidence takes them from `scipy.special`, which is imported much sooner than `scipy.stats`."""
     generator = np.random.default_rng(5)
     for p in generator.random(200).tolist():
         assert -normal_quantile(p) == float(stats.norm.isf(p))

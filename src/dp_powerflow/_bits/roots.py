@@ -1,8 +1,8 @@
-"""A root and a minimum of a function of one number, by Brent's methods: plain arithmetic in a fixed order.
+"""Roots, minima and quantiles as scipy has them, bit by bit, without the time that its import takes.
 
-Every step is that of `scipy.optimize.brentq` and of `minimize_scalar(method="bounded")`, so the results have
-their bits; the tests compare. Those would be the only use of `scipy.optimize` in a verification, which takes
-longer to import than all of the rest to compute.
+A root and a minimum of a function of one number are found by Brent's methods, in plain arithmetic. Every step
+is that of `scipy.optimize.brentq` and of `minimize_scalar(method="bounded")`; the tests compare. They are all
+that accounts need of `scipy.optimize`, whose import takes longer than a verification computes.
 """
 
 from __future__ import annotations
@@ -134,3 +134,10 @@ def _limits(low: float, high: float, best: Point) -> tuple[float, float, float]:
     """The middle of what is left, the least step, and twice that."""
     near = _ROOT_OF_EPS * abs(best.at) + _CLOSE / 3.0
     return 0.5 * (low + high), near, 2.0 * near
+
+
+def normal_quantile(p: float) -> float:
+    """Φ⁻¹(p), with the bits of `scipy.special.ndtri`; `_bits.linear.ndtri1` is the one for compiled code."""
+    from scipy.special import ndtri  # slow to import, and few commands ask
+
+    return float(ndtri(p))

@@ -18,7 +18,7 @@ import numpy as np
 
 from dp_powerflow._bits.elementary import exp, log1
 from dp_powerflow._bits.linear import cholesky
-from dp_powerflow._bits.quantile import normal_quantile
+from dp_powerflow._bits.roots import normal_quantile
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.truncated import REJECTION_ABOVE, BoxProbability, TruncatedGaussian, truncate
 from dp_powerflow.privacy.random import StreamKey
