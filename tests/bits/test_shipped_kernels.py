@@ -144,7 +144,8 @@ def test_a_changed_kernel_is_compiled_again_and_kept(package: Path, tmp_path: Pa
     source.write_text(text.replace(before, after), encoding="utf-8")
     cache = tmp_path / "cache"
     once = released(changed, "twin-as-operated", NUMBA_CACHE_DIR=str(cache))
-    assert once["compiled"] == ["dp_powerflow.quality.counting.count_voltages"]
+    ours = [name for name in once["compiled"] if name.startswith("dp_powerflow.")]
+    assert ours == ["dp_powerflow.quality.counting.count_voltages"]
     assert len(list(cache.rglob("*.kernel"))) == 1
     again = released(changed, "twin-as-operated", NUMBA_CACHE_DIR=str(cache))
     assert again["compiled"] == []
@@ -155,7 +156,7 @@ def test_a_changed_kernel_is_compiled_again_and_kept(package: Path, tmp_path: Pa
 def test_a_stale_install_that_cannot_be_written_works_and_says_so_once(package: Path, tmp_path: Path) -> None:
     stale = tmp_path / "dp_powerflow"
     shutil.copytree(package, stale, ignore=shutil.ignore_patterns("__pycache__"))
-    (stale / "__pycache__").mkdir()
+    (stale / "__pycache__").mkdir(exist_ok=True)
     (stale / "__pycache__" / "kernels").write_text("in the way of the folder")
     code = (
         "import numpy as np; from dp_powerflow._bits import elementary; "
