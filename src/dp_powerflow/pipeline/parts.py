@@ -23,7 +23,7 @@ from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.ahead import solve_ahead
-from dp_powerflow.model.sample import LoadSource, SolvedDays, days_per_block
+from dp_powerflow.model.sample import LoadSource, SolvedDays, days_per_block, solve_days
 from dp_powerflow.pipeline.inputs import Solar
 from dp_powerflow.powerflow.batch import BatchSolver, Nodes, Solver
 from dp_powerflow.powerflow.opendss import OpenDssSolver
@@ -180,7 +180,9 @@ def make_part(job: PartJob, solver: Solver, part: int) -> Written:
     """Write one part."""
     nodes: Nodes = "all" if job.solves_all else "retained"
     sun = job.solar.generation
-    made = solve_ahead(solver, job.source, part, generation=sun, nodes=nodes, mend=job.mends)
+    # Controls that remember are solved day by day, and days of several parts side by side.
+    solve = solve_ahead if isinstance(solver, OperatedSolver) else solve_days
+    made = solve(solver, job.source, part, generation=sun, nodes=nodes, mend=job.mends)
     solution = made.solution
     worst = float(np.max(solution.mismatch, initial=0.0))
     if solution.n_failed:
