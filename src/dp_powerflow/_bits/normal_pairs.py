@@ -29,7 +29,7 @@ def _part(function: _Function) -> _Function:
     return cast(_Function, njit(cache=True, nogil=True, error_model="numpy", forceinline=True)(function))
 
 
-PAIR_FLOPS = {"pair1": 64, "short_pair1": 44}
+PAIR_FLOPS = {"pair1": 67, "short_pair1": 46}
 """Of two normals."""
 
 FURTHEST, SHORT_FURTHEST = 8.58, 6.67

@@ -100,9 +100,9 @@ def day_law(mean: FloatArray | None, factor: FloatArray) -> DayLaw:
 def flops_per_value(steps: int) -> float:
     """Floating-point operations of a step of a day, each sum, product, quotient and root counted as one.
 
-    A normal, T + 1 of the triangle, 26 of exp, and five to the sums of a load.
+    A normal, T + 1 of the triangle, 26 of exp, and four to the sums of a load.
     """
-    return PAIR_FLOPS["pair1"] / 2 + (steps + 1) + 26 + 5
+    return PAIR_FLOPS["pair1"] / 2 + (steps + 1) + 26 + 4
 
 
 @intrinsic  # type: ignore[untyped-decorator]

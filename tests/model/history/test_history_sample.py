@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -54,6 +55,15 @@ def test_draws_do_not_depend_on_blocks(people: Population, block_days: int) -> N
     whole = drawn(sampler(people, 40))
     for one, other in zip(whole, drawn(sampler(people, 40, block_days=block_days)), strict=True):
         assert np.array_equal(one, other)
+
+
+def test_draws_do_not_depend_on_threads(people: Population) -> None:
+    source = sampler(people, 40, block_days=4)
+    with ThreadPoolExecutor(4) as pool:
+        blocks = list(pool.map(source.block, reversed(range(source.n_blocks))))[::-1]
+    active, reactive = drawn(sampler(people, 40))
+    assert np.array_equal(np.concatenate([block.load_kw for block in blocks], axis=1), active)
+    assert np.array_equal(np.concatenate([block.load_kvar for block in blocks], axis=1), reactive)
 
 
 def test_the_first_days_of_a_long_corpus_are_those_of_a_short_one(people: Population) -> None:
