@@ -1,23 +1,33 @@
 """A decade of IEEE 123 with persistent customers: drawn, summed per load, and solved with acting controls.
 
     python benchmarks/decade.py [--days 3650] [--customers 2000] [--workers 2]
+    python benchmarks/decade.py --drawing [--against COMMIT]
 
 Every worker is a process with one thread. Wall time counts all that the machine does meanwhile; processor
 time does not, so the busier worker's is what an idle machine with a core per worker would need. The customers
 are drawn from a history model of simulated homes. For comparison, independent days of as many customers are
 drawn by `CustomerSampler`, without solving.
+
+`--drawing` draws only, in one thread: persistent customers, independent days of as many, and one draw per
+load; processor time per step of a customer or load, best of three. `--against` does it with the package of
+another commit too, in turns.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime as dt
+import json
 import os
+import subprocess
+import sys
+import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing import get_context
+from pathlib import Path
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
@@ -36,7 +46,7 @@ from dp_powerflow.model.history.plan import History  # noqa: E402
 from dp_powerflow.model.history.sample import HistorySampler, PlacedPopulation  # noqa: E402
 from dp_powerflow.model.law import LoadNodes  # noqa: E402
 from dp_powerflow.model.options import FitOptions  # noqa: E402
-from dp_powerflow.model.sample import LoadBlock, LoadSource, PlacedLaw, solve_days  # noqa: E402
+from dp_powerflow.model.sample import LoadBlock, LoadSampler, LoadSource, PlacedLaw, solve_days  # noqa: E402
 from dp_powerflow.powerflow.operated import OperatedSolution, OperatedSolver  # noqa: E402
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit  # noqa: E402
 from dp_powerflow.privacy.random import StreamKey  # noqa: E402
@@ -113,10 +123,22 @@ def history(feeder: Feeder, customers: int, days: int) -> HistorySampler:
     return HistorySampler(placed, KEY, days, off, factor)
 
 
+@cache
+def model_of_days() -> LoadModel:
+    """Of single days of simulated homes; one class."""
+    meters = simulate_load_history(300, n_days=30, seed=1, classes=DEMO_CLASSES[:1])
+    return fit(meters, budget=Budget(10.0), options=FitOptions(BOUNDS), key=KEY)
+
+
+def one_per_load(feeder: Feeder, days: int) -> LoadSampler:
+    """Independent days, one draw for each load."""
+    model, count = model_of_days(), len(feeder.loads)
+    return LoadSampler(model.at(LoadNodes((model.class_names[0],) * count, None, feeder.base_mva)), KEY, days)
+
+
 def independent(feeder: Feeder, customers: int, days: int) -> CustomerSampler:
     """Independent days of as many customers; one class."""
-    meters = simulate_load_history(300, n_days=30, seed=1, classes=DEMO_CLASSES[:1])
-    model = fit(meters, budget=Budget(10.0), options=FitOptions(BOUNDS), key=KEY)
+    model = model_of_days()
     load_of = np.repeat(np.arange(len(feeder.loads)), customers_per_load(feeder, customers))
     each = model.at(LoadNodes((model.class_names[0],) * customers, None, feeder.base_mva))
     return CustomerSampler(CustomerLaw(each, load_of, np.arange(len(feeder.loads))), KEY, days)
@@ -152,6 +174,48 @@ def seconds_per_customer_day(source: LoadSource, customers: int) -> float:
     return (time.process_time() - began) / days / customers
 
 
+def times_of_drawing(customers: int, days: int) -> dict[str, float]:
+    """Processor time [ns] per step of a customer or load."""
+    feeder = open_feeder("ieee123")
+    sources: dict[str, tuple[LoadSource, int]] = {
+        "persistent customers": (history(feeder, customers, days), customers),
+        "independent days": (independent(feeder, customers, days), customers),
+        "one draw per load": (one_per_load(feeder, 20 * days), len(feeder.loads)),
+    }
+    return {
+        name: 1e9 / STEPS * min(seconds_per_customer_day(source, count) for _ in range(3))
+        for name, (source, count) in sources.items()
+    }
+
+
+def drawing_with(package: Path, options: list[str]) -> dict[str, float]:
+    """The same with another copy of the package, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, __file__, "--json", *options],
+        env={**os.environ, "PYTHONPATH": str(package)},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def compare(commit: str, options: list[str]) -> None:
+    """This package and that of a commit, in turns, best of three."""
+    here = Path(__file__).resolve().parents[1]
+    with tempfile.TemporaryDirectory() as folder:
+        packed = subprocess.run(
+            ["git", "-C", str(here), "archive", commit, "src"], check=True, capture_output=True
+        )
+        subprocess.run(["tar", "-x", "-C", folder], input=packed.stdout, check=True)
+        packages = (Path(folder) / "src", here / "src")
+        turns = [[drawing_with(package, options) for package in packages] for _ in range(3)]
+    for name in turns[0][0]:
+        then, now = (min(turn[side][name] for turn in turns) for side in range(2))
+        print(f"  {name}: {then:.2f} ns at {commit}, {now:.2f} ns now: {then / now:.2f} times as fast")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -159,8 +223,20 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=3650)
     parser.add_argument("--customers", type=int, default=2000)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--drawing", action="store_true", help="draw only, in this process")
+    parser.add_argument("--against", metavar="COMMIT", help="with --drawing: compare with a commit")
+    parser.add_argument("--json", action="store_true", help="with --drawing: times as JSON")
     options = parser.parse_args()
     customers, days = options.customers, options.days
+    if options.drawing or options.json or options.against:
+        few = min(days, COMPARED_DAYS)
+        if options.against:
+            compare(options.against, ["--days", str(few), "--customers", str(customers)])
+            return
+        times = times_of_drawing(customers, few)
+        lines = [f"  {name}: {nanoseconds:.2f} ns" for name, nanoseconds in times.items()]
+        print(json.dumps(times) if options.json else "\n".join(lines))
+        return
     feeder = open_feeder("ieee123")
     numbers = range(history(feeder, customers, days).n_blocks)
     with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dp_powerflow._bits import elementary, linear, short_normal
-from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow._bits import elementary, linear
 
 RNG = np.random.default_rng(20240601)
 NEAR_ZERO = RNG.normal(size=200) * 1e-6
@@ -131,36 +130,3 @@ def test_sums_of_outer_products_and_norms() -> None:
     np.testing.assert_allclose(linear.gram(vectors), np.einsum("ndk,ndl->nkl", vectors, vectors))
     np.testing.assert_array_equal(linear.gram(vectors), linear.gram(vectors).transpose(0, 2, 1))
     np.testing.assert_allclose(linear.norms(vectors), np.linalg.norm(vectors, axis=-1))
-
-
-def test_short_normals_invert_the_normal_law_to_3e_8() -> None:
-    """All tails, the middle, and some in between; ± p."""
-    small = np.concatenate([np.arange(2000), 2**31 - 1 - np.arange(2000), RNG.integers(0, 2**31, 20000)])
-    halves = np.concatenate([small, small + 2**31]).astype(np.uint32)
-
-    class Words:
-        bit_generator: Words
-
-        def random_raw(self, count: int) -> NDArray[np.uint64]:
-            assert count == halves.size // 2
-            return halves.view(np.uint64)
-
-    generator = Words()
-    generator.bit_generator = generator
-    found = np.empty((2, small.size))
-    short_normal.short_normal(generator, found)  # type: ignore[arg-type]
-    wanted = np.array([-linear.ndtri1((w + 0.5) / 2**32) for w in small.tolist()])
-    assert np.max(np.abs(found[0] - wanted)) < 3e-8
-    assert np.array_equal(found[1], -found[0])
-    assert np.max(found) < short_normal.LARGEST
-
-
-def test_short_normals_are_normal() -> None:
-    """Mean, variance and share within one of a million; six standard errors."""
-    found = np.empty(1_000_001)
-    short_normal.short_normal(StreamKey.from_insecure_seed(3).stream("short").generator, found)
-    n = found.size
-    assert abs(found.mean()) < 6.0 / np.sqrt(n)
-    assert abs(found.var() - 1.0) < 6.0 * np.sqrt(2.0 / n)
-    assert abs(np.mean(np.abs(found) < 1.0) - 0.6826895) < 6.0 * np.sqrt(0.2166 / n)
-    assert abs(np.mean(found[1:] * found[:-1])) < 6.0 / np.sqrt(n)

@@ -18,18 +18,15 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
-from dp_powerflow._bits.elementary import exp1, kernel
-from dp_powerflow._bits.linear import product, standard_normal
 from dp_powerflow.errors import PrivacyError
+from dp_powerflow.model.gaussian_days import Customers, Days, add_customers, add_random, day_law
 from dp_powerflow.model.law import ClassLaw, LoadLaw
-from dp_powerflow.model.sample import LoadBlock, days_per_block, draw_log_days
+from dp_powerflow.model.sample import LoadBlock, days_per_block, gaussian_days
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray, IntArray
 
 MOST_DEVIATIONS = 4.0
 """Where the random part of a reactive load is cut, in standard deviations."""
-_AT_ONCE = 4096
-"""Customer-days drawn at a time; the draws depend on it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,21 +150,17 @@ class CustomerSampler:
     def _add_customers(
         self, part: ClassLaw, customers: IntArray, block: int, active: FloatArray, reactive: FloatArray
     ) -> None:
-        """Add the customers of one class, some at a time, in ascending order."""
-        law, days = self.law.each, active.shape[1]
-        generator = self._key.stream(f"customers/{part.name}/{part.day_type}", block).generator
-        at_once = max(1, _AT_ONCE // days)
-        for start in range(0, len(customers), at_once):
-            chosen = customers[start : start + at_once]
-            log_load = draw_log_days(part, generator, len(chosen) * days)
-            _add_up(
-                log_load.reshape(len(chosen), days, -1),
-                law.scale_kw[chosen],
-                law.tan_theta[chosen],
-                self.law.load_of[chosen],
-                part.p_min_max,
-                (active, reactive),
-            )
+        """Add the customers of one class, in ascending order."""
+        law = self.law.each
+        who = Customers(
+            self.law.load_of[customers], law.scale_kw[customers], law.tan_theta[customers], part.p_min_max
+        )
+        purpose, places = (
+            f"customers/{part.name}/{part.day_type}",
+            np.arange(len(customers) * active.shape[1]),
+        )
+        for each, days in gaussian_days(self._key, purpose, block, part, places):
+            add_customers(each, days, who, (active, reactive))
 
     def _add_random_part(
         self, part: ClassLaw, size_kvar: FloatArray, block: int, reactive: FloatArray
@@ -176,27 +169,9 @@ class CustomerSampler:
         loads = np.flatnonzero(size_kvar > 0.0)
         if part.q_factor is None or part.q_covariance is None or not loads.size:
             return
-        generator = self._key.stream(f"reactive/{part.name}/{part.day_type}", block).generator
-        shape = (loads.size, *reactive.shape[1:])
-        zeta = product(standard_normal(generator, shape), part.q_factor.T)
+        stream = self._key.stream(f"days/reactive/{part.name}/{part.day_type}", block)
+        places = (loads[:, None] * reactive.shape[1] + np.arange(reactive.shape[1])).reshape(-1)
         most = MOST_DEVIATIONS * np.sqrt(np.diag(part.q_covariance))
-        reactive[loads] += size_kvar[loads, None, None] * np.clip(zeta, -most, most)
-
-
-@kernel
-def _add_up(
-    log_load: FloatArray,
-    scale: FloatArray,
-    tan_theta: FloatArray,
-    load_of: IntArray,
-    margins: tuple[float, float],
-    sums: tuple[FloatArray, FloatArray],
-) -> None:
-    """Add customers (customer, day, step) to their loads (load, day, step), clipped to the margins."""
-    for i in range(log_load.shape[0]):
-        for d in range(log_load.shape[1]):
-            p_row, q_row = sums[0][load_of[i], d], sums[1][load_of[i], d]
-            for t in range(log_load.shape[2]):
-                power = scale[i] * min(max(exp1(log_load[i, d, t]), margins[0]), margins[1])
-                p_row[t] += power
-                q_row[t] += tan_theta[i] * power
+        add_random(
+            day_law(None, part.q_factor), Days(stream.round_keys, 0, places), size_kvar, most, reactive
+        )

@@ -19,9 +19,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from dp_powerflow._bits.elementary import exp
-from dp_powerflow._bits.linear import product, standard_normal
 from dp_powerflow.errors import PowerFlowError, PrivacyError
 from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.model.gaussian_days import DayLaw, Days, add_random, day_law, fill_loads
 from dp_powerflow.model.law import ClassLaw, LoadLaw
 from dp_powerflow.powerflow.batch import Nodes, Solution, Solver
 from dp_powerflow.powerflow.sun import Generation
@@ -139,18 +139,16 @@ class LoadSampler:
             raise PrivacyError(f"there is no block {index}; blocks are numbered 0 to {self.n_blocks - 1}")
         first = index * self.days_per_block
         days = np.arange(first, min(first + self.days_per_block, self.n_days))
-        load = np.empty((self.law.n, days.size, self.law.steps))
-        reactive = np.empty_like(load)
+        load, reactive = (np.empty((self.law.n, days.size, self.law.steps)) for _ in range(2))
         for law, chosen in self._laws_of(days):
             for ell, part in enumerate(law.classes):
                 nodes = np.flatnonzero(law.class_of == ell)
-                cell = np.ix_(nodes, chosen - first)
-                shape = (nodes.size, chosen.size, law.steps)
-                p = self._draw_active(law, part, index, nodes.size * chosen.size).reshape(shape)
-                load[cell], reactive[cell] = p, self._draw_reactive(law, part, index, p, nodes)
-        scale = self.law.scale_kw[:, None, None]
-        load *= scale
-        reactive *= scale
+                places = (nodes[:, None] * days.size + (chosen - first)).reshape(-1)
+                if law.truncated:
+                    self._fill_truncated(law, part, index, places, (load, reactive))
+                else:
+                    self._fill(law, part, index, places, (load, reactive))
+                self._add_random_part(law, part, index, places, reactive)
         return LoadBlock(first, load, reactive)
 
     @cached_property
@@ -165,41 +163,74 @@ class LoadSampler:
         distinct = {id(law): law for law in of_day}.values()
         return [(law, days[[other is law for other in of_day]]) for law in distinct]
 
-    def _draw_active(self, law: LoadLaw, part: ClassLaw, block: int, size: int) -> FloatArray:
-        """Active loads (size, step) [kW, or per public scale]."""
+    def _fill(
+        self, law: LoadLaw, part: ClassLaw, block: int, places: IntArray, loads: tuple[FloatArray, FloatArray]
+    ) -> None:
+        """Draw the loads of some places [kW], and their reactive loads at fixed power factors [kvar]."""
+        for each, days in gaussian_days(
+            self._key, f"active/{part.name}/{part.day_type}", block, part, places
+        ):
+            fill_loads(each, days, self.law.scale_kw, law.tan_theta, loads)
+
+    def _fill_truncated(
+        self, law: LoadLaw, part: ClassLaw, block: int, places: IntArray, loads: tuple[FloatArray, FloatArray]
+    ) -> None:
+        """The same of a law within margins."""
         generator = self._key.stream(f"active/{part.name}/{part.day_type}", block).generator
-        log_load = draw_log_days(part, generator, size, truncated=law.truncated)
-        return exp(log_load, out=log_load)
+        log_load = _truncated_log_days(part, generator, places.size)
+        active, node = exp(log_load, out=log_load), places // loads[0].shape[1]
+        for load, value in zip(loads, (active, law.tan_theta[node, None] * active), strict=True):
+            load.reshape(-1, law.steps)[places] = value * self.law.scale_kw[node, None]
 
-    def _draw_reactive(
-        self, law: LoadLaw, part: ClassLaw, block: int, active: FloatArray, nodes: IntArray
-    ) -> FloatArray:
-        """Reactive loads (node, day, step) [kvar, or per public scale]: q = p·tan θ + c·ζ."""
-        reactive: FloatArray = law.tan_theta[nodes, None, None] * active
+    def _add_random_part(
+        self, law: LoadLaw, part: ClassLaw, block: int, places: IntArray, reactive: FloatArray
+    ) -> None:
+        """Add c·ζ to the reactive loads: q = p·tan θ + c·ζ."""
         if law.q_size is not None and part.q_factor is not None:
-            generator = self._key.stream(f"reactive/{part.name}/{part.day_type}", block).generator
-            zeta = product(standard_normal(generator, active.shape), part.q_factor.T)
-            reactive += law.q_size[nodes, None, None] * zeta
-        return reactive
+            stream = self._key.stream(f"days/reactive/{part.name}/{part.day_type}", block)
+            size, most = law.q_size * self.law.scale_kw, np.full(law.steps, np.inf)
+            days = Days(stream.round_keys, 0, places)
+            add_random(day_law(None, part.q_factor), days, size, most, reactive)
 
 
-def draw_log_days(
-    part: ClassLaw, generator: np.random.Generator, size: int, *, truncated: bool = False
-) -> FloatArray:
-    """(size, step) days of the log load of a class [log kW, or per public scale]."""
-    steps, weights = part.components[0].mean.size, np.array([each.weight for each in part.components])
-    mixed = weights.size > 1
-    of = generator.choice(weights.size, size=size, p=weights / weights.sum()) if mixed else None
-    log_load = np.empty((size, steps))
+def gaussian_days(
+    key: StreamKey, purpose: str, block: int, part: ClassLaw, places: IntArray
+) -> Iterator[tuple[DayLaw, Days]]:
+    """Days of the log load of a class [log kW, or per public scale], by components: what kernels need.
+
+    Parameters
+    ----------
+    purpose, block
+        The component of each day is drawn from this stream; the days from that of "days/" and the purpose.
+    places
+        (day,) what the days are for.
+    """
+    keys = key.stream(f"days/{purpose}", block).round_keys
+    of = _components(part, key.stream(purpose, block).generator, places.size)
     for index, component in enumerate(part.components):
+        yield (
+            day_law(component.mean, component.factor),
+            Days(keys, index, places if of is None else places[of == index]),
+        )
+
+
+def _components(part: ClassLaw, generator: np.random.Generator, size: int) -> IntArray | None:
+    """(day,) components of the mixture; None where there is one."""
+    weights = np.array([each.weight for each in part.components])
+    if weights.size == 1:
+        return None
+    return np.asarray(generator.choice(weights.size, size=size, p=weights / weights.sum()), dtype=np.int64)
+
+
+def _truncated_log_days(part: ClassLaw, generator: np.random.Generator, size: int) -> FloatArray:
+    """(size, step) days of the log load of a class within its margins [log kW, or per public scale]."""
+    of = _components(part, generator, size)
+    log_load = np.empty((size, part.components[0].mean.size))
+    for index in range(len(part.components)):
         rows = slice(None) if of is None else np.flatnonzero(of == index)
         count = size if of is None else int(np.sum(of == index))
-        if truncated:
-            rejection = part.acceptance[index].rejection
-            log_load[rows] = part.truncations[index].draw(generator, count, rejection=rejection)
-        else:
-            normal = standard_normal(generator, (count, steps))
-            log_load[rows] = component.mean + product(normal, component.factor.T)
+        rejection = part.acceptance[index].rejection
+        log_load[rows] = part.truncations[index].draw(generator, count, rejection=rejection)
     return log_load
 
 

@@ -26,6 +26,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -162,18 +163,31 @@ class Stream:
     """One AES-128 counter stream: exact integers for noise, a NumPy generator for synthetic draws."""
 
     def __init__(self, aes_key: bytes) -> None:
-        self._bits = AESCounter(key=int.from_bytes(aes_key, "little"))
-        self._generator = np.random.Generator(self._bits)
+        self._aes_key = aes_key
 
     def words(self, count: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
         """`count` independent uniform 64-bit words."""
         words: np.ndarray[tuple[int], np.dtype[np.uint64]] = self._bits.random_raw(count)
         return words
 
-    @property
+    @cached_property
     def generator(self) -> np.random.Generator:
         """Floating-point draws. For synthetic data only; noise that buys privacy uses `words`."""
-        return self._generator
+        return np.random.Generator(self._bits)
+
+    @cached_property
+    def round_keys(self) -> np.ndarray[tuple[int, ...], np.dtype[np.uint64]]:
+        """(22,) for kernels that take the blocks of the stream by number; see `_bits.aes`.
+
+        Whoever takes them uses no counter twice, and neither `words` nor `generator` of the same stream.
+        """
+        from dp_powerflow._bits.aes import round_keys  # numba: only for those who draw
+
+        return round_keys(self._aes_key)
+
+    @cached_property
+    def _bits(self) -> AESCounter:
+        return AESCounter(key=int.from_bytes(self._aes_key, "little"))
 
     def __repr__(self) -> str:
         return "Stream(AES-128 counter mode)"

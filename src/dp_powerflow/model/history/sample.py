@@ -9,25 +9,31 @@ f is the shared factor, linear between the middles of the days. Load k is Σ_i p
 Σ_i tanθ_i·p_i and one random process per class, at most `MOST_DEVIATIONS` standard deviations.
 
 A day's loads are a function of the key, the population, the factor and the day: not of blocks, workers or the
-number of days.
+number of days. A block is one call of a kernel that lets other threads run: tile by tile of customers, day by
+day, from the words of AES to the sums. Customers are in single precision, sums in double.
+
+Cost of a step of a customer: `flops_per_value` floating-point operations, 8 bytes of AES, two look-ups of 8
+bytes, and 32 bytes read and written in the sums; all of it in the cache but the sums of a block.
 
 Nothing here sees meter data: it is all post-processing of a released model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from dp_powerflow._bits.elementary import kernel, log
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.customers import MOST_DEVIATIONS
+from dp_powerflow.model.history import process as own_process
 from dp_powerflow.model.history.factor import at_steps
+from dp_powerflow.model.history.ladder import Ladder
 from dp_powerflow.model.history.population import (
     HIGHEST_SCORE,
     LOADS,
@@ -36,13 +42,11 @@ from dp_powerflow.model.history.population import (
     ClassPath,
     Population,
 )
-from dp_powerflow.model.history.process import DayNoise, Process, add_levels
+from dp_powerflow.model.history.process import TILE, Process, Recipe, ShortArray, Work, draw_day, tile_of
 from dp_powerflow.model.sample import LoadBlock, days_per_block
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import FloatArray, IntArray
 
-AT_ONCE = 256
-"""Customers, or loads, whose noise is one stream; the draws depend on it."""
 _SCORES_PER_UNIT = (SCORES - 1) / (HIGHEST_SCORE - LOWEST_SCORE)
 
 
@@ -143,7 +147,16 @@ class HistorySampler:
         days = min(self.days_per_block, self.n_days - first)
         active, reactive = (np.zeros((self.law.n, days, self.law.steps)) for _ in range(2))
         for number in range(len(self.law.population.classes)):
-            self._add_customers(number, first, active, reactive)
+            own = self.process_of(number)
+            shapes = self._day_shapes(number, first, days)
+            _add_customers(
+                own.recipe,
+                own.work(),
+                self._customers[number],
+                shapes,
+                self._maps[number],
+                (active, reactive),
+            )
             self._add_random_part(number, first, reactive)
         return LoadBlock(first, active, reactive)
 
@@ -151,68 +164,84 @@ class HistorySampler:
     def _key(self) -> StreamKey:
         return self.key.bind("model", self.law.identity)
 
-    def customers_of(self, number: int) -> Iterator[tuple[IntArray, Process]]:
-        """Customers of a class, some at a time, and the process that is their own."""
+    def process_of(self, number: int) -> Process:
+        """The process that is the customers' own, of one class; copy k is its customer k."""
+        return self._processes[number]
+
+    def reactive_of(self, number: int) -> Process | None:
+        """The random part of the reactive load, of one class; copy k is load k."""
+        return self._reactive_processes[number]
+
+    @cached_property
+    def _processes(self) -> tuple[Process, ...]:
+        return tuple(
+            Process(part.ladder, part.amplitudes, self._key, f"customers/{part.name}")
+            for part in self.law.population.classes
+        )
+
+    @cached_property
+    def _reactive_processes(self) -> tuple[Process | None, ...]:
+        return tuple(
+            None
+            if part.reactive_amplitudes is None
+            else Process(part.ladder, part.reactive_amplitudes, self._key, f"reactive/{part.name}")
+            for part in self.law.population.classes
+        )
+
+    @cached_property
+    def _customers(self) -> tuple[_Customers, ...]:
+        people = self.law.population
+        return tuple(
+            _customers(people, np.flatnonzero(people.class_of == k)) for k in range(len(people.classes))
+        )
+
+    @cached_property
+    def _maps(self) -> tuple[_LastMap, ...]:
+        return tuple(_last_map(part) for part in self.law.population.classes)
+
+    def _day_shapes(self, number: int, first: int, days: int) -> _DayShapes:
         part = self.law.population.classes[number]
-        members = np.flatnonzero(self.law.population.class_of == number)
-        for chunk, start in enumerate(range(0, len(members), AT_ONCE)):
-            chosen = members[start : start + AT_ONCE]
-            purpose = f"customers/{chunk}/{part.name}"
-            yield chosen, Process(part.ladder, part.amplitudes, len(chosen), self._key, purpose)
-
-    def shared_factor(self, number: int, first: int, days: int) -> FloatArray:
-        """(day, step) of a class: linear between the middles of the days."""
-        return at_steps(self.factor[number, first : first + days + 2], self.law.steps)
-
-    def _add_customers(self, number: int, first: int, active: FloatArray, reactive: FloatArray) -> None:
-        """Add the customers of one class, in ascending order."""
-        population, days = self.law.population, active.shape[1]
-        part = population.classes[number]
-        factor, maps = self.shared_factor(number, first, days), _last_map(part)
+        factor = at_steps(self.factor[number, first : first + days + 2], self.law.steps)
         contrast = self.off[first : first + days, None] * part.contrast
-        for chosen, process in self.customers_of(number):
-            customers = _Customers(
-                population.load_of[chosen], population.scale_kw[chosen], population.tan_theta[chosen],
-                population.mean_day[chosen], population.shared[chosen], population.own[chosen],
-                population.log_map[chosen],
-            )  # fmt: skip
-            eta = np.empty((self.law.steps, len(chosen)))
-            for day, noise in enumerate(process.days(first, days)):
-                shape = _DayShape(contrast[day], factor[day], part.own_profile)
-                _add_day(noise, customers, shape, maps, day, (active, reactive), eta)
+        return _DayShapes(
+            first, _short(_SCORES_PER_UNIT * contrast), _short(factor), _short(part.own_profile)
+        )
 
     def _add_random_part(self, number: int, first: int, reactive: FloatArray) -> None:
         """Add the random part of q of the customers of one class: a process for each load."""
-        part, size_kvar = self.law.population.classes[number], self.law.population.reactive_kvar[number]
-        loads = np.flatnonzero(size_kvar > 0.0)
-        if part.reactive_amplitudes is None:
-            return
-        for chunk, start in enumerate(range(0, len(loads), AT_ONCE)):
-            chosen = loads[start : start + AT_ONCE]
-            purpose = f"reactive/{chunk}/{part.name}"
-            process = Process(part.ladder, part.reactive_amplitudes, len(chosen), self._key, purpose)
-            courses = np.clip(process.courses(first, reactive.shape[1]), -MOST_DEVIATIONS, MOST_DEVIATIONS)
-            reactive[chosen] += size_kvar[chosen, None, None] * courses
+        process, size_kvar = self.reactive_of(number), self.law.population.reactive_kvar[number]
+        if process is not None and size_kvar.any():
+            _add_random(process.recipe, process.work(), first, size_kvar, reactive)
 
 
 class _Customers(NamedTuple):
-    """Some customers of one class; see `Population`."""
+    """The customers of one class; see `Population`.
+
+    Attributes
+    ----------
+    load_of, scale_kw, tan_theta : (customer,).
+    mean_day : (customer, step) places in the own map.
+    shared, own : (customer,) places per unit of factor and process.
+    own_map : (customer, `SCORES` − 1) log of the load where each piece begins, and its rise over the piece:
+        two numbers of single precision in one word.
+    """
 
     load_of: IntArray
     scale_kw: FloatArray
     tan_theta: FloatArray
-    mean_day: FloatArray
-    shared: FloatArray
-    own: FloatArray
-    log_map: FloatArray
+    mean_day: ShortArray
+    shared: ShortArray
+    own: ShortArray
+    own_map: IntArray
 
 
-class _DayShape(NamedTuple):
-    """(step,) what a class has in common on one day."""
+class _DayShapes(NamedTuple):
+    """What a class has in common: (day, step) places by contrast and factor, (step,) profile."""
 
-    contrast: FloatArray
-    factor: FloatArray
-    profile: FloatArray
+    first: int
+    contrast: ShortArray
+    factor: ShortArray
+    profile: ShortArray
 
 
 class _LastMap(NamedTuple):
@@ -220,66 +249,136 @@ class _LastMap(NamedTuple):
 
     Attributes
     ----------
-    loads : (time of day · `LOADS`,) at logs from `lowest` on, `per_log` of them to a unit.
-    first : (step,) where the loads of its time of day begin.
+    pieces : (time of day · (`LOADS` − 1),) load where each piece begins, and its rise, in one word.
+    first : (step,) where the pieces of its time of day begin.
+    lowest, per_log : log of the load of piece 0, pieces to a unit of it.
     bounds : (lowest, highest) load.
     """
 
-    loads: FloatArray
-    first: IntArray
-    lowest: float
-    per_log: float
+    pieces: IntArray
+    first: NDArray[np.uint32]
+    lowest: np.float32
+    per_log: np.float32
     bounds: tuple[float, float]
+
+
+def _short(values: FloatArray) -> ShortArray:
+    return np.ascontiguousarray(values, dtype=np.float32)
+
+
+def _pieces(table: FloatArray) -> IntArray:
+    """Values (..., n) at places 0, 1, … → (..., n − 1) words: where a piece begins, and its rise."""
+    both = np.stack([table[..., :-1], np.diff(table, axis=-1)], axis=-1)
+    return _short(both).view(np.int64)[..., 0]
+
+
+def _customers(people: Population, chosen: IntArray) -> _Customers:
+    mean = (people.mean_day[chosen] - LOWEST_SCORE) * _SCORES_PER_UNIT
+    return _Customers(
+        people.load_of[chosen],
+        people.scale_kw[chosen],
+        people.tan_theta[chosen],
+        _short(mean),
+        _short(people.shared[chosen] * _SCORES_PER_UNIT),
+        _short(people.own[chosen] * _SCORES_PER_UNIT),
+        _pieces(people.log_map[chosen]),
+    )
 
 
 def _last_map(part: ClassPath) -> _LastMap:
     lowest, highest = log(np.array(part.bounds))
     steps = len(part.contrast)
-    first = np.arange(steps) * len(part.last_map) // steps * LOADS
-    return _LastMap(part.last_map.reshape(-1), first, lowest, (LOADS - 1) / (highest - lowest), part.bounds)
+    first = (np.arange(steps) * len(part.last_map) // steps * (LOADS - 1)).astype(np.uint32)
+    per_log = (LOADS - 1) / (highest - lowest)
+    pieces = _pieces(part.last_map).reshape(-1)
+    return _LastMap(pieces, first, np.float32(lowest), np.float32(per_log), part.bounds)
+
+
+class _Row(NamedTuple):
+    """Work space of one customer's day, (step,): places, then values; pieces; what they hold."""
+
+    x: ShortArray
+    piece: NDArray[np.uint32]
+    word: IntArray
 
 
 @kernel
-def _between(table: FloatArray, first: int, size: int, x: float) -> float:
-    """Entries `first` on of a table at a position from 0 on, linear between them; the ends hold beyond."""
-    inside = min(max(0.0, x), size - 1.0)  # nan: 0
-    k = min(int(inside), size - 2)
-    low = table[first + k]
-    value: float = low + (inside - k) * (table[first + k + 1] - low)
-    return value
+def _look_up(row: _Row, table: IntArray, first: NDArray[np.uint32], pieces: int) -> None:
+    """The map at the places of a row: pieces from `first` on, linear in each; the ends hold beyond, nan is 0.
 
-
-@kernel
-def _add_day(
-    noise: DayNoise,
-    who: _Customers,
-    shape: _DayShape,
-    last: _LastMap,
-    day: int,
-    sums: tuple[FloatArray, FloatArray],
-    eta: FloatArray,
-) -> None:
-    """Add one day of some customers to the sums of their loads (load, day, step).
-
-    The loops are short and plain so that they run on vectors. `eta` (step, customer) is overwritten.
+    Three loops: only the second, of plain loads, does not run on vectors. Unsigned numbers need no check.
     """
-    add_levels(noise, eta)
-    steps = eta.shape[0]
-    x = np.empty(steps)
-    for i in range(who.load_of.size):
-        mean, shared, own, own_map = who.mean_day[i], who.shared[i], who.own[i], who.log_map[i]
-        for t in range(steps):
-            x[t] = eta[t, i]
-        for t in range(steps):
-            z = mean[t] + shape.contrast[t] + shared * shape.factor[t] + own * shape.profile[t] * x[t]
-            x[t] = (z - LOWEST_SCORE) * _SCORES_PER_UNIT
-        for t in range(steps):
-            x[t] = (_between(own_map, 0, SCORES, x[t]) - last.lowest) * last.per_log
-        for t in range(steps):
-            x[t] = _between(last.loads, last.first[t], LOADS, x[t])
-        p_row, q_row = sums[0][who.load_of[i], day], sums[1][who.load_of[i], day]
-        scale, tan_theta = who.scale_kw[i], who.tan_theta[i]
-        for t in range(steps):
-            power = scale * min(max(x[t], last.bounds[0]), last.bounds[1])
-            p_row[t] += power
-            q_row[t] += tan_theta * power
+    x, piece, word = row.x, row.piece, row.word
+    end, last = np.float32(pieces), np.int32(pieces - 1)
+    for t in range(x.size):
+        inside = min(max(np.float32(0.0), x[t]), end)
+        k = np.int32(min(np.int32(inside), last))
+        x[t] = inside - np.float32(k)
+        piece[t] = np.uint32(first[t] + np.uint32(k))
+    for t in range(x.size):
+        word[t] = table[piece[t]]
+    for t in range(x.size):
+        begins, rises = np.int32(word[t]).view(np.float32), np.int32(word[t] >> 32).view(np.float32)
+        x[t] = begins + x[t] * rises
+
+
+@kernel
+def _add_customers(
+    recipe: Recipe,
+    work: Work,
+    who: _Customers,
+    shapes: _DayShapes,
+    last: _LastMap,
+    sums: tuple[FloatArray, FloatArray],
+) -> None:
+    """Add the customers of one class to the sums of their loads (load, day, step), in ascending order."""
+    steps, customers = sums[0].shape[2], who.load_of.size
+    row = _Row(
+        np.empty(steps, dtype=np.float32), np.empty(steps, dtype=np.uint32), np.empty(steps, dtype=np.int64)
+    )
+    start_of_map = np.zeros(steps, dtype=np.uint32)
+    for start in range(0, customers, TILE):
+        tile = tile_of(start, customers)
+        work.held[:] = 0
+        for day in range(sums[0].shape[1]):
+            at = draw_day(recipe, shapes.first + day, tile, work)
+            for k in range(min(TILE, customers - start)):
+                i = start + k
+                shared, own, x = who.shared[i], who.own[i], row.x
+                for t in range(steps):
+                    x[t] = work.eta[at + t, k]
+                for t in range(steps):
+                    common = who.mean_day[i, t] + shapes.contrast[day, t] + shared * shapes.factor[day, t]
+                    x[t] = common + own * shapes.profile[t] * x[t]
+                _look_up(row, who.own_map[i], start_of_map, SCORES - 1)
+                for t in range(steps):
+                    x[t] = (x[t] - last.lowest) * last.per_log
+                _look_up(row, last.pieces, last.first, LOADS - 1)
+                load, scale, tan_theta = who.load_of[i], who.scale_kw[i], who.tan_theta[i]
+                for t in range(steps):
+                    power = scale * min(max(np.float64(x[t]), last.bounds[0]), last.bounds[1])
+                    sums[0][load, day, t] += power
+                    sums[1][load, day, t] += tan_theta * power
+
+
+@kernel
+def _add_random(recipe: Recipe, work: Work, first: int, size: FloatArray, reactive: FloatArray) -> None:
+    """Add a process of each load, cut at `MOST_DEVIATIONS`, times its size (load,)."""
+    loads, days, steps = reactive.shape
+    for start in range(0, loads, TILE):
+        tile = tile_of(start, loads)
+        work.held[:] = 0
+        for day in range(days):
+            row = draw_day(recipe, first + day, tile, work)
+            for i in range(min(TILE, loads - start)):
+                for t in range(steps):
+                    zeta = min(max(np.float64(work.eta[row + t, i]), -MOST_DEVIATIONS), MOST_DEVIATIONS)
+                    reactive[start + i, day, t] += size[start + i] * zeta
+
+
+def flops_per_value(ladder: Ladder) -> float:
+    """Floating-point operations of a step of a customer, from words to sums; see `process.flops_per_value`.
+
+    Six to the place in the own map, three in each look-up, two between them, and four to the sums.
+    """
+    return own_process.flops_per_value(ladder) + 18
