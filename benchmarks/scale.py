@@ -239,13 +239,13 @@ def write_days(job: Job, folder: Path, least_s: float) -> tuple[int, tuple[float
     from dp_powerflow.model.ahead import solve_ahead
 
     job.writer.prepare()
-    spent, days, part, first = np.zeros(3), 0, 0, 0
+    spent, days, part, first, mended = np.zeros(3), 0, 0, 0, 0
     source = Timed(job.source)
     while part < 2 or (spent.sum() < least_s and part < job.writer.layout.n_parts):
         source.seconds, marks = 0.0, [time.process_time()]
-        made = solve_ahead(job.solver, source, part, nodes=job.nodes)
-        if made.solution.n_failed:
-            raise SystemExit("a snapshot has no solution")
+        # A log-normal draw has a long tail: a few snapshots in a million have no solution as drawn.
+        made = solve_ahead(job.solver, source, part, nodes=job.nodes, mend=True)
+        mended += int(np.count_nonzero(made.mended))
         marks.append(time.process_time())
         job.writer.write_part(part, made.v, job.extras(made))
         marks.append(time.process_time())
@@ -255,6 +255,8 @@ def write_days(job: Job, folder: Path, least_s: float) -> tuple[int, tuple[float
             days += made.days
         first = first or made.days
         part += 1
+    if mended:
+        print(f"{mended} snapshots mended", file=sys.stderr)
     size = sum(file.stat().st_size for file in folder.rglob("*.parquet")) / 1e6
     return days, tuple(spent.tolist()), size * days / (days + first)
 
