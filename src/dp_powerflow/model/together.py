@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -48,8 +47,8 @@ class BlockSolver:
     generation: Generation | None = None
     nodes: Nodes = "retained"
     mend: bool = False
-    _load: ComplexArray = field(default_factory=partial(np.empty, 0, np.complex128), init=False)
-    _voltages: ComplexArray = field(default_factory=partial(np.empty, 0, np.complex128), init=False)
+    _load: ComplexArray = field(default_factory=lambda: _memory(0), init=False)
+    _voltages: ComplexArray = field(default_factory=lambda: _memory(0), init=False)
 
     def solve(self, blocks: Sequence[int]) -> list[SolvedDays]:
         """Blocks that follow one another, each as `solve_days` gives it, solved together.
@@ -110,9 +109,13 @@ def blocks_at_once(source: LoadSource, nodes: int, days_at_once: int) -> int:
     return max(1, min(days_at_once // days, room, source.n_blocks))
 
 
+def _memory(size: int) -> ComplexArray:
+    return np.empty(size, dtype=np.complex128)
+
+
 def _at_least(memory: ComplexArray, size: int) -> ComplexArray:
     """The same memory, or new where it is too small."""
-    return memory if memory.size >= size else np.empty(size, dtype=np.complex128)
+    return memory if memory.size >= size else _memory(size)
 
 
 def _days(made: SolvedDays, first: int, last: int) -> SolvedDays:
