@@ -28,7 +28,7 @@ def numbers(column: pa.ChunkedArray | pa.Array) -> NDArray[Any]:
 def list_numbers(column: pa.ChunkedArray | pa.Array) -> NDArray[Any]:
     """All numbers of a column of lists, one list after the other, not copied if they lie in one piece."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ListArray) and not array.null_count:
-        ends = numbers(array.offsets)
-        return numbers(array.values.slice(int(ends[0]), int(ends[-1] - ends[0])))
-    return numbers(array.flatten())
+    if array.null_count or not isinstance(array, pa.FixedSizeListArray):
+        return numbers(array.flatten())
+    size = array.type.list_size
+    return numbers(array.values.slice(array.offset * size, len(array) * size))

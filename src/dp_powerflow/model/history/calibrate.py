@@ -63,8 +63,10 @@ def with_score_map(law: HistoryLaw, shares: FloatArray) -> HistoryLaw:
     people, grid = some_customers(law), score_grid()
     std = people.score_std(law)
     score_map = _quantile(shares, _normal_below(grid))
+    offsets = np.zeros(len(people.shape))
     for _ in range(_ROUNDS):
-        mean = people.shape + people.offsets(law, score_map)[:, None]
+        offsets = people.offsets(law, score_map, offsets)
+        mean = people.shape + offsets[:, None]
         score_map = _quantile(shares, _pooled_below(grid, mean, std))
     return replace(law, score_map=score_map)
 
