@@ -85,9 +85,7 @@ class Individuals:
         variance = shared[:, None] + (own * own)[:, None] * law.profile
         return self.spread[:, None] * np.sqrt(variance)
 
-    def offsets(
-        self, law: HistoryLaw, score_map: FloatArray, near: FloatArray | None = None
-    ) -> FloatArray:
+    def offsets(self, law: HistoryLaw, score_map: FloatArray, near: FloatArray | None = None) -> FloatArray:
         """(customer,) mean score with which the expected load is the level, by the map of the class.
 
         Parameters
