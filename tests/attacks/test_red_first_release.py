@@ -25,7 +25,7 @@ from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError, Load
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import read_loads
-from dp_powerflow.model import sample
+from dp_powerflow.model import sample, together
 from dp_powerflow.pipeline import run as pipeline
 from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.pipeline.looks import LOOKS_FILE, changed_settings, record_look
@@ -187,6 +187,7 @@ def test_mended_snapshots_of_parts_from_before_an_interruption_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sample, "_BLOCK_CUSTOMER_DAYS", 5)
+    monkeypatch.setattr(together, "MOST_PHASORS", 1)  # part by part
     folders = [tmp_path / "one", tmp_path / "other"]
     for folder in folders:
         folder.mkdir()
