@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.console import Console
-from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
@@ -146,7 +145,7 @@ def certify(
         out.print_json(result.json_text)
         return
     err.print(result.marking, style="bold red")
-    out.print(Markdown("\n".join(result.lines)))
+    _print_markdown(result.lines)
     _say(f"written to {result.directory}")
 
 
@@ -654,7 +653,7 @@ def _show(rendered: Rendered, as_json: bool) -> None:
     if as_json:
         out.print_json(rendered.json_text)
     else:
-        out.print(Markdown("\n".join(rendered.lines)))
+        _print_markdown(rendered.lines)
 
 
 def _show_ingest(found: Ingest | None) -> None:
@@ -676,6 +675,12 @@ def _progress(title: str) -> AbstractContextManager[tuple[Callable[[int, int], N
     from dp_powerflow.report.progress import progress
 
     return progress(err, title)
+
+
+def _print_markdown(lines: Iterable[str]) -> None:
+    from rich.markdown import Markdown  # takes a tenth of what a short command takes
+
+    out.print(Markdown("\n".join(lines)))
 
 
 def _two_columns(values: dict[str, object]) -> Table:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import io
 import os
 import pickle
 import platform
@@ -33,6 +34,7 @@ from numba import njit
 from numba.core import config, serialize, sigutils
 from numba.core.caching import _Cache
 from numba.core.compiler import CompileResult
+from numba.core.environment import Environment, _rebuild_env, lookup_environment
 from numba.core.runtime import rtsys
 
 from dp_powerflow._bits.fingerprint import fingerprint, signature_text
@@ -111,7 +113,7 @@ class KernelCache(_Cache):  # type: ignore[misc]
             return None
         # What numba registers beyond this is for compiling; code that is compiled runs without.
         rtsys.initialize(target_context)
-        return CompileResult._rebuild(target_context, *pickle.loads(found))
+        return CompileResult._rebuild(target_context, *_Unpickler(io.BytesIO(found)).load())
 
     def save_overload(self, sig: Any, data: CompileResult) -> None:
         """Keep what was compiled now."""
@@ -139,6 +141,32 @@ class KernelCache(_Cache):  # type: ignore[misc]
 
     def flush(self) -> None:
         """Nothing: what is stale is never found."""
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads compiled code without importing the modules that it was compiled from.
+
+    Numba imports the module of every function that a kernel is made of; those of its own bring in SciPy.
+    Names of that module matter to Python code only, and a kernel has none.
+    """
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == (_rebuild_env.__module__, _rebuild_env.__name__):
+            return _environment
+        return super().find_class(module, name)
+
+
+def _environment(module: str, constants: list[Any], name: str) -> Environment:
+    """As numba's own, for a module that need not be there."""
+    if module in sys.modules:
+        return _rebuild_env(module, constants, name)
+    found = lookup_environment(name)
+    if found is None:
+        found = Environment({"__name__": module})
+        found.consts[:] = constants
+        found.env_name = name
+        Environment._memo[name] = found
+    return found
 
 
 @functools.cache

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dp_powerflow._names import RELEASE_ID, RELEASE_ID_RULE
-from dp_powerflow.corpus.arrow import numbers
+from dp_powerflow.corpus.arrow import list_numbers, numbers
 from dp_powerflow.corpus.grid import VA_PER_DEG as VA_PER_DEG
 from dp_powerflow.corpus.grid import VM_MAX_PU as VM_MAX_PU
 from dp_powerflow.corpus.grid import VM_PER_PU as VM_PER_PU
@@ -294,7 +294,7 @@ def encode_part(
 
 def list_values(table: pa.Table, name: str) -> NDArray[Any]:
     """All values of a column of lists, one list after the other."""
-    return numbers(table.column(name).combine_chunks().flatten())
+    return list_numbers(table.column(name))
 
 
 def rows_in_order(table: pa.Table, days: range, nodes: int) -> bool:

@@ -266,6 +266,9 @@ class Choice:
     options: tuple[Option, ...]
 
 
+_PLAIN = frozenset({bool, int, float, str, type(None)})
+
+
 def chart_data(value: Any) -> Any:
     """A chart, or a field of one, as JSON can hold it."""
     if isinstance(value, NetworkMap):
@@ -277,6 +280,8 @@ def chart_data(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: chart_data(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
+        if _PLAIN.issuperset(map(type, value)):
+            return list(value)
         return [chart_data(each) for each in value]
     return value
 

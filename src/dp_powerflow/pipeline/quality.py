@@ -127,11 +127,11 @@ def quality_page(
         return None
 
 
-def look_at(directory: Path, corpus: CorpusReport, hashes: Mapping[str, str]) -> None:
-    """Look at files that are sound; the page of them, asked for later, need not."""
-    with suppress(OSError, *MALFORMED):
+def look_at(content: bytes, directory: Path, corpus: CorpusReport, hashes: Mapping[str, str]) -> None:
+    """Make the page of files that are sound, given their `manifest.json`; asked for later, it is there."""
+    with suppress(OSError, RecursionError, *MALFORMED):
         if corpus.ok:
-            _measured(*_shown(directory, corpus, hashes))
+            quality_page(directory, corpus, hashes, parse_manifest(in_this_version(json_object(content))))
 
 
 def _shown(

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -104,7 +105,7 @@ def verify_release(path: str | os.PathLike[str]) -> VerifyReport:
     """
     content = manifest_content(Path(path))
     try:
-        return check_release(open_release(Path(path), content, look_at))
+        return check_release(open_release(Path(path), content, partial(look_at, content)))
     except (ValueError, RecursionError):
         broken = Check("manifest", False, f"{MANIFEST_FILE} is not JSON.")
         return VerifyReport(None, sha256_of(content), (broken,), ())

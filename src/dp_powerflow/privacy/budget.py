@@ -44,7 +44,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any
 
-from dp_powerflow._bits.elementary import exp1, expm11, log1
+from dp_powerflow._bits.elementary import exp1, expm11, kernel, log1
 from dp_powerflow._bits.linear import log_ndtr1
 from dp_powerflow._bits.roots import least_between, root_between
 from dp_powerflow.errors import PrivacyError
@@ -229,14 +229,19 @@ def rho_to_epsilon(rho: float, delta: float) -> float:
         return 0.0
 
     def epsilon_at(log_order_minus_1: float) -> float:
-        excess = exp1(log_order_minus_1)
-        order = 1 + excess
-        return rho * order + log1(excess / order) - log1(delta * order) / excess
+        return _epsilon_at(rho, delta, log_order_minus_1)
 
     # The classical conversion ρ + 2√(ρ ln 1/δ) has α − 1 = √(ln(1/δ)/ρ); the optimum is close to it.
     near = 0.5 * log1(log1(1 / delta) / rho)
     found = least_between(epsilon_at, near - 5, near + 5)
     return max(0.0, min(found.value, epsilon_at(near)))
+
+
+@kernel
+def _epsilon_at(rho: float, delta: float, log_order_minus_1: float) -> float:
+    excess = exp1(log_order_minus_1)
+    order = 1 + excess
+    return rho * order + log1(excess / order) - log1(delta * order) / excess
 
 
 def epsilon_to_rho(epsilon: float, delta: float) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dp_powerflow.corpus.arrow import numbers
 from dp_powerflow.corpus.extras import FEEDER, LOADS, day_columns, file_schema
 from dp_powerflow.corpus.reader import Corpus
 from dp_powerflow.corpus.schema import DATA, Float32Array, list_values, part_name, part_schema, rows_in_order
@@ -46,7 +47,7 @@ def of_feeder(corpus: Corpus, part: int) -> dict[str, list[NDArray[Any]]]:
             raise ValueError("not a part of this corpus")
         names = ["day", *(column.name for column in wanted)]
         table = file.read_row_group(0, columns=names, use_threads=False)
-        if not np.array_equal(table.column("day").to_numpy(), np.arange(days.start, days.stop)):
+        if not np.array_equal(numbers(table.column("day")), np.arange(days.start, days.stop)):
             raise ValueError("rows out of order")
         for column in wanted:
             values = list_values(table, column.name).reshape(len(days), layout.steps)

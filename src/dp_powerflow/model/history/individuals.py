@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dp_powerflow._bits.elementary import exp, exp1, kernel, log1
-from dp_powerflow._bits.linear import cholesky, ndtr1, product
+from dp_powerflow._bits.linear import cholesky, ndtr1, ndtri1, product
 from dp_powerflow._threads import in_slices
 from dp_powerflow.model.history.contributions import BASE_SHARE
+from dp_powerflow.model.history.halving import CELLS, HALVINGS, MOST_LOOKS, begun, looked, sure
 from dp_powerflow.model.history.law import BASE, LEVEL, PEAK, SPREAD, HistoryLaw
 from dp_powerflow.model.history.numbers import fourier, interpolate, ndtr
 from dp_powerflow.model.history.population import HIGHEST_SCORE, LOWEST_SCORE, SCORES
@@ -28,7 +29,6 @@ EXPECTED_PASSES = 0.7
 """Steps of a history that are expected above the score whose load is the peak: half of all peaks pass it."""
 LEAST_OWN = 0.3
 """The own process keeps at least this share of its variance, whatever the loading."""
-_STEPS = 28  # of a bisection
 _NODES, _REACH = 15, 3.5
 _ROUNDS = 3
 _BEND = (0.4, 1.8)
@@ -85,9 +85,15 @@ class Individuals:
         variance = shared[:, None] + (own * own)[:, None] * law.profile
         return self.spread[:, None] * np.sqrt(variance)
 
-    def offsets(self, law: HistoryLaw, score_map: FloatArray) -> FloatArray:
-        """(customer,) mean score with which the expected load is the level, by the map of the class."""
-        found = np.empty(len(self.shape))
+    def offsets(self, law: HistoryLaw, score_map: FloatArray, near: FloatArray | None = None) -> FloatArray:
+        """(customer,) mean score with which the expected load is the level, by the map of the class.
+
+        Parameters
+        ----------
+        near
+            (customer,) guesses; nothing but time depends on them.
+        """
+        found = np.zeros(len(self.shape)) if near is None else near.copy()
         table, std, (nodes, weights) = exp(score_map), self.score_std(law), _normal_nodes()
 
         def some(own: slice) -> None:
@@ -159,26 +165,83 @@ def _offsets(
     weights: FloatArray,
     out: FloatArray,
 ) -> None:
+    """Looks first at what `out` holds."""
+    rising = table[0] >= 0.0 and table[table.size - 1] < np.inf
+    for k in range(1, table.size):
+        rising = rising and table[k] >= table[k - 1]
+    looks = MOST_LOOKS if rising else 0
     for i in range(shape.shape[0]):
-        low, high = -4.0, 4.0
-        for _ in range(_STEPS):
-            middle = (low + high) / 2
-            if _expected(table, shape[i], middle, std[i], nodes, weights) < 1.0:
-                low = middle
-            else:
-                high = middle
-        out[i] = (low + high) / 2
+        out[i] = _offset(table, shape[i], std[i], nodes, weights, out[i], looks)
+
+
+@kernel
+def _offset(
+    table: FloatArray,
+    shape: FloatArray,
+    std: FloatArray,
+    nodes: FloatArray,
+    weights: FloatArray,
+    near: float,
+    looks: int,
+) -> float:
+    """What halvings of −4 to 4 find; all terms are positive, so rounding is relative to their sum."""
+    rounding = 1e-15 * (shape.size * nodes.size + 16)
+    width = 8.0 / CELLS
+    search = before = begun((near + 4.0) / 8.0, width)
+    value_before = 0.0
+    for _ in range(looks):
+        value = _expected(table, shape, search.place * width - 4.0, std, nodes, weights) - 1.0
+        after = looked(search, value, before, value_before)
+        if sure(after, rounding):
+            return ((after.low * width - 4.0) + (after.high * width - 4.0)) / 2
+        if after.high - after.low <= 1:
+            break
+        search, before, value_before = after, search, value
+    low, high = -4.0, 4.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        if _expected(table, shape, middle, std, nodes, weights) < 1.0:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+@kernel
+def _steps_below(mean: FloatArray, std: FloatArray, score: float) -> float:
+    """Expected number of steps whose score is lower."""
+    below = 0.0
+    for t in range(mean.size):
+        below += ndtr1((score - mean[t]) / std[t])
+    return below
 
 
 @kernel
 def _score_below(mean: FloatArray, std: FloatArray, share: float) -> float:
-    """Score that this share of all steps lies below."""
+    """Score that this share of all steps lies below: what halvings of all scores find."""
+    size, wanted = mean.size, share * mean.size
+    rounding = 8e-15 * size + 4e-16 * size * size
+    width = (HIGHEST_SCORE - LOWEST_SCORE) / CELLS
+    centre, square, quantile = mean.mean(), 0.0, ndtri1(share)
+    for t in range(size):
+        square += std[t] * std[t] + (mean[t] - centre) * (mean[t] - centre)
+    spread = np.sqrt(square / size)
+    density = exp1(-quantile * quantile / 2) / 2.5066282746310002
+    near = (centre + quantile * spread - LOWEST_SCORE) / (HIGHEST_SCORE - LOWEST_SCORE)
+    search = before = begun(near, size * density / spread * width)
+    value_before = 0.0
+    for _ in range(MOST_LOOKS):
+        value = _steps_below(mean, std, search.place * width + LOWEST_SCORE) - wanted
+        after = looked(search, value, before, value_before)
+        if sure(after, rounding):
+            return ((after.low * width + LOWEST_SCORE) + (after.high * width + LOWEST_SCORE)) / 2
+        if after.high - after.low <= 1:
+            break
+        search, before, value_before = after, search, value
     low, high = LOWEST_SCORE, HIGHEST_SCORE
-    for _ in range(_STEPS):
-        middle, below = (low + high) / 2, 0.0
-        for t in range(mean.size):
-            below += ndtr1((middle - mean[t]) / std[t])
-        if below < share * mean.size:
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        if _steps_below(mean, std, middle) < wanted:
             low = middle
         else:
             high = middle

@@ -15,6 +15,8 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from dp_powerflow._bits.elementary import kernel
+from dp_powerflow._bits.sums import row_sum
 from dp_powerflow.model.history.numbers import least_squares_above_zero
 from dp_powerflow.units import FloatArray, IntArray
 
@@ -153,9 +155,20 @@ def _cell_covariances(covariance: FloatArray, spacing: int, apart: IntArray) -> 
 def _autocovariance(spacing: int) -> FloatArray:
     """(lag,) of a level; zero beyond."""
     taps = _spline(spacing)[::-1].reshape(-1)
-    found = np.array([np.sum(taps[lag:] * taps[: taps.size - lag]) / spacing for lag in range(taps.size)])
+    found = np.empty(taps.size)
+    _fill_autocovariance(taps, spacing, found)
     found.flags.writeable = False
     return found
+
+
+@kernel
+def _fill_autocovariance(taps: FloatArray, spacing: int, out: FloatArray) -> None:
+    terms = np.empty(taps.size)
+    for lag in range(taps.size):
+        size = taps.size - lag
+        for k in range(size):
+            terms[k] = taps[lag + k] * taps[k]
+        out[lag] = row_sum(terms, 0, size) / spacing
 
 
 def _spline(spacing: int) -> FloatArray:
