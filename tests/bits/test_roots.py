@@ -10,6 +10,7 @@ import pytest
 from scipy import optimize, special, stats
 
 from dp_powerflow._bits.roots import least_between, normal_quantile, root_between
+from dp_powerflow.privacy.budget import rho_to_epsilon
 
 Function = Callable[[float], float]
 
@@ -76,3 +77,26 @@ def test_quantiles_are_those_of_the_distributions_of_scipy() -> None:
         a, b = hits + 1.0, float(days - hits)
         assert float(special.betaincinv(a, b, p)) == float(stats.beta.ppf(p, a, b))
         assert float(special.betainccinv(a, b, p)) == float(stats.beta.isf(p, a, b))
+
+
+@pytest.mark.parametrize("ends", [(math.nan, 1.0), (-math.inf, 0.0), (0.0, math.inf)])
+def test_a_minimum_between_ends_that_are_not_finite_is_refused(ends: tuple[float, float]) -> None:
+    with pytest.raises(ValueError, match="finite"):
+        least_between(abs, *ends)
+
+
+@pytest.mark.parametrize(
+    ("rho", "delta"),
+    [
+        (math.inf, 1e-5),
+        (math.nan, 1e-5),
+        (1.0, 5e-324),
+        (1e300, 5e-324),
+        (1e-320, 1e-5),
+        (1.7e308, 1 - 1e-16),
+    ],
+)
+def test_no_cost_is_stated_as_nothing_because_it_cannot_be_computed(rho: float, delta: float) -> None:
+    """Whoever forges a manifest would like an epsilon of 0; not a number compares with nothing."""
+    with pytest.raises(ValueError, match="finite"):
+        rho_to_epsilon(rho, delta)

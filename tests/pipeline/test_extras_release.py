@@ -319,14 +319,16 @@ def test_a_run_that_died_after_the_loads_of_a_part_ends_in_the_same_bytes(
 ) -> None:
     for name in ("c.dss", "sun.csv"):
         shutil.copy(solved / name, tmp_path)
-    write = CorpusWriter.write_part
+    write = CorpusWriter.write_files
 
-    def killed(writer: Any, part: int, voltages: Any, extras: Any = None) -> dict[str, str]:
-        write(writer, part, voltages, extras)
-        (writer.partial / f"data/part-{part:05d}.parquet").unlink()
+    def killed(writer: Any, files: dict[str, memoryview]) -> dict[str, str]:
+        *beside, voltages = files
+        assert beside
+        assert voltages.startswith("data/")
+        write(writer, {name: files[name] for name in beside})
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(CorpusWriter, "write_part", killed)
+    monkeypatch.setattr(CorpusWriter, "write_files", killed)
     with pytest.raises(KeyboardInterrupt):
         run_release(release_of(tmp_path), workers=1)
     monkeypatch.undo()

@@ -164,14 +164,14 @@ def test_two_processes_and_a_run_that_was_killed_end_in_the_same_bytes(
     assert len(list((whole / "out" / "data").iterdir())) > 1
     run_release(asked(two), workers=2)
     assert tree_hash(two / "out") == tree_hash(whole / "out")
-    write = CorpusWriter.write_part
+    write = CorpusWriter.write_files
 
-    def dying(writer: Any, part: int, voltages: Any, extras: Any = None) -> dict[str, str]:
-        if part == 1:
+    def dying(writer: Any, files: dict[str, memoryview]) -> dict[str, str]:
+        if "data/part-00001.parquet" in files:
             raise KeyboardInterrupt
-        return write(writer, part, voltages, extras)
+        return write(writer, files)
 
-    monkeypatch.setattr(CorpusWriter, "write_part", dying)
+    monkeypatch.setattr(CorpusWriter, "write_files", dying)
     with pytest.raises(KeyboardInterrupt):
         run_release(asked(killed), workers=1)
     monkeypatch.undo()

@@ -91,7 +91,14 @@ def _interpolated(before: Point, now: Point, other: Point) -> float:
 
 
 def least_between(function: Callable[[float], float], low: float, high: float) -> Point:
-    """A local minimum within two ends, to about 1e-5 (R. P. Brent, 1973, chapter 5)."""
+    """A local minimum within two ends, to about 1e-5 (R. P. Brent, 1973, chapter 5).
+
+    Raises
+    ------
+    ValueError : an end is not finite.
+    """
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ValueError("the ends between which a minimum is sought must be finite")
     at = low + _GOLDEN * (high - low)
     best = second = third = Point(at, function(at))
     step = last = 0.0
