@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dp_powerflow.grid.sources import open_feeder
-from dp_powerflow.model.sample import LoadBlock, SolvedDays, solve_days
-from dp_powerflow.model.together import blocks_at_once, solve_blocks
+from dp_powerflow.model.sample import LoadBlock, SolvedDays, placed_load, solve_days
+from dp_powerflow.model.together import BlockSolver, blocks_at_once, solve_blocks
 from dp_powerflow.pipeline.parts import runs_of
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.operated import OperatedSolver
@@ -76,6 +76,26 @@ def test_days_solved_together_are_those_of_their_blocks_to_the_bit(
     assert any(days.mended.any() for days in found)
     for block, days in zip(blocks, found, strict=True):
         assert_same(days, solve_days(solver, plain, block, nodes="all", mend=True))
+
+
+def test_runs_in_the_same_memory_have_the_bits_of_runs_in_new_memory(solver: OperatedSolver) -> None:
+    source = Source(solver)
+    blocks = BlockSolver(solver, source, nodes="all", mend=True)
+    for run in (range(2, 3), range(3), range(4, 6), range(2)):  # longer, shorter, with and without mending
+        for block, days in zip(run, blocks.solve(run), strict=True):
+            assert_same(days, solve_days(solver, source, block, nodes="all", mend=True))
+
+
+def test_memory_of_earlier_loads_is_written_over_where_the_law_has_no_load() -> None:
+    law = Law(1.0, positions=np.array([1, 3]))
+    kw = np.arange(2.0 * 3 * STEPS).reshape(2, 3, STEPS)
+    drawn = LoadBlock(0, kw, -kw)
+    used = np.full((3 * STEPS, 5), 7.0 - 7.0j)
+    found = placed_load(law, drawn, 5, used)
+    assert found is used
+    expected = placed_load(law, drawn, 5)
+    assert not expected[:, [0, 2, 4]].any()
+    np.testing.assert_array_equal(found.view(np.int64), expected.view(np.int64))
 
 
 def test_as_many_blocks_as_have_the_days_of_the_lanes_and_fit_the_memory() -> None:
