@@ -7,6 +7,7 @@ data owner does not declare is said to be not stated.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -99,7 +100,11 @@ def _license(statement: Statement[Any]) -> dict[str, str]:
 
 @cache
 def _environment() -> Environment:
-    filters = {"at_most": at_most, "in_digits": in_digits, "literally": _literally}
+    filters: dict[str, Callable[..., Any]] = {
+        "at_most": at_most,
+        "in_digits": in_digits,
+        "literally": _literally,
+    }
     return environment("dp_powerflow.pipeline.manifest", "templates", html=False, filters=filters)
 
 

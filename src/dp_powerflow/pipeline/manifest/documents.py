@@ -13,6 +13,7 @@ network, be it evidence or the guarantee of a twin, is additional information. W
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -58,7 +59,7 @@ def certificate_html(statement: Statement[Any]) -> bytes:
 
 @cache
 def _environment() -> Environment:
-    filters = {
+    filters: dict[str, Callable[..., Any]] = {
         "at_most": at_most,
         "number": _number,
         "odds": _odds,
