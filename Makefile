@@ -60,6 +60,7 @@ $(VENV)/.runtime: $(VENV)/bin/python pyproject.toml constraints.txt
 
 # Kernels compiled ahead, once, on all cores. What is changed later is compiled when it is used.
 $(VENV)/.kernels: $(VENV)/.runtime
+	$(BIN)/python -m compileall -q src
 	$(BIN)/python -m dp_powerflow._compile
 	touch $@
 

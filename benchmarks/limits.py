@@ -48,6 +48,8 @@ from dp_powerflow.corpus.extras import NOTHING, ExtrasLayout, PartExtras, encode
 from dp_powerflow.corpus.schema import CorpusLayout, encode_part  # noqa: E402
 from dp_powerflow.corpus.storage import put  # noqa: E402
 from dp_powerflow.grid.sources import open_feeder  # noqa: E402
+from dp_powerflow.model import gaussian_days  # noqa: E402
+from dp_powerflow.model.history import sample as history_draws  # noqa: E402
 from dp_powerflow.model.sample import LoadBlock, LoadSource, PlacedLaw, SolvedDays, solve_days  # noqa: E402
 from dp_powerflow.powerflow.batch import BatchSolver, Nodes  # noqa: E402
 from dp_powerflow.powerflow.jacobian.batch import JacobianBatch  # noqa: E402
@@ -61,10 +63,13 @@ TOLERANCE = 1e-12  # that of a release
 BLOCKS = 6
 RELEASE = "limits"
 
-EXP, NORMAL, SHORT_NORMAL, MAPS, POLAR, BRANCH = 20, 30, 8, 25, 60, 40
-"""Operations of one exponential, of one normal by the inverse of Φ, of one from the table of cubics, of the
-two maps from a score to a load, of a modulus and an angle with their rounding, and of the current of one
-branch of a load: counted in the source, a division or a root as one."""
+POLAR, BRANCH = 51, 40
+"""Operations of a modulus and an angle with their rounding, and of the current of one branch of a load:
+counted in the source, a division or a root as one. Those of a draw are counted beside its kernel."""
+RANDOM_BYTES = 8.0
+"""Of AES for every drawn value, by both samplers."""
+SINGLE = 2.0
+"""Persistent customers are drawn in single precision: a vector holds twice as many."""
 
 
 @dataclass
@@ -170,11 +175,11 @@ def old_workload(days: int, customers: int) -> Workload:
     names = (model.class_names[0],) * len(nominal_kw)
     law = model.at(LoadNodes(names, scale, feeder.base_mva))
     source = LoadSampler(law, StreamKey.from_insecure_seed(7), days)
-    # One normal and one row of a triangular factor, for p and, where q has a random part, for q.
+    # A day of p and, where q has a random part, one of q.
     draws = 2.0 if law.q_size is not None else 1.0
-    flops = draws * (NORMAL + 2.0 * law.steps) + EXP + 4.0
+    flops = draws * gaussian_days.flops_per_value(law.steps)
     solver = BatchSolver(feeder, tolerance=TOLERANCE, threads=1)
-    return Workload("old", source, solver, "retained", NOTHING, 1.0, 8.0 * draws, flops)
+    return Workload("old", source, solver, "retained", NOTHING, 1.0, RANDOM_BYTES * draws, flops)
 
 
 def new_workload(days: int, customers: int) -> Workload:
@@ -191,12 +196,9 @@ def new_workload(days: int, customers: int) -> Workload:
         capacitors=len(operation.capacitors),
         mended=True,
     )
-    spacings = np.array(source.law.population.classes[0].ladder.spacings, dtype=np.float64)
-    # A level is four cells times four weights at every step, and has a normal for each of its cells.
-    normals = float(np.sum(1.0 / spacings))
-    flops = SHORT_NORMAL * normals + 8.0 * (len(spacings) - 1) + 1.0 + MAPS
+    flops = history_draws.flops_per_value(source.law.population.classes[0].ladder) / SINGLE
     values = customers / len(feeder.energised)
-    return Workload("new", source, solver, "all", extras, values, 4.0 * normals, flops)
+    return Workload("new", source, solver, "all", extras, values, RANDOM_BYTES, flops)
 
 
 WORKLOADS: dict[str, Callable[[int, int], Workload]] = {"old": old_workload, "new": new_workload}

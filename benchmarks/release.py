@@ -117,7 +117,13 @@ def release(workload: str, days: int, options: Sequence[str], source: Path, root
         with subprocess.Popen(
             command,
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(source), "PYTHONUNBUFFERED": "1"},
+            # As installed: bytecode of both is kept.
+            env={
+                **os.environ,
+                "PYTHONPATH": str(source),
+                "PYTHONUNBUFFERED": "1",
+                "PYTHONDONTWRITEBYTECODE": "",
+            },
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,

@@ -236,7 +236,7 @@ def write_days(job: Job, folder: Path, least_s: float) -> tuple[int, tuple[float
     """
     from decade import Timed
 
-    from dp_powerflow.model.together import blocks_at_once, solve_blocks
+    from dp_powerflow.model.together import BlockSolver, blocks_at_once
     from dp_powerflow.pipeline.parts import runs_of
     from dp_powerflow.powerflow.operated import OperatedSolver, days_at_once
 
@@ -246,12 +246,13 @@ def write_days(job: Job, folder: Path, least_s: float) -> tuple[int, tuple[float
     width = len(feeder.retained if job.nodes == "retained" else feeder.energised)
     lanes = days_at_once("day") if isinstance(job.solver, OperatedSolver) else 1
     runs = runs_of(range(job.writer.layout.n_parts), blocks_at_once(source, width, lanes))
+    # A log-normal draw has a long tail: a few snapshots in a million have no solution as drawn.
+    blocks = BlockSolver(job.solver, source, nodes=job.nodes, mend=True)
     for number, run in enumerate(runs):
         if number > 1 and spent.sum() >= least_s:
             break
         source.seconds, marks = 0.0, [time.process_time()]
-        # A log-normal draw has a long tail: a few snapshots in a million have no solution as drawn.
-        solved = solve_blocks(job.solver, source, run, nodes=job.nodes, mend=True)
+        solved = blocks.solve(run)
         mended += sum(int(np.count_nonzero(made.mended)) for made in solved)
         marks.append(time.process_time())
         for part, made in zip(run, solved, strict=True):

@@ -90,7 +90,8 @@ class Place:
         found = subprocess.run(
             [sys.executable, "-c", PROGRAM, str(counted), *arguments],
             cwd=self.folder,
-            env=os.environ | {"PYTHONPATH": str(self.source)},
+            # As installed: bytecode of both is kept.
+            env=os.environ | {"PYTHONPATH": str(self.source), "PYTHONDONTWRITEBYTECODE": ""},
             capture_output=True,
             text=True,
         )

@@ -9,6 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 __version__ = "0.5.0"
+DRAWS = 2
+"""Which days a key gives: one more whenever the same key and law give other days. It is part of what is paid
+for. On the true network other days of a release are another release, whatever its id; 1 was up to 0.5.0 with
+sums over the levels of a history."""
 
 RELEASE_ID = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 TWIN_ID = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,47}$"

@@ -236,7 +236,7 @@ WHEN: dict[str, dict[str, int]] = {
         "powerflow.operated:OperatedSolver.__init__": 3,
         "powerflow.operated:OperatedSolver._injected": 1,
         "powerflow.operated:OperatedSolver._run": 1,
-        "powerflow.operated:OperatedSolver.powers": 1,
+        "powerflow.operated:OperatedSolver.device_powers": 1,
         "powerflow.operated:OperatedSolver.solve": 1,
         "powerflow.operated:_checked": 2,
         "powerflow.sun:clear_sky": 2,

@@ -5,7 +5,7 @@ A kernel is compiled once for each signature. Code is looked for in three places
 1. in the file shipped with the package, compiled ahead for one of `TARGETS`
    (`python -m dp_powerflow._compile` makes it);
 2. in the folder of this user, compiled for this processor: `NUMBA_CACHE_DIR`, else `__pycache__` beside the
-   package, else the user's cache folder, whichever can be written first;
+   package, else the user's cache folder, the first that this user can write and nobody else;
 3. nowhere: it is compiled now, and kept in that folder. If no folder can be written, one warning says so.
 
 Code is found by content (`fingerprint`), never by date: stale code has another name. Everything here goes

@@ -2,6 +2,10 @@
 
 Entries have names that follow from their content. Each is checked by its hash when it is read, since wrong
 code could do anything; an entry that is damaged is not there.
+
+Whoever can write to the folder can have this user run anything, so a hash is not enough there: a folder that
+others own or may write to, such as one in a shared `NUMBA_CACHE_DIR`, is passed over, and so is a file. The
+archive is as safe as the package it lies in.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import hashlib
 import json
 import mmap
 import os
+import stat
 import sys
 import time
 import uuid
@@ -28,6 +33,7 @@ CACHE_NAME = "dp_powerflow"
 """Folder below `NUMBA_CACHE_DIR`."""
 _SUFFIX = ".kernel"
 _HASH_BYTES = 32
+_ONLY_USER, _OWN_FILE, _ALL_READ = 0o700, 0o600, 0o644  # modes
 _FORGOTTEN_AFTER_S = 30 * 24 * 3600
 
 
@@ -63,9 +69,9 @@ class Archive:
 
     def unpack(self, folder: Path) -> None:
         """Write every entry as a file of a folder."""
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(_ONLY_USER, parents=True, exist_ok=True)
         for key, (start, size) in self.index.items():
-            (folder / f"{key}{_SUFFIX}").write_bytes(self.data[start : start + size])
+            _replace(folder / f"{key}{_SUFFIX}", self.data[start : start + size])
 
     @staticmethod
     def write(path: Path, folder: Path, keys: Iterable[str]) -> None:
@@ -76,7 +82,7 @@ class Archive:
             index[key] = (start, len(entry))
             start += len(entry)
         path.parent.mkdir(exist_ok=True)
-        _replace(path, b"".join([json.dumps(index).encode() + b"\n", *entries.values()]))
+        _replace(path, b"".join([json.dumps(index).encode() + b"\n", *entries.values()]), mode=_ALL_READ)
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ class Folder:
 
     Attributes
     ----------
-    path : None where no folder can be written
+    path : of this user alone; None where no folder can be written
     used : keys found or kept by this process
     """
 
@@ -95,18 +101,18 @@ class Folder:
     @staticmethod
     @functools.cache
     def of_user() -> Folder:
-        """The first folder that can be written, chosen once for a process."""
+        """The first folder that this user can write, and nobody else; chosen once for a process."""
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
         places = [Path(config.CACHE_DIR) / CACHE_NAME] if config.CACHE_DIR else []
         places += [_PACKAGE / "__pycache__" / "kernels", Path(cache) / "dp_powerflow" / "kernels"]
-        return Folder(next(filter(_can_be_written, places), None))
+        return Folder(next(filter(_only_user_writes, places), None))
 
     def find(self, key: str) -> bytes | None:
         """An entry, if it is there and whole."""
         if self.path is None:
             return None
         try:
-            found = _checked((self.path / f"{key}{_SUFFIX}").read_bytes())
+            found = _checked(_read_own(self.path / f"{key}{_SUFFIX}"))
         except OSError:
             return None
         self.used.add(key)
@@ -115,7 +121,7 @@ class Folder:
     def keep(self, key: str, data: bytes) -> None:
         """Add an entry; forget old ones of the same kernel. Where that fails, one warning says so."""
         if self.path is None:
-            _warn_once("no cache folder can be written")
+            _warn_once("no cache folder can be written by this user and nobody else")
             return
         try:
             _replace(self.path / f"{key}{_SUFFIX}", hashlib.sha256(data).digest() + data)
@@ -147,7 +153,7 @@ def _warn_once(reason: str) -> None:
     if parent_process() is None:
         warnings.warn(
             f"compiled kernels cannot be kept ({reason}), so every run compiles them again; "
-            "set NUMBA_CACHE_DIR to a folder that can be written",
+            "set NUMBA_CACHE_DIR to a folder of this user",
             KernelsNotKeptWarning,
             stacklevel=2,
         )
@@ -158,19 +164,40 @@ def _checked(entry: bytes) -> bytes | None:
     return data if hashlib.sha256(data).digest() == entry[:_HASH_BYTES] else None
 
 
-def _can_be_written(folder: Path) -> bool:
+def _only_user_writes(folder: Path) -> bool:
+    """Whether a folder, made if there is none, can be written by this user and nobody else."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(_ONLY_USER, parents=True, exist_ok=True)
+        found = folder.lstat()  # the folder itself: a link may be somebody else's
     except OSError:
         return False
-    return os.access(folder, os.W_OK | os.X_OK)
+    return stat.S_ISDIR(found.st_mode) and _is_own(found) and os.access(folder, os.W_OK | os.X_OK)
 
 
-def _replace(path: Path, data: bytes) -> None:
+def _is_own(found: os.stat_result) -> bool:
+    """Whether a file or folder is this user's and nobody else may write to it; Windows has no such modes."""
+    if not hasattr(os, "geteuid"):
+        return True
+    return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _read_own(path: Path) -> bytes:
+    """The content of a file of this user, wherever the folder has been moved meanwhile."""
+    flags = (
+        os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    )
+    with open(os.open(path, flags), "rb") as file:
+        found = os.fstat(file.fileno())
+        return file.read() if stat.S_ISREG(found.st_mode) and _is_own(found) else b""
+
+
+def _replace(path: Path, data: bytes, *, mode: int = _OWN_FILE) -> None:
     """Write a file so that other processes see all of it or nothing."""
     part = path.with_name(f"{path.name}.{uuid.uuid4().hex[:12]}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
-        part.write_bytes(data)
+        with open(os.open(part, flags, mode), "wb") as file:
+            file.write(data)
         part.replace(path)
     except OSError:
         with suppress(OSError):

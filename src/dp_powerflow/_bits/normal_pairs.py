@@ -16,17 +16,18 @@ Floating-point operations of a pair, each sum, product, quotient and root counte
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
-from numba import njit
+
+from dp_powerflow._bits.compiled import compiled
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def _part(function: _Function) -> _Function:
     """Compile as `kernel` does, into whatever calls it: a call within a loop would keep it off vectors."""
-    return cast(_Function, njit(cache=True, nogil=True, error_model="numpy", forceinline=True)(function))
+    return compiled(function, forceinline=True)
 
 
 PAIR_FLOPS = {"pair1": 67, "short_pair1": 46}

@@ -242,6 +242,7 @@ def fill_powers(given: NodeColumns, days: range, pages: Pages) -> None:
 
 
 def _filled(given: NodeColumns, days: range, pages: Pages, voltages: bool) -> int:
+    _ = given.values[0, given.column_of]  # refuses a column that is not there, which compiled code would read
     nodes = np.argsort(given.column_of, kind="stable")
     values = given.values[days.start * given.steps : days.stop * given.steps].view(np.float64)
     of = (given.column_of[nodes].astype(np.int64), nodes)

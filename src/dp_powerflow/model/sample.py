@@ -338,19 +338,61 @@ def solve_days(
         If a snapshot has no solution with next to no power either.
     """
     drawn = source.block(block)
-    steps = drawn.load_kw.shape[2]
-    by_element = solver.columns == "elements"
-    width = len(solver.feeder.loads) if by_element else len(solver.feeder.retained)
-    load = placed_load(source.law, drawn, width)
-    days = np.arange(drawn.first_day, drawn.first_day + len(load) // steps)
+    load = placed_load(source.law, drawn, columns_of(solver, source.law))
+    placed = PlacedDays(source.law, drawn.first_day, load)
+    return solve_placed(solver, placed, generation=generation, nodes=nodes, mend=mend)
+
+
+def columns_of(solver: Solver, law: PlacedLaw) -> int:
+    """Columns of the loads that a solver takes."""
+    if law.shares is not None:
+        return int(law.shares.shape[0])
+    feeder = solver.feeder
+    return len(feeder.loads) if solver.columns == "elements" else len(feeder.retained)
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedDays:
+    """Drawn loads in their places.
+
+    Parameters
+    ----------
+    law
+        That they were drawn from.
+    first_day
+        Index of the first day.
+    load
+        Complex (snapshot, column) drawn [p.u.].
+    voltages
+        Complex (snapshot, node) that the voltages are written into; None for new memory.
+    """
+
+    law: PlacedLaw
+    first_day: int
+    load: ComplexArray
+    voltages: ComplexArray | None = None
+
+
+def solve_placed(
+    solver: Solver,
+    placed: PlacedDays,
+    *,
+    generation: Generation | None = None,
+    nodes: Nodes = "retained",
+    mend: bool = False,
+) -> SolvedDays:
+    """Solve the power flow of days that are drawn already; parameters as of `solve_days`."""
+    law, load, steps = placed.law, placed.load, placed.law.steps
+    days = np.arange(placed.first_day, placed.first_day + len(load) // steps)
     injected = None
     if generation is not None:
+        by_element = solver.columns == "elements"
         injected = generation.by_system(days) if by_element else generation.of(days)
-    solution = solver.solve(load, injected, nodes=nodes)
-    law, every = source.law, np.arange(load.shape[1])
+    solution = solver.solve(load, injected, nodes=nodes, out=placed.voltages)
+    every = np.arange(load.shape[1])
     positions: IntArray = every if law.positions is None or law.shares is not None else law.positions
     solved = SolvedDays(
-        drawn.first_day, steps, positions, load, injected, solution, np.zeros(len(load), dtype=np.int64)
+        placed.first_day, steps, positions, load, injected, solution, np.zeros(len(load), dtype=np.int64)
     )
     return _mended(solver, solved, nodes) if mend and solution.n_failed else solved
 
@@ -382,28 +424,41 @@ def _mended(solver: Solver, solved: SolvedDays, nodes: Nodes) -> SolvedDays:
     return replace(solved, load=load, generation=generation, solution=type(solution)(**found), mended=mended)
 
 
-def placed_load(law: PlacedLaw, drawn: LoadBlock, width: int) -> ComplexArray:
+def placed_load(
+    law: PlacedLaw, drawn: LoadBlock, width: int, out: ComplexArray | None = None
+) -> ComplexArray:
     """Drawn loads in their places: complex (snapshot, column) [p.u.], 0 at those that the law is not for.
 
     Parameters
     ----------
     width : number of columns: retained nodes, or loads of the feeder.
+    out : complex (snapshot, column) to write into.
 
     Raises
     ------
     PrivacyError
         If the law is for other nodes than the feeder has.
     """
-    active, reactive = (kw_to_pu(power, law.base_mva) for power in (drawn.load_kw, drawn.load_kvar))
-    count, days, steps = active.shape
-    if law.shares is not None:
-        width = law.shares.shape[1]
-    if count > width or (law.positions is None and count != width):
+    count, days, steps = drawn.load_kw.shape
+    inner = width if law.shares is None else law.shares.shape[1]
+    if count > inner or (law.positions is None and count != inner):
         raise PrivacyError(
-            f"the load law is of {count} nodes, but the feeder has {width} with load or generation; say "
+            f"the load law is of {count} nodes, but the feeder has {inner} with load or generation; say "
             "which of them the law is for"
         )
-    load = np.zeros((days * steps, width), dtype=np.complex128)
+    own = out is None or law.shares is not None
+    load = np.empty((days * steps, inner), dtype=np.complex128) if own or out is None else out
+    if count < inner:
+        load[:] = 0.0
     positions = slice(None) if law.positions is None else law.positions
-    load[:, positions] = (active + 1j * reactive).reshape(count, days * steps).T
-    return load if law.shares is None else np.ascontiguousarray((law.shares @ load.T).T)
+    for part, power in (load.real, drawn.load_kw), (load.imag, drawn.load_kvar):
+        per_unit = kw_to_pu(power, law.base_mva)
+        per_unit += 0.0  # no zero has a sign
+        part[:, positions] = per_unit.reshape(count, days * steps).T
+    if law.shares is None:
+        return load
+    shared = np.ascontiguousarray((law.shares @ load.T).T)
+    if out is None:
+        return shared
+    out[:] = shared
+    return out

@@ -21,7 +21,7 @@ from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.sample import LoadSource, SolvedDays, days_per_block
-from dp_powerflow.model.together import blocks_at_once, solve_blocks
+from dp_powerflow.model.together import BlockSolver, blocks_at_once
 from dp_powerflow.pipeline.extras import injected_power, part_extras, part_voltages, with_slack
 from dp_powerflow.pipeline.inputs import Solar
 from dp_powerflow.powerflow.batch import BatchSolver, Nodes, Solver
@@ -218,7 +218,10 @@ class PartJob:
     def start(self, threads: int | None) -> Callable[[int], Rest[Written]]:
         """What makes one run of parts in this process, with so many threads, None for all cores."""
         self.writer.refuse_unseen()
-        return partial(make_run, self, self.solver(self.feeder, self.solar, threads))
+        solver = self.solver(self.feeder, self.solar, threads)
+        nodes: Nodes = "all" if self.solves_all else "retained"
+        blocks = BlockSolver(solver, self.source, self.solar.generation, nodes, self.mends)
+        return partial(make_run, self, blocks)
 
     def __repr__(self) -> str:
         return "PartJob(PRIVATE)"
@@ -229,12 +232,11 @@ def layout_of(days: int, steps: int, nodes: int, loaded: int) -> CorpusLayout:
     return CorpusLayout(days=days, steps=steps, nodes=nodes, days_per_part=days_per_block(loaded))
 
 
-def make_run(job: PartJob, solver: Solver, number: int) -> Rest[Written]:
+def make_run(job: PartJob, blocks: BlockSolver, number: int) -> Rest[Written]:
     """Make the parts of one run; what is left is to write them."""
-    nodes: Nodes = "all" if job.solves_all else "retained"
-    sun, parts = job.solar.generation, job.runs[number]
-    solved = solve_blocks(solver, job.source, parts, generation=sun, nodes=nodes, mend=job.mends)
-    made = [make_part(job, solver, part, days) for part, days in zip(parts, solved, strict=True)]
+    parts = job.runs[number]
+    solved = blocks.solve(parts)
+    made = [make_part(job, blocks.solver, part, days) for part, days in zip(parts, solved, strict=True)]
     return Rest(lambda: Written.joined([part.finish() for part in made]))
 
 

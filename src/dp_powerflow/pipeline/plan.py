@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from dp_powerflow._names import __version__
+from dp_powerflow._names import DRAWS, __version__
 from dp_powerflow.config import Config
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.loads.history import LoadHistory
@@ -344,7 +344,7 @@ def _planned_fit(
 
 def _request(config: Config, inputs: str) -> str:
     public = config.model_dump(mode="json", exclude=_NOT_PART_OF_THE_REQUEST)
-    content = {"config": public, "inputs": inputs, "version": __version__}
+    content = {"config": public, "inputs": inputs, "version": __version__, "draws": DRAWS}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

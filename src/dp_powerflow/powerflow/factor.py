@@ -17,6 +17,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import scipy.sparse as sp
@@ -271,9 +272,11 @@ def _snapshot(
     kept = np.flatnonzero(alive)
     local = np.full(n, -1, dtype=np.int64)
     local[kept] = np.arange(len(kept))
-    data = [(local[i], local[j], complex(value)) for i in kept for j, value in rows[i].items()]
-    i, j, value = (np.array(part) for part in zip(*data, strict=True))
-    matrix = sp.csc_array((value, (i, j)), shape=(len(kept), len(kept)))
+    alive_rows = [rows[i] for i in kept.tolist()]
+    i = np.repeat(np.arange(len(kept)), [len(row) for row in alive_rows])
+    j = local[np.fromiter(chain.from_iterable(alive_rows), dtype=np.int64, count=len(i))]
+    value = np.array(list(chain.from_iterable(row.values() for row in alive_rows)), dtype=np.clongdouble)
+    matrix = sp.csc_array((value.astype(np.complex128), (i, j)), shape=(len(kept), len(kept)))
     recover = sp.csr_array((n, n), dtype=np.complex128)
     if coefficients:
         k, j, value = (np.array(part) for part in zip(*coefficients, strict=True))
