@@ -197,12 +197,15 @@ def verify(
     >>> [check.name for check in report.checks if not check.ok]  # its noise came from a seed
     ['random source']
     """
+    if config is not None and private is None:
+        raise ConfigError("the config recomputes the evidence and needs the private state beside it")
+    from dp_powerflow.pipeline.derived import begin
+
+    begin(Path(release))  # a URL has no such file; the rest is imported meanwhile
     from dp_powerflow.corpus.schema import MANIFEST_FILE
     from dp_powerflow.corpus.storage import local_copy, location
     from dp_powerflow.fleet.names import FLEET_FILE, is_fleet
 
-    if config is not None and private is None:
-        raise ConfigError("the config recomputes the evidence and needs the private state beside it")
     with local_copy(location(release), one_of=(MANIFEST_FILE, FLEET_FILE)) as directory:
         if is_fleet(directory):
             if config is not None:

@@ -272,11 +272,11 @@ def verify(
 
     Example: `dp-powerflow verify release`
     """
-    from dp_powerflow.report.verification import render_verification
-
     opened = None if config is None else dpf.read_config(config)
     with _progress("verifying") as (advance, _):
         report = dpf.verify(release, private=private, config=opened, on_progress=advance)
+    from dp_powerflow.report.verification import render_verification
+
     rendered = render_verification(report)
     if private is not None:
         _say("INTERNAL: what follows was checked with the private state")

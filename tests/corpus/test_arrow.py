@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dp_powerflow.corpus.arrow import numbers
+from dp_powerflow.corpus.arrow import list_numbers, numbers
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,12 @@ def test_the_numbers_of_a_column_are_those_of_pyarrow(column: pa.Array | pa.Chun
     )
     np.testing.assert_array_equal(numbers(column), theirs)
     assert numbers(column).dtype == theirs.dtype
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float32(), 2), pa.list_(pa.float32())])
+def test_the_numbers_of_lists_are_those_of_pyarrow(kind: pa.DataType) -> None:
+    whole = pa.array([[1.5, 2.5], [3.5, 4.5], [5.5, 6.5]], kind)
+    for column in (whole, whole[1:], whole[1:2], whole[:0], pa.array([[1.5, 2.5], None], kind)):
+        theirs = column.flatten().to_numpy(zero_copy_only=False)
+        np.testing.assert_array_equal(list_numbers(column), theirs)
+        np.testing.assert_array_equal(list_numbers(pa.chunked_array([column])), theirs)

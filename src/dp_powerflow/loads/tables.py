@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
-import pyarrow.dataset as pa_dataset
 import pyarrow.parquet as pq
 
 from dp_powerflow._threads import ahead
@@ -176,6 +175,8 @@ class MeterTable:
 
     def _parquet_parts(self, names: list[str], repeating: list[str]) -> Iterator[Any]:
         """Batches of one file after the other. A scanner of all of them would read far ahead."""
+        import pyarrow.dataset as pa_dataset  # brings pandas, where that is installed
+
         form = pa_dataset.ParquetFileFormat(dictionary_columns=repeating)
         dataset = pa_dataset.dataset(self.path, format=form)
         size = max(1024, _PARQUET_CELLS // len(names))
@@ -294,6 +295,8 @@ def _csv_header(path: Path, fmt: MeterFormat) -> tuple[str, ...]:
 
 def _parquet_header(path: Path) -> tuple[str, ...]:
     try:
+        import pyarrow.dataset as pa_dataset
+
         dataset = pa_dataset.dataset(path, format="parquet")
     except (pa.ArrowInvalid, OSError):
         raise LoadDataError(f"{path} is not a Parquet file; export it again") from None

@@ -13,10 +13,11 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, ClassVar
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from dp_powerflow.page.charts import Chart, chart_data
+from dp_powerflow.page.templates import environment
 
 _ASSETS = "assets"
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|p\.u\.|kW|MWh|kB|MB|s)(?:\W|$))")
@@ -236,13 +237,4 @@ def _tied(text: str) -> str:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader(__package__, _ASSETS),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["tied"] = _tied
-    return environment
+    return environment("dp_powerflow.page", _ASSETS, html=True, filters={"tied": _tied})

@@ -7,21 +7,17 @@ but those that are named.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from dp_powerflow.corpus.extras import FOLDERS
 from dp_powerflow.corpus.schema import DATA, VM_MAX_PU
 from dp_powerflow.corpus.validate import CorpusReport, validate_corpus
-from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.pipeline import derived
+from dp_powerflow.pipeline.derived import MALFORMED as MALFORMED
 from dp_powerflow.pipeline.manifest.facts import Facts, assemble, read_facts
 from dp_powerflow.pipeline.manifest.model import (
     CARD_FILE,
@@ -38,8 +34,6 @@ from dp_powerflow.pipeline.manifest.model import (
 from dp_powerflow.pipeline.manifest.policy import parse_manifest
 from dp_powerflow.pipeline.manifest.versions import in_this_version
 
-MALFORMED = (DpPowerflowError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
-"""What reading an entry of a file that somebody changed may raise."""
 UNREADABLE = "The entries of the manifest cannot be read together with the files."
 PAGES = (CERTIFICATE_FILE, CROISSANT_FILE, REGISTRY_FILE, CARD_FILE)
 """What is made again from the manifest alone."""
@@ -114,32 +108,21 @@ def open_release(directory: Path, content: bytes, meanwhile: Meanwhile | None = 
     meanwhile : called as soon as all files were read; the load model may still be being derived.
     """
     listed = json_object(content).get("files")
-    model = _content(directory / MODEL_FILE)
-    with ThreadPoolExecutor(1) as beside:
-        # What is derived is kept, so that it is there when all is put together.
-        beside.submit(_read_model, model or b"")
-        corpus = validate_corpus(
-            directory,
-            other_files={
-                name
-                for name in (*(listed if isinstance(listed, dict) else ()), MANIFEST_FILE)
-                if name.split("/")[0] not in (DATA, *FOLDERS)
-            },
-            vm_range_pu=(0.0, VM_MAX_PU),
-        )
-        known = dict(corpus.hashes) | {MANIFEST_FILE: sha256_of(content)}
-        hashes, small = _read_files(directory, known, {} if model is None else {MODEL_FILE: model})
-        if meanwhile is not None:
-            meanwhile(directory, corpus, hashes)
+    model = derived.begin(directory)
+    corpus = validate_corpus(
+        directory,
+        other_files={
+            name
+            for name in (*(listed if isinstance(listed, dict) else ()), MANIFEST_FILE)
+            if name.split("/")[0] not in (DATA, *FOLDERS)
+        },
+        vm_range_pu=(0.0, VM_MAX_PU),
+    )
+    known = dict(corpus.hashes) | {MANIFEST_FILE: sha256_of(content)}
+    hashes, small = _read_files(directory, known, {} if model is None else {MODEL_FILE: model})
+    if meanwhile is not None:
+        meanwhile(directory, corpus, hashes)
     return understand(directory, content, corpus, hashes, small)
-
-
-def _content(path: Path) -> bytes | None:
-    """The bytes of a plain file, None for anything else."""
-    try:
-        return None if path.is_symlink() or not path.is_file() else path.read_bytes()
-    except OSError:
-        return None
 
 
 def understand(
@@ -148,7 +131,7 @@ def understand(
     """What was read from disk, parsed; parameters as in `Opened`. ValueError or RecursionError if no JSON."""
     raw = json_object(content)
     stated = in_this_version(raw)
-    model = _read_model(small.get(MODEL_FILE, b""))
+    model = derived.model_of(small.get(MODEL_FILE, b""))
     manifest, problem, facts = None, "", None
     try:
         manifest = parse_manifest(stated)
@@ -187,20 +170,6 @@ def _read_files(
             except OSError:
                 hashes[name] = "unreadable"
     return hashes, small
-
-
-@lru_cache(maxsize=2)
-def _read_model(content: bytes) -> LoadModel | None:
-    """The load model, None if `model.json` holds none whose cost can be stated.
-
-    A model is derived again from its noisy answers, which takes time; the feeders of a fleet may share one.
-    """
-    try:
-        with np.errstate(all="ignore"):  # figures that somebody made up may overflow
-            model = LoadModel.from_json(content.decode("utf-8"))
-        return model if model.n_steps and math.isfinite(model.spent_epsilon) else None
-    except (RecursionError, *MALFORMED):
-        return None
 
 
 def sha256_of(content: bytes) -> str:

@@ -7,12 +7,14 @@ data owner does not declare is said to be not stated.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import yaml
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 
+from dp_powerflow.page.templates import environment
 from dp_powerflow.pipeline.manifest.model import NOT_STATED, Statement
 from dp_powerflow.pipeline.manifest.policy import at_most, in_digits
 from dp_powerflow.pipeline.manifest.published import VOLTAGES, published_tables
@@ -98,16 +100,12 @@ def _license(statement: Statement[Any]) -> dict[str, str]:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("dp_powerflow.pipeline.manifest"),
-        autoescape=False,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {"at_most": at_most, "in_digits": in_digits, "literally": _literally}
-    return environment
+    filters: dict[str, Callable[..., Any]] = {
+        "at_most": at_most,
+        "in_digits": in_digits,
+        "literally": _literally,
+    }
+    return environment("dp_powerflow.pipeline.manifest", "templates", html=False, filters=filters)
 
 
 def _literally(words: str) -> str:

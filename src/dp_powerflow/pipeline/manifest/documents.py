@@ -13,12 +13,14 @@ network, be it evidence or the guarantee of a twin, is additional information. W
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import yaml
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 
+from dp_powerflow.page.templates import environment
 from dp_powerflow.pipeline.manifest.model import Statement
 from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, at_most, in_digits, registered
 
@@ -57,15 +59,7 @@ def certificate_html(statement: Statement[Any]) -> bytes:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("dp_powerflow.pipeline.manifest"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {
+    filters: dict[str, Callable[..., Any]] = {
         "at_most": at_most,
         "number": _number,
         "odds": _odds,
@@ -75,7 +69,7 @@ def _environment() -> Environment:
         "sentence": _sentence,
         "share": _share,
     }
-    return environment
+    return environment("dp_powerflow.pipeline.manifest", "templates", html=True, filters=filters)
 
 
 def _odds(epsilon: float) -> str:
