@@ -139,7 +139,7 @@ def test_a_changed_kernel_is_compiled_again_and_kept(package: Path, tmp_path: Pa
     shutil.copytree(package, changed, ignore=shutil.ignore_patterns("__pycache__"))
     source = changed / "quality" / "counting.py"
     text = source.read_text(encoding="utf-8")
-    before, after = "in_a, in_b = 0, 0", "in_b, in_a = 0, 0"
+    before, after = "min(first + _TOGETHER, steps)", "min(steps, first + _TOGETHER)"
     assert text.count(before) == 1
     source.write_text(text.replace(before, after), encoding="utf-8")
     cache = tmp_path / "cache"
