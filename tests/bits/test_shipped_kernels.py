@@ -139,13 +139,13 @@ def test_a_changed_kernel_is_compiled_again_and_kept(package: Path, tmp_path: Pa
     shutil.copytree(package, changed, ignore=shutil.ignore_patterns("__pycache__"))
     source = changed / "quality" / "counting.py"
     text = source.read_text(encoding="utf-8")
-    before, after = "in_a, in_b = 0, 0", "in_b, in_a = 0, 0"
+    before, after = "sums[i] += moved[r, i]", "sums[i] = sums[i] + moved[r, i]"
     assert text.count(before) == 1
     source.write_text(text.replace(before, after), encoding="utf-8")
     cache = tmp_path / "cache"
     once = released(changed, "twin-as-operated", NUMBA_CACHE_DIR=str(cache))
     ours = [name for name in once["compiled"] if name.startswith("dp_powerflow.")]
-    assert ours == ["dp_powerflow.quality.counting.count_voltages"]
+    assert ours == ["dp_powerflow.quality.counting.add_products"]
     assert len(list(cache.rglob("*.kernel"))) == 1
     again = released(changed, "twin-as-operated", NUMBA_CACHE_DIR=str(cache))
     assert again["compiled"] == []
