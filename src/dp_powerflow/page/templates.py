@@ -46,6 +46,10 @@ class _Kept(BytecodeCache):
     def __init__(self, html: bool) -> None:
         self._html = html
 
+    def get_cache_key(self, name: str, filename: str | None = None) -> str:
+        """By name alone: what is shipped is used wherever the package is installed."""
+        return super().get_cache_key(name)
+
     def _key(self, bucket: Bucket) -> str:
         """The checksum is that of the source; jinja marks each entry with the version of Python."""
         content = f"{jinja2.__version__} {self._html} {bucket.key} {bucket.checksum}"
