@@ -170,4 +170,5 @@ def test_every_kernel_has_a_fingerprint_and_a_place_to_be_kept() -> None:
                 kernels[f"{module}.{name}"] = value
     assert len(kernels) > 100
     assert [name for name, kernel in kernels.items() if not isinstance(kernel._cache, KernelCache)] == []
-    assert len({fingerprint(kernel.py_func) for kernel in kernels.values()}) == len(kernels)
+    different = {id(kernel): kernel for kernel in kernels.values()}.values()  # some have two names
+    assert len({fingerprint(kernel.py_func) for kernel in different}) == len(different)
