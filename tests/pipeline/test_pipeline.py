@@ -122,7 +122,7 @@ def test_a_file_is_hashed_when_it_is_written_and_read_only_if_an_earlier_run_wro
         read.append(place.name)
         return file_hash(place)
 
-    monkeypatch.setattr("dp_powerflow.corpus.writer.file_hash", counted)
+    monkeypatch.setattr("dp_powerflow.corpus.storage.file_hash", counted)
     config = small_config(tmp_path, release={"days": 400})
     run_release(config, workers=1)
     assert read == []

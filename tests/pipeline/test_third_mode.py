@@ -45,8 +45,10 @@ ALLOWED = (
     *(f"pipeline/manifest/{name}.py" for name in ("true", "twin/policy", "twin/section", "old_twin")),
     *(f"pipeline/setup/{name}.py" for name in ("example", "modes")),
     "report/demo/configs.py",
+    "_compile.py",
 )
-"""Beside the union: the modes and their policies, the example config, and what `init` writes of each mode."""
+"""Beside the union: the modes and their policies, the example config, what `init` writes of each mode, and the
+configs of the demonstration and of the runs that compile kernels."""
 
 # --------------------------------------------------------------- what the one new module would hold
 
