@@ -47,8 +47,8 @@ ALLOWED = (
     "report/demo/configs.py",
     "_compile.py",
 )
-"""Beside the union: the modes and their policies, the example config, what `init` writes of each mode, configs
-of the demonstration and of the runs that compile kernels."""
+"""Beside the union: the modes and their policies, the example config, what `init` writes of each mode,
+configs of the demonstration and of the runs that compile kernels."""
 
 # --------------------------------------------------------------- what the one new module would hold
 
