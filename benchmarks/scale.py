@@ -252,7 +252,7 @@ def write_days(job: Job, folder: Path, least_s: float) -> tuple[int, tuple[float
         if number > 1 and spent.sum() >= least_s:
             break
         source.seconds, marks = 0.0, [time.process_time()]
-        solved = blocks.solve(run)
+        solved = blocks.run(run)
         mended += sum(int(np.count_nonzero(made.mended)) for made in solved)
         marks.append(time.process_time())
         for part, made in zip(run, solved, strict=True):

@@ -37,7 +37,7 @@ def planted(path: Path) -> Path:
 @pytest.fixture
 def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache folder that everybody may write to, and one of the user's own to go to instead."""
-    folder = tmp_path / "shared"
+    folder = tmp_path / "of-many"
     folder.mkdir()
     folder.chmod(0o1777)
     monkeypatch.setattr("numba.core.config.CACHE_DIR", str(folder))

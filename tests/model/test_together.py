@@ -82,7 +82,7 @@ def test_runs_in_the_same_memory_have_the_bits_of_runs_in_new_memory(solver: Ope
     source = Source(solver)
     blocks = BlockSolver(solver, source, nodes="all", mend=True)
     for run in (range(2, 3), range(3), range(4, 6), range(2)):  # longer, shorter, with and without mending
-        for block, days in zip(run, blocks.solve(run), strict=True):
+        for block, days in zip(run, blocks.run(run), strict=True):
             assert_same(days, solve_days(solver, source, block, nodes="all", mend=True))
 
 

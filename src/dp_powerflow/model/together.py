@@ -50,7 +50,7 @@ class BlockSolver:
     _load: ComplexArray = field(default_factory=lambda: _memory(0), init=False)
     _voltages: ComplexArray = field(default_factory=lambda: _memory(0), init=False)
 
-    def solve(self, blocks: Sequence[int]) -> list[SolvedDays]:
+    def run(self, blocks: Sequence[int]) -> list[SolvedDays]:
         """Blocks that follow one another, each as `solve_days` gives it, solved together.
 
         The next call writes over what this one gives.
@@ -93,7 +93,7 @@ def solve_blocks(
     mend: bool = False,
 ) -> list[SolvedDays]:
     """One run of blocks in memory of its own; parameters as of `BlockSolver`."""
-    return BlockSolver(solver, source, generation, nodes, mend).solve(blocks)
+    return BlockSolver(solver, source, generation, nodes, mend).run(blocks)
 
 
 def blocks_at_once(source: LoadSource, nodes: int, days_at_once: int) -> int:

@@ -235,7 +235,7 @@ def layout_of(days: int, steps: int, nodes: int, loaded: int) -> CorpusLayout:
 def make_run(job: PartJob, blocks: BlockSolver, number: int) -> Rest[Written]:
     """Make the parts of one run; what is left is to write them."""
     parts = job.runs[number]
-    solved = blocks.solve(parts)
+    solved = blocks.run(parts)
     made = [make_part(job, blocks.solver, part, days) for part, days in zip(parts, solved, strict=True)]
     return Rest(lambda: Written.joined([part.finish() for part in made]))
 
