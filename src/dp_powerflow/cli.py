@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import sys
@@ -53,6 +54,7 @@ def main() -> None:
     """Entry point: errors of the input become one sentence and exit code 2."""
     # Modules are objects that stay; to look through them for garbage takes a tenth of a short command.
     gc.set_threshold(100_000)
+    atexit.register(gc.freeze)  # nor once more at the end
     try:
         app()
     except DpPowerflowError as error:
