@@ -29,6 +29,8 @@ from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 
+from workloads import REPOSITORY, archived
+
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
@@ -203,13 +205,8 @@ def drawing_with(package: Path, options: list[str]) -> dict[str, float]:
 
 def compare(commit: str, options: list[str]) -> None:
     """This package and that of a commit, in turns, best of three."""
-    here = Path(__file__).resolve().parents[1]
     with tempfile.TemporaryDirectory() as folder:
-        packed = subprocess.run(
-            ["git", "-C", str(here), "archive", commit, "src"], check=True, capture_output=True
-        )
-        subprocess.run(["tar", "-x", "-C", folder], input=packed.stdout, check=True)
-        packages = (Path(folder) / "src", here / "src")
+        packages = (archived(commit, Path(folder) / "archive"), REPOSITORY / "src")
         turns = [[drawing_with(package, options) for package in packages] for _ in range(3)]
     for name in turns[0][0]:
         then, now = (min(turn[side][name] for turn in turns) for side in range(2))

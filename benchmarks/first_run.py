@@ -18,39 +18,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+import workloads
+
 SWITCH = "DP_POWERFLOW_KERNELS"
-CONFIG = """
-[feeder]
-source = "ieee123"
-[loads]
-kind = "simulated"
-homes_only = true
-load_points = 2000
-days = 56
-step_minutes = 15
-[model]
-epsilon = 1.0
-delta = 1e-5
-bounds = [0.005, 1.0]
-power_factor = 0.97
-estimator = "history"
-[nodes]
-load_class = "residential"
-kw_per_customer = 1.745
-[network]
-mode = "twin-network"
-epsilon = 1.0
-change = 0.05
-id = "twin-1"
-released = "all"
-[release]
-id = "first"
-days = {days}
-output = "out"
-state = "state"
-epsilon_cap = 2.0
-insecure_seed = 1
-"""
 COMMANDS = {"release": ["release", "c.toml"], "verify": ["verify", "out"], "demo": ["demo", "--out", "demo"]}
 
 
@@ -73,7 +43,7 @@ def compiled(cache: Path) -> int:
 def run_all(days: int, kind: str, folder: Path) -> dict[str, dict[str, float]]:
     """Seconds and kernels compiled of each command, each with an empty cache."""
     settings = {} if kind == "as shipped" else {SWITCH: "compile"}
-    (folder / "c.toml").write_text(CONFIG.format(days=days))
+    (folder / "c.toml").write_text(workloads.new(days))
     found = {}
     for name, command in COMMANDS.items():
         cache = folder / f"cache of {name}"

@@ -22,40 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import workloads
 
 SIZES = (1_000, 3_000, 10_000)
-CONFIG = """
-[feeder]
-source = "feeder.dss"
-[loads]
-kind = "simulated"
-homes_only = true
-load_points = {homes}
-days = 56
-step_minutes = 15
-[model]
-epsilon = 1.0
-delta = 1e-5
-bounds = [0.005, 1.0]
-power_factor = 0.97
-estimator = "history"
-[nodes]
-load_class = "residential"
-kw_per_customer = 1.745
-[network]
-mode = "twin-network"
-epsilon = 1.0
-change = 0.05
-id = "twin-1"
-released = "all"
-[release]
-id = "large"
-days = {days}
-output = "out"
-state = "state"
-epsilon_cap = 2.0
-insecure_seed = 1
-"""
 MADE = "drawing loads and solving"
 """Stage in which the days are made, as the product says it."""
 VERIFY = "verify"
@@ -144,7 +113,8 @@ def measure(nodes: int, options: argparse.Namespace, folder: Path) -> dict[str, 
     from support.synthetic import write_synthetic
 
     write_synthetic(folder / "feeder.dss", nodes, whole_houses=True)
-    (folder / "c.toml").write_text(CONFIG.format(days=options.days, homes=options.homes), encoding="utf-8")
+    config = workloads.new(options.days, feeder="feeder.dss", homes=options.homes)
+    (folder / "c.toml").write_text(config, encoding="utf-8")
     os.chdir(folder)
     clock, began = Clock(), time.perf_counter()
     clock.stage("start")

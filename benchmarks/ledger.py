@@ -21,24 +21,23 @@ prints how many times longer it takes. Its totals grow with the square, so it st
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import math
 import os
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import workloads
+
 SIZES = (10, 100, 1_000)
 LARGE = 5_000
 LIMIT_SECONDS = 60.0
 REQUEST = "a" * 64
-REPOSITORY = Path(__file__).parents[1]
 
 
 def main() -> None:
@@ -55,9 +54,9 @@ def main() -> None:
     sizes = (*SIZES, LARGE) if arguments.large else SIZES
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         print(f"one flush to the disk takes {1e3 * flush_seconds(Path(folder)):.2f} ms here and now\n")
-        sources = {"here": REPOSITORY / "src"}
+        sources = {"here": workloads.REPOSITORY / "src"}
         if arguments.against:
-            sources["there"] = archive(arguments.against, Path(folder))
+            sources["there"] = workloads.archived(arguments.against, Path(folder) / "commit")
         report(sizes, sources, Path(folder))
 
 
@@ -100,16 +99,6 @@ def in_a_process(way: str, size: int, source: Path, place: Path) -> dict[str, fl
         raise SystemExit(f"{way} with {size} accounts failed:\n{done.stderr}")
     found: dict[str, float] = json.loads(done.stdout)
     return found
-
-
-def archive(commit: str, folder: Path) -> Path:
-    """The package as it was."""
-    packed = subprocess.run(
-        ["git", "archive", commit, "src"], cwd=REPOSITORY, capture_output=True, check=True
-    ).stdout
-    with tarfile.open(fileobj=io.BytesIO(packed)) as tree:
-        tree.extractall(folder / "commit", filter="data")
-    return folder / "commit" / "src"
 
 
 def flush_seconds(folder: Path) -> float:

@@ -26,74 +26,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-WORKLOADS = {
-    "old": """
-[feeder]
-source = "ieee123"
-[loads]
-kind = "simulated"
-load_points = 1000
-days = 60
-[model]
-epsilon = 4.0
-[nodes]
-load_class = "residential"
-scale_factor = 0.05
-[network]
-mode = "true-network"
-bound = "full-support"
-radius = 1e-7
-epsilon = 5.0
-delta = 1e-3
-calibration_days = 20
-require_evidence = false
-[release]
-id = "bench"
-days = {days}
-output = "out"
-state = "state"
-insecure_seed = 1
-""",
-    "new": """
-[feeder]
-source = "ieee123"
-[loads]
-kind = "simulated"
-homes_only = true
-load_points = 2000
-days = 56
-step_minutes = 15
-[model]
-epsilon = 1.0
-delta = 1e-5
-bounds = [0.005, 1.0]
-power_factor = 0.97
-estimator = "history"
-[nodes]
-load_class = "residential"
-kw_per_customer = 1.745
-[network]
-mode = "twin-network"
-epsilon = 1.0
-change = 0.05
-id = "twin-1"
-released = "all"
-[release]
-id = "bench"
-days = {days}
-output = "out"
-state = "state"
-epsilon_cap = 2.0
-insecure_seed = 1
-""",
-}
-REPOSITORY = Path(__file__).resolve().parents[1]
+import workloads
+
+WORKLOADS = {"old": workloads.old, "new": workloads.new}
 PROGRAM = "from dp_powerflow.cli import main; main()"
 DEFAULT: tuple[str, ...] = ()
 WANTED = 0.95
@@ -111,7 +51,7 @@ class Took:
 def release(workload: str, days: int, options: Sequence[str], source: Path, root: Path) -> Took:
     """Run the command in a fresh directory below `root`."""
     with tempfile.TemporaryDirectory(dir=root) as folder:
-        (Path(folder) / "release.toml").write_text(WORKLOADS[workload].format(days=days))
+        (Path(folder) / "release.toml").write_text(WORKLOADS[workload](days))
         command = [sys.executable, "-c", PROGRAM, "release", "release.toml", *options]
         before, began = _of_children(), time.perf_counter()
         with subprocess.Popen(
@@ -141,17 +81,6 @@ def _of_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-@contextmanager
-def source_of(commit: str) -> Iterator[Path]:
-    """The package as it was at a commit, in a directory that is removed again."""
-    with tempfile.TemporaryDirectory() as folder:
-        archive = subprocess.run(
-            ["git", "archive", commit, "src"], cwd=REPOSITORY, check=True, capture_output=True
-        )
-        subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
-        yield Path(folder) / "src"
-
-
 def settings(cores: int, scheduler: bool) -> dict[str, tuple[str, ...]]:
     """Names and options of the settings that are compared."""
     counts = sorted({1, 2, cores})
@@ -161,7 +90,7 @@ def settings(cores: int, scheduler: bool) -> dict[str, tuple[str, ...]]:
 
 def compare(asked: argparse.Namespace, root: Path) -> bool:
     """Every setting on every workload; whether the default is never beaten by more than is allowed."""
-    own, good = REPOSITORY / "src", True
+    own, good = workloads.REPOSITORY / "src", True
     chosen = settings(len(os.sched_getaffinity(0)), asked.scheduler)
     print(f"{'workload':9} {'days':>5} {'setting':18} {'seconds':>8} {'processor':>10}   best / this")
     for workload in asked.workload:
@@ -183,10 +112,11 @@ def compare(asked: argparse.Namespace, root: Path) -> bool:
 def against(asked: argparse.Namespace, root: Path) -> None:
     """This commit and an earlier one, by default workers."""
     print(f"{'workload':9} {'days':>5} {'':10} {'seconds':>8} {'processor':>10}")
-    with source_of(asked.against) as source:
+    with tempfile.TemporaryDirectory() as folder:
+        source = workloads.archived(asked.against, Path(folder) / "archive")
         for workload in asked.workload:
             for days in asked.days:
-                runs = {"now": (DEFAULT, REPOSITORY / "src"), asked.against[:10]: (DEFAULT, source)}
+                runs = {"now": (DEFAULT, workloads.REPOSITORY / "src"), asked.against[:10]: (DEFAULT, source)}
                 for first in runs.values():  # compiles
                     release(workload, min(days, 28), *first, root)
                 best = best_of(workload, days, runs, asked.repetitions, root)
@@ -217,7 +147,7 @@ def best_of(
 
 def stages(asked: argparse.Namespace, root: Path) -> None:
     """What the command says, and how long until it says the next thing."""
-    runs = {"default": (DEFAULT, REPOSITORY / "src")}
+    runs = {"default": (DEFAULT, workloads.REPOSITORY / "src")}
     for workload in asked.workload:
         for days in asked.days:
             took = best_of(workload, days, runs, asked.repetitions, root)["default"]

@@ -22,39 +22,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-TOML = """
-[feeder]
-source = "ieee123"
-[loads]
-kind = "simulated"
-homes_only = true
-load_points = 2000
-days = 56
-step_minutes = 15
-[model]
-epsilon = 1.0
-delta = 1e-5
-bounds = [0.005, 1.0]
-power_factor = 0.97
-estimator = "history"
-[nodes]
-load_class = "residential"
-kw_per_customer = 1.745
-[network]
-mode = "twin-network"
-epsilon = 1.0
-change = 0.05
-id = "twin-1"
-released = "all"
-[release]
-id = "bench"
-days = 28
-output = "out"
-state = "state"
-epsilon_cap = 2.0
-insecure_seed = 1
-"""
+import workloads
+
 PROGRAM = """
 import atexit, pathlib, sys
 counted = pathlib.Path(sys.argv.pop(1)).resolve()
@@ -119,20 +88,13 @@ class Place:
 def prepared(name: str, source: Path, folder: Path) -> Place:
     """A version with a release to verify, and a config to plan from."""
     folder.mkdir()
-    (folder / "c.toml").write_text(TOML, encoding="utf-8")
-    later = TOML.replace('id = "bench"', 'id = "next"').replace('output = "out"', 'output = "next"')
+    first = workloads.new(28)
+    (folder / "c.toml").write_text(first, encoding="utf-8")
+    later = first.replace('id = "bench"', 'id = "next"').replace('output = "out"', 'output = "next"')
     (folder / "next.toml").write_text(later, encoding="utf-8")
     place = Place(name, source, folder)
     place.run("release", "c.toml")
     return place
-
-
-def archived(commit: str, folder: Path) -> Path:
-    """The source of a commit, in a folder."""
-    folder.mkdir()
-    packed = subprocess.run(["git", "archive", commit, "src"], cwd=ROOT, capture_output=True, check=True)
-    subprocess.run(["tar", "-x", "-C", str(folder)], input=packed.stdout, check=True)
-    return folder / "src"
 
 
 def measured(places: list[Place], name: str, rounds: int) -> list[Times]:
@@ -157,9 +119,9 @@ def main() -> None:
     options = parser.parse_args()
     names = [("--help" if name == "help" else name) for name in options.only]
     with tempfile.TemporaryDirectory() as scratch:
-        places = [prepared("now", ROOT / "src", Path(scratch) / "now")]
+        places = [prepared("now", workloads.REPOSITORY / "src", Path(scratch) / "now")]
         if options.against:
-            earlier = archived(options.against, Path(scratch) / "archive")
+            earlier = workloads.archived(options.against, Path(scratch) / "archive")
             places.append(prepared(options.against, earlier, Path(scratch) / "earlier"))
         print(f"{'command':10} {'version':>12} {'wall':>8} {'processor':>10} {'modules':>8} {'ratio':>6}")
         for name in names:

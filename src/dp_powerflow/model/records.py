@@ -6,6 +6,7 @@ kept, because it is small: many queries ask about the same figures of a customer
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,7 +26,7 @@ _CHUNK_VALUES = 1 << 19  # 4 MB of float64 at a time
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Chosen:
+class Chosen(ABC):
     """PRIVATE. Records of a history: some load points on some days, as arrays when they are asked for.
 
     Parameters
@@ -81,9 +82,9 @@ class Chosen:
             return self.values(self.points[point], self.days[day][:, None])
         return self.values(self.points[rows], np.broadcast_to(self.days, (len(rows), len(self.days))))
 
+    @abstractmethod
     def values(self, points: IntArray, days: IntArray) -> FloatArray:
         """(record, day, step) of load points (record,) on days (record, day)."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False, repr=False)
