@@ -19,7 +19,7 @@ from typing import Any
 
 import dp_powerflow as dpf
 from dp_powerflow._bits.compiled import TARGETS, Target
-from dp_powerflow._bits.kept import CACHE_NAME, Archive, Folder, shipped_path
+from dp_powerflow._bits.kept import CACHE_NAME, SWITCH, Archive, Folder, shipped_path
 from dp_powerflow.config import parse_config
 
 Raw = dict[str, dict[str, Any]]
@@ -135,6 +135,7 @@ class _Job:
     def keys(self) -> list[str]:
         """Keys of the compiled code that the run used."""
         settings = {
+            SWITCH: "compile",
             "NUMBA_CPU_NAME": self.target.name,
             "NUMBA_CPU_FEATURES": self.target.features,
             "NUMBA_CACHE_DIR": str(self.cache),

@@ -19,8 +19,8 @@ import pytest
 
 import dp_powerflow
 from dp_powerflow._bits import kept
-from dp_powerflow._bits.compiled import SWITCH, TARGETS
-from dp_powerflow._bits.kept import Archive, Folder, KernelsNotKeptWarning
+from dp_powerflow._bits.compiled import TARGETS
+from dp_powerflow._bits.kept import SWITCH, Archive, Folder, KernelsNotKeptWarning
 from support.processors import ROOT
 
 RUNS_HERE = any(target.runs_here for target in TARGETS)

@@ -19,7 +19,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
-import os
 import pickle
 import platform
 import sys
@@ -72,7 +71,6 @@ TARGETS = (
     Target("haswell", "+aes", _HASWELL),
 )
 """The fastest first. Wide vectors are worth a target of their own: some kernels are several times faster."""
-SWITCH = "DP_POWERFLOW_KERNELS"
 
 
 def kernel(function: _Function) -> _Function:
@@ -172,7 +170,7 @@ def _environment(module: str, constants: list[Any], name: str) -> Environment:
 @functools.cache
 def shipped_targets() -> tuple[Target, ...]:
     """What shipped code this process may run, the fastest first; none if it has to compile."""
-    if os.environ.get(SWITCH) == "compile" or config.CPU_NAME is not None or config.CPU_FEATURES is not None:
+    if config.CPU_NAME is not None or config.CPU_FEATURES is not None:
         return ()
     return tuple(target for target in TARGETS if target.runs_here)
 

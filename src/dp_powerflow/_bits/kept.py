@@ -29,6 +29,8 @@ from numba.core import config
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 SHIPPED_FOLDER = _PACKAGE / "_compiled"
+SWITCH = "DP_POWERFLOW_KERNELS"
+"""Variable of the environment; `compile` leaves out what is shipped."""
 CACHE_NAME = "dp_powerflow"
 """Folder below `NUMBA_CACHE_DIR`."""
 _SUFFIX = ".kernel"
@@ -137,8 +139,8 @@ class Folder:
 
 @functools.cache
 def shipped_archive() -> Archive:
-    """What is shipped for this Python, read once."""
-    return Archive.read(shipped_path())
+    """What is shipped for this Python, read once; nothing where everything is to be compiled."""
+    return Archive() if os.environ.get(SWITCH) == "compile" else Archive.read(shipped_path())
 
 
 def shipped_path() -> Path:
