@@ -6,10 +6,10 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dp_powerflow.fleet.checked import FeederChecks, FleetReport
 from dp_powerflow.fleet.manifest import (
     FLEET_DIGEST,
     FORMAT,
@@ -43,34 +43,6 @@ UNCHECKED_PAGE = (
     f"{FLEET_FILE} is of an earlier version: what its page says was NOT checked and may be anything. Run the "
     "fleet again to bring it to this version."
 )
-
-
-@dataclass(frozen=True)
-class FeederChecks:
-    """How many feeders passed one kind of check.
-
-    Attributes
-    ----------
-    name : of the check, as in the report of a release.
-    feeders : that it was made of.
-    failed : of these.
-    """
-
-    name: str
-    feeders: int
-    failed: int
-
-
-@dataclass(frozen=True, repr=False)
-class FleetReport(VerifyReport):
-    """All checks of a fleet: what is said of the whole, and one check per feeder.
-
-    Attributes
-    ----------
-    feeder_checks : the kinds of checks that its feeders had, in the order of first appearance.
-    """
-
-    feeder_checks: tuple[FeederChecks, ...] = ()
 
 
 def verify_fleet(

@@ -6,8 +6,8 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
+from dp_powerflow.fleet.checked import FleetReport
 from dp_powerflow.fleet.names import partition
-from dp_powerflow.fleet.verify import FleetReport
 from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, Check
 from dp_powerflow.pipeline.release_checks import SEED
 from dp_powerflow.pipeline.verify import VerifyReport
@@ -37,7 +37,7 @@ def _once(statements: Sequence[str]) -> Iterator[str]:
     """Statements that differ in a name between quotes only become one: of a fleet, every twin has its own."""
     alike: dict[str, list[str]] = {}
     for text in statements:
-        alike.setdefault(re.sub(r"'[^']*'", "''", text), []).append(text)
+        alike.setdefault(re.sub(r"(?<!\w)'[^'\s]+'", "''", text), []).append(text)
     for first, *others in list(alike.values())[:MOST_STATEMENTS]:
         yield f"{first} The same holds for {len(others):,} more." if others else first
     if len(alike) > MOST_STATEMENTS:
