@@ -40,6 +40,7 @@ from dp_powerflow.fleet.accounts import (
     services_of,
 )
 from dp_powerflow.fleet.config import FleetConfig
+from dp_powerflow.fleet.events import FeederEvent, OnEvent, hear_nothing
 from dp_powerflow.fleet.feeders import FleetFeeder, staging_of, write_register
 from dp_powerflow.fleet.manifest import fleet_manifest, read_entries, release_at
 from dp_powerflow.fleet.names import FLEET_FILE, PAGE_FILE, partition, release_id_of
@@ -327,7 +328,7 @@ def run_fleet(
     engine: Engine | None = None,
     feeders_per_process: int | None = None,
     say: Say = lambda _: None,
-    progress: Progress | None = None,
+    on_event: OnEvent = hear_nothing,
     on_outcome: OnOutcome = lambda _: None,
 ) -> FleetResult:
     """Make the releases of a fleet, or those that are missing.
@@ -338,7 +339,8 @@ def run_fleet(
     engine : where the feeders are solved instead, such as a Dask cluster.
     feeders_per_process : make the releases in a process of its own that is replaced after so many feeders: a
         feeder that crashes it is one failed feeder. None makes them in this process.
-    say, progress : what is being done, and how much of it.
+    say : what is being done for all feeders.
+    on_event : hears where every feeder is.
     on_outcome : called after every feeder (INTERNAL).
 
     Raises
@@ -350,7 +352,7 @@ def run_fleet(
     state = PrivateState.open(config.fleet.state, insecure_seed=config.fleet.insecure_seed)
     internal = state.internal_directory(config.fleet.id)
     with only_process(internal):
-        run = _Run(config, state, open_ledger(state), engine, feeders_per_process, say, progress, on_outcome)
+        run = _Run(config, state, open_ledger(state), engine, feeders_per_process, say, on_event, on_outcome)
         outcomes = run.all()
     ingest = next(iter(run.ingest), None)
     return FleetResult(config.fleet.output, outcomes, internal, tuple(dict.fromkeys(run.warned)), ingest)
@@ -366,7 +368,7 @@ class _Run:
     engine: Engine
     feeders_per_process: int | None
     say: Say
-    progress: Progress | None
+    on_event: OnEvent
     on_outcome: OnOutcome
     warned: list[str] = field(default_factory=list)
     ingest: list[IngestReport] = field(default_factory=list)
@@ -381,9 +383,13 @@ class _Run:
             self._refuse_another_config()
         write_register(self.state, fleet.id, feeders)
         outcomes = {feeder.name: Outcome(feeder.key, feeder.name) for feeder in feeders}
+        to_do = {feeder.name for feeder in missing}
+        for feeder in feeders:
+            self.on_event(FeederEvent(feeder.name, "waiting" if feeder.name in to_do else "released"))
         try:
             for outcome in self._make(missing):
                 outcomes[outcome.name] = outcome
+                self.on_event(FeederEvent(outcome.name, "failed" if outcome.problem else "released"))
                 self.on_outcome(outcome)
         finally:
             self._publish_manifest()
@@ -403,14 +409,14 @@ class _Run:
         customers: Customers | None = None
         here = HereMaker(self.engine, history, services_of(self.config, missing, history))
         with maker_of(here, self.feeders_per_process) as maker:
-            for number, feeder in enumerate(missing, start=1):
-                prefix, problem = f"{number}/{len(missing)} {feeder.name}", None
-                self.say(f"{prefix}: reading the feeder")
+            for feeder in missing:
+                problem = None
+                self.on_event(FeederEvent(feeder.name, "checking"))
                 if customers is None:
                     problem = self._try(feeder, maker.examine, feeder.config)
                     customers = None if problem is not None else self._pay(feeder, history)
                 if customers is not None:
-                    problem = self._try(feeder, self._release, feeder, customers, maker, prefix)
+                    problem = self._try(feeder, self._release, feeder, customers, maker)
                 yield Outcome(feeder.key, feeder.name, problem)
 
     def _read_meters(self, feeder: FleetFeeder) -> LoadHistory:
@@ -432,12 +438,17 @@ class _Run:
         self.warned.extend((*customers.plan.warnings, *customers.plan.notes))
         return customers
 
-    def _release(self, feeder: FleetFeeder, customers: Customers, maker: Maker, prefix: str) -> None:
+    def _release(self, feeder: FleetFeeder, customers: Customers, maker: Maker) -> None:
         """One feeder: its model, its release in the staging directory, and the move."""
         keep_own_model(self.config, feeder, self.state, customers)
         with storing(staging_of(self.config)):
             staging_of(self.config).mkdir(mode=0o700, parents=True, exist_ok=True)
-        maker.release(feeder.config, lambda text: self.say(f"{prefix}: {text}"), self.progress)
+        self.on_event(FeederEvent(feeder.name, "paid"))
+        maker.release(
+            feeder.config,
+            lambda _: None,
+            lambda done, total: self.on_event(FeederEvent(feeder.name, "solving", done, total)),
+        )
         self.warned.extend(mode_of(feeder.config).warnings)
         self.state.write_internal(self.config.fleet.id, CONFIG_FILE, _config_sha256(self.config).encode())
         target = self._target(feeder)
