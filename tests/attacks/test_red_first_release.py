@@ -123,7 +123,7 @@ def test_a_load_shape_with_gaps_changes_neither_the_records_nor_the_customers(
         folder = tmp_path / str(holes)
         folder.mkdir()
         inputs = read_inputs(shapes(folder, ieee13, holes), state_of(folder))
-        services.append((inputs.services.node_of, inputs.history.n_load_points))
+        services.append((inputs.services.node_of, inputs.readings.n_load_points))
         assert inputs.ingest is not None
         assert inputs.ingest.n_rejected == holes
     assert services[0] == services[1]

@@ -39,11 +39,12 @@ from dp_powerflow.fleet.names import release_id_of
 from dp_powerflow.loads.declared import read_service_rows
 from dp_powerflow.loads.history import LoadHistory, refuse_alike
 from dp_powerflow.pipeline.almanac import Almanac, almanac_of
+from dp_powerflow.pipeline.charging import refuse_another_request
 from dp_powerflow.pipeline.inputs import loads_chunks
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.manifest.policy import registered
 from dp_powerflow.pipeline.modes.base import mode_of
-from dp_powerflow.pipeline.plan import Plan, plan_release, refuse_another_request
+from dp_powerflow.pipeline.plan import Plan, plan_release
 from dp_powerflow.pipeline.receipts import REQUEST_FILE, keep_receipt
 from dp_powerflow.pipeline.run import fitted_model
 from dp_powerflow.privacy.ledger.book import Ledger

@@ -50,9 +50,9 @@ from dp_powerflow.pipeline.inputs import keep_ingest, loads_chunks, meters_of
 from dp_powerflow.pipeline.manifest.model import QUALITY_FILE, canonical_json
 from dp_powerflow.pipeline.modes.base import INTERNAL, Progress, mode_of
 from dp_powerflow.pipeline.plan import Plan, preview_network
-from dp_powerflow.pipeline.ready import make_ready, open_state
+from dp_powerflow.pipeline.ready import Say, make_ready, open_state
 from dp_powerflow.pipeline.receipts import open_ledger
-from dp_powerflow.pipeline.run import Say, run_release
+from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.privacy.state import PrivateState
