@@ -227,7 +227,7 @@ def test_the_scheduler_holds_nothing_private(cluster: Any, tmp_path: Path) -> No
     assert text.count(b"task-") > 4
     state = PrivateState.inspect(tmp_path / "state")
     inputs, secret = read_inputs(config, state), state.stream_key().secret
-    feeder, history = inputs.feeder, inputs.history
+    feeder, history = inputs.feeder, inputs.readings
     canaries = [
         secret,
         secret.hex().encode(),
