@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 FLEET_FILE = "fleet.json"
+PAGE_FILE = "fleet.html"
 
 
 def partition(name: str) -> str:

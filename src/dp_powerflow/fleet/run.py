@@ -42,7 +42,7 @@ from dp_powerflow.fleet.accounts import (
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.feeders import FleetFeeder, staging_of, write_register
 from dp_powerflow.fleet.manifest import fleet_manifest, read_entries, release_at
-from dp_powerflow.fleet.names import FLEET_FILE, partition, release_id_of
+from dp_powerflow.fleet.names import FLEET_FILE, PAGE_FILE, partition, release_id_of
 from dp_powerflow.fleet.overview import fleet_page, read_summaries
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.report import IngestReport
@@ -204,6 +204,14 @@ class FleetPlan:
     feeders: tuple[FeederPlan, ...]
     ingest: IngestReport | None = None
 
+    def __repr__(self) -> str:
+        released = sum(plan.released for plan in self.feeders)
+        refused = sum(plan.problem is not None for plan in self.feeders)
+        return (
+            f"FleetPlan({self.config.fleet.id!r}: {len(self.feeders):,} feeders, {released:,} of them "
+            f"released, {refused:,} that cannot be)"
+        )
+
 
 def plan_fleet(
     config: FleetConfig, progress: Progress | None = None, feeders_per_process: int | None = None
@@ -300,6 +308,13 @@ class FleetResult:
     @property
     def failed(self) -> tuple[Outcome, ...]:
         return tuple(outcome for outcome in self.outcomes if outcome.problem is not None)
+
+    def __repr__(self) -> str:
+        failed, all_of = len(self.failed), len(self.outcomes)
+        return (
+            f"FleetResult({str(self.path)!r}: {all_of - failed:,} of {all_of:,} feeders released, "
+            f"{failed:,} failed)"
+        )
 
 
 OnOutcome = Callable[[Outcome], None]
@@ -474,8 +489,9 @@ class _Run:
             digest = hashlib.sha256(page).hexdigest()
             content = canonical_json(fleet_manifest(fleet.id, fleet.models, entries, digest))
             with storing(fleet.output):
-                write_whole(fleet.output / QUALITY_FILE, page)
+                write_whole(fleet.output / PAGE_FILE, page)
                 write_whole(fleet.output / FLEET_FILE, content)
+                (fleet.output / QUALITY_FILE).unlink(missing_ok=True)  # the page of an earlier version
 
     def _keep_failures(self, failed: Sequence[Outcome]) -> None:
         content = {
@@ -503,9 +519,9 @@ def _refuse_other_contents(output: Path, fleet_id: str) -> None:
     if not output.is_dir():
         raise ConfigError(f"{output} is not a directory; choose another fleet.output")
     for path in output.iterdir():
-        if path.name.startswith((FLEET_FILE, QUALITY_FILE)) and is_temporary(path.name):
+        if path.name.startswith((FLEET_FILE, PAGE_FILE)) and is_temporary(path.name):
             path.unlink(missing_ok=True)
-        elif path.name not in (FLEET_FILE, QUALITY_FILE) and release_at(path) != release_id_of(
+        elif path.name not in (FLEET_FILE, PAGE_FILE, QUALITY_FILE) and release_at(path) != release_id_of(
             fleet_id, path.name.removeprefix(partition(""))
         ):
             raise ConfigError(

@@ -91,6 +91,14 @@ class VerifyReport:
         """Whether this may be called a release."""
         return self.verdict == "release"
 
+    def __repr__(self) -> str:
+        failed = [check.name for check in self.failures if check.name != SEED]
+        names = ", ".join(failed[:3]) + (f" and {len(failed) - 3:,} more" if len(failed) > 3 else "")
+        found = f", failed: {names}" if failed else ""
+        return (
+            f"{type(self).__name__}({self.release_id!r}: {self.verdict}, {len(self.checks):,} checks{found})"
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Plain values for `--json`."""
         return {"verdict": self.verdict, "intact": self.intact, **asdict(self)}
