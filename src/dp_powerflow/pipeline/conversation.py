@@ -32,7 +32,6 @@ from dp_powerflow.pipeline.modes.base import (
     INTERNAL,
     OWNER_FILE,
     InternalReport,
-    NetworkFacts,
     NetworkMode,
     Progress,
     Scene,
@@ -57,14 +56,15 @@ class Examined:
 
     Attributes
     ----------
-    network : what a charge asks of the network.
+    dataset, frame : what a charge asks of the network (`NetworkFacts`).
     inputs : keyed hash of everything beside the config that decides the release.
     nodes : PUBLIC. Released nodes.
     corpus_bytes : PUBLIC. How large the corpus will be, about.
     warnings : PUBLIC. What public loads do.
     """
 
-    network: NetworkFacts
+    dataset: str
+    frame: str
     inputs: str
     nodes: int
     corpus_bytes: int
@@ -176,9 +176,10 @@ class Maker:
     def _make(self, writer: CorpusWriter) -> Conversation:
         inputs, mode = self.inputs, self.mode
         refuse_another_model(inputs)
-        facts = mode.facts(inputs)
+        dataset = mode.identity(inputs)
         paid: Paid = yield Examined(
-            facts,
+            dataset,
+            mode.frame(inputs),
             inputs.identity,
             writer.layout.nodes,
             self.ready.corpus_bytes,
@@ -189,7 +190,7 @@ class Maker:
             raise PrivacyError(
                 f"release '{inputs.config.model.reuse}' has fitted no load model yet; run it first"
             )
-        network = mode.network_to_solve(inputs, facts.dataset, paid.spend)
+        network = mode.network_to_solve(inputs, dataset, paid.spend)
         scene = mode.scene(inputs, network, model)
         self.say("network evidence (INTERNAL)")
         report = self._report(scene)

@@ -179,6 +179,11 @@ class NetworkMode(ABC, Generic[Section]):
         return policy_of(self.config).paid_by(self.config.release.id)
 
     @property
+    def kept_under(self) -> tuple[str, ...]:
+        """Where the private state keeps what outlives a release, beside the files of the release."""
+        return ()
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """Why the promise protects the network from nothing that matters; public, mostly empty."""
         return policy_of(self.config).warnings

@@ -76,6 +76,11 @@ class TwinMode(NetworkMode[TwinNetwork]):
     mends = True
 
     @property
+    def kept_under(self) -> tuple[str, ...]:
+        """The twin, and which figures were drawn."""
+        return (self._directory,)
+
+    @property
     def neighbours(self) -> Neighbours:
         """Networks that differ in one element."""
         return twin_neighbours(self.section.protected, self.section.change)
