@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import logging
 import secrets
-import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from dp_powerflow._parallel.crew import Crew, OnTold
+from dp_powerflow._parallel.dask_crew import EXTRA, DaskCrew, described
 from dp_powerflow._parallel.jobs import Failure, Job, Result, Sealed, unwrapped
 from dp_powerflow.errors import ConfigError, DpPowerflowError, require
 
-EXTRA = "cluster"
 CONNECT_SECONDS = 30
 """How long to wait for a scheduler, and for a first worker, also when all of them were lost."""
 ROUNDS_WITHOUT_RESULT = 3
@@ -42,6 +41,14 @@ class DaskScheduler:
         with self._client() as client:
             refuse_unfit_workers(client)
             run_on(client, job, tasks, on_result)
+
+    @contextmanager
+    def crew(self, on_told: OnTold, begun_per_worker: int) -> Iterator[Crew]:
+        """The workers of the cluster, whenever they come."""
+        with self._client() as client:
+            refuse_unfit_workers(client)
+            with closing(DaskCrew(client, on_told, wait_for_worker)) as crew:
+                yield crew
 
     @contextmanager
     def _client(self) -> Iterator[Any]:
@@ -68,6 +75,17 @@ class LocalDask:
         require("distributed", EXTRA)
 
     def run(self, job: Job[Result], tasks: Sequence[int], on_result: Callable[[Result], None]) -> None:
+        with self._client() as client:
+            run_on(client, job, tasks, on_result)
+
+    @contextmanager
+    def crew(self, on_told: OnTold, begun_per_worker: int) -> Iterator[Crew]:
+        """Workers of a cluster for the time of the context."""
+        with self._client() as client, closing(DaskCrew(client, on_told, wait_for_worker)) as crew:
+            yield crew
+
+    @contextmanager
+    def _client(self) -> Iterator[Any]:
         distributed = require("distributed", EXTRA)
         cluster = distributed.LocalCluster(
             n_workers=self.workers,
@@ -80,7 +98,15 @@ class LocalDask:
             host="127.0.0.1",
         )
         with cluster, distributed.Client(cluster, set_as_default=False) as client:
-            run_on(client, job, tasks, on_result)
+            yield client
+
+
+def wait_for_worker(client: Any) -> None:
+    """Wait until there is one, or end in a sentence."""
+    try:
+        client.wait_for_workers(1, timeout=CONNECT_SECONDS)
+    except TimeoutError:
+        raise _lost("the cluster has no workers") from None
 
 
 def run_on(client: Any, job: Job[Result], tasks: Sequence[int], on_result: Callable[[Result], None]) -> None:
@@ -104,8 +130,8 @@ def _one_round(
     """Send the job and the tasks; those that were done before the job was lost, if it was."""
     distributed = require("distributed", EXTRA)
     done: set[int] = set()
+    wait_for_worker(client)
     try:
-        client.wait_for_workers(1, timeout=CONNECT_SECONDS)
         # Not hashed: a key made from the job would be a function of the secret.
         sealed = client.scatter(Sealed(job), broadcast=True, hash=False)
     except TimeoutError:
@@ -188,8 +214,7 @@ def _attempt(sealed: Sealed, task: int) -> Any:
     try:
         return sealed.attempt(task)
     except Exception as error:  # whatever it is, its text may quote private data
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{type(error).__name__} in {Path(frame.filename).name}, line {frame.lineno}"
+        where = described(error)
     return Failure(DpPowerflowError(f"task {task} failed on a worker with {where}; this is a bug, report it"))
 
 

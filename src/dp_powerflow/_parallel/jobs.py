@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from dp_powerflow._parallel.crew import Crew, OnTold
 from dp_powerflow.errors import DpPowerflowError
 
 Result = TypeVar("Result")
@@ -54,6 +56,15 @@ class Engine(Protocol):
         self, job: ThreadedJob[Result], tasks: Sequence[int], on_result: Callable[[Result], None]
     ) -> None:
         """Do every task, in any order; the first failure ends it. Results are reported as they come."""
+
+    def crew(self, on_told: OnTold, begun_per_worker: int) -> AbstractContextManager[Crew]:
+        """Workers that keep what they have begun; they end with the context.
+
+        Parameters
+        ----------
+        on_told : gets what workers tell, while answers are waited for.
+        begun_per_worker : pieces of work after which a process is replaced. Workers of Dask are not.
+        """
 
 
 @dataclass(frozen=True)
