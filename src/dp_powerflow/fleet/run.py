@@ -3,9 +3,9 @@
     out/fleet.json               what is promised of the whole, and the SHA-256 of every feeder's manifest
     out/feeder=<public name>/…   a complete release, which can be verified by itself
 
-Releases are made in a staging directory beside `out` that other users cannot read, and moved when they are
-finished. A feeder that fails is reported to the data owner and does not stop the rest: that it failed may be
-a function of its network, so nothing in `out` says so. Run again, a fleet continues with what is missing.
+How a release gets there, into a folder or to a URL, is the business of `publishing`. A feeder that fails is
+reported to the data owner and does not stop the rest: that it failed may be a function of its network, so
+nothing in `out` says so. Run again, a fleet continues with what is missing.
 
 Releases are made in this process, or in one of its own that is replaced now and then, for two reasons. An
 engine of dss-python keeps about 2 MB for ever, so a process that opens thousands of feeders runs out of
@@ -24,11 +24,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol
 
-from dp_powerflow._files import is_temporary, only_process, sync_directory, write_whole
+from dp_powerflow._files import only_process
 from dp_powerflow._parallel import Engine, engine_of
 from dp_powerflow._parallel.server import DEFECTS, ServerProcess
 from dp_powerflow.config import Config
-from dp_powerflow.corpus.storage import storing
+from dp_powerflow.corpus.storage import Location
 from dp_powerflow.errors import ConfigError, DpPowerflowError
 from dp_powerflow.fleet.accounts import (
     Customers,
@@ -40,14 +40,11 @@ from dp_powerflow.fleet.accounts import (
     services_of,
 )
 from dp_powerflow.fleet.config import FleetConfig
-from dp_powerflow.fleet.feeders import FleetFeeder, staging_of, write_register
-from dp_powerflow.fleet.manifest import fleet_manifest, read_entries, release_at
-from dp_powerflow.fleet.names import FLEET_FILE, partition, release_id_of
-from dp_powerflow.fleet.overview import fleet_page, read_summaries
+from dp_powerflow.fleet.feeders import FleetFeeder, write_register
+from dp_powerflow.fleet.publishing import Shelf, shelf_of
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.pipeline.inputs import keep_ingest, loads_chunks, meters_of
-from dp_powerflow.pipeline.manifest.model import QUALITY_FILE, canonical_json
 from dp_powerflow.pipeline.modes.base import INTERNAL, Progress, mode_of
 from dp_powerflow.pipeline.plan import Plan, preview_network
 from dp_powerflow.pipeline.ready import make_ready, open_state
@@ -219,7 +216,7 @@ def plan_fleet(
     feeders = feeders_of(config, state, ledger)
     meters = meters_of(feeders[0].config, None)
     history = meters.history
-    plans, alike = [], _Alike(config)
+    plans, alike, shelf = [], _Alike(config), shelf_of(config.fleet.output, config.fleet.id)
     here = HereMaker(engine_of(1, None), history, services_of(config, feeders, history))
     with maker_of(here, feeders_per_process) as maker:
         for done, feeder in enumerate(feeders, start=1):
@@ -232,7 +229,7 @@ def plan_fleet(
                 alike.add(feeder, dataset, frame)
             except (DpPowerflowError, OSError) as error:
                 problem = str(error)
-            released = (config.fleet.output / feeder.directory).exists()
+            released = shelf.has(feeder.name)
             plans.append(FeederPlan(feeder.key, feeder.name, released, problem, network))
             if progress is not None:
                 progress(done, len(feeders))
@@ -291,7 +288,7 @@ class FleetResult:
     `ingest` is what reading the meters found; None for simulated loads, and where nothing was left to read.
     """
 
-    path: Path
+    path: Location
     outcomes: tuple[Outcome, ...]
     internal: Path
     warnings: tuple[str, ...] = ()
@@ -335,10 +332,13 @@ def run_fleet(
     state = PrivateState.open(config.fleet.state, insecure_seed=config.fleet.insecure_seed)
     internal = state.internal_directory(config.fleet.id)
     with only_process(internal):
-        run = _Run(config, state, open_ledger(state), engine, feeders_per_process, say, progress, on_outcome)
+        shelf = shelf_of(config.fleet.output, config.fleet.id)
+        run = _Run(
+            config, state, open_ledger(state), engine, feeders_per_process, say, progress, on_outcome, shelf
+        )
         outcomes = run.all()
     ingest = next(iter(run.ingest), None)
-    return FleetResult(config.fleet.output, outcomes, internal, tuple(dict.fromkeys(run.warned)), ingest)
+    return FleetResult(shelf.place, outcomes, internal, tuple(dict.fromkeys(run.warned)), ingest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -353,6 +353,7 @@ class _Run:
     say: Say
     progress: Progress | None
     on_outcome: OnOutcome
+    shelf: Shelf
     warned: list[str] = field(default_factory=list)
     ingest: list[IngestReport] = field(default_factory=list)
 
@@ -360,10 +361,11 @@ class _Run:
         """Make what is missing; whatever ends the run, `fleet.json` says what is there."""
         fleet = self.config.fleet
         feeders = feeders_of(self.config, self.state, self.ledger)
-        _refuse_other_contents(fleet.output, fleet.id)
-        missing = [feeder for feeder in feeders if not self._target(feeder).exists()]
+        self.shelf.refuse_other_contents()
+        missing = [feeder for feeder in feeders if not self.shelf.has(feeder.name)]
         if missing:
             self._refuse_another_config()
+            self.shelf.prepare()
         write_register(self.state, fleet.id, feeders)
         outcomes = {feeder.name: Outcome(feeder.key, feeder.name) for feeder in feeders}
         try:
@@ -371,7 +373,8 @@ class _Run:
                 outcomes[outcome.name] = outcome
                 self.on_outcome(outcome)
         finally:
-            self._publish_manifest()
+            self.shelf.discard_staging(keep=[feeder.name for feeder in missing])
+            self.shelf.write_manifest(fleet.models)
         self._keep_failures([outcome for outcome in outcomes.values() if outcome.problem is not None])
         return tuple(outcomes.values())
 
@@ -418,18 +421,12 @@ class _Run:
         return customers
 
     def _release(self, feeder: FleetFeeder, customers: Customers, maker: Maker, prefix: str) -> None:
-        """One feeder: its model, its release in the staging directory, and the move."""
+        """One feeder: its model, its release, and its way into the corpus."""
         keep_own_model(self.config, feeder, self.state, customers)
-        with storing(staging_of(self.config)):
-            staging_of(self.config).mkdir(mode=0o700, parents=True, exist_ok=True)
         maker.release(feeder.config, lambda text: self.say(f"{prefix}: {text}"), self.progress)
         self.warned.extend(mode_of(feeder.config).warnings)
         self.state.write_internal(self.config.fleet.id, CONFIG_FILE, _config_sha256(self.config).encode())
-        target = self._target(feeder)
-        with storing(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            (staging_of(self.config) / feeder.directory).rename(target)
-            sync_directory(target.parent)
+        self.shelf.publish(feeder.name)
 
     def _try(
         self, feeder: FleetFeeder, action: Callable[P, object], *args: P.args, **kwargs: P.kwargs
@@ -438,17 +435,22 @@ class _Run:
         try:
             action(*args, **kwargs)
         except (DpPowerflowError, OSError) as error:
-            return str(error)
+            return f"{error}{self._abandoned(feeder)}"
         except DEFECTS:
             # The text of such an error may quote private values; the file does not leave the data owner.
             kept = self.state.write_internal(
                 self.config.fleet.id, f"{feeder.name}-traceback.txt", traceback.format_exc().encode()
             )
-            return f"a defect of the program; report it, the details are in {kept}"
+            return f"a defect of the program; report it, the details are in {kept}{self._abandoned(feeder)}"
         return None
 
-    def _target(self, feeder: FleetFeeder) -> Path:
-        return self.config.fleet.output / feeder.directory
+    def _abandoned(self, feeder: FleetFeeder) -> str:
+        """Leave nothing of a feeder that failed where others may read; what to add to the reason, if not."""
+        try:
+            self.shelf.abandon(feeder.name, feeder.release_id)
+        except DpPowerflowError as error:
+            return f"; and what it left cannot be removed: {error}"
+        return ""
 
     def _refuse_another_config(self) -> None:
         kept = self.state.read_internal(self.config.fleet.id, CONFIG_FILE)
@@ -458,24 +460,6 @@ class _Run:
                 "put what one feeder needs under overrides, or choose a new fleet id and set model.reuse to "
                 "the old one"
             )
-
-    def _publish_manifest(self) -> None:
-        """The page and `fleet.json` from what is there; functions of the published feeders alone."""
-        fleet = self.config.fleet
-        with storing(fleet.output):
-            if staging_of(self.config).is_dir() and not any(staging_of(self.config).iterdir()):
-                staging_of(self.config).rmdir()
-            if not fleet.output.is_dir():
-                return
-        entries = read_entries(fleet.output)
-        if entries:
-            with storing(fleet.output):
-                page = fleet_page(fleet.id, entries, read_summaries(fleet.output, entries)).to_html()
-            digest = hashlib.sha256(page).hexdigest()
-            content = canonical_json(fleet_manifest(fleet.id, fleet.models, entries, digest))
-            with storing(fleet.output):
-                write_whole(fleet.output / QUALITY_FILE, page)
-                write_whole(fleet.output / FLEET_FILE, content)
 
     def _keep_failures(self, failed: Sequence[Outcome]) -> None:
         content = {
@@ -494,20 +478,3 @@ def _config_sha256(config: FleetConfig) -> str:
     public = config.model_dump(mode="json", exclude=_MAY_CHANGE, exclude_defaults=True)
     public.pop("overrides", None)
     return hashlib.sha256(json.dumps(public, sort_keys=True).encode()).hexdigest()
-
-
-def _refuse_other_contents(output: Path, fleet_id: str) -> None:
-    """A directory that holds anything but this fleet is left alone."""
-    if not output.exists():
-        return
-    if not output.is_dir():
-        raise ConfigError(f"{output} is not a directory; choose another fleet.output")
-    for path in output.iterdir():
-        if path.name.startswith((FLEET_FILE, QUALITY_FILE)) and is_temporary(path.name):
-            path.unlink(missing_ok=True)
-        elif path.name not in (FLEET_FILE, QUALITY_FILE) and release_at(path) != release_id_of(
-            fleet_id, path.name.removeprefix(partition(""))
-        ):
-            raise ConfigError(
-                f"{output} holds {path.name}, which is not of fleet '{fleet_id}'; choose another fleet.output"
-            )
