@@ -36,6 +36,8 @@ EXTRA = "storage"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _BLOCK = 1 << 22
 """Bytes asked for at a time: a row group of a part and its neighbours."""
+_REQUESTS = 16
+"""Objects asked for at the same time."""
 _CLIENT_ERRORS = (
     ("botocore.exceptions", "BotoCoreError"),
     ("aiohttp", "ClientError"),
@@ -132,6 +134,20 @@ class RemotePath:
         names = {name.removeprefix(prefix): info for name, info in found.items() if name.startswith(prefix)}
         return {name: _version(info) for name, info in sorted(names.items()) if name[-1:] not in ("", "/")}
 
+    def children(self) -> dict[str, bool]:
+        """Names one level below, sorted, and whether more objects are below each."""
+        store, key = self.store()
+        with _os_errors():
+            store.invalidate_cache()
+            try:
+                found = store.ls(key, detail=True)
+            except FileNotFoundError:
+                return {}
+        prefix = key.rstrip("/") + "/"
+        names = {str(info["name"]).rstrip("/"): info["type"] == "directory" for info in found}
+        below = {name.removeprefix(prefix): kind for name, kind in names.items() if name.startswith(prefix)}
+        return dict(sorted(below.items()))
+
     def store(self) -> tuple[Any, str]:
         """The file system of fsspec and the name in it."""
         fsspec = require("fsspec", EXTRA)
@@ -152,6 +168,11 @@ class RemotePath:
 
 
 Location = Path | RemotePath
+
+
+def readers_of(place: Location) -> int | None:
+    """Threads that read many small files: of a store its answers are waited for, of a disk cores count."""
+    return _REQUESTS if isinstance(place, RemotePath) else None
 
 
 def put(place: Location, content: bytes | memoryview, *, make_folder: bool = False) -> str:
@@ -328,6 +349,12 @@ def _os_errors() -> Iterator[None]:
         raise OSError(errno.EIO, "the store does not answer") from None
 
 
+def clear(place: RemotePath) -> None:
+    """Remove all objects below: the manifest first, so that nobody takes the rest for a release."""
+    for name in sorted(place.below(), key=lambda name: (name != MANIFEST_FILE, name)):
+        (place / name).unlink()
+
+
 @dataclass(frozen=True)
 class RemoteStage:
     """A corpus in the making at a URL.
@@ -401,9 +428,7 @@ class RemoteStage:
             self.marker.unlink()
 
     def discard(self) -> None:
-        """Remove what is written so far: the manifest first, so that nobody takes the rest for a release."""
-        names = self.names()
+        """Remove what is written so far."""
         with storing(self.target):
-            for name in sorted(names, key=lambda name: (name != MANIFEST_FILE, name)):
-                (self.target / name).unlink()
+            clear(self.target)
             self.marker.unlink()

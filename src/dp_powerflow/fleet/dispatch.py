@@ -10,8 +10,9 @@ that are paid, the largest is made first.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Protocol
 
 from dp_powerflow._parallel import Answer, Crew
@@ -21,6 +22,8 @@ from dp_powerflow.fleet.worker import Refused, Stage, Step
 from dp_powerflow.pipeline.conversation import Ask, Drawn, Examined, Made, Paid, Solved
 
 BATCH, BATCH_NODES = 64, 40_000
+LARGE_WORK = 2_000_000
+"""Node-days from which a feeder is worth the days of several workers: half a minute of one of them."""
 MOST_LOSSES = 2
 """Workers that one feeder may end before it counts as failed."""
 LOST = (
@@ -87,6 +90,38 @@ class Owner(Protocol):
         """Publish a feeder that is made, or report one that failed."""
 
 
+@dataclass(eq=False)
+class _Left:
+    """How much there is still to be made.
+
+    Attributes
+    ----------
+    feeders, examined : how many, and of how many of them the size is known.
+    work : of the latter.
+    """
+
+    feeders: int
+    examined: int = 0
+    work: int = 0
+
+    def add(self, way: Progressing) -> None:
+        """The size of a feeder is known now."""
+        self.examined += 1
+        self.work += way.work
+
+    def take(self, way: Progressing) -> None:
+        """A feeder is at its end."""
+        self.feeders -= 1
+        if way.examined is not None:
+            self.examined -= 1
+            self.work -= way.work
+
+    def is_large(self, way: Progressing, workers: int) -> bool:
+        """Whether a feeder is more than the share of one worker, if the unknown ones are like the others."""
+        expected = self.work * self.feeders / max(1, self.examined)
+        return way.work * workers > expected
+
+
 class Dispatcher:
     """PRIVATE. One run of a crew over feeders.
 
@@ -94,35 +129,82 @@ class Dispatcher:
     ----------
     feeders : in the order in which they are charged.
     on_event : hears where every feeder is.
+
+    Attributes
+    ----------
+    ways : all feeders, in this order.
+    large : feeders that are paid and were not given to a worker: their days are for several.
     """
 
-    def __init__(self, crew: Crew, owner: Owner, feeders: Sequence[FleetFeeder], on_event: OnEvent) -> None:
-        self._crew, self._owner, self._on_event = crew, owner, on_event
+    def __init__(self, owner: Owner, feeders: Sequence[FleetFeeder], on_event: OnEvent) -> None:
+        self._owner, self._on_event = owner, on_event
         self.ways = [Progressing(feeder, number) for number, feeder in enumerate(feeders)]
-        self._examined = 0  # so many were handed out to be examined
+        self.large: list[Progressing] = []
+        self._to_examine: Iterator[Progressing] = iter(self.ways)
+        self._all_examined = False
         self._charged = 0  # so many were charged, or failed before
         self._paid: list[Progressing] = []
         self._under_way: set[int] = set()
+        self._left = _Left(len(self.ways))
+        self._splits = False
 
     def told(self, number: int, told: Any) -> None:
         """A worker says how many parts of a feeder are done."""
         done, total = told
         self._event(self.ways[number], "solving", done, total)
 
-    def run(self) -> None:
-        """Make all feeders, or find out why they cannot be made."""
-        self._fill()
-        for answer in self._crew.answers():
-            self._take(self.ways[answer.number], answer)
-            self._fill()
+    def find_usable(self, crew: Crew) -> bool:
+        """Examine feeders until one passes all checks; if none does, all have failed."""
+        ways = iter(self.ways)
+        for way in islice(ways, crew.at_once):
+            self._examine(crew, way)
+        usable = False
+        for answer in crew.answers():
+            way = self.ways[answer.number]
+            stage = answer.value
+            if stage is None:
+                way.problem = self._problem_of(way, answer)
+            else:
+                self._owner.keep(stage)
+                way.problem = stage.problem
+            usable = usable or way.problem is None
+            if not usable:
+                for following in islice(ways, 1):
+                    self._examine(crew, following)
+        for way in self.ways:
+            if usable:  # all of them are examined again, with the load model
+                way.problem = None
+            else:
+                self._end(way)
+        return usable
 
-    def _fill(self) -> None:
+    def run(self, crew: Crew, *, splits: bool = False) -> None:
+        """Make all feeders, or find out why they cannot be made.
+
+        Parameters
+        ----------
+        splits : leave the days of a feeder that is larger than a worker's share to several workers.
+        """
+        self._splits = splits
+        self._fill(crew)
+        for answer in crew.answers():
+            self._take(crew, self.ways[answer.number], answer)
+            self._fill(crew)
+
+    def _examine(self, crew: Crew, way: Progressing) -> None:
+        self._event(way, "checking")
+        self._submit(crew, way)
+
+    def _fill(self, crew: Crew) -> None:
         """Give every worker something to do, and one thing more, so that none waits for this process."""
-        while len(self._under_way) <= self._crew.at_once:
+        while len(self._under_way) <= crew.at_once:
             way = self._next()
             if way is None:
                 return
-            self._submit(way)
+            if self._splits and way.work >= LARGE_WORK and self._left.is_large(way, crew.at_once):
+                self.large.append(way)
+            else:
+                self._submit(crew, way)
 
     def _next(self) -> Progressing | None:
         """What to do next: make what is paid, the largest first; else examine; charge what is due."""
@@ -131,11 +213,12 @@ class Dispatcher:
         if self._paid:
             self._paid.sort(key=lambda way: way.work)
             return self._paid.pop()
-        if self._examined == len(self.ways):
-            return None
-        way = self.ways[self._examined]
-        self._examined += 1
-        self._event(way, "checking")
+        way = next(self._to_examine, None)
+        self._all_examined = way is None
+        if way is not None:
+            self._event(way, "checking")
+        elif self._is_due():
+            return self._next()
         return way
 
     def _waiting(self) -> list[Progressing]:
@@ -151,7 +234,7 @@ class Dispatcher:
         waiting = self._waiting()
         nodes = sum(way.examined.nodes for way in waiting if way.examined is not None)
         full = len(waiting) >= BATCH or nodes >= BATCH_NODES
-        return bool(waiting) and (full or self._examined == len(self.ways))
+        return bool(waiting) and (full or self._all_examined)
 
     def _charge(self) -> None:
         waiting = self._waiting()[:BATCH]
@@ -168,38 +251,34 @@ class Dispatcher:
         if isinstance(answer, Paid):
             way.paid = answer
 
-    def _submit(self, way: Progressing) -> None:
+    def _submit(self, crew: Crew, way: Progressing) -> None:
         base, way.since = self._owner.step(way.feeder), time.monotonic()
-        step = Step(base.config, base.files, base.changed, base.places, tuple(way.answers), self._is_wide(way))
+        wide = bool(way.answers) and self._left.is_large(way, crew.at_once)
         self._under_way.add(way.number)
-        self._crew.submit(way.number, step, near=way.where)
+        step = replace(base, answers=tuple(way.answers), wide=wide)
+        crew.submit(way.number, step, near=way.where)
 
-    def _is_wide(self, way: Progressing) -> bool:
-        """Whether a feeder is so large that its worker would be the last one busy: then it gets all cores."""
-        left = [other for other in self.ways if not other.ended]
-        known = [other.work for other in left if other.examined is not None]
-        unknown = len(left) - len(known)
-        expected = sum(known) + unknown * (sum(known) / len(known) if known else 0.0)
-        return bool(way.answers) and way.work * self._crew.at_once > expected
-
-    def _take(self, way: Progressing, answer: Answer) -> None:
+    def _take(self, crew: Crew, way: Progressing, answer: Answer) -> None:
         self._under_way.discard(way.number)
         way.seconds += time.monotonic() - way.since
         way.where = answer.where or way.where
         if answer.lost:
             way.losses, way.where = way.losses + 1, None
             if way.losses < MOST_LOSSES:
-                self._submit(way)
-            else:
-                self._fail(way, LOST)
-        elif answer.defect is not None:
-            self._fail(way, self._owner.keep_defect(way.feeder, answer.defect))
-        elif answer.problem is not None:
-            self._fail(way, answer.problem)
+                self._submit(crew, way)
+                return
+        if answer.value is None:
+            self._fail(way, self._problem_of(way, answer))
         else:
-            self._go_on(way, answer.value)
+            self._go_on(crew, way, answer.value)
 
-    def _go_on(self, way: Progressing, stage: Stage) -> None:
+    def _problem_of(self, way: Progressing, answer: Answer) -> str:
+        """Why there is no answer, in a sentence."""
+        if answer.defect is not None:
+            return self._owner.keep_defect(way.feeder, answer.defect)
+        return answer.problem or LOST
+
+    def _go_on(self, crew: Crew, way: Progressing, stage: Stage) -> None:
         """Keep what a worker has made for the private state, and answer what it asks."""
         self._owner.keep(stage)
         said: Ask | Made | None = stage.said
@@ -209,24 +288,23 @@ class Dispatcher:
             way.made = said
             self._end(way)
         elif isinstance(said, Examined):
-            if way.examined is None:
-                way.examined = said
-            elif not way.answers:
-                way.examined = said
+            way.examined = said
+            self._left.add(way)
         elif isinstance(said, Drawn):
             self._event(way, "solving")
             self._answer(way, None)
-            self._submit(way)
+            self._submit(crew, way)
         elif isinstance(said, Solved):
             assert way.examined is not None
             self._answer(way, self._owner.charge(way.feeder, way.examined))
-            self._submit(way)
+            self._submit(crew, way)
 
     def _fail(self, way: Progressing, problem: str) -> None:
         way.problem = problem
         self._end(way)
 
     def _end(self, way: Progressing) -> None:
+        self._left.take(way)
         self._owner.finish(way)
         self._event(way, "released" if way.problem is None else "failed")
 

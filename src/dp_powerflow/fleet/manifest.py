@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dp_powerflow._threads import in_order
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.schema import DATA, part_name
-from dp_powerflow.corpus.storage import loading
-from dp_powerflow.errors import CorpusError, DpPowerflowError
-from dp_powerflow.fleet.names import FLEET_FILE, PAGE_FILE, partition, release_id_of
+from dp_powerflow.corpus.storage import Location, RemotePath, loading, readers_of
+from dp_powerflow.errors import CorpusError
+from dp_powerflow.fleet.names import FLEET_FILE, PAGE_FILE, feeder_of, is_release_of, partition
 from dp_powerflow.pipeline.manifest.model import (
     CERTIFICATE_FILE,
     MANIFEST_FILE,
@@ -93,26 +94,45 @@ class FeederEntry:
     sha256: str
 
 
-def read_entries(directory: Path) -> list[FeederEntry]:
-    """The feeders in a directory, in the order of their names.
+def read_entries(place: Location, names: Iterable[str] | None = None) -> list[FeederEntry]:
+    """The feeders at a place, in the order of their names.
+
+    Parameters
+    ----------
+    names : which; by default all that are there.
 
     Raises
     ------
     ReleaseError : a feeder's manifest cannot be read.
     """
-    prefix = partition("")
-    return [
-        FeederEntry(path.name.removeprefix(prefix), *read_manifest(path))
-        for path in sorted(directory.iterdir())
-        if path.name.startswith(prefix)
-    ]
+    wanted = feeders_at(place) if names is None else sorted(names)
+    found = in_order(lambda name: read_entry(place, name), wanted, readers_of(place))
+    return list(found)
 
 
-def release_at(directory: Path) -> str | None:
-    """Id of the release in a directory, None if there is none."""
+def read_entry(place: Location, name: str) -> FeederEntry:
+    """One feeder of the corpus at a place; raises as `read_entries`."""
+    return FeederEntry(name, *read_manifest(place / partition(name)))
+
+
+def feeders_at(place: Location) -> list[str]:
+    """Public names of the feeders whose directories are at a place, in their order."""
+    names = place.children() if isinstance(place, RemotePath) else sorted(os.listdir(place))
+    return [name for item in names if (name := feeder_of(item)) is not None]
+
+
+def release_at(place: Location) -> str | None:
+    """Id of the release at a place, None if there is none."""
     try:
-        return str(read_manifest(directory)[0].release.id)
-    except DpPowerflowError:
+        content = (place / MANIFEST_FILE).read_bytes()
+    except OSError as error:
+        if isinstance(place, Path) or isinstance(error, FileNotFoundError):
+            return None
+        with loading(place):
+            raise
+    try:
+        return str(json_object(content)["release"]["id"])
+    except (RecursionError, *MALFORMED):
         return None
 
 
@@ -176,7 +196,7 @@ def contradictions(fleet_id: str, models: str, entries: Sequence[FeederEntry]) -
     problems = [
         f"The release in {partition(entry.name)} is not the one of this feeder."
         for entry in entries
-        if entry.manifest.release.id != release_id_of(fleet_id, entry.name)
+        if not is_release_of(entry.manifest.release.id, fleet_id, entry.name)
     ]
     # One charge paid for all models, so all manifests state the same account as of that charge.
     shared = [

@@ -14,9 +14,20 @@ def partition(name: str) -> str:
     return f"feeder={name}"
 
 
+def feeder_of(directory: str) -> str | None:
+    """Public name of the feeder whose directory this is; None if it is of no feeder."""
+    prefix = partition("")
+    return directory.removeprefix(prefix) if directory.startswith(prefix) else None
+
+
 def release_id_of(fleet_id: str, name: str) -> str:
     """Id of a feeder's release; neither part has an underscore."""
     return f"{fleet_id}_{name}"
+
+
+def is_release_of(release_id: str, fleet_id: str, name: str) -> bool:
+    """Whether a release is the one of this feeder of this fleet."""
+    return release_id == release_id_of(fleet_id, name)
 
 
 def is_fleet(path: str | os.PathLike[str]) -> bool:

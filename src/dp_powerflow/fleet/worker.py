@@ -171,13 +171,18 @@ class _Worker:
         return Stage(said, begun.state.taken())
 
     def _begin(self, step: Step) -> _Begun:
-        meters = self._job.meters
-        if step.places is not None:
-            nodes = (step.places.get(k) for k in range(len(meters.node_of)))
-            meters = replace(meters, node_of=tuple(nodes))
+        meters = meters_of_step(self._job.meters, step)
         state = CarriedState(self._job.root, self._job.key, {**self._job.files, **step.files})
         hands = _Hands(self._threads, lambda _: None)
         return _Begun(_conversation(step, state, meters, hands), state, hands)
+
+
+def meters_of_step(meters: MeterFacts, step: Step) -> MeterFacts:
+    """PUBLIC facts of the meters, with the nodes of this feeder alone."""
+    if step.places is None:
+        return meters
+    nodes = (step.places.get(k) for k in range(len(meters.node_of)))
+    return replace(meters, node_of=tuple(nodes))
 
 
 def _conversation(step: Step, state: CarriedState, meters: MeterFacts, hands: _Hands) -> Conversation:

@@ -14,6 +14,7 @@ from typing import Any
 
 from dp_powerflow.corpus.extras import FOLDERS
 from dp_powerflow.corpus.schema import DATA, VM_MAX_PU
+from dp_powerflow.corpus.storage import Location, RemotePath, loading
 from dp_powerflow.corpus.validate import CorpusReport, validate_corpus
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline import derived
@@ -73,8 +74,11 @@ class Opened:
         return self.manifest, self.facts
 
 
-def manifest_content(directory: Path) -> bytes:
+def manifest_content(directory: Location) -> bytes:
     """Bytes of `manifest.json`; ReleaseError if there is none."""
+    if isinstance(directory, RemotePath):
+        with loading(directory / MANIFEST_FILE):
+            return (directory / MANIFEST_FILE).read_bytes()
     if not directory.is_dir():
         raise ReleaseError(f"{directory} is not a directory; give the directory of a release")
     try:
@@ -87,7 +91,7 @@ def manifest_content(directory: Path) -> bytes:
         raise ReleaseError(f"{directory / MANIFEST_FILE} cannot be read: {error.strerror}") from error
 
 
-def read_manifest(directory: Path) -> tuple[Manifest[Any], str]:
+def read_manifest(directory: Location) -> tuple[Manifest[Any], str]:
     """The manifest of a release, compared with nothing, and the SHA-256 of its file; ReleaseError if none."""
     content = manifest_content(directory)
     try:
