@@ -18,6 +18,7 @@ from dp_powerflow.errors import ConfigError
 from dp_powerflow.fleet import run as fleet
 from dp_powerflow.fleet import run as fleet_run
 from dp_powerflow.fleet.accounts import feeders_of
+from dp_powerflow.fleet.events import FeederEvent
 from dp_powerflow.fleet.feeders import read_register
 from dp_powerflow.fleet.manifest import open_fleet
 from dp_powerflow.fleet.run import FleetResult, Outcome, run_fleet
@@ -61,7 +62,7 @@ def test_five_feeders_are_released_and_the_broken_one_is_reported(made: tuple[Pa
     released = {outcome.name for outcome in result.outcomes} - {failed.name}
     assert {path.name for path in (folder / "out").iterdir()} == {
         "fleet.json",
-        "quality.html",
+        "fleet.html",
         *(f"feeder={name}" for name in released),
     }
     assert {path.name for path in folder.iterdir()} == {"feeders", "out", "state"}
@@ -162,7 +163,7 @@ def test_a_repaired_feeder_joins_and_a_new_one_gets_the_next_number(copied: Path
     result = run_fleet(fleet_config(copied, fleet={"same_frame": alike}), workers=1)
     assert not result.failed
     after = tree_hash(copied / "out")
-    of_all = {"fleet.json": "", "quality.html": ""}  # list all feeders
+    of_all = {"fleet.json": "", "fleet.html": ""}  # list all feeders
     assert {name: digest for name, digest in after.items() if name in before} | of_all == before | of_all
     names = {outcome.key: outcome.name for outcome in result.outcomes}
     assert {key: entry.name for key, entry in register.items()} | {
@@ -237,16 +238,16 @@ def test_a_feeder_that_crashes_its_process_is_one_failed_feeder(
     released = [outcome.name for outcome in made[1].outcomes if outcome.problem is None]
     for name in released[1:3]:
         shutil.rmtree(copied / "out" / f"feeder={name}")
-    seen: list[str] = []
+    seen: list[FeederEvent] = []
 
-    def kill_the_first(text: str) -> None:
-        seen.append(text)
-        if f"{released[1]}: fitting" in text:
+    def kill_the_first(event: FeederEvent) -> None:
+        seen.append(event)
+        if event == FeederEvent(released[1], "paid"):
             [child] = multiprocessing.active_children()
             child.kill()
 
-    result = run_fleet(fleet_config(copied), workers=1, feeders_per_process=10, say=kill_the_first)
-    assert any(f"{released[2]}: drawing" in text for text in seen)  # what is done comes through
+    result = run_fleet(fleet_config(copied), workers=1, feeders_per_process=10, on_event=kill_the_first)
+    assert any(event.name == released[2] and event.done for event in seen)  # what is done comes through
     problems = {outcome.name: outcome.problem for outcome in result.failed}
     assert problems.keys() == {released[1], made[1].failed[0].name}
     assert "its process ended unexpectedly" in str(problems[released[1]])
@@ -313,7 +314,8 @@ def test_the_command_says_which_feeder_failed_on_stderr_and_by_its_exit_code(
     assert json.loads(out)["released"] == 6
     code, out, _ = shell("verify", "out", cwd=copied)
     assert code == 0
-    assert "6 of 6 feeders have intact releases" in out
+    assert "ok    releases: 6 feeders intact: 10 checks each." in out
+    assert "feeder-0001:" not in out
     assert "verdict: demonstration: intact" in out
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dp_powerflow._parallel.cluster import DaskScheduler, LocalDask, refuse_unfit_workers, run_on
 from dp_powerflow._parallel.crew import DEFECTS, Answer, Crew, CrewJob, OnTold, Tell, Work
-from dp_powerflow._parallel.jobs import Engine, Job, Rest, Sealed, ThreadedJob
+from dp_powerflow._parallel.jobs import Engine, Job, Rest, Result, Runner, Sealed, ThreadedJob
 from dp_powerflow._parallel.local import Local, Processes, Threads, WorkerDefectError, run_on_pool
 from dp_powerflow._threads import cores
 from dp_powerflow.errors import ConfigError
@@ -25,6 +25,8 @@ __all__ = [
     "OnTold",
     "Processes",
     "Rest",
+    "Result",
+    "Runner",
     "Sealed",
     "Tell",
     "ThreadedJob",

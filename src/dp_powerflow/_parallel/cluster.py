@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from dp_powerflow._parallel.crew import Crew, OnTold
 from dp_powerflow._parallel.dask_crew import EXTRA, DaskCrew, described
@@ -31,6 +31,7 @@ class DaskScheduler:
     """A Dask cluster that is there already, such as 'tls://10.0.0.5:8786'."""
 
     address: str
+    splits: ClassVar[bool] = True
 
     def check(self) -> None:
         """Whether it answers, has workers, and they are fit for private data and for the same bits."""
@@ -69,6 +70,7 @@ class LocalDask:
     """A Dask cluster of this machine for the time of the run: one process per worker, no dashboard."""
 
     workers: int
+    splits: ClassVar[bool] = True
 
     def check(self) -> None:
         """Whether Dask is installed."""

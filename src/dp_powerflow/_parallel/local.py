@@ -8,7 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExec
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from dp_powerflow._parallel.crew import Answer, Crew, OnTold, Work
 from dp_powerflow._parallel.jobs import Job, Rest, Result, Sealed, ThreadedJob, finished, unwrapped
@@ -41,6 +41,7 @@ class Local:
     """
 
     workers: int
+    splits: ClassVar[bool] = False
 
     def check(self) -> None:
         """Nothing is needed."""
@@ -79,6 +80,7 @@ class Processes:
     """A pool of processes of this machine; with one, or with hardly any tasks, this process and all cores."""
 
     workers: int
+    splits: ClassVar[bool] = False
 
     def check(self) -> None:
         """Nothing is needed."""
@@ -99,6 +101,7 @@ class Threads:
     """Threads of this process, for tasks that leave the interpreter: they read files or run compiled code."""
 
     workers: int
+    splits: ClassVar[bool] = False
 
     def check(self) -> None:
         """Nothing is needed."""

@@ -3,8 +3,8 @@
 Feeders are examined in the order of their public names, and charged in this order, whoever is examined
 sooner: an account gets the next number, and the noise of a twin is bound to it. So the released bytes do not
 depend on workers. What is charged together is whatever has been examined when the workers have nothing else
-to do, at most `BATCH` feeders or `BATCH_NODES` nodes: so many stay open in the memory of the workers. Of those
-that are paid, the largest is made first.
+to do, at most `BATCH` feeders or `BATCH_NODES` nodes: so many stay open in the memory of the workers. Of
+those that are paid, the largest is made first.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ LARGE_WORK = 2_000_000
 MOST_LOSSES = 2
 """Workers that one feeder may end before it counts as failed."""
 LOST = (
-    "its worker ended unexpectedly, perhaps for want of memory or because the feeder crashes OpenDSS; run the "
-    "fleet again to resume"
+    "its worker ended unexpectedly, perhaps for want of memory or because the feeder crashes OpenDSS; run "
+    "the fleet again to resume"
 )
 
 
@@ -177,6 +177,21 @@ class Dispatcher:
             else:
                 self._end(way)
         return usable
+
+    def examine_all(self, crew: Crew) -> None:
+        """Examine all feeders and go no further."""
+        ways = iter(self.ways)
+        for way in islice(ways, crew.at_once + 1):
+            self._examine(crew, way)
+        for answer in crew.answers():
+            way = self.ways[answer.number]
+            stage = answer.value
+            way.problem = self._problem_of(way, answer) if stage is None else stage.problem
+            if stage is not None and isinstance(stage.said, Examined):
+                way.examined = stage.said
+            self._event(way, "failed" if way.problem is not None else "released")
+            for following in islice(ways, 1):
+                self._examine(crew, following)
 
     def run(self, crew: Crew, *, splits: bool = False) -> None:
         """Make all feeders, or find out why they cannot be made.

@@ -5,6 +5,7 @@ Events hold public names and counts, so that whoever listens may show them. That
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol, get_args
 
@@ -44,3 +45,19 @@ class OnEvent(Protocol):
 
 def hear_nothing(_: FeederEvent) -> None:
     """For a run that nobody watches."""
+
+
+def counted(on_progress: Callable[[int, int], None]) -> OnEvent:
+    """Hears events, and tells how many feeders are released or failed, and of how many."""
+    ended: dict[str, bool] = {}
+    done = 0
+
+    def hear(event: FeederEvent) -> None:
+        nonlocal done
+        before, now = ended.get(event.name, False), event.state in ENDS
+        ended[event.name] = now
+        done += now - before
+        if now != before:
+            on_progress(done, len(ended))
+
+    return hear

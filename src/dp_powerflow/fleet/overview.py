@@ -92,9 +92,10 @@ def fleet_page(fleet_id: str, entries: Sequence[FeederEntry], summaries: Mapping
     )
     figures = (*_voltages(seen), *_outside(seen), *_epsilons(entries))
     sections = (
-        Section("privacy", "What is protected", (), _promises(entries)),
+        *_warnings(entries),
         Section("feeders", "Feeders", (), (_table(entries, summaries, seen),)),
         *((Section("all", "Over all feeders", (), figures),) if figures else ()),
+        Section("privacy", "What is protected", (), _promises(entries)),
     )
     return Page(
         f"Fleet {fleet_id}",
@@ -140,9 +141,9 @@ def _cards(entries: Sequence[FeederEntry], seen: Mapping[str, _Seen]) -> tuple[C
     cards = [Card("Feeders", f"{len(entries):,}", f"{nodes:,} nodes, {phasors:,} phasors")]
     if seen:
         all_of = _extremes(seen)
-        span = f"{all_of['lowest_pu']:.4f} to {all_of['highest_pu']:.4f}"
+        highest = f"of all feeders; the highest is {all_of['highest_pu']:.4f} p.u."
         cards += [
-            Card("Voltages", span, "p.u., lowest and highest of all feeders"),
+            Card("Lowest voltage", f"{all_of['lowest_pu']:.4f} p.u.", highest),
             Card("Within ANSI range A", percent(all_of["inside_a"]), "of all voltages, 0.95 to 1.05 p.u."),
         ]
     loads = max(entry.manifest.guarantee.loads.epsilon for entry in entries)
@@ -171,8 +172,9 @@ def _table(
 
 def _sign(entries: Sequence[FeederEntry]) -> str:
     """ε, or ε* where no differential privacy is promised of some network."""
-    figures = {entry.manifest.guarantee.network.in_words().figure.partition(" ")[0] for entry in entries}
-    return figures.pop() if len(figures) == 1 else "ε or ε*"
+    one_of_each = {entry.manifest.guarantee.network.mode: entry for entry in entries}.values()
+    signs = [entry.manifest.guarantee.network.in_words().figure.partition(" ")[0] for entry in one_of_each]
+    return " or ".join(sorted(set(signs)))
 
 
 def _row(entry: FeederEntry, summary: Summary, seen: _Seen | None) -> tuple[str | Link, ...]:
@@ -199,22 +201,22 @@ def _promises(entries: Sequence[FeederEntry]) -> tuple[Callout, ...]:
     dearest = max(entries, key=lambda entry: entry.manifest.guarantee.loads.rho)
     weakest = max(entries, key=lambda entry: entry.manifest.guarantee.network.epsilon)
     loads, network = promise_of(dearest.manifest).loads, promise_of(weakest.manifest).network
-    warned = _warnings(entries)
-    first = (Callout("Read this first", warned, "warning", wide=True),) if warned else ()
     said = (NETWORKS, f"No network has a larger epsilon than that of {weakest.name}:", *network.sentences)
     tones = ["good" if of.holds else "warning" for of in (loads, network)]
-    return (*first, Callout(loads.title, loads.sentences, tones[0]), Callout("The networks", said, tones[1]))
+    return (Callout(loads.title, loads.sentences, tones[0]), Callout("The networks", said, tones[1]))
 
 
-def _warnings(entries: Sequence[FeederEntry]) -> tuple[str, ...]:
+def _warnings(entries: Sequence[FeederEntry]) -> tuple[Section, ...]:
     """Each once, with how many feeders it is about unless it is about all; the most common first."""
     counted = Counter(text for entry in entries for text in dict.fromkeys(entry.manifest.release.warnings))
-    shown = tuple(
+    shown = [
         text if count == len(entries) else f"{count:,} of {_feeders(len(entries))}: {text}"
         for text, count in counted.most_common(MOST_WARNINGS)
-    )
-    more = len(counted) - len(shown)
-    return (*shown, f"And {more:,} more, on the pages of the feeders.") if more else shown
+    ]
+    if len(counted) > len(shown):
+        shown.append(f"And {len(counted) - len(shown):,} more, on the pages of the feeders.")
+    told = Callout("Warnings", tuple(shown), "warning", wide=True)
+    return (Section("warnings", "Read this first", (), (told,)),) if shown else ()
 
 
 def _voltages(seen: Mapping[str, _Seen]) -> tuple[Figure, ...]:

@@ -1,4 +1,4 @@
-"""The data owner's side of a fleet: meters, ledger and private state, and how a feeder gets into the corpus."""
+"""The data owner's side of a fleet: meters, ledger, private state, and how a feeder gets into the corpus."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dp_powerflow.fleet.accounts import (
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.dispatch import Progressing
 from dp_powerflow.fleet.feeders import FleetFeeder
-from dp_powerflow.fleet.paying import Payer
+from dp_powerflow.fleet.paying import Payer, plan_feeder
 from dp_powerflow.fleet.publishing import Shelf
 from dp_powerflow.fleet.worker import FeederJob, Refused, Stage, Step
 from dp_powerflow.loads.history import LoadHistory, MeterFacts
@@ -27,7 +27,8 @@ from dp_powerflow.pipeline.conversation import Examined, Paid
 from dp_powerflow.pipeline.inputs import loads_chunks
 from dp_powerflow.pipeline.looks import LOOKS_FILE, Looks
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
-from dp_powerflow.pipeline.modes.base import mode_of
+from dp_powerflow.pipeline.modes.base import NetworkFacts, mode_of
+from dp_powerflow.pipeline.plan import Plan
 from dp_powerflow.pipeline.receipts import REQUEST_FILE, is_receipt
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
@@ -91,7 +92,7 @@ class FleetOwner:
         keep_shared_model(self.config, some, self.state, customers)
         self.warned.extend((*customers.plan.warnings, *customers.plan.notes))
         self._customers = customers
-        self.payer = Payer(self.state, self.ledger, customers, self.meters, loads)
+        self.payer = Payer(self.state, self.ledger, self.meters, loads)
 
     def step(self, feeder: FleetFeeder) -> Step:
         """What a worker needs to begin with a feeder, or to go on."""
@@ -129,7 +130,7 @@ class FleetOwner:
         return self.payer.charge(feeder, examined)
 
     def finish(self, way: Progressing) -> None:
-        """Put a feeder that is made into the corpus; of one that failed, leave nothing that others may read."""
+        """Put a feeder that is made into the corpus; of one that failed, leave nothing for others to read."""
         name = way.feeder.name
         try:
             if way.problem is None:
@@ -140,6 +141,10 @@ class FleetOwner:
             before = "" if way.problem is None else f"{way.problem}; and what it left cannot be removed: "
             way.problem = f"{before}{error}"
         self.on_end(way)
+
+    def planned(self, feeder: FleetFeeder, examined: Examined) -> tuple[Plan, NetworkFacts]:
+        """What a feeder that has passed all checks costs."""
+        return plan_feeder(feeder, examined, self.meters, self.state, self.ledger)
 
     def _files(self, feeder: FleetFeeder) -> dict[tuple[str, str], bytes]:
         """What the private state keeps of a feeder, but for what only its owner needs."""

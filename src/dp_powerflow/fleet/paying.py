@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from dp_powerflow.errors import DpPowerflowError, PrivacyError
-from dp_powerflow.fleet.accounts import Customers
 from dp_powerflow.fleet.feeders import FleetFeeder
 from dp_powerflow.fleet.worker import Refused
 from dp_powerflow.loads.history import MeterFacts
@@ -20,6 +19,7 @@ from dp_powerflow.pipeline.plan import Plan, kept_model, plan_release, with_char
 from dp_powerflow.pipeline.receipts import keep_derived_model, keep_receipt
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Account, Balance, Spend
+from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.privacy.state import PrivateState
 
 Done = TypeVar("Done")
@@ -47,7 +47,6 @@ class Payer:
 
     state: PrivateState
     ledger: Ledger
-    customers: Customers
     meters: MeterFacts
     loads: tuple[Account, Spend]
 
@@ -72,15 +71,8 @@ class Payer:
         return _refusal(charge)
 
     def _bill(self, feeder: FleetFeeder, examined: Examined) -> _Bill:
-        config, mode = feeder.config, mode_of(feeder.config)
-
-        def figures(key: Any) -> Any:
-            """Of a later version of a network, which is opened here once more: there are few of them."""
-            return mode.figures(read_network(config, self.state, self.meters.n_steps), key)
-
-        facts = NetworkFacts(examined.dataset, examined.frame, figures)
-        plan = plan_release(config, self.meters, examined.inputs, self.customers.almanac)
-        plan = with_charge(plan, facts, mode, self.state, self.ledger)
+        mode = mode_of(feeder.config)
+        plan, facts = plan_feeder(feeder, examined, self.meters, self.state, self.ledger)
         refuse_unpayable(plan, facts, mode, self.state, self.ledger)
         return _Bill(feeder, mode, plan, facts)
 
@@ -127,6 +119,21 @@ class Payer:
         model = kept_model(feeder.config, self.state)
         if model is not None:
             keep_derived_model(self.state, feeder.release_id, feeder.config.model.reuse, model)
+
+
+def plan_feeder(
+    feeder: FleetFeeder, examined: Examined, meters: MeterFacts, state: PrivateState, ledger: Ledger
+) -> tuple[Plan, NetworkFacts]:
+    """What a feeder that has passed all checks costs, and what the ledger is asked about."""
+    config, mode = feeder.config, mode_of(feeder.config)
+
+    def figures(key: StreamKey) -> Mapping[str, str]:
+        """Of a later version of a network, which is opened here once more: there are few of them."""
+        return mode.figures(read_network(config, state, meters.n_steps), key)
+
+    facts = NetworkFacts(examined.dataset, examined.frame, figures)
+    plan = plan_release(config, meters, examined.inputs)
+    return with_charge(plan, facts, mode, state, ledger), facts
 
 
 def _refusal(action: Callable[[], Done]) -> Done | Refused:

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dp_powerflow._parallel import ThreadedJob, Threads
-from dp_powerflow._parallel.jobs import Result
+from dp_powerflow._parallel import Result, Tell, ThreadedJob, Threads
 from dp_powerflow._threads import cores
 from dp_powerflow.config import Config
 from dp_powerflow.errors import DpPowerflowError, PrivacyError
@@ -25,7 +24,6 @@ from dp_powerflow.pipeline.ready import make_ready
 from dp_powerflow.privacy.carried import CarriedState, Files
 from dp_powerflow.privacy.random import StreamKey
 
-Tell = Callable[[object], None]
 MOST_BEGUN = 256
 """Conversations that a worker keeps; the oldest are forgotten."""
 
@@ -103,9 +101,6 @@ class _Hands:
 
     threads: int
     tell: Tell
-
-    def check(self) -> None:
-        """Nothing is needed."""
 
     def run(
         self, job: ThreadedJob[Result], tasks: Sequence[int], on_result: Callable[[Result], None]

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow._parallel import Engine
+from dp_powerflow._parallel import Runner
 from dp_powerflow.corpus.extras import MENDED
 from dp_powerflow.corpus.extras_reader import ExtrasReader
 from dp_powerflow.corpus.storage import location
@@ -132,7 +132,7 @@ class Maker:
 
     ready: Ready
     changed: tuple[str, ...]
-    engine: Engine
+    engine: Runner
     say: Say
     progress: Progress | None
 

@@ -179,7 +179,9 @@ def planned(inputs: ReleaseInputs) -> Plan:
     return plan_release(inputs.config, inputs.history, inputs.identity, inputs.almanac)
 
 
-def plan_release(config: Config, history: LoadHistory | MeterFacts, inputs: str, almanac: Almanac) -> Plan:
+def plan_release(
+    config: Config, history: LoadHistory | MeterFacts, inputs: str, almanac: Almanac | None = None
+) -> Plan:
     """Plan from the public facts of the history: its size, labels and scales; no reading is looked at.
 
     Which queries are asked and what they cost in ρ is public; the natural scale of second-round queries
@@ -189,12 +191,13 @@ def plan_release(config: Config, history: LoadHistory | MeterFacts, inputs: str,
     Parameters
     ----------
     inputs : keyed hash of everything else that decides the outcome (`ReleaseInputs.identity`).
-    almanac : public holidays and weather of the days of the history.
+    almanac : public holidays and weather of the days of the history; not needed for a model that is reused.
     """
     asked, chosen = PlannedFit((), ()), None
     predicted: tuple[PredictedError, ...] = ()
     if config.model.reuse is None:  # else a model that is paid for: nothing is asked of the customers
         assert isinstance(history, LoadHistory)
+        assert almanac is not None
         chosen = chosen_estimator(config, history.n_days)
         asked, predicted = _planned_fit(config, history, MeterDays(history.days, almanac))
     rho = total_rho(asked.queries)
