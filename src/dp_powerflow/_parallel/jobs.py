@@ -49,6 +49,9 @@ class ThreadedJob(Job[Result_co], Protocol[Result_co]):
 class Runner(Protocol):
     """Where tasks are done."""
 
+    def check(self) -> None:
+        """Fail now if the tasks could not be done later."""
+
     def run(
         self, job: ThreadedJob[Result], tasks: Sequence[int], on_result: Callable[[Result], None]
     ) -> None:
@@ -66,9 +69,6 @@ class Engine(Runner, Protocol):
 
     @property
     def splits(self) -> bool: ...
-
-    def check(self) -> None:
-        """Fail now if the tasks could not be done later."""
 
     def crew(self, on_told: OnTold, begun_per_worker: int) -> AbstractContextManager[Crew]:
         """Workers that keep what they have begun; they end with the context.

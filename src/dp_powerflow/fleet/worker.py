@@ -102,6 +102,9 @@ class _Hands:
     threads: int
     tell: Tell
 
+    def check(self) -> None:
+        """Nothing is needed."""
+
     def run(
         self, job: ThreadedJob[Result], tasks: Sequence[int], on_result: Callable[[Result], None]
     ) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dp_powerflow._files import only_process
-from dp_powerflow._parallel import Engine, engine_of
+from dp_powerflow._parallel import Runner, engine_of
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.storage import Location, location
 from dp_powerflow.errors import DpPowerflowError, PrivacyError
@@ -62,7 +62,7 @@ def run_release(
     config: Config,
     *,
     workers: int | None = None,
-    engine: Engine | None = None,
+    engine: Runner | None = None,
     say: Say = lambda _: None,
     progress: Progress | None = None,
     history: LoadHistory | None = None,
