@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from dp_powerflow._parallel.crew import Answer, Crew, OnTold, Work
+from dp_powerflow._parallel.fitness import NOTHING, Needs
 from dp_powerflow._parallel.jobs import Job, Rest, Result, Sealed, ThreadedJob, finished, unwrapped
 from dp_powerflow._parallel.processes import ProcessCrew
 from dp_powerflow.errors import DpPowerflowError
@@ -42,7 +43,7 @@ class Local:
 
     workers: int
 
-    def check(self) -> None:
+    def check(self, needs: Needs = NOTHING) -> None:
         """Nothing is needed."""
 
     def run(
@@ -80,7 +81,7 @@ class Processes:
 
     workers: int
 
-    def check(self) -> None:
+    def check(self, needs: Needs = NOTHING) -> None:
         """Nothing is needed."""
 
     def run(self, job: Job[Result], tasks: Sequence[int], on_result: Callable[[Result], None]) -> None:
@@ -100,7 +101,7 @@ class Threads:
 
     workers: int
 
-    def check(self) -> None:
+    def check(self, needs: Needs = NOTHING) -> None:
         """Nothing is needed."""
 
     def run(self, job: Job[Result], tasks: Sequence[int], on_result: Callable[[Result], None]) -> None:
