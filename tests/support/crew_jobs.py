@@ -69,3 +69,10 @@ class Unready:
 
     def start(self, threads: int | None) -> Work:
         raise PowerFlowError("cannot start")
+
+
+def children() -> list[int]:
+    """Processes that this one has started."""
+    import psutil  # type: ignore[import-untyped]  # comes with Dask
+
+    return [child.pid for child in psutil.Process().children()]

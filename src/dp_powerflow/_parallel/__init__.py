@@ -5,8 +5,9 @@ The only package that makes pools or processes, or imports Dask.
 
 from __future__ import annotations
 
-from dp_powerflow._parallel.cluster import DaskScheduler, LocalDask, refuse_unfit_workers, run_on
+from dp_powerflow._parallel.cluster import DaskScheduler, LocalDask, run_on
 from dp_powerflow._parallel.crew import DEFECTS, Answer, Crew, CrewJob, OnTold, Tell, Work
+from dp_powerflow._parallel.fitness import NOTHING, Needs, refuse_unfit_workers
 from dp_powerflow._parallel.jobs import Engine, Job, Rest, Result, Runner, Sealed, ThreadedJob
 from dp_powerflow._parallel.local import Local, Processes, Threads, WorkerDefectError, run_on_pool
 from dp_powerflow._threads import cores
@@ -14,6 +15,7 @@ from dp_powerflow.errors import ConfigError
 
 __all__ = [
     "DEFECTS",
+    "NOTHING",
     "Answer",
     "Crew",
     "CrewJob",
@@ -22,6 +24,7 @@ __all__ = [
     "Job",
     "Local",
     "LocalDask",
+    "Needs",
     "OnTold",
     "Processes",
     "Rest",

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from dp_powerflow._parallel.crew import Crew, OnTold
+from dp_powerflow._parallel.fitness import NOTHING, Needs
 from dp_powerflow.errors import DpPowerflowError
 
 Result = TypeVar("Result")
@@ -49,8 +50,8 @@ class ThreadedJob(Job[Result_co], Protocol[Result_co]):
 class Runner(Protocol):
     """Where tasks are done."""
 
-    def check(self) -> None:
-        """Fail now if the tasks could not be done later."""
+    def check(self, needs: Needs = NOTHING) -> None:
+        """Fail now if the work could not be done later; nothing has been spent yet."""
 
     def run(
         self, job: ThreadedJob[Result], tasks: Sequence[int], on_result: Callable[[Result], None]

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any, ClassVar, TypeVar
 
 from dp_powerflow._parallel.crew import Answer, Crew, OnTold, Work
+from dp_powerflow._parallel.fitness import NOTHING, Needs
 from dp_powerflow._parallel.jobs import Job, Rest, Result, Sealed, ThreadedJob, finished, unwrapped
 from dp_powerflow._parallel.processes import ProcessCrew
 from dp_powerflow.errors import DpPowerflowError
@@ -43,7 +44,7 @@ class Local:
     workers: int
     splits: ClassVar[bool] = False
 
-    def check(self) -> None:
+    def check(self, needs: Needs = NOTHING) -> None:
         """Nothing is needed."""
 
     def run(
@@ -82,7 +83,7 @@ class Processes:
     workers: int
     splits: ClassVar[bool] = False
 
-    def check(self) -> None:
+    def check(self, needs: Needs = NOTHING) -> None:
         """Nothing is needed."""
 
     def run(self, job: Job[Result], tasks: Sequence[int], on_result: Callable[[Result], None]) -> None:
@@ -103,7 +104,7 @@ class Threads:
     workers: int
     splits: ClassVar[bool] = False
 
-    def check(self) -> None:
+    def check(self, needs: Needs = NOTHING) -> None:
         """Nothing is needed."""
 
     def run(self, job: Job[Result], tasks: Sequence[int], on_result: Callable[[Result], None]) -> None:

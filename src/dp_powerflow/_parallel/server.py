@@ -10,7 +10,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any, Generic, TypeVar
 
-from dp_powerflow._parallel.crew import DEFECTS
+from dp_powerflow._parallel.crew import DEFECTS as DEFECTS
 from dp_powerflow._parallel.jobs import Result
 from dp_powerflow.errors import DpPowerflowError
 

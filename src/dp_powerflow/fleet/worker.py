@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dp_powerflow._parallel import Result, Tell, ThreadedJob, Threads
+from dp_powerflow._parallel import NOTHING, Needs, Result, Tell, ThreadedJob, Threads
 from dp_powerflow._threads import cores
 from dp_powerflow.config import Config
 from dp_powerflow.errors import DpPowerflowError, PrivacyError
@@ -102,7 +102,7 @@ class _Hands:
     threads: int
     tell: Tell
 
-    def check(self) -> None:
+    def check(self, needs: Needs = NOTHING) -> None:
         """Nothing is needed."""
 
     def run(
