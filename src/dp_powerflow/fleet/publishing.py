@@ -20,10 +20,9 @@ from pathlib import Path
 from dp_powerflow._files import is_temporary, sync_directory
 from dp_powerflow._threads import in_order
 from dp_powerflow.config import StorageUrl
+from dp_powerflow.corpus.staged import RemoteStage, clear
 from dp_powerflow.corpus.storage import (
     RemotePath,
-    RemoteStage,
-    clear,
     loading,
     location,
     put,
