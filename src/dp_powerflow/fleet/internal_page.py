@@ -22,13 +22,7 @@ MOST_WARNINGS = 20
 _UNKNOWN = "–"
 _HEADER = (
     *("feeder", "public name", "state", "attempt", "worker", "time [s]", "nodes", "days", "corpus [MB]"),
-    *(
-        "account of the network",
-        "ε charged",
-        "ε left",
-        "distance of the twin [p.u.]",
-        "at the worst node [p.u.]",
-    ),
+    *("account of the network", "ε charged", "ε left", "twin's distance [p.u.]", "worst node [p.u.]"),
 )
 _NUMERIC = frozenset(_HEADER.index(name) for name in (*_HEADER[5:9], *_HEADER[10:], "attempt"))
 _SLOWEST = 12

@@ -125,12 +125,12 @@ def verify_fleet(
         checks,
         _attested(manifest, reports),
         tuple(dict.fromkeys(warned)),
-        _kinds(reports),
+        kinds_of(reports),
     )
 
 
-def _kinds(reports: Iterable[VerifyReport]) -> tuple[FeederChecks, ...]:
-    """The seed is no check of a feeder: it makes all of the fleet a demonstration."""
+def kinds_of(reports: Iterable[VerifyReport]) -> tuple[FeederChecks, ...]:
+    """How many feeders passed which check; the seed is none, it makes all of the fleet a demonstration."""
     made, failed = Counter[str](), Counter[str]()
     for report in reports:
         failures = {item.name for item in report.failures}

@@ -93,12 +93,11 @@ class VerifyReport:
         return self.verdict == "release"
 
     def __repr__(self) -> str:
+        made = "1 check" if len(self.checks) == 1 else f"{len(self.checks):,} checks"
         failed = [check.name for check in self.failures if check.name != SEED]
-        names = ", ".join(failed[:3]) + (f" and {len(failed) - 3:,} more" if len(failed) > 3 else "")
-        found = f", failed: {names}" if failed else ""
-        return (
-            f"{type(self).__name__}({self.release_id!r}: {self.verdict}, {len(self.checks):,} checks{found})"
-        )
+        more = f" and {len(failed) - 3:,} more" if len(failed) > 3 else ""
+        names = f", failed: {', '.join(failed[:3])}{more}" if failed else ""
+        return f"{type(self).__name__}({self.release_id!r}: {self.verdict}, {made}{names})"
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for `--json`."""
