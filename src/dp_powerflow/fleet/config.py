@@ -36,6 +36,7 @@ from dp_powerflow.config import (
     sentence_of,
 )
 from dp_powerflow.errors import ConfigError
+from dp_powerflow.grid.quantities import Protect
 
 PublicName = Annotated[str, named_by(PUBLIC_RULE)]
 
@@ -110,9 +111,13 @@ class SharedFeederSection(Section):
 
 
 class FleetTwin(TwinNetwork):
-    """As the section of a release; the ids of the twins begin with `id`, by default that of the fleet."""
+    """As the section of a release; the ids of the twins begin with `id`, by default that of the fleet.
+
+    What is protected is protected on the feeders that have it: a fleet is mixed.
+    """
 
     id: PublicName | None = None  # type: ignore[assignment]
+    protect: Protect = "if present"
 
 
 FleetNetwork = Annotated[TrueNetwork | FleetTwin, Field(discriminator="mode")]

@@ -237,6 +237,7 @@ class _Run:
         facts = replace(
             manifest_inputs(self.inputs, scene.model, writer, report, (charged, paid)),
             left_out=self.mode.left_out(scene.network),
+            absent=scene.network.absent,
             customers=scene.nodes.customers,
             mended=mended,
             looked_at=self.changed,

@@ -139,7 +139,9 @@ def read_frame(
         refused=operated.refused,
     )
     return frame, NetworkParameters(
-        {key: level for key, level in reading.levels.items() if level > 0.0}, tuple(reading.coded)
+        {key: level for key, level in reading.levels.items() if level > 0.0},
+        tuple(reading.coded),
+        tuple(reading.compensating),
     )
 
 
