@@ -89,9 +89,8 @@ def _disguised(figure: Figure, parameters: NetworkParameters, structure: Feeder)
 
 
 def _sentence(figure: Figure, what: str) -> str:
-    return (
-        f"the feeder has no {WITHOUT[figure]} that the twin could protect, but {what}, or {_without(figure)}"
-    )
+    none = f"the feeder has no {WITHOUT[figure]} that the twin could protect"
+    return f"{none}, but {what}, or {_without(figure)}"
 
 
 def _without(figure: Figure) -> str:

@@ -39,8 +39,8 @@ from dp_powerflow.privacy.budget import PrivacyUnit
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 
 if TYPE_CHECKING:
-    from dp_powerflow.grid.quantities import Figure
     from dp_powerflow.config import Config
+    from dp_powerflow.grid.quantities import Figure
     from dp_powerflow.pipeline.manifest.facts import Facts
 
 
@@ -132,7 +132,12 @@ class NetworkPolicy(ABC):
         """The constants that a manifest states; what it computes from them is not read."""
 
     def on_network(self, absent: tuple[Figure, ...] | None) -> Self:
-        """The policy for a network; `absent` of what is protected if present is not there, None: no such rule."""
+        """The policy for a network.
+
+        Parameters
+        ----------
+        absent : figures that are protected if present, and are not; None where all must be there.
+        """
         return self
 
     @classmethod

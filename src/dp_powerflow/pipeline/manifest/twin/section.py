@@ -41,7 +41,7 @@ class ProtectedSection(Section):
 
 
 class PresenceSection(Section):
-    """Which of the figures that are protected if present the network has; R and X of lines are always there."""
+    """Which figures that are protected if present the network has; R and X of lines are always there."""
 
     present: list[Figure]
     absent: list[Figure]

@@ -268,8 +268,8 @@ def _lacking(policy: TwinPolicy) -> list[str]:
     if not policy.absent:
         return ["That the network has all the kinds of figures that the twin protects: declared public."]
     return [
-        f"{lacks(policy.absent)} That is part of which elements there are, which is declared public and which "
-        "all neighbours have in common. Noise and epsilon are those of a network that has them."
+        f"{lacks(policy.absent)} That is part of which elements there are, which is declared public and "
+        "which all neighbours have in common. Noise and epsilon are those of a network that has them."
     ]
 
 
