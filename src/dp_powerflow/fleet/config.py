@@ -256,7 +256,7 @@ def _with_absolute_paths(config: FleetConfig, base: Path) -> FleetConfig:
 
     def own(override: Override) -> Override:
         sections = {"feeder": dict(override.feeder), "pv": dict(override.pv)}
-        for section, name in (("feeder", "taps"), ("pv", "irradiance")):
+        for section, name in (("feeder", "taps"), ("feeder", "loads"), ("pv", "irradiance")):
             if isinstance(sections[section].get(name), str):
                 sections[section][name] = base / sections[section][name]
         return override.model_copy(update=sections)

@@ -150,7 +150,7 @@ def _checked_parameters(source: Rebuilder, design: TwinDesign) -> NetworkParamet
         if missing:
             raise PrivacyError(
                 f"the capacity of PV system '{missing[0]}' cannot be protected: its source states no rating; "
-                "declare PV capacities public by leaving out network.pv"
+                "state one, or leave out network.pv, which declares PV capacities public"
             )
     return found
 

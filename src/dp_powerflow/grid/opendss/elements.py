@@ -67,6 +67,7 @@ class ElementReader:
         self.levels: dict[ParameterKey, float] = {}
         self.coded: list[CodedLine] = []
         self.compensating: list[str] = []
+        self.undrawn_codes: list[str] = []
         self.opened: list[str] = []
         self.steps: dict[tuple[str, int], float] = {}
         self.left_taps: list[tuple[str, int]] = []
@@ -184,10 +185,7 @@ class ElementReader:
         metres = METRES.get(int(lines.Units)) or (self.catalogue[code].metres if code else None)
         by_length = self.protected.lines == "length" and bool(code) and metres is not None
         if self.protected.codes and code and not by_length:
-            raise FeederError(
-                f"line '{name}' and its conductor code have no unit of length, so that its code could not be "
-                "drawn; give every code units= where codes are drawn"
-            )
+            self.undrawn_codes.append(name)
         if by_length and metres is not None:
             self.levels[ParameterKey(Quantity.LENGTH, name)] = length * metres / _KM
             fitting = sorted(key for key, entry in self.catalogue.items() if entry.phases == phases)
