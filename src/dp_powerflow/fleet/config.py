@@ -150,17 +150,6 @@ class Override(Section):
         return frozenset(key for table, key in named if table == section)
 
 
-def _removes_what_can_be_removed(config: FleetConfig) -> str | None:
-    known = _removable(config)
-    problems = [
-        sentence
-        for key, override in config.overrides.items()
-        for name in override.remove
-        if (sentence := _wrong_removal(key, name, override, known)) is not None
-    ]
-    return "; ".join(problems) or None
-
-
 def _removable(config: FleetConfig) -> dict[str, frozenset[str]]:
     """Section → its keys that a feeder may go without."""
     shared = {"feeder": config.feeder, "nodes": config.nodes, "network": config.network}
@@ -185,8 +174,6 @@ def _wrong_removal(key: str, name: str, override: Override, known: dict[str, fro
 
 class FleetConfig(Section):
     """Everything about one fleet."""
-
-    rules = (_removes_what_can_be_removed,)
 
     fleet: FleetSection
     feeder: SharedFeederSection = SharedFeederSection()
@@ -214,6 +201,19 @@ class FleetConfig(Section):
             )
         if self.fleet.models == "per-feeder" and self.loads.services is None and self.model.reuse is None:
             raise ValueError("fleet.models = 'per-feeder' needs loads.services with a column 'feeder'")
+        return self
+
+    @model_validator(mode="after")
+    def _removes_what_can_be_removed(self) -> FleetConfig:
+        known = _removable(self)
+        problems = [
+            sentence
+            for key, override in self.overrides.items()
+            for name in override.remove
+            if (sentence := _wrong_removal(key, name, override, known)) is not None
+        ]
+        if problems:
+            raise ValueError("; ".join(problems))
         return self
 
     @property

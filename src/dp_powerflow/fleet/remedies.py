@@ -1,7 +1,7 @@
 """INTERNAL. What to do in a fleet about the sentences that refuse a feeder.
 
 A sentence names keys of the config of a release. In a fleet most of these keys are shared, and what one
-feeder needs stands under its overrides. Nothing is decided for the data owner: what a remedy makes public is said.
+feeder needs stands under its overrides. What a remedy makes public is said: the data owner decides.
 """
 
 from __future__ import annotations
@@ -181,8 +181,8 @@ _REMEDIES: tuple[tuple[re.Pattern[str], _Make], ...] = (
     (
         _pattern(r"raise the cap with a recorded reason"),
         _set(
-            "Raise fleet.network_epsilon_cap for all feeders, change the cap of this account with "
-            "`dp-powerflow ledger`, or take a feeder whose budget is spent out of fleet.feeders.",
+            "Raise fleet.network_epsilon_cap, which all feeders share, change the cap of its account with "
+            "`dp-powerflow ledger STATE --account`, or take it out of fleet.feeders.",
         ),
     ),
     (
