@@ -403,23 +403,23 @@ def fleet(
     """
     from dp_powerflow._parallel import engine_of
     from dp_powerflow.fleet.config import read_fleet_config
-    from dp_powerflow.fleet.run import (
-        FAILURES_FILE,
-        FEEDERS_PER_PROCESS,
-        Outcome,
-        plan_fleet,
-        run_fleet,
-    )
+    from dp_powerflow.fleet.events import counted
+    from dp_powerflow.fleet.plan import plan_fleet
+    from dp_powerflow.fleet.run import FAILURES_FILE, Outcome, run_fleet
     from dp_powerflow.report.fleet_progress import FleetProgress, ToldFailures
     from dp_powerflow.report.results import FLEET_MARKING, render_fleet_plan, render_fleet_result
 
     fleet_config = read_fleet_config(config)
     if only_plan:
         with _progress("feeders") as (advance, _):
-            planned = plan_fleet(fleet_config, advance, FEEDERS_PER_PROCESS)
+            planned = plan_fleet(
+                fleet_config, engine=engine_of(workers, scheduler), on_event=counted(advance)
+            )
         _show_ingest(planned.ingest)
         err.print(FLEET_MARKING, style="bold red")
         _show(render_fleet_plan(planned), as_json)
+        if not planned.possible:
+            raise typer.Exit(3)
         return
 
     told = ToldFailures(_say)
@@ -432,7 +432,6 @@ def fleet(
         result = run_fleet(
             fleet_config,
             engine=engine_of(workers, scheduler),
-            feeders_per_process=FEEDERS_PER_PROCESS,
             say=shown.describe,
             on_event=shown.on_event,
             on_outcome=report,

@@ -38,6 +38,7 @@ from dp_powerflow.pipeline.verify import VerifyReport
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import KEYS, circuit, fleet_config, on_twins, write_feeders
+from support.here import Here
 from support.tampering import leaves, with_leaf
 
 TWO = [f"feeders/{key}.dss" for key in KEYS[:2]]
@@ -47,7 +48,7 @@ TWO = [f"feeders/{key}.dss" for key in KEYS[:2]]
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("two")
     write_feeders(folder)
-    assert not run_fleet(on_twins(folder, fleet={"feeders": TWO}), workers=1).failed
+    assert not run_fleet(on_twins(folder, fleet={"feeders": TWO}), engine=Here()).failed
     return folder / "out"
 
 
@@ -264,7 +265,7 @@ def test_a_feeder_is_called_by_its_path_from_the_first_wildcard_on(tmp_path: Pat
         ({"overrides": {KEYS[0]: {"nodes": {"clas": "x"}}}}, "unknown key 'nodes.clas'"),
         ({"fleet": {"names": {KEYS[0]: "same", KEYS[1]: "same"}}}, "the same public name"),
         ({"fleet": {"names": {KEYS[0]: "under_score"}}}, "fleet.names"),
-        ({"fleet": {"output": "s3://bucket/out"}}, "written to a directory"),
+        ({"fleet": {"state": "s3://bucket/state"}}, "stays in a directory of this machine"),
         ({"fleet": {"models": "per-feeder"}}, "needs loads.services"),
         ({"loads": {"kind": "opendss-shapes", "path": "shapes"}}, "belongs to one feeder"),
     ],
@@ -324,12 +325,12 @@ def test_all_feeders_have_the_days_and_the_weather_of_the_fleet(tmp_path: Path) 
         "weather": {"path": "weather.csv"},
     }
     (tmp_path / "weather.csv").write_text("".join(["time,temperature\n", *rows[3:]]))
-    refused = run_fleet(on_twins(tmp_path, **given), workers=1).failed
+    refused = run_fleet(on_twins(tmp_path, **given), engine=Here()).failed
     assert len(refused) == 2
     assert all("lacks 2023-01-01, one of the days of the meters" in str(item.problem) for item in refused)
     assert not Ledger.open(PrivateState.open(tmp_path / "state", insecure_seed=7)).spends()
     (tmp_path / "weather.csv").write_text("".join(["time,temperature\n", *rows]))
-    assert not run_fleet(on_twins(tmp_path, **given), workers=1).failed
+    assert not run_fleet(on_twins(tmp_path, **given), engine=Here()).failed
     assert verify_fleet(tmp_path / "out").intact
     fleet = open_fleet(tmp_path / "out")
     for name in ("feeder-0001", "feeder-0002"):

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from dp_powerflow._threads import in_order
 from dp_powerflow.corpus.schema import VM_MAX_PU
+from dp_powerflow.corpus.storage import Location, readers_of
 from dp_powerflow.fleet.manifest import NETWORKS, FeederEntry
 from dp_powerflow.fleet.names import partition
 from dp_powerflow.page import (
@@ -50,15 +51,19 @@ _HEADER = (
 )
 
 
-def read_summaries(directory: Path, entries: Sequence[FeederEntry]) -> dict[str, Summary]:
+def read_summaries(place: Location, entries: Sequence[FeederEntry]) -> dict[str, Summary]:
     """Key figures of the feeders that have a page, by name."""
-    found: dict[str, Summary] = {}
-    for entry in entries:
-        path = directory / partition(entry.name) / QUALITY_FILE
-        summary = read_summary(path.read_bytes()) if path.is_file() else None
-        if summary is not None:
-            found[entry.name] = summary
-    return found
+    names = [entry.name for entry in entries]
+    found = in_order(lambda name: summary_at(place / partition(name)), names, readers_of(place))
+    return {name: summary for name, summary in zip(names, found, strict=True) if summary is not None}
+
+
+def summary_at(release: Location) -> Summary | None:
+    """Key figures that the page of a release holds; None if it has no page."""
+    try:
+        return read_summary((release / QUALITY_FILE).read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 @dataclass(frozen=True)

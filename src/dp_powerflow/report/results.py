@@ -11,7 +11,8 @@ from dataclasses import asdict
 from typing import Any
 
 from dp_powerflow.fleet.manifest import CUSTOMERS
-from dp_powerflow.fleet.run import FeederPlan, FleetPlan, FleetResult
+from dp_powerflow.fleet.plan import FeederPlan, FleetPlan
+from dp_powerflow.fleet.run import FleetResult
 from dp_powerflow.model.history.plan import PredictedError
 from dp_powerflow.pipeline.feasibility.look import RANGE_A, Corner, Look
 from dp_powerflow.pipeline.modes.base import INTERNAL, left_afterwards

@@ -57,7 +57,7 @@ from dp_powerflow.grid.opendss.operated import read_operated
 from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.opendss.script import split_words
 from dp_powerflow.grid.operation import Operation
-from dp_powerflow.grid.problems import Problems
+from dp_powerflow.grid.problems import Problems, some_of
 from dp_powerflow.units import FloatArray
 
 _KM = 1000.0
@@ -111,6 +111,7 @@ def read_frame(
             circuit.SetActiveElement(name)
             with problems.gather():
                 elements[name] = reader(name.split(".", 1)[1])
+    problems.add(*_undrawn_codes(reading.undrawn_codes))
     network = [elements[name] for name in names if name in elements]
     first = next((e for e in network if isinstance(e, ElementFrame) and e.kind == "vsource"), None)
     if first is None or first.name != "source":
@@ -139,7 +140,9 @@ def read_frame(
         refused=operated.refused,
     )
     return frame, NetworkParameters(
-        {key: level for key, level in reading.levels.items() if level > 0.0}, tuple(reading.coded)
+        {key: level for key, level in reading.levels.items() if level > 0.0},
+        tuple(reading.coded),
+        tuple(reading.compensating),
     )
 
 
@@ -177,6 +180,15 @@ def _allocated_loads(engine: Engine, origin: DssOrigin) -> Iterator[FeederError]
         yield FeederError(
             "nominal loads of the feeder are allocated (AllocateLoads, Estimate, xfkVA or kWh), so they may "
             "follow from the network; declare a load table in feeder.loads"
+        )
+
+
+def _undrawn_codes(lines: Sequence[str]) -> Iterator[FeederError]:
+    """A code that could not be drawn would stay as it is, though codes are protected."""
+    if lines:
+        yield FeederError(
+            f"{len(lines)} lines have a conductor code and no unit of length ({some_of(lines)}), so that "
+            "their codes could not be drawn; give every code units=, or leave out network.code_epsilon"
         )
 
 

@@ -120,7 +120,14 @@ def read_parameters(
     for group in _groups(origin):
         if _covers(protected, group.quantity):
             levels[_key(names, group)] = level_of(group.figures)
-    return NetworkParameters({key: level for key, level in levels.items() if level > 0.0}, tuple(coded))
+    compensating = tuple(
+        f"{kind}:{names.of(kind, row.Index)}"
+        for kind in ("ward", "xward")
+        for row in in_service(net, kind)
+        if row.qs_mvar < 0.0 or row.qz_mvar < 0.0
+    )
+    positive = {key: level for key, level in levels.items() if level > 0.0}
+    return NetworkParameters(positive, tuple(coded), compensating)
 
 
 def rebuild(

@@ -21,6 +21,7 @@ from dp_powerflow.corpus.days import DayTable
 from dp_powerflow.corpus.extras import NOTHING, ExtrasLayout
 from dp_powerflow.corpus.schema import NODES_FILE, VA_GRID, VM_GRID, VM_MAX_PU, CorpusLayout
 from dp_powerflow.corpus.validate import CorpusReport
+from dp_powerflow.grid.quantities import Figure
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.options import FitOptions, FixedPowerFactor, PublicSpread, tan_theta_of
 from dp_powerflow.pipeline.manifest import policy as text
@@ -290,6 +291,7 @@ class ManifestInputs:
     insecure_seed : whether noise and draws came from a seed.
     sun : with a section [pv]: days of irradiance, and whether every PV system has a series of its own.
     left_out : elements of the feeder that the power flow is solved without, in words.
+    absent : figures that are protected if present, and are not in the network; None where all must be there.
     extras : what the corpus holds beside its voltages.
     customers : that are drawn for all loads together; None if a node is one draw.
     mended : snapshots whose powers were lowered until they had a solution.
@@ -307,6 +309,7 @@ class ManifestInputs:
     insecure_seed: bool
     sun: tuple[int, bool] = (1, False)
     left_out: tuple[str, ...] = ()
+    absent: tuple[Figure, ...] | None = None
     extras: ExtrasLayout = NOTHING
     customers: int | None = None
     mended: int = 0
@@ -329,7 +332,7 @@ def make_statement(inputs: ManifestInputs) -> Statement[Any]:
     ------
     ReleaseError : inputs contradict each other, for instance an account that holds less than this release.
     """
-    policy = policy_of(inputs.config)
+    policy = policy_of(inputs.config).on_network(inputs.absent)
     if inputs.model.origin is None:
         raise ReleaseError("the load model holds no noisy answers, so nobody could check it; fit it anew")
     facts = Facts(
