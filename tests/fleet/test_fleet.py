@@ -23,7 +23,8 @@ from dp_powerflow.fleet.accounts import feeders_of
 from dp_powerflow.fleet.events import FeederEvent
 from dp_powerflow.fleet.feeders import read_register
 from dp_powerflow.fleet.manifest import open_fleet
-from dp_powerflow.fleet.run import FleetResult, Outcome, plan_fleet, run_fleet
+from dp_powerflow.fleet.plan import plan_fleet
+from dp_powerflow.fleet.run import FleetResult, Outcome, run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
 from dp_powerflow.pipeline.verify import verify_release
 from dp_powerflow.privacy.ledger.accounts import AccountKind
