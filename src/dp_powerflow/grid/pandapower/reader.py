@@ -39,6 +39,7 @@ from dp_powerflow.grid.pandapower.engine import (
     Names,
     check_net,
     in_service,
+    own_copy,
     require,
     third_party_warnings,
     with_branch_model,
@@ -105,7 +106,8 @@ def read_pandapower_file(path: Path, *, base_mva: float = 1.0, taps: Sequence[Ta
         net = None
     if not isinstance(net, pandapower.pandapowerNet):
         raise FeederError(f"{path} is not a pandapower net; save it again with pandapower.to_json")
-    return read_pandapower(net, name=path.stem, base_mva=base_mva, taps=taps)
+    check_net(net)
+    return read_pandapower(net, name=path.stem, base_mva=base_mva, taps=taps, own=True)
 
 
 def read_pandapower(
@@ -115,6 +117,7 @@ def read_pandapower(
     base_mva: float = 1.0,
     taps: Sequence[Tap] | None = None,
     public: bool = False,
+    own: bool = False,
 ) -> Feeder:
     """Translate a pandapower net; the net itself is left as it is.
 
@@ -124,10 +127,12 @@ def read_pandapower(
     base_mva : power base per phase [MVA]; a node that stands for three phases has three times as much.
     taps : of every tap changer, put at the nearest whole position; None takes them as they stand.
     public : whether the net is public data.
+    own : whether it was checked and nobody else has it: the feeder keeps it, and taps are set in it.
     """
     require("pandapower")
-    check_net(net)
-    stored = copy.deepcopy(net)
+    if not own:
+        check_net(net)
+    stored = net if own else copy.deepcopy(net)
     stored.pop("profiles", None)
     if taps is not None:
         set_taps(stored, taps)
@@ -184,7 +189,7 @@ def _operation(net: Any, skeleton: Skeleton, controls: Controls) -> Operation | 
     if not controls.taps:
         plain = Operation(skeleton.nodes, skeleton.y, left_out=left_out, refused=controls.refused)
         return plain if left_out or controls.refused else None
-    at_neutral = copy.deepcopy(net)
+    at_neutral = own_copy(net)
     for control in controls.taps:
         at_neutral.trafo.at[control.changer.index, "tap_pos"] = control.changer.neutral
     return replace(operation_of(_circuit(at_neutral, controls), skeleton, controls), left_out=left_out)
