@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import copy
 import difflib
+import functools
+import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -101,13 +103,48 @@ def read_pandapower_file(path: Path, *, base_mva: float = 1.0, taps: Sequence[Ta
         raise FeederError(f"there is no file {path}; check the path")
     try:
         with third_party_warnings():
-            net = pandapower.from_json(str(path))
+            text = path.read_text()
+            net = pandapower.from_json_string(
+                _without_ballast(text), convert=True, empty_dict_like_object=own_copy(_empty_net())
+            )
     except (UserWarning, ValueError, TypeError, KeyError, AttributeError, ImportError, OSError):
         net = None
     if not isinstance(net, pandapower.pandapowerNet):
         raise FeederError(f"{path} is not a pandapower net; save it again with pandapower.to_json")
     check_net(net)
     return read_pandapower(net, name=path.stem, base_mva=base_mva, taps=taps, own=True)
+
+
+@functools.cache
+def _empty_net() -> Any:
+    with third_party_warnings():
+        return require("pandapower").create_empty_network()
+
+
+def _without_ballast(text: str) -> str:
+    """A saved net without time series, and without tables that any new net has: they take longest to read.
+
+    Tables are dropped from a file of the present format only, where old ones are not brought up to date.
+    """
+    saved = json.loads(text)
+    tables = saved.get("_object") if isinstance(saved, dict) else None
+    if not isinstance(tables, dict):
+        return text
+    tables.pop("profiles", None)
+    empty = _empty_net()
+    if tables.get("format_version") == empty["format_version"]:
+        for name in [name for name, table in tables.items() if _says_nothing(table, empty.get(name))]:
+            del tables[name]
+    return json.dumps(saved)
+
+
+def _says_nothing(table: Any, new: Any) -> bool:
+    """Whether a saved table has no rows, and all the columns that it has in a new net."""
+    content = table.get("_object") if isinstance(table, dict) and table.get("_class") == "DataFrame" else None
+    if not isinstance(content, str) or not hasattr(new, "columns"):
+        return False
+    found = json.loads(content)
+    return not found.get("data", True) and set(new.columns) <= set(found.get("columns", ()))
 
 
 def read_pandapower(
