@@ -13,11 +13,10 @@ from dp_powerflow.powerflow import batch
 from dp_powerflow.powerflow._kernels.simd import LANES
 from dp_powerflow.powerflow.batch import BatchSolver, Solution
 from support.network_bits import NOSE, digest, loads_of
-from support.processors import PROCESSORS, WITHOUT_FMA, output_of
+from support.processors import COMPILED_HERE, PROCESSORS, WITHOUT_FMA, output_of
 
 CHILD = "support.network_bits"
-OTHERS = {name: environment for name, environment in PROCESSORS.items() if name != "native"}
-OTHERS["no fused multiply-add"] = WITHOUT_FMA
+OTHERS = PROCESSORS | {"no fused multiply-add": WITHOUT_FMA, "compiled here": COMPILED_HERE}
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +26,15 @@ def native() -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("processor", OTHERS)
+@pytest.mark.parametrize(
+    "processor",
+    [
+        "haswell",
+        "nehalem",
+        "no fused multiply-add",
+        pytest.param("compiled here", marks=pytest.mark.campaign),
+    ],
+)
 def test_networks_twins_and_voltages_have_the_same_bits_on_every_processor(
     processor: str, native: dict[str, str]
 ) -> None:
