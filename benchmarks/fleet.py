@@ -9,8 +9,8 @@ compares every released byte. A ratio is the time of one worker over that of the
 default and 1.5 on Dask, on two idle cores.
 
 `--small` releases fleets of so many small feeders, by default workers, and the smallest of them once more
-with a year of days. From both it says what a feeder costs, what a further day of it, and what 5,000 feeders of
-10 years would take. Wanted: the cost per feeder of the fleets differs by less than 10 % up or down, the
+with a year of days. From both it says what a feeder costs, what a further day of it, and what 5,000 feeders
+of 10 years would take. Wanted: the cost per feeder of the fleets differs by less than 10 % up or down, the
 client stays below 1 GiB, 1,000 feeders take less than 15 minutes on two cores.
 
 `--against` releases by default workers with an earlier commit as well, in the same run.
@@ -97,8 +97,8 @@ def mixed(asked: argparse.Namespace, root: Path, earlier: Path | None) -> bool:
         return True
     same = all(run.files == first.files for run in best.values())
     print(
-        f"{_feeders(first)} feeders, {len(first.files)} released files, {first.megabytes:,.0f} MB; the same bytes "
-        f"from all settings: {'yes' if same else 'NO'}"
+        f"{_feeders(first)} feeders, {len(first.files)} released files, {first.megabytes:,.0f} MB; "
+        f"the same bytes from all settings: {'yes' if same else 'NO'}"
     )
     fast = all(first.wall / best[name].wall >= ratio for name, ratio in WANTED.items())
     wanted = ", ".join(f"{name} at least {ratio}" for name, ratio in WANTED.items())
