@@ -12,6 +12,7 @@ from typing import Any
 
 from dp_powerflow.fleet.manifest import CUSTOMERS
 from dp_powerflow.fleet.plan import FeederPlan, FleetPlan
+from dp_powerflow.fleet.refusals import refusals
 from dp_powerflow.fleet.run import FleetResult
 from dp_powerflow.model.history.plan import PredictedError
 from dp_powerflow.pipeline.feasibility.look import RANGE_A, Corner, Look
@@ -21,6 +22,7 @@ from dp_powerflow.pipeline.plan import Plan, PlannedRelease, in_words
 from dp_powerflow.privacy.ledger.accounts import Statement
 from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.report import Rendered
+from dp_powerflow.report.refusals import refusal_entries, refusal_lines
 
 MOST_FEEDERS = 20
 """Feeders of a plan that are listed though nothing is wrong with them; the JSON has all."""
@@ -192,6 +194,7 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
     """INTERNAL. What a fleet would cost the customers and every network."""
     config, cost, loads, plans = planned.config, planned.cost, planned.loads, planned.feeders
     fleet, usable = config.fleet, sum(plan.problem is None for plan in plans)
+    refused = refusals([(plan.key, plan.name, plan.problem) for plan in plans if plan.problem is not None])
     lines = [
         f"Fleet **{fleet.id}**: {len(plans):,} feeders, {usable:,} of them usable, {fleet.days} days each, "
         f"network mode {config.network.mode}.",
@@ -206,6 +209,7 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
         *(f"- note: {note}" for note in cost.notes),
         "",
         *_feeder_rows(plans),
+        *refusal_lines(refused, config.overrides),
     ]
     content = {
         "marking": FLEET_MARKING,
@@ -231,6 +235,7 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
             }
             for plan in plans
         ],
+        **refusal_entries(refused, config.overrides),
     }
     return Rendered(lines, json.dumps(content))
 
