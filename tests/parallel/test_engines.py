@@ -26,6 +26,7 @@ from dp_powerflow._parallel import (
     Needs,
     OnTold,
     Processes,
+    Runner,
     Sealed,
     Threads,
     engine_of,
@@ -135,7 +136,7 @@ def test_two_processes_threads_of_dask_and_processes_of_dask_make_the_same_relea
 ) -> None:
     assert any(name.startswith("twin/") for name in expected(network)) is (network == "twin")
     with threaded() as client:
-        engines: dict[str, Engine] = {
+        engines: dict[str, Runner] = {
             "pool": Processes(2),
             "threads": Connected(client),
             "processes": DaskScheduler(cluster.scheduler_address),
@@ -235,7 +236,7 @@ def test_the_scheduler_holds_nothing_private(cluster: Any, tmp_path: Path) -> No
     assert text.count(b"task-") > 4
     state = PrivateState.inspect(tmp_path / "state")
     inputs, secret = read_inputs(config, state), state.stream_key().secret
-    feeder, history = inputs.feeder, inputs.history
+    feeder, history = inputs.feeder, inputs.readings
     canaries = [
         secret,
         secret.hex().encode(),

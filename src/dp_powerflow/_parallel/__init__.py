@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from dp_powerflow._parallel.cluster import DaskScheduler, LocalDask, run_on
 from dp_powerflow._parallel.crew import DEFECTS, Answer, Crew, CrewJob, OnTold, Tell, Work
-from dp_powerflow._parallel.fitness import Needs, refuse_unfit_workers
-from dp_powerflow._parallel.jobs import Engine, Job, Rest, Sealed, ThreadedJob
+from dp_powerflow._parallel.fitness import NOTHING, Needs, refuse_unfit_workers
+from dp_powerflow._parallel.jobs import Engine, Job, Rest, Result, Runner, Sealed, ThreadedJob
 from dp_powerflow._parallel.local import Local, Processes, Threads, WorkerDefectError, run_on_pool
 from dp_powerflow._threads import cores
 from dp_powerflow.errors import ConfigError
 
 __all__ = [
     "DEFECTS",
+    "NOTHING",
     "Answer",
     "Crew",
     "CrewJob",
@@ -27,6 +28,8 @@ __all__ = [
     "OnTold",
     "Processes",
     "Rest",
+    "Result",
+    "Runner",
     "Sealed",
     "Tell",
     "ThreadedJob",

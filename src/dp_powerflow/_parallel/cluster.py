@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from dp_powerflow._parallel import fitness
 from dp_powerflow._parallel.crew import Crew, OnTold
@@ -31,6 +31,7 @@ class DaskScheduler:
     """A Dask cluster that is there already, such as 'tls://10.0.0.5:8786'."""
 
     address: str
+    splits: ClassVar[bool] = True
 
     def check(self, needs: Needs = NOTHING) -> None:
         """Whether it answers, has workers, and they are fit for private data and for the same bits."""
@@ -73,6 +74,7 @@ class LocalDask:
     """
 
     workers: int
+    splits: ClassVar[bool] = True
 
     def check(self, needs: Needs = NOTHING) -> None:
         """Whether Dask is installed; its workers see what this process sees."""

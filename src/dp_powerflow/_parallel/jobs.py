@@ -47,7 +47,7 @@ class ThreadedJob(Job[Result_co], Protocol[Result_co]):
         """Whether threads of one process may do its tasks at once, each with a worker of its own."""
 
 
-class Engine(Protocol):
+class Runner(Protocol):
     """Where tasks are done."""
 
     def check(self, needs: Needs = NOTHING) -> None:
@@ -57,6 +57,19 @@ class Engine(Protocol):
         self, job: ThreadedJob[Result], tasks: Sequence[int], on_result: Callable[[Result], None]
     ) -> None:
         """Do every task, in any order; the first failure ends it. Results are reported as they come."""
+
+
+class Engine(Runner, Protocol):
+    """Where tasks are done, and where pieces of work are.
+
+    Attributes
+    ----------
+    splits : whether a large piece of work is better done as tasks of many workers than by one of a crew,
+        which cannot have more than its own cores.
+    """
+
+    @property
+    def splits(self) -> bool: ...
 
     def crew(self, on_told: OnTold, begun_per_worker: int) -> AbstractContextManager[Crew]:
         """Workers that keep what they have begun; they end with the context.

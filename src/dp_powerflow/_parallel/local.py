@@ -8,7 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExec
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from dp_powerflow._parallel.crew import Answer, Crew, OnTold, Work
 from dp_powerflow._parallel.fitness import NOTHING, Needs
@@ -42,6 +42,7 @@ class Local:
     """
 
     workers: int
+    splits: ClassVar[bool] = False
 
     def check(self, needs: Needs = NOTHING) -> None:
         """Nothing is needed."""
@@ -80,6 +81,7 @@ class Processes:
     """A pool of processes of this machine; with one, or with hardly any tasks, this process and all cores."""
 
     workers: int
+    splits: ClassVar[bool] = False
 
     def check(self, needs: Needs = NOTHING) -> None:
         """Nothing is needed."""
@@ -100,6 +102,7 @@ class Threads:
     """Threads of this process, for tasks that leave the interpreter: they read files or run compiled code."""
 
     workers: int
+    splits: ClassVar[bool] = False
 
     def check(self, needs: Needs = NOTHING) -> None:
         """Nothing is needed."""
