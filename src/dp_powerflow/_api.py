@@ -450,13 +450,13 @@ def release_fleet(
     """
     from dp_powerflow._parallel import engine_of
     from dp_powerflow.fleet.config import read_fleet_config
-    from dp_powerflow.fleet.run import FEEDERS_PER_PROCESS, run_fleet
+    from dp_powerflow.fleet.events import counted, hear_nothing
+    from dp_powerflow.fleet.run import run_fleet
 
     return run_fleet(
         read_fleet_config(Path(config)),
         engine=engine_of(workers, scheduler),
-        feeders_per_process=FEEDERS_PER_PROCESS,
-        progress=on_progress,
+        on_event=hear_nothing if on_progress is None else counted(on_progress),
     )
 
 

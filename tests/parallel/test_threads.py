@@ -52,11 +52,14 @@ class Kept(Exception):  # noqa: N818 - it ends a release once its job is known
 class Keeper:
     """An engine that does nothing but show the job."""
 
-    def check(self) -> None:
+    def check(self, needs: Any = None) -> None:
         """Nothing is needed."""
 
     def run(self, job: Any, tasks: Any, on_result: Any) -> None:
         raise Kept(job)
+
+    def crew(self, on_told: Any, begun_per_worker: int) -> Any:
+        raise AssertionError
 
 
 @pytest.fixture(scope="module", params=["days", "operated", "tables"])

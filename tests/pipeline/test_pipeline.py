@@ -23,8 +23,8 @@ from dp_powerflow.errors import ConfigError, DpPowerflowError, PowerFlowError, P
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.pipeline import conversation as pipeline
 from dp_powerflow.pipeline import inputs as assembly
-from dp_powerflow.pipeline import run as pipeline
 from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.pipeline.modes.base import mode_of

@@ -21,7 +21,7 @@ from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.schema import DATA, part_name
 from dp_powerflow.corpus.storage import Location, RemotePath, loading, location, readers_of
 from dp_powerflow.errors import CorpusError
-from dp_powerflow.fleet.names import FLEET_FILE, feeder_of, is_release_of, partition
+from dp_powerflow.fleet.names import FLEET_FILE, PAGE_FILE, feeder_of, is_release_of, partition
 from dp_powerflow.pipeline.manifest.model import (
     CERTIFICATE_FILE,
     MANIFEST_FILE,
@@ -37,9 +37,14 @@ from dp_powerflow.pipeline.opened import MALFORMED, read_manifest
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
-FORMAT = "dp-powerflow fleet manifest, version 2"
+FORMAT = "dp-powerflow fleet manifest, version 3"
+FORMAT_2 = "dp-powerflow fleet manifest, version 2"
+"""Of fleets whose page is called as those of releases."""
 FORMAT_1 = "dp-powerflow fleet manifest, version 1"
-"""Of fleets without a page of their quality."""
+"""Of fleets without a page."""
+PAGE_OF = {FORMAT: ("page", PAGE_FILE), FORMAT_2: ("quality", QUALITY_FILE)}
+"""Entry and file of the page, by format."""
+FORMATS = (*PAGE_OF, FORMAT_1)
 FLEET_DIGEST = "fleet_sha256"
 
 ONE_MODEL, PER_FEEDER = "one", "per-feeder"
@@ -136,7 +141,11 @@ def release_at(place: Location) -> str | None:
 
 
 def fleet_manifest(
-    fleet_id: str, models: str, entries: Sequence[FeederEntry], page_sha256: str | None
+    fleet_id: str,
+    models: str,
+    entries: Sequence[FeederEntry],
+    page_sha256: str | None,
+    version: str = FORMAT,
 ) -> dict[str, Any]:
     """The manifest of a fleet.
 
@@ -144,6 +153,7 @@ def fleet_manifest(
     ----------
     models : ``"one"`` or ``"per-feeder"``.
     page_sha256 : SHA-256 of its page; None for the manifest of version 1, which knows no page.
+    version : `FORMAT`, or `FORMAT_2` to make an earlier one again.
 
     Raises
     ------
@@ -153,7 +163,7 @@ def fleet_manifest(
     if problems:
         raise ReleaseError(f"the manifest of the fleet would contradict itself: {problems[0]}")
     manifest = {
-        "format": FORMAT_1 if page_sha256 is None else FORMAT,
+        "format": FORMAT_1 if page_sha256 is None else version,
         "fleet": {
             "id": fleet_id,
             "feeders": len(entries),
@@ -170,7 +180,8 @@ def fleet_manifest(
         "feeders": [_feeder(entry) for entry in entries],
     }
     if page_sha256 is not None:
-        manifest |= {"quality": {"file": QUALITY_FILE, "sha256": page_sha256}}
+        entry, file = PAGE_OF[version]
+        manifest |= {entry: {"file": file, "sha256": page_sha256}}
     return manifest | {FLEET_DIGEST: fleet_digest(manifest)}
 
 
@@ -330,7 +341,7 @@ def open_fleet(path: str | os.PathLike[str] | RemotePath) -> Fleet:
         raise CorpusError(
             f"{place} has no {FLEET_FILE} that can be read; give the {what} of a finished fleet"
         ) from error
-    if manifest.get("format") not in (FORMAT, FORMAT_1):
+    if manifest.get("format") not in FORMATS:
         raise CorpusError(
             f"{place / FLEET_FILE} has another format than '{FORMAT}'; use the program that made it"
         )

@@ -7,6 +7,7 @@ import os
 from dp_powerflow.corpus.storage import RemotePath, loading, location
 
 FLEET_FILE = "fleet.json"
+PAGE_FILE = "fleet.html"
 
 
 def partition(name: str) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -14,11 +15,15 @@ from dp_powerflow._threads import cores, in_order
 from dp_powerflow.corpus.snapshot import KEPT_BYTES, one_reading
 from dp_powerflow.corpus.storage import Location, RemotePath, loading, location
 from dp_powerflow.errors import CorpusError, DpPowerflowError
+from dp_powerflow.fleet.checked import FeederChecks, FleetReport
 from dp_powerflow.fleet.manifest import (
     FLEET_DIGEST,
     FORMAT,
     FORMAT_1,
+    FORMAT_2,
+    FORMATS,
     NETWORKS,
+    PAGE_OF,
     PER_FEEDER,
     FeederEntry,
     contradictions,
@@ -30,7 +35,6 @@ from dp_powerflow.fleet.names import FLEET_FILE, feeder_of
 from dp_powerflow.fleet.overview import Summary, fleet_page, summary_at
 from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.manifest.model import (
-    QUALITY_FILE,
     ReleaseError,
     canonical_json,
     differences,
@@ -41,6 +45,10 @@ from dp_powerflow.pipeline.opened import MALFORMED, read_manifest
 from dp_powerflow.pipeline.release_checks import SEED
 from dp_powerflow.pipeline.verify import VerifyReport, verify_release
 
+UNCHECKED_PAGE = (
+    f"{FLEET_FILE} is of an earlier version: what its page says was NOT checked and may be anything. Run the "
+    "fleet again to bring it to this version."
+)
 Progress = Callable[[int, int], None]
 
 _AT_ONCE = 8
@@ -71,7 +79,7 @@ def verify_fleet(
     state_path: str | os.PathLike[str] | None = None,
     *,
     progress: Progress | None = None,
-) -> VerifyReport:
+) -> FleetReport:
     """Check all of a fleet; with the private state directory also commitments and ledger (INTERNAL).
 
     Several feeders are looked at at the same time, and of a URL nothing is copied to a disk.
@@ -92,7 +100,7 @@ def verify_fleet(
     try:
         manifest = json_object(content)
     except (ValueError, RecursionError):
-        return VerifyReport(None, digest, (Check("fleet", False, f"{FLEET_FILE} is not JSON."),), ())
+        return FleetReport(None, digest, (Check("fleet", False, f"{FLEET_FILE} is not JSON."),), ())
     there = _contents(place)
     feeders = list(_look_at_all(place, there, state_path, progress))
     readable = [feeder.entry for feeder in feeders if feeder.entry is not None]
@@ -108,8 +116,28 @@ def verify_fleet(
         _check_seed(reports),
     )
     fleet_id = manifest["fleet"].get("id") if isinstance(manifest.get("fleet"), dict) else None
-    warnings = tuple(dict.fromkeys(text for report in reports for text in report.warnings))
-    return VerifyReport(fleet_id, digest, checks, _attested(manifest, reports), warnings)
+    warned = [text for report in reports for text in report.warnings]
+    if manifest.get("format") == FORMAT_2:
+        warned.append(UNCHECKED_PAGE)
+    return FleetReport(
+        fleet_id,
+        digest,
+        checks,
+        _attested(manifest, reports),
+        tuple(dict.fromkeys(warned)),
+        kinds_of(reports),
+    )
+
+
+def kinds_of(reports: Iterable[VerifyReport]) -> tuple[FeederChecks, ...]:
+    """How many feeders passed which check; the seed is none, it makes all of the fleet a demonstration."""
+    made, failed = Counter[str](), Counter[str]()
+    for report in reports:
+        failures = {item.name for item in report.failures}
+        for name in dict.fromkeys(item.name for item in report.checks if item.name != SEED):
+            made[name] += 1
+            failed[name] += name in failures
+    return tuple(FeederChecks(name, count, failed[name]) for name, count in made.items())
 
 
 def _contents(place: Location) -> dict[str, bool]:
@@ -158,7 +186,7 @@ def _look_at(
 
 def _check_fleet_file(content: bytes, manifest: dict[str, Any]) -> Check:
     def problems() -> Iterator[str]:
-        if manifest.get("format") not in (FORMAT, FORMAT_1):
+        if manifest.get("format") not in FORMATS:
             yield f"{FLEET_FILE} has another format than '{FORMAT}'; use the program that made it."
         if canonical_json(manifest) != content:
             yield f"{FLEET_FILE} is not in its canonical form, so it was changed after the release."
@@ -174,7 +202,7 @@ def _check_directory(there: Mapping[str, bool], manifest: dict[str, Any]) -> Che
         listed = {str(item["directory"]) for item in manifest["feeders"]}
     except MALFORMED:
         return Check("feeders", False, f"{FLEET_FILE} does not list the feeders.")
-    beside = {FLEET_FILE} if manifest.get("format") == FORMAT_1 else {FLEET_FILE, QUALITY_FILE}
+    beside = {FLEET_FILE, *_page_of(manifest)}
     found = {name: is_folder for name, is_folder in there.items() if name not in beside}
 
     def problems() -> Iterator[str]:
@@ -196,8 +224,10 @@ def _check_statement(manifest: dict[str, Any], entries: list[FeederEntry]) -> Ch
         fleet_id, models = manifest["fleet"]["id"], manifest["customers"]["models"]
         problems = contradictions(fleet_id, models, entries)
         if not problems:
-            page = None if manifest["format"] == FORMAT_1 else manifest["quality"]["sha256"]
-            expected = fleet_manifest(fleet_id, models, entries, page)
+            version, page = manifest["format"], None
+            if version != FORMAT_1:
+                page = manifest[PAGE_OF[version][0]]["sha256"]
+            expected = fleet_manifest(fleet_id, models, entries, page, version)
             del expected[FLEET_DIGEST]
             stated = {key: value for key, value in manifest.items() if key != FLEET_DIGEST}
             problems = [f"The entry {where} is wrong." for where in differences(stated, expected)]
@@ -207,37 +237,51 @@ def _check_statement(manifest: dict[str, Any], entries: list[FeederEntry]) -> Ch
     return check(name, problems, good)
 
 
+def _page_of(manifest: dict[str, Any]) -> tuple[str, ...]:
+    """The file of the page; nothing of a fleet without."""
+    stated = manifest.get("format")
+    if stated == FORMAT_1:
+        return ()
+    return (PAGE_OF[stated if isinstance(stated, str) and stated in PAGE_OF else FORMAT][1],)
+
+
 def _check_page(
     place: Location, manifest: dict[str, Any], entries: list[FeederEntry], feeders: Sequence[_Feeder]
 ) -> Iterator[Check]:
     """The page against its hash, and against the one that the feeders' manifests and pages determine."""
-    if manifest.get("format") == FORMAT_1:
-        return
-    problems = []
-    try:
-        if not all(feeder.page_is_readable for feeder in feeders):
-            raise ReleaseError("the page of a feeder cannot be read")
-        content = (place / QUALITY_FILE).read_bytes()
-        if hashlib.sha256(content).hexdigest() != manifest["quality"]["sha256"]:
-            problems.append(f"{QUALITY_FILE} was changed: its SHA-256 is not the one in {FLEET_FILE}.")
-        names = {entry.name for entry in entries}
-        summaries = {
-            feeder.entry.name: feeder.summary
-            for feeder in feeders
-            if feeder.summary is not None and feeder.entry is not None and feeder.entry.name in names
-        }
-        if fleet_page(manifest["fleet"]["id"], entries, summaries).to_html() != content:
-            problems.append(f"{QUALITY_FILE} does not say what the feeders say.")
-    except (OSError, *MALFORMED):
-        problems = [f"{QUALITY_FILE} or what it follows from cannot be read."]
-    yield check(
-        "quality page", problems, f"{QUALITY_FILE} says what the manifests and pages of the feeders say."
-    )
+    for file in _page_of(manifest):
+        problems = []
+        good = f"{file} says what the manifests and pages of the feeders say."
+        try:
+            if not all(feeder.page_is_readable for feeder in feeders):
+                raise ReleaseError("the page of a feeder cannot be read")
+            content = (place / file).read_bytes()
+            stated = manifest["format"]
+            if hashlib.sha256(content).hexdigest() != manifest[PAGE_OF[stated][0]]["sha256"]:
+                problems.append(f"{file} was changed: its SHA-256 is not the one in {FLEET_FILE}.")
+            if stated == FORMAT_2:
+                good = f"{file} has the SHA-256 that {FLEET_FILE} states."
+            elif _made_again(manifest, entries, feeders) != content:
+                problems.append(f"{file} does not say what the feeders say.")
+        except (OSError, *MALFORMED):
+            problems = [f"{file} or what it follows from cannot be read."]
+        yield check("page", problems, good)
+
+
+def _made_again(manifest: dict[str, Any], entries: list[FeederEntry], feeders: Sequence[_Feeder]) -> bytes:
+    names = {entry.name for entry in entries}
+    summaries = {
+        feeder.entry.name: feeder.summary
+        for feeder in feeders
+        if feeder.summary is not None and feeder.entry is not None and feeder.entry.name in names
+    }
+    return fleet_page(manifest["fleet"]["id"], entries, summaries).to_html()
 
 
 def _check_feeder(name: str, report: VerifyReport) -> Check:
     problems = [f"{failed.name}: {failed.sentence}" for failed in report.failures if failed.name != SEED]
-    return check(name, problems, f"Its release is intact: {len(report.checks)} checks.")
+    made = sum(item.name != SEED for item in report.checks)
+    return check(name, problems, f"Its release is intact: {made} checks.")
 
 
 def _check_customers(manifest: dict[str, Any], entries: list[FeederEntry]) -> Check:

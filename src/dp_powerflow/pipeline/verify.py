@@ -92,6 +92,13 @@ class VerifyReport:
         """Whether this may be called a release."""
         return self.verdict == "release"
 
+    def __repr__(self) -> str:
+        made = "1 check" if len(self.checks) == 1 else f"{len(self.checks):,} checks"
+        failed = [check.name for check in self.failures if check.name != SEED]
+        more = f" and {len(failed) - 3:,} more" if len(failed) > 3 else ""
+        names = f", failed: {', '.join(failed[:3])}{more}" if failed else ""
+        return f"{type(self).__name__}({self.release_id!r}: {self.verdict}, {made}{names})"
+
     def to_json(self) -> dict[str, Any]:
         """Plain values for `--json`."""
         return {"verdict": self.verdict, "intact": self.intact, **asdict(self)}
