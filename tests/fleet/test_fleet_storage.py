@@ -19,6 +19,7 @@ from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.manifest import read_entries, release_paths
 from dp_powerflow.fleet.publishing import Store, shelf_of
 from dp_powerflow.fleet.run import Outcome, run_fleet
+from dp_powerflow.fleet.verify import verify_fleet
 from dp_powerflow.privacy.ledger.book import Ledger
 from support.fleet_small import BROKEN, KEYS, on_twins, toml_of, write_feeders
 from support.here import Here
@@ -108,19 +109,24 @@ def test_verify_reads_a_url_in_place_and_finds_a_changed_byte(
     one = dpf.verify(f"{url}/{name}")
     assert one == dpf.verify(made.local / name)
 
-    for file in ("data/part-00000.parquet", "model.json"):
-        place = made.remote / name / file
-        whole = place.read_bytes()
-        place.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-        assert [check.name for check in dpf.verify(url).failures if check.name.startswith("feeder=")] == [
-            name
-        ]
-        assert dpf.verify(f"{url}/{name}").verdict == "not intact"
-        place.write_bytes(whole)
+    place = made.remote / name / "data/part-00000.parquet"
+    whole = place.read_bytes()
+    place.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     (made.remote / "notes.txt").write_bytes(b"mine")
-    [said] = [check.sentence for check in dpf.verify(url).checks if check.name == "feeders"]
-    assert "notes.txt is not listed" in said
+    said = {check.name: check.sentence for check in dpf.verify(url).failures}
+    assert "part-00000.parquet was changed" in said[name]
+    assert "notes.txt is not listed" in said["feeders"]
+    assert [item for item in said if item.startswith("feeder=")] == [name]
+    assert dpf.verify(f"{url}/{name}").verdict == "not intact"
+    place.write_bytes(whole)
     (made.remote / "notes.txt").unlink()
+
+
+def test_processes_find_what_one_process_finds(made: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = verify_fleet(made.local)
+    monkeypatch.setattr("dp_powerflow.fleet.verify.WORTH_PROCESSES", 1)
+    monkeypatch.setattr("dp_powerflow.fleet.verify.cores", lambda: 2)
+    assert verify_fleet(made.remote) == found
 
 
 def test_a_store_that_changes_or_fails_meanwhile_gets_no_verdict(
