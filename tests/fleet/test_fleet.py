@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import stat
@@ -331,7 +332,7 @@ def test_the_command_says_which_feeder_failed_on_stderr_and_by_its_exit_code(
     assert json.loads(out)["released"] == 6
     code, out, _ = shell("verify", "out", cwd=copied)
     assert code == 0
-    assert "ok    releases: 6 feeders intact: 9 checks each." in out
+    assert re.search(r"ok    releases: 6 feeders intact: \d+ checks each", out), out
     assert "feeder-0001:" not in out
     assert "verdict: demonstration: intact" in out
 

@@ -107,7 +107,7 @@ def test_bins_fit_voltages_that_are_all_the_same_and_voltages_far_apart() -> Non
         entries, summaries = same(20, lowest=low, highest=high)
         chart = figures(fleet_page("north", entries, summaries))["voltages"].chart
         assert isinstance(chart, Histogram)
-        assert [sum(each.values) for each in chart.series] == [20, 20]  # type: ignore[arg-type]  # of counts
+        assert [sum(each.values) for each in chart.series] == [20, 20]
         assert len(chart.edges) <= MOST_BINS + 1
 
 
@@ -130,11 +130,11 @@ def test_epsilons_are_a_figure_only_where_they_differ() -> None:
     chart = figures(fleet_page("north", *fleet(300)))["epsilons"].chart
     assert isinstance(chart, Bars)
     assert chart.groups == ("ε 2", "ε 4", "ε 6")
-    assert sum(chart.series[0].values) == 300  # type: ignore[arg-type]  # of counts
+    assert sum(chart.series[0].values) == 300
     entries = [entry(number, epsilon=1.0 + number / 10) for number in range(1, 61)]
     many = figures(fleet_page("north", entries, {}))["epsilons"].chart
     assert isinstance(many, Histogram)
-    assert sum(many.series[0].values) == 60  # type: ignore[arg-type]  # of counts
+    assert sum(many.series[0].values) == 60
 
 
 def test_a_warning_says_how_many_feeders_it_is_about() -> None:

@@ -88,7 +88,8 @@ def test_statements_that_differ_in_a_name_are_one_line() -> None:
         "The owner's word is all there is.",
     )
     assert [line for line in lines(fleet(feeder(GOOD), attested=attested)) if "attested" in line] == [
-        "attested, not checked  Network: twin 'north_feeder-0001' was drawn once. The same holds for 999 more.",
+        "attested, not checked  Network: twin 'north_feeder-0001' was drawn once. "
+        "The same holds for 999 more.",
         "attested, not checked  The owner's key was kept secret.",
         "attested, not checked  The owner's word is all there is.",
     ]

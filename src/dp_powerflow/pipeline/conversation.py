@@ -238,6 +238,7 @@ class Maker:
         facts = replace(
             manifest_inputs(self.inputs, scene.model, writer, report, paid),
             left_out=self.mode.left_out(scene.network),
+            absent=scene.network.absent,
             customers=scene.nodes.customers,
             mended=mended,
             looked_at=self.changed,

@@ -40,6 +40,7 @@ from dp_powerflow.privacy.ledger.accounts import AccountKind
 
 if TYPE_CHECKING:
     from dp_powerflow.config import Config
+    from dp_powerflow.grid.quantities import Figure
     from dp_powerflow.pipeline.manifest.facts import Facts
 
 
@@ -129,6 +130,15 @@ class NetworkPolicy(ABC):
     @abstractmethod
     def read(cls, statement: Statement[Any]) -> Self:
         """The constants that a manifest states; what it computes from them is not read."""
+
+    def on_network(self, absent: tuple[Figure, ...] | None) -> Self:
+        """The policy for a network.
+
+        Parameters
+        ----------
+        absent : figures that are protected if present, and are not; None where all must be there.
+        """
+        return self
 
     @classmethod
     def unknown_to_version_2(cls) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from dp_powerflow.errors import ConfigError
 from dp_powerflow.evidence.collect import Evidence
 from dp_powerflow.evidence.lines.collect import LineReport
 from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.quantities import Figure
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSampler, LoadSource, days_per_block
 from dp_powerflow.pipeline.almanac import Almanac
@@ -96,11 +97,13 @@ class Solvable:
     feeder : the true network, or what stands in for it.
     solar : generation on it.
     identity : what the draws of the release are bound to: the same draws never meet two networks.
+    absent : figures that are protected if present, and are not; None where all must be there.
     """
 
     feeder: Feeder
     solar: Solar
     identity: str
+    absent: tuple[Figure, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -21,7 +21,7 @@ from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.storage import Location, location
 from dp_powerflow.errors import ConfigError, CorpusError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.buses import BusGraph
-from dp_powerflow.grid.feeder import TAPS_NOT_FOUND, Feeder
+from dp_powerflow.grid.feeder import TAPS_NOT_FOUND, Feeder, NetworkParameters
 from dp_powerflow.grid.sources import Rebuilder, network_parameters
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSource, SolvedDays, solve_days
@@ -129,7 +129,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
     def check(self, inputs: NetworkInputs) -> Feeder:
         """What the twin would not protect is refused, and what could not be solved once it is drawn."""
         source = self._source(inputs)
-        parameters = parameters_of(source, self.section.design)
+        parameters = parameters_of(source, self.section.design, self.section.protect)
         codes = {line.line: line.code for line in parameters.coded} if self.section.protected.codes else {}
         # Without noise: it has the structure of any twin.
         feeder = self._with_taps(source.build(parameters.levels, codes))
@@ -391,7 +391,10 @@ class TwinMode(NetworkMode[TwinNetwork]):
         )
 
     def _elements(self, inputs: NetworkInputs) -> tuple[Element, ...]:
-        return elements_of(parameters_of(self._source(inputs), self.section.design), self.section.design)
+        return elements_of(self._parameters(inputs), self.section.design)
+
+    def _parameters(self, inputs: NetworkInputs) -> NetworkParameters:
+        return parameters_of(self._source(inputs), self.section.design, self.section.protect)
 
     def _key(self, state: PrivateState, account: str) -> StreamKey:
         """Bound to the twin, its public choices and the account of the network, whatever its version."""
@@ -399,10 +402,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
         return key.bind("request", self._request)
 
     def _draw(self, inputs: NetworkInputs, account: str) -> Twin:
-        design = self.section.design
-        return draw_twin(
-            parameters_of(self._source(inputs), design), design, self._key(inputs.state, account)
-        )
+        return draw_twin(self._parameters(inputs), self.section.design, self._key(inputs.state, account))
 
     def _again(self, inputs: NetworkInputs) -> Twin:
         return self._draw(inputs, self._charged_account(inputs, self.identity(inputs)))
@@ -462,7 +462,8 @@ class TwinMode(NetworkMode[TwinNetwork]):
     def _built(self, inputs: NetworkInputs, twin: Twin) -> Solvable:
         feeder = self._with_taps(twin.feeder(self._source(inputs)))
         identity = hashlib.sha256(twin.to_json().encode()).hexdigest()
-        return Solvable(feeder, inputs.solar_on(feeder), identity)
+        absent = twin.absent if self.section.protect == "if present" else None
+        return Solvable(feeder, inputs.solar_on(feeder), identity, absent)
 
 
 def _file(dataset: str) -> str:
