@@ -139,8 +139,12 @@ def read_entry(place: Location, name: str) -> FeederEntry:
 
 def feeders_at(place: Location) -> list[str]:
     """Public names of the feeders whose directories are at a place, in their order."""
-    names = place.children() if isinstance(place, RemotePath) else sorted(os.listdir(place))
-    return [name for item in names if (name := feeder_of(item)) is not None]
+    if isinstance(place, RemotePath):
+        with loading(place):
+            items = [item for item, is_folder in place.children().items() if is_folder]
+    else:
+        items = sorted(os.listdir(place))
+    return [name for item in items if (name := feeder_of(item)) is not None]
 
 
 def release_at(place: Location) -> str | None:
