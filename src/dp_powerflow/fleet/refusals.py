@@ -21,6 +21,7 @@ _NUMBERED = re.compile(r"^the feeder cannot be used for \d+ reasons: \(1\) ")
 _NEXT = re.compile(r"; \(\d+\) |; and \d+ more, which 'dp-powerflow inspect FEEDER' lists$")
 _OWN = (
     (re.compile(r"(?<![A-Za-z])'[^']*'(?![A-Za-z])"), "'…'"),
+    (re.compile(r"'…'(?:, (?:'…'|…))+"), "'…'"),
     (re.compile(r"\[[^\]]*\]"), "[…]"),
     (re.compile(r"(?<!\w)/\S+"), "/…"),
     (re.compile(r"\d[\d.,]*(?:e[-+]?\d+)?"), "N"),
