@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -16,6 +17,7 @@ from dp_powerflow.fleet.refusals import lines_to_paste, reasons_in, refusals
 from dp_powerflow.fleet.remedies import PATTERNS, remedy_of
 from dp_powerflow.fleet.run import plan_fleet
 from dp_powerflow.report.refusals import refusal_entries, refusal_lines
+from dp_powerflow.report.results import render_fleet_plan
 from support.fleet_mixed import circuit, raw, write_feeders
 
 ISLANDS = (
@@ -244,3 +246,15 @@ def test_a_fleet_whose_owner_pastes_what_plan_says_can_be_released(tmp_path: Pat
     assert any("[pv] section" in sentence for sentence in told)
     assert content["overrides"]["generator"] == {"remove": ["pv", "network.pv"]}
     assert not {"copy-1", "copy-2"} & content["overrides"].keys()
+
+
+def test_the_plan_of_a_fleet_ends_with_its_refusals(tmp_path: Path) -> None:
+    write_feeders(tmp_path, {key: FEEDERS[key] for key in ("lost", "generator")})
+    config = parse_fleet_config(raw(overrides={"lost": {"remove": ["network.pv"]}}), base=tmp_path)
+    shown = render_fleet_plan(plan_fleet(config))
+    text = "\n".join(shown.lines)
+    assert "**2 feeders cannot be released**" in text
+    assert '# add to [overrides."lost"]:\nfeeder = { drop_islanded = true }' in text
+    assert '[overrides."generator"]\nremove = ["network.pv"]' in text
+    entries = json.loads(shown.json_text)["refusals"]
+    assert sorted(entry["feeders"] for entry in entries) == [["generator"], ["lost"]]

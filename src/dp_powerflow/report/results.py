@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dp_powerflow.fleet.manifest import CUSTOMERS
+from dp_powerflow.fleet.refusals import refusals
 from dp_powerflow.fleet.run import FeederPlan, FleetPlan
 from dp_powerflow.model.history.plan import PredictedError
 from dp_powerflow.pipeline.feasibility.look import RANGE_A, Corner, Look
@@ -20,6 +21,7 @@ from dp_powerflow.pipeline.plan import Plan, PlannedRelease, in_words
 from dp_powerflow.privacy.ledger.accounts import Statement
 from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.report import Rendered
+from dp_powerflow.report.refusals import refusal_entries, refusal_lines
 
 FLEET_MARKING = "INTERNAL: names feeders and says which of them can be released; not for publication"
 
@@ -189,6 +191,8 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
     """INTERNAL. What a fleet would cost the customers and every network."""
     config, cost, loads, plans = planned.config, planned.cost, planned.loads, planned.feeders
     fleet, usable = config.fleet, sum(plan.problem is None for plan in plans)
+    failing = [(plan.key, plan.name, plan.problem) for plan in plans if not plan.released]
+    refused = refusals([(key, name, problem) for key, name, problem in failing if problem is not None])
     lines = [
         f"Fleet **{fleet.id}**: {len(plans)} feeders, {usable} of them usable, {fleet.days} days each, "
         f"network mode {config.network.mode}.",
@@ -205,6 +209,7 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
         "| feeder | public name | network |",
         "|---|---|---|",
         *(f"| {plan.key} | {plan.name} | {_state(plan)} |" for plan in plans),
+        *refusal_lines(refused, config.overrides),
     ]
     content = {
         "marking": FLEET_MARKING,
@@ -230,6 +235,7 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
             }
             for plan in plans
         ],
+        **refusal_entries(refused, config.overrides),
     }
     return Rendered(lines, json.dumps(content))
 
