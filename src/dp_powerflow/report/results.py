@@ -194,7 +194,8 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
     """INTERNAL. What a fleet would cost the customers and every network."""
     config, cost, loads, plans = planned.config, planned.cost, planned.loads, planned.feeders
     fleet, usable = config.fleet, sum(plan.problem is None for plan in plans)
-    refused = refusals([(plan.key, plan.name, plan.problem) for plan in plans if plan.problem is not None])
+    failing = [(plan.key, plan.name, plan.problem) for plan in plans if not plan.released]
+    refused = refusals([(key, name, problem) for key, name, problem in failing if problem is not None])
     lines = [
         f"Fleet **{fleet.id}**: {len(plans):,} feeders, {usable:,} of them usable, {fleet.days} days each, "
         f"network mode {config.network.mode}.",
