@@ -16,6 +16,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, cast, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -633,6 +634,7 @@ class Manifest(Statement[Network], Generic[Network]):
 Whole = TypeVar("Whole", bound=Statement[Any])
 
 
+@cache
 def in_mode(model: type[Whole], section: type[NetworkSection]) -> type[Whole]:
     """Statement or manifest whose section on the network is that of one mode."""
     return cast("type[Whole]", model.__class_getitem__(section))
