@@ -634,10 +634,14 @@ class Manifest(Statement[Network], Generic[Network]):
 Whole = TypeVar("Whole", bound=Statement[Any])
 
 
-@cache
 def in_mode(model: type[Whole], section: type[NetworkSection]) -> type[Whole]:
     """Statement or manifest whose section on the network is that of one mode."""
-    return cast("type[Whole]", model.__class_getitem__(section))
+    return cast("type[Whole]", _in_mode(model, section))
+
+
+@cache
+def _in_mode(model: Any, section: Any) -> Any:
+    return model.__class_getitem__(section)  # kept: else it is made anew for every release
 
 
 def seal(statement: Statement[Any], hashes: Mapping[str, str]) -> Manifest[Any]:
