@@ -22,6 +22,8 @@ from dp_powerflow.privacy.ledger.accounts import Statement
 from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.report import Rendered
 
+MOST_FEEDERS = 20
+"""Feeders of a plan that are listed though nothing is wrong with them; the JSON has all."""
 FLEET_MARKING = "INTERNAL: names feeders and says which of them can be released; not for publication"
 
 
@@ -191,7 +193,7 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
     config, cost, loads, plans = planned.config, planned.cost, planned.loads, planned.feeders
     fleet, usable = config.fleet, sum(plan.problem is None for plan in plans)
     lines = [
-        f"Fleet **{fleet.id}**: {len(plans)} feeders, {usable} of them usable, {fleet.days} days each, "
+        f"Fleet **{fleet.id}**: {len(plans):,} feeders, {usable:,} of them usable, {fleet.days} days each, "
         f"network mode {config.network.mode}.",
         "",
         f"Customers: ε at most {config.model.epsilon:.4g} at δ = {cost.delta:g} for all feeders together, "
@@ -203,9 +205,7 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
         *(f"- warning: {warning}" for warning in cost.warnings),
         *(f"- note: {note}" for note in cost.notes),
         "",
-        "| feeder | public name | network |",
-        "|---|---|---|",
-        *(f"| {plan.key} | {plan.name} | {_state(plan)} |" for plan in plans),
+        *_feeder_rows(plans),
     ]
     content = {
         "marking": FLEET_MARKING,
@@ -233,6 +233,15 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
         ],
     }
     return Rendered(lines, json.dumps(content))
+
+
+def _feeder_rows(plans: Sequence[FeederPlan]) -> list[str]:
+    """A table of feeders: all that cannot be released, and of a large fleet the first of the others."""
+    others = [plan for plan in plans if plan.problem is None]
+    left_out = {plan.name for plan in others[MOST_FEEDERS:]}
+    rows = [f"| {plan.key} | {plan.name} | {_state(plan)} |" for plan in plans if plan.name not in left_out]
+    more = [] if not left_out else ["", f"And {len(left_out):,} more that can be released; --json lists all."]
+    return ["| feeder | public name | network |", "|---|---|---|", *rows, *more]
 
 
 def render_fleet_result(result: FleetResult) -> Rendered:
