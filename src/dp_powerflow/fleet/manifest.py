@@ -110,9 +110,13 @@ def read_entries(place: Location, names: Iterable[str] | None = None) -> list[Fe
     wanted = feeders_at(place) if names is None else sorted(names)
     found: list[FeederEntry] = []
     for entry in in_order(lambda name: read_entry(place, name), wanted, readers_of(place)):
-        manifest = _shared(entry.manifest, found[0].manifest) if found else entry.manifest
-        found.append(FeederEntry(entry.name, manifest, entry.sha256))
+        found.append(sharing(entry, found[0]) if found else entry)
     return found
+
+
+def sharing(entry: FeederEntry, other: FeederEntry) -> FeederEntry:
+    """The same entry, with the objects of another one's manifest wherever they are equal."""
+    return FeederEntry(entry.name, _shared(entry.manifest, other.manifest), entry.sha256)
 
 
 def _shared(value: Any, other: Any) -> Any:

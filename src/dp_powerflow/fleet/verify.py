@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dp_powerflow._parallel import run_on_pool
@@ -30,6 +30,7 @@ from dp_powerflow.fleet.manifest import (
     fleet_digest,
     fleet_file,
     fleet_manifest,
+    sharing,
 )
 from dp_powerflow.fleet.names import FLEET_FILE, feeder_of
 from dp_powerflow.fleet.overview import Summary, fleet_page, summary_at
@@ -64,26 +65,16 @@ class _Feeder:
     Attributes
     ----------
     directory : its name in the corpus.
-    manifest : the file `manifest.json`; None if it cannot be read.
     summary : key figures of its page; None if it has none.
     page_is_readable : whether a page that is there could be read.
+    entry : what the fleet's manifest says of it; None if its own cannot be read.
     """
 
     directory: str
     report: VerifyReport
-    manifest: bytes | None
     summary: Summary | None
     page_is_readable: bool = True
-
-    def entry(self, place: Location) -> FeederEntry | None:
-        """What the fleet's manifest says of it; None if its own cannot be read."""
-        if self.manifest is None:
-            return None
-        try:
-            parsed = parsed_manifest(place / self.directory, self.manifest)
-        except DpPowerflowError:
-            return None
-        return FeederEntry(feeder_of(self.directory) or "", *parsed)
+    entry: FeederEntry | None = None
 
 
 def verify_fleet(
@@ -115,7 +106,7 @@ def verify_fleet(
         return FleetReport(None, digest, (Check("fleet", False, f"{FLEET_FILE} is not JSON."),), ())
     there = _contents(place)
     feeders = _look_at_all(_look_of(place, there, state_path), progress)
-    readable = [entry for feeder in feeders if (entry := feeder.entry(place)) is not None]
+    readable = [feeder.entry for feeder in feeders if feeder.entry is not None]
     entries = readable if len(readable) == len(feeders) else []
     reports = [feeder.report for feeder in feeders]
     checks = (
@@ -161,6 +152,9 @@ def _contents(place: Location) -> dict[str, bool]:
             return dict(sorted((item.name, item.is_dir(follow_symlinks=False)) for item in items))
 
 
+_Seen = tuple[int, _Feeder, bytes | None]
+
+
 @dataclass(frozen=True, eq=False)
 class _Look:
     """How the feeders of a fleet are looked at, here or in other processes of this machine.
@@ -178,16 +172,19 @@ class _Look:
     processes: int
     at_once: int
 
-    def start(self, threads: int | None) -> Callable[[int], tuple[int, _Feeder]]:
+    def start(self, threads: int | None) -> Callable[[int], _Seen]:
         """Nothing to prepare."""
         return self.numbered
 
-    def numbered(self, number: int) -> tuple[int, _Feeder]:
-        """What is found of one feeder, with its number."""
+    def numbered(self, number: int) -> _Seen:
+        """What is found of one feeder, with its number and its `manifest.json`."""
         directory = self.directories[number]
         room = KEPT_BYTES // (self.processes * self.at_once)
         with one_reading(self.place / directory, room) as release:
-            return number, self._found(directory, release)
+            content = None
+            with suppress(OSError, DpPowerflowError):
+                content = manifest_content(release)
+            return number, self._found(directory, release), content
 
     def _found(self, directory: str, release: Location) -> _Feeder:
         try:
@@ -197,14 +194,21 @@ class _Look:
                 report = verify_private(release, self.state_path)
         except (ReleaseError, CorpusError) as error:
             report = VerifyReport(None, None, (Check("manifest", False, f"{error}."),), ())
-        content, summary, page_is_readable = None, None, True
-        with suppress(OSError, DpPowerflowError):
-            content = manifest_content(release)
+        summary, page_is_readable = None, True
         try:
             summary = summary_at(release)
         except (OSError, *MALFORMED):
             page_is_readable = False
-        return _Feeder(directory, report, content, summary, page_is_readable)
+        return _Feeder(directory, report, summary, page_is_readable)
+
+    def entry(self, number: int, content: bytes | None) -> FeederEntry | None:
+        """What the fleet's manifest says of a feeder whose own is given."""
+        directory = self.directories[number]
+        try:
+            parsed = None if content is None else parsed_manifest(self.place / directory, content)
+        except DpPowerflowError:
+            return None
+        return None if parsed is None else FeederEntry(feeder_of(directory) or "", *parsed)
 
 
 def _look_at_all(look: _Look, progress: Progress | None) -> list[_Feeder]:
@@ -214,9 +218,15 @@ def _look_at_all(look: _Look, progress: Progress | None) -> list[_Feeder]:
     """
     numbers = range(len(look.directories))
     found: dict[int, _Feeder] = {}
+    first: list[FeederEntry] = []
 
-    def keep(seen: tuple[int, _Feeder]) -> None:
-        found[seen[0]] = seen[1]
+    def keep(seen: _Seen) -> None:
+        number, feeder, content = seen
+        entry = look.entry(number, content)
+        if entry is not None and first:
+            entry = sharing(entry, first[0])
+        first.extend([entry] if entry is not None and not first else [])
+        found[number] = replace(feeder, entry=entry)
         if progress is not None:
             progress(len(found), len(numbers))
 
