@@ -77,12 +77,18 @@ class FleetOwner:
             return True
         return self.state.read_internal(self.config.fleet.id, REQUEST_FILE) is not None
 
-    def job(self) -> FeederJob:
-        """What all workers get; the load model once it is there."""
+    def job(self, *, elsewhere: bool) -> FeederJob:
+        """What all workers get; the load model once it is there.
+
+        Parameters
+        ----------
+        elsewhere : whether workers may be on other machines.
+        """
         where = self.config.charged_under
         model = self.state.read_internal(where, MODEL_FILE)
         files = {} if model is None else {(where, MODEL_FILE): model}
-        return FeederJob(self.state.stream_key(), self.state.root, self.meters, files)
+        kept = None if elsewhere else self.state.parsed
+        return FeederJob(self.state.stream_key(), self.state.root, self.meters, files, kept)
 
     def charge_customers(self) -> None:
         """Charge the customers, once for all feeders, and fit the model that they share."""

@@ -217,7 +217,7 @@ class _Run:
         self.steps = owner.meters.n_steps
         dispatcher = Dispatcher(owner, missing, self.on_event)
         with self.engine.crew(dispatcher.told, FEEDERS_PER_PROCESS) as crew:
-            crew.give(owner.job())
+            crew.give(owner.job(elsewhere=self.engine.splits))
             if not owner.paid_before:
                 self.say("checking the first feeder")
                 if not dispatcher.find_usable(crew):
@@ -225,7 +225,7 @@ class _Run:
             owner.charge_customers()
             self.customers = owner.account_record()
             self.warned.extend(owner.warned)
-            crew.give(owner.job())
+            crew.give(owner.job(elsewhere=self.engine.splits))
             self.say("making the feeders")
             dispatcher.run(crew, splits=self.engine.splits)
         for way in dispatcher.large:

@@ -29,8 +29,6 @@ from dp_powerflow.config import FeederSection
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import SIMBENCH, LoadTable, TapTable, open_feeder, read_loads, read_taps
 
-PARSED_DIRECTORY = "parsed"
-"""Of the private state."""
 MOST_BYTES = 512 * 2**20
 _FORMAT = "dp-powerflow parsed feeder, format 1"
 _PACKAGES = ("dp-powerflow", "pandapower", "simbench", "pandas", "numpy", "scipy")
