@@ -39,8 +39,8 @@ def certificates() -> Iterator[None]:
 
 def test_the_local_cluster_of_the_page_is_fit() -> None:
     names: dict[str, Any] = {}
-    # Threads of this process, which start at once, and a port that nobody else has.
-    own = 'processes=False, host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=50'
+    # Threads of this process, which start at once; they have no host.
+    own = 'processes=False, dashboard_address="127.0.0.1:0", silence_logs=50'
     exec(snippet("LocalCluster(").replace('host="127.0.0.1"', own), names)
     with names["cluster"] as cluster:
         DaskScheduler(cluster.scheduler_address).check()
