@@ -24,6 +24,8 @@ from dp_powerflow.pipeline.conversation import Ask, Drawn, Examined, Made, Paid,
 BATCH, BATCH_NODES = 64, 40_000
 LARGE_WORK = 2_000_000
 """Node-days from which a feeder is worth the days of several workers: half a minute of one of them."""
+AHEAD = 4
+"""Requests under way per worker: a worker that finds nothing of its own takes over what another has begun."""
 MOST_LOSSES = 2
 """Workers that one feeder may end before it counts as failed."""
 LOST = (
@@ -211,8 +213,8 @@ class Dispatcher:
         self._submit(crew, way)
 
     def _fill(self, crew: Crew) -> None:
-        """Give every worker something to do, and one thing more, so that none waits for this process."""
-        while len(self._under_way) <= crew.at_once:
+        """Give every worker something to do, and some more: what it has begun itself, so that none waits."""
+        while len(self._under_way) < AHEAD * crew.at_once:
             way = self._next()
             if way is None:
                 return
