@@ -10,13 +10,15 @@ import jsonschema
 import pytest
 
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.fleet.run import plan_fleet, run_fleet
+from dp_powerflow.fleet.plan import plan_fleet
+from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
 from dp_powerflow.pipeline.manifest.model import DIGEST, canonical_json, digest_of
 from dp_powerflow.pipeline.verify import verify_release
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
 from support.fleet_mixed import MIXED, mixed_config, mixed_scripts, write_feeders
+from support.here import Here
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "manifest.schema.json").read_text())
 LACKS = {
@@ -31,9 +33,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Path
     """Folder, and directory of every feeder by its key."""
     folder = tmp_path_factory.mktemp("mixed")
     write_feeders(folder, mixed_scripts())
-    result = run_fleet(mixed_config(folder), workers=1)
+    result = run_fleet(mixed_config(folder), engine=Here())
     assert not result.failed, result.failed
-    return folder, {item.key: result.path / f"feeder={item.name}" for item in result.outcomes}
+    return folder, {item.key: folder / "out" / f"feeder={item.name}" for item in result.outcomes}
 
 
 def manifest_of(directory: Path) -> dict[str, Any]:
@@ -100,7 +102,7 @@ def test_a_manifest_that_says_otherwise_does_not_verify(
 
 def test_a_fleet_may_insist_that_every_feeder_has_all(tmp_path: Path) -> None:
     write_feeders(tmp_path, mixed_scripts())
-    strict = plan_fleet(mixed_config(tmp_path, network={"protect": "all"}))
+    strict = plan_fleet(mixed_config(tmp_path, network={"protect": "all"}), engine=Here())
     assert {plan.key: plan.problem is None for plan in strict.feeders} == {
         "bare": False,
         "with-bank": False,

@@ -11,7 +11,7 @@ import difflib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, PlainValidator, ValidationError, model_validator
 
 from dp_powerflow._names import PUBLIC_RULE, alike
 from dp_powerflow.config import (
@@ -26,12 +26,14 @@ from dp_powerflow.config import (
     PVSection,
     Reason,
     Section,
+    StorageUrl,
     TrueNetwork,
     TwinNetwork,
     WeatherSection,
     absent_files,
     absolute_sections,
     named_by,
+    path_or_url,
     read_toml,
     refuse_old_keys,
     sentence_of,
@@ -67,6 +69,8 @@ class FleetSection(Section):
     names : public names of feeders, by their keys; the others are numbered.
     models : one load model of all customers, or one per feeder from the public column `feeder` of the
         service map.
+    output : directory or URL of the corpus, such as `s3://bucket/fleet`.
+    state : private directory of keys, ledger and internal reports; never publish it.
     continues : earlier fleet whose feeders these are: names and accounts go on.
     unrelated : why no feeder is a version of networks that were charged outside this fleet, or for feeders
         that it no longer lists: a table of accounts and reason, as in a release.
@@ -80,7 +84,7 @@ class FleetSection(Section):
     models: Literal["one", "per-feeder"] = "one"
     days: Annotated[int, Field(ge=1)]
     first_day: dt.date | None = None
-    output: Path
+    output: Annotated[Path | StorageUrl, PlainValidator(path_or_url)]
     state: Path
     solver: Literal["batch", "opendss"] = "batch"
     epsilon_cap: Positive | None = None
@@ -94,9 +98,14 @@ class FleetSection(Section):
     insecure_seed: int | None = None
 
     @model_validator(mode="after")
-    def _is_local_and_clear(self) -> FleetSection:
-        if "://" in str(self.output) or ":/" in str(self.output):
-            raise ValueError("a fleet is written to a directory; copy it to object storage afterwards")
+    def _is_clear(self) -> FleetSection:
+        if ":/" in str(self.state):
+            raise ValueError("fleet.state is private and stays in a directory of this machine, not at a URL")
+        if isinstance(self.output, Path) and self.output in (self.state, *self.state.parents):
+            raise ValueError(
+                "fleet.output is published and fleet.state never: the state may not be the same directory, "
+                "nor within it; choose another one"
+            )
         if len(set(self.names.values())) < len(self.names):
             raise ValueError("two feeders have the same public name in fleet.names")
         if alike(self.names.values()):

@@ -21,6 +21,7 @@ from dp_powerflow.config import Config, Section
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.fleet.config import OF_THE_FLEET, FleetConfig, Override, is_named, parse_feeder_config
 from dp_powerflow.fleet.names import partition, release_id_of
+from dp_powerflow.fleet.publishing import shelf_of
 from dp_powerflow.grid.ieee import BUILT_IN
 from dp_powerflow.grid.sources import SIMBENCH
 from dp_powerflow.pipeline.modes.base import mode_of
@@ -39,7 +40,7 @@ class FleetFeeder:
     ----------
     key : PRIVATE, how the data owner calls it.
     name : its public name.
-    config : the config of its release, which is written to the staging directory of the fleet.
+    config : the config of its release, which is written to where `Shelf.output_of` says.
     """
 
     key: str
@@ -59,12 +60,6 @@ class FleetFeeder:
     def directory(self) -> str:
         """Name of its directory in the corpus."""
         return partition(self.name)
-
-
-def staging_of(config: FleetConfig) -> Path:
-    """Directory beside the corpus where releases are made until they are finished."""
-    output = config.fleet.output
-    return output.with_name(f"{output.name}.partial-{config.fleet.id}")
 
 
 def find_sources(config: FleetConfig) -> dict[str, str]:
@@ -189,7 +184,7 @@ def feeder_config(config: FleetConfig, key: str, source: str, name: str, network
             "id": release_id_of(fleet.id, name),
             "days": fleet.days,
             "first_day": fleet.first_day,
-            "output": staging_of(config) / partition(name),
+            "output": shelf_of(fleet.output, fleet.id).output_of(name),
             "state": fleet.state,
             "solver": fleet.solver,
             "epsilon_cap": fleet.epsilon_cap,

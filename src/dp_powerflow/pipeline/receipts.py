@@ -57,6 +57,11 @@ def keep_receipt(state: PrivateState, release_id: str, spend: Spend) -> None:
     state.write_internal(release_id, name, json.dumps(content, sort_keys=True).encode() + b"\n")
 
 
+def is_receipt(name: str) -> bool:
+    """Whether an internal file of this name is a receipt."""
+    return name.startswith(_PREFIX) and name.endswith(_SUFFIX)
+
+
 class _Charges:
     """What the ledger has, to look things up in.
 
@@ -115,7 +120,7 @@ def _check(state: PrivateState, release_id: str, names: Set[str], charges: _Char
 def _receipts(state: PrivateState, release_id: str, names: Set[str]) -> Iterator[tuple[str, int, str, str]]:
     """Account, entry, id that was charged, and request, of every receipt of a release."""
     for name in sorted(names):
-        if not (name.startswith(_PREFIX) and name.endswith(_SUFFIX)):
+        if not is_receipt(name):
             continue
         try:
             fields = json.loads(state.read_internal(release_id, name) or b"")

@@ -35,6 +35,7 @@ from dp_powerflow.grid.opendss.engine import (
     DssOrigin,
     Engine,
     build_circuit,
+    engine_of,
     is_enabled,
     regulated_taps,
     run,
@@ -94,7 +95,7 @@ def read_frame(
     origin: DssOrigin, protected: Protected, engine: Engine | None = None
 ) -> tuple[Frame, NetworkParameters]:
     """The frame, and PRIVATE the levels; refuses what neither of them can hold."""
-    engine = build_circuit(origin, engine)
+    engine = build_circuit(origin, engine or engine_of(origin))
     run(engine, "makebuslist", origin)
     operated = read_operated(engine)
     controls = settle_controls(engine, origin)
@@ -258,7 +259,7 @@ def rebuild(
     frame = frame_of(origin, protected, engine)
     made = DssOrigin(tuple(_commands(frame, protected, levels, codes)), origin.path)
     taps = _taps(feeder, frame, public=origin.public)
-    new = _read_twin(feeder, made, taps, engine)
+    new = _read_twin(feeder, made, taps, engine or engine_of(origin))
     code_of = {
         element.name: codes.get(element.name, element.code)
         for element in frame.elements
@@ -281,7 +282,7 @@ def rebuild(
     )
 
 
-def _read_twin(feeder: Feeder, made: DssOrigin, taps: Sequence[Tap] | None, engine: Engine | None) -> Feeder:
+def _read_twin(feeder: Feeder, made: DssOrigin, taps: Sequence[Tap] | None, engine: Engine) -> Feeder:
     """The twin of a feeder, from its commands."""
 
     def read(given: Sequence[Tap] | None) -> Feeder:
@@ -299,7 +300,7 @@ def _read_twin(feeder: Feeder, made: DssOrigin, taps: Sequence[Tap] | None, engi
         return replace(read(neutral), taps_from=TAPS_NOT_FOUND)
 
 
-def _compiled(made: DssOrigin, engine: Engine | None) -> Engine:
+def _compiled(made: DssOrigin, engine: Engine) -> Engine:
     try:
         return build_circuit(made, engine)
     except FeederError:

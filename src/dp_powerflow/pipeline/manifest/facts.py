@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from functools import cache
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -364,8 +365,14 @@ def make_statement(inputs: ManifestInputs) -> Statement[Any]:
 
 
 def _versions() -> dict[str, str]:
-    found = {name: metadata.version(name) for name in PACKAGES}
+    found = {name: _version(name) for name in PACKAGES}
     return {"python": platform.python_version(), **found, "dp-powerflow": __version__}
+
+
+@cache
+def _version(package: str) -> str:
+    """Of a package as it was first asked for: what is imported does not change any more."""
+    return metadata.version(package)
 
 
 def read_facts(

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from decimal import ROUND_UP, Context
 from functools import reduce
 from operator import or_
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import TypeAdapter, ValidationError
 
+from dp_powerflow.corpus.storage import Location
 from dp_powerflow.pipeline.manifest.beside import public_days
 from dp_powerflow.pipeline.manifest.histories import public_dates
 from dp_powerflow.pipeline.manifest.model import (
@@ -194,7 +194,7 @@ class NetworkPolicy(ABC):
         return None
 
     def checks(
-        self, statement: Statement[Any], facts: Facts, directory: Path, files: Iterable[str]
+        self, statement: Statement[Any], facts: Facts, directory: Location, files: Iterable[str]
     ) -> Iterable[Check]:
         """What `verify` looks at in this mode only.
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from dp_powerflow.corpus.gridfm.schema import GridfmStyle
+from dp_powerflow.corpus.storage import Location
 from dp_powerflow.grid.quantities import TRANSFORMER, Figure, Protected, declared_figures
 from dp_powerflow.pipeline.manifest import policy as text
 from dp_powerflow.pipeline.manifest.connected import COORDINATES_PUBLISHED
@@ -309,7 +309,7 @@ class TwinPolicy(NetworkPolicy):
         return described_tables(self.published, self.table_days, facts, self.table_style)
 
     def checks(
-        self, statement: Statement[Any], facts: Facts, directory: Path, files: Iterable[str]
+        self, statement: Statement[Any], facts: Facts, directory: Location, files: Iterable[str]
     ) -> Iterator[Check]:
         """Every figure from the public constants; the tables are there if and only if they are published."""
         figures, section = self.figures(), statement.guarantee.network
