@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import dp_powerflow
-from dp_powerflow._parallel import engine_of
 from dp_powerflow.fleet.config import parse_fleet_config
 from dp_powerflow.fleet.plan import plan_fleet
 from dp_powerflow.fleet.refusals import lines_to_paste, reasons_in, refusals
@@ -20,6 +19,7 @@ from dp_powerflow.fleet.remedies import PATTERNS, remedy_of
 from dp_powerflow.report.refusals import refusal_entries, refusal_lines
 from dp_powerflow.report.results import render_fleet_plan
 from support.fleet_mixed import circuit, raw, write_feeders
+from support.here import Here
 
 ISLANDS = (
     "{} nodes are islanded, with no path to a source ({}); leave them out with feeder.drop_islanded = true "
@@ -229,7 +229,7 @@ def test_a_fleet_whose_owner_pastes_what_plan_says_can_be_released(tmp_path: Pat
     content = raw(pv={"latitude": 46.5})
     told: set[str] = set()
     for _ in range(3):
-        planned = plan_fleet(parse_fleet_config(content, base=tmp_path), engine=engine_of(1, None))
+        planned = plan_fleet(parse_fleet_config(content, base=tmp_path), engine=Here())
         found = refusals([(p.key, p.name, p.problem) for p in planned.feeders if p.problem is not None])
         if not found:
             break
@@ -252,7 +252,7 @@ def test_a_fleet_whose_owner_pastes_what_plan_says_can_be_released(tmp_path: Pat
 def test_the_plan_of_a_fleet_ends_with_its_refusals(tmp_path: Path) -> None:
     write_feeders(tmp_path, {key: FEEDERS[key] for key in ("lost", "generator")})
     config = parse_fleet_config(raw(overrides={"lost": {"remove": ["network.pv"]}}), base=tmp_path)
-    shown = render_fleet_plan(plan_fleet(config, engine=engine_of(1, None)))
+    shown = render_fleet_plan(plan_fleet(config, engine=Here()))
     text = "\n".join(shown.lines)
     assert "**2 feeders cannot be released**" in text
     assert '# add to [overrides."lost"]:\nfeeder = { drop_islanded = true }' in text

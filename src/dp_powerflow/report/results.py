@@ -24,6 +24,8 @@ from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.report import Rendered
 from dp_powerflow.report.refusals import refusal_entries, refusal_lines
 
+MOST_FEEDERS = 20
+"""Feeders of a plan that are listed though nothing is wrong with them; the JSON has all."""
 FLEET_MARKING = "INTERNAL: names feeders and says which of them can be released; not for publication"
 
 
@@ -195,7 +197,7 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
     failing = [(plan.key, plan.name, plan.problem) for plan in plans if not plan.released]
     refused = refusals([(key, name, problem) for key, name, problem in failing if problem is not None])
     lines = [
-        f"Fleet **{fleet.id}**: {len(plans)} feeders, {usable} of them usable, {fleet.days} days each, "
+        f"Fleet **{fleet.id}**: {len(plans):,} feeders, {usable:,} of them usable, {fleet.days} days each, "
         f"network mode {config.network.mode}.",
         "",
         f"Customers: ε at most {config.model.epsilon:.4g} at δ = {cost.delta:g} for all feeders together, "
@@ -207,9 +209,7 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
         *(f"- warning: {warning}" for warning in cost.warnings),
         *(f"- note: {note}" for note in cost.notes),
         "",
-        "| feeder | public name | network |",
-        "|---|---|---|",
-        *(f"| {plan.key} | {plan.name} | {_state(plan)} |" for plan in plans),
+        *_feeder_rows(plans),
         *refusal_lines(refused, config.overrides),
     ]
     content = {
@@ -239,6 +239,15 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
         **refusal_entries(refused, config.overrides),
     }
     return Rendered(lines, json.dumps(content))
+
+
+def _feeder_rows(plans: Sequence[FeederPlan]) -> list[str]:
+    """A table of feeders: all that cannot be released, and of a large fleet the first of the others."""
+    others = [plan for plan in plans if plan.problem is None]
+    left_out = {plan.name for plan in others[MOST_FEEDERS:]}
+    rows = [f"| {plan.key} | {plan.name} | {_state(plan)} |" for plan in plans if plan.name not in left_out]
+    more = [] if not left_out else ["", f"And {len(left_out):,} more that can be released; --json lists all."]
+    return ["| feeder | public name | network |", "|---|---|---|", *rows, *more]
 
 
 def render_fleet_result(result: FleetResult) -> Rendered:
