@@ -165,6 +165,7 @@ def best_of(write: Write, runs: Runs, repetitions: int, root: Path) -> dict[str,
     for turn in range(repetitions):
         for name in list(runs)[:: 1 if turn % 2 == 0 else -1]:
             found[name].append(run_fleet(write, *runs[name], root / "fleet"))
+            print(f"# {name:16} {line_of(found[name][-1])}", file=sys.stderr, flush=True)
     return {name: min(times, key=lambda run: run.wall) for name, times in found.items()}
 
 
