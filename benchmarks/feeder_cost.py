@@ -168,7 +168,7 @@ def dss_feeder(path: Path, buses: int, seed: int) -> None:
         if tree.random() < 0.7 or number == buses - 1:
             kw = tree.choice((15, 25, 40))
             lines.append(
-                f"New Load.s{number} bus1=b{number} phases=3 kv=12.47 kw={kw} kvar={kw / 4} model=1 vminpu=0.7"
+                f"New Load.s{number} bus1=b{number} phases=3 kv=12.47 kw={kw} kvar={kw / 4} vminpu=0.7"
             )
     lines += ["Set VoltageBases=[12.47]", "CalcVoltageBases", ""]
     path.write_text("\n".join(lines))

@@ -24,6 +24,7 @@ from dp_powerflow.fleet.accounts import feeders_of
 from dp_powerflow.fleet.events import FeederEvent
 from dp_powerflow.fleet.feeders import read_register
 from dp_powerflow.fleet.manifest import open_fleet
+from dp_powerflow.fleet.plan import plan_fleet
 from dp_powerflow.fleet.run import FleetResult, Outcome, run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
 from dp_powerflow.pipeline.verify import verify_release
@@ -70,6 +71,13 @@ def test_five_feeders_are_released_and_the_broken_one_is_reported(made: tuple[Pa
         *(f"feeder={name}" for name in released),
     }
     assert {path.name for path in folder.iterdir()} == {"feeders", "out", "state"}
+
+
+def test_result_and_plan_are_shown_in_one_line_without_names(made: tuple[Path, FleetResult]) -> None:
+    folder, result = made
+    assert repr(result) == f"FleetResult('{folder / 'out'}': 5 of 6 feeders released, 1 failed)"
+    planned = plan_fleet(fleet_config(folder))
+    assert repr(planned) == "FleetPlan('north': 6 feeders, 5 of them released, 1 that cannot be)"
 
 
 def test_every_feeder_is_a_release_that_verifies_by_itself(made: tuple[Path, FleetResult]) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dp_powerflow.fleet.manifest import FeederEntry
+from dp_powerflow.fleet.manifest import FeederEntry, read_entries
 from dp_powerflow.fleet.overview import MOST_BARS, MOST_BINS, fleet_page
 from dp_powerflow.page import Bars, Figure, Histogram, Page, Table
 from dp_powerflow.page.document import read_summary
@@ -152,3 +153,16 @@ def test_the_page_loads_nothing_and_allows_its_own_scripts_alone() -> None:
     outside = re.sub(r"<script>.*?</script>", "", text, flags=re.S)
     assert "http" not in re.sub(r"http-equiv", "", outside)
     assert not re.search(r"<(link|img|iframe)[^>]+(href|src)=\"(?!data:)", outside)
+
+
+def test_manifests_of_a_fleet_share_what_they_say_alike(tmp_path: Path) -> None:
+    """So thousands of them fit into memory; what each says does not change."""
+    stated = [entry(number, nodes=100 + number) for number in (1, 2)]
+    for each in stated:
+        folder = tmp_path / f"feeder={each.name}"
+        folder.mkdir()
+        (folder / "manifest.json").write_bytes(each.manifest.to_bytes())
+    first, second = read_entries(tmp_path)
+    assert [each.manifest for each in (first, second)] == [each.manifest for each in stated]
+    assert second.manifest.load_queries is first.manifest.load_queries
+    assert second.manifest.data.nodes == 102

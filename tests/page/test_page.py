@@ -125,3 +125,14 @@ def test_a_framed_page_is_escaped() -> None:
 def test_a_number_is_not_parted_from_its_unit() -> None:
     html = page_of("99.5 % at 1.02 p.u. or 3 kW of 7 km and 8 stones").to_html().decode()
     assert "99.5\u00a0% at 1.02\u00a0p.u. or 3\u00a0kW of 7 km and 8 stones" in html
+
+
+def test_a_page_without_a_sortable_table_has_neither_its_script_nor_its_style() -> None:
+    """So the bytes of quality pages do not depend on them."""
+    table = Table(("feeder", "nodes"), (("a", "1"),), "Feeders", frozenset({1}), sortable=True)
+    html = Page("t", None, (), (Section("s", "S", (), (table,)),)).to_html()
+    for asset in (b".sheet.data", b'querySelectorAll(".sheet.data")'):
+        assert asset in html
+        assert asset not in page_of().to_html()
+    assert b'<table class="n2 told">' not in html
+    assert b'<table class="n2 ">' in html

@@ -41,7 +41,7 @@ def test_a_line_says_count_rate_time_left_and_who_is_under_way() -> None:
     count.hear(FeederEvent("feeder-0004", "solving", 3, 12))
     assert count.line("fleet") == (
         "fleet: 2 of 10 (20%), 4 a minute, 2 min left; 6 waiting, 1 paid, 1 being solved, 1 released; "
-        "feeder-0003, feeder-0004 25%; INTERNAL: 1 failed"
+        "INTERNAL: 1 failed; feeder-0004 25%, feeder-0003"
     )
 
 

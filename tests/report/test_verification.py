@@ -83,13 +83,12 @@ def test_the_seed_makes_a_demonstration_and_no_failed_feeder() -> None:
 
 def test_statements_that_differ_in_a_name_are_one_line() -> None:
     attested = (
-        *(f"Network: twin 'north_feeder-{k:04d}' was drawn once." for k in range(1, 1001)),
+        *(f"Twin 'north_feeder-{k:04d}' was drawn once." for k in range(1, 1001)),
         "The owner's key was kept secret.",
         "The owner's word is all there is.",
     )
     assert [line for line in lines(fleet(feeder(GOOD), attested=attested)) if "attested" in line] == [
-        "attested, not checked  Network: twin 'north_feeder-0001' was drawn once. "
-        "The same holds for 999 more.",
+        "attested, not checked  Twin 'north_feeder-0001' was drawn once. The same holds for 999 more.",
         "attested, not checked  The owner's key was kept secret.",
         "attested, not checked  The owner's word is all there is.",
     ]

@@ -24,6 +24,7 @@ class Counting:
 
     secret: str = SECRET
     name: str = "first"
+    key: bytes = b""
 
     def start(self, threads: int | None) -> Work:
         held: list[object] = []

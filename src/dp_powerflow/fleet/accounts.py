@@ -26,7 +26,7 @@ from pathlib import Path
 
 from dp_powerflow._names import __version__
 from dp_powerflow.config import Config
-from dp_powerflow.errors import LoadDataError, PrivacyError
+from dp_powerflow.errors import ConfigError, LoadDataError, PrivacyError
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.feeders import (
     FleetFeeder,
@@ -36,6 +36,7 @@ from dp_powerflow.fleet.feeders import (
     read_register,
 )
 from dp_powerflow.fleet.names import release_id_of
+from dp_powerflow.fleet.refusals import in_one_message
 from dp_powerflow.loads.declared import read_service_rows
 from dp_powerflow.loads.history import LoadHistory, refuse_alike
 from dp_powerflow.pipeline.almanac import Almanac, almanac_of
@@ -79,14 +80,17 @@ def feeders_of(config: FleetConfig, state: PrivateState, ledger: Ledger) -> tupl
     unrelated = _unrelated(
         config, sources, known, frozenset(a.name for a in accounts if a.fleet == config.fleet.id)
     )
-    feeders = [
-        FleetFeeder(
-            key,
-            names[key],
-            feeder_config(config, key, source, names[key], known.continued.get(key) or unrelated(key)),
-        )
-        for key, source in sources.items()
-    ]
+    feeders, problems = [], []
+    for key, source in sources.items():
+        account = known.continued.get(key) or unrelated(key)
+        try:
+            feeders.append(
+                FleetFeeder(key, names[key], feeder_config(config, key, source, names[key], account))
+            )
+        except ConfigError as error:
+            problems.append((key, names[key], str(error)))
+    if problems:
+        raise ConfigError(in_one_message(problems))
     return tuple(sorted(feeders, key=lambda feeder: feeder.name))
 
 

@@ -86,6 +86,11 @@ def find_sources(config: FleetConfig) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
+def source_files(config: FleetConfig) -> list[Path]:
+    """Files of the feeders; those that come with the package have none."""
+    return [Path(source) for source in find_sources(config).values() if not is_named(source)]
+
+
 def _matches(item: str) -> Iterator[tuple[str, str]]:
     if is_named(item):
         if item.lower() not in BUILT_IN and not item.lower().startswith(SIMBENCH):

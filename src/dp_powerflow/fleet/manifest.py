@@ -16,6 +16,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel
+
 from dp_powerflow._threads import in_order
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.schema import DATA, part_name
@@ -106,8 +108,32 @@ def read_entries(place: Location, names: Iterable[str] | None = None) -> list[Fe
     ReleaseError : a feeder's manifest cannot be read.
     """
     wanted = feeders_at(place) if names is None else sorted(names)
-    found = in_order(lambda name: read_entry(place, name), wanted, readers_of(place))
-    return list(found)
+    found: list[FeederEntry] = []
+    for entry in in_order(lambda name: read_entry(place, name), wanted, readers_of(place)):
+        found.append(sharing(entry, found[0]) if found else entry)
+    return found
+
+
+def sharing(entry: FeederEntry, other: FeederEntry) -> FeederEntry:
+    """The same entry, with the objects of another one's manifest wherever they are equal."""
+    return FeederEntry(entry.name, _shared(entry.manifest, other.manifest), entry.sha256)
+
+
+def _shared(value: Any, other: Any) -> Any:
+    """The same value, with the objects of another one wherever they are equal.
+
+    Manifests of a fleet say much the same; of thousands, it is kept once.
+    """
+    if type(value) is not type(other) or value is other:
+        return value
+    if value == other:
+        return other
+    if not isinstance(value, BaseModel):
+        return value
+    fields = type(value).model_fields
+    return value.model_copy(
+        update={name: _shared(getattr(value, name), getattr(other, name)) for name in fields}
+    )
 
 
 def read_entry(place: Location, name: str) -> FeederEntry:
@@ -117,8 +143,12 @@ def read_entry(place: Location, name: str) -> FeederEntry:
 
 def feeders_at(place: Location) -> list[str]:
     """Public names of the feeders whose directories are at a place, in their order."""
-    names = place.children() if isinstance(place, RemotePath) else sorted(os.listdir(place))
-    return [name for item in names if (name := feeder_of(item)) is not None]
+    if isinstance(place, RemotePath):
+        with loading(place):
+            items = [item for item, is_folder in place.children().items() if is_folder]
+    else:
+        items = sorted(os.listdir(place))
+    return [name for item in items if (name := feeder_of(item)) is not None]
 
 
 def release_at(place: Location) -> str | None:

@@ -19,6 +19,7 @@ from dp_powerflow.fleet.accounts import (
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.dispatch import Progressing
 from dp_powerflow.fleet.feeders import FleetFeeder
+from dp_powerflow.fleet.internal_page import AccountRecord, FeederRecord
 from dp_powerflow.fleet.paying import Payer, plan_feeder
 from dp_powerflow.fleet.publishing import Shelf
 from dp_powerflow.fleet.worker import FeederJob, Refused, Stage, Step
@@ -31,6 +32,8 @@ from dp_powerflow.pipeline.modes.base import NetworkFacts, mode_of
 from dp_powerflow.pipeline.plan import Plan
 from dp_powerflow.pipeline.receipts import REQUEST_FILE, is_receipt
 from dp_powerflow.privacy.ledger.book import Ledger
+from dp_powerflow.privacy.ledger.checks import price
+from dp_powerflow.privacy.ledger.records import Balance, Spend
 from dp_powerflow.privacy.state import PrivateState
 
 Say = Callable[[str], None]
@@ -74,12 +77,18 @@ class FleetOwner:
             return True
         return self.state.read_internal(self.config.fleet.id, REQUEST_FILE) is not None
 
-    def job(self) -> FeederJob:
-        """What all workers get; the load model once it is there."""
+    def job(self, *, elsewhere: bool) -> FeederJob:
+        """What all workers get; the load model once it is there.
+
+        Parameters
+        ----------
+        elsewhere : whether workers may be on other machines.
+        """
         where = self.config.charged_under
         model = self.state.read_internal(where, MODEL_FILE)
         files = {} if model is None else {(where, MODEL_FILE): model}
-        return FeederJob(self.state.stream_key(), self.state.root, self.meters, files)
+        kept = None if elsewhere else self.state.parsed
+        return FeederJob(self.state.stream_key(), self.state.root, self.meters, files, kept)
 
     def charge_customers(self) -> None:
         """Charge the customers, once for all feeders, and fit the model that they share."""
@@ -93,6 +102,11 @@ class FleetOwner:
         self.warned.extend((*customers.plan.warnings, *customers.plan.notes))
         self._customers = customers
         self.payer = Payer(self.state, self.ledger, self.meters, loads)
+
+    def account_record(self) -> AccountRecord:
+        """INTERNAL. The account of the customers."""
+        assert self.payer is not None
+        return _account_record(self.payer.loads[1], self.payer.loads_balance)
 
     def step(self, feeder: FleetFeeder) -> Step:
         """What a worker needs to begin with a feeder, or to go on."""
@@ -181,3 +195,36 @@ def failures_bytes(fleet_id: str, marking: str, failed: Sequence[tuple[str, str,
     rows = [{"feeder": key, "name": name, "problem": problem} for key, name, problem in failed]
     content = {"marking": marking, "fleet": fleet_id, "failed": rows}
     return json.dumps(content, indent=1, ensure_ascii=False).encode()
+
+
+def record_of(way: Progressing, owner: bytes | None) -> FeederRecord:
+    """INTERNAL. One feeder at its end, for the page of the data owner.
+
+    Parameters
+    ----------
+    owner : content of its file `owner.json`.
+    """
+    feeder, examined, paid = way.feeder, way.examined, way.paid
+    charged = None if paid is None or paid.spend is None or paid.network is None else paid
+    return FeederRecord(
+        feeder.key,
+        feeder.name,
+        "released" if way.problem is None else "failed",
+        problem=way.problem,
+        release_id=feeder.release_id,
+        seconds=way.seconds,
+        worker=way.where,
+        network=None if charged is None else _account_record(charged.spend, charged.network),
+        nodes=None if examined is None else examined.nodes,
+        days=feeder.config.release.days,
+        corpus_bytes=None if examined is None else examined.corpus_bytes,
+        owner=owner,
+        warnings=() if examined is None else examined.warnings,
+    )
+
+
+def _account_record(spend: Spend | None, balance: Balance | None) -> AccountRecord:
+    assert spend is not None
+    assert balance is not None
+    cost = price(balance.cap, spend.cost)
+    return AccountRecord(spend.account, cost.epsilon, cost.delta, balance.available.epsilon)

@@ -105,13 +105,14 @@ class Payer:
 
     def _paid(self, bill: _Bill, spend: Spend | None) -> Paid:
         if spend is None:
-            return Paid(self._loads_balance)
+            return Paid(self.loads_balance)
         keep_receipt(self.state, bill.feeder.release_id, spend)
         account = Account(spend.account, spend.dataset, bill.plan.network.cap)
-        return Paid(self._loads_balance, self.ledger.remaining(account, as_of=spend), spend)
+        return Paid(self.loads_balance, self.ledger.remaining(account, as_of=spend), spend)
 
     @cached_property
-    def _loads_balance(self) -> Balance:
+    def loads_balance(self) -> Balance:
+        """How the account of the customers stood just after the charge."""
         account, spend = self.loads
         return self.ledger.remaining(account, as_of=spend)
 

@@ -92,7 +92,7 @@ def plan_fleet(
     owner = FleetOwner(config, state, ledger, shelf, meters.history, feeders, lambda _: None, lambda _: None)
     dispatcher = Dispatcher(owner, feeders, on_event)
     with engine.crew(dispatcher.told, FEEDERS_PER_PROCESS) as crew:
-        crew.give(owner.job())
+        crew.give(owner.job(elsewhere=engine.splits))
         dispatcher.examine_all(crew)
     customers = plan_customers(config, feeders[0].config, state, meters.history)
     cost = customers.plan

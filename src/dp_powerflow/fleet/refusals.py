@@ -17,10 +17,12 @@ from dp_powerflow.fleet.remedies import Remedy, remedy_of
 Problem = tuple[str, str, str]
 """Key and public name of a feeder, and the sentence that refuses it."""
 
+_KEYS_SHOWN = 5
 _NUMBERED = re.compile(r"^the feeder cannot be used for \d+ reasons: \(1\) ")
 _NEXT = re.compile(r"; \(\d+\) |; and \d+ more, which 'dp-powerflow inspect FEEDER' lists$")
 _OWN = (
     (re.compile(r"(?<![A-Za-z])'[^']*'(?![A-Za-z])"), "'…'"),
+    (re.compile(r"'…'(?:, (?:'…'|…))+"), "'…'"),
     (re.compile(r"\[[^\]]*\]"), "[…]"),
     (re.compile(r"(?<!\w)/\S+"), "/…"),
     (re.compile(r"\d[\d.,]*(?:e[-+]?\d+)?"), "N"),
@@ -75,6 +77,23 @@ def refusals(problems: Sequence[Problem]) -> list[Refusal]:
         for group in groups.values()
     ]
     return sorted(found, key=lambda refusal: -len(refusal.feeders))
+
+
+def in_one_message(problems: Sequence[Problem]) -> str:
+    """Problems of several feeders in one message: a sentence, or a numbered list with the feeders of each."""
+    found = refusals(problems)
+    if len(problems) == 1:
+        return problems[0][2]
+    lines = (
+        f"\n  {number}. {_feeders(refusal)}: {refusal.sentence}"
+        for number, refusal in enumerate(found, start=1)
+    )
+    return f"{len({key for key, _, _ in problems})} feeders have no usable config:" + "".join(lines)
+
+
+def _feeders(refusal: Refusal) -> str:
+    some = ", ".join(refusal.keys[:_KEYS_SHOWN]) + ", …" * (len(refusal.keys) > _KEYS_SHOWN)
+    return f"{len(refusal.keys)} feeder{'s' * (len(refusal.keys) > 1)} ({some})"
 
 
 def reasons_in(sentence: str) -> tuple[str, ...]:

@@ -200,3 +200,5 @@ _REMEDIES: tuple[tuple[re.Pattern[str], _Make], ...] = (
         _set("Restore its file and overrides, or list it under another fleet id with fleet.continues."),
     ),
 )
+PATTERNS = tuple(pattern for pattern, _ in _REMEDIES)
+"""Sentences that have a remedy."""

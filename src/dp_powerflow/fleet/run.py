@@ -18,21 +18,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dp_powerflow._files import only_process
-from dp_powerflow._parallel import Engine, engine_of
+from dp_powerflow._parallel import Engine, Needs, engine_of
 from dp_powerflow.corpus.storage import Location
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.fleet.accounts import feeders_of
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.dispatch import Dispatcher, Progressing
-from dp_powerflow.fleet.events import FeederEvent, OnEvent, hear_nothing
-from dp_powerflow.fleet.feeders import FleetFeeder, write_register
+from dp_powerflow.fleet.events import FeederEvent, FeederState, OnEvent, hear_nothing
+from dp_powerflow.fleet.feeders import FleetFeeder, source_files, write_register
+from dp_powerflow.fleet.internal_page import (
+    INTERNAL_PAGE,
+    AccountRecord,
+    FeederRecord,
+    FleetRecord,
+    internal_page,
+)
 from dp_powerflow.fleet.large import make_here
-from dp_powerflow.fleet.owner import FleetOwner, failures_bytes
+from dp_powerflow.fleet.owner import FleetOwner, failures_bytes, record_of
 from dp_powerflow.fleet.publishing import Shelf, shelf_of
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.pipeline.inputs import keep_ingest, meters_of
-from dp_powerflow.pipeline.modes.base import INTERNAL, mode_of
+from dp_powerflow.pipeline.modes.base import INTERNAL, OWNER_FILE, mode_of
 from dp_powerflow.pipeline.ready import Say
 from dp_powerflow.pipeline.receipts import open_ledger
 from dp_powerflow.pipeline.run import warnings_of
@@ -129,7 +136,7 @@ def run_fleet(
         not usable.
     """
     engine = engine or engine_of(workers, None)
-    engine.check()
+    engine.check(Needs(config.fleet.output, source_files(config)))
     state = PrivateState.open(config.fleet.state, insecure_seed=config.fleet.insecure_seed)
     internal = state.internal_directory(config.fleet.id)
     with only_process(internal):
@@ -154,6 +161,8 @@ class _Run:
     warned: list[str] = field(default_factory=list)
     ingest: IngestReport | None = None
     outcomes: dict[str, Outcome] = field(default_factory=dict)
+    records: dict[str, FeederRecord] = field(default_factory=dict)
+    customers: AccountRecord | None = None
     steps: int = 0
     config_kept: bool = False
 
@@ -170,7 +179,11 @@ class _Run:
         self.outcomes = {feeder.name: Outcome(feeder.key, feeder.name) for feeder in feeders}
         waiting = {feeder.name for feeder in missing}
         for feeder in feeders:
-            self.on_event(FeederEvent(feeder.name, "waiting" if feeder.name in waiting else "released"))
+            state: FeederState = "waiting" if feeder.name in waiting else "released"
+            self.records[feeder.name] = FeederRecord(
+                feeder.key, feeder.name, state, release_id=feeder.release_id
+            )
+            self.on_event(FeederEvent(feeder.name, state))
         try:
             if missing:
                 self._make(missing)
@@ -178,9 +191,17 @@ class _Run:
             self.say("what is said of the whole")
             self.shelf.discard_staging(keep=waiting)
             self.shelf.write_manifest(fleet.models)
-        failed = [(o.key, o.name, o.problem) for o in self.outcomes.values() if o.problem is not None]
-        self.state.write_internal(fleet.id, FAILURES_FILE, failures_bytes(fleet.id, INTERNAL, failed))
+            self._write_internal()
         return tuple(self.outcomes.values())
+
+    def _write_internal(self) -> None:
+        """INTERNAL. What became of every feeder: for programs, and as a page."""
+        fleet_id, warned = self.config.fleet.id, tuple(dict.fromkeys(self.warned))
+        failed = [(o.key, o.name, o.problem) for o in self.outcomes.values() if o.problem is not None]
+        self.state.write_internal(fleet_id, FAILURES_FILE, failures_bytes(fleet_id, INTERNAL, failed))
+        records = tuple(self.records[name] for name in sorted(self.records))
+        page = internal_page(FleetRecord(fleet_id, records, self.customers, warned)).to_html()
+        self.state.write_internal(fleet_id, INTERNAL_PAGE, page)
 
     def _make(self, missing: Sequence[FleetFeeder]) -> None:
         """What all feeders share stops the run; what belongs to one feeder does not.
@@ -196,14 +217,15 @@ class _Run:
         self.steps = owner.meters.n_steps
         dispatcher = Dispatcher(owner, missing, self.on_event)
         with self.engine.crew(dispatcher.told, FEEDERS_PER_PROCESS) as crew:
-            crew.give(owner.job())
+            crew.give(owner.job(elsewhere=self.engine.splits))
             if not owner.paid_before:
                 self.say("checking the first feeder")
                 if not dispatcher.find_usable(crew):
                     return
             owner.charge_customers()
+            self.customers = owner.account_record()
             self.warned.extend(owner.warned)
-            crew.give(owner.job())
+            crew.give(owner.job(elsewhere=self.engine.splits))
             self.say("making the feeders")
             dispatcher.run(crew, splits=self.engine.splits)
         for way in dispatcher.large:
@@ -213,6 +235,8 @@ class _Run:
         """One feeder is at its end."""
         outcome = Outcome(way.feeder.key, way.feeder.name, way.problem)
         self.outcomes[outcome.name] = outcome
+        owner = self.state.read_internal(way.feeder.release_id, OWNER_FILE)
+        self.records[outcome.name] = record_of(way, owner)
         if way.problem is None and way.made is not None:
             self.warned.extend(warnings_of(mode_of(way.feeder.config), way.made, self.steps))
             self.warned.extend(() if way.examined is None else way.examined.warnings)

@@ -7,10 +7,10 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
+from dp_powerflow._parallel import run_on_pool
 from dp_powerflow._threads import cores, in_order
 from dp_powerflow.corpus.snapshot import KEPT_BYTES, one_reading
 from dp_powerflow.corpus.storage import Location, RemotePath, loading, location
@@ -30,6 +30,7 @@ from dp_powerflow.fleet.manifest import (
     fleet_digest,
     fleet_file,
     fleet_manifest,
+    sharing,
 )
 from dp_powerflow.fleet.names import FLEET_FILE, feeder_of
 from dp_powerflow.fleet.overview import Summary, fleet_page, summary_at
@@ -41,7 +42,7 @@ from dp_powerflow.pipeline.manifest.model import (
     json_object,
 )
 from dp_powerflow.pipeline.manifest.policy import Check, at_most, check, in_digits
-from dp_powerflow.pipeline.opened import MALFORMED, read_manifest
+from dp_powerflow.pipeline.opened import MALFORMED, manifest_content, parsed_manifest
 from dp_powerflow.pipeline.release_checks import SEED
 from dp_powerflow.pipeline.verify import VerifyReport, verify_release
 
@@ -51,8 +52,10 @@ UNCHECKED_PAGE = (
 )
 Progress = Callable[[int, int], None]
 
-_AT_ONCE = 8
-"""Most feeders that are looked at at the same time; each may keep its share of `KEPT_BYTES` in memory."""
+WORTH_PROCESSES = 32
+"""Feeders per core from which processes pay for their start."""
+_AT_ONCE = 4
+"""Feeders of a store that a process looks at at the same time; each keeps its share in memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,16 +65,16 @@ class _Feeder:
     Attributes
     ----------
     directory : its name in the corpus.
-    entry : None if its manifest cannot be read.
     summary : key figures of its page; None if it has none.
     page_is_readable : whether a page that is there could be read.
+    entry : what the fleet's manifest says of it; None if its own cannot be read.
     """
 
     directory: str
     report: VerifyReport
-    entry: FeederEntry | None
     summary: Summary | None
     page_is_readable: bool = True
+    entry: FeederEntry | None = None
 
 
 def verify_fleet(
@@ -102,7 +105,7 @@ def verify_fleet(
     except (ValueError, RecursionError):
         return FleetReport(None, digest, (Check("fleet", False, f"{FLEET_FILE} is not JSON."),), ())
     there = _contents(place)
-    feeders = list(_look_at_all(place, there, state_path, progress))
+    feeders = _look_at_all(_look_of(place, there, state_path), progress)
     readable = [feeder.entry for feeder in feeders if feeder.entry is not None]
     entries = readable if len(readable) == len(feeders) else []
     reports = [feeder.report for feeder in feeders]
@@ -149,39 +152,98 @@ def _contents(place: Location) -> dict[str, bool]:
             return dict(sorted((item.name, item.is_dir(follow_symlinks=False)) for item in items))
 
 
-def _look_at_all(
-    place: Location,
-    there: Mapping[str, bool],
-    state_path: str | os.PathLike[str] | None,
-    progress: Progress | None,
-) -> Iterator[_Feeder]:
-    """All feeders, in the order of their names."""
-    directories = [name for name, is_folder in there.items() if is_folder and feeder_of(name) is not None]
-    # Of a store, answers are waited for.
-    at_once = min(_AT_ONCE, max(4, cores()) if isinstance(place, RemotePath) else cores())
-    look = partial(_look_at, place, state_path=state_path, room=KEPT_BYTES // (2 * at_once))
-    for done, feeder in enumerate(in_order(look, directories, at_once), start=1):
-        yield feeder
-        if progress is not None:
-            progress(done, len(directories))
+_Seen = tuple[int, _Feeder, bytes | None]
 
 
-def _look_at(
-    place: Location, directory: str, *, state_path: str | os.PathLike[str] | None, room: int
-) -> _Feeder:
-    with one_reading(place / directory, room) as release:
+@dataclass(frozen=True, eq=False)
+class _Look:
+    """How the feeders of a fleet are looked at, here or in other processes of this machine.
+
+    Attributes
+    ----------
+    directories : of the feeders, by number.
+    state_path : private state directory; None without.
+    processes, at_once : of this machine, and feeders that each looks at at the same time.
+    """
+
+    place: Location
+    directories: tuple[str, ...]
+    state_path: str | os.PathLike[str] | None
+    processes: int
+    at_once: int
+
+    def start(self, threads: int | None) -> Callable[[int], _Seen]:
+        """Nothing to prepare."""
+        return self.numbered
+
+    def numbered(self, number: int) -> _Seen:
+        """What is found of one feeder, with its number and its `manifest.json`."""
+        directory = self.directories[number]
+        room = KEPT_BYTES // (self.processes * self.at_once)
+        with one_reading(self.place / directory, room) as release:
+            content = None
+            with suppress(OSError, DpPowerflowError):
+                content = manifest_content(release)
+            return number, self._found(directory, release), content
+
+    def _found(self, directory: str, release: Location) -> _Feeder:
         try:
-            report = verify_release(release) if state_path is None else verify_private(release, state_path)
+            if self.state_path is None:
+                report = verify_release(release)
+            else:
+                report = verify_private(release, self.state_path)
         except (ReleaseError, CorpusError) as error:
             report = VerifyReport(None, None, (Check("manifest", False, f"{error}."),), ())
-        entry, summary, page_is_readable = None, None, True
-        with suppress(OSError, DpPowerflowError):
-            entry = FeederEntry(feeder_of(directory) or "", *read_manifest(release))
+        summary, page_is_readable = None, True
         try:
             summary = summary_at(release)
         except (OSError, *MALFORMED):
             page_is_readable = False
-        return _Feeder(directory, report, entry, summary, page_is_readable)
+        return _Feeder(directory, report, summary, page_is_readable)
+
+    def entry(self, number: int, content: bytes | None) -> FeederEntry | None:
+        """What the fleet's manifest says of a feeder whose own is given."""
+        directory = self.directories[number]
+        try:
+            parsed = None if content is None else parsed_manifest(self.place / directory, content)
+        except DpPowerflowError:
+            return None
+        return None if parsed is None else FeederEntry(feeder_of(directory) or "", *parsed)
+
+
+def _look_at_all(look: _Look, progress: Progress | None) -> list[_Feeder]:
+    """All feeders, in the order of their names.
+
+    Most of a small feeder is Python, which one process does on one core: many are shared out to processes.
+    """
+    numbers = range(len(look.directories))
+    found: dict[int, _Feeder] = {}
+    first: list[FeederEntry] = []
+
+    def keep(seen: _Seen) -> None:
+        number, feeder, content = seen
+        entry = look.entry(number, content)
+        if entry is not None and first:
+            entry = sharing(entry, first[0])
+        first.extend([entry] if entry is not None and not first else [])
+        found[number] = replace(feeder, entry=entry)
+        if progress is not None:
+            progress(len(found), len(numbers))
+
+    if look.processes > 1:
+        run_on_pool(look.processes, look, numbers, keep, threads=look.at_once)
+    else:
+        for seen in in_order(look.numbered, numbers, look.at_once):
+            keep(seen)
+    return [found[number] for number in numbers]
+
+
+def _look_of(place: Location, there: Mapping[str, bool], state_path: str | os.PathLike[str] | None) -> _Look:
+    directories = [name for name, is_folder in there.items() if is_folder and feeder_of(name) is not None]
+    shared = not str(place).startswith("memory:") and len(directories) >= WORTH_PROCESSES * cores()
+    processes = cores() if shared else 1
+    at_once = _AT_ONCE if isinstance(place, RemotePath) else cores() // processes
+    return _Look(place, tuple(directories), state_path, processes, at_once)
 
 
 def _check_fleet_file(content: bytes, manifest: dict[str, Any]) -> Check:
@@ -269,12 +331,10 @@ def _check_page(
 
 
 def _made_again(manifest: dict[str, Any], entries: list[FeederEntry], feeders: Sequence[_Feeder]) -> bytes:
-    names = {entry.name for entry in entries}
-    summaries = {
-        feeder.entry.name: feeder.summary
-        for feeder in feeders
-        if feeder.summary is not None and feeder.entry is not None and feeder.entry.name in names
-    }
+    if not all(feeder.page_is_readable for feeder in feeders):
+        raise ReleaseError("the page of a feeder cannot be read")
+    found = {feeder_of(feeder.directory): feeder.summary for feeder in feeders}
+    summaries = {entry.name: summary for entry in entries if (summary := found.get(entry.name)) is not None}
     return fleet_page(manifest["fleet"]["id"], entries, summaries).to_html()
 
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dp_powerflow.corpus.storage import Location, loading, location
+from dp_powerflow._threads import in_order
+from dp_powerflow.corpus.storage import Location, loading, location, readers_of
 from dp_powerflow.fleet.names import FLEET_FILE, partition
 from dp_powerflow.pipeline.conversation import COMMITMENT, REPORT_FILE
 from dp_powerflow.pipeline.manifest.facts import AccountFacts
@@ -65,15 +66,17 @@ def hear_witnesses(state_path: Path | str, places: Iterable[str]) -> Testimony:
 def _manifests(place: Location) -> Iterator[dict[str, Any]]:
     """The manifest of a release, or those of all feeders of a fleet."""
     fleet = place / FLEET_FILE
-    if not fleet.exists():
+    with loading(place):
+        is_fleet = fleet.exists()
+    if not is_fleet:
         yield _read(place / MANIFEST_FILE)
         return
     try:
         names = [str(feeder["name"]) for feeder in _read(fleet)["feeders"]]
     except (KeyError, TypeError):
         raise ReleaseError(f"{fleet} lists no feeders; check the fleet with 'dp-powerflow verify'") from None
-    for name in names:
-        yield _read(place / partition(name) / MANIFEST_FILE)
+    places = [place / partition(name) / MANIFEST_FILE for name in names]
+    yield from in_order(_read, places, readers_of(place))
 
 
 def _read(place: Location) -> dict[str, Any]:

@@ -83,12 +83,14 @@ class FeederJob:
     root : where the state is, for messages; no worker looks there.
     meters : PUBLIC facts of the meters.
     files : what the state keeps for all feeders: the load model, once it is fitted.
+    kept_feeders : where feeders that were read are kept; None for workers elsewhere.
     """
 
     key: StreamKey
     root: Path
     meters: MeterFacts
     files: Files = field(default_factory=dict)
+    kept_feeders: Path | None = None
 
     def start(self, threads: int | None) -> Callable[[Step, Tell], Stage]:
         """A worker with so many threads, None for all cores."""
@@ -170,7 +172,8 @@ class _Worker:
 
     def _begin(self, step: Step) -> _Begun:
         meters = meters_of_step(self._job.meters, step)
-        state = CarriedState(self._job.root, self._job.key, {**self._job.files, **step.files})
+        files = {**self._job.files, **step.files}
+        state = CarriedState(self._job.root, self._job.key, files, self._job.kept_feeders)
         hands = _Hands(self._threads, lambda _: None)
         return _Begun(_conversation(step, state, meters, hands), state, hands)
 

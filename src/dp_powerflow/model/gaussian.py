@@ -224,7 +224,11 @@ class LoadModel:
 
     def to_json(self) -> str:
         """Canonical JSON; floats survive the round trip bit by bit."""
-        return _canonical(_to_plain(self))
+        return self._json
+
+    @cached_property
+    def _json(self) -> str:
+        return _canonical(_to_plain(self))  # once for all feeders of a fleet
 
     @classmethod
     def from_json(cls, text: str) -> LoadModel:

@@ -43,7 +43,7 @@ def model_of(content: bytes) -> LoadModel | None:
     return _begun(content).result()
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=16)  # feeders of a fleet are looked at at the same time
 def _begun(content: bytes) -> Future[LoadModel | None]:
     """What is derived is kept, so that it is there when all is put together; a fleet may share one model."""
     thread = ThreadPoolExecutor(1)

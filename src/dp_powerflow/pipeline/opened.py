@@ -93,7 +93,11 @@ def manifest_content(directory: Location) -> bytes:
 
 def read_manifest(directory: Location) -> tuple[Manifest[Any], str]:
     """The manifest of a release, compared with nothing, and the SHA-256 of its file; ReleaseError if none."""
-    content = manifest_content(directory)
+    return parsed_manifest(directory, manifest_content(directory))
+
+
+def parsed_manifest(directory: Location, content: bytes) -> tuple[Manifest[Any], str]:
+    """The same of bytes that were read there."""
     try:
         return parse_manifest(in_this_version(json_object(content))), sha256_of(content)
     except (ValueError, RecursionError):

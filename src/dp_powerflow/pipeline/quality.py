@@ -143,7 +143,7 @@ def _shown(
     return Corpus(directory, corpus.layout, corpus.nodes, corpus.release_id), tables
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=16)  # feeders of a fleet are looked at at the same time
 def _page(corpus: Corpus, hashes: frozenset[tuple[str, str]], promise: Promise) -> bytes:
     return replace(_measured(corpus, hashes), promise=promise).to_html()
 

@@ -22,10 +22,16 @@ class CarriedState(PrivateState):
     Attributes
     ----------
     files : what the directory holds of a release, and what was written here.
+    kept_feeders : where feeders that were read are kept, on the machine of the data owner.
     """
 
     files: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    kept_feeders: Path | None = None
     _new: set[tuple[str, str]] = field(default_factory=set, init=False)
+
+    @property
+    def parsed(self) -> Path | None:
+        return self.kept_feeders
 
     @property
     def ledger_path(self) -> Path:

@@ -6,6 +6,7 @@
       ledger.anchor            0600  where the ledger stood last
       internal/<release id>/…  0700, files 0600
       experiments/<release id>/…  0700, what experiments on private data write
+      parsed/…                 0700, feeders that were read before
 
 The key also names the protected data: an account of the ledger belongs to a keyed hash of the meter data or
 of the network, which says nothing about them without the key.
@@ -38,6 +39,7 @@ LEDGER_FILE = "ledger.sqlite"
 ANCHOR_FILE = "ledger.anchor"
 INTERNAL_DIRECTORY = "internal"
 EXPERIMENTS_DIRECTORY = "experiments"
+PARSED_DIRECTORY = "parsed"
 _KEY_FORMAT = "dp-powerflow secret key, format 1"
 _SYSTEM, _SEED = "operating system", "insecure seed"
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -138,6 +140,11 @@ class PrivateState:
     @property
     def anchor_path(self) -> Path:
         return self.root / ANCHOR_FILE
+
+    @property
+    def parsed(self) -> Path | None:
+        """Where feeders that were read are kept; None where nothing is."""
+        return self.root / PARSED_DIRECTORY
 
     def stream_key(self) -> StreamKey:
         """The secret as a key of streams; bind it to release id, model hash and identities before use."""

@@ -62,11 +62,12 @@ class FleetCount:
             self._counts[before] -= 1
         self._states[event.name] = event.state
         self._counts[event.state] += 1
-        self._shares.pop(event.name, None)
-        if event.state in UNDER_WAY:
+        if event.state not in UNDER_WAY:
+            self._shares.pop(event.name, None)
+        else:
             self._begun = self._clock() if self._begun is None else self._begun
             self._shares[event.name] = event.done / event.total if event.total else None
-        elif event.state in ENDS and before not in (None, *ENDS):
+        if event.state in ENDS and before not in (None, *ENDS):
             self._ended += 1  # one whose first event is its end was there before
 
     @property
@@ -112,14 +113,15 @@ class FleetCount:
             for state, words in _IN_WORDS.items()
             if self._counts[state] and state != "failed"
         ]
-        named = [
-            name if share is None else f"{name} {share:.0%}"
-            for name, share in list(self._shares.items())[:MOST_NAMES]
-        ]
-        more = len(self._shares) - len(named)
-        names = [", ".join(named) + (f" and {more:,} more" if more else "")] if named else []
         failed = [f"INTERNAL: {self._counts['failed']:,} failed"] if self._counts["failed"] else []
-        return "; ".join([", ".join(parts), *names, *failed])
+        return "; ".join([", ".join(parts), *failed, *self._names()])
+
+    def _names(self) -> list[str]:
+        """The feeders under way, those that are solved first."""
+        order = sorted(self._shares.items(), key=lambda each: self._states[each[0]] != "solving")
+        named = [name if share is None else f"{name} {share:.0%}" for name, share in order[:MOST_NAMES]]
+        more = len(order) - len(named)
+        return [", ".join(named) + (f" and {more:,} more" if more else "")] if named else []
 
     def line(self, stage: str) -> str:
         """All of it."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from dp_powerflow.fleet.manifest import CUSTOMERS
 from dp_powerflow.fleet.plan import FeederPlan, FleetPlan
+from dp_powerflow.fleet.refusals import refusals
 from dp_powerflow.fleet.run import FleetResult
 from dp_powerflow.model.history.plan import PredictedError
 from dp_powerflow.pipeline.feasibility.look import RANGE_A, Corner, Look
@@ -21,7 +22,10 @@ from dp_powerflow.pipeline.plan import Plan, PlannedRelease, in_words
 from dp_powerflow.privacy.ledger.accounts import Statement
 from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.report import Rendered
+from dp_powerflow.report.refusals import refusal_entries, refusal_lines
 
+MOST_FEEDERS = 20
+"""Feeders of a plan that are listed though nothing is wrong with them; the JSON has all."""
 FLEET_MARKING = "INTERNAL: names feeders and says which of them can be released; not for publication"
 
 
@@ -190,8 +194,10 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
     """INTERNAL. What a fleet would cost the customers and every network."""
     config, cost, loads, plans = planned.config, planned.cost, planned.loads, planned.feeders
     fleet, usable = config.fleet, sum(plan.problem is None for plan in plans)
+    failing = [(plan.key, plan.name, plan.problem) for plan in plans if not plan.released]
+    refused = refusals([(key, name, problem) for key, name, problem in failing if problem is not None])
     lines = [
-        f"Fleet **{fleet.id}**: {len(plans)} feeders, {usable} of them usable, {fleet.days} days each, "
+        f"Fleet **{fleet.id}**: {len(plans):,} feeders, {usable:,} of them usable, {fleet.days} days each, "
         f"network mode {config.network.mode}.",
         "",
         f"Customers: ε at most {config.model.epsilon:.4g} at δ = {cost.delta:g} for all feeders together, "
@@ -203,9 +209,8 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
         *(f"- warning: {warning}" for warning in cost.warnings),
         *(f"- note: {note}" for note in cost.notes),
         "",
-        "| feeder | public name | network |",
-        "|---|---|---|",
-        *(f"| {plan.key} | {plan.name} | {_state(plan)} |" for plan in plans),
+        *_feeder_rows(plans),
+        *refusal_lines(refused, config.overrides),
     ]
     content = {
         "marking": FLEET_MARKING,
@@ -231,8 +236,18 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
             }
             for plan in plans
         ],
+        **refusal_entries(refused, config.overrides),
     }
     return Rendered(lines, json.dumps(content))
+
+
+def _feeder_rows(plans: Sequence[FeederPlan]) -> list[str]:
+    """A table of feeders: all that cannot be released, and of a large fleet the first of the others."""
+    others = [plan for plan in plans if plan.problem is None]
+    left_out = {plan.name for plan in others[MOST_FEEDERS:]}
+    rows = [f"| {plan.key} | {plan.name} | {_state(plan)} |" for plan in plans if plan.name not in left_out]
+    more = [] if not left_out else ["", f"And {len(left_out):,} more that can be released; --json lists all."]
+    return ["| feeder | public name | network |", "|---|---|---|", *rows, *more]
 
 
 def render_fleet_result(result: FleetResult) -> Rendered:

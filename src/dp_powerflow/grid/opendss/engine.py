@@ -9,7 +9,8 @@ import re
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import zip_longest
@@ -147,12 +148,17 @@ def engine_of(origin: DssOrigin) -> Engine:
     return _spare.plain
 
 
-def _forget(engine: Engine) -> None:
-    """Leave an engine in which a circuit has failed to whoever has it."""
-    if _spare.plain is engine:
-        _spare.plain = None
-    if _spare.own is not None and _spare.own[1] is engine:
-        _spare.own = None
+@contextmanager
+def _kept_if_sound(engine: Engine | None) -> Iterator[None]:
+    """An engine in which a circuit fails compiles no other one."""
+    try:
+        yield
+    except FeederError:
+        if engine is not None and _spare.plain is engine:
+            _spare.plain = None
+        if _spare.own is not None and _spare.own[1] is engine:
+            _spare.own = None
+        raise
 
 
 def build_circuit(origin: DssOrigin, engine: Engine | None = None) -> Engine:
@@ -163,29 +169,23 @@ def build_circuit(origin: DssOrigin, engine: Engine | None = None) -> Engine:
     engine : of `engine_of`, is cleared; None makes a fresh one. A fresh one takes longer than a small
         circuit, and dss-python never gives its memory back (about 2 MB).
     """
-    try:
-        return _built(origin, engine)
-    except FeederError:
+    with _kept_if_sound(engine):
         if engine is not None:
-            _forget(engine)
-        raise
-
-
-def _built(origin: DssOrigin, engine: Engine | None) -> Engine:
-    if engine is not None:
-        run(engine, "ClearAll", origin)
-    else:
-        engine = DSS.NewContext()
-    engine.AllowForms = False
-    engine.AllowEditor = False
-    engine.AllowChangeDir = False
-    engine.DataPath = tempfile.gettempdir()
-    _run_all(engine, origin)
-    if engine.NumCircuits == 0 or engine.ActiveCircuit.NumCktElements == 0:
-        raise FeederError(f"{_where(origin)} defines no circuit; a feeder starts with 'New Circuit.<name>'")
-    sources = [name for name in engine.ActiveCircuit.AllElementNames if _class_of(name) == "vsource"]
-    if not any(is_enabled(engine, name) for name in sources):
-        raise FeederError(f"{_where(origin)} has no voltage source; enable its Vsource")
+            run(engine, "ClearAll", origin)
+        else:
+            engine = DSS.NewContext()
+        engine.AllowForms = False
+        engine.AllowEditor = False
+        engine.AllowChangeDir = False
+        engine.DataPath = tempfile.gettempdir()
+        _run_all(engine, origin)
+        if engine.NumCircuits == 0 or engine.ActiveCircuit.NumCktElements == 0:
+            raise FeederError(
+                f"{_where(origin)} defines no circuit; a feeder starts with 'New Circuit.<name>'"
+            )
+        sources = [name for name in engine.ActiveCircuit.AllElementNames if _class_of(name) == "vsource"]
+        if not any(is_enabled(engine, name) for name in sources):
+            raise FeederError(f"{_where(origin)} has no voltage source; enable its Vsource")
     return engine
 
 

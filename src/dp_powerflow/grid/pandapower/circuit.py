@@ -240,6 +240,9 @@ class Circuit:
         position = {row: k for k, row in enumerate(self._active)}
         lines: list[Line] = []
         for kind in ("line", "switch"):
+            table = self.net[kind]
+            codes = dict(zip(table.index, table["std_type"], strict=True)) if "std_type" in table else {}
+            km = dict(zip(table.index, table["length_km"], strict=True)) if kind == "line" else {}
             for row, index in self.rows_of(kind):
                 primitive = primitives[position[row]]
                 first, second = (tuple(range(m * end, m * end + m)) for end in self._ends(row))
@@ -248,14 +251,13 @@ class Circuit:
                     # Bridged by a closed switch: its series part carries no current.
                     nodes = first
                     primitive = primitive[:m, :m] + primitive[:m, m:] + primitive[m:, :m] + primitive[m:, m:]
-                element = self.net[kind].loc[index]
-                code = element.get("std_type")
+                code = codes.get(index)
                 lines.append(
                     Line(
                         name=self._names.of(kind, index),
                         nodes=nodes,
                         primitive=primitive,
-                        length_m=float(element["length_km"]) * 1000.0 if kind == "line" else None,
+                        length_m=float(km[index]) * 1000.0 if kind == "line" else None,
                         is_switch=kind == "switch",
                         code=code if isinstance(code, str) else None,
                     )

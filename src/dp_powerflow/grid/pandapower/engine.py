@@ -8,6 +8,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -91,8 +92,18 @@ class Names:
 
 
 def in_service(net: Any, kind: str) -> list[Any]:
-    """Rows of a table that are in service."""
-    return [row for row in net[kind].itertuples() if row.in_service] if len(net.get(kind, ())) else []
+    """Rows of a table that are in service; their index is `Index`."""
+    if not len(net.get(kind, ())):
+        return []
+    table = net[kind]
+    serving = [k for k, serves in enumerate(table["in_service"].tolist()) if serves]
+    # Named tuples would be a class of their own for every call, which takes longer than a small table.
+    names = ["Index", *map(str, table.columns)]
+    columns = [table.index.tolist(), *(column.tolist() for _, column in table.items())]
+    return [
+        SimpleNamespace(**{name: column[k] for name, column in zip(names, columns, strict=True)})
+        for k in serving
+    ]
 
 
 def check_net(net: Any) -> None:

@@ -117,6 +117,7 @@ class _Source:
     catalogue : standard line types that are public.
     lines, groups : elements with levels, in the order of the tables.
     charged : whether a line has charging at all.
+    parameters : all levels, once somebody has asked for them and nothing was refused.
     """
 
     def __init__(self, origin: PandapowerOrigin, protected: Protected) -> None:
@@ -128,6 +129,7 @@ class _Source:
         self.names = Names(origin.net)
         stated = zip(origin.net.line.index, origin.net.line["c_nf_per_km"], strict=True)
         self.charged = {int(index): bool(value != 0.0) for index, value in stated}
+        self.parameters: NetworkParameters | None = None
         self._framed: dict[bool, Any] = {}
 
     def frame(self, *, declared: bool) -> Any:
@@ -171,10 +173,18 @@ def read_parameters(
 ) -> NetworkParameters:
     """Every level that noise covers; refuses what could not be rebuilt from them."""
     del engine
+    known = _known.get((origin, protected))
+    if known is not None and known.parameters is not None:
+        return known.parameters
     # Who gave the taps is known to the feeder: `rebuild` asks.
     controls = read_controls(origin.net, by_phase=origin.by_phase)
     refuse_results(origin.net, controls, public=origin.public, taps_declared=origin.taps_given)
     source = _source_of(origin, protected)
+    source.parameters = _parameters(origin, source, protected)
+    return source.parameters
+
+
+def _parameters(origin: PandapowerOrigin, source: _Source, protected: Protected) -> NetworkParameters:
     levels: dict[ParameterKey, float] = {}
     coded: list[CodedLine] = []
     for line in source.lines:

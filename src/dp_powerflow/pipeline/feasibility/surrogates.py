@@ -8,6 +8,7 @@ So whatever is found on a stand-in can be said to anybody: networks of one frame
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 
@@ -40,6 +41,8 @@ TWINS = 2
 LENGTHS = (*(2.0**k for k in range(-20, 0, 2)), *(2.0**k for k in range(7)))
 """Lengths of lines that are tried, over those of the table; the short ones are for loads of transmission
 systems on lines of a voltage that was never meant."""
+_GUESSES = 4
+"""Lengths that are tried where the voltages of the one before point to; then by halves."""
 DESIGNED = (0.95, 1.08)
 """Voltages [p.u.] that nobody plans a feeder to fall below at nominal load, or to pass without load."""
 _LARGE = 2000
@@ -93,29 +96,42 @@ def _designed(
     quick : whether the lines of the table are good enough where voltages hold with them.
     """
 
-    def holds(length: float) -> bool:
+    def margin(length: float) -> float:
         public = public_parameters(source.feeder, parameters, protected, length)
         codes = {line.line: line.code for line in public.coded} if protected.codes else {}
-        return _holds(source.build(public.levels, codes), acting=acting)
+        return _margin(source.build(public.levels, codes), acting=acting)
 
-    if quick and holds(1.0):
+    if quick and margin(1.0) >= 1.0:
         return 1.0
     few, many = 0, len(LENGTHS)  # the first is taken in any case
+    guess, left = LENGTHS.index(1.0), _GUESSES
     while many - few > 1:
-        middle = (few + many) // 2
-        few, many = (middle, many) if holds(LENGTHS[middle]) else (few, middle)
+        middle = min(max(guess, few + 1), many - 1)
+        found = margin(LENGTHS[middle])
+        few, many = (middle, many) if found >= 1.0 else (few, middle)
+        # Voltages fall as lines get longer; of a network without solution nothing is known.
+        left = left - 1 if found > 0.0 else 0
+        guess = bisect_right(LENGTHS, LENGTHS[middle] * found) - 1 if left else (few + many) // 2
     return LENGTHS[few]
 
 
-def _holds(feeder: Feeder, *, acting: bool) -> bool:
-    """Whether nodes with load have a voltage that somebody plans for, at nominal load and without load."""
+def _margin(feeder: Feeder, *, acting: bool) -> float:
+    """About how many times longer lines could be; at least 1 if voltages are those that somebody plans for.
+
+    Those of nodes with load, at nominal load and without load; 0 without solution.
+    """
     nominal = np.where(feeder.nominal_load.real > 0.0, feeder.nominal_load, 0.0)
     solver = OperatedSolver(feeder, controls="snapshot" if acting else "frozen")
     found = solver.solve(np.stack([nominal, np.zeros_like(nominal)]))
+    if not found.converged.all():
+        return 0.0
     low, high = DESIGNED
-    return bool(
-        found.converged.all() and modulus(found.v[0]).min() >= low and modulus(found.v[1]).max() <= high
-    )
+    loaded, idle = modulus(found.v[0]), modulus(found.v[1])
+    room, used = float(idle.min()) - low, float(idle.min() - loaded.min())
+    longer = room / used if used > 0.0 else LENGTHS[-1]
+    if loaded.min() >= low and idle.max() <= high:
+        return max(1.0, longer)
+    return min(longer, 0.5)
 
 
 def public_parameters(

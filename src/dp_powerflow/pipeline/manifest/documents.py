@@ -108,11 +108,24 @@ def _sentence(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
+_MOST_ANALYSED = 512
+_ANALYSED: dict[str, Any] = {}
+
+
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
     """As `yaml.safe_dump`, with texts of several lines as blocks."""
 
     def represent_str(self, data: str) -> yaml.ScalarNode:
         return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
+
+    def analyze_scalar(self, scalar: str) -> Any:
+        """Character by character; most texts are those of the release before."""
+        known = _ANALYSED.get(scalar)
+        if known is None:
+            if len(_ANALYSED) >= _MOST_ANALYSED:
+                _ANALYSED.clear()
+            known = _ANALYSED[scalar] = super().analyze_scalar(scalar)
+        return known
 
 
 _Dumper.add_representer(str, _Dumper.represent_str)

@@ -16,6 +16,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, cast, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -635,7 +636,12 @@ Whole = TypeVar("Whole", bound=Statement[Any])
 
 def in_mode(model: type[Whole], section: type[NetworkSection]) -> type[Whole]:
     """Statement or manifest whose section on the network is that of one mode."""
-    return cast("type[Whole]", model.__class_getitem__(section))
+    return cast("type[Whole]", _in_mode(model, section))
+
+
+@cache
+def _in_mode(model: Any, section: Any) -> Any:
+    return model.__class_getitem__(section)  # kept: else it is made anew for every release
 
 
 def seal(statement: Statement[Any], hashes: Mapping[str, str]) -> Manifest[Any]:

@@ -1,0 +1,102 @@
+"""The table of a fleet as a reader uses it, in a headless browser: sorted, filtered, silent."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dp_powerflow.fleet.overview import fleet_page
+from support.fleet_entries import entry, fleet
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+sync_api: Any = pytest.importorskip(
+    "playwright.sync_api", reason="the browser is driven by playwright, which is not installed"
+)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine"),
+]
+FEEDERS = 300
+SHOWN = "[...document.querySelectorAll('.data tbody tr')].filter((row) => !row.hidden)"
+
+
+def column(number: int) -> str:
+    return f"{SHOWN}.map((row) => row.cells[{number}].textContent)"
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    entries, summaries = fleet(FEEDERS)
+    unknown = entry(FEEDERS + 1)  # without a page: its voltages are dashes
+    found = tmp_path_factory.mktemp("fleet") / "fleet.html"
+    found.write_bytes(fleet_page("north", [*entries, unknown], summaries).to_html())
+    return found
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(params=[1280, 420], ids=["wide", "narrow"])
+def page(browser: Any, path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
+    said: list[str] = []
+    asked: list[str] = []
+    opened = browser.new_page(viewport={"width": request.param, "height": 900}, color_scheme="light")
+    opened.on("console", lambda message: said.append(message.text))
+    opened.on("pageerror", lambda error: said.append(str(error)))
+    opened.on("request", lambda sent: asked.append(sent.url))
+    opened.goto(path.as_uri())
+    opened.wait_for_selector("#voltages svg")
+    yield opened
+    opened.close()
+    assert said == []
+    assert asked == [path.as_uri()]
+
+
+def test_a_click_sorts_by_number_and_another_one_turns_the_order(page: Any) -> None:
+    nodes = page.locator(".data th").nth(2)
+    nodes.locator("button").click()
+    rising = [int(text) for text in page.evaluate(column(2))]
+    assert len(rising) == FEEDERS + 1
+    assert rising == sorted(rising)
+    assert nodes.get_attribute("aria-sort") == "ascending"
+    nodes.locator("button").click()
+    assert [int(text) for text in page.evaluate(column(2))] == rising[::-1]
+    assert nodes.get_attribute("aria-sort") == "descending"
+
+
+def test_what_is_not_known_is_last_in_either_order(page: Any) -> None:
+    lowest = page.locator(".data th").nth(3)
+    for order in ("ascending", "descending"):
+        lowest.locator("button").click()
+        assert lowest.get_attribute("aria-sort") == order
+        found = page.evaluate(column(3))
+        assert found[-1] == "–"
+        values = [float(text) for text in found[:-1]]
+        assert values == sorted(values, reverse=order == "descending")
+
+
+def test_words_leave_the_rows_that_have_them(page: Any) -> None:
+    count = page.locator(".data output")
+    assert count.inner_text() == f"{FEEDERS + 1} rows"
+    page.locator(".data input[type=search]").fill("FEEDER-004")
+    assert page.evaluate(column(0)) == [f"feeder-004{k}" for k in range(10)]
+    assert count.inner_text() == f"10 of {FEEDERS + 1} rows"
+    page.locator(".data input[type=search]").fill("no such feeder")
+    assert count.inner_text() == f"0 of {FEEDERS + 1} rows"
+    page.locator(".data input[type=search]").fill("")
+    assert len(page.evaluate(column(0))) == FEEDERS + 1
+
+
+def test_the_page_is_never_wider_than_the_window_and_the_table_scrolls_within(page: Any) -> None:
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.evaluate("document.querySelector('.data .scroll').clientHeight <= 0.8 * innerHeight")
+    assert page.evaluate("[...document.querySelectorAll('.chart')].every((c) => c.querySelector('svg'))")

@@ -1,0 +1,79 @@
+"""The snippets of docs/cluster.md make clusters whose workers are fit for private data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dp_powerflow._parallel import DaskScheduler
+
+distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install dask distributed")
+
+PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
+
+
+def snippet(word: str) -> str:
+    """The only block of the page that mentions a word."""
+    (found,) = [
+        text for text in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if word in text
+    ]
+    return str(found)
+
+
+@pytest.fixture
+def certificates() -> Iterator[None]:
+    """Certificates in the configuration of Dask, as the page asks for."""
+    import dask
+
+    security = distributed.Security.temporary()
+    settings = {"ca-file": security.tls_ca_file}
+    for role in ("scheduler", "worker", "client"):
+        settings |= {f"{role}.cert": security.tls_client_cert, f"{role}.key": security.tls_client_key}
+    with dask.config.set({f"distributed.comm.tls.{name}": value for name, value in settings.items()}):
+        yield
+
+
+def test_the_local_cluster_of_the_page_is_fit() -> None:
+    names: dict[str, Any] = {}
+    quiet = 'host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=50'
+    exec(snippet("LocalCluster(").replace('host="127.0.0.1"', quiet), names)
+    with names["cluster"] as cluster:
+        DaskScheduler(cluster.scheduler_address).check()
+
+
+def test_the_slurm_jobs_of_the_page_start_workers_that_never_spill(
+    certificates: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobqueue = pytest.importorskip("dask_jobqueue", reason="pip install dask-jobqueue")
+    scaled = []
+    monkeypatch.setattr(jobqueue.SLURMCluster, "scale", lambda cluster, jobs: scaled.append(jobs))
+    names: dict[str, Any] = {}
+    exec(snippet("SLURMCluster("), names)
+    with names["cluster"] as cluster:
+        script = cluster.job_script()
+    assert scaled[0] == 4  # and none when it is closed
+    command = script.splitlines()[-1]
+    assert "tls://" in command
+    assert "--nthreads 1 " in command
+    assert "--nworkers 8 " in command
+    assert command.endswith("--memory-limit 0")  # the last one counts
+    assert "#SBATCH --cpus-per-task=8" in script
+
+
+def test_the_kubernetes_workers_of_the_page_never_spill(monkeypatch: pytest.MonkeyPatch) -> None:
+    operator = pytest.importorskip(
+        "dask_kubernetes.operator",
+        reason="dask-kubernetes asks for another dateutil than pandas is tested with: pip install it by hand",
+    )
+    monkeypatch.setattr(operator, "KubeCluster", lambda custom_cluster_spec: custom_cluster_spec)
+    names: dict[str, Any] = {}
+    exec(snippet("KubeCluster("), names)
+    (container,) = names["cluster"]["spec"]["worker"]["spec"]["containers"]
+    command = " ".join(container["args"])
+    assert "--nthreads 1 --memory-limit 0" in command
+    assert container["image"] == "registry.example/dp-powerflow:0.5.0"
+    assert container["resources"]["limits"] == {"memory": "4Gi"}
