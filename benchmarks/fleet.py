@@ -150,11 +150,11 @@ def project(largest: FleetRun, size: int, days: int, two: tuple[FleetRun, FleetR
     disk = (long.megabytes - short.megabytes) / (feeders * YEAR)
     once = largest.processor / size - days * day
     hours = FEEDERS * (once + YEARS * YEAR * day) / 3600.0
-    busy = largest.processor / largest.wall
+    cores = len(os.sched_getaffinity(0))
     print(f"a feeder: {once:.2f} s before its first day, {1e3 * day:.2f} ms and {disk:.4f} MB for a day")
     print(
-        f"{FEEDERS:,} such feeders × {YEARS} years: {hours:,.1f} core-hours, {hours / busy:,.1f} hours here "
-        f"at {busy:.2f} busy cores, {FEEDERS * YEARS * YEAR * disk / 1e6:,.2f} TB, "
+        f"{FEEDERS:,} such feeders × {YEARS} years: {hours:,.1f} core-hours, {hours / cores:,.1f} hours on "
+        f"{cores} cores that are never idle, {FEEDERS * YEARS * YEAR * disk / 1e6:,.2f} TB, "
         f"{FEEDERS * largest.ledger / size:,.0f} s of the ledger"
     )
 
@@ -165,6 +165,7 @@ def best_of(write: Write, runs: Runs, repetitions: int, root: Path) -> dict[str,
     for turn in range(repetitions):
         for name in list(runs)[:: 1 if turn % 2 == 0 else -1]:
             found[name].append(run_fleet(write, *runs[name], root / "fleet"))
+            print(f"# {name:16} {line_of(found[name][-1])}", file=sys.stderr, flush=True)
     return {name: min(times, key=lambda run: run.wall) for name, times in found.items()}
 
 
