@@ -391,6 +391,18 @@ def fleet(
     only_plan: Annotated[
         bool, typer.Option("--plan", help="Say what it would cost (INTERNAL); spend nothing.")
     ] = False,
+    retry: Annotated[
+        list[str] | None,
+        typer.Option(help="Feeder, by name or key, that may begin a new attempt after a correction."),
+    ] = None,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="The same for all feeders that failed in the last run.")
+    ] = False,
+    withdraw: Annotated[
+        list[str] | None,
+        typer.Option(help="Take a feeder out of the corpus, for good; make nothing."),
+    ] = None,
+    restore: Annotated[list[str] | None, typer.Option(help="Make a feeder again that was withdrawn.")] = None,
     workers: Workers = None,
     scheduler: Scheduler = None,
     as_json: AsJson = False,
@@ -401,10 +413,18 @@ def fleet(
     """
     from dp_powerflow._parallel import engine_of
     from dp_powerflow.fleet.config import read_fleet_config
-    from dp_powerflow.fleet.run import FEEDERS_PER_PROCESS, Outcome, plan_fleet, run_fleet
+    from dp_powerflow.fleet.repair import Repair
+    from dp_powerflow.fleet.run import FEEDERS_PER_PROCESS, Outcome, plan_fleet, run_fleet, withdraw_feeders
     from dp_powerflow.report.results import FLEET_MARKING, render_fleet_plan
 
     fleet_config = read_fleet_config(config)
+    repair = Repair(tuple(retry or ()), retry_failed, tuple(restore or ()))
+    if withdraw:
+        if only_plan or repair != Repair():
+            raise ConfigError("--withdraw makes nothing; give it without --plan, --retry and --restore")
+        names = withdraw_feeders(fleet_config, withdraw)
+        _say(f"INTERNAL: not in {fleet_config.fleet.output}, nor made again: {', '.join(names)}")
+        return
     if only_plan:
         with _progress("feeders") as (advance, _):
             planned = plan_fleet(fleet_config, advance, FEEDERS_PER_PROCESS)
@@ -422,6 +442,7 @@ def fleet(
             fleet_config,
             engine=engine_of(workers, scheduler),
             feeders_per_process=FEEDERS_PER_PROCESS,
+            repair=repair,
             say=describe,
             progress=advance,
             on_outcome=report,

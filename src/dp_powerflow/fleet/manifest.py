@@ -20,7 +20,7 @@ from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.schema import DATA, part_name
 from dp_powerflow.corpus.storage import loading
 from dp_powerflow.errors import CorpusError, DpPowerflowError
-from dp_powerflow.fleet.names import FLEET_FILE, partition, release_id_of
+from dp_powerflow.fleet.names import FLEET_FILE, attempt_of, partition
 from dp_powerflow.pipeline.manifest.model import (
     CERTIFICATE_FILE,
     MANIFEST_FILE,
@@ -165,7 +165,7 @@ def contradictions(fleet_id: str, models: str, entries: Sequence[FeederEntry]) -
     problems = [
         f"The release in {partition(entry.name)} is not the one of this feeder."
         for entry in entries
-        if entry.manifest.release.id != release_id_of(fleet_id, entry.name)
+        if attempt_of(entry.manifest.release.id, fleet_id, entry.name) is None
     ]
     # One charge paid for all models, so all manifests state the same account as of that charge.
     shared = [

@@ -21,6 +21,7 @@ import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol
 
@@ -29,7 +30,7 @@ from dp_powerflow._parallel import Engine, engine_of
 from dp_powerflow._parallel.server import DEFECTS, ServerProcess
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.storage import storing
-from dp_powerflow.errors import ConfigError, DpPowerflowError
+from dp_powerflow.errors import ChangedRequestError, ConfigError, DpPowerflowError
 from dp_powerflow.fleet.accounts import (
     Customers,
     charge_customers,
@@ -39,16 +40,26 @@ from dp_powerflow.fleet.accounts import (
     plan_customers,
     services_of,
 )
+from dp_powerflow.fleet.attempts import changed_words, next_attempt
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.feeders import FleetFeeder, staging_of, write_register
 from dp_powerflow.fleet.manifest import fleet_manifest, read_entries, release_at
-from dp_powerflow.fleet.names import FLEET_FILE, partition, release_id_of
+from dp_powerflow.fleet.names import FLEET_FILE, attempt_of, first_id_of, partition
 from dp_powerflow.fleet.overview import fleet_page, read_summaries
+from dp_powerflow.fleet.repair import (
+    Repair,
+    clear_staging,
+    keep_failures,
+    remove_released,
+    remove_withdrawn,
+    restore,
+    withdraw,
+)
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.pipeline.inputs import keep_ingest, loads_chunks, meters_of
 from dp_powerflow.pipeline.manifest.model import QUALITY_FILE, canonical_json
-from dp_powerflow.pipeline.modes.base import INTERNAL, Progress, mode_of
+from dp_powerflow.pipeline.modes.base import Progress, mode_of
 from dp_powerflow.pipeline.plan import Plan, preview_network
 from dp_powerflow.pipeline.ready import make_ready, open_state
 from dp_powerflow.pipeline.receipts import open_ledger
@@ -59,7 +70,6 @@ from dp_powerflow.privacy.state import PrivateState
 
 FEEDERS_PER_PROCESS = 100
 """What the command line takes: memory that OpenDSS never gives back stays well under a gigabyte."""
-FAILURES_FILE = "failures.json"
 CONFIG_FILE = "fleet-config.sha256"
 _MAY_CHANGE = {
     "fleet": {
@@ -86,6 +96,8 @@ _LOST = (
     "its process ended unexpectedly, perhaps for want of memory or because the feeder crashes OpenDSS; "
     "run the fleet again to resume"
 )
+
+_CHANGED = "changed request"
 
 P = ParamSpec("P")
 
@@ -126,7 +138,7 @@ class HereMaker:
         """The meter data, with the nodes of this feeder alone: others may have nodes of the same name."""
         if self.services is None:
             return self.history
-        own, history = self.services[config.release.id], self.history
+        own, history = self.services[first_id_of(config.release.id)], self.history
         places = zip(history.load_points, history.node_of, strict=True)
         return replace(history, node_of=tuple(node if point in own else None for point, node in places))
 
@@ -135,7 +147,10 @@ class HereMaker:
         what, config = request
         if what == "examine":
             return self.examine(config)
-        self.release(config, tell, lambda done, total: tell((done, total)))
+        try:
+            self.release(config, tell, lambda done, total: tell((done, total)))
+        except ChangedRequestError as error:
+            return _CHANGED, str(error)
         return "", ""
 
 
@@ -158,7 +173,9 @@ class ProcessMaker:
             elif progress is not None:
                 progress(*told)
 
-        self._process.ask(("release", config), on_told)
+        what, problem = self._process.ask(("release", config), on_told)
+        if what == _CHANGED:
+            raise ChangedRequestError(problem)
 
 
 @contextmanager
@@ -311,6 +328,7 @@ def run_fleet(
     workers: int | None = None,
     engine: Engine | None = None,
     feeders_per_process: int | None = None,
+    repair: Repair = Repair(),  # noqa: B008
     say: Say = lambda _: None,
     progress: Progress | None = None,
     on_outcome: OnOutcome = lambda _: None,
@@ -323,6 +341,7 @@ def run_fleet(
     engine : where the feeders are solved instead, such as a Dask cluster.
     feeders_per_process : make the releases in a process of its own that is replaced after so many feeders: a
         feeder that crashes it is one failed feeder. None makes them in this process.
+    repair : which feeders may begin a new attempt, and which are to be made again.
     say, progress : what is being done, and how much of it.
     on_outcome : called after every feeder (INTERNAL).
 
@@ -335,7 +354,8 @@ def run_fleet(
     state = PrivateState.open(config.fleet.state, insecure_seed=config.fleet.insecure_seed)
     internal = state.internal_directory(config.fleet.id)
     with only_process(internal):
-        run = _Run(config, state, open_ledger(state), engine, feeders_per_process, say, progress, on_outcome)
+        ledger = open_ledger(state)
+        run = _Run(config, state, ledger, engine, feeders_per_process, repair, say, progress, on_outcome)
         outcomes = run.all()
     ingest = next(iter(run.ingest), None)
     return FleetResult(config.fleet.output, outcomes, internal, tuple(dict.fromkeys(run.warned)), ingest)
@@ -350,6 +370,7 @@ class _Run:
     ledger: Ledger
     engine: Engine
     feeders_per_process: int | None
+    repair: Repair
     say: Say
     progress: Progress | None
     on_outcome: OnOutcome
@@ -359,23 +380,26 @@ class _Run:
     def all(self) -> tuple[Outcome, ...]:
         """Make what is missing; whatever ends the run, `fleet.json` says what is there."""
         fleet = self.config.fleet
+        restore(self.config, self.state, self.repair.restore)
         feeders = feeders_of(self.config, self.state, self.ledger)
+        retried = self.repair.retried(self.config, self.state, feeders)
         _refuse_other_contents(fleet.output, fleet.id)
         missing = [feeder for feeder in feeders if not self._target(feeder).exists()]
         if missing:
             self._refuse_another_config()
         write_register(self.state, fleet.id, feeders)
+        remove_withdrawn(self.config, self.state, partial(remove_released, self.config))
         outcomes = {feeder.name: Outcome(feeder.key, feeder.name) for feeder in feeders}
         try:
-            for outcome in self._make(missing):
+            for outcome in self._make(missing, retried):
                 outcomes[outcome.name] = outcome
                 self.on_outcome(outcome)
         finally:
-            self._publish_manifest()
+            publish_manifest(self.config)
         self._keep_failures([outcome for outcome in outcomes.values() if outcome.problem is not None])
         return tuple(outcomes.values())
 
-    def _make(self, missing: Sequence[FleetFeeder]) -> Iterator[Outcome]:
+    def _make(self, missing: Sequence[FleetFeeder], retried: Collection[str]) -> Iterator[Outcome]:
         """One feeder after the other. What all share stops the run; what belongs to one feeder does not.
 
         The customers are charged when the first feeder has turned out usable: a fleet that cannot release
@@ -395,7 +419,8 @@ class _Run:
                     problem = self._try(feeder, maker.examine, feeder.config)
                     customers = None if problem is not None else self._pay(feeder, history)
                 if customers is not None:
-                    problem = self._try(feeder, self._release, feeder, customers, maker, prefix)
+                    release = partial(self._release, customers=customers, maker=maker, prefix=prefix)
+                    problem = self._try(feeder, self._attempt, feeder, release, feeder.key in retried)
                 yield Outcome(feeder.key, feeder.name, problem)
 
     def _read_meters(self, feeder: FleetFeeder) -> LoadHistory:
@@ -416,6 +441,16 @@ class _Run:
         keep_shared_model(self.config, feeder.config, self.state, customers)
         self.warned.extend((*customers.plan.warnings, *customers.plan.notes))
         return customers
+
+    def _attempt(self, feeder: FleetFeeder, release: Callable[[FleetFeeder], None], retried: bool) -> None:
+        """One feeder: the attempt that has begun, or the next one where that was begun otherwise."""
+        try:
+            release(feeder)
+        except ChangedRequestError:
+            if not retried:
+                raise ChangedRequestError(changed_words(feeder)) from None
+            clear_staging(self.config, feeder.name)
+            release(next_attempt(feeder, self.state, self.ledger))
 
     def _release(self, feeder: FleetFeeder, customers: Customers, maker: Maker, prefix: str) -> None:
         """One feeder: its model, its release in the staging directory, and the move."""
@@ -459,33 +494,50 @@ class _Run:
                 "the old one"
             )
 
-    def _publish_manifest(self) -> None:
-        """The page and `fleet.json` from what is there; functions of the published feeders alone."""
-        fleet = self.config.fleet
-        with storing(fleet.output):
-            if staging_of(self.config).is_dir() and not any(staging_of(self.config).iterdir()):
-                staging_of(self.config).rmdir()
-            if not fleet.output.is_dir():
-                return
-        entries = read_entries(fleet.output)
-        if entries:
-            with storing(fleet.output):
-                page = fleet_page(fleet.id, entries, read_summaries(fleet.output, entries)).to_html()
-            digest = hashlib.sha256(page).hexdigest()
-            content = canonical_json(fleet_manifest(fleet.id, fleet.models, entries, digest))
-            with storing(fleet.output):
-                write_whole(fleet.output / QUALITY_FILE, page)
-                write_whole(fleet.output / FLEET_FILE, content)
-
     def _keep_failures(self, failed: Sequence[Outcome]) -> None:
-        content = {
-            "marking": INTERNAL,
-            "fleet": self.config.fleet.id,
-            "failed": [{"feeder": item.key, "name": item.name, "problem": item.problem} for item in failed],
-        }
-        self.state.write_internal(
-            self.config.fleet.id, FAILURES_FILE, json.dumps(content, indent=1, ensure_ascii=False).encode()
-        )
+        found = [{"feeder": item.key, "name": item.name, "problem": str(item.problem)} for item in failed]
+        keep_failures(self.state, self.config.fleet.id, found)
+
+
+def withdraw_feeders(config: FleetConfig, wanted: Collection[str]) -> tuple[str, ...]:
+    """Take feeders out of a fleet and of its corpus; makes nothing. Public names of all that were taken out.
+
+    Parameters
+    ----------
+    wanted : keys or public names.
+
+    Raises
+    ------
+    DpPowerflowError : a feeder was never part of the fleet, or the corpus cannot be written.
+    """
+    state = PrivateState.open(config.fleet.state, insecure_seed=config.fleet.insecure_seed)
+    with only_process(state.internal_directory(config.fleet.id)):
+        _refuse_other_contents(config.fleet.output, config.fleet.id)
+        names = withdraw(config, state, wanted, partial(remove_released, config))
+        publish_manifest(config)
+    return names
+
+
+def publish_manifest(config: FleetConfig) -> None:
+    """The page and `fleet.json` from what is there; functions of the published feeders alone."""
+    fleet, staging = config.fleet, staging_of(config)
+    with storing(fleet.output):
+        if staging.is_dir() and not any(staging.iterdir()):
+            staging.rmdir()
+        if not fleet.output.is_dir():
+            return
+    entries = read_entries(fleet.output)
+    with storing(fleet.output):
+        if not entries:
+            for name in (FLEET_FILE, QUALITY_FILE):
+                (fleet.output / name).unlink(missing_ok=True)
+            return
+        page = fleet_page(fleet.id, entries, read_summaries(fleet.output, entries)).to_html()
+    digest = hashlib.sha256(page).hexdigest()
+    content = canonical_json(fleet_manifest(fleet.id, fleet.models, entries, digest))
+    with storing(fleet.output):
+        write_whole(fleet.output / QUALITY_FILE, page)
+        write_whole(fleet.output / FLEET_FILE, content)
 
 
 def _config_sha256(config: FleetConfig) -> str:
@@ -505,9 +557,14 @@ def _refuse_other_contents(output: Path, fleet_id: str) -> None:
     for path in output.iterdir():
         if path.name.startswith((FLEET_FILE, QUALITY_FILE)) and is_temporary(path.name):
             path.unlink(missing_ok=True)
-        elif path.name not in (FLEET_FILE, QUALITY_FILE) and release_at(path) != release_id_of(
-            fleet_id, path.name.removeprefix(partition(""))
-        ):
+        elif path.name not in (FLEET_FILE, QUALITY_FILE) and not _is_of(fleet_id, path):
             raise ConfigError(
                 f"{output} holds {path.name}, which is not of fleet '{fleet_id}'; choose another fleet.output"
             )
+
+
+def _is_of(fleet_id: str, path: Path) -> bool:
+    found = release_at(path)
+    return (
+        found is not None and attempt_of(found, fleet_id, path.name.removeprefix(partition(""))) is not None
+    )

@@ -19,7 +19,7 @@ from typing import Any
 
 from dp_powerflow._names import DRAWS, __version__
 from dp_powerflow.config import Config
-from dp_powerflow.errors import PrivacyError
+from dp_powerflow.errors import ChangedRequestError, PrivacyError
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.model.day_facts import DayFacts
@@ -54,7 +54,11 @@ from dp_powerflow.privacy.ledger.records import Account, Preview, Spend
 from dp_powerflow.privacy.state import PrivateState
 
 _NOT_PART_OF_THE_REQUEST = {
-    "release": {"output", "state", "epsilon_cap", "network_epsilon_cap", "network_delta_cap"},
+    "release": {
+        *("output", "state", "epsilon_cap", "network_epsilon_cap", "network_delta_cap"),
+        # What is said of other accounts grows with them, also while a release is interrupted.
+        *("continues_loads", "unrelated_loads", "continues_network", "unrelated_network"),
+    },
     "feeder": {"source", "taps", "loads"},
     "loads": {"path", "services", "classes"},
     "pv": {"irradiance"},
@@ -406,7 +410,7 @@ def charge_loads(
     paid = reused or ledger.spend(loads, config.release.id, plan.request_sha256, plan.loads_cost)
     # A release that reuses a model is in the ledger only when it is published; this stands for it until then.
     state.write_internal(config.release.id, REQUEST_FILE, plan.request_sha256.encode())
-    keep_receipt(state, config.release.id, paid)
+    keep_receipt(state, config.release.id, paid, network=network.name)
     return Charged(inputs, plan, ledger, (loads, paid), network)
 
 
@@ -431,7 +435,7 @@ def refuse_another_request(release_id: str, request_sha256: str, state: PrivateS
     }
     known = charged | ({begun.decode()} if begun is not None else set())
     if known - {request_sha256}:
-        raise PrivacyError(
+        raise ChangedRequestError(
             f"release '{release_id}' was already charged for another request or other data; choose a "
             "new release id, or restore the configuration and the files to resume that one"
         )
