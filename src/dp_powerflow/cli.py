@@ -400,7 +400,7 @@ def fleet(
     ] = False,
     withdraw: Annotated[
         list[str] | None,
-        typer.Option(help="Take a feeder out of the corpus, for good; make nothing."),
+        typer.Option(help="Take a feeder out of the corpus; its charges stay, and nothing is made."),
     ] = None,
     restore: Annotated[list[str] | None, typer.Option(help="Make a feeder again that was withdrawn.")] = None,
     workers: Workers = None,

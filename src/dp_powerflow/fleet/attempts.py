@@ -7,8 +7,8 @@ after `north_f`, if the data owner asks for it. Nothing else begins anew:
 - the load model is that of the fleet, or the one fitted under the id of the first attempt;
 - the network belongs to the account it had, whatever the correction was. What a release of the true network
   costs is charged for every attempt that gets so far; of a twin only what has changed is charged;
-- the twin keeps its id as long as its design is the same. Another design is another draw: it gets the id of
-  the attempt, and is paid for as a whole.
+- the twin keeps its id as long as its design is the same. Another design is another draw: it gets an id of
+  its own, again with the next number, and is paid for as a whole.
 
 An attempt has begun when its request is in the private state, so there is no list of attempts to be kept. An
 interrupted one is gone on with, and one with the same request is never followed by another: from one request

@@ -150,7 +150,7 @@ def _keys_of(wanted: Iterable[str], names: Mapping[str, str]) -> set[str]:
         keys = {key_of.get(called), called if called in names else None} - {None}
         if len(keys) > 1:
             raise ConfigError(
-                f"'{called}' is the key of one feeder and the public name of another; call it by its other name"
+                f"'{called}' is the key of one feeder and the name of another; call it by its other name"
             )
         if not keys:
             raise ConfigError(
