@@ -56,8 +56,7 @@ from dp_powerflow.privacy.state import PrivateState
 _NOT_PART_OF_THE_REQUEST = {
     "release": {
         *("output", "state", "epsilon_cap", "network_epsilon_cap", "network_delta_cap"),
-        # What is said of other accounts grows with them, also while a release is interrupted.
-        *("continues_loads", "unrelated_loads", "continues_network", "unrelated_network"),
+        *("continues_loads", "continues_network"),  # which account is charged, not what is released
     },
     "feeder": {"source", "taps", "loads"},
     "loads": {"path", "services", "classes"},
