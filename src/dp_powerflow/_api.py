@@ -172,7 +172,7 @@ def verify(
     Parameters
     ----------
     release : str or path
-        Directory or URL.
+        Directory or URL. What is at a URL is read there; nothing is copied to a disk.
     private : str or path, optional
         Private state directory, for the owner or an auditor: opens the commitment and checks the ledger.
     config : Config, optional
@@ -202,29 +202,32 @@ def verify(
     from dp_powerflow.pipeline.derived import begin
 
     begin(Path(release))  # a URL has no such file; the rest is imported meanwhile
-    from dp_powerflow.corpus.schema import MANIFEST_FILE
-    from dp_powerflow.corpus.storage import local_copy, location
-    from dp_powerflow.fleet.names import FLEET_FILE, is_fleet
+    from dp_powerflow.corpus.reader import refuse_unfinished
+    from dp_powerflow.corpus.snapshot import one_reading
+    from dp_powerflow.corpus.storage import RemotePath, location
+    from dp_powerflow.fleet.names import is_fleet
 
-    with local_copy(location(release), one_of=(MANIFEST_FILE, FLEET_FILE)) as directory:
-        if is_fleet(directory):
-            if config is not None:
-                raise ConfigError(
-                    "the config recomputes the evidence of one release; give the directory of one feeder "
-                    "with it"
-                )
-            from dp_powerflow.fleet.verify import verify_fleet
+    place = location(release)
+    if is_fleet(place):
+        if config is not None:
+            raise ConfigError(
+                "the config recomputes the evidence of one release; give the directory of one feeder with it"
+            )
+        from dp_powerflow.fleet.verify import verify_fleet
 
-            return verify_fleet(directory, private, progress=on_progress)
+        return verify_fleet(place, private, progress=on_progress)
+    if isinstance(place, RemotePath):
+        refuse_unfinished(place)
+    with one_reading(place) as read:
         if private is None:
             from dp_powerflow.pipeline.verify import verify_release
 
-            return verify_release(directory)
+            return verify_release(read)
         from dp_powerflow.pipeline.audit import audit_release, verify_private
 
         if config is None:
-            return verify_private(directory, private)
-        return audit_release(directory, config, Path(private))
+            return verify_private(read, private)
+        return audit_release(read, config, Path(private))
 
 
 def certify(
@@ -447,13 +450,13 @@ def release_fleet(
     """
     from dp_powerflow._parallel import engine_of
     from dp_powerflow.fleet.config import read_fleet_config
-    from dp_powerflow.fleet.run import FEEDERS_PER_PROCESS, run_fleet
+    from dp_powerflow.fleet.events import counted, hear_nothing
+    from dp_powerflow.fleet.run import run_fleet
 
     return run_fleet(
         read_fleet_config(Path(config)),
         engine=engine_of(workers, scheduler),
-        feeders_per_process=FEEDERS_PER_PROCESS,
-        progress=on_progress,
+        on_event=hear_nothing if on_progress is None else counted(on_progress),
     )
 
 
@@ -463,7 +466,7 @@ def open_fleet(path: str | PathLike[str]) -> Fleet:
     Parameters
     ----------
     path : str or path
-        Directory of the fleet.
+        Directory or URL of the fleet.
 
     Returns
     -------
@@ -481,7 +484,7 @@ def open_fleet(path: str | PathLike[str]) -> Fleet:
     >>> dpf.open_fleet("release")
     Traceback (most recent call last):
         ...
-    dp_powerflow.errors.CorpusError: release has no fleet.json that can be read; ...
+    dp_powerflow.errors.CorpusError: ...release has no fleet.json that can be read; ...
     """
     from dp_powerflow.fleet.manifest import open_fleet
 

@@ -345,16 +345,18 @@ def quality(
     """
     from dp_powerflow._files import write_whole
     from dp_powerflow.corpus.storage import location
-    from dp_powerflow.fleet.names import is_fleet
+    from dp_powerflow.fleet.names import PAGE_FILE, is_fleet
     from dp_powerflow.pipeline.manifest.model import QUALITY_FILE
 
-    released = location(release) / QUALITY_FILE
+    of_fleet = is_fleet(release)
+    file = PAGE_FILE if of_fleet else QUALITY_FILE
+    released = location(release) / file
     is_there = released.exists()
     if is_there and page is None and not as_json:
-        _say(f"the page of the release: {released}")
+        _say(f"the page of the {'fleet' if of_fleet else 'release'}: {released}")
         return
     with _progress("looking at the corpus") as (advance, describe):
-        if is_fleet(release):
+        if of_fleet:
             content, figures = _fleet_quality(release, describe, advance)
         else:
             found = dpf.quality(dpf.open_corpus(release), on_progress=advance)
@@ -362,7 +364,7 @@ def quality(
     if as_json:
         typer.echo(figures, nl=False)
     if page is not None or not as_json:
-        target = page or Path(QUALITY_FILE)
+        target = page or Path(file)
         write_whole(target, content)
         _say(f"written: {target}")
 
@@ -413,9 +415,12 @@ def fleet(
     """
     from dp_powerflow._parallel import engine_of
     from dp_powerflow.fleet.config import read_fleet_config
-    from dp_powerflow.fleet.repair import Repair
-    from dp_powerflow.fleet.run import FEEDERS_PER_PROCESS, Outcome, plan_fleet, run_fleet, withdraw_feeders
-    from dp_powerflow.report.results import FLEET_MARKING, render_fleet_plan
+    from dp_powerflow.fleet.events import counted
+    from dp_powerflow.fleet.plan import plan_fleet
+    from dp_powerflow.fleet.repair import FAILURES_FILE, Repair
+    from dp_powerflow.fleet.run import Outcome, run_fleet, withdraw_feeders
+    from dp_powerflow.report.fleet_progress import FleetProgress, ToldFailures
+    from dp_powerflow.report.results import FLEET_MARKING, render_fleet_plan, render_fleet_result
 
     fleet_config = read_fleet_config(config)
     repair = Repair(tuple(retry or ()), retry_failed, tuple(restore or ()))
@@ -427,38 +432,46 @@ def fleet(
         return
     if only_plan:
         with _progress("feeders") as (advance, _):
-            planned = plan_fleet(fleet_config, advance, FEEDERS_PER_PROCESS)
+            planned = plan_fleet(
+                fleet_config, engine=engine_of(workers, scheduler), on_event=counted(advance)
+            )
         _show_ingest(planned.ingest)
         err.print(FLEET_MARKING, style="bold red")
         _show(render_fleet_plan(planned), as_json)
+        if not planned.possible:
+            raise typer.Exit(3)
         return
 
-    def report(outcome: Outcome) -> None:
-        what = "released" if outcome.problem is None else f"failed: {outcome.problem}"
-        _say(f"INTERNAL: {outcome.name} ({outcome.key}) {what}")
+    told = ToldFailures(_say)
 
-    with _progress("fleet") as (advance, describe):
+    def report(outcome: Outcome) -> None:
+        if outcome.problem is not None:
+            told.tell(outcome.name, outcome.key, outcome.problem)
+
+    with FleetProgress(err) as shown:
         result = run_fleet(
             fleet_config,
             engine=engine_of(workers, scheduler),
-            feeders_per_process=FEEDERS_PER_PROCESS,
-            repair=repair,
-            say=describe,
-            progress=advance,
+            say=shown.describe,
+            on_event=shown.on_event,
             on_outcome=report,
+            repair=repair,
         )
     _show_ingest(result.ingest)
     for warning in result.warnings:
         _say(f"warning: {warning}")
-    released = len(result.outcomes) - len(result.failed)
-    if as_json:
-        content = {"fleet": str(result.path), "released": released, "internal": str(result.internal)}
-        out.print_json(json.dumps(content))
-    _say(
-        f"INTERNAL: {released} of {len(result.outcomes)} feeders are in {result.path}; see {result.internal}"
-    )
+    _show_fleet(render_fleet_result(result), as_json)
+    told.rest(result.internal / FAILURES_FILE)
     if result.failed:
         raise typer.Exit(1)
+
+
+def _show_fleet(rendered: Rendered, as_json: bool) -> None:
+    """What became of a fleet: INTERNAL lines on stderr, JSON on stdout if it is asked for."""
+    if as_json:
+        out.print_json(rendered.json_text)
+    for line in rendered.lines:
+        _say(line)
 
 
 @app.command()

@@ -15,6 +15,7 @@ from dp_powerflow.fleet.repair import Repair
 from dp_powerflow.fleet.run import run_fleet, withdraw_feeders
 from dp_powerflow.privacy.ledger.book import Ledger
 from support.fleet_small import circuit, fleet_config, on_twins
+from support.here import Here
 from support.small import tree_hash
 
 POLICY = {"epsilon": 1e5, "delta": 0.2}
@@ -59,11 +60,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A true network that failed once, was corrected, and is released by its second attempt."""
     folder = tmp_path_factory.mktemp("attempts")
     write(folder, ENDLESS)
-    [failed] = run_fleet(on_true(folder), workers=1).failed
+    [failed] = run_fleet(on_true(folder), engine=Here()).failed
     assert "no power-flow solution" in str(failed.problem)
     assert charged(folder) == {"network-instance-1": []}
     write(folder, LONGER)
-    assert not run_fleet(on_true(folder), workers=1, repair=Repair(retry_failed=True)).failed
+    assert not run_fleet(on_true(folder), engine=Here(), repair=Repair(retry_failed=True)).failed
     return folder
 
 
@@ -82,7 +83,7 @@ def test_what_failed_cost_nothing_and_the_correction_has_the_account_of_the_feed
 def test_taking_out_and_making_again_is_no_second_draw(copied: Path) -> None:
     before, paid = tree_hash(copied / "out"), charged(copied)
     withdraw_feeders(on_true(copied), ["alder"])
-    assert not run_fleet(on_true(copied), workers=1, repair=AGAIN).failed
+    assert not run_fleet(on_true(copied), engine=Here(), repair=AGAIN).failed
     assert tree_hash(copied / "out") == before
     assert charged(copied) == paid
 
@@ -91,7 +92,7 @@ def test_every_further_draw_of_a_true_network_is_paid_for(copied: Path) -> None:
     first, paid = tree_hash(copied / "out"), ["north_feeder-0001_2", "north_feeder-0001_3"]
     config = on_true(copied, nodes={"scale_factor": 0.04})
     withdraw_feeders(config, ["alder"])
-    assert not run_fleet(config, workers=1, repair=AGAIN).failed
+    assert not run_fleet(config, engine=Here(), repair=AGAIN).failed
     assert charged(copied) == {"network-instance-1": paid}
     data = [name for name in first if "/data/" in name]
     assert data
@@ -100,7 +101,7 @@ def test_every_further_draw_of_a_true_network_is_paid_for(copied: Path) -> None:
     config = on_true(copied, nodes={"scale_factor": 0.03})
     withdraw_feeders(config, ["alder"])
     for repair in (AGAIN, Repair(retry_failed=True)):
-        [refused] = run_fleet(config, workers=1, repair=repair).failed
+        [refused] = run_fleet(config, engine=Here(), repair=repair).failed
         assert "needs ε = 1e+05 of the network, which has 0 left" in str(refused.problem)
     assert charged(copied) == {"network-instance-1": paid}
     assert list((copied / "out").iterdir()) == []
@@ -111,7 +112,7 @@ def test_the_version_that_failed_has_no_budget_of_its_own(copied: Path) -> None:
     """Under another key it belongs to the account of the corrected feeder; a near copy is asked about."""
     write(copied, circuit(1.0001), "birch")
     write(copied, ENDLESS, "cedar")
-    failed = {item.key: str(item.problem) for item in run_fleet(on_true(copied), workers=1).failed}
+    failed = {item.key: str(item.problem) for item in run_fleet(on_true(copied), engine=Here()).failed}
     assert "no power-flow solution" in failed["cedar"]
     assert "has the nodes and connections of account network-instance-1" in failed["birch"]
     assert charged(copied) == {"network-instance-1": ["north_feeder-0001_2"]}
@@ -120,26 +121,26 @@ def test_the_version_that_failed_has_no_budget_of_its_own(copied: Path) -> None:
 def test_an_account_that_no_receipt_names_is_asked_about(tmp_path: Path) -> None:
     """As in a private state that an earlier version has left."""
     write(tmp_path, ENDLESS)
-    run_fleet(on_true(tmp_path), workers=1)
+    run_fleet(on_true(tmp_path), engine=Here())
     for path in (tmp_path / "state" / "internal" / "north_feeder-0001").glob("paid-*.json"):
         fields = {key: value for key, value in json.loads(path.read_text()).items() if "network" not in key}
         path.write_text(json.dumps(fields))
     write(tmp_path, LONGER)
-    [asked] = run_fleet(on_true(tmp_path), workers=1, repair=Repair(("alder",))).failed
+    [asked] = run_fleet(on_true(tmp_path), engine=Here(), repair=Repair(("alder",))).failed
     assert 'continues_network = "network-instance-1"' in str(asked.problem)
     assert charged(tmp_path) == {"network-instance-1": []}
     config = on_true(tmp_path, continues_network="network-instance-1")
-    assert not run_fleet(config, workers=1, repair=Repair(("alder",))).failed
+    assert not run_fleet(config, engine=Here(), repair=Repair(("alder",))).failed
     assert charged(tmp_path) == {"network-instance-1": ["north_feeder-0001_2"]}
 
 
 def test_every_twin_is_paid_for_and_one_that_is_paid_for_is_drawn_once(tmp_path: Path) -> None:
     write(tmp_path, circuit(1.0))
-    assert not run_fleet(twins(tmp_path), workers=1).failed
+    assert not run_fleet(twins(tmp_path), engine=Here()).failed
 
     def again(**own: Any) -> list[str]:
         withdraw_feeders(twins(tmp_path, **own), ["alder"])
-        result = run_fleet(twins(tmp_path, **own), workers=1, repair=AGAIN)
+        result = run_fleet(twins(tmp_path, **own), engine=Here(), repair=AGAIN)
         return [str(item.problem) for item in result.failed]
 
     def kept() -> dict[str, str]:

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.fleet.accounts import feeders_of
 from dp_powerflow.fleet.feeders import write_register
-from dp_powerflow.fleet.run import plan_fleet
+from dp_powerflow.fleet.plan import plan_fleet
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.pipeline.inputs import frame_chunks, read_network
@@ -25,6 +25,7 @@ from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Unrelated
 from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import circuit, fleet_config
+from support.here import Here
 
 CAP = InstanceCap(2.0, 0.0, Neighbours("one line, admittance scaled by up to 1 %"))
 LINE = re.compile(r"New Line\.second.*\n")
@@ -105,12 +106,12 @@ def test_only_feeders_that_are_named_are_different_networks(copies: Path, public
 def test_the_plan_of_a_fleet_says_what_to_write(copies: Path) -> None:
     for number in range(2, 8):
         (copies / "feeders" / f"copy-{number}.dss").unlink()
-    plans = plan_fleet(fleet_config(copies, fleet={"same_frame": None})).feeders
+    plans = plan_fleet(fleet_config(copies, fleet={"same_frame": None}), engine=Here()).feeders
     [problem] = [plan.problem for plan in plans if plan.problem is not None]
     wanted = 'same_frame = { feeders = ["copy-0", "copy-1"], reason = "<why>" }'
     assert problem.endswith(wanted)
     named = {"feeders": ["copy-0", "copy-1"], "reason": "a standard design"}
-    plans = plan_fleet(fleet_config(copies, fleet={"same_frame": named})).feeders
+    plans = plan_fleet(fleet_config(copies, fleet={"same_frame": named}), engine=Here()).feeders
     assert [plan.problem for plan in plans] == [None] * 3
 
 

@@ -15,10 +15,10 @@ from dp_powerflow.cli import app
 from dp_powerflow.config import Config
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.fleet.witness import hear_witnesses
+from dp_powerflow.pipeline.charging import charge_loads, charge_network
 from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.pipeline.manifest.twin.figures import charged_as
 from dp_powerflow.pipeline.modes.base import mode_of
-from dp_powerflow.pipeline.plan import charge_loads, charge_network
 from dp_powerflow.pipeline.receipts import keep_receipt, open_ledger
 from dp_powerflow.pipeline.run import fitted_model
 from dp_powerflow.privacy.budget import Neighbours
@@ -151,7 +151,7 @@ def begin(config: Config) -> PrivateState:
     state = PrivateState.open(config.release.state, insecure_seed=7)
     inputs, mode = read_inputs(config, state), mode_of(config)
     charged = charge_loads(inputs, mode)
-    fitted_model(config, state, inputs.history, charged.plan, inputs.key, inputs.almanac)
+    fitted_model(config, state, inputs.readings, charged.plan, inputs.key, inputs.almanac)
     charge_network(charged)
     return state
 

@@ -38,6 +38,7 @@ from dp_powerflow.report.evidence import certify_config
 from pipeline.test_mending import heavy
 from support.fleet_small import KEYS, on_twins, write_feeders, write_meters
 from support.forgery import Forger
+from support.here import Here
 from support.manifest_releases import make_release, twin_config
 from support.own_meters import OwnMeters
 from support.small import small_config, tree_hash
@@ -123,7 +124,7 @@ def test_a_load_shape_with_gaps_changes_neither_the_records_nor_the_customers(
         folder = tmp_path / str(holes)
         folder.mkdir()
         inputs = read_inputs(shapes(folder, ieee13, holes), state_of(folder))
-        services.append((inputs.services.node_of, inputs.history.n_load_points))
+        services.append((inputs.services.node_of, inputs.readings.n_load_points))
         assert inputs.ingest is not None
         assert inputs.ingest.n_rejected == holes
     assert services[0] == services[1]
@@ -305,7 +306,7 @@ def fleet_of_three(folder: Path, *, feeders: bool = True) -> Any:
 
 
 def test_a_feeder_of_a_fleet_has_its_own_customers_only(tmp_path: Path) -> None:
-    assert not run_fleet(fleet_of_three(tmp_path), workers=1).failed
+    assert not run_fleet(fleet_of_three(tmp_path), engine=Here()).failed
     manifests = [json.loads(path.read_text()) for path in (tmp_path / "out").glob("feeder=*/manifest.json")]
     counts = [manifest["declared_public"]["node_scales"]["customers"] for manifest in manifests]
     # 96 load points, dealt out to six feeders; la and lb by turns, so that a feeder has customers on one.
@@ -315,5 +316,5 @@ def test_a_feeder_of_a_fleet_has_its_own_customers_only(tmp_path: Path) -> None:
 
 def test_nodes_without_feeders_are_refused_in_a_fleet(tmp_path: Path) -> None:
     with pytest.raises(DpPowerflowError, match="no column 'feeder'"):
-        run_fleet(fleet_of_three(tmp_path, feeders=False), workers=1)
+        run_fleet(fleet_of_three(tmp_path, feeders=False), engine=Here())
     assert not list(Ledger.inspect(tmp_path / "state").spends())

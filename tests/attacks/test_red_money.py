@@ -54,7 +54,7 @@ class Owner:
     def pay(self, config: Config) -> tuple[NetworkInputs, Spend]:
         """Charge a version of the network as a release would, and go no further."""
         inputs, mode, ledger = read_network(config, self.state, 24), mode_of(config), Ledger.open(self.state)
-        asked = mode.charge_of(mode.charge("0" * 64), inputs, ledger)
+        asked = mode.charge_of(mode.charge("0" * 64), mode.facts(inputs), self.state, ledger)
         account = ledger.account(mode.identity(inputs), asked.cap, continues=config.release.continues_network)
         return inputs, ledger.spend(account, asked.paid_by, asked.request_sha256, asked.cost)
 

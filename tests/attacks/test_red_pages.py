@@ -84,7 +84,7 @@ def forger(tmp_path_factory: pytest.TempPathFactory) -> Forger:
 
 def test_names_of_nodes_that_are_no_positions_are_found(tmp_path: Path, forger: Forger) -> None:
     """True names in the node table, hashes and pages made to fit: the manifest says that they are opaque."""
-    path = Path(shutil.copytree(forger.opened.directory, tmp_path / "copy"))
+    path = Path(shutil.copytree(str(forger.opened.directory), tmp_path / "copy"))
     assert not failed(path)
     opened = open_release(path, manifest_content(path))
     assert opened.corpus.nodes is not None

@@ -13,11 +13,12 @@ from dp_powerflow.errors import PrivacyError
 from dp_powerflow.fleet.witness import hear_witnesses
 from dp_powerflow.model.options import FittedReactive, FixedPowerFactor
 from dp_powerflow.pipeline.audit import audit_release
+from dp_powerflow.pipeline.charging import charge_loads
 from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.pipeline.manifest.facts import make_statement
 from dp_powerflow.pipeline.manifest.model import ReleaseError
 from dp_powerflow.pipeline.modes.base import mode_of
-from dp_powerflow.pipeline.plan import charge_loads, plan
+from dp_powerflow.pipeline.plan import plan
 from dp_powerflow.pipeline.run import fitted_model, run_release
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -35,7 +36,7 @@ def paid(tmp_path_factory: pytest.TempPathFactory) -> Path:
     chosen = small_config(folder, network={"delta": 0.4}, release=CAP)
     inputs = read_inputs(chosen, PrivateState.open(folder / "state", insecure_seed=7))
     charged = charge_loads(inputs, mode_of(chosen))
-    fitted_model(chosen, inputs.state, inputs.history, charged.plan, inputs.key, inputs.almanac)
+    fitted_model(chosen, inputs.state, inputs.readings, charged.plan, inputs.key, inputs.almanac)
     return folder
 
 

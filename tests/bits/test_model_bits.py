@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from support.processors import PROCESSORS, WITHOUT_FMA, output_of
+from support.processors import COMPILED_HERE, PROCESSORS, WITHOUT_FMA, output_of
 
-RUNS = PROCESSORS | {"without fused multiply-add": WITHOUT_FMA}
+RUNS = PROCESSORS | {"without fused multiply-add": WITHOUT_FMA, "compiled here": COMPILED_HERE}
 pytestmark = pytest.mark.slow
 
 
@@ -16,7 +16,14 @@ def native() -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("other", [name for name in RUNS if name != "native"])
+@pytest.mark.parametrize(
+    "other",
+    [
+        "haswell",
+        "without fused multiply-add",
+        *(pytest.param(name, marks=pytest.mark.campaign) for name in ("nehalem", "compiled here")),
+    ],
+)
 def test_meters_integers_model_and_draws_have_the_same_bits(native: dict[str, str], other: str) -> None:
     assert output_of("support.model_bits", RUNS[other]) == native
 

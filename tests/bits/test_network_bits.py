@@ -13,11 +13,10 @@ from dp_powerflow.powerflow import batch
 from dp_powerflow.powerflow._kernels.simd import LANES
 from dp_powerflow.powerflow.batch import BatchSolver, Solution
 from support.network_bits import NOSE, digest, loads_of
-from support.processors import PROCESSORS, WITHOUT_FMA, output_of
+from support.processors import COMPILED_HERE, PROCESSORS, WITHOUT_FMA, output_of
 
 CHILD = "support.network_bits"
-OTHERS = {name: environment for name, environment in PROCESSORS.items() if name != "native"}
-OTHERS["no fused multiply-add"] = WITHOUT_FMA
+OTHERS = PROCESSORS | {"no fused multiply-add": WITHOUT_FMA, "compiled here": COMPILED_HERE}
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +26,14 @@ def native() -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("processor", OTHERS)
+@pytest.mark.parametrize(
+    "processor",
+    [
+        "haswell",
+        "no fused multiply-add",
+        *(pytest.param(name, marks=pytest.mark.campaign) for name in ("nehalem", "compiled here")),
+    ],
+)
 def test_networks_twins_and_voltages_have_the_same_bits_on_every_processor(
     processor: str, native: dict[str, str]
 ) -> None:
@@ -39,10 +45,11 @@ def test_networks_twins_and_voltages_have_the_same_bits_on_every_processor(
 @pytest.mark.slow
 def test_a_pandapower_net_has_the_same_bits_on_every_processor() -> None:
     pytest.importorskip("pandapower")
-    first, *others = (
-        output_of(CHILD, environment, "--pandapower") for environment in (*PROCESSORS.values(), WITHOUT_FMA)
+    native, haswell, without = (
+        output_of(CHILD, environment, "--pandapower")
+        for environment in (PROCESSORS["native"], PROCESSORS["haswell"], WITHOUT_FMA)
     )
-    assert all(other == first for other in others)
+    assert native == haswell == without
 
 
 @pytest.mark.slow

@@ -4,32 +4,40 @@ from __future__ import annotations
 
 import pytest
 
-from support.processors import PROCESSORS, output_of
+from support.processors import COMPILED_HERE, PROCESSORS, output_of
 
 CHILD = "support.release_bits"
-MODES = ("true-network", "twin-network", "twin-as-operated", "twin-mended", "twin-with-histories")
-OTHERS = ("haswell", "nehalem")
+MODES = {"true-network", "twin-network", "twin-as-operated", "twin-mended", "twin-with-histories"}
+OTHERS = PROCESSORS | {"compiled here": COMPILED_HERE}
+pytestmark = pytest.mark.slow
+
+Hashes = dict[str, dict[str, str]]
+"""Of every file, by mode."""
 
 
-@pytest.fixture(scope="module", params=MODES)
-def native(request: pytest.FixtureRequest) -> tuple[str, dict[str, str]]:
-    return request.param, output_of(CHILD, PROCESSORS["native"], request.param)
+@pytest.fixture(scope="module")
+def native() -> Hashes:
+    found: Hashes = output_of(CHILD, PROCESSORS["native"])
+    return found
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("processor", OTHERS)
-def test_every_released_file_has_the_same_bytes_on_every_processor(
-    processor: str, native: tuple[str, dict[str, str]]
-) -> None:
-    mode, expected = native
-    found = output_of(CHILD, PROCESSORS[processor], mode)
-    assert found.keys() == expected.keys()
-    assert {"manifest.json", "model.json", "data/part-00000.parquet"} <= expected.keys()
-    assert ("connections.parquet" in expected) == (mode != "true-network")
-    assert {name for name in expected if found[name] != expected[name]} == set()
+def test_every_mode_is_compared(native: Hashes) -> None:
+    assert native.keys() == MODES
+    for mode, files in native.items():
+        assert {"manifest.json", "model.json", "data/part-00000.parquet"} <= files.keys()
+        assert ("connections.parquet" in files) == (mode != "true-network")
 
 
-@pytest.mark.slow
-def test_every_released_file_has_the_same_bytes_with_two_workers(native: tuple[str, dict[str, str]]) -> None:
-    mode, expected = native
-    assert output_of(CHILD, PROCESSORS["native"], mode, "--workers", "2") == expected
+@pytest.mark.parametrize(
+    "processor", ["haswell", "nehalem", pytest.param("compiled here", marks=pytest.mark.campaign)]
+)
+def test_every_released_file_has_the_same_bytes_on_every_processor(processor: str, native: Hashes) -> None:
+    found = output_of(CHILD, OTHERS[processor])
+    assert found.keys() == native.keys()
+    for mode, expected in native.items():
+        assert found[mode].keys() == expected.keys()
+        assert {name for name in expected if found[mode][name] != expected[name]} == set(), mode
+
+
+def test_every_released_file_has_the_same_bytes_with_two_workers(native: Hashes) -> None:
+    assert output_of(CHILD, PROCESSORS["native"], "--workers", "2") == native

@@ -12,13 +12,15 @@ import pytest
 from dp_powerflow.errors import ConfigError, PrivacyError
 from dp_powerflow.fleet.accounts import feeders_of
 from dp_powerflow.fleet.config import FleetConfig
-from dp_powerflow.fleet.run import plan_fleet, run_fleet
+from dp_powerflow.fleet.plan import plan_fleet
+from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, PureCost, TwinCap
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Unrelated
 from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import circuit, fleet_config, on_twins
+from support.here import Here
 
 SAME = {"feeders": ["alder", "alder-2", "alder-3", "birch", "cedar", "elm"], "reason": "two lines each"}
 FLEET: dict[str, Any] = {"network_epsilon_cap": 9.0, "same_frame": SAME}
@@ -49,7 +51,7 @@ def write(folder: Path, **length_km: float) -> None:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("accounts")
     write(folder, alder=1.0, birch=2.0)
-    assert not run_fleet(twins(folder), workers=1).failed
+    assert not run_fleet(twins(folder), engine=Here()).failed
     return folder
 
 
@@ -80,9 +82,9 @@ def account_of(folder: Path, key: str) -> str:
 def test_a_renamed_export_of_a_feeder_is_asked_about_before_anything_is_spent(renamed: Path) -> None:
     before = charged(renamed)
     with pytest.raises(PrivacyError, match=ASKED):
-        run_fleet(twins(renamed), workers=1)
+        run_fleet(twins(renamed), engine=Here())
     with pytest.raises(PrivacyError, match=ASKED):
-        plan_fleet(twins(renamed))
+        plan_fleet(twins(renamed), engine=Here())
     assert charged(renamed) == before
     assert len(before) == 2
 
@@ -90,39 +92,39 @@ def test_a_renamed_export_of_a_feeder_is_asked_about_before_anything_is_spent(re
 def test_the_question_stays_when_the_new_name_comes_in_a_later_run(made: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(made, tmp_path / "copy"))
     (folder / "feeders" / "alder.dss").unlink()
-    assert not run_fleet(twins(folder), workers=1).failed  # a shorter list by itself asks nothing
+    assert not run_fleet(twins(folder), engine=Here()).failed  # a shorter list by itself asks nothing
     write(folder, alder_2=1.0001)
     with pytest.raises(PrivacyError, match=ASKED):
-        run_fleet(twins(folder), workers=1)
+        run_fleet(twins(folder), engine=Here())
 
 
 def test_a_name_that_was_registered_but_never_charged_is_new_as_well(made: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(made, tmp_path / "copy"))
     (folder / "feeders" / "alder-2.dss").write_text(circuit(1.0).replace("New Line", "New Lnie"))
-    assert [outcome.key for outcome in run_fleet(twins(folder), workers=1).failed] == ["alder-2"]
+    assert [outcome.key for outcome in run_fleet(twins(folder), engine=Here()).failed] == ["alder-2"]
     (folder / "feeders" / "alder.dss").unlink()
     write(folder, alder_2=1.0001)
     with pytest.raises(PrivacyError, match=ASKED):
-        run_fleet(twins(folder), workers=1)
+        run_fleet(twins(folder), engine=Here())
 
 
 def test_a_new_version_of_a_feeder_is_charged_to_the_account_it_continues(renamed: Path) -> None:
     before, account = charged(renamed), account_of(renamed, "birch")
     [other] = before.keys() - {account}
     continues = {"alder-2": {"continues_network": other}}
-    assert not run_fleet(twins(renamed, overrides=continues), workers=1).failed
+    assert not run_fleet(twins(renamed, overrides=continues), engine=Here()).failed
     after = charged(renamed)
     assert after == {**before, other: [*before[other], "north_feeder-0003"]}
     # What was declared stays true: the next name is asked about, this one no longer.
     (renamed / "feeders" / "alder-2.dss").rename(renamed / "feeders" / "alder-3.dss")
     with pytest.raises(PrivacyError, match=f"was charged to account {other} and .* 'alder-3' is new"):
-        run_fleet(twins(renamed), workers=1)
+        run_fleet(twins(renamed), engine=Here())
 
 
 def test_a_reason_that_names_the_account_lets_a_new_feeder_in_and_no_later_one(renamed: Path) -> None:
     [account] = charged(renamed).keys() - {account_of(renamed, "birch")}
     reason = table(account)
-    assert not run_fleet(twins(renamed, unrelated=reason), workers=1).failed
+    assert not run_fleet(twins(renamed, unrelated=reason), engine=Here()).failed
     assert list(charged(renamed)) == ["network-twin-1", "network-twin-2", "network-twin-3"]
     ledger = Ledger.inspect(renamed / "state")
     opened = ledger.summary().accounts[-1]
@@ -134,12 +136,12 @@ def test_a_reason_that_names_the_account_lets_a_new_feeder_in_and_no_later_one(r
     (renamed / "feeders" / "alder-2.dss").unlink()
     write(renamed, alder_3=1.0002)
     with pytest.raises(PrivacyError, match="feeder 'alder-2' was charged to account network-twin-3"):
-        run_fleet(twins(renamed, unrelated=reason), workers=1)
+        run_fleet(twins(renamed, unrelated=reason), engine=Here())
 
 
 def test_the_lines_of_the_question_can_be_pasted(renamed: Path) -> None:
     with pytest.raises(PrivacyError) as asked:
-        run_fleet(twins(renamed), workers=1)
+        run_fleet(twins(renamed), engine=Here())
     lines = [line.strip() for line in str(asked.value).splitlines() if line.startswith("    ")]
     version = tomllib.loads("\n".join(lines[:2]))["overrides"]
     state = PrivateState.inspect(renamed / "state")
@@ -160,7 +162,7 @@ def test_the_lines_of_the_question_can_be_pasted(renamed: Path) -> None:
 def test_a_later_fleet_asks_about_feeders_that_the_earlier_one_listed(renamed: Path) -> None:
     later: dict[str, Any] = {"id": "later", "output": "later", "continues": "north"}
     with pytest.raises(PrivacyError, match=ASKED):
-        run_fleet(twins(renamed, **later), workers=1)
+        run_fleet(twins(renamed, **later), engine=Here())
     account = account_of(renamed, "birch")
     [other] = charged(renamed).keys() - {account}
     config = twins(renamed, overrides={"alder-2": {"continues_network": other}}, **later)
@@ -180,7 +182,7 @@ def test_a_feeder_that_joins_a_later_fleet_gets_an_account_without_a_question(
     write(folder, cedar=3.0)
     config = twins(folder, id="later", output="later", continues="north")
     reused = config.model_copy(update={"model": config.model.model_copy(update={"reuse": "north"})})
-    assert not run_fleet(reused, workers=1).failed
+    assert not run_fleet(reused, engine=Here()).failed
     assert [len(ids) for ids in charged(folder).values()] == [2, 2, 1]
 
 
@@ -210,26 +212,26 @@ def test_an_account_from_elsewhere_must_be_named_and_a_newer_one_again(made: Pat
         ledger.spend(account, name, "a" * 64, PureCost(0.5, cap.unit))
 
     elsewhere("mine", "network-twin-1", "network-twin-2")
-    assert not run_fleet(twins(folder), workers=1).failed  # nothing new, nothing to ask
+    assert not run_fleet(twins(folder), engine=Here()).failed  # nothing new, nothing to ask
     write(folder, cedar=3.0)
     with pytest.raises(
         PrivacyError, match=r"not of fleet 'north': network-twin-3; .*\n.*accounts = \[\"network-twin-3\"\]"
     ):
-        run_fleet(twins(folder), workers=1)
+        run_fleet(twins(folder), engine=Here())
     with pytest.raises(PrivacyError, match="names network-twin-4 to network-twin-9, and the ledger has"):
-        run_fleet(twins(folder, unrelated=table("network-twin-3 to network-twin-9")), workers=1)
+        run_fleet(twins(folder, unrelated=table("network-twin-3 to network-twin-9")), engine=Here())
     reason = table("network-twin-3")
-    assert not run_fleet(twins(folder, unrelated=reason), workers=1).failed
+    assert not run_fleet(twins(folder, unrelated=reason), engine=Here()).failed
     elsewhere("port", "network-twin-1 to network-twin-4")
     write(folder, elm=4.0)
     with pytest.raises(PrivacyError, match=r'accounts = \["network-twin-3", "network-twin-5"\]'):
-        run_fleet(twins(folder, unrelated=reason), workers=1)
+        run_fleet(twins(folder, unrelated=reason), engine=Here())
 
 
 def test_a_lost_register_does_not_lose_what_was_charged(renamed: Path) -> None:
     (renamed / "state" / "internal" / "north" / "feeders.json").unlink()
     with pytest.raises(PrivacyError, match="network-twin-1, network-twin-2"):
-        run_fleet(twins(renamed), workers=1)
+        run_fleet(twins(renamed), engine=Here())
 
 
 def test_what_a_feeder_continues_must_be_an_account_of_its_kind(renamed: Path) -> None:
@@ -237,7 +239,7 @@ def test_what_a_feeder_continues_must_be_an_account_of_its_kind(renamed: Path) -
         with pytest.raises(
             PrivacyError, match=f"continue the account '{name}', and the ledger has network-twin-1"
         ):
-            run_fleet(twins(renamed, overrides={"alder-2": {"continues_network": name}}), workers=1)
+            run_fleet(twins(renamed, overrides={"alder-2": {"continues_network": name}}), engine=Here())
 
 
 @pytest.mark.parametrize("key", ["unrelated", "unrelated_loads"])

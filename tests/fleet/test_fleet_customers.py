@@ -26,6 +26,7 @@ from support.fleet_small import (
     write_meters,
     write_services,
 )
+from support.here import Here
 
 THREE = [f"feeders/{key}.dss" for key in (KEYS[0], KEYS[1], KEYS[3])]
 POINTS = 96
@@ -41,7 +42,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
     folder = tmp_path_factory.mktemp("own-models")
     write_feeders(folder)
     loads = write_meters(folder, points=POINTS)
-    assert not run_fleet(own_models(folder, loads), workers=1).failed
+    assert not run_fleet(own_models(folder, loads), engine=Here()).failed
     return folder, loads
 
 
@@ -93,7 +94,7 @@ def test_a_model_is_fitted_from_the_readings_of_its_own_feeder_alone(
     changed = [",".join([*row.split(",")[:2], "1.9"]) if row.startswith("c0,") else row for row in rows]
     assert changed != rows
     (tmp_path / "meters.csv").write_text("\n".join(changed) + "\n")
-    run_fleet(own_models(tmp_path, loads), workers=1)
+    run_fleet(own_models(tmp_path, loads), engine=Here())
     register = json.loads((folder / "state" / "internal" / "north" / "feeders.json").read_text())
 
     def model(base: Path, key: str) -> bytes:
@@ -111,7 +112,7 @@ def test_a_load_point_on_two_feeders_is_refused_before_anything_is_spent(tmp_pat
     with (tmp_path / "services.csv").open("a") as file:
         file.write(f"second-customer,p0,residential,3.0,{KEYS[3]}\n")
     with pytest.raises(LoadDataError, match="puts a load point on a second feeder"):
-        run_fleet(own_models(tmp_path, {**loads, "most_placeholders": 0.1}), workers=1)
+        run_fleet(own_models(tmp_path, {**loads, "most_placeholders": 0.1}), engine=Here())
     assert spends(tmp_path, AccountKind.LOADS) == []
 
 
@@ -123,13 +124,13 @@ def test_moving_a_load_point_to_another_feeder_under_the_same_fleet_id_is_refuse
     write_services(folder, [KEYS[4], *feeders[1:]])
     more = [*THREE, f"feeders/{KEYS[4]}.dss"]
     with pytest.raises(PrivacyError, match="another request or other data"):
-        run_fleet(own_models(folder, loads, feeders=more), workers=1)
+        run_fleet(own_models(folder, loads, feeders=more), engine=Here())
 
 
 def test_a_feeder_without_customers_fails_alone(copied: tuple[Path, dict[str, Any]]) -> None:
     folder, loads = copied
     (folder / "feeders" / "nobody.dss").write_text(circuit(0.7))
-    result = run_fleet(own_models(folder, loads, feeders=[*THREE, "feeders/nobody.dss"]), workers=1)
+    result = run_fleet(own_models(folder, loads, feeders=[*THREE, "feeders/nobody.dss"]), engine=Here())
     assert [outcome.key for outcome in result.failed] == ["nobody"]
     assert "no load point" in str(result.failed[0].problem)
 
@@ -146,7 +147,7 @@ def test_a_later_fleet_on_the_same_twins_and_models_costs_nobody_anything(
             "network": config.network.model_copy(update={"id": "north"}),
         }
     )
-    assert not run_fleet(config, workers=1).failed
+    assert not run_fleet(config, engine=Here()).failed
     after = [*spends(folder, AccountKind.LOADS), *spends(folder, AccountKind.NETWORK_TWIN)]
     assert after == before
     assert verify_fleet(folder / "out-2", folder / "state").verdict == "demonstration"
@@ -160,14 +161,14 @@ def test_feeders_of_a_fleet_that_continues_another_are_charged_to_the_accounts_t
     write_feeders(tmp_path)
     policy = {"epsilon": 1e5, "delta": 0.2}
     caps = {"network_epsilon_cap": 3e5, "network_delta_cap": 0.9, "feeders": THREE[:1]}
-    run_fleet(fleet_config(tmp_path, network=policy, fleet=caps), workers=1)
+    run_fleet(fleet_config(tmp_path, network=policy, fleet=caps), engine=Here())
     (tmp_path / "feeders" / f"{KEYS[0]}.dss").write_text(circuit(1.01))  # a correction of the network
     later = {**caps, "id": "later", "output": "later"}
     model = {"reuse": "north"}
     with pytest.raises(PrivacyError, match=r"set fleet\.continues"):
-        run_fleet(fleet_config(tmp_path, network=policy, fleet=later, model=model), workers=1)
+        run_fleet(fleet_config(tmp_path, network=policy, fleet=later, model=model), engine=Here())
     continued = fleet_config(tmp_path, network=policy, fleet={**later, "continues": "north"}, model=model)
-    assert not run_fleet(continued, workers=1).failed
+    assert not run_fleet(continued, engine=Here()).failed
     first, second = spends(tmp_path, AccountKind.NETWORK_INSTANCE)
     assert first.account == second.account
     assert first.dataset != second.dataset
@@ -177,7 +178,7 @@ def test_feeders_of_a_fleet_that_continues_another_are_charged_to_the_accounts_t
 def test_a_fleet_that_continues_an_unknown_one_is_refused(tmp_path: Path) -> None:
     write_feeders(tmp_path)
     with pytest.raises(ConfigError, match="does not know"):
-        run_fleet(fleet_config(tmp_path, fleet={"continues": "south"}), workers=1)
+        run_fleet(fleet_config(tmp_path, fleet={"continues": "south"}), engine=Here())
 
 
 def test_the_map_of_customers_to_feeders_is_read_by_load_point(tmp_path: Path) -> None:
@@ -197,5 +198,5 @@ def test_a_map_that_names_no_feeder_of_the_fleet_is_refused_before_anybody_is_ch
     services.write_text("\n".join([",".join(rows[0]), *(f"{row[0]},elsewhere" for row in rows[1:])]) + "\n")
     assert rows[0][-1] == "feeder"
     with pytest.raises(LoadDataError, match="names no feeder of the fleet"):
-        run_fleet(own_models(tmp_path, loads), workers=1)
+        run_fleet(own_models(tmp_path, loads), engine=Here())
     assert not spends(tmp_path, AccountKind.LOADS)

@@ -11,6 +11,7 @@ import dp_powerflow as dpf
 from dp_powerflow.fleet.manifest import open_fleet
 from dp_powerflow.fleet.run import run_fleet
 from support.fleet_small import KEYS, on_twins, write_feeders
+from support.here import Here
 
 
 @pytest.mark.slow
@@ -18,7 +19,7 @@ def test_a_fleet_is_exported_as_one_folder_of_networks(tmp_path: Path) -> None:
     write_feeders(tmp_path, repaired=True)
     published = {"publish": "network and loads", "controls": "frozen", "graph_days": 1}
     two = [f"feeders/{key}.dss" for key in KEYS[:2]]
-    assert not run_fleet(on_twins(tmp_path, network=published, fleet={"feeders": two}), workers=1).failed
+    assert not run_fleet(on_twins(tmp_path, network=published, fleet={"feeders": two}), engine=Here()).failed
     variety = dpf.GridfmVariety(scenarios=6, per_network=3)
     made = dpf.export_gridfm(tmp_path / "out", tmp_path / "graphs", variety=variety)
     assert len(made.networks) == len(open_fleet(tmp_path / "out").names) == 2

@@ -23,6 +23,7 @@ from dp_powerflow.fleet.feeders import FleetFeeder, find_sources
 from dp_powerflow.fleet.manifest import (
     FLEET_DIGEST,
     FORMAT_1,
+    FORMAT_2,
     fleet_digest,
     fleet_manifest,
     open_fleet,
@@ -37,6 +38,7 @@ from dp_powerflow.pipeline.verify import VerifyReport
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import KEYS, circuit, fleet_config, on_twins, write_feeders
+from support.here import Here
 from support.tampering import leaves, with_leaf
 
 TWO = [f"feeders/{key}.dss" for key in KEYS[:2]]
@@ -46,7 +48,7 @@ TWO = [f"feeders/{key}.dss" for key in KEYS[:2]]
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("two")
     write_feeders(folder)
-    assert not run_fleet(on_twins(folder, fleet={"feeders": TWO}), workers=1).failed
+    assert not run_fleet(on_twins(folder, fleet={"feeders": TWO}), engine=Here()).failed
     return folder / "out"
 
 
@@ -128,20 +130,20 @@ def take_the_model_of_another_fit(out: Path) -> None:
 
 def praise_the_fleet(out: Path) -> None:
     """Another page, with a hash that fits."""
-    (out / "quality.html").write_bytes(
-        (out / "quality.html").read_bytes().replace(b"feeders", b"perfect feeders")
+    (out / "fleet.html").write_bytes(
+        (out / "fleet.html").read_bytes().replace(b"feeders", b"perfect feeders")
     )
     manifest = json.loads((out / "fleet.json").read_text())
-    manifest["quality"]["sha256"] = hashlib.sha256((out / "quality.html").read_bytes()).hexdigest()
+    manifest["page"]["sha256"] = hashlib.sha256((out / "fleet.html").read_bytes()).hexdigest()
     seal(out, manifest)
 
 
 def test_the_page_of_a_fleet_links_to_the_pages_of_its_feeders(made: Path) -> None:
-    page = (made / "quality.html").read_text(encoding="utf-8")
+    page = (made / "fleet.html").read_text(encoding="utf-8")
     for path in sorted(made.glob("feeder=*")):
         assert f'href="{path.name}/quality.html"' in page
         assert (path / "quality.html").is_file()
-    assert page.count(" p.u.</td>") == 4
+    assert page.count("<tr><td>") == 2
 
 
 def test_the_command_finds_the_page_of_a_fleet_and_makes_it_again(
@@ -149,19 +151,19 @@ def test_the_command_finds_the_page_of_a_fleet_and_makes_it_again(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     told = CliRunner().invoke(app, ["quality", str(made)], catch_exceptions=False)
-    assert str(made / "quality.html") in told.stderr.replace("\n", "")
+    assert f"the page of the fleet: {made / 'fleet.html'}" in told.stderr.replace("\n", "")
     figures = CliRunner().invoke(app, ["quality", str(made), "--json"], catch_exceptions=False)
     assert set(json.loads(figures.stdout)) == set(open_fleet(made).names)
     # Feeders of an earlier version have no page, so they are looked at.
-    for path in (copied, *copied.glob("feeder=*")):
-        (path / "quality.html").unlink()
+    for path in (copied / "fleet.html", *copied.glob("feeder=*/quality.html")):
+        path.unlink()
     CliRunner().invoke(app, ["quality", str(copied)], catch_exceptions=False)
-    assert (tmp_path / "quality.html").read_bytes() == (made / "quality.html").read_bytes()
+    assert (tmp_path / "fleet.html").read_bytes() == (made / "fleet.html").read_bytes()
 
 
 @pytest.mark.usefixtures("feeders_are_intact")
-def test_a_fleet_of_an_earlier_version_has_no_page_and_is_intact(copied: Path) -> None:
-    (copied / "quality.html").unlink()
+def test_a_fleet_of_version_1_has_no_page_and_is_intact(copied: Path) -> None:
+    (copied / "fleet.html").unlink()
     stated = json.loads((copied / "fleet.json").read_text())
     entries = read_entries(copied)
     old = fleet_manifest(stated["fleet"]["id"], stated["customers"]["models"], entries, None)
@@ -169,6 +171,27 @@ def test_a_fleet_of_an_earlier_version_has_no_page_and_is_intact(copied: Path) -
     (copied / "fleet.json").write_bytes(canonical_json(old))
     assert failed(copied) == set()
     assert open_fleet(copied).names == tuple(entry.name for entry in entries)
+
+
+@pytest.mark.usefixtures("feeders_are_intact")
+def test_a_fleet_of_version_2_is_intact_and_its_page_is_compared_with_its_hash_alone(copied: Path) -> None:
+    page = b"whatever a page of version 2 said"
+    (copied / "fleet.html").unlink()
+    (copied / "quality.html").write_bytes(page)
+    stated = json.loads((copied / "fleet.json").read_text())
+    of_fleet = (stated["fleet"]["id"], stated["customers"]["models"])
+    entries, digest = read_entries(copied), hashlib.sha256(page).hexdigest()
+    old = fleet_manifest(*of_fleet, entries, digest, FORMAT_2)
+    assert old["quality"] == {"file": "quality.html", "sha256": digest}
+    (copied / "fleet.json").write_bytes(canonical_json(old))
+    report = verify_fleet(copied)
+    assert report.intact
+    assert "NOT checked" in report.warnings[-1]
+    assert open_fleet(copied).names == tuple(entry.name for entry in entries)
+    (copied / "quality.html").write_bytes(page + b" and more")
+    assert failed(copied) == {"page"}
+    (copied / "quality.html").rename(copied / "fleet.html")
+    assert failed(copied) == {"page", "feeders"}
 
 
 @pytest.mark.parametrize(
@@ -181,8 +204,8 @@ def test_a_fleet_of_an_earlier_version_has_no_page_and_is_intact(copied: Path) -
         (flip_a_byte_of_the_data, "feeder=feeder-0001"),
         (take_the_model_of_another_fit, "statement"),
         (lambda out: (out / "fleet.json").write_text((out / "fleet.json").read_text() + " "), "fleet"),
-        (lambda out: (out / "quality.html").unlink(), "quality page"),
-        (praise_the_fleet, "quality page"),
+        (lambda out: (out / "fleet.html").unlink(), "page"),
+        (praise_the_fleet, "page"),
     ],
     ids=["missing", "stray", "added", "swapped", "data", "another model", "form", "no page", "page"],
 )
@@ -242,7 +265,7 @@ def test_a_feeder_is_called_by_its_path_from_the_first_wildcard_on(tmp_path: Pat
         ({"overrides": {KEYS[0]: {"nodes": {"clas": "x"}}}}, "unknown key 'nodes.clas'"),
         ({"fleet": {"names": {KEYS[0]: "same", KEYS[1]: "same"}}}, "the same public name"),
         ({"fleet": {"names": {KEYS[0]: "under_score"}}}, "fleet.names"),
-        ({"fleet": {"output": "s3://bucket/out"}}, "written to a directory"),
+        ({"fleet": {"state": "s3://bucket/state"}}, "stays in a directory of this machine"),
         ({"fleet": {"models": "per-feeder"}}, "needs loads.services"),
         ({"loads": {"kind": "opendss-shapes", "path": "shapes"}}, "belongs to one feeder"),
     ],
@@ -302,12 +325,12 @@ def test_all_feeders_have_the_days_and_the_weather_of_the_fleet(tmp_path: Path) 
         "weather": {"path": "weather.csv"},
     }
     (tmp_path / "weather.csv").write_text("".join(["time,temperature\n", *rows[3:]]))
-    refused = run_fleet(on_twins(tmp_path, **given), workers=1).failed
+    refused = run_fleet(on_twins(tmp_path, **given), engine=Here()).failed
     assert len(refused) == 2
     assert all("lacks 2023-01-01, one of the days of the meters" in str(item.problem) for item in refused)
     assert not Ledger.open(PrivateState.open(tmp_path / "state", insecure_seed=7)).spends()
     (tmp_path / "weather.csv").write_text("".join(["time,temperature\n", *rows]))
-    assert not run_fleet(on_twins(tmp_path, **given), workers=1).failed
+    assert not run_fleet(on_twins(tmp_path, **given), engine=Here()).failed
     assert verify_fleet(tmp_path / "out").intact
     fleet = open_fleet(tmp_path / "out")
     for name in ("feeder-0001", "feeder-0002"):

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from dp_powerflow import _parallel
 from dp_powerflow.cli import main
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.fleet import run as fleet_run
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.feeders import read_register
 from dp_powerflow.fleet.manifest import FeederEntry, contradictions, open_fleet, read_entries
@@ -25,6 +25,7 @@ from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import KEYS, circuit, on_twins, toml_of, write_feeders, write_meters
+from support.here import Here
 from support.small import tree_hash
 
 SAME = {"feeders": ["alder", "birch", "cedar"], "reason": "two lines each"}
@@ -45,7 +46,7 @@ def write(folder: Path, **length_km: float) -> None:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("repair")
     write(folder, alder=1.0, birch=2.0)
-    assert not run_fleet(twins(folder), workers=1).failed
+    assert not run_fleet(twins(folder), engine=Here()).failed
     return folder
 
 
@@ -93,12 +94,12 @@ def test_a_corrected_feeder_is_finished_under_a_new_attempt_and_nothing_else_is_
     before, birch = charged(begun), corpus(begun, "birch")
     name, account = name_of(begun, "alder"), account_of(begun, "alder")
     write(begun, alder=1.01)
-    [refused] = run_fleet(twins(begun), workers=1).failed
+    [refused] = run_fleet(twins(begun), engine=Here()).failed
     assert f"dp-powerflow fleet <fleet file> --retry {name}" in str(refused.problem)
     assert charged(begun) == before
     assert [item["name"] for item in read_failures(state_of(begun), "north")] == [name]
 
-    assert not run_fleet(twins(begun), workers=1, repair=Repair(retry_failed=True)).failed
+    assert not run_fleet(twins(begun), engine=Here(), repair=Repair(retry_failed=True)).failed
     assert released(begun)[name] == f"north_{name}_2"
     # The network goes on in its account, for the line that was corrected; the customers pay nothing.
     assert charged(begun) == before | {account: [f"north_{name}", f"north_{name}_version-2"]}
@@ -112,18 +113,18 @@ def test_a_corrected_feeder_is_finished_under_a_new_attempt_and_nothing_else_is_
     after, paid = tree_hash(begun / "out"), charged(begun)
     shutil.rmtree(begun / "out" / f"feeder={name}")
     other = {"accounts": [account_of(begun, "birch")], "reason": "another street"}
-    assert not run_fleet(twins(begun, unrelated=other), workers=1).failed
+    assert not run_fleet(twins(begun, unrelated=other), engine=Here()).failed
     assert tree_hash(begun / "out") == after
     assert charged(begun) == paid
 
 
 def test_a_released_or_unknown_feeder_cannot_be_retried(made: Path) -> None:
     with pytest.raises(ConfigError, match=r"is released; to replace it, first .* --withdraw feeder-000\d"):
-        run_fleet(twins(made), workers=1, repair=Repair(("birch",)))
+        run_fleet(twins(made), engine=Here(), repair=Repair(("birch",)))
     with pytest.raises(ConfigError, match="the fleet knows no feeder 'larch'"):
-        run_fleet(twins(made), workers=1, repair=Repair(("larch",)))
+        run_fleet(twins(made), engine=Here(), repair=Repair(("larch",)))
     with pytest.raises(ConfigError, match="was not withdrawn"):
-        run_fleet(twins(made), workers=1, repair=Repair(restore=("birch",)))
+        run_fleet(twins(made), engine=Here(), repair=Repair(restore=("birch",)))
     with pytest.raises(ConfigError, match="the fleet knows no feeder 'larch'"):
         withdraw_feeders(twins(made), ["larch"])
 
@@ -131,7 +132,7 @@ def test_a_released_or_unknown_feeder_cannot_be_retried(made: Path) -> None:
 def test_a_feeder_is_added_taken_out_and_made_again(copied: Path) -> None:
     first = tree_hash(copied / "out")
     write(copied, cedar=3.0)
-    assert not run_fleet(twins(copied), workers=1).failed
+    assert not run_fleet(twins(copied), engine=Here()).failed
     cedar, three, paid = corpus(copied, "cedar"), tree_hash(copied / "out"), charged(copied)
     assert name_of(copied, "cedar") == "feeder-0003"
     assert {file: digest for file, digest in three.items() if file in first and "=" in file} == {
@@ -147,13 +148,13 @@ def test_a_feeder_is_added_taken_out_and_made_again(copied: Path) -> None:
     (copied / "feeders" / "cedar.dss").rename(copied / "cedar.dss")
     write(copied, elm=4.0)
     with pytest.raises(Exception, match="feeder 'cedar' was charged to account"):
-        run_fleet(twins(copied, same_frame=None), workers=1)  # that it was taken out is no answer
+        run_fleet(twins(copied, same_frame=None), engine=Here())  # that it was taken out is no answer
     (copied / "feeders" / "elm.dss").unlink()
     (copied / "cedar.dss").rename(copied / "feeders" / "cedar.dss")
-    assert len(run_fleet(twins(copied), workers=1).outcomes) == 2
+    assert len(run_fleet(twins(copied), engine=Here()).outcomes) == 2
     assert tree_hash(copied / "out") == first
 
-    assert not run_fleet(twins(copied), workers=1, repair=Repair(restore=("feeder-0003",))).failed
+    assert not run_fleet(twins(copied), engine=Here(), repair=Repair(restore=("feeder-0003",))).failed
     assert corpus(copied, "cedar") == cedar
     assert tree_hash(copied / "out") == three
     assert charged(copied) == paid
@@ -162,12 +163,12 @@ def test_a_feeder_is_added_taken_out_and_made_again(copied: Path) -> None:
 def test_a_withdrawn_name_is_never_given_again(copied: Path) -> None:
     write(copied, cedar=3.0)
     (copied / "feeders" / "cedar.dss").write_text("nothing of a feeder\n")
-    assert [item.key for item in run_fleet(twins(copied), workers=1).failed] == ["cedar"]
+    assert [item.key for item in run_fleet(twins(copied), engine=Here()).failed] == ["cedar"]
     withdraw_feeders(twins(copied), ["cedar"])
     assert read_failures(state_of(copied), "north") == []
     write(copied, elm=4.0)
     alike = {"feeders": ["alder", "birch", "elm"], "reason": "two lines each"}
-    result = run_fleet(twins(copied, same_frame=alike), workers=1)
+    result = run_fleet(twins(copied, same_frame=alike), engine=Here())
     assert [(item.key, item.name) for item in result.outcomes if item.key == "elm"] == [
         ("elm", "feeder-0004")
     ]
@@ -181,13 +182,13 @@ def test_a_withdrawal_that_was_killed_is_finished_by_the_next_run(copied: Path) 
     with pytest.raises(KeyboardInterrupt):
         withdraw(twins(copied), state_of(copied), ["birch"], killed)
     assert len(read_entries(copied / "out")) == 2
-    assert [item.key for item in run_fleet(twins(copied), workers=1).outcomes] == ["alder"]
+    assert [item.key for item in run_fleet(twins(copied), engine=Here()).outcomes] == ["alder"]
     assert list(released(copied)) == [name_of(copied, "alder")]
     assert verify_fleet(copied / "out").verdict == "demonstration"
     withdraw_feeders(twins(copied), ["alder"])
     assert list((copied / "out").iterdir()) == []
     with pytest.raises(ConfigError, match="were withdrawn; make one again with --restore"):
-        run_fleet(twins(copied), workers=1)
+        run_fleet(twins(copied), engine=Here())
 
 
 def test_a_model_per_feeder_is_fitted_once_for_all_attempts(tmp_path: Path) -> None:
@@ -195,12 +196,12 @@ def test_a_model_per_feeder_is_fitted_once_for_all_attempts(tmp_path: Path) -> N
     loads = {**write_meters(tmp_path, points=48), "load_points": None, "days": None}
     fleet = {"models": "per-feeder", "feeders": [f"feeders/{KEYS[0]}.dss"], "network_epsilon_cap": 9.0}
     config = on_twins(tmp_path, loads=loads, fleet=fleet)
-    assert not run_fleet(config, workers=1).failed
+    assert not run_fleet(config, engine=Here()).failed
     model = (tmp_path / "out" / "feeder=feeder-0001" / "model.json").read_bytes()
     withdraw_feeders(config, ["feeder-0001"])
     (tmp_path / "feeders" / f"{KEYS[0]}.dss").write_text(circuit(1.01))
     again = Repair(retry=("feeder-0001",), restore=("feeder-0001",))
-    assert not run_fleet(config, workers=1, repair=again).failed
+    assert not run_fleet(config, engine=Here(), repair=again).failed
     assert released(tmp_path) == {"feeder-0001": "north_feeder-0001_2"}
     assert (tmp_path / "out" / "feeder=feeder-0001" / "model.json").read_bytes() == model
     loads_paid = [s for s in Ledger.inspect(tmp_path / "state").spends() if s.kind is AccountKind.LOADS]
@@ -215,7 +216,7 @@ def test_each_repair_is_one_command(
     for key in KEYS[2:]:
         (tmp_path / "feeders" / f"{key}.dss").unlink()
     (tmp_path / "fleet.toml").write_text(toml_of())
-    monkeypatch.setattr(fleet_run, "FEEDERS_PER_PROCESS", None)
+    monkeypatch.setattr(_parallel, "engine_of", lambda *_: Here())
     monkeypatch.chdir(tmp_path)
 
     def command(*options: str) -> tuple[int, str]:

@@ -15,7 +15,7 @@ import pytest
 
 from dp_powerflow.cli import main
 from dp_powerflow.errors import DpPowerflowError, LoadDataError
-from dp_powerflow.fleet.run import plan_fleet
+from dp_powerflow.fleet.plan import plan_fleet
 from dp_powerflow.loads.declared import MeterFormat, ServiceMap
 from dp_powerflow.loads.ingest import read_wide
 from dp_powerflow.loads.report import MARKING
@@ -23,6 +23,7 @@ from dp_powerflow.pipeline import run as release_run
 from dp_powerflow.pipeline.inputs import INGEST_FILE, meters_of
 from dp_powerflow.pipeline.run import run_release
 from support.fleet_small import fleet_config, write_feeders, write_meters
+from support.here import Here
 from support.own_config import write_toml
 from support.own_meters import CUSTOMERS, DAYS, SCALE_KW, STEPS, TWIN, OwnMeters
 
@@ -188,7 +189,7 @@ def test_simulated_loads_have_no_report(tmp_path: Path) -> None:
 
 def test_a_fleet_reads_once_and_has_the_report(tmp_path: Path) -> None:
     write_feeders(tmp_path)
-    planned = plan_fleet(fleet_config(tmp_path, loads=write_meters(tmp_path, points=12)))
+    planned = plan_fleet(fleet_config(tmp_path, loads=write_meters(tmp_path, points=12)), engine=Here())
     assert planned.ingest is not None
     assert planned.ingest.n_load_points == 12
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
 import signal
@@ -11,7 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -24,19 +23,26 @@ from dp_powerflow._parallel import (
     Engine,
     Local,
     LocalDask,
+    Needs,
+    OnTold,
     Processes,
+    Runner,
     Sealed,
     Threads,
     engine_of,
     refuse_unfit_workers,
     run_on,
 )
+from dp_powerflow._parallel.cluster import wait_for_worker
+from dp_powerflow._parallel.dask_crew import DaskCrew
+from dp_powerflow._parallel.fitness import NOTHING
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError, DpPowerflowError, MissingExtraError, PowerFlowError
 from dp_powerflow.pipeline.inputs import read_inputs
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
+from support.crew_jobs import children
 from support.parallel_jobs import CANARY, Failing, Squares
 from support.small import small_config, tree_hash
 
@@ -95,11 +101,16 @@ class Connected:
     def __init__(self, client: Any) -> None:
         self.client = client
 
-    def check(self) -> None:
-        refuse_unfit_workers(self.client)
+    def check(self, needs: Needs = NOTHING) -> None:
+        refuse_unfit_workers(self.client, needs)
 
     def run(self, job: Any, tasks: Any, on_result: Any) -> None:
         run_on(self.client, job, tasks, on_result)
+
+    @contextmanager
+    def crew(self, on_told: OnTold, begun_per_worker: int) -> Iterator[DaskCrew]:
+        with closing(DaskCrew(self.client, on_told, wait_for_worker)) as crew:
+            yield crew
 
 
 def spends(folder: Path) -> Counter[str]:
@@ -125,7 +136,7 @@ def test_two_processes_threads_of_dask_and_processes_of_dask_make_the_same_relea
 ) -> None:
     assert any(name.startswith("twin/") for name in expected(network)) is (network == "twin")
     with threaded() as client:
-        engines: dict[str, Engine] = {
+        engines: dict[str, Runner] = {
             "pool": Processes(2),
             "threads": Connected(client),
             "processes": DaskScheduler(cluster.scheduler_address),
@@ -190,12 +201,10 @@ def test_a_release_outlives_the_only_worker_with_the_private_data(
 def test_a_release_whose_pool_loses_a_process_resumes(
     expected: Callable[[str], dict[str, str]], tmp_path: Path
 ) -> None:
-    others = set(multiprocessing.active_children())
+    others = set(children())
 
     def kill() -> None:
-        worker = (set(multiprocessing.active_children()) - others).pop()
-        assert worker.pid is not None
-        os.kill(worker.pid, signal.SIGKILL)
+        os.kill((set(children()) - others).pop(), signal.SIGKILL)
 
     with pytest.raises(DpPowerflowError, match="run the same command again"):
         run_release(config_of(tmp_path, "true"), engine=Processes(2), progress=once(kill))
@@ -227,7 +236,7 @@ def test_the_scheduler_holds_nothing_private(cluster: Any, tmp_path: Path) -> No
     assert text.count(b"task-") > 4
     state = PrivateState.inspect(tmp_path / "state")
     inputs, secret = read_inputs(config, state), state.stream_key().secret
-    feeder, history = inputs.feeder, inputs.history
+    feeder, history = inputs.feeder, inputs.readings
     canaries = [
         secret,
         secret.hex().encode(),
@@ -251,6 +260,7 @@ def test_the_search_finds_what_a_careless_client_leaves(cluster: Any) -> None:
 CLIENT = """
 import sys, time
 from distributed import Client
+from support.crew_jobs import children
 from support.parallel_jobs import Failing
 from dp_powerflow._parallel import Sealed
 client = Client(sys.argv[1])
@@ -339,26 +349,10 @@ def test_a_task_that_ends_every_worker_ends_the_run() -> None:
         run_on(client, Failing("kill"), [1], lambda _: None)
 
 
-def test_workers_that_spill_or_have_other_versions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with threaded() as client:
-        refuse_unfit_workers(client)
-        monkeypatch.setattr("dp_powerflow._parallel.cluster.DECIDE_THE_BITS", ("no-such-package",))
-        client.run(lambda dask_worker: setattr(dask_worker.memory_manager, "memory_limit", 1 << 40))
-        with pytest.raises(ConfigError, match="--memory-limit 0"):
-            refuse_unfit_workers(client)
-
-        def newer(dask_worker: Any = None) -> tuple[dict[str, str], bool]:
-            return {"numpy": "2.0" if dask_worker is None else "2.1"}, False
-
-        monkeypatch.setattr("dp_powerflow._parallel.cluster._facts_of", lambda _: newer)
-        with pytest.raises(ConfigError, match=r"numpy 2\.0"):
-            refuse_unfit_workers(client)
-
-
 def test_a_scheduler_that_is_not_there_is_found_out_before_anything_is_spent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dp_powerflow._parallel.cluster.CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr("dp_powerflow._parallel.fitness.CONNECT_SECONDS", 0.3)
     for address in ("tcp://127.0.0.1:9", "nonsense"):
         with pytest.raises(ConfigError, match="no Dask scheduler answers"):
             run_release(config_of(tmp_path, "true"), engine=DaskScheduler(address))

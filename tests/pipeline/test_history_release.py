@@ -15,7 +15,8 @@ from dp_powerflow.config import Config
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ConfigError, LoadDataError, PrivacyError
-from dp_powerflow.fleet.run import plan_fleet, run_fleet
+from dp_powerflow.fleet.plan import plan_fleet
+from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.fleet.verify import verify_fleet
 from dp_powerflow.loads.simulate import DEMO_CLASSES, simulate_load_history
 from dp_powerflow.loads.weather import Photovoltaics, calendar_of
@@ -33,6 +34,7 @@ from dp_powerflow.privacy.budget import PrivacyUnit
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import KEYS, on_twins, write_feeders
+from support.here import Here
 from support.small import small_config, tree_hash
 from support.tampering import manifest_of
 
@@ -230,10 +232,10 @@ def test_the_true_network_does_not_take_a_model_of_histories(released: Path) -> 
 def test_one_model_of_histories_serves_a_fleet(tmp_path: Path) -> None:
     write_feeders(tmp_path, repaired=True)
     config = on_twins(tmp_path, loads={"days": 14}, network={"controls": "frozen"})
-    planned = plan_fleet(config)
+    planned = plan_fleet(config, engine=Here())
     assert planned.cost.estimator is not None
     assert planned.cost.estimator.name == "history"
-    result = run_fleet(config, workers=1)
+    result = run_fleet(config, engine=Here())
     assert not result.failed
     assert len(result.outcomes) == len(KEYS)
     models = {path.read_bytes() for path in (tmp_path / "out").glob("feeder=*/model.json")}

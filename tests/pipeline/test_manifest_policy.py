@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from dp_powerflow.config import Config
+from dp_powerflow.corpus.storage import Location
 from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.manifest import facts as manifest_facts
 from dp_powerflow.pipeline.manifest import policy as register
@@ -87,7 +88,7 @@ def _third_mode() -> Iterator[None]:
         def contradictions(self, facts: Facts) -> Iterator[str]:
             yield from ()
 
-        def checks(self, statement: Any, facts: Facts, directory: Path, files: Any) -> Iterator[Check]:
+        def checks(self, statement: Any, facts: Facts, directory: Location, files: Any) -> Iterator[Check]:
             yield Check("public network", True, "It is public.")
 
     yield

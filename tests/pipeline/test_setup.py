@@ -282,7 +282,7 @@ def test_a_config_reads_back_and_its_inputs_fit(tmp_path: Path) -> None:
     assert config.feeder.taps is None  # a twin solves its own; none are written from a solution
     state = PrivateState.open(tmp_path / "state", create=True, insecure_seed=1)
     inputs = read_inputs(config, state)
-    assert inputs.history.load_kw.shape == (len(NAMES), 5, 24)
+    assert inputs.readings.load_kw.shape == (len(NAMES), 5, 24)
     assert read_service_map(tmp_path / "release-services.csv").load_points == tuple(sorted(NAMES))
 
 

@@ -35,7 +35,7 @@ from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.pipeline.verify import verify_release
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import AccountKind, InstanceCap, InstanceCost
-from dp_powerflow.privacy.ledger.records import Preview
+from dp_powerflow.privacy.ledger.records import Preview, Spend
 from support.small import RAW
 
 SOURCE = Path(dp_powerflow.__file__).parent
@@ -140,7 +140,7 @@ class OpenMode(NetworkMode[OpenNetwork]):
     def identity_chunks(self, inputs: NetworkInputs) -> Iterator[bytes]:
         yield from network_chunks(inputs.feeder)
 
-    def network_to_solve(self, inputs: NetworkInputs, dataset: str) -> Solvable:
+    def network_to_solve(self, inputs: NetworkInputs, dataset: str, paid: Spend | None = None) -> Solvable:
         return Solvable(inputs.feeder, inputs.solar, dataset)
 
     def report(self, inputs: NetworkInputs, scene: Scene, progress: Progress | None = None) -> InternalReport:

@@ -259,4 +259,4 @@ def test_a_wrong_call_ends_with_exit_code_2(
 def test_the_config_that_the_mistakes_are_made_in_is_a_good_one(tmp_path: Path) -> None:
     write(tmp_path, Mistake("none", ""))
     state = PrivateState.open(tmp_path / "state", create=True)
-    assert read_inputs(read_config(tmp_path / "release.toml"), state).history.n_load_points == len(CUSTOMERS)
+    assert read_inputs(read_config(tmp_path / "release.toml"), state).readings.n_load_points == len(CUSTOMERS)

@@ -61,7 +61,7 @@ def test_a_command_that_names_no_stage_says_after_ten_seconds_what_it_is_doing()
 
 def test_a_stage_without_a_callback_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """The line comes from a thread of its own, whatever the command is busy with."""
-    for name in ("LINE_EVERY", "_LOOK_EVERY"):
+    for name in ("LINE_EVERY", "LOOK_EVERY"):
         monkeypatch.setattr(shown, name, 0.001)
     seen = threading.Event()
 

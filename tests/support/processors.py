@@ -25,7 +25,7 @@ _DISPATCHED = " ".join(name for name in __cpu_dispatch__ if __cpu_features__.get
 """What NumPy's build picks at run time and this processor has; it refuses to leave out what is not there."""
 
 PROCESSORS: dict[str, dict[str, str]] = {
-    "native": {"DP_POWERFLOW_KERNELS": "compile"},
+    "native": {},
     "haswell": {"OPENBLAS_CORETYPE": "Haswell"},
     "nehalem": {
         "OPENBLAS_CORETYPE": "Nehalem",
@@ -36,9 +36,12 @@ PROCESSORS: dict[str, dict[str, str]] = {
 }
 """The three runs whose bits must be equal.
 
-The first compiles kernels for this very processor, the second takes those compiled ahead if there are any. Of
-a processor that is named, numba still uses all features that it finds, unless they are named as well.
+The first two take kernels compiled ahead, if there are any; the third compiles for what it names. Of a
+processor that is named, numba still uses all features that it finds, unless they are named as well.
 """
+
+COMPILED_HERE = {"DP_POWERFLOW_KERNELS": "compile"}
+"""Kernels for this very processor, tuned as LLVM likes for it: minutes, so a campaign."""
 
 WITHOUT_FMA = PROCESSORS["nehalem"] | {
     "NUMBA_CPU_NAME": "nehalem",
@@ -51,9 +54,11 @@ WITHOUT_FMA = PROCESSORS["nehalem"] | {
 def output_of(module: str, environment: dict[str, str], *arguments: str) -> Any:
     """What `python -m module arguments` prints as JSON, in a process of its own."""
     paths = os.pathsep.join(str(ROOT / name) for name in ("src", "tests"))
+    threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # here BLAS takes as many as it likes
+    outside = {name: value for name, value in os.environ.items() if name not in threads}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", module, *arguments],
-        env={**os.environ, "PYTHONPATH": paths, **environment},
+        env={**outside, "PYTHONPATH": paths, **environment},
         capture_output=True,
         text=True,
         timeout=_TIMEOUT_S,

@@ -64,7 +64,8 @@ WHEN: dict[str, dict[str, int]] = {
     BEFORE: {
         "_parallel.__init__:engine_of": 1,
         "_parallel.cluster:DaskScheduler._client": 1,
-        "_parallel.cluster:refuse_unfit_workers": 3,
+        "_parallel.fitness:_probe_beside": 1,
+        "_parallel.fitness:refuse_unfit_workers": 2,
         "almanac.calendar:_date_of": 1,
         "almanac.calendar:read_holidays": 1,
         "almanac.stamps:_instants": 1,

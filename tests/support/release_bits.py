@@ -1,6 +1,6 @@
-"""Makes the small release in one mode and prints the hash of every file; for the tests of equal bits.
+"""Makes the small release in every mode and prints the hash of every file; for the tests of equal bits.
 
-Run as `python -m support.release_bits MODE [--workers N]`, MODE one of `NETWORKS`.
+Run as `python -m support.release_bits [--workers N]`.
 """
 
 from __future__ import annotations
@@ -75,11 +75,12 @@ def release_bits(folder: Path, mode: str, workers: int) -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("mode", choices=tuple(NETWORKS))
     parser.add_argument("--workers", type=int, default=1)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        found = release_bits(Path(folder), options.mode, options.workers)
+    found = {}
+    for mode in NETWORKS:
+        with tempfile.TemporaryDirectory() as folder:
+            found[mode] = release_bits(Path(folder), mode, options.workers)
     sys.stdout.write(json.dumps(found) + "\n")
 
 

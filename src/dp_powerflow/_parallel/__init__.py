@@ -1,27 +1,41 @@
-"""Engines for the numbered tasks of one job, and a single server process.
+"""Engines: the numbered tasks of one job, and crews of workers that keep what they have begun.
 
 The only package that makes pools or processes, or imports Dask.
 """
 
 from __future__ import annotations
 
-from dp_powerflow._parallel.cluster import DaskScheduler, LocalDask, refuse_unfit_workers, run_on
-from dp_powerflow._parallel.jobs import Engine, Job, Rest, Sealed, ThreadedJob
-from dp_powerflow._parallel.local import Local, Processes, Threads, run_on_pool
+from dp_powerflow._parallel.cluster import DaskScheduler, LocalDask, run_on
+from dp_powerflow._parallel.crew import DEFECTS, Answer, Crew, CrewJob, OnTold, Tell, Work
+from dp_powerflow._parallel.fitness import NOTHING, Needs, refuse_unfit_workers
+from dp_powerflow._parallel.jobs import Engine, Job, Rest, Result, Runner, Sealed, ThreadedJob
+from dp_powerflow._parallel.local import Local, Processes, Threads, WorkerDefectError, run_on_pool
 from dp_powerflow._threads import cores
 from dp_powerflow.errors import ConfigError
 
 __all__ = [
+    "DEFECTS",
+    "NOTHING",
+    "Answer",
+    "Crew",
+    "CrewJob",
     "DaskScheduler",
     "Engine",
     "Job",
     "Local",
     "LocalDask",
+    "Needs",
+    "OnTold",
     "Processes",
     "Rest",
+    "Result",
+    "Runner",
     "Sealed",
+    "Tell",
     "ThreadedJob",
     "Threads",
+    "Work",
+    "WorkerDefectError",
     "engine_of",
     "refuse_unfit_workers",
     "run_on",

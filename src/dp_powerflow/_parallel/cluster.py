@@ -7,24 +7,23 @@ makes it writes itself.
 from __future__ import annotations
 
 import logging
+import os
 import secrets
-import traceback
+import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from dp_powerflow._parallel import fitness
+from dp_powerflow._parallel.crew import Crew, OnTold
+from dp_powerflow._parallel.dask_crew import EXTRA, DaskCrew, described
+from dp_powerflow._parallel.fitness import NOTHING, Needs, refuse_unfit_workers
 from dp_powerflow._parallel.jobs import Failure, Job, Result, Sealed, unwrapped
 from dp_powerflow.errors import ConfigError, DpPowerflowError, require
 
-EXTRA = "cluster"
-CONNECT_SECONDS = 30
-"""How long to wait for a scheduler, and for a first worker, also when all of them were lost."""
 ROUNDS_WITHOUT_RESULT = 3
 """Times that the workers may be lost with nothing done in between."""
-DECIDE_THE_BITS = ("dp-powerflow", "numpy", "scipy", "numba", "pyarrow", "randomgen")
-"""Packages that workers need in the client's version: the same release has the same bytes anywhere."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +31,12 @@ class DaskScheduler:
     """A Dask cluster that is there already, such as 'tls://10.0.0.5:8786'."""
 
     address: str
+    splits: ClassVar[bool] = True
 
-    def check(self) -> None:
+    def check(self, needs: Needs = NOTHING) -> None:
         """Whether it answers, has workers, and they are fit for private data and for the same bits."""
         with self._client() as client:
-            refuse_unfit_workers(client)
+            refuse_unfit_workers(client, needs)
 
     def run(self, job: Job[Result], tasks: Sequence[int], on_result: Callable[[Result], None]) -> None:
         with self._client() as client:
@@ -44,10 +44,18 @@ class DaskScheduler:
             run_on(client, job, tasks, on_result)
 
     @contextmanager
+    def crew(self, on_told: OnTold, begun_per_worker: int) -> Iterator[Crew]:
+        """The workers of the cluster, whenever they come."""
+        with self._client() as client:
+            refuse_unfit_workers(client)
+            with closing(DaskCrew(client, on_told, wait_for_worker)) as crew:
+                yield crew
+
+    @contextmanager
     def _client(self) -> Iterator[Any]:
         distributed = require("distributed", EXTRA)
         try:
-            client = distributed.Client(self.address, timeout=CONNECT_SECONDS, set_as_default=False)
+            client = distributed.Client(self.address, timeout=fitness.CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError, TypeError):
             raise ConfigError(
                 f"no Dask scheduler answers at {self.address}; check the address, and for tls:// the "
@@ -59,28 +67,71 @@ class DaskScheduler:
 
 @dataclass(frozen=True)
 class LocalDask:
-    """A Dask cluster of this machine for the time of the run: one process per worker, no dashboard."""
+    """A Dask cluster of this machine for the time of the run: one process per worker, no dashboard.
+
+    Unlike those of `distributed.LocalCluster`, its workers do not import the script that is run, so it needs
+    no guard for `__main__`.
+    """
 
     workers: int
+    splits: ClassVar[bool] = True
 
-    def check(self) -> None:
-        """Whether Dask is installed."""
+    def check(self, needs: Needs = NOTHING) -> None:
+        """Whether Dask is installed; its workers see what this process sees."""
         require("distributed", EXTRA)
 
     def run(self, job: Job[Result], tasks: Sequence[int], on_result: Callable[[Result], None]) -> None:
-        distributed = require("distributed", EXTRA)
-        cluster = distributed.LocalCluster(
-            n_workers=self.workers,
-            threads_per_worker=1,
-            processes=True,
-            memory_limit=0,  # without a limit nothing is spilled to the disk
-            # Dask starts a web server in any case: here on a free port that only this machine reaches.
-            scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
-            silence_logs=logging.ERROR,
-            host="127.0.0.1",
-        )
-        with cluster, distributed.Client(cluster, set_as_default=False) as client:
+        with self._client() as client:
             run_on(client, job, tasks, on_result)
+
+    @contextmanager
+    def crew(self, on_told: OnTold, begun_per_worker: int) -> Iterator[Crew]:
+        """Workers of a cluster for the time of the context."""
+        with self._client() as client, closing(DaskCrew(client, on_told, wait_for_worker)) as crew:
+            yield crew
+
+    @contextmanager
+    def _client(self) -> Iterator[Any]:
+        distributed = require("distributed", EXTRA)
+        own = {"nthreads": 1, "host": "127.0.0.1", "silence_logs": logging.ERROR, "dashboard": False}
+        # Without a limit of memory nothing is spilled to the disk.
+        options = {"worker_class": "distributed.Nanny", "worker_kwargs": {**own, "memory_limit": 0}}
+        worker = {"cls": require("distributed.deploy.subprocess", EXTRA).SubprocessWorker, "options": options}
+        # Dask starts a web server in any case: here on a free port that only this machine reaches.
+        web = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+        with _imports_of_this_process():
+            cluster = distributed.SpecCluster(
+                workers=dict.fromkeys(range(self.workers), worker),
+                scheduler={"cls": distributed.Scheduler, "options": {"host": "127.0.0.1", "port": 0, **web}},
+                silence_logs=logging.ERROR,
+                name="dp-powerflow",
+            )
+        with cluster, distributed.Client(cluster, set_as_default=False) as client:
+            with suppress(TimeoutError):  # one that is late takes part when it comes
+                client.wait_for_workers(self.workers, timeout=fitness.CONNECT_SECONDS)
+            yield client
+
+
+@contextmanager
+def _imports_of_this_process() -> Iterator[None]:
+    """Processes that Dask starts meanwhile import from the places that this one does."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, sys.path))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+def wait_for_worker(client: Any) -> None:
+    """Wait until there is one, or end in a sentence."""
+    try:
+        client.wait_for_workers(1, timeout=fitness.CONNECT_SECONDS)
+    except TimeoutError:
+        raise _lost("the cluster has no workers") from None
 
 
 def run_on(client: Any, job: Job[Result], tasks: Sequence[int], on_result: Callable[[Result], None]) -> None:
@@ -104,8 +155,8 @@ def _one_round(
     """Send the job and the tasks; those that were done before the job was lost, if it was."""
     distributed = require("distributed", EXTRA)
     done: set[int] = set()
+    wait_for_worker(client)
     try:
-        client.wait_for_workers(1, timeout=CONNECT_SECONDS)
         # Not hashed: a key made from the job would be a function of the secret.
         sealed = client.scatter(Sealed(job), broadcast=True, hash=False)
     except TimeoutError:
@@ -133,63 +184,12 @@ def _one_round(
     return done
 
 
-def refuse_unfit_workers(client: Any) -> None:
-    """Refuse workers with other versions, and such as may write private data to their disk.
-
-    Raises
-    ------
-    ConfigError : says which versions differ, or how to start the workers.
-    """
-    try:
-        client.wait_for_workers(1, timeout=CONNECT_SECONDS)
-    except TimeoutError:
-        raise ConfigError("the Dask cluster has no workers; start some") from None
-    facts = _facts_of(DECIDE_THE_BITS)
-    own, _ = facts()
-    for versions, spills in client.run(facts).values():
-        unlike = sorted(name for name in own if versions.get(name) != own[name])
-        if unlike:
-            wanted = ", ".join(f"{name} {own[name]}" for name in unlike)
-            raise ConfigError(f"workers of the cluster need the versions of this machine: {wanted}")
-        if spills:
-            raise ConfigError(
-                "workers of the cluster may spill private data to their disk; start them with "
-                "--memory-limit 0, or set distributed.worker.memory.target and .spill to false"
-            )
-
-
-def _facts_of(packages: Sequence[str]) -> Callable[..., tuple[dict[str, str | None], bool]]:
-    """Asks a process for its versions and whether it spills.
-
-    The function travels by value, with its imports: a worker may not have this package.
-    """
-
-    def facts(dask_worker: Any = None) -> tuple[dict[str, str | None], bool]:
-        import importlib.metadata
-        import sys
-
-        found: dict[str, str | None] = {"python": ".".join(map(str, sys.version_info[:3]))}
-        for package in packages:
-            try:
-                found[package] = importlib.metadata.version(package)
-            except importlib.metadata.PackageNotFoundError:
-                found[package] = None
-        if dask_worker is None:
-            return found, False
-        memory = dask_worker.memory_manager
-        fractions = (memory.memory_target_fraction, memory.memory_spill_fraction)
-        return found, bool(memory.memory_limit) and any(fractions)
-
-    return facts
-
-
 def _attempt(sealed: Sealed, task: int) -> Any:
     """One task on a worker of Dask, which shows and logs what a task raises: so nothing is raised."""
     try:
         return sealed.attempt(task)
     except Exception as error:  # whatever it is, its text may quote private data
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{type(error).__name__} in {Path(frame.filename).name}, line {frame.lineno}"
+        where = described(error)
     return Failure(DpPowerflowError(f"task {task} failed on a worker with {where}; this is a bug, report it"))
 
 

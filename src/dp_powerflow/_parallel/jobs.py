@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from dp_powerflow._parallel.crew import Crew, OnTold
+from dp_powerflow._parallel.fitness import NOTHING, Needs
 from dp_powerflow.errors import DpPowerflowError
 
 Result = TypeVar("Result")
@@ -44,16 +47,38 @@ class ThreadedJob(Job[Result_co], Protocol[Result_co]):
         """Whether threads of one process may do its tasks at once, each with a worker of its own."""
 
 
-class Engine(Protocol):
+class Runner(Protocol):
     """Where tasks are done."""
 
-    def check(self) -> None:
-        """Fail now if the tasks could not be done later."""
+    def check(self, needs: Needs = NOTHING) -> None:
+        """Fail now if the work could not be done later; nothing has been spent yet."""
 
     def run(
         self, job: ThreadedJob[Result], tasks: Sequence[int], on_result: Callable[[Result], None]
     ) -> None:
         """Do every task, in any order; the first failure ends it. Results are reported as they come."""
+
+
+class Engine(Runner, Protocol):
+    """Where tasks are done, and where pieces of work are.
+
+    Attributes
+    ----------
+    splits : whether a large piece of work is better done as tasks of many workers than by one of a crew,
+        which cannot have more than its own cores.
+    """
+
+    @property
+    def splits(self) -> bool: ...
+
+    def crew(self, on_told: OnTold, begun_per_worker: int) -> AbstractContextManager[Crew]:
+        """Workers that keep what they have begun; they end with the context.
+
+        Parameters
+        ----------
+        on_told : gets what workers tell, while answers are waited for.
+        begun_per_worker : pieces of work after which a process is replaced. Workers of Dask are not.
+        """
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
+from dp_powerflow._parallel.crew import Answer, Crew, OnTold, Work
+from dp_powerflow._parallel.fitness import NOTHING, Needs
 from dp_powerflow._parallel.jobs import Job, Rest, Result, Sealed, ThreadedJob, finished, unwrapped
+from dp_powerflow._parallel.processes import ProcessCrew
 from dp_powerflow.errors import DpPowerflowError
 
 MOST_THREADS = 8
@@ -22,9 +24,12 @@ WORTH_PROCESSES = 64
 _TASKS_PER_THREAD = 4
 """Tasks that a process of several threads gets at a time, for each thread: its threads wait for each other
 at the end."""
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 Item = TypeVar("Item")
+
+
+class WorkerDefectError(RuntimeError):
+    """PRIVATE. A defect in a worker process; the message is its traceback."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +42,9 @@ class Local:
     """
 
     workers: int
+    splits: ClassVar[bool] = False
 
-    def check(self) -> None:
+    def check(self, needs: Needs = NOTHING) -> None:
         """Nothing is needed."""
 
     def run(
@@ -51,6 +57,10 @@ class Local:
             _run_in_threads(Sealed(job, max(1, self.workers // threads)), threads, tasks, on_result)
         else:
             _run_here(job, tasks, on_result)
+
+    def crew(self, on_told: OnTold, begun_per_worker: int) -> AbstractContextManager[Crew]:
+        """Processes, started as there is work for them; one has all cores."""
+        return closing(ProcessCrew(self.workers, on_told, begun_per_worker))
 
     def shape(self, tasks: int, *, threadsafe: bool) -> tuple[int, int]:
         """Processes, and threads of each, for so many tasks; (1, 1) is this process alone.
@@ -71,8 +81,9 @@ class Processes:
     """A pool of processes of this machine; with one, or with hardly any tasks, this process and all cores."""
 
     workers: int
+    splits: ClassVar[bool] = False
 
-    def check(self) -> None:
+    def check(self, needs: Needs = NOTHING) -> None:
         """Nothing is needed."""
 
     def run(self, job: Job[Result], tasks: Sequence[int], on_result: Callable[[Result], None]) -> None:
@@ -81,14 +92,19 @@ class Processes:
         else:
             run_on_pool(self.workers, job, tasks, on_result)
 
+    def crew(self, on_told: OnTold, begun_per_worker: int) -> AbstractContextManager[Crew]:
+        """Processes, started as there is work for them; one has all cores."""
+        return closing(ProcessCrew(self.workers, on_told, begun_per_worker))
+
 
 @dataclass(frozen=True)
 class Threads:
     """Threads of this process, for tasks that leave the interpreter: they read files or run compiled code."""
 
     workers: int
+    splits: ClassVar[bool] = False
 
-    def check(self) -> None:
+    def check(self, needs: Needs = NOTHING) -> None:
         """Nothing is needed."""
 
     def run(self, job: Job[Result], tasks: Sequence[int], on_result: Callable[[Result], None]) -> None:
@@ -161,53 +177,48 @@ def run_on_pool(
     Raises
     ------
     DpPowerflowError : a task failed, or a process ended unexpectedly.
+    WorkerDefectError : a task met a defect.
     """
-    from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
-    from multiprocessing import get_context
-
     if not tasks:
         return
     width = 1 if threads == 1 else _TASKS_PER_THREAD * threads
     some = [tasks[first : first + width] for first in range(0, len(tasks), width)]
-    processes = min(workers, len(some))
-    pool = ProcessPoolExecutor(processes, get_context("spawn"), _start, (Sealed(job), threads))
-    try:
-        with _one_thread_each():
-            results = _done(pool, _attempt_here, some, processes)
-        for together in results:
-            for result in together:
+    left = iter(enumerate(some))
+    crew = ProcessCrew(min(workers, len(some)), lambda *_: None, len(some), threads=1)
+    with closing(crew):
+        crew.give(_SomeTasks(Sealed(job), threads))
+        for number, together in islice(left, 2 * crew.at_once):
+            crew.submit(number, together)
+        for answer in crew.answers():
+            for number, together in islice(left, 1):
+                crew.submit(number, together)
+            for result in value_of(answer):
                 on_result(unwrapped(result))
-    except BrokenProcessPool:
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _SomeTasks:
+    """PRIVATE. A job whose tasks are done some at a time, by threads of one process."""
+
+    sealed: Sealed
+    threads: int
+
+    def start(self, threads: int | None) -> Work:
+        if self.threads == 1:
+            return lambda tasks, tell: list(map(self.sealed.attempt, tasks))
+        pool = ThreadPoolExecutor(self.threads)
+        return lambda tasks, tell: list(pool.map(self.sealed.attempt, tasks))
+
+
+def value_of(answer: Answer) -> Any:
+    """What was answered; raises what came instead."""
+    if answer.lost:
         raise DpPowerflowError(
             "a worker process ended unexpectedly, perhaps for want of memory; run the same command again "
             "to resume"
-        ) from None
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-_here: tuple[Sealed, ThreadPoolExecutor | None] | None = None
-
-
-def _start(sealed: Sealed, threads: int) -> None:
-    """Prepare a process of the pool for so many tasks at once."""
-    global _here
-    _here = sealed, None if threads == 1 else ThreadPoolExecutor(threads)
-
-
-def _attempt_here(tasks: Sequence[int]) -> list[Any]:
-    assert _here is not None
-    sealed, threads = _here
-    return list(map(sealed.attempt, tasks) if threads is None else threads.map(sealed.attempt, tasks))
-
-
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Processes that start meanwhile have one thread for linear algebra, unless the user says otherwise."""
-    unset = [name for name in _THREADS if name not in os.environ]
-    os.environ.update(dict.fromkeys(unset, "1"))
-    try:
-        yield
-    finally:
-        for name in unset:
-            os.environ.pop(name, None)
+        )
+    if answer.problem is not None:
+        raise DpPowerflowError(answer.problem)
+    if answer.defect is not None:
+        raise WorkerDefectError(answer.defect)
+    return answer.value

@@ -10,11 +10,9 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any, Generic, TypeVar
 
+from dp_powerflow._parallel.crew import DEFECTS as DEFECTS
 from dp_powerflow._parallel.jobs import Result
 from dp_powerflow.errors import DpPowerflowError
-
-DEFECTS = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
-"""What a defect of the program, or of a library, raises; a run of many things goes on with the next one."""
 
 Request = TypeVar("Request")
 Serve = Callable[[Request, Callable[[object], None]], Result]

@@ -35,6 +35,7 @@ from dp_powerflow.config.values import Probability as Probability
 from dp_powerflow.config.values import Reason as Reason
 from dp_powerflow.config.values import StorageUrl as StorageUrl
 from dp_powerflow.config.values import named_by as named_by
+from dp_powerflow.config.values import path_or_url as path_or_url
 from dp_powerflow.errors import ConfigError
 
 

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 from dp_powerflow.config.mistakes import Section
 from dp_powerflow.config.values import Positive, Probability, TwinId
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.grid.quantities import Protected
+from dp_powerflow.grid.quantities import Protect, Protected
 from dp_powerflow.twin.design import TwinDesign
 
 
@@ -112,6 +112,8 @@ class TwinNetwork(NetworkSection):
     transformers : whether impedances of transformers are protected too.
     capacitors : whether sizes of capacitors are protected too.
     pv : whether capacities of PV systems are protected too.
+    protect : `all`: a network without what is protected above is refused; `if present`: it is protected where
+        the network has it, and the manifest says which the network has not. The default of a fleet.
     charging_epsilon : share of epsilon for a line's charging; without it charging follows the length.
     code_epsilon : share of epsilon for conductor codes, with `lines` = `length`; without it they are public.
     x_ohm_per_km : public reactance of lines without a conductor code [Ω/km].
@@ -140,6 +142,7 @@ class TwinNetwork(NetworkSection):
     transformers: bool = False
     capacitors: bool = False
     pv: bool = False
+    protect: Protect = "all"
     charging_epsilon: Positive | None = None
     code_epsilon: Positive | None = None
     x_ohm_per_km: Positive = 0.4

@@ -387,14 +387,14 @@ def open_corpus(path: str | os.PathLike[str] | RemotePath) -> Corpus:
     """
     directory = location(path)
     if isinstance(directory, RemotePath):
-        _refuse_unfinished(directory)
+        refuse_unfinished(directory)
     elif not directory.is_dir():
         raise CorpusError(f"{directory} is not a directory; give the directory of a release")
     layout, release_id, nodes = read_nodes(directory)
     return Corpus(directory, layout, nodes, release_id)
 
 
-def _refuse_unfinished(place: RemotePath) -> None:
+def refuse_unfinished(place: RemotePath) -> None:
     """A store has no renaming, so that parts of a release are there before the whole is: see the manifest."""
     with loading(place):
         finished = (place / MANIFEST_FILE).exists()

@@ -12,9 +12,9 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
@@ -25,7 +25,6 @@ import pyarrow.parquet as pq
 
 from dp_powerflow._files import write_whole
 from dp_powerflow._threads import in_order
-from dp_powerflow.corpus.schema import MANIFEST_FILE
 from dp_powerflow.errors import CorpusError, MissingExtraError, require
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -36,6 +35,8 @@ EXTRA = "storage"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _BLOCK = 1 << 22
 """Bytes asked for at a time: a row group of a part and its neighbours."""
+_REQUESTS = 16
+"""Objects asked for at the same time."""
 _CLIENT_ERRORS = (
     ("botocore.exceptions", "BotoCoreError"),
     ("aiohttp", "ClientError"),
@@ -132,6 +133,20 @@ class RemotePath:
         names = {name.removeprefix(prefix): info for name, info in found.items() if name.startswith(prefix)}
         return {name: _version(info) for name, info in sorted(names.items()) if name[-1:] not in ("", "/")}
 
+    def children(self) -> dict[str, bool]:
+        """Names one level below, sorted, and whether more objects are below each."""
+        store, key = self.store()
+        with _os_errors():
+            store.invalidate_cache()
+            try:
+                found = store.ls(key, detail=True)
+            except FileNotFoundError:
+                return {}
+        prefix = key.rstrip("/") + "/"
+        names = {str(info["name"]).rstrip("/"): info["type"] == "directory" for info in found}
+        below = {name.removeprefix(prefix): kind for name, kind in names.items() if name.startswith(prefix)}
+        return dict(sorted(below.items()))
+
     def store(self) -> tuple[Any, str]:
         """The file system of fsspec and the name in it."""
         fsspec = require("fsspec", EXTRA)
@@ -152,6 +167,11 @@ class RemotePath:
 
 
 Location = Path | RemotePath
+
+
+def readers_of(place: Location) -> int | None:
+    """Threads that read many small files: of a store its answers are waited for, of a disk cores count."""
+    return _REQUESTS if isinstance(place, RemotePath) else None
 
 
 def put(place: Location, content: bytes | memoryview, *, make_folder: bool = False) -> str:
@@ -326,84 +346,3 @@ def _os_errors() -> Iterator[None]:
         if type(error).__name__ in _NO_CREDENTIALS:
             raise PermissionError(errno.EACCES, "no credentials") from None
         raise OSError(errno.EIO, "the store does not answer") from None
-
-
-@dataclass(frozen=True)
-class RemoteStage:
-    """A corpus in the making at a URL.
-
-    A store has no renaming, so files go where they will stay. An object `<target>.partial-<release id>`
-    beside them says that the release is in the making; the manifest is put last, and from then on there is
-    a release.
-
-    Attributes
-    ----------
-    known : SHA-256 of objects already read, by name and version, so that a corpus is fetched once.
-    sound : parts already looked at, by name and version.
-    """
-
-    target: RemotePath
-    release_id: str
-    known: dict[tuple[str, str], str] = field(default_factory=dict, compare=False, repr=False)
-    sound: set[tuple[str, str]] = field(default_factory=set, compare=False, repr=False)
-
-    @property
-    def marker(self) -> RemotePath:
-        """Object that is there while the release is in the making."""
-        return self.target.with_name(f"{self.target.name}.partial-{self.release_id}")
-
-    @property
-    def complete(self) -> bool:
-        """Whether the manifest is there and no run has anything left to do."""
-        with loading(self.target):
-            return (self.target / MANIFEST_FILE).exists() and not self.marker.exists()
-
-    def begin(self) -> None:
-        """Begin, or continue what a killed run of the same release left; refuse any other object."""
-        split = urlsplit(self.target.url)
-        if not split.path.strip("/") and split.scheme != "memory":
-            raise CorpusError(f"{self.target} is a whole bucket; name a folder in it, such as …/release")
-        with loading(self.target):
-            begun = self.marker.exists()
-            names = {} if begun else self.target.below()
-            taken = bool(names) or self.target.exists()
-        if taken and not begun:
-            raise CorpusError(f"{self.target} exists already; choose another URL or remove it first")
-        with storing(self.target):
-            self.marker.write_bytes(b"")
-
-    def begun(self) -> bool:
-        """Whether this process sees the release in the making."""
-        with loading(self.target):
-            return self.marker.exists()
-
-    def names(self) -> dict[str, str]:
-        """Names of the objects and their versions."""
-        with loading(self.target):
-            return self.target.below()
-
-    def hashes(self, written: Mapping[str, str]) -> dict[str, str]:
-        """SHA-256 of every object; those `written` by this run are known, the others are fetched."""
-        found = {}
-        for name, version in self.names().items():
-            if name in written:
-                found[name] = written[name]
-                continue
-            if (name, version) not in self.known:
-                with loading(self.target / name):
-                    self.known[name, version] = file_hash(self.target / name)
-            found[name] = self.known[name, version]
-        return found
-
-    def end(self) -> None:
-        """The release is complete."""
-        with storing(self.target):
-            self.marker.unlink()
-
-    def discard(self) -> None:
-        """Remove what is written so far: the manifest first, so that nobody takes the rest for a release."""
-        names = self.names()
-        with storing(self.target):
-            for name in sorted(names, key=lambda name: (name != MANIFEST_FILE, name)):
-                (self.target / name).unlink()
-            self.marker.unlink()

@@ -59,7 +59,7 @@ class CorpusReport:
     n_phasors : phasors that were read and checked.
     vm_range_pu : smallest and largest magnitude [p.u.] on the grid, None if there are none.
     nodes : the node table, None if that cannot be read.
-    hashes : SHA-256 of the files that were read, by relative path; none of a corpus at a URL.
+    hashes : SHA-256 of the files that were read, by relative path.
     extras : what there is beside the voltages; its problems are among `problems`.
     days : dates and weather of the days, None if there are none or they cannot be read.
     connections : buses and what joins them, None if there are none or they cannot be read.
@@ -96,7 +96,6 @@ def validate_corpus(
     vm_range_pu : declared range of magnitudes [p.u.], None for the range of the grid.
     """
     directory, seen = location(path), _Seen()
-    workers = 1 if isinstance(directory, RemotePath) else None
     try:
         with loading(directory / NODES_FILE):
             source = seen.source(directory, NODES_FILE)
@@ -107,7 +106,7 @@ def validate_corpus(
         return CorpusReport((str(error),), None, None, 0, None, None, seen.hashes)
     problems += [
         found
-        for own in in_order(partial(_look_at_part, directory, layout, release_id), parts[DATA], workers)
+        for own in in_order(partial(_look_at_part, directory, layout, release_id), parts[DATA])
         for found in seen.add(own)
     ]
     span = (seen.low, seen.high) if seen.low <= seen.high else None
@@ -119,7 +118,7 @@ def validate_corpus(
                 f"beyond the declared {low:g} to {high:g} p.u."
             )
     checker = ExtrasChecker(directory, layout, release_id, partial(seen.source, directory))
-    beside = checker.check(parts, workers)
+    beside = checker.check(parts, None)
     problems += beside.problems
     days = connections = None
     try:
@@ -158,10 +157,8 @@ class _Seen:
         self.hashes.update(other.hashes)
         return other.problems
 
-    def source(self, directory: Location, name: str) -> Location | pa.BufferReader:
-        """What a file is parsed from: its bytes, which are hashed on the way; at a URL the place itself."""
-        if isinstance(directory, RemotePath):
-            return directory / name
+    def source(self, directory: Location, name: str) -> pa.BufferReader:
+        """What a file is parsed from: its bytes, which are hashed on the way."""
         content = (directory / name).read_bytes()
         self.hashes[name] = hashlib.sha256(content).hexdigest()
         return pa.BufferReader(content)

@@ -50,10 +50,10 @@ from dp_powerflow.corpus.schema import (
     part_schema,
     read_metadata,
 )
+from dp_powerflow.corpus.staged import RemoteStage
 from dp_powerflow.corpus.storage import (
     Location,
     RemotePath,
-    RemoteStage,
     hashes_of,
     location,
     open_parquet,

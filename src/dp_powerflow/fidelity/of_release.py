@@ -19,6 +19,7 @@ from dp_powerflow.fidelity.measure import Sides, Watch, check_meters, measure
 from dp_powerflow.fidelity.network import TrueSide
 from dp_powerflow.fidelity.report import FidelityReport
 from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.pipeline.conversation import draw_key, secret_order
 from dp_powerflow.pipeline.inputs import ReleaseInputs, read_inputs
 from dp_powerflow.pipeline.looks import record_look
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
@@ -27,7 +28,6 @@ from dp_powerflow.pipeline.metered import Ground, ground_of
 from dp_powerflow.pipeline.modes.base import NetworkMode, mode_of
 from dp_powerflow.pipeline.opened import manifest_content, open_release, read_manifest
 from dp_powerflow.pipeline.plan import kept_model
-from dp_powerflow.pipeline.run import draw_key, secret_order
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.twin.design import TwinDesign
 
@@ -62,11 +62,11 @@ def fidelity_of_release(release: Path, config: Config, effort: Effort, watch: Wa
     model = _model_of(release, corpus, config, state)
     watch.say("reading meters and feeder")
     inputs, mode = read_inputs(config, state), mode_of(config)
-    check_meters(model, inputs.history)
+    check_meters(model, inputs.readings)
     record_look(config, state, PURPOSE)  # first: what a later failure shows has been seen too
     true = true_side(corpus, inputs, mode, model)
     stated = promise_of(release), design_stated(release)
-    sides = Sides(corpus, model, inputs.history, true, *stated, recorded=True)
+    sides = Sides(corpus, model, inputs.readings, true, *stated, recorded=True)
     report = measure(sides, effort, inputs.key.bind("purpose", PURPOSE), watch)
     page = state.write_internal(config.release.id, PAGE_FILE, report.to_html())
     content = state.write_internal(config.release.id, JSON_FILE, report.to_json().encode())
@@ -130,4 +130,4 @@ def true_side(corpus: Corpus, inputs: ReleaseInputs, mode: NetworkMode[Any], mod
     solved = np.isin(at, inputs.feeder.energised)
     ground = ground_of(inputs, mode, model)
     columns = np.flatnonzero(solved)
-    return TrueSide(Ground(ground.scene, ground.solver, at[columns]), inputs.history, columns, known=True)
+    return TrueSide(Ground(ground.scene, ground.solver, at[columns]), inputs.readings, columns, known=True)

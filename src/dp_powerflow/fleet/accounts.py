@@ -40,15 +40,17 @@ from dp_powerflow.fleet.networks import (
 from dp_powerflow.loads.declared import read_service_rows
 from dp_powerflow.loads.history import LoadHistory, refuse_alike
 from dp_powerflow.pipeline.almanac import Almanac, almanac_of
+from dp_powerflow.pipeline.charging import refuse_another_request
 from dp_powerflow.pipeline.inputs import loads_chunks
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.manifest.policy import registered
 from dp_powerflow.pipeline.modes.base import mode_of
-from dp_powerflow.pipeline.plan import Plan, plan_release, refuse_another_request
+from dp_powerflow.pipeline.plan import Plan, plan_release
 from dp_powerflow.pipeline.receipts import REQUEST_FILE, keep_receipt
 from dp_powerflow.pipeline.run import fitted_model
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.checks import earlier_twins
+from dp_powerflow.privacy.ledger.records import Account, Spend
 from dp_powerflow.privacy.state import PrivateState
 
 _NOT_PART_OF_THE_REQUEST = {"path", "services", "classes"}
@@ -181,8 +183,10 @@ def plan_customers(
     return Customers(history, points_of, plan, request, public)
 
 
-def charge_customers(config: FleetConfig, state: PrivateState, ledger: Ledger, customers: Customers) -> None:
-    """Charge the customers once for all models of the fleet, or check that an earlier charge covers them."""
+def charge_customers(
+    config: FleetConfig, state: PrivateState, ledger: Ledger, customers: Customers
+) -> tuple[Account, Spend]:
+    """Charge the customers once for all models of the fleet, or find the earlier charge that covers them."""
     fleet = config.fleet
     if config.model.reuse is None:
         refuse_another_request(fleet.id, customers.request_sha256, state, ledger)
@@ -196,11 +200,13 @@ def charge_customers(config: FleetConfig, state: PrivateState, ledger: Ledger, c
         spend = ledger.spend(account, fleet.id, customers.request_sha256, customers.plan.loads_cost)
         keep_receipt(state, fleet.id, spend)
         state.write_internal(fleet.id, REQUEST_FILE, customers.request_sha256.encode())
-    elif all(spend.release_id != config.model.reuse for spend in ledger.spends(account)):
-        raise PrivacyError(
-            f"model.reuse names '{config.model.reuse}', which these customers were never charged for; name a "
-            "fleet or release of the same meter data, or remove the key to fit anew"
-        )
+        return account, spend
+    for earlier in ledger.spends(account, release_id=config.model.reuse):
+        return account, earlier
+    raise PrivacyError(
+        f"model.reuse names '{config.model.reuse}', which these customers were never charged for; name a "
+        "fleet or release of the same meter data, or remove the key to fit anew"
+    )
 
 
 def keep_shared_model(

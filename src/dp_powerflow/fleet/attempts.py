@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from dp_powerflow.config import Config, TwinNetwork
 from dp_powerflow.errors import PrivacyError
@@ -31,6 +31,13 @@ from dp_powerflow.pipeline.receipts import REQUEST_FILE, network_account
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import AccountSummary, spelled
 from dp_powerflow.privacy.state import PrivateState
+
+
+@dataclass(frozen=True)
+class Again:
+    """An answer: this feeder is to be examined and charged instead."""
+
+    feeder: FleetFeeder
 
 
 def last_attempt(state: PrivateState, fleet_id: str, name: str) -> int:

@@ -7,10 +7,11 @@ lists the feeders, `[feeder]` holds what all feeders share, and `[overrides]` wh
 from __future__ import annotations
 
 import datetime as dt
+import difflib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, PlainValidator, ValidationError, model_validator
 
 from dp_powerflow._names import PUBLIC_RULE, alike
 from dp_powerflow.config import (
@@ -25,19 +26,25 @@ from dp_powerflow.config import (
     PVSection,
     Reason,
     Section,
+    StorageUrl,
     TrueNetwork,
     TwinNetwork,
     WeatherSection,
     absent_files,
     absolute_sections,
     named_by,
+    path_or_url,
     read_toml,
     refuse_old_keys,
     sentence_of,
 )
 from dp_powerflow.errors import ConfigError
+from dp_powerflow.grid.quantities import Protect
 
 PublicName = Annotated[str, named_by(PUBLIC_RULE)]
+OF_THE_FLEET = frozenset({"mode", "bound", "id"})
+"""Keys of [network] that no feeder has of its own: the accounts and what they are about hang on them."""
+_NOT_REMOVABLE = frozenset(f"network.{key}" for key in OF_THE_FLEET)
 
 
 class SameFrame(Section):
@@ -62,6 +69,8 @@ class FleetSection(Section):
     names : public names of feeders, by their keys; the others are numbered.
     models : one load model of all customers, or one per feeder from the public column `feeder` of the
         service map.
+    output : directory or URL of the corpus, such as `s3://bucket/fleet`.
+    state : private directory of keys, ledger and internal reports; never publish it.
     continues : earlier fleet whose feeders these are: names and accounts go on.
     unrelated : why no feeder is a version of networks that were charged outside this fleet, or for feeders
         that it no longer lists: a table of accounts and reason, as in a release.
@@ -75,7 +84,7 @@ class FleetSection(Section):
     models: Literal["one", "per-feeder"] = "one"
     days: Annotated[int, Field(ge=1)]
     first_day: dt.date | None = None
-    output: Path
+    output: Annotated[Path | StorageUrl, PlainValidator(path_or_url)]
     state: Path
     solver: Literal["batch", "opendss"] = "batch"
     epsilon_cap: Positive | None = None
@@ -89,9 +98,14 @@ class FleetSection(Section):
     insecure_seed: int | None = None
 
     @model_validator(mode="after")
-    def _is_local_and_clear(self) -> FleetSection:
-        if "://" in str(self.output) or ":/" in str(self.output):
-            raise ValueError("a fleet is written to a directory; copy it to object storage afterwards")
+    def _is_clear(self) -> FleetSection:
+        if ":/" in str(self.state):
+            raise ValueError("fleet.state is private and stays in a directory of this machine, not at a URL")
+        if isinstance(self.output, Path) and self.output in (self.state, *self.state.parents):
+            raise ValueError(
+                "fleet.output is published and fleet.state never: the state may not be the same directory, "
+                "nor within it; choose another one"
+            )
         if len(set(self.names.values())) < len(self.names):
             raise ValueError("two feeders have the same public name in fleet.names")
         if alike(self.names.values()):
@@ -110,25 +124,61 @@ class SharedFeederSection(Section):
 
 
 class FleetTwin(TwinNetwork):
-    """As the section of a release; the ids of the twins begin with `id`, by default that of the fleet."""
+    """As the section of a release; the ids of the twins begin with `id`, by default that of the fleet.
+
+    What is protected is protected on the feeders that have it: a fleet is mixed.
+    """
 
     id: PublicName | None = None  # type: ignore[assignment]
+    protect: Protect = "if present"
 
 
 FleetNetwork = Annotated[TrueNetwork | FleetTwin, Field(discriminator="mode")]
 
 
 class Override(Section):
-    """Keys of these sections that one feeder has of its own; checked together with the shared ones.
+    """What one feeder has of its own; checked together with what all share.
 
-    `continues_network` is the account of the network that this feeder is a version of, as in a release.
+    Attributes
+    ----------
+    feeder, nodes, pv, network : keys of these sections, in place of the shared ones.
+    remove : shared keys that the feeder goes without, as `network.capacitors`; `pv` is that whole section.
+    continues_network : account of the network that this feeder is a version of, as in a release.
     """
 
     feeder: dict[str, Any] = Field(default_factory=dict)
     nodes: dict[str, Any] = Field(default_factory=dict)
     pv: dict[str, Any] = Field(default_factory=dict)
     network: dict[str, Any] = Field(default_factory=dict)
+    remove: tuple[str, ...] = ()
     continues_network: str | None = None
+
+    def removed(self, section: str) -> frozenset[str]:
+        """Keys of a section that this feeder goes without."""
+        named = (name.split(".", 1) for name in self.remove if "." in name)
+        return frozenset(key for table, key in named if table == section)
+
+
+def _removable(config: FleetConfig) -> dict[str, frozenset[str]]:
+    """Section → its keys that a feeder may go without."""
+    shared = {"feeder": config.feeder, "nodes": config.nodes, "network": config.network}
+    found = {name: frozenset(type(section).model_fields) for name, section in shared.items()}
+    return found | {"pv": frozenset(PVSection.model_fields)}
+
+
+def _wrong_removal(key: str, name: str, override: Override, known: dict[str, frozenset[str]]) -> str | None:
+    where = f"overrides of feeder '{key}'"
+    section, _, inner = name.partition(".")
+    if section == "network" and inner in OF_THE_FLEET:
+        return f"{where} remove '{name}', which belongs to the fleet; put the feeder into a fleet of its own"
+    if name != "pv" and inner not in known.get(section, ()):
+        names = ["pv", *(f"{table}.{field}" for table, fields in known.items() for field in fields)]
+        near = difflib.get_close_matches(name, sorted(set(names) - _NOT_REMOVABLE), n=1, cutoff=0.0)
+        return f"{where} remove an unknown key '{name}'; did you mean '{near[0]}'?"
+    set_too = {"feeder": override.feeder, "nodes": override.nodes, "pv": override.pv}
+    if override.pv if name == "pv" else inner in set_too.get(section, override.network):
+        return f"{where} both set and remove '{name}'; keep one of them"
+    return None
 
 
 class FleetConfig(Section):
@@ -160,6 +210,19 @@ class FleetConfig(Section):
             )
         if self.fleet.models == "per-feeder" and self.loads.services is None and self.model.reuse is None:
             raise ValueError("fleet.models = 'per-feeder' needs loads.services with a column 'feeder'")
+        return self
+
+    @model_validator(mode="after")
+    def _removes_what_can_be_removed(self) -> FleetConfig:
+        known = _removable(self)
+        problems = [
+            sentence
+            for key, override in self.overrides.items()
+            for name in override.remove
+            if (sentence := _wrong_removal(key, name, override, known)) is not None
+        ]
+        if problems:
+            raise ValueError("; ".join(problems))
         return self
 
     @property
@@ -202,7 +265,7 @@ def _with_absolute_paths(config: FleetConfig, base: Path) -> FleetConfig:
 
     def own(override: Override) -> Override:
         sections = {"feeder": dict(override.feeder), "pv": dict(override.pv)}
-        for section, name in (("feeder", "taps"), ("pv", "irradiance")):
+        for section, name in (("feeder", "taps"), ("feeder", "loads"), ("pv", "irradiance")):
             if isinstance(sections[section].get(name), str):
                 sections[section][name] = base / sections[section][name]
         return override.model_copy(update=sections)

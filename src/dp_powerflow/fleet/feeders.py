@@ -11,16 +11,17 @@ from __future__ import annotations
 import glob
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
 
 from dp_powerflow._names import alike
-from dp_powerflow.config import Config
+from dp_powerflow.config import Config, Section
 from dp_powerflow.errors import ConfigError
-from dp_powerflow.fleet.config import FleetConfig, Override, is_named, parse_feeder_config
+from dp_powerflow.fleet.config import OF_THE_FLEET, FleetConfig, Override, is_named, parse_feeder_config
 from dp_powerflow.fleet.names import partition, release_id_of
+from dp_powerflow.fleet.publishing import shelf_of
 from dp_powerflow.grid.ieee import BUILT_IN
 from dp_powerflow.grid.sources import SIMBENCH
 from dp_powerflow.pipeline.modes.base import mode_of
@@ -40,7 +41,7 @@ class FleetFeeder:
     ----------
     key : PRIVATE, how the data owner calls it.
     name : its public name.
-    config : the config of its release, which is written to the staging directory of the fleet.
+    config : the config of its release, which is written to where `Shelf.output_of` says.
     attempt : number of the release; twin and load model do not change with it (see `attempts`).
     account : PRIVATE. Account of the ledger that its network was charged to before this run.
     """
@@ -64,12 +65,6 @@ class FleetFeeder:
     def directory(self) -> str:
         """Name of its directory in the corpus."""
         return partition(self.name)
-
-
-def staging_of(config: FleetConfig) -> Path:
-    """Directory beside the corpus where releases are made until they are finished."""
-    output = config.fleet.output
-    return output.with_name(f"{output.name}.partial-{config.fleet.id}")
 
 
 def find_sources(config: FleetConfig) -> dict[str, str]:
@@ -217,23 +212,24 @@ def feeder_config(config: FleetConfig, key: str, source: str, name: str, network
     network : the account that its network continues, or why it is none of those that are there.
     """
     fleet, own = config.fleet, config.overrides.get(key, Override())
-    if {"mode", "bound", "id"} & own.network.keys():
+    if OF_THE_FLEET & own.network.keys():
         raise ConfigError(
             f"overrides of feeder '{key}' change mode, bound or id of [network], which belong to the fleet; "
             "put the feeder into a fleet of its own"
         )
-    feeder = config.feeder.model_dump(exclude={"taps"}) | {"source": source, "taps": _taps(config, key)}
+    taps = None if "taps" in own.removed("feeder") else _taps(config, key)
+    feeder = _shared(config.feeder, own.removed("feeder")) | {"source": source, "taps": taps}
     sections: dict[str, Any] = {
         "feeder": feeder | own.feeder,
         "loads": config.loads.model_dump(),
         "model": config.model.model_dump() | {"reuse": config.charged_under},
-        "nodes": config.nodes.model_dump(exclude_unset=True) | own.nodes,
-        "network": config.network.model_dump() | own.network,
+        "nodes": config.nodes.model_dump(exclude_unset=True, exclude=set(own.removed("nodes"))) | own.nodes,
+        "network": _shared(config.network, own.removed("network")) | own.network,
         "release": {
             "id": release_id_of(fleet.id, name),
             "days": fleet.days,
             "first_day": fleet.first_day,
-            "output": staging_of(config) / partition(name),
+            "output": shelf_of(fleet.output, fleet.id).output_of(name),
             "state": fleet.state,
             "solver": fleet.solver,
             "epsilon_cap": fleet.epsilon_cap,
@@ -250,8 +246,8 @@ def feeder_config(config: FleetConfig, key: str, source: str, name: str, network
         sections["weather"] = config.weather.model_dump()
     if config.publication.model_fields_set:
         sections["publication"] = config.publication.model_dump()
-    if config.pv is not None or own.pv:
-        shared = {} if config.pv is None else config.pv.model_dump()
+    if (config.pv is not None or own.pv) and "pv" not in own.remove:
+        shared = {} if config.pv is None else _shared(config.pv, own.removed("pv"))
         suns = {"irradiance", "latitude", "first_day_of_year"}
         if {"irradiance", "latitude"} & own.pv.keys():  # its own sun, instead of the fleet's
             shared = {key: value for key, value in shared.items() if key not in suns}
@@ -259,6 +255,16 @@ def feeder_config(config: FleetConfig, key: str, source: str, name: str, network
     if "id" in sections["network"]:  # what is paid for once per feeder, such as a twin
         sections["network"]["id"] = release_id_of(sections["network"]["id"] or fleet.id, name)
     return parse_feeder_config(sections, key)
+
+
+def _shared(section: Section, removed: Collection[str]) -> dict[str, Any]:
+    """What a feeder takes from a shared section; keys that it goes without are as if nobody set them."""
+    values, fields = section.model_dump(), type(section).model_fields
+    for key in removed:
+        del values[key]
+        if not fields[key].is_required():
+            values[key] = fields[key].get_default(call_default_factory=True)
+    return values
 
 
 def _taps(config: FleetConfig, key: str) -> Path | None:

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dp_powerflow._threads import in_order
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.schema import DATA, part_name
-from dp_powerflow.corpus.storage import loading
-from dp_powerflow.errors import CorpusError, DpPowerflowError
-from dp_powerflow.fleet.names import FLEET_FILE, attempt_of, partition
+from dp_powerflow.corpus.storage import Location, RemotePath, loading, location, readers_of
+from dp_powerflow.errors import CorpusError
+from dp_powerflow.fleet.names import FLEET_FILE, PAGE_FILE, feeder_of, is_release_of, partition
 from dp_powerflow.pipeline.manifest.model import (
     CERTIFICATE_FILE,
     MANIFEST_FILE,
@@ -36,9 +37,14 @@ from dp_powerflow.pipeline.opened import MALFORMED, read_manifest
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
-FORMAT = "dp-powerflow fleet manifest, version 2"
+FORMAT = "dp-powerflow fleet manifest, version 3"
+FORMAT_2 = "dp-powerflow fleet manifest, version 2"
+"""Of fleets whose page is called as those of releases."""
 FORMAT_1 = "dp-powerflow fleet manifest, version 1"
-"""Of fleets without a page of their quality."""
+"""Of fleets without a page."""
+PAGE_OF = {FORMAT: ("page", PAGE_FILE), FORMAT_2: ("quality", QUALITY_FILE)}
+"""Entry and file of the page, by format."""
+FORMATS = (*PAGE_OF, FORMAT_1)
 FLEET_DIGEST = "fleet_sha256"
 
 ONE_MODEL, PER_FEEDER = "one", "per-feeder"
@@ -88,31 +94,54 @@ class FeederEntry:
     sha256: str
 
 
-def read_entries(directory: Path) -> list[FeederEntry]:
-    """The feeders in a directory, in the order of their names.
+def read_entries(place: Location, names: Iterable[str] | None = None) -> list[FeederEntry]:
+    """The feeders at a place, in the order of their names.
+
+    Parameters
+    ----------
+    names : which; by default all that are there.
 
     Raises
     ------
     ReleaseError : a feeder's manifest cannot be read.
     """
-    prefix = partition("")
-    return [
-        FeederEntry(path.name.removeprefix(prefix), *read_manifest(path))
-        for path in sorted(directory.iterdir())
-        if path.name.startswith(prefix)
-    ]
+    wanted = feeders_at(place) if names is None else sorted(names)
+    found = in_order(lambda name: read_entry(place, name), wanted, readers_of(place))
+    return list(found)
 
 
-def release_at(directory: Path) -> str | None:
-    """Id of the release in a directory, None if there is none."""
+def read_entry(place: Location, name: str) -> FeederEntry:
+    """One feeder of the corpus at a place; raises as `read_entries`."""
+    return FeederEntry(name, *read_manifest(place / partition(name)))
+
+
+def feeders_at(place: Location) -> list[str]:
+    """Public names of the feeders whose directories are at a place, in their order."""
+    names = place.children() if isinstance(place, RemotePath) else sorted(os.listdir(place))
+    return [name for item in names if (name := feeder_of(item)) is not None]
+
+
+def release_at(place: Location) -> str | None:
+    """Id of the release at a place, None if there is none."""
     try:
-        return str(read_manifest(directory)[0].release.id)
-    except DpPowerflowError:
+        content = (place / MANIFEST_FILE).read_bytes()
+    except OSError as error:
+        if isinstance(place, Path) or isinstance(error, FileNotFoundError):
+            return None
+        with loading(place):
+            raise
+    try:
+        return str(json_object(content)["release"]["id"])
+    except (RecursionError, *MALFORMED):
         return None
 
 
 def fleet_manifest(
-    fleet_id: str, models: str, entries: Sequence[FeederEntry], page_sha256: str | None
+    fleet_id: str,
+    models: str,
+    entries: Sequence[FeederEntry],
+    page_sha256: str | None,
+    version: str = FORMAT,
 ) -> dict[str, Any]:
     """The manifest of a fleet.
 
@@ -120,6 +149,7 @@ def fleet_manifest(
     ----------
     models : ``"one"`` or ``"per-feeder"``.
     page_sha256 : SHA-256 of its page; None for the manifest of version 1, which knows no page.
+    version : `FORMAT`, or `FORMAT_2` to make an earlier one again.
 
     Raises
     ------
@@ -129,7 +159,7 @@ def fleet_manifest(
     if problems:
         raise ReleaseError(f"the manifest of the fleet would contradict itself: {problems[0]}")
     manifest = {
-        "format": FORMAT_1 if page_sha256 is None else FORMAT,
+        "format": FORMAT_1 if page_sha256 is None else version,
         "fleet": {
             "id": fleet_id,
             "feeders": len(entries),
@@ -146,7 +176,8 @@ def fleet_manifest(
         "feeders": [_feeder(entry) for entry in entries],
     }
     if page_sha256 is not None:
-        manifest |= {"quality": {"file": QUALITY_FILE, "sha256": page_sha256}}
+        entry, file = PAGE_OF[version]
+        manifest |= {entry: {"file": file, "sha256": page_sha256}}
     return manifest | {FLEET_DIGEST: fleet_digest(manifest)}
 
 
@@ -165,7 +196,7 @@ def contradictions(fleet_id: str, models: str, entries: Sequence[FeederEntry]) -
     problems = [
         f"The release in {partition(entry.name)} is not the one of this feeder."
         for entry in entries
-        if attempt_of(entry.manifest.release.id, fleet_id, entry.name) is None
+        if not is_release_of(entry.manifest.release.id, fleet_id, entry.name)
     ]
     # One charge paid for all models, so all manifests state the same account as of that charge.
     shared = [
@@ -221,20 +252,27 @@ def _feeder(entry: FeederEntry) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Fleet:
-    """The corpus of a fleet on disk; `open_fleet` makes it.
+    """The corpus of a fleet in a directory or at a URL; `open_fleet` makes it.
 
     Attributes
     ----------
-    path : its directory.
+    path : its directory or URL.
     manifest : `fleet.json`, unchecked.
     names : public names of the feeders.
     """
 
-    path: Path
+    path: Location
     manifest: dict[str, Any]
     names: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        whole = self.manifest.get("fleet")
+        known = whole if isinstance(whole, dict) else {}
+        count, days = len(self.names), known.get("feeder_days")
+        feeders = f"{count:,} feeder{'' if count == 1 else 's'}"
+        return f"Fleet({known.get('id')!r}, {feeders}, {days} feeder-days, {str(self.path)!r})"
 
     def feeder(self, name: str) -> Corpus:
         """The corpus of one feeder."""
@@ -243,12 +281,8 @@ class Fleet:
         return open_corpus(self.path / partition(name))
 
     def files(self) -> list[str]:
-        """Paths of all files with voltages, feeder by feeder."""
-        return [
-            str(self.path / partition(name) / DATA / part_name(part))
-            for name in self.names
-            for part in range(self.feeder(name).layout.n_parts)
-        ]
+        """Paths or URLs of all files with voltages, feeder by feeder."""
+        return [str(place) for place in self._parts()]
 
     def dataset(self) -> ds.Dataset:
         """The rows of all feeders as they are stored, with a column `feeder` from the directories.
@@ -258,37 +292,72 @@ class Fleet:
         import pyarrow.dataset as ds  # brings pandas, where that is installed
 
         partitioning = ds.HivePartitioning.discover(infer_dictionary=True)
+        store = self.path.store()[0] if isinstance(self.path, RemotePath) else None
+        names = [part.store()[1] if isinstance(part, RemotePath) else str(part) for part in self._parts()]
         with loading(self.path):
-            return ds.dataset(self.files(), format="parquet", partitioning=partitioning)
+            return ds.dataset(names, format="parquet", partitioning=partitioning, filesystem=store)
+
+    def _parts(self) -> list[Location]:
+        counts = in_order(lambda name: self.feeder(name).layout.n_parts, self.names, readers_of(self.path))
+        return [
+            self.path / partition(name) / DATA / part_name(part)
+            for name, count in zip(self.names, counts, strict=True)
+            for part in range(count)
+        ]
 
 
 def release_paths(path: str | os.PathLike[str]) -> list[Path]:
     """The releases of a fleet, or the one release itself."""
-    if "://" in os.fspath(path):
-        raise CorpusError("tables for graph models are read from a folder; copy the release here first")
-    place = Path(path)
+    place = location(path)
+    if isinstance(place, RemotePath):
+        raise CorpusError(
+            f"tables for graph models are read from a folder; copy {place} to one first, then name the folder"
+        )
     if not (place / FLEET_FILE).exists():
         return [place]
     return [place / partition(name) for name in open_fleet(place).names]
 
 
-def open_fleet(path: str | os.PathLike[str]) -> Fleet:
-    """Open the corpus of a fleet.
+def open_fleet(path: str | os.PathLike[str] | RemotePath) -> Fleet:
+    """Open the corpus of a fleet in a directory, or at a URL such as 's3://bucket/fleet'.
 
     Raises
     ------
-    CorpusError : the directory is not the corpus of a fleet, or one of another version.
+    CorpusError : there is no corpus of a fleet, or one of another version.
     """
-    directory = Path(path)
+    place = location(path)
+    what = "URL" if isinstance(place, RemotePath) else "directory"
     try:
-        manifest = json_object((directory / FLEET_FILE).read_bytes())
+        content = fleet_file(place)
+        manifest = json_object(content)
         names = tuple(str(item["name"]) for item in manifest["feeders"])
     except (OSError, RecursionError, *MALFORMED) as error:
+        if isinstance(error, CorpusError):
+            raise
         raise CorpusError(
-            f"{directory} has no {FLEET_FILE} that can be read; give the directory of a finished fleet"
+            f"{place} has no {FLEET_FILE} that can be read; give the {what} of a finished fleet"
         ) from error
-    if manifest.get("format") not in (FORMAT, FORMAT_1):
+    if manifest.get("format") not in FORMATS:
         raise CorpusError(
-            f"{directory / FLEET_FILE} has another format than '{FORMAT}'; use the program that made it"
+            f"{place / FLEET_FILE} has another format than '{FORMAT}'; use the program that made it"
         )
-    return Fleet(directory, manifest, names)
+    return Fleet(place, manifest, names)
+
+
+def fleet_file(place: Location) -> bytes:
+    """The bytes of `fleet.json`.
+
+    Raises
+    ------
+    OSError : there is none.
+    CorpusError : the store does not let anybody read it.
+    """
+    try:
+        return (place / FLEET_FILE).read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError:
+        if isinstance(place, Path):
+            raise
+        with loading(place):
+            raise

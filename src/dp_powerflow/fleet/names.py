@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
+
+from dp_powerflow.corpus.storage import RemotePath, loading, location
 
 FLEET_FILE = "fleet.json"
+PAGE_FILE = "fleet.html"
 
 
 def partition(name: str) -> str:
@@ -36,9 +38,22 @@ def first_id_of(release_id: str) -> str:
     return "_".join(release_id.split("_")[:2])
 
 
-def is_fleet(path: str | os.PathLike[str]) -> bool:
-    """Whether a directory is the corpus of a fleet, finished or not."""
-    directory = Path(path)
-    return (directory / FLEET_FILE).is_file() or (
-        directory.is_dir() and any(directory.glob(f"{partition('')}*"))
-    )
+def feeder_of(directory: str) -> str | None:
+    """Public name of the feeder whose directory this is; None if it is of no feeder."""
+    prefix = partition("")
+    return directory.removeprefix(prefix) if directory.startswith(prefix) else None
+
+
+def is_release_of(release_id: str, fleet_id: str, name: str) -> bool:
+    """Whether a release is an attempt at this feeder of this fleet."""
+    return attempt_of(release_id, fleet_id, name) is not None
+
+
+def is_fleet(path: str | os.PathLike[str] | RemotePath) -> bool:
+    """Whether a directory or a URL is the corpus of a fleet, finished or not."""
+    place = location(path)
+    if isinstance(place, RemotePath):
+        with loading(place):
+            there = place.children()
+        return FLEET_FILE in there or any(feeder_of(item) is not None for item in there)
+    return (place / FLEET_FILE).is_file() or (place.is_dir() and any(place.glob(f"{partition('')}*")))

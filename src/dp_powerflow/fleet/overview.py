@@ -1,42 +1,79 @@
-"""`quality.html` of a fleet: a table of its feeders, with links to their pages.
+"""`fleet.html`: the feeders of a fleet in one table, with links to their pages, and figures over all of them.
 
-It is a function of the manifests of the feeders and of the key figures that their pages hold.
+It is PUBLIC, a function of the manifests of the feeders and of the key figures that their pages hold. Five
+thousand feeders have a row of about 150 bytes each; nothing is in the page that it does not show.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
+from dp_powerflow._threads import in_order
 from dp_powerflow.corpus.schema import VM_MAX_PU
+from dp_powerflow.corpus.storage import Location, readers_of
 from dp_powerflow.fleet.manifest import NETWORKS, FeederEntry
 from dp_powerflow.fleet.names import partition
-from dp_powerflow.page import Axis, Bars, Callout, Card, Figure, Link, Page, Section, Series, Table
+from dp_powerflow.page import (
+    Axis,
+    Bars,
+    Callout,
+    Card,
+    Figure,
+    Histogram,
+    Limit,
+    Link,
+    Page,
+    Section,
+    Series,
+    Table,
+)
 from dp_powerflow.page.document import read_summary
 from dp_powerflow.pipeline.manifest.model import QUALITY_FILE
 from dp_powerflow.pipeline.manifest.policy import at_most
 from dp_powerflow.pipeline.quality import promise_of
-from dp_powerflow.quality.figures import percent
+from dp_powerflow.quality.figures import VOLTAGE, percent
+from dp_powerflow.quality.result import RANGE_A
 
 Summary = Mapping[str, Any]
-MOST_BARS = 40
-"""Feeders of the figure; the table has all."""
+MOST_BARS = 20
+"""Feeders, or kinds of them, that a figure of bars shows."""
+MOST_BINS = 40
+MOST_WARNINGS = 10
+FEWEST_FOR_A_DISTRIBUTION = 12
+"""Of fewer feeders, the table says all that a distribution would."""
+FEEDERS = Axis("feeders", decimals=0)
 _HEADER = (
-    *("feeder", "days", "nodes", "within range A", "lowest voltage", "highest voltage", "peak", "mended"),
-    *("ε, customers", "ε, network"),
+    *("feeder", "days", "nodes", "lowest voltage [p.u.]", "highest voltage [p.u.]", "within range A [%]"),
+    *("peak [kW]", "snapshots mended", "ε, customers"),
 )
 
 
-def read_summaries(directory: Path, entries: Sequence[FeederEntry]) -> dict[str, Summary]:
+def read_summaries(place: Location, entries: Sequence[FeederEntry]) -> dict[str, Summary]:
     """Key figures of the feeders that have a page, by name."""
-    found: dict[str, Summary] = {}
-    for entry in entries:
-        path = directory / partition(entry.name) / QUALITY_FILE
-        summary = read_summary(path.read_bytes()) if path.is_file() else None
-        if summary is not None:
-            found[entry.name] = summary
-    return found
+    names = [entry.name for entry in entries]
+    found = in_order(lambda name: summary_at(place / partition(name)), names, readers_of(place))
+    return {name: summary for name, summary in zip(names, found, strict=True) if summary is not None}
+
+
+def summary_at(release: Location) -> Summary | None:
+    """Key figures that the page of a release holds; None if it has no page."""
+    try:
+        return read_summary((release / QUALITY_FILE).read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """Key figures of a feeder's page that can be shown."""
+
+    lowest: float
+    highest: float
+    inside_a: float
+    phasors: int
 
 
 def fleet_page(fleet_id: str, entries: Sequence[FeederEntry], summaries: Mapping[str, Summary]) -> Page:
@@ -46,61 +83,113 @@ def fleet_page(fleet_id: str, entries: Sequence[FeederEntry], summaries: Mapping
     ----------
     summaries : key figures by feeder; of a feeder without any, the manifest alone is shown.
     """
+    seen = {entry.name: found for entry in entries if (found := _seen(summaries.get(entry.name)))}
     days = sum(entry.manifest.data.days for entry in entries)
-    phasors = sum(entry.manifest.data.phasors for entry in entries)
     lead = (
-        f"{len(entries):,} feeders with {days:,} synthetic days of voltage phasors together, made from one "
+        f"{_feeders(len(entries))} with {days:,} synthetic days of voltage phasors together, made from one "
         "source of meters with differential privacy.",
         "Every feeder has a page of its own: follow its name. All figures are computed from released files.",
     )
-    table = Table(
-        _HEADER,
-        tuple(_row(entry, summaries.get(entry.name)) for entry in entries),
-        "Feeders of the fleet; – where a release does not say",
-        frozenset(range(1, len(_HEADER))),
-    )
+    figures = (*_voltages(seen), *_outside(seen), *_epsilons(entries))
     sections = (
+        *_warnings(entries),
+        Section("feeders", "Feeders", (), (_table(entries, summaries, seen),)),
+        *((Section("all", "Over all feeders", (), figures),) if figures else ()),
         Section("privacy", "What is protected", (), _promises(entries)),
-        Section("feeders", "Feeders", (), (*_bars(entries, summaries), table)),
     )
-    inside = [(each["inside_a"], each["phasors"]) for each in summaries.values() if _whole(each)]
-    cards = [Card("Feeders", f"{len(entries):,}", f"{phasors:,} phasors")]
-    if inside:
-        share = sum(a * n for a, n in inside) / sum(n for _, n in inside)
-        lowest = min(each["lowest_pu"] for each in summaries.values() if _whole(each))
-        cards += [
-            Card("Within ANSI range A", percent(share), "of all voltages, 0.95 to 1.05 p.u."),
-            Card("Lowest voltage", f"{lowest:.4f} p.u.", "of all feeders"),
-        ]
-    return Page(f"Quality of fleet {fleet_id}", None, lead, sections, tuple(cards), summary=dict(summaries))
+    return Page(
+        f"Fleet {fleet_id}",
+        None,
+        lead,
+        sections,
+        _cards(entries, seen),
+        summary={"fleet": fleet_id, "feeders": len(entries), "feeder_days": days, **_extremes(seen)},
+    )
 
 
-def _whole(summary: Summary) -> bool:
-    """Whether key figures that somebody may have changed can be shown."""
+def _feeders(count: int) -> str:
+    return f"{count:,} feeders" if count != 1 else "One feeder"
+
+
+def _seen(summary: Summary | None) -> _Seen | None:
+    """Key figures that somebody may have changed; None if they cannot be."""
     most = {"inside_a": 1.0, "lowest_pu": VM_MAX_PU, "highest_pu": VM_MAX_PU, "phasors": 2.0**63}
+    if summary is None or type(summary.get("phasors")) is not int or summary["phasors"] <= 0:
+        return None
+    if not all(
+        type(summary.get(name)) in (int, float) and 0.0 <= summary[name] <= limit
+        for name, limit in most.items()
+    ):
+        return None
+    return _Seen(summary["lowest_pu"], summary["highest_pu"], summary["inside_a"], summary["phasors"])
+
+
+def _extremes(seen: Mapping[str, _Seen]) -> dict[str, float]:
+    if not seen:
+        return {}
+    phasors = sum(each.phasors for each in seen.values())
+    return {
+        "inside_a": sum(each.inside_a * each.phasors for each in seen.values()) / phasors,
+        "lowest_pu": min(each.lowest for each in seen.values()),
+        "highest_pu": max(each.highest for each in seen.values()),
+    }
+
+
+def _cards(entries: Sequence[FeederEntry], seen: Mapping[str, _Seen]) -> tuple[Card, ...]:
+    phasors = sum(entry.manifest.data.phasors for entry in entries)
+    nodes = sum(entry.manifest.data.nodes for entry in entries)
+    cards = [Card("Feeders", f"{len(entries):,}", f"{nodes:,} nodes, {phasors:,} phasors")]
+    if seen:
+        all_of = _extremes(seen)
+        highest = f"of all feeders; the highest is {all_of['highest_pu']:.4f} p.u."
+        cards += [
+            Card("Lowest voltage", f"{all_of['lowest_pu']:.4f} p.u.", highest),
+            Card("Within ANSI range A", percent(all_of["inside_a"]), "of all voltages, 0.95 to 1.05 p.u."),
+        ]
+    loads = max(entry.manifest.guarantee.loads.epsilon for entry in entries)
+    network = max(entries, key=lambda entry: entry.manifest.guarantee.network.epsilon)
+    words = network.manifest.guarantee.network.in_words()
     return (
-        type(summary.get("phasors")) is int
-        and all(
-            type(summary.get(name)) in (int, float) and 0.0 <= summary[name] <= limit
-            for name, limit in most.items()
-        )
-        and summary["phasors"] > 0
+        *cards,
+        Card("The customers", f"ε ≤ {at_most(loads)}", "all feeders together"),
+        Card("Every network", words.figure, "by itself, at most"),
     )
 
 
-def _row(entry: FeederEntry, summary: Summary | None) -> tuple[str | Link, ...]:
+def _table(
+    entries: Sequence[FeederEntry], summaries: Mapping[str, Summary], seen: Mapping[str, _Seen]
+) -> Table:
+    header = (*_HEADER, f"{_sign(entries)}, network")
+    return Table(
+        header,
+        tuple(_row(entry, summaries.get(entry.name, {}), seen.get(entry.name)) for entry in entries),
+        "One row per feeder; – where a release does not say. A click on a column sorts by it. Range A of "
+        "ANSI C84.1 is 0.95 to 1.05 p.u.; a mended snapshot had no solution until its powers were lowered.",
+        frozenset(range(1, len(header))),
+        sortable=True,
+    )
+
+
+def _sign(entries: Sequence[FeederEntry]) -> str:
+    """ε, or ε* where no differential privacy is promised of some network."""
+    one_of_each = {entry.manifest.guarantee.network.mode: entry for entry in entries}.values()
+    signs = [entry.manifest.guarantee.network.in_words().figure.partition(" ")[0] for entry in one_of_each]
+    return " or ".join(sorted(set(signs)))
+
+
+def _row(entry: FeederEntry, summary: Summary, seen: _Seen | None) -> tuple[str | Link, ...]:
     manifest = entry.manifest
     loads, network = manifest.guarantee.loads, manifest.guarantee.network.in_words()
     name: str | Link = entry.name
     shown = ["–"] * 5
-    if summary is not None and _whole(summary):
+    if seen is not None:
         name = Link(entry.name, f"{partition(entry.name)}/{QUALITY_FILE}")
         peak, mended = summary.get("peak_kw"), summary.get("mended")
         shown = [
-            percent(summary["inside_a"]),
-            f"{summary['lowest_pu']:.4f} p.u.",
-            f"{summary['highest_pu']:.4f} p.u.",
-            f"{peak:,.0f} kW" if type(peak) in (int, float) else "–",
+            f"{seen.lowest:.4f}",
+            f"{seen.highest:.4f}",
+            percent(seen.inside_a).removesuffix(" %"),
+            f"{peak:,.0f}" if type(peak) in (int, float) else "–",
             f"{mended:,}" if type(mended) is int else "–",
         ]
     figures = (at_most(loads.epsilon), network.figure.partition(" ")[2].lstrip("≤= "))
@@ -112,20 +201,85 @@ def _promises(entries: Sequence[FeederEntry]) -> tuple[Callout, ...]:
     dearest = max(entries, key=lambda entry: entry.manifest.guarantee.loads.rho)
     weakest = max(entries, key=lambda entry: entry.manifest.guarantee.network.epsilon)
     loads, network = promise_of(dearest.manifest).loads, promise_of(weakest.manifest).network
-    warned = tuple(dict.fromkeys(text for entry in entries for text in entry.manifest.release.warnings))
-    first = (Callout("Read this first", warned, "warning", wide=True),) if warned else ()
     said = (NETWORKS, f"No network has a larger epsilon than that of {weakest.name}:", *network.sentences)
     tones = ["good" if of.holds else "warning" for of in (loads, network)]
-    return (*first, Callout(loads.title, loads.sentences, tones[0]), Callout("The networks", said, tones[1]))
+    return (Callout(loads.title, loads.sentences, tones[0]), Callout("The networks", said, tones[1]))
 
 
-def _bars(entries: Sequence[FeederEntry], summaries: Mapping[str, Summary]) -> tuple[Figure, ...]:
-    shown = [entry.name for entry in entries if _whole(summaries.get(entry.name, {}))][:MOST_BARS]
-    if not shown:
+def _warnings(entries: Sequence[FeederEntry]) -> tuple[Section, ...]:
+    """Each once, with how many feeders it is about unless it is about all; the most common first."""
+    counted = Counter(text for entry in entries for text in dict.fromkeys(entry.manifest.release.warnings))
+    shown = [
+        text if count == len(entries) else f"{count:,} of {_feeders(len(entries))}: {text}"
+        for text, count in counted.most_common(MOST_WARNINGS)
+    ]
+    if len(counted) > len(shown):
+        shown.append(f"And {len(counted) - len(shown):,} more, on the pages of the feeders.")
+    told = Callout("Warnings", tuple(shown), "warning", wide=True)
+    return (Section("warnings", "Read this first", (), (told,)),) if shown else ()
+
+
+def _voltages(seen: Mapping[str, _Seen]) -> tuple[Figure, ...]:
+    """How the extreme voltages are distributed over the feeders."""
+    if len(seen) < FEWEST_FOR_A_DISTRIBUTION:
         return ()
-    outside = [round(100 * (1 - summaries[name]["inside_a"]), 4) for name in shown]
-    chart = Bars(Axis("outside range A", "%", decimals=2), tuple(shown), (Series("voltages", outside),))
+    lowest, highest = ([getattr(each, name) for each in seen.values()] for name in ("lowest", "highest"))
+    edges = _edges(min(lowest), max(highest))
+    series = (Series("lowest", _counts(lowest, edges)), Series("highest", _counts(highest, edges)))
+    limits = tuple(Limit(end, f"A {end:g}") for end in RANGE_A if edges[0] <= end <= edges[-1])
+    caption = (
+        f"Lowest and highest voltage of every feeder: feeders in bins of {edges[1] - edges[0]:.4g} p.u. "
+        "Dashed lines are the ends of ANSI C84.1 range A."
+    )
+    chart = Histogram(VOLTAGE, FEEDERS, edges, series, limits)
+    return (Figure("voltages", "Lowest and highest voltages of the feeders", caption, chart),)
+
+
+def _edges(low: float, high: float) -> list[float]:
+    """Ends of at most `MOST_BINS` bins whose width is 1, 2 or 5 times a power of ten [p.u.]."""
+    steps = (float(f"{factor}e{power}") for power in range(-4, 309) for factor in (1, 2, 5))
+    width = next(step for step in steps if high / step - low / step < MOST_BINS - 2)
+    first, last = int(low / width), int(high / width) + 1
+    return [round(k * width, 6) for k in range(first, last + 1)]
+
+
+def _counts(values: Sequence[float], edges: Sequence[float]) -> list[int]:
+    """Values in each bin, the lower end included."""
+    width, last = (edges[-1] - edges[0]) / (len(edges) - 1), len(edges) - 2
+    counted = Counter(min(max(int((value - edges[0]) / width), 0), last) for value in values)
+    return [counted[k] for k in range(last + 1)]
+
+
+def _outside(seen: Mapping[str, _Seen]) -> tuple[Figure, ...]:
+    """The feeders whose voltages are least within range A."""
+    worst = sorted(seen, key=lambda name: (seen[name].inside_a, name))[:MOST_BARS]
+    if not worst:
+        return ()
+    outside = [round(100 * (1 - seen[name].inside_a), 4) for name in worst]
+    if len(seen) > MOST_BARS and not any(outside):
+        return ()
+    chart = Bars(Axis("outside range A", "%", decimals=2), tuple(worst), (Series("voltages", outside),))
     caption = "Share of the voltages outside ANSI C84.1 range A, 0.95 to 1.05 p.u." + (
-        f" The first {MOST_BARS} feeders." if len(shown) < len(entries) else ""
+        f" The {MOST_BARS} feeders with the largest share." if len(worst) < len(seen) else ""
     )
     return (Figure("outside", "Voltages outside range A", caption, chart),)
+
+
+def _epsilons(entries: Sequence[FeederEntry]) -> tuple[Figure, ...]:
+    """How many networks have which ε; nothing where all have the same."""
+    counted = Counter(entry.manifest.guarantee.network.epsilon for entry in entries)
+    if len(counted) < 2:
+        return ()
+    sign, values = _sign(entries), sorted(counted)
+    title = f"{sign} of the networks"
+    if len(values) <= MOST_BARS:
+        groups = tuple(f"{sign} {at_most(value)}" for value in values)
+        chart: Bars | Histogram = Bars(
+            FEEDERS, groups, (Series("feeders", [counted[value] for value in values]),)
+        )
+    else:
+        edges = _edges(values[0], values[-1])
+        counts = _counts([entry.manifest.guarantee.network.epsilon for entry in entries], edges)
+        chart = Histogram(Axis(sign), FEEDERS, edges, (Series("feeders", counts),))
+    caption = "How many feeders have which figure. It counts for an element that is modelled in one feeder."
+    return (Figure("epsilons", title, caption, chart),)

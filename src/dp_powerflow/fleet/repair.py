@@ -7,20 +7,17 @@ else: its account, its charges and its name stay, and copies of what was publish
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dp_powerflow.corpus.storage import storing
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.feeders import (
     FleetFeeder,
     read_register,
     replace_register,
-    staging_of,
 )
-from dp_powerflow.fleet.names import partition
+from dp_powerflow.fleet.publishing import Shelf
 from dp_powerflow.pipeline.modes.base import INTERNAL
 from dp_powerflow.privacy.state import PrivateState
 
@@ -42,7 +39,9 @@ class Repair:
     retry_failed: bool = False
     restore: tuple[str, ...] = ()
 
-    def retried(self, config: FleetConfig, state: PrivateState, feeders: Sequence[FleetFeeder]) -> set[str]:
+    def retried(
+        self, config: FleetConfig, state: PrivateState, feeders: Sequence[FleetFeeder], shelf: Shelf
+    ) -> set[str]:
         """Keys of the feeders that may begin a new attempt.
 
         Raises
@@ -51,13 +50,16 @@ class Repair:
         """
         keys = _keys_of(self.retry, {feeder.key: feeder.name for feeder in feeders})
         for feeder in feeders:
-            if feeder.key in keys and (config.fleet.output / feeder.directory).exists():
+            if feeder.key in keys and shelf.has(feeder.name):
                 raise ConfigError(
                     f"feeder '{feeder.name}' is released; to replace it, first take it out with --withdraw "
                     f"{feeder.name}, then run with --restore {feeder.name} --retry {feeder.name}"
                 )
         failed = {item["feeder"] for item in read_failures(state, config.fleet.id)}
         return keys | (failed if self.retry_failed else set())
+
+
+AS_IT_IS = Repair()
 
 
 def restore(config: FleetConfig, state: PrivateState, wanted: Collection[str]) -> None:
@@ -111,23 +113,9 @@ def remove_withdrawn(
     return tuple(names)
 
 
-def remove_released(config: FleetConfig, name: str) -> None:
-    """Remove a feeder from a corpus on disk: out of sight in one step, then file by file."""
-    target, staging = config.fleet.output / partition(name), staging_of(config)
-    with storing(target):
-        if target.exists():
-            staging.mkdir(mode=0o700, parents=True, exist_ok=True)
-            target.rename(staging / f"{target.name}.withdrawn")
-    clear_staging(config, name)
-
-
-def clear_staging(config: FleetConfig, name: str) -> None:
-    """Remove what earlier attempts at a feeder, or its withdrawal, have left; nobody paid to publish it."""
-    staging = staging_of(config)
-    with storing(staging):
-        for path in staging.glob(f"{partition(name)}*"):
-            if path.name == partition(name) or path.name.startswith(f"{partition(name)}."):
-                shutil.rmtree(path)
+def read_names(state: PrivateState, fleet_id: str) -> set[str]:
+    """Public names of all feeders that a fleet ever had."""
+    return {entry.name for entry in read_register(state, fleet_id).values()}
 
 
 def read_failures(state: PrivateState, fleet_id: str) -> list[dict[str, str]]:

@@ -4,100 +4,189 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from dp_powerflow._threads import cores, in_order
+from dp_powerflow.corpus.snapshot import KEPT_BYTES, one_reading
+from dp_powerflow.corpus.storage import Location, RemotePath, loading, location
+from dp_powerflow.errors import CorpusError, DpPowerflowError
+from dp_powerflow.fleet.checked import FeederChecks, FleetReport
 from dp_powerflow.fleet.manifest import (
     FLEET_DIGEST,
     FORMAT,
     FORMAT_1,
+    FORMAT_2,
+    FORMATS,
     NETWORKS,
+    PAGE_OF,
     PER_FEEDER,
     FeederEntry,
     contradictions,
     fleet_digest,
+    fleet_file,
     fleet_manifest,
-    read_entries,
 )
-from dp_powerflow.fleet.names import FLEET_FILE, partition
-from dp_powerflow.fleet.overview import fleet_page, read_summaries
+from dp_powerflow.fleet.names import FLEET_FILE, feeder_of
+from dp_powerflow.fleet.overview import Summary, fleet_page, summary_at
 from dp_powerflow.pipeline.audit import verify_private
 from dp_powerflow.pipeline.manifest.model import (
-    QUALITY_FILE,
     ReleaseError,
     canonical_json,
     differences,
     json_object,
 )
 from dp_powerflow.pipeline.manifest.policy import Check, at_most, check, in_digits
-from dp_powerflow.pipeline.opened import MALFORMED
+from dp_powerflow.pipeline.opened import MALFORMED, read_manifest
 from dp_powerflow.pipeline.release_checks import SEED
 from dp_powerflow.pipeline.verify import VerifyReport, verify_release
 
+UNCHECKED_PAGE = (
+    f"{FLEET_FILE} is of an earlier version: what its page says was NOT checked and may be anything. Run the "
+    "fleet again to bring it to this version."
+)
+Progress = Callable[[int, int], None]
+
+_AT_ONCE = 8
+"""Most feeders that are looked at at the same time; each may keep its share of `KEPT_BYTES` in memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Feeder:
+    """What was found of one feeder.
+
+    Attributes
+    ----------
+    directory : its name in the corpus.
+    entry : None if its manifest cannot be read.
+    summary : key figures of its page; None if it has none.
+    page_is_readable : whether a page that is there could be read.
+    """
+
+    directory: str
+    report: VerifyReport
+    entry: FeederEntry | None
+    summary: Summary | None
+    page_is_readable: bool = True
+
 
 def verify_fleet(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | RemotePath,
     state_path: str | os.PathLike[str] | None = None,
     *,
-    progress: Callable[[int, int], None] | None = None,
-) -> VerifyReport:
+    progress: Progress | None = None,
+) -> FleetReport:
     """Check all of a fleet; with the private state directory also commitments and ledger (INTERNAL).
+
+    Several feeders are looked at at the same time, and of a URL nothing is copied to a disk.
 
     Raises
     ------
     ReleaseError : there is no `fleet.json`.
+    CorpusError : a store does not answer, or changes meanwhile.
     """
-    directory = Path(path)
+    place = location(path)
     try:
-        content = (directory / FLEET_FILE).read_bytes()
+        content = fleet_file(place)
     except OSError as error:
         raise ReleaseError(
-            f"{directory} has no {FLEET_FILE} that can be read; run the fleet again to finish it"
+            f"{place} has no {FLEET_FILE} that can be read; run the fleet again to finish it"
         ) from error
     digest = hashlib.sha256(content).hexdigest()
     try:
         manifest = json_object(content)
     except (ValueError, RecursionError):
-        return VerifyReport(None, digest, (Check("fleet", False, f"{FLEET_FILE} is not JSON."),), ())
-    try:
-        entries = read_entries(directory)
-    except (OSError, ReleaseError):
-        entries = []
-    reports = _feeder_reports(directory, state_path, progress)
+        return FleetReport(None, digest, (Check("fleet", False, f"{FLEET_FILE} is not JSON."),), ())
+    there = _contents(place)
+    feeders = list(_look_at_all(place, there, state_path, progress))
+    readable = [feeder.entry for feeder in feeders if feeder.entry is not None]
+    entries = readable if len(readable) == len(feeders) else []
+    reports = [feeder.report for feeder in feeders]
     checks = (
         _check_fleet_file(content, manifest),
-        _check_directory(directory, manifest),
+        _check_directory(there, manifest),
         _check_statement(manifest, entries),
-        *_check_page(directory, manifest, entries),
-        *(_check_feeder(name, report) for name, report in reports.items()),
+        *_check_page(place, manifest, entries, feeders),
+        *(_check_feeder(feeder.directory, feeder.report) for feeder in feeders),
         _check_customers(manifest, entries),
-        _check_seed(list(reports.values())),
+        _check_seed(reports),
     )
     fleet_id = manifest["fleet"].get("id") if isinstance(manifest.get("fleet"), dict) else None
-    warnings = tuple(dict.fromkeys(text for report in reports.values() for text in report.warnings))
-    return VerifyReport(fleet_id, digest, checks, _attested(manifest, list(reports.values())), warnings)
+    warned = [text for report in reports for text in report.warnings]
+    if manifest.get("format") == FORMAT_2:
+        warned.append(UNCHECKED_PAGE)
+    return FleetReport(
+        fleet_id,
+        digest,
+        checks,
+        _attested(manifest, reports),
+        tuple(dict.fromkeys(warned)),
+        kinds_of(reports),
+    )
 
 
-def _feeder_reports(
-    directory: Path, state_path: str | os.PathLike[str] | None, progress: Callable[[int, int], None] | None
-) -> dict[str, VerifyReport]:
-    paths = sorted(path for path in directory.glob(f"{partition('')}*") if path.is_dir())
-    reports = {}
-    for done, path in enumerate(paths, start=1):
-        try:
-            report = verify_release(path) if state_path is None else verify_private(path, state_path)
-        except ReleaseError as error:
-            report = VerifyReport(None, None, (Check("manifest", False, f"{error}."),), ())
-        reports[path.name] = report
+def kinds_of(reports: Iterable[VerifyReport]) -> tuple[FeederChecks, ...]:
+    """How many feeders passed which check; the seed is none, it makes all of the fleet a demonstration."""
+    made, failed = Counter[str](), Counter[str]()
+    for report in reports:
+        failures = {item.name for item in report.failures}
+        for name in dict.fromkeys(item.name for item in report.checks if item.name != SEED):
+            made[name] += 1
+            failed[name] += name in failures
+    return tuple(FeederChecks(name, count, failed[name]) for name, count in made.items())
+
+
+def _contents(place: Location) -> dict[str, bool]:
+    """Names at a place, sorted, and whether each is a folder and no link."""
+    with loading(place):
+        if isinstance(place, RemotePath):
+            return place.children()
+        with os.scandir(place) as items:
+            return dict(sorted((item.name, item.is_dir(follow_symlinks=False)) for item in items))
+
+
+def _look_at_all(
+    place: Location,
+    there: Mapping[str, bool],
+    state_path: str | os.PathLike[str] | None,
+    progress: Progress | None,
+) -> Iterator[_Feeder]:
+    """All feeders, in the order of their names."""
+    directories = [name for name, is_folder in there.items() if is_folder and feeder_of(name) is not None]
+    # Of a store, answers are waited for.
+    at_once = min(_AT_ONCE, max(4, cores()) if isinstance(place, RemotePath) else cores())
+    look = partial(_look_at, place, state_path=state_path, room=KEPT_BYTES // (2 * at_once))
+    for done, feeder in enumerate(in_order(look, directories, at_once), start=1):
+        yield feeder
         if progress is not None:
-            progress(done, len(paths))
-    return reports
+            progress(done, len(directories))
+
+
+def _look_at(
+    place: Location, directory: str, *, state_path: str | os.PathLike[str] | None, room: int
+) -> _Feeder:
+    with one_reading(place / directory, room) as release:
+        try:
+            report = verify_release(release) if state_path is None else verify_private(release, state_path)
+        except (ReleaseError, CorpusError) as error:
+            report = VerifyReport(None, None, (Check("manifest", False, f"{error}."),), ())
+        entry, summary, page_is_readable = None, None, True
+        with suppress(OSError, DpPowerflowError):
+            entry = FeederEntry(feeder_of(directory) or "", *read_manifest(release))
+        try:
+            summary = summary_at(release)
+        except (OSError, *MALFORMED):
+            page_is_readable = False
+        return _Feeder(directory, report, entry, summary, page_is_readable)
 
 
 def _check_fleet_file(content: bytes, manifest: dict[str, Any]) -> Check:
     def problems() -> Iterator[str]:
-        if manifest.get("format") not in (FORMAT, FORMAT_1):
+        if manifest.get("format") not in FORMATS:
             yield f"{FLEET_FILE} has another format than '{FORMAT}'; use the program that made it."
         if canonical_json(manifest) != content:
             yield f"{FLEET_FILE} is not in its canonical form, so it was changed after the release."
@@ -107,14 +196,14 @@ def _check_fleet_file(content: bytes, manifest: dict[str, Any]) -> Check:
     return check("fleet", problems(), f"{FLEET_FILE} is in canonical form and matches its own SHA-256.")
 
 
-def _check_directory(directory: Path, manifest: dict[str, Any]) -> Check:
+def _check_directory(there: Mapping[str, bool], manifest: dict[str, Any]) -> Check:
     """The feeders that are there against those that are listed."""
     try:
         listed = {str(item["directory"]) for item in manifest["feeders"]}
     except MALFORMED:
         return Check("feeders", False, f"{FLEET_FILE} does not list the feeders.")
-    beside = {FLEET_FILE} if manifest.get("format") == FORMAT_1 else {FLEET_FILE, QUALITY_FILE}
-    found = {item.name: item for item in directory.iterdir() if item.name not in beside}
+    beside = {FLEET_FILE, *_page_of(manifest)}
+    found = {name: is_folder for name, is_folder in there.items() if name not in beside}
 
     def problems() -> Iterator[str]:
         for name in sorted(listed | found.keys()):
@@ -122,7 +211,7 @@ def _check_directory(directory: Path, manifest: dict[str, Any]) -> Check:
                 yield f"{name} is missing."
             elif name not in listed:
                 yield f"{name} is not listed in {FLEET_FILE}; run the fleet again if it was interrupted."
-            elif found[name].is_symlink() or not found[name].is_dir():
+            elif not found[name]:
                 yield f"{name} is not a directory."
 
     return check("feeders", problems(), f"All {len(listed)} feeders are there and nothing else.")
@@ -135,8 +224,10 @@ def _check_statement(manifest: dict[str, Any], entries: list[FeederEntry]) -> Ch
         fleet_id, models = manifest["fleet"]["id"], manifest["customers"]["models"]
         problems = contradictions(fleet_id, models, entries)
         if not problems:
-            page = None if manifest["format"] == FORMAT_1 else manifest["quality"]["sha256"]
-            expected = fleet_manifest(fleet_id, models, entries, page)
+            version, page = manifest["format"], None
+            if version != FORMAT_1:
+                page = manifest[PAGE_OF[version][0]]["sha256"]
+            expected = fleet_manifest(fleet_id, models, entries, page, version)
             del expected[FLEET_DIGEST]
             stated = {key: value for key, value in manifest.items() if key != FLEET_DIGEST}
             problems = [f"The entry {where} is wrong." for where in differences(stated, expected)]
@@ -146,28 +237,51 @@ def _check_statement(manifest: dict[str, Any], entries: list[FeederEntry]) -> Ch
     return check(name, problems, good)
 
 
-def _check_page(directory: Path, manifest: dict[str, Any], entries: list[FeederEntry]) -> Iterator[Check]:
+def _page_of(manifest: dict[str, Any]) -> tuple[str, ...]:
+    """The file of the page; nothing of a fleet without."""
+    stated = manifest.get("format")
+    if stated == FORMAT_1:
+        return ()
+    return (PAGE_OF[stated if isinstance(stated, str) and stated in PAGE_OF else FORMAT][1],)
+
+
+def _check_page(
+    place: Location, manifest: dict[str, Any], entries: list[FeederEntry], feeders: Sequence[_Feeder]
+) -> Iterator[Check]:
     """The page against its hash, and against the one that the feeders' manifests and pages determine."""
-    if manifest.get("format") == FORMAT_1:
-        return
-    problems = []
-    try:
-        content = (directory / QUALITY_FILE).read_bytes()
-        if hashlib.sha256(content).hexdigest() != manifest["quality"]["sha256"]:
-            problems.append(f"{QUALITY_FILE} was changed: its SHA-256 is not the one in {FLEET_FILE}.")
-        made = fleet_page(manifest["fleet"]["id"], entries, read_summaries(directory, entries)).to_html()
-        if made != content:
-            problems.append(f"{QUALITY_FILE} does not say what the feeders say.")
-    except (OSError, *MALFORMED):
-        problems = [f"{QUALITY_FILE} or what it follows from cannot be read."]
-    yield check(
-        "quality page", problems, f"{QUALITY_FILE} says what the manifests and pages of the feeders say."
-    )
+    for file in _page_of(manifest):
+        problems = []
+        good = f"{file} says what the manifests and pages of the feeders say."
+        try:
+            if not all(feeder.page_is_readable for feeder in feeders):
+                raise ReleaseError("the page of a feeder cannot be read")
+            content = (place / file).read_bytes()
+            stated = manifest["format"]
+            if hashlib.sha256(content).hexdigest() != manifest[PAGE_OF[stated][0]]["sha256"]:
+                problems.append(f"{file} was changed: its SHA-256 is not the one in {FLEET_FILE}.")
+            if stated == FORMAT_2:
+                good = f"{file} has the SHA-256 that {FLEET_FILE} states."
+            elif _made_again(manifest, entries, feeders) != content:
+                problems.append(f"{file} does not say what the feeders say.")
+        except (OSError, *MALFORMED):
+            problems = [f"{file} or what it follows from cannot be read."]
+        yield check("page", problems, good)
+
+
+def _made_again(manifest: dict[str, Any], entries: list[FeederEntry], feeders: Sequence[_Feeder]) -> bytes:
+    names = {entry.name for entry in entries}
+    summaries = {
+        feeder.entry.name: feeder.summary
+        for feeder in feeders
+        if feeder.summary is not None and feeder.entry is not None and feeder.entry.name in names
+    }
+    return fleet_page(manifest["fleet"]["id"], entries, summaries).to_html()
 
 
 def _check_feeder(name: str, report: VerifyReport) -> Check:
     problems = [f"{failed.name}: {failed.sentence}" for failed in report.failures if failed.name != SEED]
-    return check(name, problems, f"Its release is intact: {len(report.checks)} checks.")
+    made = sum(item.name != SEED for item in report.checks)
+    return check(name, problems, f"Its release is intact: {made} checks.")
 
 
 def _check_customers(manifest: dict[str, Any], entries: list[FeederEntry]) -> Check:

@@ -18,11 +18,11 @@ from typing import Any
 
 from dp_powerflow.corpus.storage import Location, loading, location
 from dp_powerflow.fleet.names import FLEET_FILE, partition
+from dp_powerflow.pipeline.conversation import COMMITMENT, REPORT_FILE
 from dp_powerflow.pipeline.manifest.facts import AccountFacts
 from dp_powerflow.pipeline.manifest.model import MANIFEST_FILE, MODEL_FILE, ReleaseError, differences
 from dp_powerflow.pipeline.manifest.twin.figures import version_of
 from dp_powerflow.pipeline.receipts import kept_models
-from dp_powerflow.pipeline.run import COMMITMENT, REPORT_FILE
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import AccountSummary, Balance
 from dp_powerflow.privacy.state import PrivateState, check_release_id

@@ -330,10 +330,12 @@ class NetworkParameters:
     levels : all of them positive; a parameter that is zero, such as the resistance of an ideal reactance,
         has no level and stays zero.
     coded : lines with an entry of a catalogue.
+    compensating : elements that feed in reactive power as a capacitor does, and have no level.
     """
 
     levels: Levels
     coded: tuple[CodedLine, ...] = ()
+    compensating: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"NetworkParameters(PRIVATE, {len(self.levels)} levels)"

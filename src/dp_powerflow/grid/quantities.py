@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -49,3 +50,55 @@ class Protected:
     codes: bool = False
     x_ohm_per_km: float = 0.4
     c_nf_per_km: float = 10.0
+
+
+Protect = Literal["all", "if present"]
+"""Whether all that is declared protected must be in a network, or is protected where it is."""
+Figure = Literal["lengths", "codes", "charging", "transformers", "capacitors", "pv"]
+"""Figures beside R and X that a twin may protect, as manifests name them."""
+
+WITHOUT: Mapping[Figure, str] = {
+    "lengths": "line with a conductor code and a length with a unit",
+    "codes": "line with a conductor code",
+    "charging": "charging of a line",
+    "transformers": "transformer",
+    "capacitors": "capacitor",
+    "pv": "PV system",
+}
+"""What a network without a figure has none of."""
+
+_MEASURED: Mapping[Figure, Quantity] = {
+    "lengths": Quantity.LENGTH,
+    "charging": Quantity.CHARGING,
+    "transformers": Quantity.TRANSFORMER,
+    "capacitors": Quantity.CAPACITOR,
+    "pv": Quantity.PV,
+}
+
+
+def declared_figures(protected: Protected) -> tuple[Figure, ...]:
+    """The figures beside R and X that noise is to cover."""
+    chosen: dict[Figure, bool] = {
+        "lengths": protected.lines == "length",
+        "codes": protected.codes,
+        "charging": protected.charging,
+        "transformers": protected.transformers,
+        "capacitors": protected.capacitors,
+        "pv": protected.pv,
+    }
+    return tuple(figure for figure, covered in chosen.items() if covered)
+
+
+def absent_figures(
+    protected: Protected, quantities: Collection[Quantity], *, coded: bool
+) -> tuple[Figure, ...]:
+    """The declared figures of which a network has none.
+
+    Parameters
+    ----------
+    quantities : that the network, or its twin, has levels of.
+    coded : whether a line of it has a conductor code that is drawn.
+    """
+    there: dict[Figure, bool] = {figure: quantity in quantities for figure, quantity in _MEASURED.items()}
+    there["codes"] = coded
+    return tuple(figure for figure in declared_figures(protected) if not there[figure])

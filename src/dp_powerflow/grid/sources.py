@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from dss import DSS
 
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid import ieee
@@ -27,7 +26,7 @@ from dp_powerflow.grid.feeder import (
 )
 from dp_powerflow.grid.islands import islanded_nodes, without_islands
 from dp_powerflow.grid.opendss import parameters as opendss_parameters
-from dp_powerflow.grid.opendss.engine import DssOrigin, Engine, file_origin, with_declared_loads
+from dp_powerflow.grid.opendss.engine import DssOrigin, file_origin, with_declared_loads
 from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.pandapower import parameters as pandapower_parameters
 from dp_powerflow.grid.pandapower import reader as pandapower_reader
@@ -342,8 +341,6 @@ class Rebuilder:
         self._protected = Protected() if protected is None else protected
         self._drop_islanded = drop_islanded
         self._built: list[tuple[Levels, Mapping[str, str], Feeder]] = []
-        # One engine for all: it compiles the same commands every time.
-        self._engine: Engine = DSS.NewContext() if isinstance(feeder.origin, DssOrigin) else None
 
     @property
     def choices(self) -> tuple[Protected, bool]:
@@ -377,7 +374,7 @@ class Rebuilder:
     def _parameters(self) -> NetworkParameters:
         origin = self.feeder.origin
         if isinstance(origin, DssOrigin):
-            return opendss_parameters.read_parameters(origin, self._protected, engine=self._engine)
+            return opendss_parameters.read_parameters(origin, self._protected)
         assert isinstance(origin, pandapower_reader.PandapowerOrigin)
         return pandapower_parameters.read_parameters(origin, self._protected)
 
@@ -428,9 +425,7 @@ class Rebuilder:
         if bad:
             raise FeederError(f"the {bad[0].quantity} of a rebuilt element must be positive and finite")
         if isinstance(self.feeder.origin, DssOrigin):
-            made = opendss_parameters.rebuild(
-                self.feeder, self._protected, levels, codes, engine=self._engine
-            )
+            made = opendss_parameters.rebuild(self.feeder, self._protected, levels, codes)
         else:
             made = pandapower_parameters.rebuild(self.feeder, self._protected, levels, codes)
         return without_islands(made) if self._drop_islanded else made

@@ -40,6 +40,32 @@ def refuse_alike(ids: Iterable[str], what: str) -> None:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class MeterFacts:
+    """PUBLIC. What is declared of the load points of a history, in their order: no reading.
+
+    Attributes
+    ----------
+    identity : keyed hash of the readings, in place of them.
+    days, step_minutes, node_of, class_label, scale_kw : as of a `LoadHistory`.
+    """
+
+    identity: str
+    days: tuple[dt.date, ...]
+    step_minutes: int
+    node_of: tuple[str | None, ...]
+    class_label: tuple[str | None, ...]
+    scale_kw: FloatArray | None
+
+    @property
+    def n_days(self) -> int:
+        return len(self.days)
+
+    @property
+    def n_steps(self) -> int:
+        return MINUTES_PER_DAY // self.step_minutes
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class LoadHistory:
     """PRIVATE. Meter data of load points: one record per service ("load point").
@@ -133,6 +159,12 @@ class LoadHistory:
     @property
     def n_steps(self) -> int:
         return MINUTES_PER_DAY // self.step_minutes
+
+    def facts(self, identity: str) -> MeterFacts:
+        """PUBLIC. What is declared, under a keyed hash that stands for the readings."""
+        return MeterFacts(
+            identity, self.days, self.step_minutes, self.node_of, self.class_label, self.scale_kw
+        )
 
     def select(
         self, load_points: Sequence[str] | None = None, days: Sequence[dt.date] | None = None

@@ -78,6 +78,7 @@ class Table:
     rows : one cell per column.
     caption : what it shows.
     numeric : columns that hold numbers.
+    sortable : whether a reader sorts and filters it: for a table of many rows and at most sixteen columns.
     """
 
     kind: ClassVar[str] = "table"
@@ -85,6 +86,7 @@ class Table:
     rows: tuple[tuple[str | Link, ...], ...]
     caption: str = ""
     numeric: frozenset[int] = frozenset()
+    sortable: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,17 +164,14 @@ class Page:
 
     def to_html(self) -> bytes:
         """The page as a file; equal pages have equal bytes."""
-        figures = {
-            item.id: chart_data(item.chart)
-            for section in self.sections
-            for item in section.items
-            if isinstance(item, Figure)
-        }
+        items = [item for section in self.sections for item in section.items]
+        figures = {item.id: chart_data(item.chart) for item in items if isinstance(item, Figure)}
+        sorts = any(isinstance(item, Table) and item.sortable for item in items)
         scripts = {name: _asset(name) for name in ("theme.js", "vendor/d3.min.js", "vendor/plot.min.js")}
-        scripts["charts.js"] = "\n".join(_asset(name) for name in _OWN)
+        scripts["charts.js"] = "\n".join(_asset(name) for name in (_OWN_WITH_TABLE if sorts else _OWN))
         shown = {
             "page": self,
-            "style": Markup(_asset("style.css")),
+            "style": Markup(_asset("style.css") + (_asset("table.css") if sorts else "")),
             "theme": Markup(scripts.pop("theme.js")),
             "scripts": [Markup(text) for text in scripts.values()],
             "policy": _policy([_asset("theme.js"), *scripts.values()]),
@@ -186,16 +185,18 @@ class Page:
 _VENDORED = (("D3", "d3"), ("Observable Plot", "plot"))
 _OWN = ("scales.js", "charts.js", "map.js", "start.js")
 """Our own scripts, in the order in which they are read."""
+_OWN_WITH_TABLE = (*_OWN, "table.js")
+"""Only in pages with a sortable table: the bytes of the others do not depend on it."""
 
 
-_SUMMARY = '<script type="application/json" id="summary">'
+_SUMMARY = b'<script type="application/json" id="summary">'
 
 
 def read_summary(page: bytes) -> dict[str, Any] | None:
     """Key figures that a page holds for programs; None if it holds none that can be read."""
     try:
-        text = page.decode().partition(_SUMMARY)[2].partition("</script>")[0]
-        found = json.loads(text)
+        begin = page.find(_SUMMARY) + len(_SUMMARY)  # a page is long: the rest is not even decoded
+        found = json.loads(page[begin : page.find(b"</script>", begin)].decode())
         json.dumps(found, allow_nan=False)  # what no page could hold was put there by somebody
     except (ValueError, RecursionError):
         return None

@@ -11,15 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from dp_powerflow.config import Config
+from dp_powerflow.corpus.storage import Location, RemotePath, loading
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.pipeline.conversation import COMMITMENT, REPORT_FILE
 from dp_powerflow.pipeline.inputs import read_network
 from dp_powerflow.pipeline.manifest.facts import AccountFacts, Facts
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.manifest.policy import Check, check
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.opened import Opened, manifest_content, open_release
-from dp_powerflow.pipeline.run import COMMITMENT, REPORT_FILE
 from dp_powerflow.pipeline.verify import VerifyReport, check_release
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -27,7 +28,7 @@ from dp_powerflow.privacy.ledger.records import Account, AccountSummary, Balance
 from dp_powerflow.privacy.state import PrivateState
 
 
-def audit_release(path: Path, config: Config, state_path: Path) -> VerifyReport:
+def audit_release(path: Location, config: Config, state_path: Path) -> VerifyReport:
     """`verify_private`, with report and twin made again by the code that makes releases. INTERNAL.
 
     Raises
@@ -35,7 +36,8 @@ def audit_release(path: Path, config: Config, state_path: Path) -> VerifyReport:
     DpPowerflowError : there is no release or no private state directory, or an input cannot be read.
     """
     state, mode = PrivateState.inspect(state_path), mode_of(config)
-    model = LoadModel.load(path / MODEL_FILE)
+    with loading(path / MODEL_FILE):
+        model = LoadModel.from_json((path / MODEL_FILE).read_bytes().decode())
     inputs = read_network(config, state, model.n_steps)
     kept = mode.kept_is_the_one(inputs)
     return verify_private(
@@ -47,7 +49,7 @@ def audit_release(path: Path, config: Config, state_path: Path) -> VerifyReport:
 
 
 def verify_private(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | RemotePath,
     state_path: str | os.PathLike[str],
     recompute: Callable[[], bytes] | None = None,
     redraw: Callable[[], bool] | None = None,
@@ -66,7 +68,8 @@ def verify_private(
     ------
     DpPowerflowError : there is no release or no private state directory.
     """
-    opened = open_release(Path(path), manifest_content(Path(path)))
+    place = path if isinstance(path, RemotePath) else Path(path)
+    opened = open_release(place, manifest_content(place))
     report, facts = check_release(opened), opened.facts
     state = PrivateState.inspect(Path(state_path))
     try:

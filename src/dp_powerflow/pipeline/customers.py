@@ -18,7 +18,7 @@ from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import read_loads
-from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.loads.history import LoadHistory, MeterFacts
 from dp_powerflow.model.customers import CustomerLaw, CustomerSampler
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.history.drawing import path_of, population_of
@@ -53,7 +53,7 @@ class Services:
     customers_of_load: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, config: Config, history: LoadHistory) -> Services:
+    def of(cls, config: Config, history: LoadHistory | MeterFacts) -> Services:
         """The public part of a history, no reading, and of the load table."""
         return cls(history.node_of, history.class_label, history.scale_kw, customers_of_loads(config))
 

@@ -10,22 +10,27 @@ import math
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.model.gaussian import LoadModel
 
+if TYPE_CHECKING:
+    from dp_powerflow.corpus.storage import Location
+
 MODEL_FILE = "model.json"
 MALFORMED = (DpPowerflowError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
 """What reading an entry of a file that somebody changed may raise."""
 
 
-def begin(directory: Path) -> bytes | None:
+def begin(directory: Location) -> bytes | None:
     """Begin to derive the model of a release; gives the bytes of its file, None if there is no plain file."""
     path = directory / MODEL_FILE
     try:
-        content = None if path.is_symlink() or not path.is_file() else path.read_bytes()
+        plain = not isinstance(path, Path) or (path.is_file() and not path.is_symlink())
+        content = path.read_bytes() if plain else None
     except OSError:
         return None
     if content is not None:

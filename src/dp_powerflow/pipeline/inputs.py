@@ -25,7 +25,7 @@ from dp_powerflow.grid.sources import open_feeder, read_loads, read_taps
 from dp_powerflow.loads.checks import IngestResult
 from dp_powerflow.loads.clipping import count_clipped, refuse_many_clipped
 from dp_powerflow.loads.declared import IngestRules, LongColumns, MeterFormat, WideColumns, read_service_map
-from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.loads.history import LoadHistory, MeterFacts
 from dp_powerflow.loads.ingest import read_long, read_wide
 from dp_powerflow.loads.profiles import read_opendss_shapes
 from dp_powerflow.loads.report import IngestReport
@@ -119,17 +119,25 @@ class ReleaseInputs(NetworkInputs):
 
     Attributes
     ----------
-    history : the meter data.
+    history : the meter data; public facts of them where all that is drawn from them is paid for already.
     ingest : INTERNAL. What reading them found; None if they are simulated or somebody else has read them.
     """
 
-    history: LoadHistory
+    history: LoadHistory | MeterFacts
     ingest: IngestReport | None = None
 
     @cached_property
     def loads_identity(self) -> str:
         """Keyed hash of the meter data: the account that the customers are charged to."""
+        if isinstance(self.history, MeterFacts):
+            return self.history.identity
         return self.state.identity("loads", loads_chunks(self.history))
+
+    @property
+    def readings(self) -> LoadHistory:
+        """PRIVATE. The meter data themselves."""
+        assert isinstance(self.history, LoadHistory)
+        return self.history
 
     @cached_property
     def identity(self) -> str:
@@ -161,7 +169,7 @@ class ReleaseInputs(NetworkInputs):
         if self.services.customers_of_load:
             yield repr(sorted(self.services.customers_of_load.items())).encode()
         yield from self.almanac.chunks()
-        yield from loads_chunks(self.history)
+        yield self.loads_identity.encode()
 
 
 def read_inputs(
@@ -169,7 +177,7 @@ def read_inputs(
     state: PrivateState,
     *,
     network: NetworkInputs | None = None,
-    history: LoadHistory | None = None,
+    history: LoadHistory | MeterFacts | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> ReleaseInputs:
     """Open the feeder, read meter data and irradiance, and refuse what can be known to be wrong.
@@ -177,7 +185,7 @@ def read_inputs(
     Parameters
     ----------
     network : the network side, if somebody has read it already.
-    history : PRIVATE. The meter data of the config, if somebody has read them already.
+    history : PRIVATE. The meter data of the config, or their facts, if somebody has read them already.
     say : told what takes long.
 
     Raises
@@ -369,7 +377,7 @@ def check_declared(config: Config, feeder: Feeder, services: Services) -> None:
     some_loaded_nodes(feeder)
 
 
-def class_names(config: Config, history: LoadHistory) -> tuple[str, ...]:
+def class_names(config: Config, history: LoadHistory | MeterFacts) -> tuple[str, ...]:
     """PUBLIC. Names of the classes that the load model will have."""
     return _class_names(config, history.class_label)
 

@@ -9,6 +9,7 @@ of files, keyed hashes.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +55,28 @@ def changed_settings(config: Config, state: PrivateState) -> tuple[str, ...]:
     A key that a look did not know, from another version, is not compared. Of a section that is there in one
     and not in the other, or of another network mode, the section or `network.mode` is named alone.
     """
-    now = _settings(config, state)
-    found: set[str] = set()
-    for release_id, names in state.internal_files():
-        for look in _read(state, release_id) if LOOKS_FILE in names else ():
-            found |= _differences(now, look["settings"])
-    return tuple(sorted(found))
+    return Looks.read(state).changed(config)
+
+
+@dataclass(frozen=True, eq=False)
+class Looks:
+    """All looks of a state directory, read once for many releases."""
+
+    state: PrivateState
+    settings: tuple[dict[str, Any], ...]
+
+    @classmethod
+    def read(cls, state: PrivateState) -> Looks:
+        """Those that the directory holds now."""
+        kept = (release_id for release_id, names in state.internal_files() if LOOKS_FILE in names)
+        return cls(state, tuple(look["settings"] for each in kept for look in _read(state, each)))
+
+    def changed(self, config: Config) -> tuple[str, ...]:
+        """As `changed_settings`."""
+        if not self.settings:
+            return ()
+        now = _settings(config, self.state)
+        return tuple(sorted(set().union(*(_differences(now, then) for then in self.settings))))
 
 
 def _settings(config: Config, state: PrivateState) -> dict[str, Any]:

@@ -155,7 +155,7 @@ def metered_days(inputs: ReleaseInputs, mode: NetworkMode[Any], model: LoadModel
     PowerFlowError : a snapshot of the meters has no solution.
     """
     chosen = np.linspace(0, len(inputs.history.days) - 1, days).round().astype(np.int64)
-    return days_on(ground_of(inputs, mode, model), inputs.history, chosen, mend=False)
+    return days_on(ground_of(inputs, mode, model), inputs.readings, chosen, mend=False)
 
 
 def _of_scene(scene: Scene, history: LoadHistory, days: IntArray) -> MeteredLoads:

@@ -14,6 +14,7 @@ from typing import Any
 
 from dp_powerflow.corpus.extras import FOLDERS
 from dp_powerflow.corpus.schema import DATA, VM_MAX_PU
+from dp_powerflow.corpus.storage import Location, RemotePath, file_hash, loading
 from dp_powerflow.corpus.validate import CorpusReport, validate_corpus
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline import derived
@@ -54,7 +55,7 @@ class Opened:
     facts : what the release says without sentences; None if manifest or files do not tell.
     """
 
-    directory: Path
+    directory: Location
     content: bytes
     raw: dict[str, Any]
     stated: dict[str, Any]
@@ -73,8 +74,11 @@ class Opened:
         return self.manifest, self.facts
 
 
-def manifest_content(directory: Path) -> bytes:
+def manifest_content(directory: Location) -> bytes:
     """Bytes of `manifest.json`; ReleaseError if there is none."""
+    if isinstance(directory, RemotePath):
+        with loading(directory / MANIFEST_FILE):
+            return (directory / MANIFEST_FILE).read_bytes()
     if not directory.is_dir():
         raise ReleaseError(f"{directory} is not a directory; give the directory of a release")
     try:
@@ -87,7 +91,7 @@ def manifest_content(directory: Path) -> bytes:
         raise ReleaseError(f"{directory / MANIFEST_FILE} cannot be read: {error.strerror}") from error
 
 
-def read_manifest(directory: Path) -> tuple[Manifest[Any], str]:
+def read_manifest(directory: Location) -> tuple[Manifest[Any], str]:
     """The manifest of a release, compared with nothing, and the SHA-256 of its file; ReleaseError if none."""
     content = manifest_content(directory)
     try:
@@ -96,11 +100,11 @@ def read_manifest(directory: Path) -> tuple[Manifest[Any], str]:
         raise ReleaseError(f"{directory / MANIFEST_FILE} is not JSON; this is not a release") from None
 
 
-Meanwhile = Callable[[Path, CorpusReport, Mapping[str, str]], None]
+Meanwhile = Callable[[Location, CorpusReport, Mapping[str, str]], None]
 """Told directory, corpus and hashes of a release once its files were read; see `Opened`."""
 
 
-def open_release(directory: Path, content: bytes, meanwhile: Meanwhile | None = None) -> Opened:
+def open_release(directory: Location, content: bytes, meanwhile: Meanwhile | None = None) -> Opened:
     """Read a release, given its `manifest.json`; ValueError or RecursionError if that is no JSON.
 
     Parameters
@@ -126,7 +130,7 @@ def open_release(directory: Path, content: bytes, meanwhile: Meanwhile | None = 
 
 
 def understand(
-    directory: Path, content: bytes, corpus: CorpusReport, hashes: dict[str, str], small: dict[str, bytes]
+    directory: Location, content: bytes, corpus: CorpusReport, hashes: dict[str, str], small: dict[str, bytes]
 ) -> Opened:
     """What was read from disk, parsed; parameters as in `Opened`. ValueError or RecursionError if no JSON."""
     raw = json_object(content)
@@ -144,7 +148,7 @@ def understand(
 
 
 def _read_files(
-    directory: Path, known: dict[str, str], read: dict[str, bytes]
+    directory: Location, known: dict[str, str], read: dict[str, bytes]
 ) -> tuple[dict[str, str], dict[str, bytes]]:
     """SHA-256 of everything below the directory, and the content of what is made again.
 
@@ -152,24 +156,36 @@ def _read_files(
     ----------
     known, read : hashes, and contents, of files that were read already.
     """
-    hashes, small = {}, {}
-    for path in sorted(directory.rglob("*")):
-        name = path.relative_to(directory).as_posix()
-        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+    hashes: dict[str, str] = {}
+    small: dict[str, bytes] = {}
+    for name, plain in _files_below(directory).items():
+        if not plain:
             hashes[name] = "not a plain file"
         elif name in known:
             hashes[name] = known[name]
-        elif path.is_file():
+        else:
             try:
                 if name in (MODEL_FILE, QUALITY_FILE, *PAGES):
-                    small[name] = read[name] if name in read else path.read_bytes()
+                    small[name] = read[name] if name in read else (directory / name).read_bytes()
                     hashes[name] = sha256_of(small[name])
                 else:
-                    with path.open("rb") as file:
-                        hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
+                    hashes[name] = file_hash(directory / name)
             except OSError:
                 hashes[name] = "unreadable"
     return hashes, small
+
+
+def _files_below(directory: Location) -> dict[str, bool]:
+    """Relative names, sorted, of all that is no folder, and whether each is a plain file."""
+    if isinstance(directory, RemotePath):
+        return dict.fromkeys(directory.below(), True)
+    found = {path.relative_to(directory).as_posix(): path for path in sorted(directory.rglob("*"))}
+    plain = {name: path.is_file() and not path.is_symlink() for name, path in found.items()}
+    return {name: plain[name] for name, path in found.items() if plain[name] or not _is_folder(path)}
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
 def sha256_of(content: bytes) -> str:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from dp_powerflow._parallel import Engine, Rest
+from dp_powerflow._parallel import Rest, Runner
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.writer import CorpusWriter
@@ -268,7 +268,7 @@ def _write_graph(job: PartJob, made: SolvedDays) -> dict[str, str]:
     return job.graph.write(first, made.load[:count], injected, v, made.steps)
 
 
-def make_parts(job: PartJob, engine: Engine, progress: Callable[[int, int], None] | None) -> Written:
+def make_parts(job: PartJob, engine: Runner, progress: Callable[[int, int], None] | None) -> Written:
     """Have all missing parts written by the workers, then what remains of the tables."""
     missing, total = job.writer.missing_parts(), job.writer.layout.n_parts
     solved = job.feeder.energised if job.solves_all else job.feeder.retained

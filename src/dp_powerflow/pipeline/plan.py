@@ -1,12 +1,4 @@
-"""What a release costs: planned from public quantities before anything is spent, then charged.
-
-The customers are charged before the fit: afterwards noise has met their data. A twin is charged before it is
-drawn. The true network is charged before anything about it leaves the private state directory, which is when
-the corpus gets its name; that it can be charged is checked at the start. A run that fails in between has cost
-the true network nothing, and the load model or twin that it paid for can be used again. At a URL the true
-network is charged before the first part is written, because whoever reads the store sees parts as they come:
-a run that fails afterwards has spent it.
-"""
+"""What a release costs, planned from public quantities before anything is spent; `charging` charges it."""
 
 from __future__ import annotations
 
@@ -19,8 +11,8 @@ from typing import Any
 
 from dp_powerflow._names import DRAWS, __version__
 from dp_powerflow.config import Config
-from dp_powerflow.errors import ChangedRequestError, PrivacyError
-from dp_powerflow.loads.history import LoadHistory
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.loads.history import LoadHistory, MeterFacts
 from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.model.day_facts import DayFacts
 from dp_powerflow.model.derive import PlannedFit, planned_queries
@@ -41,16 +33,14 @@ from dp_powerflow.pipeline.fitting import (
 from dp_powerflow.pipeline.inputs import ReleaseInputs, class_names
 from dp_powerflow.pipeline.looks import record_look
 from dp_powerflow.pipeline.manifest.model import MODEL_FILE
-from dp_powerflow.pipeline.manifest.policy import kinds_of_shared_accounts
-from dp_powerflow.pipeline.modes.base import NetworkCharge, NetworkMode, mode_of
+from dp_powerflow.pipeline.modes.base import NetworkCharge, NetworkFacts, NetworkMode, mode_of
 from dp_powerflow.pipeline.outlook import YearlyCost, yearly_costs
 from dp_powerflow.pipeline.ready import make_ready, open_state
-from dp_powerflow.pipeline.receipts import REQUEST_FILE, keep_receipt, open_ledger
+from dp_powerflow.pipeline.receipts import open_ledger
 from dp_powerflow.privacy.budget import Budget, QueryCost, rho_to_epsilon, total_rho
 from dp_powerflow.privacy.ledger.accounts import LoadsCap, LoadsCost
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.checks import price
-from dp_powerflow.privacy.ledger.records import Account, Preview, Spend
+from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.privacy.state import PrivateState
 
 _NOT_PART_OF_THE_REQUEST = {
@@ -155,7 +145,8 @@ def plan(config: Config, say: Callable[[str], None] = lambda _: None) -> Planned
     inputs, mode = ready.inputs, ready.mode
     refuse_another_model(inputs)
     ledger = open_ledger(state)
-    found = _with_charge(planned(inputs), inputs, mode, ledger)
+    facts = mode.facts(inputs)
+    found = with_charge(planned(inputs), facts, mode, state, ledger)
     loads = ledger.preview(
         inputs.loads_identity,
         found.loads_cap,
@@ -163,7 +154,7 @@ def plan(config: Config, say: Callable[[str], None] = lambda _: None) -> Planned
         continues=config.release.continues_loads,
         release_id=config.model.reuse or config.release.id,
     )
-    network = preview_network(ledger, config, found.network, mode.identity(inputs))
+    network = preview_network(ledger, config, found.network, facts.dataset)
     whole = mode.charge(found.request_sha256)
     yearly = yearly_costs(
         (found.loads_cap, found.loads_cost), (whole.cap, whole.cost), kept=mode.kept_for_later
@@ -191,7 +182,9 @@ def planned(inputs: ReleaseInputs) -> Plan:
     return plan_release(inputs.config, inputs.history, inputs.identity, inputs.almanac)
 
 
-def plan_release(config: Config, history: LoadHistory, inputs: str, almanac: Almanac) -> Plan:
+def plan_release(
+    config: Config, history: LoadHistory | MeterFacts, inputs: str, almanac: Almanac | None = None
+) -> Plan:
     """Plan from the public facts of the history: its size, labels and scales; no reading is looked at.
 
     Which queries are asked and what they cost in ρ is public; the natural scale of second-round queries
@@ -201,11 +194,13 @@ def plan_release(config: Config, history: LoadHistory, inputs: str, almanac: Alm
     Parameters
     ----------
     inputs : keyed hash of everything else that decides the outcome (`ReleaseInputs.identity`).
-    almanac : public holidays and weather of the days of the history.
+    almanac : public holidays and weather of the days of the history; not needed for a model that is reused.
     """
     asked, chosen = PlannedFit((), ()), None
     predicted: tuple[PredictedError, ...] = ()
     if config.model.reuse is None:  # else a model that is paid for: nothing is asked of the customers
+        assert isinstance(history, LoadHistory)
+        assert almanac is not None
         chosen = chosen_estimator(config, history.n_days)
         asked, predicted = _planned_fit(config, history, MeterDays(history.days, almanac))
     rho = total_rho(asked.queries)
@@ -330,9 +325,11 @@ def _days_of(facts: DayFacts | None) -> dict[str, Any]:
     }
 
 
-def _with_charge(plan: Plan, inputs: ReleaseInputs, mode: NetworkMode[Any], ledger: Ledger) -> Plan:
+def with_charge(
+    plan: Plan, facts: NetworkFacts, mode: NetworkMode[Any], state: PrivateState, ledger: Ledger
+) -> Plan:
     """The plan with what this version of the network costs."""
-    return replace(plan, network=mode.charge_of(plan.network, inputs, ledger))
+    return replace(plan, network=mode.charge_of(plan.network, facts, state, ledger))
 
 
 def _planned_fit(
@@ -349,112 +346,3 @@ def _request(config: Config, inputs: str) -> str:
     public = config.model_dump(mode="json", exclude=_NOT_PART_OF_THE_REQUEST)
     content = {"config": public, "inputs": inputs, "version": __version__, "draws": DRAWS}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-@dataclass(frozen=True, eq=False)
-class Charged:
-    """A release whose load model is paid for, and whose network can be."""
-
-    inputs: ReleaseInputs
-    plan: Plan
-    ledger: Ledger
-    loads: tuple[Account, Spend]
-    network: Account
-
-
-def charge_loads(
-    inputs: ReleaseInputs, mode: NetworkMode[Any], say: Callable[[str], None] = lambda _: None
-) -> Charged:
-    """Plan, refuse what cannot be paid or was begun otherwise, and charge the customers.
-
-    Parameters
-    ----------
-    say : told why the load model would be worth little, before anything is spent.
-    """
-    config, state = inputs.config, inputs.state
-    kept = refuse_another_model(inputs)
-    unrelated = config.release.unrelated_network
-    of_fleet = unrelated is not None and unrelated.fleet is not None
-    ledger = open_ledger(state, only=config.release.id if of_fleet else None)
-    plan = _with_charge(planned(inputs), inputs, mode, ledger)
-    for warning in plan.warnings:
-        say(warning)
-    loads = ledger.account(
-        inputs.loads_identity,
-        plan.loads_cap,
-        continues=config.release.continues_loads,
-        unrelated=config.release.unrelated_loads,
-    )
-    reused = None if config.model.reuse is None else _spend_of(ledger, loads, config.model.reuse)
-    if reused is not None and kept is None:
-        raise PrivacyError(f"release '{config.model.reuse}' has fitted no load model yet; run it first")
-    dataset = mode.identity(inputs)
-    preview = preview_network(ledger, config, plan.network, dataset)
-    refuse_another_request(config.release.id, plan.request_sha256, state, ledger)
-    _refuse_another_charge(ledger, plan, dataset, preview.account, mode)
-    if not preview.affordable:
-        left = preview.before.available
-        raise PrivacyError(
-            f"release '{config.release.id}' needs ε = {_needed(plan):.4g} of the network, which has "
-            f"{left.epsilon:.4g} left; ask for less, or raise the cap with a recorded reason; nothing was "
-            "spent"
-        )
-    network = ledger.account(
-        dataset,
-        plan.network.cap,
-        continues=config.release.continues_network,
-        unrelated=unrelated,
-        frame=mode.frame(inputs),
-    )
-    paid = reused or ledger.spend(loads, config.release.id, plan.request_sha256, plan.loads_cost)
-    # A release that reuses a model is in the ledger only when it is published; this stands for it until then.
-    state.write_internal(config.release.id, REQUEST_FILE, plan.request_sha256.encode())
-    keep_receipt(state, config.release.id, paid, network=network.name)
-    return Charged(inputs, plan, ledger, (loads, paid), network)
-
-
-def charge_network(charged: Charged) -> tuple[Account, Spend]:
-    """Charge the network; when that is, the mode says."""
-    asked = charged.plan.network
-    spend = charged.ledger.spend(charged.network, asked.paid_by, asked.request_sha256, asked.cost)
-    keep_receipt(charged.inputs.state, charged.inputs.config.release.id, spend)
-    return charged.network, spend
-
-
-def _needed(plan: Plan) -> float:
-    return price(plan.network.cap, plan.network.cost).epsilon
-
-
-def refuse_another_request(release_id: str, request_sha256: str, state: PrivateState, ledger: Ledger) -> None:
-    """One release id, one request: draws, model and evidence kept under the id belong to it alone."""
-    begun = state.read_internal(release_id, REQUEST_FILE)
-    shared = kinds_of_shared_accounts()  # a twin is charged under its own id, which may be that of a release
-    charged = {
-        spend.request_sha256 for spend in ledger.spends(release_id=release_id) if spend.kind not in shared
-    }
-    known = charged | ({begun.decode()} if begun is not None else set())
-    if known - {request_sha256}:
-        raise ChangedRequestError(
-            f"release '{release_id}' was already charged for another request or other data; choose a "
-            "new release id, or restore the configuration and the files to resume that one"
-        )
-
-
-def _refuse_another_charge(
-    ledger: Ledger, plan: Plan, dataset: str, account: str | None, mode: NetworkMode[Any]
-) -> None:
-    """One id, one thing that is paid for: found out before the customers are charged."""
-    asked = plan.network
-    spends = [spend for spend in ledger.spends(release_id=asked.paid_by) if spend.account == account]
-    if any((spend.request_sha256, spend.dataset) != (asked.request_sha256, dataset) for spend in spends):
-        raise PrivacyError(mode.charged_otherwise())
-
-
-def _spend_of(ledger: Ledger, account: Account, release_id: str) -> Spend:
-    """The spend that paid for the load model of an earlier release of the same meter data."""
-    for spend in ledger.spends(account, release_id=release_id):
-        return spend
-    raise PrivacyError(
-        f"model.reuse names release '{release_id}', which these customers were never charged for; "
-        "name a release of the same meter data, or remove the key to fit anew"
-    )

@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from dp_powerflow._bits.elementary import exp1
 from dp_powerflow.corpus.reader import Corpus
-from dp_powerflow.corpus.storage import loading
+from dp_powerflow.corpus.storage import Location, loading
 from dp_powerflow.corpus.validate import CorpusReport
 from dp_powerflow.pipeline.manifest.model import (
     MANIFEST_FILE,
@@ -113,7 +112,7 @@ def advantage_of(loads: LoadsGuarantee) -> float:
 
 
 def quality_page(
-    directory: Path, corpus: CorpusReport, hashes: Mapping[str, str], statement: Statement[Any]
+    directory: Location, corpus: CorpusReport, hashes: Mapping[str, str], statement: Statement[Any]
 ) -> bytes | None:
     """The page that sound files and a statement determine; None if the files cannot be read.
 
@@ -127,7 +126,7 @@ def quality_page(
         return None
 
 
-def look_at(content: bytes, directory: Path, corpus: CorpusReport, hashes: Mapping[str, str]) -> None:
+def look_at(content: bytes, directory: Location, corpus: CorpusReport, hashes: Mapping[str, str]) -> None:
     """Make the page of files that are sound, given their `manifest.json`; asked for later, it is there."""
     with suppress(OSError, RecursionError, *MALFORMED):
         if corpus.ok:
@@ -135,7 +134,7 @@ def look_at(content: bytes, directory: Path, corpus: CorpusReport, hashes: Mappi
 
 
 def _shown(
-    directory: Path, corpus: CorpusReport, hashes: Mapping[str, str]
+    directory: Location, corpus: CorpusReport, hashes: Mapping[str, str]
 ) -> tuple[Corpus, frozenset[tuple[str, str]]]:
     """The corpus, and the hashes of its files."""
     if corpus.layout is None or corpus.nodes is None or corpus.release_id is None:

@@ -20,7 +20,7 @@ from dp_powerflow.corpus.storage import location
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import CorpusError, LoadDataError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.loads.history import LoadHistory, steps_per_day
+from dp_powerflow.loads.history import LoadHistory, MeterFacts, steps_per_day
 from dp_powerflow.pipeline.almanac import declared_days
 from dp_powerflow.pipeline.customers import Services
 from dp_powerflow.pipeline.feasibility.verdict import Feasibility
@@ -75,7 +75,11 @@ def open_state(config: Config) -> PrivateState:
 
 
 def make_ready(
-    config: Config, state: PrivateState, *, history: LoadHistory | None = None, say: Say = lambda _: None
+    config: Config,
+    state: PrivateState,
+    *,
+    history: LoadHistory | MeterFacts | None = None,
+    say: Say = lambda _: None,
 ) -> Ready:
     """Read and check all that a release is made from; nothing is spent, and nothing is written.
 
@@ -83,7 +87,7 @@ def make_ready(
 
     Parameters
     ----------
-    history : PRIVATE. The meter data of the config, if somebody has read them already.
+    history : PRIVATE. The meter data of the config, or their facts, if somebody has read them already.
     say : told what is being done.
 
     Raises

@@ -67,10 +67,15 @@ def keep_receipt(state: PrivateState, release_id: str, spend: Spend, network: st
 def network_account(state: PrivateState, release_id: str) -> str | None:
     """Account that the network of a release belongs to, by its receipts; None if they do not say."""
     for _, names in state.internal_files(release_id):
-        for fields in (_fields(state, release_id, name) for name in sorted(names) if _is_receipt(name)):
+        for fields in (_fields(state, release_id, name) for name in sorted(names) if is_receipt(name)):
             if _NETWORK in fields:
                 return str(fields[_NETWORK])
     return None
+
+
+def is_receipt(name: str) -> bool:
+    """Whether an internal file of this name is a receipt."""
+    return name.startswith(_PREFIX) and name.endswith(_SUFFIX)
 
 
 class _Charges:
@@ -130,14 +135,10 @@ def _check(state: PrivateState, release_id: str, names: Set[str], charges: _Char
 
 def _receipts(state: PrivateState, release_id: str, names: Set[str]) -> Iterator[tuple[str, int, str, str]]:
     """Account, entry, id that was charged, and request, of every receipt of a release."""
-    for name in filter(_is_receipt, sorted(names)):
+    for name in filter(is_receipt, sorted(names)):
         fields = _fields(state, release_id, name)
         entry = int(name.removeprefix(_PREFIX).removesuffix(_SUFFIX))
         yield str(fields["account"]), entry, str(fields["charged under"]), str(fields["request"])
-
-
-def _is_receipt(name: str) -> bool:
-    return name.startswith(_PREFIX) and name.endswith(_SUFFIX)
 
 
 def _fields(state: PrivateState, release_id: str, name: str) -> dict[str, Any]:

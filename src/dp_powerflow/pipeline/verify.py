@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from dp_powerflow.corpus.storage import RemotePath
 from dp_powerflow.pipeline import release_checks as checks_of
 from dp_powerflow.pipeline.manifest.model import MANIFEST_FILE, MODEL_FILE, UNDECLARED
 from dp_powerflow.pipeline.manifest.policy import Check
@@ -91,21 +92,29 @@ class VerifyReport:
         """Whether this may be called a release."""
         return self.verdict == "release"
 
+    def __repr__(self) -> str:
+        made = "1 check" if len(self.checks) == 1 else f"{len(self.checks):,} checks"
+        failed = [check.name for check in self.failures if check.name != SEED]
+        more = f" and {len(failed) - 3:,} more" if len(failed) > 3 else ""
+        names = f", failed: {', '.join(failed[:3])}{more}" if failed else ""
+        return f"{type(self).__name__}({self.release_id!r}: {self.verdict}, {made}{names})"
+
     def to_json(self) -> dict[str, Any]:
         """Plain values for `--json`."""
         return {"verdict": self.verdict, "intact": self.intact, **asdict(self)}
 
 
-def verify_release(path: str | os.PathLike[str]) -> VerifyReport:
-    """Check a release; needs nothing private.
+def verify_release(path: str | os.PathLike[str] | RemotePath) -> VerifyReport:
+    """Check a release in a directory, or at a URL (`corpus.snapshot`); needs nothing private.
 
     Raises
     ------
     ReleaseError : there is no directory, or no `manifest.json` in it.
     """
-    content = manifest_content(Path(path))
+    place = path if isinstance(path, RemotePath) else Path(path)
+    content = manifest_content(place)
     try:
-        return check_release(open_release(Path(path), content, partial(look_at, content)))
+        return check_release(open_release(place, content, partial(look_at, content)))
     except (ValueError, RecursionError):
         broken = Check("manifest", False, f"{MANIFEST_FILE} is not JSON.")
         return VerifyReport(None, sha256_of(content), (broken,), ())

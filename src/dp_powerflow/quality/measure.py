@@ -24,6 +24,9 @@ from dp_powerflow.quality.tally import Pass, Progress, take
 from dp_powerflow.quality.unbalance import unbalance_of
 from dp_powerflow.quality.voltage import chosen_nodes, voltages_of
 
+_SMALL = 5_000_000
+"""Phasors that one thread looks at before others have started."""
+
 
 @dataclass(frozen=True, eq=False)
 class Quality:
@@ -107,17 +110,19 @@ def measure(
     Parameters
     ----------
     promise : both guarantees in words, for the page.
-    workers : threads; None for one per core. The result does not depend on it.
+    workers : threads; None for one per core, and one for a small corpus. The result does not depend on it.
     progress : told how many days of how many were looked at.
 
     Raises
     ------
     CorpusError : a file is missing or damaged.
     """
+    layout, dates = corpus.layout, corpus.dates
+    if workers is None and layout.days * layout.steps * layout.nodes <= _SMALL:
+        workers = 1
     groups = groups_of(corpus)
     of = Pass(corpus, groups, chosen_nodes(corpus, groups))
     tally = take(of, workers, progress)
-    layout, dates = corpus.layout, corpus.dates
     return Quality(
         release_id=corpus.release_id,
         days=layout.days,

@@ -28,37 +28,39 @@ def unbalance_of(of: Pass, workers: int | None = None) -> Unbalance | None:
     None where there are no three phases. `workers` are threads, None for one per core.
     """
     names, nodes = three_phase_buses(of.corpus)
-    days = spread(of.corpus.layout.days, MOST_DAYS).tolist()
+    chosen = spread(of.corpus.layout.days, MOST_DAYS)
+    # Days of one row group together: it is read as a whole.
+    days = [chosen[block.rows] for block in of.corpus.layout.blocks(chosen)]
     if len(names):
         shown = spread(len(names), MOST_BUSES)
         counts = np.concatenate(
-            list(in_order(lambda day: _of_buses(of.corpus, day, nodes[shown]), days, workers))
+            list(in_order(lambda some: _of_buses(of.corpus, some, nodes[shown]), days, workers))
         )
         return _summary(of, "each three-phase bus", tuple(names[k] for k in shown), counts)
     groups = three_groups(of.groups)
     if groups is None:
         return None
     members = np.stack(groups)
-    counts = np.concatenate(list(in_order(lambda day: _of_feeder(of.corpus, day, members), days, workers)))
+    counts = np.concatenate(list(in_order(lambda some: _of_feeder(of.corpus, some, members), days, workers)))
     return _summary(of, "the mean phasors of three groups of nodes", ("feeder",), counts)
 
 
-def _of_buses(corpus: Corpus, day: int, nodes: IntArray) -> IntArray:
-    """Unbalance (1, step, bus) in 1e-4 %."""
-    v = corpus.voltages([day], nodes.ravel())[0].reshape(corpus.layout.steps, len(nodes), 3)
-    return _counts(np.moveaxis(v, -1, 0))[None]
+def _of_buses(corpus: Corpus, days: IntArray, nodes: IntArray) -> IntArray:
+    """Unbalance (day, step, bus) in 1e-4 %."""
+    v = corpus.voltages(days, nodes.ravel()).reshape(len(days), corpus.layout.steps, len(nodes), 3)
+    return _counts(np.moveaxis(v, -1, 0))
 
 
-def _of_feeder(corpus: Corpus, day: int, members: BoolArray) -> IntArray:
+def _of_feeder(corpus: Corpus, days: IntArray, members: BoolArray) -> IntArray:
     """The same of means over groups (group, node) of nodes, as of one bus."""
-    v = corpus.voltages([day])[0]
+    v = corpus.voltages(days)
     real, imag = (np.rint(part * _FINE).astype(np.int64) for part in (v.real, v.imag))
-    means = [joined(_mean(real[:, group]), _mean(imag[:, group])) for group in members]
-    return _counts(np.stack(means)[:, :, None])[None]
+    means = [joined(_mean(real[..., group]), _mean(imag[..., group])) for group in members]
+    return _counts(np.stack(means)[..., None])
 
 
 def _mean(counts: IntArray) -> FloatArray:
-    return np.asarray(counts.sum(axis=1) / (counts.shape[1] * _FINE))
+    return np.asarray(counts.sum(axis=-1) / (counts.shape[-1] * _FINE))
 
 
 def _counts(v: ComplexArray) -> IntArray:

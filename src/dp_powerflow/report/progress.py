@@ -17,7 +17,7 @@ SHOWN_AFTER = 2.0
 """Seconds before a bar appears."""
 LINE_EVERY = 10.0
 """Seconds between two lines about the same stage, and before the first about a command without stages."""
-_LOOK_EVERY = 0.5
+LOOK_EVERY = 0.5
 
 
 class StageLines:
@@ -92,7 +92,7 @@ def _lines(console: Console, title: str) -> Iterator[tuple[Advance, Describe]]:
     lines, ended = StageLines(title, write), threading.Event()
 
     def watch() -> None:
-        while not ended.wait(_LOOK_EVERY):
+        while not ended.wait(LOOK_EVERY):
             lines.look()
 
     watcher = threading.Thread(target=watch, daemon=True)

@@ -11,7 +11,8 @@ from dataclasses import asdict
 from typing import Any
 
 from dp_powerflow.fleet.manifest import CUSTOMERS
-from dp_powerflow.fleet.run import FeederPlan, FleetPlan
+from dp_powerflow.fleet.plan import FeederPlan, FleetPlan
+from dp_powerflow.fleet.run import FleetResult
 from dp_powerflow.model.history.plan import PredictedError
 from dp_powerflow.pipeline.feasibility.look import RANGE_A, Corner, Look
 from dp_powerflow.pipeline.modes.base import INTERNAL, left_afterwards
@@ -230,6 +231,20 @@ def render_fleet_plan(planned: FleetPlan) -> Rendered:
             }
             for plan in plans
         ],
+    }
+    return Rendered(lines, json.dumps(content))
+
+
+def render_fleet_result(result: FleetResult) -> Rendered:
+    """INTERNAL. How many feeders of a fleet are released, and where to look."""
+    failed, all_of = len(result.failed), len(result.outcomes)
+    lines = [
+        f"INTERNAL: {all_of - failed:,} of {all_of:,} feeders are in {result.path}; see {result.internal}"
+    ]
+    content = {
+        "fleet": str(result.path),
+        "released": all_of - failed,
+        "internal": str(result.internal),
     }
     return Rendered(lines, json.dumps(content))
 

@@ -3,29 +3,86 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator, Sequence
 
+from dp_powerflow.fleet.checked import FleetReport
 from dp_powerflow.fleet.names import partition
 from dp_powerflow.pipeline.manifest.policy import NO_PROTECTION, Check
 from dp_powerflow.pipeline.release_checks import SEED
 from dp_powerflow.pipeline.verify import VerifyReport
 from dp_powerflow.report import Rendered
 
+MOST_FEEDERS = 20
+"""Feeders that failed and are shown with their sentences; the JSON has all."""
+MOST_STATEMENTS = 20
+
 
 def render_verification(report: VerifyReport) -> Rendered:
-    """Every check of a release; of a fleet, the feeders that are as they should be get one line together."""
-    feeders = [check for check in report.checks if check.name.startswith(partition(""))]
-    shown = [check for check in report.checks if check not in feeders or not check.ok]
-    if feeders:
-        intact = sum(check.ok for check in feeders)
-        sentence = f"{intact} of {len(feeders)} feeders have intact releases."
-        shown.append(Check("releases", intact == len(feeders), sentence))
-    checks = (f"{_mark(check, report)}  {check.name}: {check.sentence}" for check in shown)
-    attested = (f"attested, not checked  {statement}" for statement in report.attested)
-    warnings = (f"WARNING  {warning}" for warning in report.warnings)
+    """Every check of a release; of a fleet those of the whole, and its feeders together.
+
+    Feeders that are as they should be are counted; of the others, the first have a line each.
+    """
+    checks = (f"{_mark(check, report)}  {check.name}: {check.sentence}" for check in _of_the_whole(report))
+    feeders = _feeder_lines(report) if isinstance(report, FleetReport) else ()
+    attested = (f"attested, not checked  {statement}" for statement in _once(report.attested))
+    warnings = (f"WARNING  {warning}" for warning in _once(report.warnings))
     weak = f"; {NO_PROTECTION}" if any(text.startswith(NO_PROTECTION) for text in report.warnings) else ""
     found = f"{report.verdict}: intact" if report.verdict == "demonstration" else report.verdict
-    lines = [*warnings, *checks, *attested, f"verdict: {found}{weak}"]
+    lines = [*warnings, *checks, *feeders, *attested, f"verdict: {found}{weak}"]
     return Rendered(lines, json.dumps(report.to_json()))
+
+
+def _once(statements: Sequence[str]) -> Iterator[str]:
+    """Statements that differ in a name between quotes only become one: of a fleet, every twin has its own."""
+    alike: dict[str, list[str]] = {}
+    for text in statements:
+        alike.setdefault(re.sub(r"(?<!\w)'[^'\s]+'", "''", text), []).append(text)
+    for first, *others in list(alike.values())[:MOST_STATEMENTS]:
+        yield f"{first} The same holds for {len(others):,} more." if others else first
+    if len(alike) > MOST_STATEMENTS:
+        yield f"And {len(alike) - MOST_STATEMENTS:,} more; --json lists all."
+
+
+def _is_of_a_feeder(check: Check) -> bool:
+    return check.name.startswith(partition(""))
+
+
+def _of_the_whole(report: VerifyReport) -> Iterator[Check]:
+    return (check for check in report.checks if not _is_of_a_feeder(check))
+
+
+def _feeder_lines(report: FleetReport) -> Iterator[str]:
+    """How many feeders are intact; which kinds of checks failed, how often, and where."""
+    feeders = [check for check in report.checks if _is_of_a_feeder(check)]
+    failed = [check for check in feeders if not check.ok]
+    if not feeders:
+        return
+    if not failed:
+        yield f"ok    releases: {_feeders(len(feeders))} intact: {_checks_each(report)} each."
+        return
+    yield f"FAIL  releases: {len(feeders) - len(failed):,} of {_feeders(len(feeders))} intact."
+    good = [kind for kind in report.feeder_checks if not kind.failed]
+    for kind in report.feeder_checks:
+        if kind.failed:
+            yield f"FAIL    {kind.name}: fails in {kind.failed:,} of {_feeders(kind.feeders)}."
+    if good:
+        yield f"ok      {', '.join(kind.name for kind in good)}: no feeder fails."
+    for check in failed[:MOST_FEEDERS]:
+        yield f"FAIL  {check.name}: {check.sentence}"
+    if len(failed) > MOST_FEEDERS:
+        yield f"FAIL  and {len(failed) - MOST_FEEDERS:,} more feeders; --json lists all."
+
+
+def _feeders(count: int) -> str:
+    return f"{count:,} feeders" if count != 1 else "1 feeder"
+
+
+def _checks_each(report: FleetReport) -> str:
+    """So many checks of a feeder; a span where some have more, such as those of dates."""
+    counts = [kind.feeders for kind in report.feeder_checks]
+    everywhere = sum(count == max(counts) for count in counts)
+    return f"{everywhere} checks" if everywhere == len(counts) else f"{everywhere} to {len(counts)} checks"
 
 
 def _mark(check: Check, report: VerifyReport) -> str:

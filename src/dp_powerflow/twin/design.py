@@ -26,7 +26,7 @@ Laplace twin is easier to tell from its neighbour than the Gaussian one. Both ar
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -350,17 +350,3 @@ def twin_neighbours(protected: Protected, change: float) -> Neighbours:
     listed = " or ".join([", ".join(kinds[:-1]), kinds[-1]]) if len(kinds) > 1 else kinds[0]
     code = "; the conductor code of a line in any way" * protected.codes
     return Neighbours(f"one {listed}: each figure named changed by a factor up to {1.0 + change:.12g}{code}")
-
-
-def covered_quantities(protected: Protected) -> Iterator[Quantity]:
-    """Quantities that get noise."""
-    for quantity in Quantity:
-        chosen = {
-            Quantity.LENGTH: protected.lines == "length",
-            Quantity.CHARGING: protected.charging,
-            Quantity.TRANSFORMER: protected.transformers,
-            Quantity.CAPACITOR: protected.capacitors,
-            Quantity.PV: protected.pv,
-        }
-        if chosen.get(quantity, True):
-            yield quantity

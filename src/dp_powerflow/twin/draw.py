@@ -22,6 +22,7 @@ import numpy as np
 from dp_powerflow._bits.elementary import exp1, log
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.feeder import CodedLine, Feeder, Levels, NetworkParameters, ParameterKey, Quantity
+from dp_powerflow.grid.quantities import Figure, Protect, absent_figures
 from dp_powerflow.grid.sources import Rebuilder
 from dp_powerflow.privacy.random import (
     Stream,
@@ -31,7 +32,8 @@ from dp_powerflow.privacy.random import (
     square_laplace,
     uniform_below,
 )
-from dp_powerflow.twin.design import CODE, KINDS, LOG_GRID, TwinDesign, covered_quantities
+from dp_powerflow.twin.design import CODE, KINDS, LOG_GRID, TwinDesign
+from dp_powerflow.twin.presence import refuse_absent, refuse_disguised
 from dp_powerflow.units import IntArray
 
 FORMAT = "dp-powerflow twin, version 2"
@@ -63,6 +65,11 @@ class Twin:
             quantity: design.shift(design.part_of(quantity)) for quantity in _quantities(self.positions)
         }
         return {key: exp1(k * LOG_GRID + shifts[key.quantity]) for key, k in self.positions.items()}
+
+    @property
+    def absent(self) -> tuple[Figure, ...]:
+        """Figures of the design of which the network, and hence its twin, has none."""
+        return absent_figures(self.design.protected, _quantities(self.positions), coded=bool(self.codes))
 
     def feeder(self, source: Rebuilder) -> Feeder:
         """The twin's network, built by the engine that built the source's."""
@@ -115,32 +122,27 @@ class Element:
         return key.bind("purpose", "figures of an element").keyed_hash([text.encode()])
 
 
-def parameters_of(source: Rebuilder, design: TwinDesign) -> NetworkParameters:
-    """PRIVATE. What a twin of this design is drawn from; refuses a feeder that it would not protect."""
+def parameters_of(source: Rebuilder, design: TwinDesign, protect: Protect = "all") -> NetworkParameters:
+    """PRIVATE. What a twin of this design is drawn from; refuses a feeder that it would not protect.
+
+    Parameters
+    ----------
+    protect : whether the feeder must have all that the design protects, or may lack some of it.
+    """
     known = _checked.setdefault(source.feeder, {})
     choice = (design, source.choices)
     if choice not in known:
         known[choice] = _checked_parameters(source, design)
+    if protect == "all":
+        refuse_absent(known[choice], design.protected)
+    else:
+        refuse_disguised(known[choice], design.protected, source.feeder)
     return known[choice]
 
 
 def _checked_parameters(source: Rebuilder, design: TwinDesign) -> NetworkParameters:
     found = source.parameters()
     source.check(found)
-    present = _quantities(found.levels)
-    for quantity in covered_quantities(design.protected):
-        if KINDS[quantity] == quantity.value and quantity not in present:
-            raise PrivacyError(
-                f"the feeder has no {quantity.value} that the twin could protect; leave out "
-                f"network.{quantity.value}{'s' * (quantity is not Quantity.PV)}"
-            )
-    if design.protected.lines == "length" and Quantity.LENGTH not in present:
-        raise PrivacyError(
-            "no line of the feeder has a conductor code and a length with a unit; set network.lines to "
-            "'impedance'"
-        )
-    if design.code_epsilon is not None and not found.coded:
-        raise PrivacyError("no line of the feeder has a conductor code; leave out network.code_epsilon")
     if design.protected.pv:
         # pandapower's tables may share names, so its keys have the table in front.
         known = {key.element.split(":", 1)[-1] for key in found.levels if key.quantity is Quantity.PV}
@@ -148,7 +150,7 @@ def _checked_parameters(source: Rebuilder, design: TwinDesign) -> NetworkParamet
         if missing:
             raise PrivacyError(
                 f"the capacity of PV system '{missing[0]}' cannot be protected: its source states no rating; "
-                "declare PV capacities public by leaving out network.pv"
+                "state one, or leave out network.pv, which declares PV capacities public"
             )
     return found
 

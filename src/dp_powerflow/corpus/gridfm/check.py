@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
 from dp_powerflow.corpus.gridfm.reader import GridfmData, count_scenarios, read_gridfm
 from dp_powerflow.corpus.gridfm.schema import SCENARIOS_PER_PARTITION, GridfmStyle
 from dp_powerflow.corpus.reader import Corpus, open_corpus
+from dp_powerflow.corpus.storage import Location
 from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.units import IntArray
 
@@ -22,7 +22,7 @@ FARTHEST_DEG = 90.0
 
 
 def check_tables(
-    corpus: Path, folder: str, scenarios: int, style: GridfmStyle, *, close_pu: float | None
+    corpus: Location, folder: str, scenarios: int, style: GridfmStyle, *, close_pu: float | None
 ) -> list[str]:
     """What is wrong with the tables in a folder of a corpus, one sentence each; never raises.
 
@@ -41,7 +41,7 @@ def check_tables(
 
 
 def _problems(
-    tables: Path, scenarios: int, style: GridfmStyle, beside: tuple[Corpus, float] | None
+    tables: Location, scenarios: int, style: GridfmStyle, beside: tuple[Corpus, float] | None
 ) -> Iterator[str]:
     folder = tables.name
     if count_scenarios(tables) != scenarios:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import scipy.sparse as sp
 
 from dp_powerflow._bits.elementary import unit
@@ -22,7 +21,7 @@ from dp_powerflow.corpus.gridfm.schema import (
     schema_of,
     table_directory,
 )
-from dp_powerflow.corpus.storage import loading
+from dp_powerflow.corpus.storage import Location, RemotePath, loading, location, open_parquet
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
@@ -154,14 +153,14 @@ class GridfmData:
         return np.asarray(self._flat(table, real) + 1j * self._flat(table, imaginary))
 
 
-def count_scenarios(directory: Path | str) -> int:
+def count_scenarios(directory: Location | str) -> int:
     """Number of scenarios that a gridfm-datakit directory says it has."""
-    path = Path(directory) / COUNT_FILE
+    path = location(directory) / COUNT_FILE
     with loading(path):
-        return int(path.read_text())
+        return int(path.read_bytes())
 
 
-def read_gridfm(directory: Path | str, partition: int | None = None) -> GridfmData:
+def read_gridfm(directory: Location | str, partition: int | None = None) -> GridfmData:
     """Read the tables of a published twin, or any gridfm-datakit directory, and check that they are complete.
 
     Parameters
@@ -198,13 +197,14 @@ def read_gridfm(directory: Path | str, partition: int | None = None) -> GridfmDa
         first = partition * SCENARIOS_PER_PARTITION
         partitions = range(partition, partition + 1)
         scenarios = range(first, min(first + SCENARIOS_PER_PARTITION, total))
-    bus, gen, branch, y_bus = (_read_table(Path(directory), name, partitions, scenarios) for name in TABLES)
-    data = GridfmData(scenarios, bus, gen, branch, y_bus, _bus_of_row(Path(directory)))
-    _check_buses(data, Path(directory))
+    place = location(directory)
+    bus, gen, branch, y_bus = (_read_table(place, name, partitions, scenarios) for name in TABLES)
+    data = GridfmData(scenarios, bus, gen, branch, y_bus, _bus_of_row(place))
+    _check_buses(data, place)
     return data
 
 
-def _check_buses(data: GridfmData, directory: Path) -> None:
+def _check_buses(data: GridfmData, directory: Location) -> None:
     buses, n = data.bus["bus"].to_numpy(), data.n_buses
     ids = [getattr(data, table)[name].to_numpy() for table, names in _BUS_IDS.items() for name in names]
     if data.bus_of_row is not None:
@@ -217,23 +217,23 @@ def _check_buses(data: GridfmData, directory: Path) -> None:
         )
 
 
-def _bus_of_row(directory: Path) -> IntArray | None:
+def _bus_of_row(directory: Location) -> IntArray | None:
     path = directory / ROWS_FILE
     if not path.exists():
         return None
-    with loading(path):
-        rows = pq.read_table(path, columns=["row", "bus"])
+    with loading(path), open_parquet(path) as file:
+        rows = file.read(columns=["row", "bus"])
     if not np.array_equal(rows["row"].to_numpy(), np.arange(rows.num_rows)):
         raise CorpusError(f"{path} does not list the rows of data/ in their order; write it again")
     return np.asarray(rows["bus"].to_numpy())
 
 
-def _read_table(directory: Path, table: str, partitions: range, scenarios: range) -> pa.Table:
+def _read_table(directory: Location, table: str, partitions: range, scenarios: range) -> pa.Table:
     tables: list[pa.Table] = []
     for partition in partitions:
         path = directory / table_directory(table) / partition_name(partition)
         with loading(path):
-            tables += [_read_file(file, table) for file in sorted(path.glob("*.parquet"))]
+            tables += [_read_file(file, table) for file in _parquet_files(path)]
     whole = pa.concat_tables(tables) if tables else schema_of(table).empty_table()
     found = whole["scenario"].to_numpy()
     inside = bool(((found >= scenarios.start) & (found < scenarios.stop)).all())
@@ -251,9 +251,16 @@ def _read_table(directory: Path, table: str, partitions: range, scenarios: range
     return whole
 
 
-def _read_file(file: Path, table: str) -> pa.Table:
-    schema, parquet = schema_of(table), pq.ParquetFile(file)
-    lacking = set(ADDED.get(table, ())) - set(parquet.schema_arrow.names)
-    if lacking:
-        schema = pa.schema([column for column in schema if column.name not in lacking])
-    return parquet.read(columns=schema.names).cast(schema)
+def _parquet_files(folder: Location) -> Sequence[Location]:
+    if isinstance(folder, RemotePath):
+        return [folder / name for name in folder.below() if name.endswith(".parquet") and "/" not in name]
+    return sorted(folder.glob("*.parquet"))
+
+
+def _read_file(place: Location, table: str) -> pa.Table:
+    with open_parquet(place) as file:
+        schema = schema_of(table)
+        lacking = set(ADDED.get(table, ())) - set(file.schema_arrow.names)
+        if lacking:
+            schema = pa.schema([column for column in schema if column.name not in lacking])
+        return file.read(columns=schema.names).cast(schema)

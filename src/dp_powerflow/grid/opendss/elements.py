@@ -66,6 +66,8 @@ class ElementReader:
         self.frequency = float(self.circuit.Solution.Frequency)
         self.levels: dict[ParameterKey, float] = {}
         self.coded: list[CodedLine] = []
+        self.compensating: list[str] = []
+        self.undrawn_codes: list[str] = []
         self.opened: list[str] = []
         self.steps: dict[tuple[str, int], float] = {}
         self.left_taps: list[tuple[str, int]] = []
@@ -182,6 +184,8 @@ class ElementReader:
         code = lines.LineCode.lower() if lines.LineCode.lower() in self.catalogue else ""
         metres = METRES.get(int(lines.Units)) or (self.catalogue[code].metres if code else None)
         by_length = self.protected.lines == "length" and bool(code) and metres is not None
+        if self.protected.codes and code and not by_length:
+            self.undrawn_codes.append(name)
         if by_length and metres is not None:
             self.levels[ParameterKey(Quantity.LENGTH, name)] = length * metres / _KM
             fitting = sorted(key for key, entry in self.catalogue.items() if entry.phases == phases)
@@ -370,6 +374,7 @@ class ElementReader:
         self._note_open("reactor", name)
         head = f"{self._buses()} phases={self._text('phases')}"
         if self._text("conn").lower().startswith(("d", "ll")):
+            self._note_compensating(name, self._number("kvar") < 0.0)
             size = f"kv={rounded(self._number('kv'), RATING)} kvar={rounded(self._number('kvar'), FIGURE)}"
             return ElementFrame("reactor", name, f"{head} conn=delta {size}{self._base_frequency()}")
         conductors = int(active.NumConductors)
@@ -379,11 +384,16 @@ class ElementReader:
                 f"reactor '{name}' has no impedance matrix; give it by R and X, or by kvar and kV"
             )
         z = np.linalg.inv(block)
+        self._note_compensating(name, bool(np.any(np.diag(z).imag < 0.0)))
         r, x = (
             as_matrix(significant(np.where(np.abs(part) < 1e-9 * np.abs(z).max(), 0.0, part), FIGURE))
             for part in (z.real, z.imag)
         )
         return ElementFrame("reactor", name, f"{head} rmatrix={matrix(r)} xmatrix={matrix(x)}")
+
+    def _note_compensating(self, name: str, capacitive: bool) -> None:
+        if capacitive:
+            self.compensating.append(f"reactor.{name}")
 
     def _load(self, name: str) -> ElementFrame:
         return load_frame(Properties(self.engine, "load", name), name, self._buses(), self._load_multiplier)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,13 @@ CONTROLS = frozenset(
 )
 """All controls but regulators: what they control stays as the file states it."""
 _NO_INJECTIONS = CONTROLS | {"regcontrol", "energymeter", "monitor", "sensor"}
+_PLAIN_VERBS = frozenset(
+    {
+        *("new", "edit", "more", "m", "~", "enable", "disable", "open", "close", "clear", "clearall"),
+        *("calcvoltagebases", "setkvbase", "setbusxy", "makebuslist", "buscoords"),
+    }
+)
+_PLAIN_OPTIONS = frozenset({"voltagebases", "loadmult", "tolerance", "maxiterations", "maxcontroliter"})
 _OPEN_ACTION = 1
 _OPENS = re.compile(r"\b(?:state|action|normal)\s*=\s*[\[(\"']?\s*[ot]|\bopen\b", re.IGNORECASE)
 
@@ -71,6 +80,16 @@ class DssOrigin:
     protective: frozenset[int] = frozenset()
     notes: tuple[str, ...] = ()
 
+    @cached_property
+    def plain(self) -> bool:
+        """Whether the commands leave nothing behind in an engine that is cleared."""
+        for command in self.commands:
+            verb, _, rest = command.strip().lower().partition(" ")
+            options = re.findall(r"([^\s=,]+)\s*=", rest) if verb == "set" else []
+            if verb not in _PLAIN_VERBS and (not options or not _PLAIN_OPTIONS.issuperset(options)):
+                return False
+        return True
+
 
 def file_origin(path: Path) -> DssOrigin:
     """Origin of a `.dss` master file: its sanitised commands."""
@@ -97,14 +116,62 @@ def with_declared_loads(origin: DssOrigin, powers: Mapping[str, tuple[float, flo
     )
 
 
+class _Spare(threading.local):
+    """Engines that this thread has made; none of them compiles in two threads at once."""
+
+    plain: Engine | None = None
+    frequency: str = ""
+    own: tuple[DssOrigin, Engine] | None = None
+
+
+_spare = _Spare()
+
+
+def engine_of(origin: DssOrigin) -> Engine:
+    """An engine of this thread to compile a circuit or its twins in, until it is asked for another one.
+
+    What `ClearAll` leaves behind is what options and variables of a file set for the whole engine. A circuit
+    without any of them shares one engine with all others of its kind; any other has one of its own.
+    """
+    if not origin.plain:
+        if _spare.own is None or _spare.own[0] != origin:
+            _spare.own = origin, DSS.NewContext()
+        return _spare.own[1]
+    if _spare.plain is None:
+        _spare.plain = DSS.NewContext()
+        run(_spare.plain, "New Circuit.any", origin)
+        run(_spare.plain, "Get DefaultBaseFrequency", origin)
+        _spare.frequency = str(_spare.plain.Text.Result)
+    run(_spare.plain, "ClearAll", origin)
+    run(_spare.plain, f"Set DefaultBaseFrequency={_spare.frequency}", origin)  # a twin states its own
+    return _spare.plain
+
+
+def _forget(engine: Engine) -> None:
+    """Leave an engine in which a circuit has failed to whoever has it."""
+    if _spare.plain is engine:
+        _spare.plain = None
+    if _spare.own is not None and _spare.own[1] is engine:
+        _spare.own = None
+
+
 def build_circuit(origin: DssOrigin, engine: Engine | None = None) -> Engine:
     """An engine with the circuit compiled, not yet solved.
 
     Parameters
     ----------
-    engine : has compiled the same origin before and is cleared; None makes a fresh one. A fresh one takes
-        longer than a small circuit, and dss-python never gives its memory back (about 2 MB).
+    engine : of `engine_of`, is cleared; None makes a fresh one. A fresh one takes longer than a small
+        circuit, and dss-python never gives its memory back (about 2 MB).
     """
+    try:
+        return _built(origin, engine)
+    except FeederError:
+        if engine is not None:
+            _forget(engine)
+        raise
+
+
+def _built(origin: DssOrigin, engine: Engine | None) -> Engine:
     if engine is not None:
         run(engine, "ClearAll", origin)
     else:

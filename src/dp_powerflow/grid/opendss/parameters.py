@@ -35,6 +35,7 @@ from dp_powerflow.grid.opendss.engine import (
     DssOrigin,
     Engine,
     build_circuit,
+    engine_of,
     is_enabled,
     regulated_taps,
     run,
@@ -57,7 +58,7 @@ from dp_powerflow.grid.opendss.operated import read_operated
 from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.opendss.script import split_words
 from dp_powerflow.grid.operation import Operation
-from dp_powerflow.grid.problems import Problems
+from dp_powerflow.grid.problems import Problems, some_of
 from dp_powerflow.units import FloatArray
 
 _KM = 1000.0
@@ -94,7 +95,7 @@ def read_frame(
     origin: DssOrigin, protected: Protected, engine: Engine | None = None
 ) -> tuple[Frame, NetworkParameters]:
     """The frame, and PRIVATE the levels; refuses what neither of them can hold."""
-    engine = build_circuit(origin, engine)
+    engine = build_circuit(origin, engine or engine_of(origin))
     run(engine, "makebuslist", origin)
     operated = read_operated(engine)
     controls = settle_controls(engine, origin)
@@ -111,6 +112,7 @@ def read_frame(
             circuit.SetActiveElement(name)
             with problems.gather():
                 elements[name] = reader(name.split(".", 1)[1])
+    problems.add(*_undrawn_codes(reading.undrawn_codes))
     network = [elements[name] for name in names if name in elements]
     first = next((e for e in network if isinstance(e, ElementFrame) and e.kind == "vsource"), None)
     if first is None or first.name != "source":
@@ -139,7 +141,9 @@ def read_frame(
         refused=operated.refused,
     )
     return frame, NetworkParameters(
-        {key: level for key, level in reading.levels.items() if level > 0.0}, tuple(reading.coded)
+        {key: level for key, level in reading.levels.items() if level > 0.0},
+        tuple(reading.coded),
+        tuple(reading.compensating),
     )
 
 
@@ -177,6 +181,15 @@ def _allocated_loads(engine: Engine, origin: DssOrigin) -> Iterator[FeederError]
         yield FeederError(
             "nominal loads of the feeder are allocated (AllocateLoads, Estimate, xfkVA or kWh), so they may "
             "follow from the network; declare a load table in feeder.loads"
+        )
+
+
+def _undrawn_codes(lines: Sequence[str]) -> Iterator[FeederError]:
+    """A code that could not be drawn would stay as it is, though codes are protected."""
+    if lines:
+        yield FeederError(
+            f"{len(lines)} lines have a conductor code and no unit of length ({some_of(lines)}), so that "
+            "their codes could not be drawn; give every code units=, or leave out network.code_epsilon"
         )
 
 
@@ -246,7 +259,7 @@ def rebuild(
     frame = frame_of(origin, protected, engine)
     made = DssOrigin(tuple(_commands(frame, protected, levels, codes)), origin.path)
     taps = _taps(feeder, frame, public=origin.public)
-    new = _read_twin(feeder, made, taps, engine)
+    new = _read_twin(feeder, made, taps, engine or engine_of(origin))
     code_of = {
         element.name: codes.get(element.name, element.code)
         for element in frame.elements
@@ -269,7 +282,7 @@ def rebuild(
     )
 
 
-def _read_twin(feeder: Feeder, made: DssOrigin, taps: Sequence[Tap] | None, engine: Engine | None) -> Feeder:
+def _read_twin(feeder: Feeder, made: DssOrigin, taps: Sequence[Tap] | None, engine: Engine) -> Feeder:
     """The twin of a feeder, from its commands."""
 
     def read(given: Sequence[Tap] | None) -> Feeder:
@@ -287,7 +300,7 @@ def _read_twin(feeder: Feeder, made: DssOrigin, taps: Sequence[Tap] | None, engi
         return replace(read(neutral), taps_from=TAPS_NOT_FOUND)
 
 
-def _compiled(made: DssOrigin, engine: Engine | None) -> Engine:
+def _compiled(made: DssOrigin, engine: Engine) -> Engine:
     try:
         return build_circuit(made, engine)
     except FeederError:

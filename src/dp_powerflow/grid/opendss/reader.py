@@ -30,6 +30,7 @@ from dp_powerflow.grid.opendss.engine import (
     Properties,
     build_circuit,
     disable_injections,
+    engine_of,
     idle_devices,
     named_branches,
     primitive,
@@ -70,10 +71,9 @@ def read_dss(
     taps : ratios of the regulators; None solves them once at nominal load, without generation, and freezes
         them.
     base_mva : power base per phase [MVA].
-    engine : has run the commands of the origin already; None builds a fresh one, which takes longer than all
-        the rest.
+    engine : has run the commands of the origin already; None compiles them in that of `engine_of`.
     """
-    engine = build_circuit(origin) if engine is None else engine
+    engine = build_circuit(origin, engine_of(origin)) if engine is None else engine
     notes: list[str] = list(origin.notes)
     problems = Problems()
     notes += [

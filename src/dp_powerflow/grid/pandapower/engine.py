@@ -188,8 +188,24 @@ def with_branch_model(net: Any) -> Any:
     return passive
 
 
+def own_copy(net: Any) -> Any:
+    """A net whose tables may be changed without changing those of another, as long as nobody adds rows.
+
+    Empty tables and the library of types are shared: a deep copy of a small net takes longer than to solve
+    it.
+    """
+    copied = net.__class__.__new__(net.__class__)
+    copied._setattr("_allow_invalid_attributes", net._allow_invalid_attributes)
+    for name, value in net.items():
+        if hasattr(value, "columns"):
+            copied[name] = value.copy() if len(value) else value
+        else:
+            copied[name] = value if name == "std_types" else copy.deepcopy(value)
+    return copied
+
+
 def _passive(net: Any) -> Any:
-    passive = copy.deepcopy(net)
+    passive = own_copy(net)
     for kind in ("load", "sgen", "asymmetric_load", "asymmetric_sgen", "motor", "xward", *LEFT_OUT):
         passive[kind] = passive[kind].iloc[:0]
     passive["gen"] = passive["gen"][passive["gen"]["slack"].astype(bool)]

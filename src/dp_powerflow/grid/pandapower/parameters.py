@@ -26,7 +26,15 @@ from dp_powerflow.grid.feeder import (
     shape_of,
 )
 from dp_powerflow.grid.pandapower.controls import TAPS_NEUTRAL, read_controls
-from dp_powerflow.grid.pandapower.engine import FEEDING, Names, in_service, require, third_party_warnings
+from dp_powerflow.grid.pandapower.engine import (
+    FEEDING,
+    Names,
+    check_net,
+    in_service,
+    own_copy,
+    require,
+    third_party_warnings,
+)
 from dp_powerflow.grid.pandapower.frame import (
     RATINGS,
     SHORT_CIRCUIT,
@@ -101,26 +109,89 @@ class _Group:
     rules: tuple[Rule, ...]
 
 
+class _Source:
+    """PRIVATE. What twins of a net are made from, read once.
+
+    Attributes
+    ----------
+    catalogue : standard line types that are public.
+    lines, groups : elements with levels, in the order of the tables.
+    charged : whether a line has charging at all.
+    """
+
+    def __init__(self, origin: PandapowerOrigin, protected: Protected) -> None:
+        self.origin = origin
+        self.catalogue = _catalogue(origin, protected)
+        self.controls = read_controls(origin.net, by_phase=origin.by_phase)
+        self.lines = tuple(_lines(origin.net, protected, self.catalogue))
+        self.groups = tuple(_groups(origin))
+        self.names = Names(origin.net)
+        stated = zip(origin.net.line.index, origin.net.line["c_nf_per_km"], strict=True)
+        self.charged = {int(index): bool(value != 0.0) for index, value in stated}
+        self._framed: dict[bool, Any] = {}
+
+    def frame(self, *, declared: bool) -> Any:
+        """A net of one's own with the frame of the twins; the figures that have levels are missing.
+
+        Parameters
+        ----------
+        declared : whether taps are declared, and kept.
+        """
+        origin = self.origin
+        if declared not in self._framed:
+            refuse_results(origin.net, self.controls, public=origin.public, taps_declared=declared)
+            made = framed(
+                origin.net, self.controls, keep_taps=origin.public or declared, by_phase=origin.by_phase
+            )
+            made["std_types"]["line"] = {
+                name: dict(zip(_PER_LENGTH, (entry.r, entry.x, entry.c, entry.g), strict=True))
+                for name, entry in self.catalogue.items()
+            }
+            check_net(made)
+            self._framed[declared] = made
+        return own_copy(self._framed[declared])
+
+
+_KEPT = 4
+_known: dict[tuple[PandapowerOrigin, Protected], _Source] = {}
+"""Of the nets read last."""
+
+
+def _source_of(origin: PandapowerOrigin, protected: Protected) -> _Source:
+    key = (origin, protected)
+    if key not in _known:
+        while len(_known) >= _KEPT:
+            _known.pop(next(iter(_known)))
+        _known[key] = _Source(origin, protected)
+    return _known[key]
+
+
 def read_parameters(
     origin: PandapowerOrigin, protected: Protected, engine: object = None
 ) -> NetworkParameters:
     """Every level that noise covers; refuses what could not be rebuilt from them."""
     del engine
-    net, names = origin.net, Names(origin.net)
     # Who gave the taps is known to the feeder: `rebuild` asks.
-    controls = read_controls(net, by_phase=origin.by_phase)
-    refuse_results(net, controls, public=origin.public, taps_declared=origin.taps_given)
-    catalogue = _catalogue(origin, protected)
+    controls = read_controls(origin.net, by_phase=origin.by_phase)
+    refuse_results(origin.net, controls, public=origin.public, taps_declared=origin.taps_given)
+    source = _source_of(origin, protected)
     levels: dict[ParameterKey, float] = {}
     coded: list[CodedLine] = []
-    for line in _lines(net, protected, catalogue):
+    for line in source.lines:
         if line.code is not None:
-            coded.append(CodedLine(line.name, line.code, tuple(sorted(catalogue))))
+            coded.append(CodedLine(line.name, line.code, tuple(sorted(source.catalogue))))
         levels.update({ParameterKey(quantity, line.name): abs(v) for quantity, v in line.figures.items()})
-    for group in _groups(origin):
+    for group in source.groups:
         if _covers(protected, group.quantity):
-            levels[_key(names, group)] = level_of(group.figures)
-    return NetworkParameters({key: level for key, level in levels.items() if level > 0.0}, tuple(coded))
+            levels[_key(source.names, group)] = level_of(group.figures)
+    compensating = tuple(
+        f"{kind}:{source.names.of(kind, row.Index)}"
+        for kind in ("ward", "xward")
+        for row in in_service(origin.net, kind)
+        if row.qs_mvar < 0.0 or row.qz_mvar < 0.0
+    )
+    positive = {key: level for key, level in levels.items() if level > 0.0}
+    return NetworkParameters(positive, tuple(coded), compensating)
 
 
 def rebuild(
@@ -131,23 +202,22 @@ def rebuild(
     origin = feeder.origin
     if not isinstance(origin, PandapowerOrigin):
         raise FeederError("only a feeder read from pandapower can be rebuilt by it")
-    net = origin.net
-    controls = read_controls(net, by_phase=origin.by_phase)
+    source = _source_of(origin, protected)
+    controlled = bool(source.controls.taps)
     # Without a tap file only `Rebuilder.check` says so, to compare at the taps that a control left.
-    declared = feeder.taps_from.startswith(TAPS_DECLARED) and (origin.taps_given or bool(controls.taps))
-    refuse_results(net, controls, public=origin.public, taps_declared=declared)
-    made = framed(net, controls, keep_taps=origin.public or declared, by_phase=origin.by_phase)
-    catalogue = _catalogue(origin, protected)
-    _fill_lines((origin, made), protected, catalogue, levels, codes)
-    _fill_groups(origin, made, protected, levels)
+    declared = feeder.taps_from.startswith(TAPS_DECLARED) and (origin.taps_given or controlled)
+    made = source.frame(declared=declared)
+    _fill_lines(source, made, protected, levels, codes)
+    _fill_groups(source, made, protected, levels)
     twin = read_pandapower(
         made,
         name=feeder.name,
         base_mva=origin.base_per_phase(feeder),
         taps=feeder.taps if declared else None,
         public=origin.public,
+        own=True,
     )
-    neutral = bool(controls.taps) and not (declared or origin.public)
+    neutral = controlled and not (declared or origin.public)
     return replace(twin, taps_from=TAPS_NEUTRAL if neutral else feeder.taps_from)
 
 
@@ -256,31 +326,23 @@ def _in_steps(ratios: FloatArray) -> tuple[float, ...]:
 
 
 def _fill_lines(
-    nets: tuple[PandapowerOrigin, Any],
-    protected: Protected,
-    catalogue: Mapping[str, _Entry],
-    levels: Levels,
-    codes: Mapping[str, str],
+    source: _Source, made: Any, protected: Protected, levels: Levels, codes: Mapping[str, str]
 ) -> None:
     """Length and figures per km of every line; those out of service get figures that mean nothing.
 
     Parameters
     ----------
-    nets : the source, and the one that is made.
+    made : the net that is made.
     """
-    (origin, made), net = nets, nets[0].net
-    table = made.line
-    for column in ("length_km", "r_ohm_per_km", "x_ohm_per_km"):
-        table[column] = [1.0] * len(table)
-    for column in ("c_nf_per_km", "g_us_per_km"):
-        table[column] = [0.0] * len(table)
-    for column in ZERO_LINE if origin.by_phase else ():
-        table[column] = [0.0] * len(table)
-    made["std_types"]["line"] = {
-        name: dict(zip(_PER_LENGTH, (entry.r, entry.x, entry.c, entry.g), strict=True))
-        for name, entry in catalogue.items()
+    table, by_phase = made.line, source.origin.by_phase
+    columns = {
+        **{column: [1.0] * len(table) for column in ("length_km", "r_ohm_per_km", "x_ohm_per_km")},
+        **{column: [0.0] * len(table) for column in ("c_nf_per_km", "g_us_per_km")},
+        **{column: [0.0] * len(table) for column in (ZERO_LINE if by_phase else ())},
+        "std_type": list(table["std_type"]) if len(table) else [],
     }
-    for line in _lines(net, protected, catalogue):
+    place = {int(index): k for k, index in enumerate(table.index)}
+    for line in source.lines:
         totals = {
             quantity: math.copysign(_level(levels, ParameterKey(quantity, line.name)), figure)
             for quantity, figure in line.figures.items()
@@ -291,21 +353,23 @@ def _fill_lines(
         code = line.code
         if code is not None and protected.codes:
             code = codes.get(line.name)
-            if code not in catalogue:
+            if code not in source.catalogue:
                 raise FeederError(
                     f"the twin lacks the code of line '{line.name}'; draw a twin of this network"
                 )
-        charged = bool(net.line.at[line.index, "c_nf_per_km"] != 0.0)
-        entry = None if code is None else catalogue[code]
-        values = _per_km(totals, entry, protected, charged)
+        entry = None if code is None else source.catalogue[code]
+        values = _per_km(totals, entry, protected, source.charged[line.index])
+        k = place[line.index]
         for column, value in zip(("length_km", *_PER_LENGTH), values, strict=True):
-            table.at[line.index, column] = value
-        if origin.by_phase:
+            columns[column][k] = value
+        if by_phase:
             by_code = entry is not None and protected.lines == "length"
             ratios = entry.zero if by_code and entry is not None and entry.zero is not None else line.zero
             for column, value, ratio in zip(ZERO_LINE, values[1:4], ratios, strict=True):
-                table.at[line.index, column] = value * ratio
-        table.at[line.index, "std_type"] = code
+                columns[column][k] = value * ratio
+        columns["std_type"][k] = code
+    for column, figures in columns.items():
+        table[column] = figures
 
 
 def _per_km(
@@ -364,9 +428,9 @@ def _ratings(row: Any) -> FloatArray:
     return np.array([p, stated if stated > 0.0 else p])
 
 
-def _fill_groups(origin: PandapowerOrigin, made: Any, protected: Protected, levels: Levels) -> None:
-    names = Names(origin.net)
-    for group in _groups(origin):
+def _fill_groups(source: _Source, made: Any, protected: Protected, levels: Levels) -> None:
+    origin, names = source.origin, source.names
+    for group in source.groups:
         if not _covers(protected, group.quantity):
             values = [rule(value) for rule, value in zip(group.rules, group.figures, strict=True)]
         elif level_of(group.figures) > 0.0:

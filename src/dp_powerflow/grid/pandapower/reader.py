@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import copy
 import difflib
+import functools
+import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,6 +41,7 @@ from dp_powerflow.grid.pandapower.engine import (
     Names,
     check_net,
     in_service,
+    own_copy,
     require,
     third_party_warnings,
     with_branch_model,
@@ -100,12 +103,48 @@ def read_pandapower_file(path: Path, *, base_mva: float = 1.0, taps: Sequence[Ta
         raise FeederError(f"there is no file {path}; check the path")
     try:
         with third_party_warnings():
-            net = pandapower.from_json(str(path))
+            text = path.read_text()
+            net = pandapower.from_json_string(
+                _without_ballast(text), convert=True, empty_dict_like_object=own_copy(_empty_net())
+            )
     except (UserWarning, ValueError, TypeError, KeyError, AttributeError, ImportError, OSError):
         net = None
     if not isinstance(net, pandapower.pandapowerNet):
         raise FeederError(f"{path} is not a pandapower net; save it again with pandapower.to_json")
-    return read_pandapower(net, name=path.stem, base_mva=base_mva, taps=taps)
+    check_net(net)
+    return read_pandapower(net, name=path.stem, base_mva=base_mva, taps=taps, own=True)
+
+
+@functools.cache
+def _empty_net() -> Any:
+    with third_party_warnings():
+        return require("pandapower").create_empty_network()
+
+
+def _without_ballast(text: str) -> str:
+    """A saved net without time series, and without tables that any new net has: they take longest to read.
+
+    Tables are dropped from a file of the present format only, where old ones are not brought up to date.
+    """
+    saved = json.loads(text)
+    tables = saved.get("_object") if isinstance(saved, dict) else None
+    if not isinstance(tables, dict):
+        return text
+    tables.pop("profiles", None)
+    empty = _empty_net()
+    if tables.get("format_version") == empty["format_version"]:
+        for name in [name for name, table in tables.items() if _says_nothing(table, empty.get(name))]:
+            del tables[name]
+    return json.dumps(saved)
+
+
+def _says_nothing(table: Any, new: Any) -> bool:
+    """Whether a saved table has no rows, and all the columns that it has in a new net."""
+    content = table.get("_object") if isinstance(table, dict) and table.get("_class") == "DataFrame" else None
+    if not isinstance(content, str) or not hasattr(new, "columns"):
+        return False
+    found = json.loads(content)
+    return not found.get("data", True) and set(new.columns) <= set(found.get("columns", ()))
 
 
 def read_pandapower(
@@ -115,6 +154,7 @@ def read_pandapower(
     base_mva: float = 1.0,
     taps: Sequence[Tap] | None = None,
     public: bool = False,
+    own: bool = False,
 ) -> Feeder:
     """Translate a pandapower net; the net itself is left as it is.
 
@@ -124,10 +164,12 @@ def read_pandapower(
     base_mva : power base per phase [MVA]; a node that stands for three phases has three times as much.
     taps : of every tap changer, put at the nearest whole position; None takes them as they stand.
     public : whether the net is public data.
+    own : whether it was checked and nobody else has it: the feeder keeps it, and taps are set in it.
     """
     require("pandapower")
-    check_net(net)
-    stored = copy.deepcopy(net)
+    if not own:
+        check_net(net)
+    stored = net if own else copy.deepcopy(net)
     stored.pop("profiles", None)
     if taps is not None:
         set_taps(stored, taps)
@@ -184,7 +226,7 @@ def _operation(net: Any, skeleton: Skeleton, controls: Controls) -> Operation | 
     if not controls.taps:
         plain = Operation(skeleton.nodes, skeleton.y, left_out=left_out, refused=controls.refused)
         return plain if left_out or controls.refused else None
-    at_neutral = copy.deepcopy(net)
+    at_neutral = own_copy(net)
     for control in controls.taps:
         at_neutral.trafo.at[control.changer.index, "tap_pos"] = control.changer.neutral
     return replace(operation_of(_circuit(at_neutral, controls), skeleton, controls), left_out=left_out)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -132,6 +133,7 @@ def _public_loads(
     return PublicLoads(drawn, nominal, most)
 
 
+@lru_cache(maxsize=8)
 def _pool(label: str, course: Course) -> tuple[FloatArray, FloatArray]:
     """(customer, snapshot) [kW] of simulated customers, and their scales [kW]."""
     own = next((kind for kind in DEMO_CLASSES if kind.name == label), DEMO_CLASSES[0])
@@ -139,7 +141,10 @@ def _pool(label: str, course: Course) -> tuple[FloatArray, FloatArray]:
         _POOL, n_days=DAYS, step_minutes=24 * 60 // course.steps, seed=_SEED, classes=(own,)
     )
     assert history.scale_kw is not None
-    return np.asarray(history.load_kw).reshape(_POOL, -1), history.scale_kw
+    each, scale_kw = np.asarray(history.load_kw).reshape(_POOL, -1), history.scale_kw
+    for kept in (each, scale_kw):  # for all feeders
+        kept.flags.writeable = False
+    return each, scale_kw
 
 
 def _declared_scales(services: Services, label: str, generator: np.random.Generator) -> FloatArray:

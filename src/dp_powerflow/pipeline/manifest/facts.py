@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from functools import cache
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from dp_powerflow.corpus.days import DayTable
 from dp_powerflow.corpus.extras import NOTHING, ExtrasLayout
 from dp_powerflow.corpus.schema import NODES_FILE, VA_GRID, VM_GRID, VM_MAX_PU, CorpusLayout
 from dp_powerflow.corpus.validate import CorpusReport
+from dp_powerflow.grid.quantities import Figure
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.options import FitOptions, FixedPowerFactor, PublicSpread, tan_theta_of
 from dp_powerflow.pipeline.manifest import policy as text
@@ -290,6 +292,7 @@ class ManifestInputs:
     insecure_seed : whether noise and draws came from a seed.
     sun : with a section [pv]: days of irradiance, and whether every PV system has a series of its own.
     left_out : elements of the feeder that the power flow is solved without, in words.
+    absent : figures that are protected if present, and are not in the network; None where all must be there.
     extras : what the corpus holds beside its voltages.
     customers : that are drawn for all loads together; None if a node is one draw.
     mended : snapshots whose powers were lowered until they had a solution.
@@ -307,6 +310,7 @@ class ManifestInputs:
     insecure_seed: bool
     sun: tuple[int, bool] = (1, False)
     left_out: tuple[str, ...] = ()
+    absent: tuple[Figure, ...] | None = None
     extras: ExtrasLayout = NOTHING
     customers: int | None = None
     mended: int = 0
@@ -329,7 +333,7 @@ def make_statement(inputs: ManifestInputs) -> Statement[Any]:
     ------
     ReleaseError : inputs contradict each other, for instance an account that holds less than this release.
     """
-    policy = policy_of(inputs.config)
+    policy = policy_of(inputs.config).on_network(inputs.absent)
     if inputs.model.origin is None:
         raise ReleaseError("the load model holds no noisy answers, so nobody could check it; fit it anew")
     facts = Facts(
@@ -361,8 +365,14 @@ def make_statement(inputs: ManifestInputs) -> Statement[Any]:
 
 
 def _versions() -> dict[str, str]:
-    found = {name: metadata.version(name) for name in PACKAGES}
+    found = {name: _version(name) for name in PACKAGES}
     return {"python": platform.python_version(), **found, "dp-powerflow": __version__}
+
+
+@cache
+def _version(package: str) -> str:
+    """Of a package as it was first asked for: what is imported does not change any more."""
+    return metadata.version(package)
 
 
 def read_facts(

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from decimal import ROUND_DOWN, Context
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
 from dp_powerflow._bits.roots import root_between
+from dp_powerflow.corpus.storage import Location
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.quantities import LINE_QUANTITIES, Quantity
 from dp_powerflow.pipeline.manifest import policy as text
@@ -351,7 +351,7 @@ class OldTwinPolicy(NetworkPolicy):
         return described_tables(self.published, self.table_days, facts, AS_PHASORS)
 
     def checks(
-        self, statement: Statement[Any], facts: Facts, directory: Path, files: Iterable[str]
+        self, statement: Statement[Any], facts: Facts, directory: Location, files: Iterable[str]
     ) -> Iterator[Check]:
         """Every μ and ε from spreads and x alone; the tables are there if and only if they are published."""
         figures, stated = self.figures(), statement.guarantee.network.model_dump()

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from decimal import ROUND_UP, Context
 from functools import reduce
 from operator import or_
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import TypeAdapter, ValidationError
 
+from dp_powerflow.corpus.storage import Location
 from dp_powerflow.pipeline.manifest.beside import public_days
 from dp_powerflow.pipeline.manifest.histories import public_dates
 from dp_powerflow.pipeline.manifest.model import (
@@ -40,6 +40,7 @@ from dp_powerflow.privacy.ledger.accounts import AccountKind
 
 if TYPE_CHECKING:
     from dp_powerflow.config import Config
+    from dp_powerflow.grid.quantities import Figure
     from dp_powerflow.pipeline.manifest.facts import Facts
 
 
@@ -130,6 +131,15 @@ class NetworkPolicy(ABC):
     def read(cls, statement: Statement[Any]) -> Self:
         """The constants that a manifest states; what it computes from them is not read."""
 
+    def on_network(self, absent: tuple[Figure, ...] | None) -> Self:
+        """The policy for a network.
+
+        Parameters
+        ----------
+        absent : figures that are protected if present, and are not; None where all must be there.
+        """
+        return self
+
     @classmethod
     def unknown_to_version_2(cls) -> dict[str, Any]:
         """Entries of `guarantee.network` that a manifest of version 2 lacks, so that it can be read."""
@@ -184,7 +194,7 @@ class NetworkPolicy(ABC):
         return None
 
     def checks(
-        self, statement: Statement[Any], facts: Facts, directory: Path, files: Iterable[str]
+        self, statement: Statement[Any], facts: Facts, directory: Location, files: Iterable[str]
     ) -> Iterable[Check]:
         """What `verify` looks at in this mode only.
 

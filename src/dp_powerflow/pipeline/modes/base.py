@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -23,6 +23,7 @@ from dp_powerflow.errors import ConfigError
 from dp_powerflow.evidence.collect import Evidence
 from dp_powerflow.evidence.lines.collect import LineReport
 from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.grid.quantities import Figure
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSampler, LoadSource, days_per_block
 from dp_powerflow.pipeline.almanac import Almanac
@@ -40,8 +41,9 @@ from dp_powerflow.pipeline.parts import SOLVER_OF, GraphTables, SolverMaker
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import Cap, Cost
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.records import Preview
+from dp_powerflow.privacy.ledger.records import Preview, Spend
 from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.units import IntArray
 
 INTERNAL = "INTERNAL: computed from private data; not for publication"
@@ -71,6 +73,22 @@ class NetworkCharge:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class NetworkFacts:
+    """PRIVATE. What a charge asks of a network: keyed hashes, no figure.
+
+    Attributes
+    ----------
+    dataset : of the protected network: the account that it is charged to.
+    frame : of what it has in common with its near copies: structure, base voltages.
+    figures : under a key, element → keyed hash of its figures; asked for later versions of a network.
+    """
+
+    dataset: str
+    frame: str
+    figures: Callable[[StreamKey], Mapping[str, str]]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Solvable:
     """A network that voltages are solved on.
 
@@ -79,11 +97,13 @@ class Solvable:
     feeder : the true network, or what stands in for it.
     solar : generation on it.
     identity : what the draws of the release are bound to: the same draws never meet two networks.
+    absent : figures that are protected if present, and are not; None where all must be there.
     """
 
     feeder: Feeder
     solar: Solar
     identity: str
+    absent: tuple[Figure, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -162,6 +182,11 @@ class NetworkMode(ABC, Generic[Section]):
         return policy_of(self.config).paid_by(self.config.release.id)
 
     @property
+    def kept_under(self) -> tuple[str, ...]:
+        """Where the private state keeps what outlives a release, beside the files of the release."""
+        return ()
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """Why the promise protects the network from nothing that matters; public, mostly empty."""
         return policy_of(self.config).warnings
@@ -175,8 +200,10 @@ class NetworkMode(ABC, Generic[Section]):
     def charge(self, request_sha256: str) -> NetworkCharge:
         """What the ledger is asked of the network, for a release of this request."""
 
-    def charge_of(self, asked: NetworkCharge, inputs: NetworkInputs, ledger: Ledger) -> NetworkCharge:
-        """The charge for this version of the network, by what the ledger holds of earlier ones."""
+    def charge_of(
+        self, asked: NetworkCharge, facts: NetworkFacts, state: PrivateState, ledger: Ledger
+    ) -> NetworkCharge:
+        """The charge for this version of the network, by what state and ledger hold of earlier ones."""
         return asked
 
     def charged_otherwise(self) -> str:
@@ -253,13 +280,22 @@ class NetworkMode(ABC, Generic[Section]):
         """Keyed hash of what the network has in common with its near copies: structure, base voltages."""
         return inputs.state.identity("frame", frame_chunks(inputs.feeder))
 
+    def facts(self, inputs: NetworkInputs) -> NetworkFacts:
+        """PRIVATE. What a charge asks of the network."""
+        return NetworkFacts(self.identity(inputs), self.frame(inputs), lambda key: self.figures(inputs, key))
+
+    def figures(self, inputs: NetworkInputs, key: StreamKey) -> Mapping[str, str]:
+        """PRIVATE. Element of the network → keyed hash of its figures; none where versions cost the same."""
+        return {}
+
     @abstractmethod
-    def network_to_solve(self, inputs: NetworkInputs, dataset: str) -> Solvable:
+    def network_to_solve(self, inputs: NetworkInputs, dataset: str, paid: Spend | None = None) -> Solvable:
         """The network that voltages are solved on; pay first where `charged_first`.
 
         Parameters
         ----------
         dataset : `identity` of the network.
+        paid : the charge that pays for it; None looks it up in the ledger.
         """
 
     def network_again(self, inputs: NetworkInputs) -> Solvable:

@@ -30,6 +30,7 @@ from dp_powerflow.pipeline.manifest.true import LEAST_SHARE, account_neighbours
 from dp_powerflow.pipeline.modes.base import (
     InternalReport,
     NetworkCharge,
+    NetworkFacts,
     NetworkMode,
     Progress,
     Scene,
@@ -47,7 +48,8 @@ from dp_powerflow.pipeline.radius import refuse_another_radius
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
 from dp_powerflow.privacy.ledger.book import Ledger
-from dp_powerflow.privacy.ledger.records import Preview
+from dp_powerflow.privacy.ledger.records import Preview, Spend
+from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.units import FloatArray, IntArray, kw_to_pu
 
 CALIBRATION = "calibration of the certificate"
@@ -80,10 +82,12 @@ class TrueMode(NetworkMode[TrueNetwork]):
         cost = InstanceCost(section.epsilon, section.delta, self.neighbours)
         return NetworkCharge(cost, cap, self.paid_by, request_sha256)
 
-    def charge_of(self, asked: NetworkCharge, inputs: NetworkInputs, ledger: Ledger) -> NetworkCharge:
+    def charge_of(
+        self, asked: NetworkCharge, facts: NetworkFacts, state: PrivateState, ledger: Ledger
+    ) -> NetworkCharge:
         """The same for every version; an account about another radius is refused with the way out."""
         assert isinstance(asked.cap, InstanceCap)
-        refuse_another_radius(ledger, self.config, self.identity(inputs), asked.cap)
+        refuse_another_radius(ledger, self.config, facts.dataset, asked.cap)
         return asked
 
     def check(self, inputs: NetworkInputs) -> Feeder:
@@ -169,7 +173,7 @@ class TrueMode(NetworkMode[TrueNetwork]):
         """The admittance matrix."""
         yield from network_chunks(inputs.feeder)
 
-    def network_to_solve(self, inputs: NetworkInputs, dataset: str) -> Solvable:
+    def network_to_solve(self, inputs: NetworkInputs, dataset: str, paid: Spend | None = None) -> Solvable:
         """The true network."""
         return Solvable(inputs.feeder, inputs.solar, dataset)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -21,7 +21,7 @@ from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.corpus.storage import Location, location
 from dp_powerflow.errors import ConfigError, CorpusError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.buses import BusGraph
-from dp_powerflow.grid.feeder import TAPS_NOT_FOUND, Feeder
+from dp_powerflow.grid.feeder import TAPS_NOT_FOUND, Feeder, NetworkParameters
 from dp_powerflow.grid.sources import Rebuilder, network_parameters
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.model.sample import LoadSource, SolvedDays, solve_days
@@ -37,6 +37,7 @@ from dp_powerflow.pipeline.modes.base import (
     OWNER_FILE,
     InternalReport,
     NetworkCharge,
+    NetworkFacts,
     NetworkMode,
     Progress,
     Scene,
@@ -50,6 +51,7 @@ from dp_powerflow.privacy.ledger.accounts import AccountKind, Cost, GdpCost, Pur
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import AccountSummary, Preview, Spend
 from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.twin.choosing import choosing_lines
 from dp_powerflow.twin.design import LOG_GRID, TwinGuarantee, twin_guarantee, twin_neighbours
 from dp_powerflow.twin.draw import FORMAT, Element, Twin, draw_twin, elements_of, parameters_of
@@ -74,6 +76,11 @@ class TwinMode(NetworkMode[TwinNetwork]):
     mends = True
 
     @property
+    def kept_under(self) -> tuple[str, ...]:
+        """The twin, and which figures were drawn."""
+        return (self._directory,)
+
+    @property
     def neighbours(self) -> Neighbours:
         """Networks that differ in one element."""
         return twin_neighbours(self.section.protected, self.section.change)
@@ -92,23 +99,24 @@ class TwinMode(NetworkMode[TwinNetwork]):
         cap = TwinCap(release.network_epsilon_cap or section.epsilon, delta or 0.0, self.neighbours)
         return NetworkCharge(self._cost(Scope()), cap, self.paid_by, self._request)
 
-    def charge_of(self, asked: NetworkCharge, inputs: NetworkInputs, ledger: Ledger) -> NetworkCharge:
+    def charge_of(
+        self, asked: NetworkCharge, facts: NetworkFacts, state: PrivateState, ledger: Ledger
+    ) -> NetworkCharge:
         """Of a later version of the network only the elements that were replaced or added are charged.
 
         Which ones they are is known from the keyed hashes of the figures that were drawn before. Their noise
         is fresh (`draw_twin`); a version that was charged already costs nothing more.
         """
-        dataset = self.identity(inputs)
-        account = ledger.find(KIND, dataset) or _named(ledger, self.config.release.continues_network)
+        account = ledger.find(KIND, facts.dataset) or _named(ledger, self.config.release.continues_network)
         paid = self._paid(account)
         for spend in paid:
-            if spend.dataset == dataset:
+            if spend.dataset == facts.dataset:
                 return replace(asked, paid_by=spend.release_id, cost=spend.cost)
         if account is None or not paid:
             return asked
         # Also past another twin whose own id reads like a version of this one.
         number = 1 + max(version_of(spend.release_id, asked.paid_by) or 1 for spend in account.spends)
-        cost = self._cost_of_changes(inputs, account)
+        cost = self._cost_of_changes(facts, state, account)
         return replace(asked, paid_by=charged_as(asked.paid_by, number), cost=cost)
 
     def charged_otherwise(self) -> str:
@@ -121,7 +129,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
     def check(self, inputs: NetworkInputs) -> Feeder:
         """What the twin would not protect is refused, and what could not be solved once it is drawn."""
         source = self._source(inputs)
-        parameters = parameters_of(source, self.section.design)
+        parameters = parameters_of(source, self.section.design, self.section.protect)
         codes = {line.line: line.code for line in parameters.coded} if self.section.protected.codes else {}
         # Without noise: it has the structure of any twin.
         feeder = self._with_taps(source.build(parameters.levels, codes))
@@ -150,11 +158,15 @@ class TwinMode(NetworkMode[TwinNetwork]):
         for line in everything.coded:
             yield repr((line.line, line.code, line.candidates)).encode()
 
-    def network_to_solve(self, inputs: NetworkInputs, dataset: str) -> Solvable:
+    def figures(self, inputs: NetworkInputs, key: StreamKey) -> Mapping[str, str]:
+        """Of the elements that the twin protects."""
+        return {element.name: element.figures(key) for element in self._elements(inputs)}
+
+    def network_to_solve(self, inputs: NetworkInputs, dataset: str, paid: Spend | None = None) -> Solvable:
         """The twin that is kept for this network, or a fresh draw that is kept from now on."""
         twin = self._kept(inputs, dataset)
         if twin is None:
-            account = self._charged_account(inputs, dataset)
+            account = self._charged_account(inputs, dataset, paid)
             twin = self._draw(inputs, account)
             self._remember(inputs, account)  # first: a twin that is kept is not drawn, nor remembered, again
             inputs.state.write_internal(self._directory, _file(dataset), twin.to_json().encode())
@@ -350,7 +362,9 @@ class TwinMode(NetworkMode[TwinNetwork]):
             if spend.request_sha256 == self._request
         ]
 
-    def _cost_of_changes(self, inputs: NetworkInputs, account: AccountSummary) -> PureCost | GdpCost:
+    def _cost_of_changes(
+        self, facts: NetworkFacts, state: PrivateState, account: AccountSummary
+    ) -> PureCost | GdpCost:
         """The cost of the elements whose figures were never drawn.
 
         The ledger knows elements by their names. One with a new name counts as added, which no earlier twin
@@ -358,10 +372,10 @@ class TwinMode(NetworkMode[TwinNetwork]):
         element of an earlier version is gone, the new one may be that element under another name: this
         version is then charged as a whole, or every re-export with other names would be a free draw.
         """
-        drawn, key = self._drawn(inputs, account.name), self._key(inputs, account.name)
+        drawn = self._drawn(state, account.name)
         if drawn is None:
             return self._cost(Scope())
-        now = {element.name: element.figures(key) for element in self._elements(inputs)}
+        now = facts.figures(self._key(state, account.name))
         changed = {name for name, figures in now.items() if figures not in drawn.get(name, ())}
         if not changed:  # other loads or switch states, the same figures: what was paid for covers it
             return PureCost(0.0, self.neighbours)
@@ -377,31 +391,39 @@ class TwinMode(NetworkMode[TwinNetwork]):
         )
 
     def _elements(self, inputs: NetworkInputs) -> tuple[Element, ...]:
-        return elements_of(parameters_of(self._source(inputs), self.section.design), self.section.design)
+        return elements_of(self._parameters(inputs), self.section.design)
 
-    def _key(self, inputs: NetworkInputs, account: str) -> StreamKey:
+    def _parameters(self, inputs: NetworkInputs) -> NetworkParameters:
+        return parameters_of(self._source(inputs), self.section.design, self.section.protect)
+
+    def _key(self, state: PrivateState, account: str) -> StreamKey:
         """Bound to the twin, its public choices and the account of the network, whatever its version."""
-        key = inputs.state.stream_key().bind("twin", self.section.id).bind("account", account)
+        key = state.stream_key().bind("twin", self.section.id).bind("account", account)
         return key.bind("request", self._request)
 
     def _draw(self, inputs: NetworkInputs, account: str) -> Twin:
-        design = self.section.design
-        return draw_twin(parameters_of(self._source(inputs), design), design, self._key(inputs, account))
+        return draw_twin(self._parameters(inputs), self.section.design, self._key(inputs.state, account))
 
     def _again(self, inputs: NetworkInputs) -> Twin:
         return self._draw(inputs, self._charged_account(inputs, self.identity(inputs)))
 
-    def _charged_account(self, inputs: NetworkInputs, dataset: str) -> str:
+    def _charged_account(self, inputs: NetworkInputs, dataset: str, paid: Spend | None = None) -> str:
         """The account that this version of the network was charged to: before that nothing is drawn."""
+        if paid is not None and (paid.kind, paid.dataset, paid.request_sha256) == (
+            KIND,
+            dataset,
+            self._request,
+        ):
+            return paid.account
         account = Ledger.open(inputs.state, create=False).find(KIND, dataset)
         if account is None or all(spend.dataset != dataset for spend in self._paid(account)):
             raise PrivacyError(f"twin '{self.section.id}' of this network is not paid for; run the release")
         return account.name
 
-    def _drawn(self, inputs: NetworkInputs, account: str) -> dict[str, list[str]] | None:
+    def _drawn(self, state: PrivateState, account: str) -> dict[str, list[str]] | None:
         """Element → keyed hashes of the figures that were drawn, in any version; None if nothing is known."""
         name = f"figures-{account}.json"
-        stored = inputs.state.read_internal(self._directory, name)
+        stored = state.read_internal(self._directory, name)
         try:
             found: dict[str, list[str]] | None = None if stored is None else json.loads(stored)
         except ValueError:
@@ -412,10 +434,9 @@ class TwinMode(NetworkMode[TwinNetwork]):
         return found
 
     def _remember(self, inputs: NetworkInputs, account: str) -> None:
-        key, drawn = self._key(inputs, account), self._drawn(inputs, account) or {}
-        for element in self._elements(inputs):
-            figures = element.figures(key)
-            drawn[element.name] = sorted({*drawn.get(element.name, []), figures})
+        drawn = self._drawn(inputs.state, account) or {}
+        for name, figures in self.figures(inputs, self._key(inputs.state, account)).items():
+            drawn[name] = sorted({*drawn.get(name, []), figures})
         content = json.dumps(drawn, sort_keys=True).encode()
         inputs.state.write_internal(self._directory, f"figures-{account}.json", content)
 
@@ -441,7 +462,8 @@ class TwinMode(NetworkMode[TwinNetwork]):
     def _built(self, inputs: NetworkInputs, twin: Twin) -> Solvable:
         feeder = self._with_taps(twin.feeder(self._source(inputs)))
         identity = hashlib.sha256(twin.to_json().encode()).hexdigest()
-        return Solvable(feeder, inputs.solar_on(feeder), identity)
+        absent = twin.absent if self.section.protect == "if present" else None
+        return Solvable(feeder, inputs.solar_on(feeder), identity, absent)
 
 
 def _file(dataset: str) -> str:

@@ -115,6 +115,7 @@ lines = "impedance"           # R and X of every line; or length, where conducto
 transformers = false          # true: their impedances are protected too; what is not protected is public
 capacitors = false            # true: their sizes
 pv = false                    # true: capacities of PV systems
+# protect = "if present"      # what a network has not is no reason to refuse it; the manifest says so
 # charging_epsilon = 0.2      # share of epsilon for a line's charging; without it charging follows its length
 # code_epsilon = 0.5          # share of epsilon for conductor codes (lines = "length"); else they are public
 # x_ohm_per_km = 0.4          # public reactance and charging of lines without a conductor code

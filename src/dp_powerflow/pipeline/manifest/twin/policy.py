@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from dp_powerflow.corpus.gridfm.schema import GridfmStyle
-from dp_powerflow.grid.quantities import Protected
+from dp_powerflow.corpus.storage import Location
+from dp_powerflow.grid.quantities import TRANSFORMER, Figure, Protected, declared_figures
 from dp_powerflow.pipeline.manifest import policy as text
 from dp_powerflow.pipeline.manifest.connected import COORDINATES_PUBLISHED
 from dp_powerflow.pipeline.manifest.facts import Facts
@@ -30,7 +30,7 @@ from dp_powerflow.pipeline.manifest.policy import (
 )
 from dp_powerflow.pipeline.manifest.twin import sentences
 from dp_powerflow.pipeline.manifest.twin.figures import CHANGES, GROUPS, changed, version_of
-from dp_powerflow.pipeline.manifest.twin.section import TwinSection
+from dp_powerflow.pipeline.manifest.twin.section import PresenceSection, TwinSection
 from dp_powerflow.pipeline.manifest.twin.tables import (
     AS_PHASORS,
     TURNED,
@@ -62,6 +62,8 @@ class TwinPolicy(NetworkPolicy):
     table_days : days whose loads are published beside the voltages, in the tables of the twin.
     controls : whether taps and capacitors act, and what they start from; "frozen" is the fixed frame.
     coordinates : whether those of the buses are declared public and released.
+    absent : figures that are protected if present, and that the network has none of; None where the network
+        has all that is protected.
     table_style : frame of the voltages in the tables of the twin, and whether switches are merged there.
     """
 
@@ -86,6 +88,7 @@ class TwinPolicy(NetworkPolicy):
     controls: str = "frozen"
     coordinates: bool = False
     table_style: GridfmStyle = AS_PHASORS
+    absent: tuple[Figure, ...] | None = None
 
     @classmethod
     def of(cls, config: Config) -> Self:
@@ -125,7 +128,21 @@ class TwinPolicy(NetworkPolicy):
             controls=stated.controls,
             coordinates=stated.coordinates == "public",
             table_style=style_of(tables),
+            absent=None if stated.presence is None else tuple(stated.presence.absent),
         )
+
+    def on_network(self, absent: tuple[Figure, ...] | None) -> Self:
+        """States which of the protected figures the network has."""
+        return replace(self, absent=absent)
+
+    @property
+    def presence(self) -> PresenceSection | None:
+        """Which of the figures that are protected if present are there, and which are not."""
+        if self.absent is None:
+            return None
+        declared = declared_figures(self.design.protected)
+        present = [figure for figure in declared if figure not in self.absent]
+        return PresenceSection(present=present, absent=list(self.absent))
 
     @classmethod
     def unknown_to_version_4(cls) -> dict[str, Any]:
@@ -251,6 +268,7 @@ class TwinPolicy(NetworkPolicy):
             return
         yield from wrong_days(self.published, self.table_days, facts)
         yield from self._wrong_controls(facts)
+        yield from self._wrong_presence(facts)
         places = None if facts.connections is None else facts.connections.coordinates
         if self.coordinates != (places is not None):
             yield "Coordinates of the buses are released though they are private, or the other way round."
@@ -275,12 +293,23 @@ class TwinPolicy(NetworkPolicy):
         if not frozen and facts.declared.solver != "batch":
             yield "The power flow was solved with fixed taps, and controls are said to act."
 
+    def _wrong_presence(self, facts: Facts) -> Iterator[str]:
+        absent = self.absent or ()
+        declared = declared_figures(self.design.protected)
+        if tuple(figure for figure in declared if figure in absent) != absent:
+            yield "The network is said to lack figures that the twin does not protect."
+        joined = () if facts.connections is None else facts.connections.kinds
+        if "transformers" in absent and TRANSFORMER in joined:
+            yield "The network is said to have no transformer, and one of its connections is a transformer."
+        if "capacitors" in absent and facts.extras.capacitors:
+            yield "The network is said to have no capacitor, and states of capacitors are released."
+
     def tables(self, facts: Facts) -> Tables | None:
         """Where the published twin is; None if only voltages are released."""
         return described_tables(self.published, self.table_days, facts, self.table_style)
 
     def checks(
-        self, statement: Statement[Any], facts: Facts, directory: Path, files: Iterable[str]
+        self, statement: Statement[Any], facts: Facts, directory: Location, files: Iterable[str]
     ) -> Iterator[Check]:
         """Every figure from the public constants; the tables are there if and only if they are published."""
         figures, section = self.figures(), statement.guarantee.network
@@ -298,8 +327,10 @@ class TwinPolicy(NetworkPolicy):
 
 
 def _section(policy: TwinPolicy, facts: Facts) -> TwinSection:
+    presence = {} if policy.presence is None else {"presence": policy.presence.model_dump()}
     return TwinSection.model_validate(
         policy.figures()
+        | presence
         | {
             "mode": policy.mode,
             "kind": "differential privacy",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
+from dp_powerflow.grid.quantities import WITHOUT, Figure
 from dp_powerflow.pipeline.manifest.model import (
     Chance,
     Count,
@@ -20,6 +22,7 @@ from dp_powerflow.pipeline.manifest.model import (
 from dp_powerflow.pipeline.manifest.policy import at_most, in_digits
 from dp_powerflow.twin.design import LOG_GRID
 
+_NONE = "the network has none"
 _Element = Literal["line", "transformer", "capacitor", "pv"]
 _Part = Literal["impedance", "length", "charging", "transformer", "capacitor", "pv"]
 
@@ -37,6 +40,13 @@ class ProtectedSection(Section):
     c_nf_per_km: NotNegative
 
 
+class PresenceSection(Section):
+    """Which figures that are protected if present the network has; R and X of lines are always there."""
+
+    present: list[Figure]
+    absent: list[Figure]
+
+
 class Changed(Section):
     """What a twin promises if elements change; no figures where none can be stated."""
 
@@ -47,7 +57,10 @@ class Changed(Section):
 
 
 class TwinSection(NetworkSection):
-    """`guarantee.network` of a release on a twin."""
+    """`guarantee.network` of a release on a twin.
+
+    `presence` is there where figures are protected if present, and nowhere else.
+    """
 
     mode: Literal["twin-network"]
     kind: Literal["differential privacy"]
@@ -57,6 +70,7 @@ class TwinSection(NetworkSection):
     change: Positive
     change_in_words: Sentence
     protected: ProtectedSection
+    presence: PresenceSection | None = None
     charging_epsilon: Positive | None
     code_epsilon: Annotated[float, Field(gt=0.0, le=20.0)] | None
     scales: Annotated[dict[_Part, Count], Field(min_length=1)]
@@ -75,6 +89,18 @@ class TwinSection(NetworkSection):
     coordinates: Literal["private", "public"]
     accounting: Sentence
 
+    @model_serializer(mode="wrap")
+    def _without_empty_presence(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = handler(self)
+        if self.presence is None:
+            content.pop("presence", None)
+        return content
+
+    @property
+    def absent(self) -> list[Figure]:
+        """Figures that would get noise, and that the network has none of."""
+        return [] if self.presence is None else self.presence.absent
+
     def in_one_sentence(self) -> str:
         return (
             f"They were solved on a twin of the network, with epsilon at most {at_most(self.epsilon)} at "
@@ -88,7 +114,8 @@ class TwinSection(NetworkSection):
             "Differential privacy, one element at a time. The voltages were solved on a twin of the network, "
             "a copy whose figures carry noise, drawn once: any number of days tells no more of the true "
             "network than the twin does.",
-            f"Protected, at {delta}: {self.neighbours}. {changes} A coin is right half of the time.",
+            f"Protected, at {delta}: {self.neighbours}. {changes} A coin is right half of the time."
+            + (f" {lacks(self.absent)}" if self.absent else ""),
             f"Not protected: {self.not_protected()}.",
         )
         return InWords(
@@ -154,22 +181,31 @@ class TwinSection(NetworkSection):
         rows = [(lines, self._noise("impedance"))]
         own = "follows from its length in the twin and a public figure per km"
         if chosen.charging:
-            own = self._noise("charging")
+            own = self._noise("charging", "charging")
         rows.append(("Charging of a line", own))
-        others = {"transformer": "Impedance of a transformer", "capacitor": "Size of a capacitor"}
-        others["pv"] = "Capacity of a PV system"
-        rows += [(words, self._noise(part)) for part, words in others.items()]
+        rows.append(("Impedance of a transformer", self._noise("transformer", "transformers")))
+        rows.append(("Size of a capacitor", self._noise("capacitor", "capacitors")))
+        rows.append(("Capacity of a PV system", self._noise("pv", "pv")))
         code = "NOT PROTECTED: declared public"
         if self.code_epsilon is not None:
             code = f"randomised response, epsilon = {in_digits(self.code_epsilon)}"
+        if "codes" in self.absent:
+            code = _NONE
         return [*rows, ("Conductor code of a line", code)]
 
-    def _noise(self, part: str) -> str:
+    def _noise(self, part: str, figure: Figure = "lengths") -> str:
+        if figure in self.absent and figure != "lengths":  # without lengths a line has R and X
+            return _NONE
         scale = self.scales.get(part)  # type: ignore[call-overload]
         if scale is None:
             return "NOT PROTECTED: declared public"
         named = "Laplace" if self.noise == "laplace" else "Gaussian"
         return f"{named} noise, scale {at_most(scale * LOG_GRID)} of the logarithm"
+
+
+def lacks(absent: Sequence[Figure]) -> str:
+    """What of the protected figures a network has not."""
+    return f"The network has no {', no '.join(WITHOUT[figure] for figure in absent)}."
 
 
 def _percent(change: float) -> str:

@@ -14,6 +14,7 @@ from dp_powerflow.pipeline.manifest.connected import (
 from dp_powerflow.pipeline.manifest.facts import Facts
 from dp_powerflow.pipeline.manifest.histories import drawn_loads
 from dp_powerflow.pipeline.manifest.policy import at_most, in_digits
+from dp_powerflow.pipeline.manifest.twin.section import lacks
 from dp_powerflow.pipeline.manifest.twin.tables import NETWORK, VOLTAGES, WITH_LOADS
 
 if TYPE_CHECKING:
@@ -253,9 +254,22 @@ def unprotected(facts: Facts, policy: TwinPolicy) -> list[str]:
         "be read, what of it is not modelled is known, and without load its power flow has a solution.",
         nodes,
         "Everything of the network that is declared public.",
+        *_lacking(policy),
         *shown_by_connections(facts),
         *([SHOWS_NODES] if facts.extras.loads else []),
         *text.public_sizes(facts),
+    ]
+
+
+def _lacking(policy: TwinPolicy) -> list[str]:
+    """Which of the protected figures the network has not; that is part of which elements there are."""
+    if policy.absent is None:
+        return []
+    if not policy.absent:
+        return ["That the network has all the kinds of figures that the twin protects: declared public."]
+    return [
+        f"{lacks(policy.absent)} That is part of which elements there are, which is declared public and "
+        "which all neighbours have in common. Noise and epsilon are those of a network that has them."
     ]
 
 

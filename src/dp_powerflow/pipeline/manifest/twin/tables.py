@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Literal
 
 from dp_powerflow.corpus.gridfm.schema import CLOSE_PU, MERGED_CLOSE_PU, ROWS_FILE, TABLES, GridfmStyle
+from dp_powerflow.corpus.storage import Location
 from dp_powerflow.pipeline.manifest.facts import Facts
 from dp_powerflow.pipeline.manifest.model import Tables
 from dp_powerflow.pipeline.manifest.policy import Check, check
@@ -47,7 +47,7 @@ def described_tables(published: str, days: int, facts: Facts, style: GridfmStyle
     )
 
 
-def check_of_tables(tables: Tables | None, directory: Path, files: Iterable[str]) -> Iterator[Check]:
+def check_of_tables(tables: Tables | None, directory: Location, files: Iterable[str]) -> Iterator[Check]:
     """The tables are there, and in order, if and only if they are published."""
     name = "twin tables"
     if tables is not None:

@@ -1,0 +1,387 @@
+"""The corpus of a fleet at its place: a folder, or a URL of an object store.
+
+What is there already, where the release of a feeder is made, how it gets into the corpus and out of it again,
+and `fleet.json` at the end. Nothing private comes here: a shelf knows public names only.
+
+A feeder of a folder is made in a staging directory beside it that other users cannot read, and moved when it
+is finished. A store has no renaming: there a feeder is made where it will stay, its manifest last, and an
+object `feeder=<name>.partial-<release id>` says so meanwhile (`RemoteStage`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+
+from dp_powerflow._files import is_temporary, sync_directory
+from dp_powerflow._threads import in_order
+from dp_powerflow.config import StorageUrl
+from dp_powerflow.corpus.staged import RemoteStage, clear
+from dp_powerflow.corpus.storage import (
+    RemotePath,
+    loading,
+    location,
+    put,
+    readers_of,
+    storing,
+)
+from dp_powerflow.errors import ConfigError, CorpusError
+from dp_powerflow.fleet.manifest import fleet_manifest, read_entries, release_at
+from dp_powerflow.fleet.names import FLEET_FILE, PAGE_FILE, feeder_of, is_release_of, partition
+from dp_powerflow.fleet.overview import fleet_page, read_summaries
+from dp_powerflow.pipeline.manifest.model import QUALITY_FILE, canonical_json
+
+OF_THE_WHOLE = (FLEET_FILE, PAGE_FILE, QUALITY_FILE)
+"""What lies beside the feeders, written last; the last one is the page of earlier versions."""
+_REMOVED = ".removed"
+_PARTIAL = ".partial-"
+
+
+class Shelf(ABC):
+    """Where the corpus of a fleet is, and which feeders are in it.
+
+    The place is listed once, when something is first asked; `publish` and `remove` keep the list.
+
+    Attributes
+    ----------
+    fleet_id : whose corpus it is.
+    """
+
+    def __init__(self, fleet_id: str) -> None:
+        self.fleet_id = fleet_id
+        self._known: set[str] | None = None
+
+    @property
+    @abstractmethod
+    def place(self) -> Path | RemotePath:
+        """Folder or URL of the corpus."""
+
+    @property
+    def _there(self) -> set[str]:
+        if self._known is None:
+            self._known = self._listed()
+        return self._known
+
+    def names(self) -> list[str]:
+        """Public names of the feeders that are in the corpus, finished, in their order."""
+        return sorted(self._there)
+
+    def has(self, name: str) -> bool:
+        """Whether a feeder is in the corpus."""
+        return name in self._there
+
+    @abstractmethod
+    def refuse_other_contents(self) -> None:
+        """Leave alone a place that holds anything but this fleet; clear up what a killed run left.
+
+        Raises
+        ------
+        ConfigError : something at the place is not of this fleet.
+        CorpusError : the place cannot be read.
+        """
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Make room for releases in the making; refuse a place that cannot be written to.
+
+        Raises
+        ------
+        CorpusError : nothing can be written there.
+        """
+
+    @abstractmethod
+    def output_of(self, name: str) -> Path | StorageUrl:
+        """Where the release of a feeder is made: `release.output` of its config."""
+
+    def publish(self, name: str) -> None:
+        """Put a feeder whose release is finished at `output_of` into the corpus."""
+        self._put_in(name)
+        self._there.add(name)
+
+    def remove(self, name: str) -> None:
+        """Take a feeder out of the corpus; call `write_manifest` afterwards."""
+        if self.has(name):
+            self._take_out(name)
+            self._there.discard(name)
+
+    @abstractmethod
+    def abandon(self, name: str, release_id: str) -> None:
+        """Remove what the release of a feeder that failed has left where others may read."""
+
+    @abstractmethod
+    def forget(self, name: str, release_id: str) -> None:
+        """Remove all that was made of a feeder's release and is not in the corpus: another one follows."""
+
+    @abstractmethod
+    def discard_staging(self, keep: Collection[str]) -> None:
+        """Remove what is left of releases in the making and of no use to the next run.
+
+        Parameters
+        ----------
+        keep : public names of the feeders that the next run would go on with.
+        """
+
+    def write_manifest(self, models: str) -> None:
+        """The page and `fleet.json` from what is there; functions of the published feeders alone.
+
+        Parameters
+        ----------
+        models : as of `fleet_manifest`.
+        """
+        names = self.names()
+        if not names:
+            self._write_nothing()
+            return
+        entries = read_entries(self.place, names)
+        with storing(self.place):
+            page = fleet_page(self.fleet_id, entries, read_summaries(self.place, entries)).to_html()
+        digest = hashlib.sha256(page).hexdigest()
+        content = canonical_json(fleet_manifest(self.fleet_id, models, entries, digest))
+        with storing(self.place):
+            put(self.place / PAGE_FILE, page)
+            put(self.place / FLEET_FILE, content)
+            self._drop(QUALITY_FILE)
+
+    @abstractmethod
+    def _drop(self, name: str) -> None:
+        """Remove a file of the whole, if it is there."""
+
+    @abstractmethod
+    def _listed(self) -> set[str]:
+        """Public names of the feeders that are there, finished."""
+
+    @abstractmethod
+    def _put_in(self, name: str) -> None: ...
+
+    @abstractmethod
+    def _take_out(self, name: str) -> None: ...
+
+    @abstractmethod
+    def _write_nothing(self) -> None:
+        """No feeder, no statement about any."""
+
+    def _refuse_strangers(self, directories: Sequence[str]) -> None:
+        """Every directory is that of a feeder, and holds the release of this feeder."""
+        found = in_order(lambda name: release_at(self.place / name), directories, readers_of(self.place))
+        for directory, release_id in zip(directories, found, strict=True):
+            name = feeder_of(directory)
+            if name is None or release_id is None or not is_release_of(release_id, self.fleet_id, name):
+                self._refuse(directory)
+
+    def _refuse(self, what: str) -> None:
+        raise ConfigError(
+            f"{self.place} holds {what}, which is not of fleet '{self.fleet_id}'; choose another fleet.output"
+        )
+
+
+class Folder(Shelf):
+    """A directory of this machine, or one that all machines share."""
+
+    def __init__(self, place: Path, fleet_id: str) -> None:
+        super().__init__(fleet_id)
+        self._place = place
+
+    @property
+    def place(self) -> Path:
+        return self._place
+
+    @property
+    def staging(self) -> Path:
+        """Directory beside the corpus where releases are made until they are finished."""
+        return self._place.with_name(f"{self._place.name}{_PARTIAL}{self.fleet_id}")
+
+    def refuse_other_contents(self) -> None:
+        """A directory that holds anything but this fleet is left alone."""
+        if not self._place.exists():
+            return
+        if not self._place.is_dir():
+            raise ConfigError(f"{self._place} is not a directory; choose another fleet.output")
+        directories = []
+        with loading(self._place):
+            for path in sorted(self._place.iterdir()):
+                if path.name.startswith(OF_THE_WHOLE) and is_temporary(path.name):
+                    path.unlink(missing_ok=True)
+                elif path.name not in OF_THE_WHOLE:
+                    directories.append(path.name)
+        self._refuse_strangers(directories)
+
+    def prepare(self) -> None:
+        """Make the staging directory."""
+        with storing(self.staging):
+            self.staging.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._place.is_dir() and not os.access(self._place, os.W_OK | os.X_OK):
+            raise CorpusError(
+                f"no permission to write {self._place}; change its permissions or choose another fleet.output"
+            )
+
+    def output_of(self, name: str) -> Path:
+        """In the staging directory."""
+        return self.staging / partition(name)
+
+    def abandon(self, name: str, release_id: str) -> None:
+        """Nothing: parts in the staging directory, which others cannot read, serve the next run."""
+
+    def forget(self, name: str, release_id: str) -> None:
+        """Its directory in the staging directory, finished or not."""
+        with storing(self.staging):
+            for path in self.staging.glob(f"{partition(name)}*"):
+                if path.name.partition(".")[0] == partition(name):
+                    shutil.rmtree(path)
+
+    def discard_staging(self, keep: Collection[str]) -> None:
+        """Feeders that were taken out, and the staging directory if it is empty; parts in it stay."""
+        with storing(self._place):
+            if not self.staging.is_dir():
+                return
+            for path in self.staging.glob(f"*{_REMOVED}"):
+                shutil.rmtree(path)
+            if not any(self.staging.iterdir()):
+                self.staging.rmdir()
+
+    def _listed(self) -> set[str]:
+        if not self._place.is_dir():
+            return set()
+        with loading(self._place):
+            return _feeders(os.listdir(self._place))
+
+    def _put_in(self, name: str) -> None:
+        target = self._place / partition(name)
+        with storing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self.output_of(name).rename(target)
+            sync_directory(target.parent)
+
+    def _take_out(self, name: str) -> None:
+        self.prepare()
+        aside = self.staging / f"{partition(name)}{_REMOVED}"
+        with storing(aside):
+            shutil.rmtree(aside, ignore_errors=True)
+            (self._place / partition(name)).rename(aside)
+            sync_directory(self._place)
+            shutil.rmtree(aside)
+
+    def _write_nothing(self) -> None:
+        with storing(self._place):
+            for name in OF_THE_WHOLE:
+                self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        (self._place / name).unlink(missing_ok=True)
+
+
+class Store(Shelf):
+    """A prefix of an object store.
+
+    `feeder=<name>.partial-<release id>` lies there while a feeder is made, `feeder=<name>.removed` while it
+    is taken out: what a killed run leaves is told from a release without looking into it.
+    """
+
+    def __init__(self, place: RemotePath, fleet_id: str) -> None:
+        super().__init__(fleet_id)
+        self._place = place
+        self._making: dict[str, str] = {}
+
+    @property
+    def place(self) -> RemotePath:
+        return self._place
+
+    def refuse_other_contents(self) -> None:
+        """A prefix that holds anything but this fleet is left alone."""
+        there = self._look()
+        self._known = _feeders(there) - self._making.keys()
+        known = {*OF_THE_WHOLE, *map(partition, self._making), *map(self._marker_name, self._making)}
+        if there.pop(self._probe.name, None) is not None:
+            with storing(self._place):
+                self._probe.unlink()
+        self._refuse_strangers([item for item in there if item not in known])
+
+    def prepare(self) -> None:
+        """Try whether anything can be written."""
+        with storing(self._place):
+            self._probe.write_bytes(b"")
+            self._probe.unlink()
+
+    def output_of(self, name: str) -> StorageUrl:
+        """Where it will stay."""
+        return StorageUrl(f"{self._place / partition(name)}")
+
+    def abandon(self, name: str, release_id: str) -> None:
+        """All of it, the manifest first."""
+        RemoteStage(self._place / partition(name), release_id).discard()
+        self._making.pop(name, None)
+
+    def forget(self, name: str, release_id: str) -> None:
+        """As if it had failed."""
+        self.abandon(name, release_id)
+
+    def discard_staging(self, keep: Collection[str]) -> None:
+        """What an earlier run began of feeders that the fleet no longer lists."""
+        for name, release_id in tuple(self._making.items()):
+            if name not in keep:
+                self.abandon(name, release_id)
+
+    @property
+    def _probe(self) -> RemotePath:
+        return self._place / f"{FLEET_FILE}{_PARTIAL}{self.fleet_id}"
+
+    def _marker_name(self, name: str) -> str:
+        return f"{partition(name)}{_PARTIAL}{self._making[name]}"
+
+    def _listed(self) -> set[str]:
+        return _feeders(self._look()) - self._making.keys()
+
+    def _look(self) -> dict[str, bool]:
+        """Names at the place and whether they are folders, after removals of killed runs were finished."""
+        with loading(self._place):
+            there = self._place.children()
+        for item in [item for item in there if item.endswith(_REMOVED)]:
+            name = feeder_of(item.removesuffix(_REMOVED))
+            if name is not None:
+                self._clear(name)
+                there.pop(partition(name), None)
+                del there[item]
+        self._making = {}
+        for item in there:
+            name, _, release_id = (feeder_of(item) or "").partition(_PARTIAL)
+            if release_id and is_release_of(release_id, self.fleet_id, name):
+                self._making[name] = release_id
+        return there
+
+    def _put_in(self, name: str) -> None:
+        """It is there already, its manifest was put last."""
+
+    def _take_out(self, name: str) -> None:
+        with storing(self._place):
+            self._removal_of(name).write_bytes(b"")
+        self._clear(name)
+
+    def _removal_of(self, name: str) -> RemotePath:
+        return self._place / f"{partition(name)}{_REMOVED}"
+
+    def _clear(self, name: str) -> None:
+        with storing(self._place):
+            clear(self._place / partition(name))
+            self._removal_of(name).unlink()
+
+    def _write_nothing(self) -> None:
+        with storing(self._place):
+            for name in reversed(OF_THE_WHOLE):
+                self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        (self._place / name).unlink()
+
+
+def _feeders(items: Iterable[str]) -> set[str]:
+    """Public names of the feeders among names of directories; they have no dot."""
+    return {name for item in items if (name := feeder_of(item)) is not None and "." not in name}
+
+
+def shelf_of(output: Path | StorageUrl, fleet_id: str) -> Shelf:
+    """The corpus of a fleet at its place."""
+    place = location(output)
+    return Store(place, fleet_id) if isinstance(place, RemotePath) else Folder(place, fleet_id)

@@ -1,0 +1,303 @@
+"""A release as a conversation between who makes it and who owns the data.
+
+    read and check → *examined* → network to solve, report → *drawn* → parts → *solved* → documents
+
+Making a release needs the network and keys, but neither ledger nor meters. Where it needs something of the
+data owner it stops and asks: to be paid for, or that files be kept. So it can be made by a worker elsewhere,
+and `run_release` and fleets share one path. Everything random comes from the key, bound to the release, the
+model and the network: a conversation that was lost is held again with the same answers, to the same bits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dp_powerflow._parallel import Runner
+from dp_powerflow.corpus.extras import MENDED
+from dp_powerflow.corpus.extras_reader import ExtrasReader
+from dp_powerflow.corpus.storage import location
+from dp_powerflow.corpus.writer import CorpusWriter
+from dp_powerflow.errors import ConfigError, PowerFlowError, PrivacyError
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.pipeline.documents import publish
+from dp_powerflow.pipeline.inputs import NetworkInputs, ReleaseInputs
+from dp_powerflow.pipeline.manifest.facts import ManifestInputs
+from dp_powerflow.pipeline.modes.base import (
+    INTERNAL,
+    OWNER_FILE,
+    InternalReport,
+    NetworkMode,
+    Progress,
+    Scene,
+)
+from dp_powerflow.pipeline.parts import PartJob, Written, layout_of, make_parts
+from dp_powerflow.pipeline.plan import kept_model, refuse_another_model
+from dp_powerflow.pipeline.ready import Ready, Say
+from dp_powerflow.privacy.ledger.records import Balance, Spend
+from dp_powerflow.privacy.random import StreamKey
+from dp_powerflow.units import IntArray
+
+REPORT_FILE = "report.json"
+COMMITMENT = "internal report"
+"""What the manifest commits to, as the commitment names it."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Examined:
+    """PRIVATE. All checks are passed: charge the customers, fit, and charge the network if that comes first.
+
+    Answered with `Paid`.
+
+    Attributes
+    ----------
+    dataset, frame : what a charge asks of the network (`NetworkFacts`).
+    inputs : keyed hash of everything beside the config that decides the release.
+    nodes : PUBLIC. Released nodes.
+    corpus_bytes : PUBLIC. How large the corpus will be, about.
+    warnings : PUBLIC. What public loads do.
+    """
+
+    dataset: str
+    frame: str
+    inputs: str
+    nodes: int
+    corpus_bytes: int
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What is in the private state must be kept before anything is published; answered with None."""
+
+
+@dataclass(frozen=True)
+class Solved:
+    """The network is to be charged now, if it was not before; answered with `Paid`."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Paid:
+    """PRIVATE. What was paid, and how the accounts stand just after it.
+
+    Attributes
+    ----------
+    loads, network : balances; None for a network that is charged later.
+    spend : of the network; None for one that is charged later.
+    model : the load model; None where the private state has it.
+    """
+
+    loads: Balance
+    network: Balance | None = None
+    spend: Spend | None = None
+    model: LoadModel | None = None
+
+
+@dataclass(frozen=True)
+class Made:
+    """A release that is made.
+
+    Attributes
+    ----------
+    met : INTERNAL. Whether the evidence supports the policy.
+    worst_mismatch : [p.u.] of the parts written now, None if there was nothing left to write.
+    mended : snapshots whose powers were lowered.
+    notes : PUBLIC. Remarks on the load model.
+    """
+
+    met: bool
+    worst_mismatch: float | None
+    mended: int
+    notes: tuple[str, ...]
+
+
+Ask = Examined | Drawn | Solved
+Conversation = Generator[Ask, Any, Made]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Maker:
+    """PRIVATE. Makes one release.
+
+    Attributes
+    ----------
+    ready : what it is made from; all checks are passed.
+    changed : settings that differ from those under which something INTERNAL was shown.
+    """
+
+    ready: Ready
+    changed: tuple[str, ...]
+    engine: Runner
+    say: Say
+    progress: Progress | None
+
+    @property
+    def inputs(self) -> ReleaseInputs:
+        """PRIVATE. What the release is made from."""
+        return self.ready.inputs
+
+    @property
+    def mode(self) -> NetworkMode[Any]:
+        """How the network is treated."""
+        return self.ready.mode
+
+    @property
+    def structure(self) -> Feeder:
+        """Has the nodes, loads and controls of the network that will be solved."""
+        return self.ready.structure
+
+    def steps(self) -> Conversation:
+        """Make the release; whatever refuses it leaves nothing beside the target that is of no use."""
+        writer = self._writer()
+        if not writer.finished:
+            writer.prepare()  # what is bound to fail later fails before anything is spent
+        try:
+            return (yield from self._make(writer))
+        except (ConfigError, PowerFlowError, PrivacyError) as error:
+            # Refused for good: nothing stays beside the target but parts that a resumed run can use.
+            untouched = len(writer.missing_parts()) == writer.layout.n_parts
+            if not writer.finished and (untouched or isinstance(error, PowerFlowError)):
+                writer.discard()
+            raise
+
+    def _writer(self) -> CorpusWriter:
+        # Of the twin: what its rounded frame does not have would be missed when it is paid for.
+        release, feeder = self.inputs.config.release, self.structure
+        released, loaded = len(self.mode.released_nodes(feeder)), self.mode.drawn(feeder)
+        layout = layout_of(release.days, self.inputs.history.n_steps, released, loaded)
+        extras = self.mode.extras(feeder, self.inputs.solar_on(feeder))
+        return CorpusWriter(location(release.output), layout, release.id, extras)
+
+    def _make(self, writer: CorpusWriter) -> Conversation:
+        inputs, mode = self.inputs, self.mode
+        refuse_another_model(inputs)
+        dataset = mode.identity(inputs)
+        paid: Paid = yield Examined(
+            dataset,
+            mode.frame(inputs),
+            inputs.identity,
+            writer.layout.nodes,
+            self.ready.corpus_bytes,
+            self.ready.feasibility.warnings,
+        )
+        model = paid.model or kept_model(inputs.config, inputs.state)
+        if model is None:
+            raise PrivacyError(
+                f"release '{inputs.config.model.reuse}' has fitted no load model yet; run it first"
+            )
+        network = mode.network_to_solve(inputs, dataset, paid.spend)
+        scene = mode.scene(inputs, network, model)
+        self.say("network evidence (INTERNAL)")
+        report = self._report(scene)
+        internal = inputs.state.internal_directory(inputs.config.release.id)
+        mode.accept(report, internal / REPORT_FILE)
+        yield Drawn()
+        if writer.finished:
+            return Made(report.met, None, 0, model.notes)
+        self.say("drawing loads and solving")
+        written = yield from self._write(writer, scene, report, paid)
+        return Made(report.met, written.mismatch, written.mended, model.notes)
+
+    def _report(self, scene: Scene) -> InternalReport:
+        """The internal report that the manifest commits to: the one already made, or a fresh one."""
+        state, release_id = self.inputs.state, self.inputs.config.release.id
+        stored = state.read_internal(release_id, REPORT_FILE)
+        if stored is not None:
+            return InternalReport.read(stored)
+        report = self.mode.report(self.inputs, scene, self.progress)
+        state.write_internal(release_id, REPORT_FILE, report.content)
+        known = self.mode.for_the_owner(self.inputs, scene)
+        if known:
+            content = json.dumps({"marking": INTERNAL, **known}, indent=1, sort_keys=True) + "\n"
+            state.write_internal(release_id, OWNER_FILE, content.encode())
+        return report
+
+    def _write(
+        self, writer: CorpusWriter, scene: Scene, report: InternalReport, paid: Paid
+    ) -> Generator[Ask, Any, Written]:
+        """Make the parts, have the network charged if that is still to be done, and publish."""
+        key = draw_key(self.inputs, scene)
+        job = part_job(self.mode, scene, key, writer)
+        if writer.remote is not None and paid.network is None:
+            # A store has readers of its own: paid for before the first part is there.
+            paid = yield Solved()
+        mended = _mended_before(writer)
+        written = make_parts(job, self.engine, self.progress)
+        mended += written.mended
+        if paid.network is None:
+            try:
+                paid = yield Solved()
+            except PrivacyError:
+                writer.discard()  # another release was faster: voltages that nobody paid for do not stay
+                raise
+        facts = replace(
+            manifest_inputs(self.inputs, scene.model, writer, report, paid),
+            left_out=self.mode.left_out(scene.network),
+            absent=scene.network.absent,
+            customers=scene.nodes.customers,
+            mended=mended,
+            looked_at=self.changed,
+            connections=self.mode.connections(self.inputs, scene.network, job.released, key),
+        )
+        self.say("looking at the corpus")
+        publish(writer, facts, written.hashes, self.progress)
+        return replace(written, mended=mended)
+
+
+def _mended_before(writer: CorpusWriter) -> int:
+    """Snapshots that were mended in the parts that an interrupted run has left."""
+    if not writer.extras.mended:
+        return 0
+    missing = set(writer.missing_parts())
+    there = [part for part in range(writer.layout.n_parts) if part not in missing]
+    reader = ExtrasReader(writer.root, writer.layout, writer.release_id, writer.extras)
+    days = np.array([day for part in there for day in writer.layout.days_of(part)], dtype=np.int64)
+    return int(np.count_nonzero(reader.day_values(MENDED, days)))
+
+
+def draw_key(inputs: NetworkInputs, scene: Scene) -> StreamKey:
+    """The key of the draws and of the order of the nodes; the sampler binds the model and the block.
+
+    It is bound to the network that is solved, and to nothing else of the inputs: on a twin the released bytes
+    are a function of key, config, model and twin, whatever the true network and the meters were.
+    """
+    return inputs.key.bind("network", scene.network.identity)
+
+
+def part_job(mode: NetworkMode[Any], scene: Scene, key: StreamKey, writer: CorpusWriter) -> PartJob:
+    """The job of the workers, with a key from `draw_key`."""
+    feeder, source = scene.network.feeder, mode.source(scene, key, writer.layout.days)
+    chosen = mode.released_nodes(feeder)
+    released = chosen[secret_order(key, len(chosen))]
+    graph = mode.tables(writer.root, feeder, released)
+    solver = mode.solver(writer.layout.steps)
+    return PartJob(feeder, source, writer, released, scene.network.solar, graph, solver, mode.mends)
+
+
+def secret_order(key: StreamKey, count: int) -> IntArray:
+    """A uniformly random order of the nodes, from the secret."""
+    return np.asarray(key.stream("order of the nodes").generator.permutation(count), dtype=np.int64)
+
+
+def manifest_inputs(
+    inputs: ReleaseInputs, model: LoadModel, writer: CorpusWriter, report: InternalReport, paid: Paid
+) -> ManifestInputs:
+    """What the manifest is made of: balances just after the charges of this release, commitment, shape."""
+    assert paid.network is not None
+    return ManifestInputs(
+        config=inputs.config,
+        model=model,
+        layout=writer.layout,
+        extras=writer.extras,
+        loads=paid.loads,
+        network=paid.network,
+        commitment_sha256=inputs.state.commit(inputs.config.release.id, COMMITMENT, report.content).sha256,
+        insecure_seed=inputs.state.insecure_seed,
+        sun=inputs.sun,
+        days=inputs.almanac.released,
+    )

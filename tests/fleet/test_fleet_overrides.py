@@ -1,0 +1,122 @@
+"""Overrides of one feeder: shared keys replaced, and shared keys removed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dp_powerflow.config import Config, TwinNetwork
+from dp_powerflow.errors import ConfigError
+from dp_powerflow.fleet.config import parse_fleet_config
+from dp_powerflow.fleet.feeders import feeder_config
+from dp_powerflow.privacy.ledger.records import Unrelated
+from support.fleet_mixed import mixed_config, raw
+
+LATITUDE = {"latitude": 46.5}
+
+
+def own_config(folder: Path, override: dict[str, Any], **sections: dict[str, Any]) -> Config:
+    config = mixed_config(folder, overrides={"a17": override}, **sections)
+    source = str(folder / "feeders" / "a17.dss")
+    return feeder_config(config, "a17", source, "feeder-0001", Unrelated(frozenset(), "new"))
+
+
+def network_of(config: Config) -> TwinNetwork:
+    assert isinstance(config.network, TwinNetwork)
+    return config.network
+
+
+def test_a_removed_key_is_as_if_nobody_had_set_it(tmp_path: Path) -> None:
+    removed = ["network.capacitors", "network.protect", "nodes.kw_per_customer", "feeder.drop_islanded"]
+    config = own_config(
+        tmp_path, {"remove": removed}, network={"protect": "all"}, feeder={"drop_islanded": True}
+    )
+    network = network_of(config)
+    assert (network.capacitors, network.transformers) == (False, True)
+    assert network.protect == "if present"  # the default of a fleet, not that of a release
+    assert not config.feeder.drop_islanded
+    assert "kw_per_customer" not in config.nodes.model_fields_set
+    others = feeder_config(
+        mixed_config(tmp_path, overrides={"a17": {"remove": removed}}),
+        "b3",
+        "ieee13",
+        "feeder-0002",
+        Unrelated(frozenset(), "new"),
+    )
+    assert network_of(others).capacitors
+
+
+def test_keys_can_be_removed_beside_others_that_are_set(tmp_path: Path) -> None:
+    override = {"remove": ["network.pv"], "network": {"charging_epsilon": 0.5}}
+    network = network_of(own_config(tmp_path, override))
+    assert (network.pv, network.charging_epsilon) == (False, 0.5)
+
+
+def test_the_section_pv_can_be_removed_as_a_whole_or_by_key(tmp_path: Path) -> None:
+    assert own_config(tmp_path, {}, pv=LATITUDE).pv is not None
+    assert own_config(tmp_path, {"remove": ["pv"]}, pv=LATITUDE).pv is None
+    kept = own_config(tmp_path, {"remove": ["pv.volt_var"]}, pv={**LATITUDE, "volt_var": "category A"}).pv
+    assert kept is not None
+    assert kept.volt_var == "none"
+
+
+def test_a_tap_file_can_be_left_out(tmp_path: Path) -> None:
+    (tmp_path / "taps").mkdir()
+    (tmp_path / "taps" / "a17.csv").write_text("# declared: me\ntransformer,winding,tap\n")
+    assert own_config(tmp_path, {}, feeder={"taps": "taps"}).feeder.taps is not None
+    assert own_config(tmp_path, {"remove": ["feeder.taps"]}, feeder={"taps": "taps"}).feeder.taps is None
+
+
+def test_paths_of_an_override_are_relative_to_the_fleet_file(tmp_path: Path) -> None:
+    override = {"feeder": {"loads": "loads/a17.csv", "taps": "taps/a17.csv"}}
+    feeder = own_config(tmp_path, override).feeder
+    assert (feeder.loads, feeder.taps) == (tmp_path / "loads/a17.csv", tmp_path / "taps/a17.csv")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("network.capacitor", "network.capacitors"),
+        ("node.class_of_load", "nodes.class_of_load"),
+        ("capacitors", "network.capacitors"),
+        ("network.idd", "network.pv"),
+        ("feeder.source", "feeder.taps"),
+        ("pv.latitud", "pv.latitude"),
+    ],
+)
+def test_an_unknown_name_is_an_error_that_names_the_nearest_key(
+    tmp_path: Path, name: str, meant: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"unknown key '{name}'; did you mean '") as error:
+        own_config(tmp_path, {"remove": [name]})
+    if name not in ("network.idd", "feeder.source"):
+        assert f"'{meant}'?" in str(error.value)
+    assert "'a17'" in str(error.value)
+
+
+@pytest.mark.parametrize("key", ["mode", "bound", "id"])
+def test_what_belongs_to_the_fleet_cannot_be_removed(tmp_path: Path, key: str) -> None:
+    with pytest.raises(ConfigError, match=f"remove 'network.{key}', which belongs to the fleet"):
+        own_config(tmp_path, {"remove": [f"network.{key}"]})
+
+
+def test_a_key_cannot_be_set_and_removed(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"both set and remove 'network.pv'"):
+        own_config(tmp_path, {"remove": ["network.pv"], "network": {"pv": True}})
+    with pytest.raises(ConfigError, match=r"both set and remove 'pv'"):
+        own_config(tmp_path, {"remove": ["pv"], "pv": LATITUDE})
+
+
+def test_a_key_that_every_feeder_needs_is_missed(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"of feeder 'a17', the config lacks 'network.epsilon'"):
+        own_config(tmp_path, {"remove": ["network.epsilon"]})
+
+
+def test_all_mistakes_of_removals_are_told_together_with_the_others(tmp_path: Path) -> None:
+    content = raw(overrides={"a17": {"remove": ["network.id", "network.linse"]}})
+    with pytest.raises(ConfigError) as error:
+        parse_fleet_config(content, base=tmp_path)
+    assert "'network.id'" in str(error.value)
+    assert "'network.linse'; did you mean 'network.lines'?" in str(error.value)
