@@ -393,6 +393,18 @@ def fleet(
     only_plan: Annotated[
         bool, typer.Option("--plan", help="Say what it would cost (INTERNAL); spend nothing.")
     ] = False,
+    retry: Annotated[
+        list[str] | None,
+        typer.Option(help="Feeder, by name or key, that may begin a new attempt after a correction."),
+    ] = None,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="The same for all feeders that failed in the last run.")
+    ] = False,
+    withdraw: Annotated[
+        list[str] | None,
+        typer.Option(help="Take a feeder out of the corpus; its charges stay, and nothing is made."),
+    ] = None,
+    restore: Annotated[list[str] | None, typer.Option(help="Make a feeder again that was withdrawn.")] = None,
     workers: Workers = None,
     scheduler: Scheduler = None,
     as_json: AsJson = False,
@@ -405,11 +417,19 @@ def fleet(
     from dp_powerflow.fleet.config import read_fleet_config
     from dp_powerflow.fleet.events import counted
     from dp_powerflow.fleet.plan import plan_fleet
-    from dp_powerflow.fleet.run import FAILURES_FILE, Outcome, run_fleet
+    from dp_powerflow.fleet.repair import FAILURES_FILE, Repair
+    from dp_powerflow.fleet.run import Outcome, run_fleet, withdraw_feeders
     from dp_powerflow.report.fleet_progress import FleetProgress, ToldFailures
     from dp_powerflow.report.results import FLEET_MARKING, render_fleet_plan, render_fleet_result
 
     fleet_config = read_fleet_config(config)
+    repair = Repair(tuple(retry or ()), retry_failed, tuple(restore or ()))
+    if withdraw:
+        if only_plan or repair != Repair():
+            raise ConfigError("--withdraw makes nothing; give it without --plan, --retry and --restore")
+        names = withdraw_feeders(fleet_config, withdraw)
+        _say(f"INTERNAL: not in {fleet_config.fleet.output}, nor made again: {', '.join(names)}")
+        return
     if only_plan:
         with _progress("feeders") as (advance, _):
             planned = plan_fleet(
@@ -435,6 +455,7 @@ def fleet(
             say=shown.describe,
             on_event=shown.on_event,
             on_outcome=report,
+            repair=repair,
         )
     _show_ingest(result.ingest)
     for warning in result.warnings:

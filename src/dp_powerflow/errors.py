@@ -26,6 +26,10 @@ class PrivacyError(DpPowerflowError):
     """A privacy parameter is out of range, or a guarantee cannot be given."""
 
 
+class ChangedRequestError(PrivacyError):
+    """A release id was begun with another config or other data, and cannot go on with these."""
+
+
 class PowerFlowError(DpPowerflowError):
     """The power flow was asked something it cannot answer."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ SAME = {"feeders": ["alder", "alder-2", "alder-3", "birch", "cedar", "elm"], "re
 FLEET: dict[str, Any] = {"network_epsilon_cap": 9.0, "same_frame": SAME}
 ASKED = (
     r"feeder 'alder' was charged to account network-twin-\d and is no longer listed, while 'alder-2' is new; "
-    r'.*write under \[fleet\] unrelated = { accounts = \["network-twin-\d"\], reason = "<why>" }'
+    r'.*\n    \[overrides."alder-2"\]\n    continues_network = "network-twin-\d"\n'
+    r'.*under \[fleet\].*\n    unrelated = { accounts = \["network-twin-\d"\], reason = "<why>" }'
 )
 
 
@@ -137,6 +139,26 @@ def test_a_reason_that_names_the_account_lets_a_new_feeder_in_and_no_later_one(r
         run_fleet(twins(renamed, unrelated=reason), engine=Here())
 
 
+def test_the_lines_of_the_question_can_be_pasted(renamed: Path) -> None:
+    with pytest.raises(PrivacyError) as asked:
+        run_fleet(twins(renamed), engine=Here())
+    lines = [line.strip() for line in str(asked.value).splitlines() if line.startswith("    ")]
+    version = tomllib.loads("\n".join(lines[:2]))["overrides"]
+    state = PrivateState.inspect(renamed / "state")
+    ledger = Ledger.open(state, create=False)
+    [other] = charged(renamed).keys() - {account_of(renamed, "birch")}
+    found = feeders_of(twins(renamed, overrides=version), state, ledger)
+    assert {item.config.release.continues_network for item in found if item.key == "alder-2"} == {other}
+    unrelated = tomllib.loads(lines[2].replace("<why>", "taken down"))["unrelated"]
+    found = feeders_of(twins(renamed, unrelated=unrelated), state, ledger)
+    assert [other] == [
+        name
+        for item in found
+        if item.key == "alder-2" and item.config.release.unrelated_network is not None
+        for name in item.config.release.unrelated_network.accounts & {other}
+    ]
+
+
 def test_a_later_fleet_asks_about_feeders_that_the_earlier_one_listed(renamed: Path) -> None:
     later: dict[str, Any] = {"id": "later", "output": "later", "continues": "north"}
     with pytest.raises(PrivacyError, match=ASKED):
@@ -193,7 +215,7 @@ def test_an_account_from_elsewhere_must_be_named_and_a_newer_one_again(made: Pat
     assert not run_fleet(twins(folder), engine=Here()).failed  # nothing new, nothing to ask
     write(folder, cedar=3.0)
     with pytest.raises(
-        PrivacyError, match=r"not of fleet 'north': network-twin-3; .*accounts = \[\"network-twin-3\"\]"
+        PrivacyError, match=r"not of fleet 'north': network-twin-3; .*\n.*accounts = \[\"network-twin-3\"\]"
     ):
         run_fleet(twins(folder), engine=Here())
     with pytest.raises(PrivacyError, match="names network-twin-4 to network-twin-9, and the ledger has"):

@@ -1,12 +1,6 @@
 """A fleet and the ledger: whom it charges, and what the charge of the customers pays for.
 
-**Networks.** Every feeder is a secret of its own, with an account of its own. The ledger asks of every new
-network whether it continues an account or is unrelated to all others. Within a fleet the list of feeders
-answers: they are different networks. That is not enough for feeders of the same frame (the same nodes and
-connections), which are most likely versions of one network: the config must name them in `same_frame`. The
-list says nothing about networks that are not in it: those charged outside the fleet, and those of feeders
-that it used to list, whose files may have been exported again under other names. About them only the data
-owner can answer, in the config.
+**Networks.** Every feeder is a secret of its own, with an account of its own: see `networks`.
 
 **Customers.** One meter source, one charge, and one load model, or one per feeder. One model: the charge pays
 for one fit on all customers, and every feeder's release reuses it. One model per feeder: a public map puts
@@ -20,22 +14,29 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dp_powerflow._names import __version__
 from dp_powerflow.config import Config
 from dp_powerflow.errors import ConfigError, LoadDataError, PrivacyError
+from dp_powerflow.fleet.attempts import at_attempt, last_attempt, opened_account
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.feeders import (
     FleetFeeder,
     feeder_config,
     find_sources,
     public_names,
-    read_register,
+    read_registers,
 )
-from dp_powerflow.fleet.names import release_id_of
+from dp_powerflow.fleet.names import first_id_of, release_id_of
+from dp_powerflow.fleet.networks import (
+    known_networks,
+    network_accounts,
+    refuse_unexplained,
+    unrelated_of,
+)
 from dp_powerflow.fleet.refusals import in_one_message
 from dp_powerflow.loads.declared import read_service_rows
 from dp_powerflow.loads.history import LoadHistory, refuse_alike
@@ -50,21 +51,16 @@ from dp_powerflow.pipeline.receipts import REQUEST_FILE, keep_receipt
 from dp_powerflow.pipeline.run import fitted_model
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.checks import earlier_twins
-from dp_powerflow.privacy.ledger.records import (
-    Account,
-    AccountSummary,
-    Spend,
-    Unrelated,
-    spelled,
-    unrelated_line,
-)
+from dp_powerflow.privacy.ledger.records import Account, Spend
 from dp_powerflow.privacy.state import PrivateState
 
 _NOT_PART_OF_THE_REQUEST = {"path", "services", "classes"}
 
 
 def feeders_of(config: FleetConfig, state: PrivateState, ledger: Ledger) -> tuple[FleetFeeder, ...]:
-    """All feeders of the fleet in the order of their public names; opens none of them.
+    """The feeders of the fleet in the order of their public names, without those that were withdrawn.
+
+    Each is as the last attempt at it releases it. None of them is opened.
 
     Raises
     ------
@@ -72,154 +68,39 @@ def feeders_of(config: FleetConfig, state: PrivateState, ledger: Ledger) -> tupl
     PrivacyError : the ledger has networks that the config does not relate to this fleet.
     """
     sources = find_sources(config)
-    names = public_names(config, state, sources)
-    accounts = _network_accounts(config, ledger)
-    known = _known_networks(config, state, accounts)
+    registers = read_registers(config, state)
+    names = public_names(config, state, sources, registers)
+    accounts = network_accounts(config, ledger)
+    known = known_networks(config, state, accounts, registers)
     kind = registered(config.network.mode).account_kind
-    _refuse_unexplained(config, sources, accounts, known, earlier_twins(ledger.summary().accounts, kind))
-    unrelated = _unrelated(
+    refuse_unexplained(config, sources, accounts, known, earlier_twins(ledger.summary().accounts, kind))
+    unrelated = unrelated_of(
         config, sources, known, frozenset(a.name for a in accounts if a.fleet == config.fleet.id)
     )
-    feeders, problems = [], []
-    for key, source in sources.items():
-        account = known.continued.get(key) or unrelated(key)
+    by_name = {account.name: account for account in accounts}
+
+    def feeder(key: str) -> FleetFeeder:
+        network, charged = known.continued.get(key) or unrelated(key), known.charged.get(key)
+        first = FleetFeeder(key, names[key], feeder_config(config, key, sources[key], names[key], network))
+        attempt = last_attempt(state, config.fleet.id, names[key])
+        opened = charged or (opened_account(first, state, attempt) if attempt > 1 else None)
+        return at_attempt(first, attempt, by_name.get(opened or ""))
+
+    made, problems = [], []
+    for key in sources:
+        if key in known.withdrawn:
+            continue
         try:
-            feeders.append(
-                FleetFeeder(key, names[key], feeder_config(config, key, source, names[key], account))
-            )
+            made.append(feeder(key))
         except ConfigError as error:
             problems.append((key, names[key], str(error)))
     if problems:
         raise ConfigError(in_one_message(problems))
-    return tuple(sorted(feeders, key=lambda feeder: feeder.name))
-
-
-@dataclass(frozen=True)
-class _Known:
-    """PRIVATE. Key of a feeder, listed or not → account of its network.
-
-    Attributes
-    ----------
-    continued : what an earlier fleet charged for it, or what the config says it continues.
-    charged : all of that, and what this fleet charged for it.
-    """
-
-    continued: Mapping[str, str]
-    charged: Mapping[str, str]
-
-    def of(self, keys: Iterable[str]) -> set[str]:
-        """Accounts of those feeders that have one."""
-        return {self.charged[key] for key in keys if key in self.charged}
-
-
-def _network_accounts(config: FleetConfig, ledger: Ledger) -> list[AccountSummary]:
-    kind = registered(config.network.mode).account_kind
-    return [account for account in ledger.summary().accounts if account.kind is kind]
-
-
-def _known_networks(config: FleetConfig, state: PrivateState, accounts: list[AccountSummary]) -> _Known:
-    fleet = config.fleet
-    declared = {
-        key: own.continues_network
-        for key, own in config.overrides.items()
-        if own.continues_network is not None
-    }
-    unknown = set(declared.values()) - {account.name for account in accounts}
-    if unknown:
-        raise PrivacyError(
-            f"overrides let a feeder continue the account '{min(unknown)}', and the ledger has "
-            f"{_list_of(accounts)} of that kind; name one of them"
+    if not made:
+        raise ConfigError(
+            f"all feeders that fleet '{config.fleet.id}' lists were withdrawn; make one again with --restore"
         )
-    earlier = {} if fleet.continues is None else _charged_by(fleet.continues, state, accounts)
-    continued = earlier | declared
-    # Twins of another fleet may have the same ids; what this fleet pays is in its own accounts or in these.
-    mine = [item for item in accounts if item.fleet == fleet.id or item.name in continued.values()]
-    return _Known(continued, _charged_by(fleet.id, state, mine) | continued)
-
-
-def _charged_by(fleet_id: str, state: PrivateState, accounts: list[AccountSummary]) -> dict[str, str]:
-    """Key → account that a fleet charged for the feeder of that key."""
-    ordered = sorted(accounts, key=lambda account: account.fleet == fleet_id)  # its own accounts win
-    account_of = {spend.release_id: account.name for account in ordered for spend in account.spends}
-    return {
-        key: account_of[charged]
-        for key, entry in read_register(state, fleet_id).items()
-        for charged in entry.charged_under
-        if charged in account_of
-    }
-
-
-def _refuse_unexplained(
-    config: FleetConfig,
-    keys: Collection[str],
-    accounts: list[AccountSummary],
-    known: _Known,
-    earlier: Collection[str],
-) -> None:
-    """A re-export of a network that was charged before must not start with a full budget."""
-    fleet = config.fleet
-    new = sorted(set(keys) - known.charged.keys())
-    if not new:
-        return
-    named = frozenset() if fleet.unrelated is None else fleet.unrelated.accounts
-    unknown = named - {account.name for account in accounts} - set(earlier)
-    if unknown:
-        raise PrivacyError(
-            f"fleet.unrelated names {spelled(unknown)}, and the ledger has {_list_of(accounts)} of that "
-            "kind; name accounts that are there"
-        )
-    explained = known.of(keys) | named
-    former = {account: key for key, account in known.charged.items() if account not in explained}
-    # An account that this fleet opened and never charged has nothing to be used twice.
-    others = {item.name for item in accounts if item.fleet != fleet.id or item.spends}
-    outside = others - explained - former.keys()
-    wanted = unrelated_line("unrelated", named | former.keys() | outside)
-    if former:
-        account, key = min(former.items())
-        raise PrivacyError(
-            f"feeder '{key}' was charged to account {account} and is no longer listed, while '{new[0]}' is "
-            f"new; list it again, set continues_network = '{account}' under overrides of its new version, "
-            f"or, if no feeder is a version of it, write under [fleet] {wanted}"
-        )
-    if outside:
-        raise PrivacyError(
-            f"the ledger has accounts of networks not of fleet '{fleet.id}': {spelled(outside)}; set "
-            "fleet.continues to the earlier fleet whose feeders these are, continues_network under overrides "
-            f"of a feeder, or, if no feeder is a version of those networks, write under [fleet] {wanted}"
-        )
-
-
-def _unrelated(
-    config: FleetConfig, keys: Collection[str], known: _Known, own: frozenset[str]
-) -> Callable[[str], Unrelated]:
-    """What the ledger records when the account of a feeder's network is opened, by key.
-
-    Accounts that this fleet opened need no names. Naming all of them for every feeder would take words and
-    time that grow with the square of the fleet.
-
-    Parameters
-    ----------
-    own : accounts that this fleet opened.
-    """
-    fleet, also, alike = config.fleet, config.fleet.unrelated, config.fleet.same_frame
-    declared = frozenset() if also is None else also.accounts
-    listed = frozenset(known.of(keys))
-    reasons = [f"another feeder of fleet '{fleet.id}'"] + ([] if also is None else [also.reason])
-    outside = listed - own
-    other = Unrelated(outside | declared, "; ".join(reasons), fleet.id, outside - declared)
-    if alike is None:
-        return lambda _: other
-    explained = frozenset(known.of(alike.feeders))
-    named = outside | (listed & explained)
-    unnamed = named - declared - explained
-    reasons.append(f"same frame: {alike.reason}")
-    same = Unrelated(named | declared, "; ".join(reasons), fleet.id, unnamed, same_frame=True)
-    keys_alike = frozenset(alike.feeders)
-    return lambda key: same if key in keys_alike else other
-
-
-def _list_of(accounts: list[AccountSummary]) -> str:
-    return spelled(account.name for account in accounts) or "none"
+    return tuple(sorted(made, key=lambda feeder: feeder.name))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -271,15 +152,16 @@ def read_feeder_map(path: Path) -> dict[str, tuple[str, ...]]:
 def services_of(
     config: FleetConfig, feeders: Collection[FleetFeeder], history: LoadHistory
 ) -> dict[str, frozenset[str]] | None:
-    """PUBLIC. Release id of a feeder → load points whose column `node` names a node of this very feeder.
+    """PUBLIC. Feeder → load points whose column `node` names a node of this very feeder.
 
-    None if the loads of the fleet are counted otherwise: no load point has a node, or no mode asks for it.
+    A feeder is given by the release id of the first attempt at it (`first_id_of`). None if the loads of the
+    fleet are counted otherwise: no load point has a node, or no mode asks for it.
     """
     path, counted = config.loads.services, any(mode_of(feeder.config).counts_customers for feeder in feeders)
     if path is None or not counted or not any(history.node_of):
         return None
     points_of = read_feeder_map(path)
-    return {feeder.release_id: frozenset(points_of.get(feeder.key, ())) for feeder in feeders}
+    return {first_id_of(feeder.release_id): frozenset(points_of.get(feeder.key, ())) for feeder in feeders}
 
 
 def plan_customers(
@@ -366,8 +248,11 @@ def keep_own_model(
         raise LoadDataError(
             f"no load point of the service map is on feeder '{feeder.key}'; check its column 'feeder'"
         )
-    own = _fit_config(config, feeder.config, feeder.release_id)
-    _fit(own, state, customers, customers.history.select(points))
+    first = first_id_of(feeder.release_id)  # fitted once, whatever the attempt
+    _fit(_fit_config(config, feeder.config, first), state, customers, customers.history.select(points))
+    model = state.read_internal(first, MODEL_FILE)
+    if first != feeder.release_id and model is not None:
+        state.write_internal(feeder.release_id, MODEL_FILE, model)
 
 
 def _fit_config(config: FleetConfig, feeder: Config, release_id: str) -> Config:

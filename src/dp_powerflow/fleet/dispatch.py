@@ -10,12 +10,14 @@ those that are paid, the largest is made first.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Protocol
 
 from dp_powerflow._parallel import Answer, Crew
+from dp_powerflow.fleet.attempts import Again
 from dp_powerflow.fleet.events import FeederEvent, FeederState, OnEvent
 from dp_powerflow.fleet.feeders import FleetFeeder
 from dp_powerflow.fleet.worker import Refused, Stage, Step
@@ -82,8 +84,8 @@ class Owner(Protocol):
     def keep_defect(self, feeder: FleetFeeder, details: str) -> str:
         """Keep what is known of a defect; a sentence for the data owner."""
 
-    def pay(self, examined: Sequence[tuple[FleetFeeder, Examined]]) -> Sequence[Paid | Refused]:
-        """Charge feeders that have passed all checks."""
+    def pay(self, examined: Sequence[tuple[FleetFeeder, Examined]]) -> Sequence[Paid | Refused | Again]:
+        """Charge feeders that have passed all checks, or say which attempts to examine instead."""
 
     def charge(self, feeder: FleetFeeder, examined: Examined) -> Paid | Refused:
         """Charge the network of a feeder that is solved."""
@@ -114,6 +116,10 @@ class _Left:
     def take(self, way: Progressing) -> None:
         """A feeder is at its end."""
         self.feeders -= 1
+        self.forget(way)
+
+    def forget(self, way: Progressing) -> None:
+        """The size of a feeder no longer counts."""
         if way.examined is not None:
             self.examined -= 1
             self.work -= way.work
@@ -142,7 +148,7 @@ class Dispatcher:
         self._owner, self._on_event = owner, on_event
         self.ways = [Progressing(feeder, number) for number, feeder in enumerate(feeders)]
         self.large: list[Progressing] = []
-        self._to_examine: Iterator[Progressing] = iter(self.ways)
+        self._to_examine = deque(self.ways)
         self._all_examined = False
         self._charged = 0  # so many were charged, or failed before
         self._paid: list[Progressing] = []
@@ -230,7 +236,7 @@ class Dispatcher:
         if self._paid:
             self._paid.sort(key=lambda way: way.work)
             return self._paid.pop()
-        way = next(self._to_examine, None)
+        way = self._to_examine.popleft() if self._to_examine else None
         self._all_examined = way is None
         if way is not None:
             self._event(way, "checking")
@@ -259,9 +265,20 @@ class Dispatcher:
         good = [(way, way.examined) for way in waiting if way.problem is None and way.examined is not None]
         answers = self._owner.pay([(way.feeder, examined) for way, examined in good])
         for (way, _), answer in zip(good, answers, strict=True):
+            if isinstance(answer, Again):
+                self._begin_again(way, answer.feeder)
+                continue
             self._event(way, "paid")
             self._answer(way, answer)
             self._paid.append(way)
+
+    def _begin_again(self, way: Progressing, feeder: FleetFeeder) -> None:
+        """Another attempt at a feeder, after all others: it is examined as if it had never been."""
+        self._left.forget(way)
+        following = Progressing(feeder, len(self.ways))
+        self.ways.append(following)
+        self._to_examine.append(following)
+        self._all_examined = False
 
     def _answer(self, way: Progressing, answer: Any) -> None:
         way.answers.append(answer)

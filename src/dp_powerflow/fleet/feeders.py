@@ -11,8 +11,8 @@ from __future__ import annotations
 import glob
 import itertools
 import json
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -29,6 +29,7 @@ from dp_powerflow.privacy.ledger.records import Unrelated
 from dp_powerflow.privacy.state import PrivateState
 
 REGISTER_FILE = "feeders.json"
+_WITHDRAWN = "withdrawn"
 _WILDCARDS = frozenset("*?[")
 
 
@@ -41,11 +42,15 @@ class FleetFeeder:
     key : PRIVATE, how the data owner calls it.
     name : its public name.
     config : the config of its release, which is written to where `Shelf.output_of` says.
+    attempt : number of the release; twin and load model do not change with it (see `attempts`).
+    account : PRIVATE. Account of the ledger that its network was charged to before this run.
     """
 
     key: str
     name: str
     config: Config
+    attempt: int = 1
+    account: str | None = None
 
     @property
     def release_id(self) -> str:
@@ -109,17 +114,12 @@ def _matches(item: str) -> Iterator[tuple[str, str]]:
         yield PurePath(*PurePath(path).parts[fixed:]).with_suffix("").as_posix(), path
 
 
-def public_names(config: FleetConfig, state: PrivateState, keys: Iterable[str]) -> dict[str, str]:
+def public_names(
+    config: FleetConfig, state: PrivateState, keys: Iterable[str], registers: Registers
+) -> dict[str, str]:
     """Key → public name: the one it has already, a declared one, or the next number."""
     fleet = config.fleet
-    given = {key: entry.name for key, entry in read_register(state, fleet.id).items()}
-    if fleet.continues is not None:
-        earlier = read_register(state, fleet.continues)
-        if not earlier:
-            raise ConfigError(
-                f"fleet.continues names the fleet '{fleet.continues}', which this private state does not know"
-            )
-        given = {key: entry.name for key, entry in earlier.items()} | given
+    given = {key: entry.name for key, entry in (registers.earlier | registers.own).items()}
     for key, name in fleet.names.items():
         if given.setdefault(key, name) != name:
             raise ConfigError(
@@ -141,26 +141,71 @@ def _order(state: PrivateState, fleet_id: str, key: str) -> str:
 
 @dataclass(frozen=True)
 class Registered:
-    """What the private state keeps of a feeder: its public name, and the ids its network is charged under."""
+    """What the private state keeps of a feeder; a name once given is never given to another one.
+
+    Attributes
+    ----------
+    name : its public name.
+    charged_under : ids its network is charged under.
+    withdrawn : whether the data owner took it out of the fleet; it is not made again until restored.
+    """
 
     name: str
     charged_under: tuple[str, ...]
+    withdrawn: bool = False
+
+
+@dataclass(frozen=True)
+class Registers:
+    """PRIVATE. Key → what is kept of a feeder: by this fleet, and by the one that it continues."""
+
+    own: dict[str, Registered]
+    earlier: dict[str, Registered]
+
+
+def read_registers(config: FleetConfig, state: PrivateState) -> Registers:
+    """PRIVATE. What this fleet and the one that it continues have kept.
+
+    Raises
+    ------
+    ConfigError : nothing is kept of the fleet that it continues.
+    """
+    fleet = config.fleet
+    earlier = {} if fleet.continues is None else read_register(state, fleet.continues)
+    if fleet.continues is not None and not earlier:
+        raise ConfigError(
+            f"fleet.continues names the fleet '{fleet.continues}', which this private state does not know"
+        )
+    return Registers(read_register(state, fleet.id), earlier)
 
 
 def read_register(state: PrivateState, fleet_id: str) -> dict[str, Registered]:
     """PRIVATE. What earlier runs of a fleet kept, by key."""
     stored = state.read_internal(fleet_id, REGISTER_FILE)
     entries = {} if stored is None else json.loads(stored)
-    return {key: Registered(item["name"], tuple(item["charged under"])) for key, item in entries.items()}
+    return {
+        key: Registered(item["name"], tuple(item["charged under"]), bool(item.get(_WITHDRAWN)))
+        for key, item in entries.items()
+    }
 
 
 def write_register(state: PrivateState, fleet_id: str, feeders: Iterable[FleetFeeder]) -> None:
     """Keep the names before anything is made under them; what was kept stays."""
     kept = read_register(state, fleet_id)
     for feeder in feeders:
-        before = kept[feeder.key].charged_under if feeder.key in kept else ()
-        kept[feeder.key] = Registered(feeder.name, tuple(sorted({*before, feeder.charged_under})))
-    content = {key: {"name": item.name, "charged under": item.charged_under} for key, item in kept.items()}
+        entry = kept.get(feeder.key, Registered(feeder.name, ()))
+        charged = tuple(sorted({*entry.charged_under, feeder.charged_under}))
+        kept[feeder.key] = replace(entry, name=feeder.name, charged_under=charged)
+    replace_register(state, fleet_id, kept)
+
+
+def replace_register(state: PrivateState, fleet_id: str, entries: Mapping[str, Registered]) -> None:
+    """Keep these entries, and no others."""
+    content = {
+        key: {"name": item.name, "charged under": item.charged_under}
+        | ({_WITHDRAWN: True} if item.withdrawn else {})
+        for key, item in entries.items()
+    }
     state.write_internal(fleet_id, REGISTER_FILE, json.dumps(content, indent=1, sort_keys=True).encode())
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -16,10 +15,12 @@ from dp_powerflow.fleet.accounts import (
     plan_customers,
     services_of,
 )
+from dp_powerflow.fleet.attempts import Again
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.dispatch import Progressing
 from dp_powerflow.fleet.feeders import FleetFeeder
 from dp_powerflow.fleet.internal_page import AccountRecord, FeederRecord
+from dp_powerflow.fleet.names import first_id_of
 from dp_powerflow.fleet.paying import Payer, plan_feeder
 from dp_powerflow.fleet.publishing import Shelf
 from dp_powerflow.fleet.worker import FeederJob, Refused, Stage, Step
@@ -50,6 +51,7 @@ class FleetOwner:
     history : the meter data.
     feeders : that are to be made.
     on_end : told of every feeder that is released, or failed.
+    retried : keys of the feeders that may begin a new attempt.
     payer : charges networks; None until the customers are charged.
     warned : PUBLIC. Remarks on the load model.
     """
@@ -62,6 +64,7 @@ class FleetOwner:
     feeders: Sequence[FleetFeeder]
     say: Say
     on_end: Callable[[Progressing], None]
+    retried: Collection[str] = ()
     payer: Payer | None = None
     warned: list[str] = field(default_factory=list)
 
@@ -101,7 +104,7 @@ class FleetOwner:
         keep_shared_model(self.config, some, self.state, customers)
         self.warned.extend((*customers.plan.warnings, *customers.plan.notes))
         self._customers = customers
-        self.payer = Payer(self.state, self.ledger, self.meters, loads)
+        self.payer = Payer(self.state, self.ledger, self.meters, loads, self.retried)
 
     def account_record(self) -> AccountRecord:
         """INTERNAL. The account of the customers."""
@@ -125,7 +128,7 @@ class FleetOwner:
         )
         return f"a defect of the program; report it, the details are in {kept}"
 
-    def pay(self, examined: Sequence[tuple[FleetFeeder, Examined]]) -> Sequence[Paid | Refused]:
+    def pay(self, examined: Sequence[tuple[FleetFeeder, Examined]]) -> Sequence[Paid | Refused | Again]:
         """Charge feeders that have passed all checks; a model of their own is fitted before."""
         assert self.payer is not None
         refused: dict[str, Refused] = {}
@@ -136,6 +139,9 @@ class FleetOwner:
                 refused[feeder.name] = Refused(str(error))
         good = [(feeder, found) for feeder, found in examined if feeder.name not in refused]
         paid = {feeder.name: answer for (feeder, _), answer in zip(good, self.payer.pay(good), strict=True)}
+        for feeder, _ in good:
+            if isinstance(paid[feeder.name], Again):
+                self.shelf.forget(feeder.name, feeder.release_id)
         return [refused.get(feeder.name) or paid[feeder.name] for feeder, _ in examined]
 
     def charge(self, feeder: FleetFeeder, examined: Examined) -> Paid | Refused:
@@ -183,18 +189,11 @@ class FleetOwner:
         """The nodes of this feeder's load points alone: others may have nodes of the same name."""
         if self._services is None:
             return None
-        own, history = self._services[feeder.release_id], self.history
+        own, history = self._services[first_id_of(feeder.release_id)], self.history
         placed = enumerate(zip(history.load_points, history.node_of, strict=True))
         return {k: node for k, (point, node) in placed if node is not None and point in own}
 
     _customers: Customers = field(init=False)
-
-
-def failures_bytes(fleet_id: str, marking: str, failed: Sequence[tuple[str, str, str]]) -> bytes:
-    """INTERNAL. Key, name and problem of every feeder that failed, as JSON."""
-    rows = [{"feeder": key, "name": name, "problem": problem} for key, name, problem in failed]
-    content = {"marking": marking, "fleet": fleet_id, "failed": rows}
-    return json.dumps(content, indent=1, ensure_ascii=False).encode()
 
 
 def record_of(way: Progressing, owner: bytes | None) -> FeederRecord:

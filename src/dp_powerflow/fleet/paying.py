@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
-from dp_powerflow.errors import DpPowerflowError, PrivacyError
+from dp_powerflow.errors import ChangedRequestError, DpPowerflowError, PrivacyError
+from dp_powerflow.fleet.attempts import Again, changed_words, next_attempt
 from dp_powerflow.fleet.feeders import FleetFeeder
 from dp_powerflow.fleet.worker import Refused
 from dp_powerflow.loads.history import MeterFacts
@@ -43,22 +44,24 @@ class Payer:
     ----------
     meters : public facts of the meters.
     loads : the account of the customers, and the charge that pays for all feeders.
+    retried : keys of the feeders that may begin a new attempt.
     """
 
     state: PrivateState
     ledger: Ledger
     meters: MeterFacts
     loads: tuple[Account, Spend]
+    retried: Collection[str] = ()
 
-    def pay(self, examined: Sequence[tuple[FleetFeeder, Examined]]) -> list[Paid | Refused]:
+    def pay(self, examined: Sequence[tuple[FleetFeeder, Examined]]) -> list[Paid | Refused | Again]:
         """Charge feeders that have passed all checks, in this order, or prepare that they are charged later.
 
         A feeder that is refused costs nothing and does not keep the others from being charged.
         """
-        bills = [_refusal(partial(self._bill, *pair)) for pair in examined]
+        bills = [_refusal(partial(self._bill_or_again, *pair)) for pair in examined]
         due = [bill for bill in bills if isinstance(bill, _Bill)]
         charged = dict(zip(due, self._charge_all(due), strict=True))
-        return [bill if isinstance(bill, Refused) else charged[bill] for bill in bills]
+        return [charged[bill] if isinstance(bill, _Bill) else bill for bill in bills]
 
     def charge(self, feeder: FleetFeeder, examined: Examined) -> Paid | Refused:
         """Charge the network of a feeder that is solved."""
@@ -69,6 +72,15 @@ class Payer:
             return self._paid(bill, spend)
 
         return _refusal(charge)
+
+    def _bill_or_again(self, feeder: FleetFeeder, examined: Examined) -> _Bill | Again:
+        """What a feeder is charged; another attempt at it, where it was begun otherwise and may have one."""
+        try:
+            return self._bill(feeder, examined)
+        except ChangedRequestError:
+            if feeder.key not in self.retried:
+                raise ChangedRequestError(changed_words(feeder)) from None
+            return Again(next_attempt(feeder, self.state, self.ledger))
 
     def _bill(self, feeder: FleetFeeder, examined: Examined) -> _Bill:
         mode = mode_of(feeder.config)
@@ -91,9 +103,9 @@ class Payer:
         charges = [network_charge(each, bill.plan) for each, bill in zip(data, first, strict=True)]
         spends = dict(zip(first, self.ledger.charge_all(charges) if charges else (), strict=True))
         for bill in bills:
-            if bill not in spends:
-                self._account(bill)  # opened now: what the ledger asks of a new network is asked before
-            keep_begun(self.state, bill.feeder.release_id, bill.plan, self.loads[1])
+            # Opened now: what the ledger asks of a new network is asked before.
+            network = spends[bill].account if bill in spends else self._account(bill).name
+            keep_begun(self.state, bill.feeder.release_id, bill.plan, self.loads[1], network)
             self._keep_derived_model(bill.feeder)
         return [self._paid(bill, spends.get(bill)) for bill in bills]
 

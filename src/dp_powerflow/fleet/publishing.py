@@ -113,6 +113,10 @@ class Shelf(ABC):
         """Remove what the release of a feeder that failed has left where others may read."""
 
     @abstractmethod
+    def forget(self, name: str, release_id: str) -> None:
+        """Remove all that was made of a feeder's release and is not in the corpus: another one follows."""
+
+    @abstractmethod
     def discard_staging(self, keep: Collection[str]) -> None:
         """Remove what is left of releases in the making and of no use to the next run.
 
@@ -221,6 +225,13 @@ class Folder(Shelf):
     def abandon(self, name: str, release_id: str) -> None:
         """Nothing: parts in the staging directory, which others cannot read, serve the next run."""
 
+    def forget(self, name: str, release_id: str) -> None:
+        """Its directory in the staging directory, finished or not."""
+        with storing(self.staging):
+            for path in self.staging.glob(f"{partition(name)}*"):
+                if path.name.partition(".")[0] == partition(name):
+                    shutil.rmtree(path)
+
     def discard_staging(self, keep: Collection[str]) -> None:
         """Feeders that were taken out, and the staging directory if it is empty; parts in it stay."""
         with storing(self._place):
@@ -302,6 +313,10 @@ class Store(Shelf):
         """All of it, the manifest first."""
         RemoteStage(self._place / partition(name), release_id).discard()
         self._making.pop(name, None)
+
+    def forget(self, name: str, release_id: str) -> None:
+        """As if it had failed."""
+        self.abandon(name, release_id)
 
     def discard_staging(self, keep: Collection[str]) -> None:
         """What an earlier run began of feeders that the fleet no longer lists."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,12 +34,22 @@ from dp_powerflow.fleet.internal_page import (
     internal_page,
 )
 from dp_powerflow.fleet.large import make_here
-from dp_powerflow.fleet.owner import FleetOwner, failures_bytes, record_of
+from dp_powerflow.fleet.names import release_id_of
+from dp_powerflow.fleet.owner import FleetOwner, record_of
 from dp_powerflow.fleet.publishing import Shelf, shelf_of
+from dp_powerflow.fleet.repair import (
+    AS_IT_IS,
+    Repair,
+    keep_failures,
+    read_names,
+    remove_withdrawn,
+    restore,
+    withdraw,
+)
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.pipeline.inputs import keep_ingest, meters_of
-from dp_powerflow.pipeline.modes.base import INTERNAL, OWNER_FILE, mode_of
+from dp_powerflow.pipeline.modes.base import OWNER_FILE, mode_of
 from dp_powerflow.pipeline.ready import Say
 from dp_powerflow.pipeline.receipts import open_ledger
 from dp_powerflow.pipeline.run import warnings_of
@@ -49,7 +59,6 @@ from dp_powerflow.privacy.state import PrivateState
 FEEDERS_PER_PROCESS = 100
 """Feeders after which a worker process is replaced: an engine of dss-python keeps about 2 MB for ever, so
 that a process that opens thousands of feeders runs out of memory."""
-FAILURES_FILE = "failures.json"
 CONFIG_FILE = "fleet-config.sha256"
 _MAY_CHANGE = {
     "fleet": {
@@ -119,6 +128,7 @@ def run_fleet(
     say: Say = lambda _: None,
     on_event: OnEvent = hear_nothing,
     on_outcome: OnOutcome = lambda _: None,
+    repair: Repair = AS_IT_IS,
 ) -> FleetResult:
     """Make the releases of a fleet, or those that are missing.
 
@@ -129,6 +139,7 @@ def run_fleet(
     say : told what is being done for all feeders.
     on_event : hears where every feeder is.
     on_outcome : called after every feeder (INTERNAL).
+    repair : which feeders may begin a new attempt, and which are to be made again.
 
     Raises
     ------
@@ -142,7 +153,7 @@ def run_fleet(
     with only_process(internal):
         shelf = shelf_of(config.fleet.output, config.fleet.id)
         run = _Run(config, state, open_ledger(state), engine, shelf, say, on_event, on_outcome)
-        outcomes = run.all()
+        outcomes = run.all(repair)
     return FleetResult(shelf.place, outcomes, internal, tuple(dict.fromkeys(run.warned)), run.ingest)
 
 
@@ -165,12 +176,16 @@ class _Run:
     customers: AccountRecord | None = None
     steps: int = 0
     config_kept: bool = False
+    retried: set[str] = field(default_factory=set)
 
-    def all(self) -> tuple[Outcome, ...]:
+    def all(self, repair: Repair) -> tuple[Outcome, ...]:
         """Make what is missing; whatever ends the run, `fleet.json` says what is there."""
         fleet = self.config.fleet
+        restore(self.config, self.state, repair.restore)
         feeders = feeders_of(self.config, self.state, self.ledger)
         self.shelf.refuse_other_contents()
+        self.retried = repair.retried(self.config, self.state, feeders, self.shelf)
+        remove_withdrawn(self.config, self.state, self.shelf.remove)
         missing = [feeder for feeder in feeders if not self.shelf.has(feeder.name)]
         if missing:
             self._refuse_another_config()
@@ -197,8 +212,12 @@ class _Run:
     def _write_internal(self) -> None:
         """INTERNAL. What became of every feeder: for programs, and as a page."""
         fleet_id, warned = self.config.fleet.id, tuple(dict.fromkeys(self.warned))
-        failed = [(o.key, o.name, o.problem) for o in self.outcomes.values() if o.problem is not None]
-        self.state.write_internal(fleet_id, FAILURES_FILE, failures_bytes(fleet_id, INTERNAL, failed))
+        failed = [
+            {"feeder": o.key, "name": o.name, "problem": o.problem}
+            for o in self.outcomes.values()
+            if o.problem is not None
+        ]
+        keep_failures(self.state, fleet_id, failed)
         records = tuple(self.records[name] for name in sorted(self.records))
         page = internal_page(FleetRecord(fleet_id, records, self.customers, warned)).to_html()
         self.state.write_internal(fleet_id, INTERNAL_PAGE, page)
@@ -212,7 +231,15 @@ class _Run:
         self.say("reading the meter data")
         history = self._read_meters(missing[0])
         owner = FleetOwner(
-            self.config, self.state, self.ledger, self.shelf, history, missing, self.say, self._end
+            self.config,
+            self.state,
+            self.ledger,
+            self.shelf,
+            history,
+            missing,
+            self.say,
+            self._end,
+            self.retried,
         )
         self.steps = owner.meters.n_steps
         dispatcher = Dispatcher(owner, missing, self.on_event)
@@ -262,6 +289,29 @@ class _Run:
                 "put what one feeder needs under overrides, or choose a new fleet id and set model.reuse to "
                 "the old one"
             )
+
+
+def withdraw_feeders(config: FleetConfig, wanted: Collection[str]) -> tuple[str, ...]:
+    """Take feeders out of a fleet and of its corpus; makes nothing. Public names of all that were taken out.
+
+    Parameters
+    ----------
+    wanted : keys or public names.
+
+    Raises
+    ------
+    DpPowerflowError : a feeder was never part of the fleet, or the corpus cannot be written.
+    """
+    state = PrivateState.open(config.fleet.state, insecure_seed=config.fleet.insecure_seed)
+    with only_process(state.internal_directory(config.fleet.id)):
+        shelf = shelf_of(config.fleet.output, config.fleet.id)
+        shelf.refuse_other_contents()
+        names = withdraw(config, state, wanted, shelf.remove)
+        for name in names:
+            shelf.forget(name, release_id_of(config.fleet.id, name))
+        shelf.discard_staging(keep=read_names(state, config.fleet.id) - set(names))
+        shelf.write_manifest(config.fleet.models)
+    return names
 
 
 def _config_sha256(config: FleetConfig) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dp_powerflow.config import Config
-from dp_powerflow.errors import PrivacyError
+from dp_powerflow.errors import ChangedRequestError, PrivacyError
 from dp_powerflow.pipeline.inputs import ReleaseInputs
 from dp_powerflow.pipeline.manifest.policy import kinds_of_shared_accounts
 from dp_powerflow.pipeline.modes.base import NetworkFacts, NetworkMode
@@ -68,7 +68,7 @@ def charge_loads(
         data.dataset, data.cap, continues=data.continues, unrelated=data.unrelated, frame=data.frame
     )
     paid = reused or ledger.spend(loads, config.release.id, plan.request_sha256, plan.loads_cost)
-    keep_begun(state, config.release.id, plan, paid)
+    keep_begun(state, config.release.id, plan, paid, network.name)
     return Charged(inputs, plan, ledger, (loads, paid), network)
 
 
@@ -94,13 +94,17 @@ def network_charge(data: Data | Account, plan: Plan) -> Charge:
     return Charge(data, asked.paid_by, asked.request_sha256, asked.cost)
 
 
-def keep_begun(state: PrivateState, release_id: str, plan: Plan, loads: Spend) -> None:
+def keep_begun(state: PrivateState, release_id: str, plan: Plan, loads: Spend, network: str) -> None:
     """Remember that a release is begun, of which request, and what paid for its load model.
 
     A release that reuses a model is in the ledger only when it is published; this stands for it until then.
+
+    Parameters
+    ----------
+    network : account that its network belongs to.
     """
     state.write_internal(release_id, REQUEST_FILE, plan.request_sha256.encode())
-    keep_receipt(state, release_id, loads)
+    keep_receipt(state, release_id, loads, network)
 
 
 def refuse_unpayable(
@@ -134,7 +138,7 @@ def refuse_another_request(release_id: str, request_sha256: str, state: PrivateS
     }
     known = charged | ({begun.decode()} if begun is not None else set())
     if known - {request_sha256}:
-        raise PrivacyError(
+        raise ChangedRequestError(
             f"release '{release_id}' was already charged for another request or other data; choose a "
             "new release id, or restore the configuration and the files to resume that one"
         )

@@ -44,7 +44,10 @@ from dp_powerflow.privacy.ledger.records import Preview
 from dp_powerflow.privacy.state import PrivateState
 
 _NOT_PART_OF_THE_REQUEST = {
-    "release": {"output", "state", "epsilon_cap", "network_epsilon_cap", "network_delta_cap"},
+    "release": {
+        *("output", "state", "epsilon_cap", "network_epsilon_cap", "network_delta_cap"),
+        *("continues_loads", "continues_network"),  # which account is charged, not what is released
+    },
     "feeder": {"source", "taps", "loads"},
     "loads": {"path", "services", "classes"},
     "pv": {"irradiance"},

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence, Set
 from functools import cached_property
+from typing import Any
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.model.gaussian import LoadModel
@@ -23,6 +24,7 @@ from dp_powerflow.privacy.state import PrivateState
 
 REQUEST_FILE = "request.sha256"
 _PREFIX, _SUFFIX = "paid-", ".json"
+_NETWORK = "account of the network"
 _TWIN_DIGITS = 16
 _TWIN_FILE = re.compile(rf"twin-([0-9a-f]{{{_TWIN_DIGITS}}})\.json")
 _DERIVED_FILE = re.compile(r"model-from-(.+)\.json")
@@ -46,15 +48,29 @@ def open_ledger(state: PrivateState, *, only: str | None = None) -> Ledger:
     return ledger
 
 
-def keep_receipt(state: PrivateState, release_id: str, spend: Spend) -> None:
-    """Remember, under a release, an entry of the ledger that paid for it."""
+def keep_receipt(state: PrivateState, release_id: str, spend: Spend, network: str | None = None) -> None:
+    """Remember, under a release, an entry of the ledger that paid for it.
+
+    Parameters
+    ----------
+    network : account that its network belongs to, whether or not anything is charged to it yet.
+    """
     content = {
         "account": spend.account,
         "charged under": spend.release_id,
         "request": spend.request_sha256,
-    }
+    } | ({} if network is None else {_NETWORK: network})
     name = f"{_PREFIX}{spend.entry}{_SUFFIX}"
     state.write_internal(release_id, name, json.dumps(content, sort_keys=True).encode() + b"\n")
+
+
+def network_account(state: PrivateState, release_id: str) -> str | None:
+    """Account that the network of a release belongs to, by its receipts; None if they do not say."""
+    for _, names in state.internal_files(release_id):
+        for fields in (_fields(state, release_id, name) for name in sorted(names) if is_receipt(name)):
+            if _NETWORK in fields:
+                return str(fields[_NETWORK])
+    return None
 
 
 def is_receipt(name: str) -> bool:
@@ -119,18 +135,25 @@ def _check(state: PrivateState, release_id: str, names: Set[str], charges: _Char
 
 def _receipts(state: PrivateState, release_id: str, names: Set[str]) -> Iterator[tuple[str, int, str, str]]:
     """Account, entry, id that was charged, and request, of every receipt of a release."""
-    for name in sorted(names):
-        if not is_receipt(name):
-            continue
-        try:
-            fields = json.loads(state.read_internal(release_id, name) or b"")
-            entry = int(name.removeprefix(_PREFIX).removesuffix(_SUFFIX))
-            yield str(fields["account"]), entry, str(fields["charged under"]), str(fields["request"])
-        except (ValueError, KeyError, TypeError):
-            raise PrivacyError(
-                f"the receipt {name} of release '{release_id}' in the private state is damaged; restore it "
-                "from a backup; nothing was spent"
-            ) from None
+    for name in filter(is_receipt, sorted(names)):
+        fields = _fields(state, release_id, name)
+        entry = int(name.removeprefix(_PREFIX).removesuffix(_SUFFIX))
+        yield str(fields["account"]), entry, str(fields["charged under"]), str(fields["request"])
+
+
+def _fields(state: PrivateState, release_id: str, name: str) -> dict[str, Any]:
+    """What a receipt says, all of it."""
+    try:
+        fields = json.loads(state.read_internal(release_id, name) or b"")
+        int(name.removeprefix(_PREFIX).removesuffix(_SUFFIX))
+        if {"account", "charged under", "request"} <= fields.keys():
+            return dict(fields)
+    except (ValueError, AttributeError):
+        pass
+    raise PrivacyError(
+        f"the receipt {name} of release '{release_id}' in the private state is damaged; restore it from a "
+        "backup; nothing was spent"
+    )
 
 
 def keep_derived_model(state: PrivateState, release_id: str, reused: str | None, model: LoadModel) -> None:
