@@ -100,6 +100,11 @@ def mixed(asked: argparse.Namespace, root: Path, earlier: Path | None) -> bool:
         f"{_feeders(first)} feeders, {len(first.files)} released files, {first.megabytes:,.0f} MB; "
         f"the same bytes from all settings: {'yes' if same else 'NO'}"
     )
+    for name, run in best.items():
+        other = [path for path in first.files if run.files.get(path) != first.files[path]]
+        other += [path for path in run.files if path not in first.files]
+        if other:
+            print(f"{name}: {len(other)} other files, such as {', '.join(sorted(other)[:8])}")
     fast = all(first.wall / best[name].wall >= ratio for name, ratio in WANTED.items())
     wanted = ", ".join(f"{name} at least {ratio}" for name, ratio in WANTED.items())
     print(f"{wanted}: {'yes' if fast else 'NO'}")
