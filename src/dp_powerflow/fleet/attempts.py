@@ -21,7 +21,7 @@ import itertools
 import json
 from dataclasses import dataclass, replace
 
-from dp_powerflow.config import Config, TwinNetwork
+from dp_powerflow.config import Config
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.fleet.feeders import FleetFeeder
 from dp_powerflow.fleet.names import first_id_of, release_id_of
@@ -130,13 +130,14 @@ def _on_its_twin(config: Config, attempt: int, account: AccountSummary | None) -
 
     A design that was never paid for gets an id of its own, if there have been as many attempts.
     """
-    section = config.network
-    if account is None or not isinstance(section, TwinNetwork):
+    mode = mode_of(config)
+    if account is None or not mode.kept_for_later:
         return config
+    first = first_id_of(mode.paid_by)
     paid = {spend.release_id: spend.request_sha256 for spend in account.spends}
-    fleet_id, _, name = first_id_of(section.id).partition("_")
+    fleet_id, _, name = first.partition("_")
     ids = (release_id_of(fleet_id, name, number) for number in itertools.count(2))
-    known = [first_id_of(section.id), *itertools.takewhile(paid.__contains__, ids)]
+    known = [first, *itertools.takewhile(paid.__contains__, ids)]
     if len(known) > 1 or attempt > 1:  # else there is one, and its price takes time
         for twin_id in known:
             other = _with_twin(config, twin_id)
