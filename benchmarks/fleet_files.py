@@ -7,6 +7,7 @@ real network is behind them.
 from __future__ import annotations
 
 import importlib.util
+import random
 import shutil
 import sys
 from dataclasses import dataclass, field
@@ -89,6 +90,7 @@ def _write_nets(folder: Path) -> None:
     import pandapower.networks
     import simbench
 
+    random.seed(23)  # Kerber's nets draw the types of some lines
     for name in PANDAPOWER:
         pandapower.to_json(getattr(pandapower.networks, name)(), str(folder / f"{name}.json"))
     for code in SIMBENCH:

@@ -26,7 +26,8 @@ class FleetRun:
 
     Attributes
     ----------
-    wall, processor : seconds by the clock; of all processors, of the command and whatever it started.
+    wall, processor : seconds by the clock; of all processors, of the command and whatever it started, but for
+        workers of Dask, which nobody waits for.
     ledger : seconds by the clock that the client was busy with the ledger, or waited for its disk.
     client_mib, worker_mib, all_mib : peak memory of the client, of the largest other process, and of all at
         one time.
