@@ -84,6 +84,9 @@ class Owner(Protocol):
     def keep_defect(self, feeder: FleetFeeder, details: str) -> str:
         """Keep what is known of a defect; a sentence for the data owner."""
 
+    def usable(self) -> None:
+        """A feeder has passed all checks."""
+
     def pay(self, examined: Sequence[tuple[FleetFeeder, Examined]]) -> Sequence[Paid | Refused | Again]:
         """Charge feeders that have passed all checks, or say which attempts to examine instead."""
 
@@ -160,31 +163,6 @@ class Dispatcher:
         """A worker says how many parts of a feeder are done."""
         done, total = told
         self._event(self.ways[number], "solving", done, total)
-
-    def find_usable(self, crew: Crew) -> bool:
-        """Examine feeders until one passes all checks; if none does, all have failed."""
-        ways = iter(self.ways)
-        for way in islice(ways, crew.at_once):
-            self._examine(crew, way)
-        usable = False
-        for answer in crew.answers():
-            way = self.ways[answer.number]
-            stage = answer.value
-            if stage is None:
-                way.problem = self._problem_of(way, answer)
-            else:
-                self._owner.keep(stage)
-                way.problem = stage.problem
-            usable = usable or way.problem is None
-            if not usable:
-                for following in islice(ways, 1):
-                    self._examine(crew, following)
-        for way in self.ways:
-            if usable:  # all of them are examined again, with the load model
-                way.problem = None
-            else:
-                self._end(way)
-        return usable
 
     def examine_all(self, crew: Crew) -> None:
         """Examine all feeders and go no further."""
@@ -263,6 +241,8 @@ class Dispatcher:
         waiting = self._waiting()[:BATCH]
         self._charged += len(waiting)
         good = [(way, way.examined) for way in waiting if way.problem is None and way.examined is not None]
+        if not good:
+            return
         answers = self._owner.pay([(way.feeder, examined) for way, examined in good])
         for (way, _), answer in zip(good, answers, strict=True):
             if isinstance(answer, Again):
@@ -324,6 +304,7 @@ class Dispatcher:
         elif isinstance(said, Examined):
             way.examined = said
             self._left.add(way)
+            self._owner.usable()
         elif isinstance(said, Drawn):
             self._event(way, "solving")
             self._answer(way, None)

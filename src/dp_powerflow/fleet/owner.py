@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -54,6 +56,7 @@ class FleetOwner:
     retried : keys of the feeders that may begin a new attempt.
     payer : charges networks; None until the customers are charged.
     warned : PUBLIC. Remarks on the load model.
+    on_model : told once when the load model is there.
     """
 
     config: FleetConfig
@@ -67,6 +70,7 @@ class FleetOwner:
     retried: Collection[str] = ()
     payer: Payer | None = None
     warned: list[str] = field(default_factory=list)
+    on_model: Callable[[], None] = lambda: None
 
     @cached_property
     def meters(self) -> MeterFacts:
@@ -91,24 +95,32 @@ class FleetOwner:
         model = self.state.read_internal(where, MODEL_FILE)
         files = {} if model is None else {(where, MODEL_FILE): model}
         kept = None if elsewhere else self.state.parsed
-        return FeederJob(self.state.stream_key(), self.state.root, self.meters, files, kept)
+        return FeederJob(self.state.stream_key(), self.state.root, self.meters, files, kept, self._run)
 
-    def charge_customers(self) -> None:
-        """Charge the customers, once for all feeders, and fit the model that they share."""
+    def usable(self) -> None:
+        """A feeder has passed all checks: charge the customers, once for all feeders, and begin to fit.
+
+        Feeders are examined meanwhile; `pay` waits for the model.
+        """
+        if self._fitted is not None:
+            return
         self.say("fitting the load model" if self.config.fleet.models == "one" else "charging the customers")
         some = self.feeders[0].config
         customers = plan_customers(self.config, some, self.state, self.history)
         for warning in customers.plan.warnings:
             self.say(warning)
         loads = charge_customers(self.config, self.state, self.ledger, customers)
-        keep_shared_model(self.config, some, self.state, customers)
         self.warned.extend((*customers.plan.warnings, *customers.plan.notes))
         self._customers = customers
         self.payer = Payer(self.state, self.ledger, self.meters, loads, self.retried)
+        thread = ThreadPoolExecutor(1)
+        self._fitted = thread.submit(keep_shared_model, self.config, some, self.state, customers)
+        thread.shutdown(wait=False)
 
-    def account_record(self) -> AccountRecord:
-        """INTERNAL. The account of the customers."""
-        assert self.payer is not None
+    def account_record(self) -> AccountRecord | None:
+        """INTERNAL. The account of the customers, if they were charged."""
+        if self.payer is None:
+            return None
         return _account_record(self.payer.loads[1], self.payer.loads_balance)
 
     def step(self, feeder: FleetFeeder) -> Step:
@@ -131,6 +143,7 @@ class FleetOwner:
     def pay(self, examined: Sequence[tuple[FleetFeeder, Examined]]) -> Sequence[Paid | Refused | Again]:
         """Charge feeders that have passed all checks; a model of their own is fitted before."""
         assert self.payer is not None
+        self._wait_for_the_model()
         refused: dict[str, Refused] = {}
         for feeder, _ in examined:
             try:
@@ -143,6 +156,14 @@ class FleetOwner:
             if isinstance(paid[feeder.name], Again):
                 self.shelf.forget(feeder.name, feeder.release_id)
         return [refused.get(feeder.name) or paid[feeder.name] for feeder, _ in examined]
+
+    def _wait_for_the_model(self) -> None:
+        """Raises what the fit has raised; nobody's network is charged then."""
+        assert self._fitted is not None
+        if not self._told:
+            self._fitted.result()
+            self._told = True
+            self.on_model()
 
     def charge(self, feeder: FleetFeeder, examined: Examined) -> Paid | Refused:
         """Charge the network of a feeder that is solved."""
@@ -194,6 +215,9 @@ class FleetOwner:
         return {k: node for k, (point, node) in placed if node is not None and point in own}
 
     _customers: Customers = field(init=False)
+    _fitted: Future[None] | None = field(default=None, init=False)
+    _told: bool = field(default=False, init=False)
+    _run: str = field(default_factory=lambda: secrets.token_hex(8), init=False)
 
 
 def record_of(way: Progressing, owner: bytes | None) -> FeederRecord:

@@ -244,17 +244,17 @@ class _Run:
         self.steps = owner.meters.n_steps
         dispatcher = Dispatcher(owner, missing, self.on_event)
         with self.engine.crew(dispatcher.told, FEEDERS_PER_PROCESS) as crew:
-            crew.give(owner.job(elsewhere=self.engine.splits))
-            if not owner.paid_before:
-                self.say("checking the first feeder")
-                if not dispatcher.find_usable(crew):
-                    return
-            owner.charge_customers()
-            self.customers = owner.account_record()
-            self.warned.extend(owner.warned)
-            crew.give(owner.job(elsewhere=self.engine.splits))
-            self.say("making the feeders")
+
+            def give() -> None:
+                crew.give(owner.job(elsewhere=self.engine.splits))
+
+            owner.on_model = give
+            give()
+            if owner.paid_before:
+                owner.usable()
             dispatcher.run(crew, splits=self.engine.splits)
+        self.customers = owner.account_record()
+        self.warned[:0] = owner.warned
         for way in dispatcher.large:
             make_here(way, owner, self.engine, self.on_event)
 

@@ -84,6 +84,7 @@ class FeederJob:
     meters : PUBLIC facts of the meters.
     files : what the state keeps for all feeders: the load model, once it is fitted.
     kept_feeders : where feeders that were read are kept; None for workers elsewhere.
+    run : random name of the run. A job with the load model goes on with what one without it has begun.
     """
 
     key: StreamKey
@@ -91,6 +92,7 @@ class FeederJob:
     meters: MeterFacts
     files: Files = field(default_factory=dict)
     kept_feeders: Path | None = None
+    run: str = ""
 
     def start(self, threads: int | None) -> Callable[[Step, Tell], Stage]:
         """A worker with so many threads, None for all cores."""
@@ -145,19 +147,32 @@ class _Begun:
         return said
 
 
+_runs: dict[str, OrderedDict[str, _Begun]] = {}
+
+
+def _begun_in(run: str) -> OrderedDict[str, _Begun]:
+    """PRIVATE. Conversations of a run in this process, by release; those of other runs are forgotten."""
+    found = _runs.get(run) if run else None
+    _runs.clear()
+    begun = OrderedDict[str, _Begun]() if found is None else found
+    if run:
+        _runs[run] = begun
+    return begun
+
+
 class _Worker:
     """PRIVATE. Holds the conversations of one worker."""
 
     def __init__(self, job: FeederJob, threads: int) -> None:
         self._job, self._threads = job, threads
-        self._begun: OrderedDict[str, _Begun] = OrderedDict()
+        self._begun = _begun_in(job.run)
 
     def __call__(self, step: Step, tell: Tell) -> Stage:
         release_id = step.config.release.id
         begun = self._begun.pop(release_id, None)
         if begun is None or begun.answers != len(step.answers) - 1:
             begun = self._begin(step)
-        begun.state.files.update(step.files)  # the data owner may have fitted a model meanwhile
+        begun.state.files.update({**self._job.files, **step.files})  # a model may have been fitted meanwhile
         begun.hands.threads = max(self._threads, cores()) if step.wide else self._threads
         begun.hands.tell = tell
         try:
