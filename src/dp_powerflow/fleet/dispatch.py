@@ -9,7 +9,6 @@ those that are paid, the largest is made first.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -57,7 +56,6 @@ class Progressing:
     where: str | None = None
     losses: int = 0
     seconds: float = 0.0
-    since: float = 0.0
     made: Made | None = None
     problem: str | None = None
 
@@ -266,7 +264,7 @@ class Dispatcher:
             way.paid = answer
 
     def _submit(self, crew: Crew, way: Progressing) -> None:
-        base, way.since = self._owner.step(way.feeder), time.monotonic()
+        base = self._owner.step(way.feeder)
         wide = bool(way.answers) and self._left.is_large(way, crew.at_once)
         self._under_way.add(way.number)
         step = replace(base, answers=tuple(way.answers), wide=wide)
@@ -274,7 +272,7 @@ class Dispatcher:
 
     def _take(self, crew: Crew, way: Progressing, answer: Answer) -> None:
         self._under_way.discard(way.number)
-        way.seconds += time.monotonic() - way.since
+        way.seconds += 0.0 if answer.value is None else answer.value.seconds
         way.where = answer.where or way.where
         if answer.lost:
             way.losses, way.where = way.losses + 1, None

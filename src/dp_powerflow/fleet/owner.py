@@ -22,7 +22,7 @@ from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.dispatch import Progressing
 from dp_powerflow.fleet.feeders import FleetFeeder
 from dp_powerflow.fleet.internal_page import AccountRecord, FeederRecord
-from dp_powerflow.fleet.names import first_id_of
+from dp_powerflow.fleet.names import attempt_of, first_id_of
 from dp_powerflow.fleet.paying import Payer, plan_feeder
 from dp_powerflow.fleet.publishing import Shelf
 from dp_powerflow.fleet.worker import FeederJob, Refused, Stage, Step
@@ -234,6 +234,7 @@ def record_of(way: Progressing, owner: bytes | None) -> FeederRecord:
         feeder.name,
         "released" if way.problem is None else "failed",
         problem=way.problem,
+        attempt=attempt_of(feeder.release_id, feeder.release_id.partition("_")[0], feeder.name),
         release_id=feeder.release_id,
         seconds=way.seconds,
         worker=way.where,

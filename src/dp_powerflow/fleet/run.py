@@ -46,13 +46,14 @@ from dp_powerflow.fleet.repair import (
     restore,
     withdraw,
 )
+from dp_powerflow.fleet.warned import Warned
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.pipeline.inputs import keep_ingest, meters_of
 from dp_powerflow.pipeline.modes.base import OWNER_FILE, mode_of
 from dp_powerflow.pipeline.ready import Say
 from dp_powerflow.pipeline.receipts import open_ledger
-from dp_powerflow.pipeline.run import warnings_of
+from dp_powerflow.pipeline.run import mended_words
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 
@@ -154,7 +155,7 @@ def run_fleet(
         shelf = shelf_of(config.fleet.output, config.fleet.id)
         run = _Run(config, state, open_ledger(state), engine, shelf, say, on_event, on_outcome)
         outcomes = run.all(repair)
-    return FleetResult(shelf.place, outcomes, internal, tuple(dict.fromkeys(run.warned)), run.ingest)
+    return FleetResult(shelf.place, outcomes, internal, run.warned.sentences(), run.ingest)
 
 
 @dataclass(eq=False, repr=False)
@@ -169,7 +170,7 @@ class _Run:
     say: Say
     on_event: OnEvent
     on_outcome: OnOutcome
-    warned: list[str] = field(default_factory=list)
+    warned: Warned = field(default_factory=Warned)
     ingest: IngestReport | None = None
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     records: dict[str, FeederRecord] = field(default_factory=dict)
@@ -211,7 +212,7 @@ class _Run:
 
     def _write_internal(self) -> None:
         """INTERNAL. What became of every feeder: for programs, and as a page."""
-        fleet_id, warned = self.config.fleet.id, tuple(dict.fromkeys(self.warned))
+        fleet_id, warned = self.config.fleet.id, self.warned.sentences()
         failed = [
             {"feeder": o.key, "name": o.name, "problem": o.problem}
             for o in self.outcomes.values()
@@ -254,7 +255,7 @@ class _Run:
                 owner.usable()
             dispatcher.run(crew, splits=self.engine.splits)
         self.customers = owner.account_record()
-        self.warned[:0] = owner.warned
+        self.warned.of_all(*owner.warned)
         for way in dispatcher.large:
             make_here(way, owner, self.engine, self.on_event)
 
@@ -265,8 +266,10 @@ class _Run:
         owner = self.state.read_internal(way.feeder.release_id, OWNER_FILE)
         self.records[outcome.name] = record_of(way, owner)
         if way.problem is None and way.made is not None:
-            self.warned.extend(warnings_of(mode_of(way.feeder.config), way.made, self.steps))
-            self.warned.extend(() if way.examined is None else way.examined.warnings)
+            mode = mode_of(way.feeder.config)
+            self.warned.of_all(*mode.warnings, *way.made.notes)
+            mended = mended_words(way.made, mode.config.release.days * self.steps)
+            self.warned.of_feeder(outcome.name, *mended, *(way.examined.warnings if way.examined else ()))
             if not self.config_kept:  # from the first released feeder on, the config of the fleet stays
                 content = _config_sha256(self.config).encode()
                 self.state.write_internal(self.config.fleet.id, CONFIG_FILE, content)

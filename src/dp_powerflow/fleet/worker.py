@@ -8,6 +8,7 @@ its first step, with the answers that were given.
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -66,11 +67,13 @@ class Stage:
     said : what is asked now, or what was made; None if it failed.
     files : to be kept in the private state.
     problem : why it failed, in a sentence.
+    seconds : that this step has taken.
     """
 
     said: Ask | Made | None
     files: Files
     problem: str | None = None
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -168,6 +171,11 @@ class _Worker:
         self._begun = _begun_in(job.run)
 
     def __call__(self, step: Step, tell: Tell) -> Stage:
+        begun = time.monotonic()
+        stage = self._go_on(step, tell)
+        return replace(stage, seconds=time.monotonic() - begun)
+
+    def _go_on(self, step: Step, tell: Tell) -> Stage:
         release_id = step.config.release.id
         begun = self._begun.pop(release_id, None)
         if begun is None or begun.answers != len(step.answers) - 1:

@@ -154,13 +154,15 @@ class _Owner:
 
 def warnings_of(mode: NetworkMode[Any], made: Made, steps: int) -> tuple[str, ...]:
     """PUBLIC. Why a release protects, or says, less than its owner may expect; the manifest says so too."""
-    said = (*mode.warnings, *made.notes)
+    return (*mode.warnings, *made.notes, *mended_words(made, mode.config.release.days * steps))
+
+
+def mended_words(made: Made, snapshots: int) -> tuple[str, ...]:
+    """PUBLIC. That some of so many snapshots were mended, if any were."""
     if not made.mended:
-        return said
-    total = mode.config.release.days * steps
+        return ()
     return (
-        *said,
-        f"{made.mended:,} of {total:,} snapshots had no power-flow solution: their loads and PV were "
+        f"{made.mended:,} of {snapshots:,} snapshots had no power-flow solution: their loads and PV were "
         "multiplied by 0.95 until they had one, and they are marked (corpus.mended()); with a larger "
         "nodes.kw_per_customer there are fewer",
     )
