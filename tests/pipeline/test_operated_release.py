@@ -68,7 +68,7 @@ def test_another_true_network_with_the_same_twin_gives_the_same_bytes(
 ) -> None:
     kept = next((released / "state/internal/twin-t1").glob("twin-*.json"))
     original = assembly.feeder_of
-    monkeypatch.setattr(assembly, "feeder_of", lambda config: longer_line(original(config)))
+    monkeypatch.setattr(assembly, "feeder_of", lambda config, *_: longer_line(original(config)))
     monkeypatch.setattr(TwinMode, "_draw", lambda *_: Twin.from_json(kept.read_text()))
     run_release(operated(tmp_path), workers=1)
     assert tree_hash(released / "out") == tree_hash(tmp_path / "out")

@@ -161,7 +161,7 @@ def test_changing_a_line_changes_nothing_but_data_and_hashes(
     released: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = assembly.feeder_of
-    monkeypatch.setattr(assembly, "feeder_of", lambda config: changed_line(original(config)))
+    monkeypatch.setattr(assembly, "feeder_of", lambda config, *_: changed_line(original(config)))
     run_release(small_config(tmp_path), workers=1)
     before, after = tree_hash(released / "out"), tree_hash(tmp_path / "out")
     assert before.keys() == after.keys()
@@ -293,7 +293,7 @@ def test_an_input_that_changes_under_the_same_id_is_refused(
     run_release(small_config(tmp_path, release={"days": 5}), workers=1)
     original = assembly.feeder_of
 
-    def heavier(config: Config) -> Feeder:
+    def heavier(config: Config, *_: object) -> Feeder:
         feeder = original(config)
         first = replace(feeder.loads[0], kw=feeder.loads[0].kw * 1.1)
         return replace(feeder, loads=(first, *feeder.loads[1:]))
@@ -310,7 +310,7 @@ def test_another_network_under_the_same_id_is_refused_even_if_declared_unrelated
     run_release(small_config(tmp_path, release={"days": 5}), workers=1)
     section = {"days": 5, "unrelated_network": unrelated("network-instance-1")}
     original = assembly.feeder_of
-    monkeypatch.setattr(assembly, "feeder_of", lambda config: changed_line(original(config)))
+    monkeypatch.setattr(assembly, "feeder_of", lambda config, *_: changed_line(original(config)))
     with pytest.raises(PrivacyError, match="already charged for another request or other data"):
         run_release(small_config(tmp_path, release={**section, "output": "other"}), workers=1)
 
@@ -334,7 +334,7 @@ def test_a_reason_speaks_for_its_own_kind_and_for_the_accounts_it_names(
 
     release("first")
     original = assembly.feeder_of
-    monkeypatch.setattr(assembly, "feeder_of", lambda config: changed_line(original(config)))
+    monkeypatch.setattr(assembly, "feeder_of", lambda config, *_: changed_line(original(config)))
     other_feeder: dict[str, Any] = {"unrelated_network": unrelated("network-instance-1")}
     with pytest.raises(PrivacyError, match="has loads-1 of the same kind; set continues_loads"):
         release("second", seed=1, **other_feeder)
@@ -343,7 +343,9 @@ def test_a_reason_speaks_for_its_own_kind_and_for_the_accounts_it_names(
     both = [("loads-1", ["first", "second"]), ("network-instance-1", ["first"])]
     assert charged() == [*both, ("network-instance-2", ["second"])]
 
-    monkeypatch.setattr(assembly, "feeder_of", lambda config: changed_line(changed_line(original(config))))
+    monkeypatch.setattr(
+        assembly, "feeder_of", lambda config, *_: changed_line(changed_line(original(config)))
+    )
     alike = r"has network-instance-2 of the same kind \(.*the same nodes and connections\); set continues_net"
     with pytest.raises(PrivacyError, match=alike):
         release("third", **other_feeder)

@@ -193,7 +193,7 @@ def test_a_new_version_of_the_network_is_charged_for_what_changed(
     cap = {"network_epsilon_cap": 2.0}
     run_release(twin_config(tmp_path, release={**cap, "output": "one"}), workers=1)
     original = assembly.feeder_of
-    monkeypatch.setattr(assembly, "feeder_of", lambda config: longer_line(original(config)))
+    monkeypatch.setattr(assembly, "feeder_of", lambda config, *_: longer_line(original(config)))
     corrected = {**cap, "id": "r2", "output": "two", "continues_network": "network-twin-1"}
     second = twin_config(tmp_path, release=corrected, model={"reuse": "small"})
     run_release(second, workers=1)
@@ -217,7 +217,7 @@ def test_a_change_that_the_cap_does_not_allow_is_refused(
     run_release(twin_config(tmp_path, release={"output": "one"}), workers=1)
     before = charges(tmp_path)
     original = assembly.feeder_of
-    monkeypatch.setattr(assembly, "feeder_of", lambda config: longer_line(original(config)))
+    monkeypatch.setattr(assembly, "feeder_of", lambda config, *_: longer_line(original(config)))
     corrected = {"id": "r2", "output": "two", "continues_network": "network-twin-1"}
     with pytest.raises(PrivacyError, match="left"):
         run_release(twin_config(tmp_path, release=corrected, model={"reuse": "small"}), workers=1)
@@ -242,7 +242,7 @@ def test_changing_one_line_changes_only_data_and_the_tables_of_the_twin(
     released: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = assembly.feeder_of
-    monkeypatch.setattr(assembly, "feeder_of", lambda config: longer_line(original(config)))
+    monkeypatch.setattr(assembly, "feeder_of", lambda config, *_: longer_line(original(config)))
     run_release(twin_config(tmp_path), workers=1)
     before, after = tree_hash(released / "out"), tree_hash(tmp_path / "out")
     assert before.keys() == after.keys()
@@ -260,7 +260,7 @@ def test_another_true_network_with_the_same_twin_gives_the_same_bytes(
     """Another line and account, the twin of the first network: no byte differs, not of the commitment."""
     kept = next((released / "state/internal/twin-t1").glob("twin-*.json"))
     original = assembly.feeder_of
-    monkeypatch.setattr(assembly, "feeder_of", lambda config: longer_line(original(config)))
+    monkeypatch.setattr(assembly, "feeder_of", lambda config, *_: longer_line(original(config)))
     monkeypatch.setattr(TwinMode, "_draw", lambda *_: Twin.from_json(kept.read_text()))
     run_release(twin_config(tmp_path), workers=1)
     assert tree_hash(released / "out") == tree_hash(tmp_path / "out")
