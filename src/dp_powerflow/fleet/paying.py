@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ from dp_powerflow.fleet.feeders import FleetFeeder
 from dp_powerflow.fleet.worker import Refused
 from dp_powerflow.loads.history import MeterFacts
 from dp_powerflow.pipeline.charging import keep_begun, network_charge, network_data, refuse_unpayable
-from dp_powerflow.pipeline.conversation import Examined, Paid
+from dp_powerflow.pipeline.conversation import CHANGED_MEANWHILE, Examined, Paid
 from dp_powerflow.pipeline.inputs import read_network
 from dp_powerflow.pipeline.modes.base import NetworkFacts, NetworkMode, mode_of
 from dp_powerflow.pipeline.plan import Plan, kept_model, plan_release, with_charge
@@ -34,6 +34,7 @@ class _Bill:
     mode: NetworkMode[Any]
     plan: Plan
     facts: NetworkFacts
+    examined: Examined
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -86,7 +87,7 @@ class Payer:
         mode = mode_of(feeder.config)
         plan, facts = plan_feeder(feeder, examined, self.meters, self.state, self.ledger)
         refuse_unpayable(plan, facts, mode, self.state, self.ledger)
-        return _Bill(feeder, mode, plan, facts)
+        return _Bill(feeder, mode, plan, facts, examined)
 
     def _charge_all(self, bills: Sequence[_Bill]) -> list[Paid | Refused]:
         """In one transaction; if that is refused, one by one, to find out whom it is about."""
@@ -116,11 +117,12 @@ class Payer:
         )
 
     def _paid(self, bill: _Bill, spend: Spend | None) -> Paid:
+        paid = Paid(bill.examined.dataset, bill.examined.inputs, self.loads_balance)
         if spend is None:
-            return Paid(self.loads_balance)
+            return paid
         keep_receipt(self.state, bill.feeder.release_id, spend)
         account = Account(spend.account, spend.dataset, bill.plan.network.cap)
-        return Paid(self.loads_balance, self.ledger.remaining(account, as_of=spend), spend)
+        return replace(paid, network=self.ledger.remaining(account, as_of=spend), spend=spend)
 
     @cached_property
     def loads_balance(self) -> Balance:
@@ -142,7 +144,10 @@ def plan_feeder(
 
     def figures(key: StreamKey) -> Mapping[str, str]:
         """Of a later version of a network, which is opened here once more: there are few of them."""
-        return mode.figures(read_network(config, state, meters.n_steps), key)
+        network = read_network(config, state, meters.n_steps)
+        if mode.identity(network) != examined.dataset:
+            raise PrivacyError(CHANGED_MEANWHILE)
+        return mode.figures(network, key)
 
     facts = NetworkFacts(examined.dataset, examined.frame, figures)
     plan = plan_release(config, meters, examined.inputs)
