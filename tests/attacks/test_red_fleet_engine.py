@@ -10,7 +10,7 @@ import shutil
 import stat
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,12 @@ from dp_powerflow.fleet.plan import plan_fleet
 from dp_powerflow.fleet.run import FleetResult, run_fleet
 from dp_powerflow.fleet.worker import Step
 from dp_powerflow.pipeline import parsed
+from dp_powerflow.pipeline.charging import keep_begun
 from dp_powerflow.pipeline.conversation import CHANGED_MEANWHILE, Examined
+from dp_powerflow.pipeline.inputs import meters_of
 from dp_powerflow.pipeline.looks import LOOKS_FILE
 from dp_powerflow.pipeline.parsed import FeederOptions, parsed_feeder
+from dp_powerflow.privacy.ledger.accounts import PureCost
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import circuit, fleet_config, on_twins
@@ -111,7 +114,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("mode", "answers"), [("true", 1), ("true", 2), ("twin", 1)])
+@pytest.mark.parametrize(
+    ("mode", "answers"), [("true", 1), pytest.param("true", 2, marks=pytest.mark.campaign), ("twin", 1)]
+)
 def test_a_file_that_changes_after_it_was_examined_is_not_released(
     tmp_path: Path, mode: str, answers: int
 ) -> None:
@@ -156,7 +161,7 @@ def test_a_price_is_of_the_file_that_was_examined(tmp_path: Path) -> None:
     [feeder] = feeders_of(config, state, ledger)
     meters = owner.FleetOwner(
         config, state, ledger, publishing.shelf_of(config.fleet.output, "north"),
-        fleet_run.meters_of(feeder.config, None).history, [feeder], lambda _: None, lambda _: None,
+        meters_of(feeder.config, None).history, [feeder], lambda _: None, lambda _: None,
     ).meters  # fmt: skip
     examined = Examined("0" * 64, "1" * 64, "2" * 64, 6, 1, ())
     _, facts = paying.plan_feeder(feeder, examined, meters, state, ledger)
@@ -228,6 +233,53 @@ def test_a_crew_that_ends_early_leaves_failed_feeders_and_none_that_counts_as_re
     assert out_of(tmp_path) == out_of(made)
 
 
+class Losing(LossyCrew):
+    """A crew that loses every request of one feeder before it is paid."""
+
+    def answers(self) -> Iterator[Answer]:
+        for answer in super().answers():
+            ended = answer.number == 0 and isinstance(answer.value.said, Examined)
+            yield Answer(0, answer.where, lost=True) if ended else answer
+
+
+def test_a_feeder_that_ends_its_workers_keeps_nobody_behind_it_from_being_charged(
+    tmp_path: Path, made: Path
+) -> None:
+    class LosingEngine(Here):
+        @contextmanager
+        def crew(self, on_told: OnTold, begun_per_worker: int) -> Iterator[Crew]:
+            yield Losing(on_told, lambda _: None)
+
+    result = run_fleet(three(tmp_path), engine=LosingEngine())
+    failed = {outcome.key: outcome.problem for outcome in result.failed}
+    first = result.outcomes[0].key
+    assert failed[first] == dispatch.LOST or first == "birch"
+    assert out_of(tmp_path)
+    assert not run_fleet(three(tmp_path), engine=Here()).failed[1:]
+    assert spends(tmp_path).keys() == spends(made).keys()
+    assert [len(paid) for paid in spends(tmp_path).values()] == [1, 1, 1]
+
+
+def test_a_private_state_that_cannot_be_written_after_a_charge_is_one_failed_feeder(
+    tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep, victims = keep_begun, ["north_feeder-0001"]
+
+    def full(state: PrivateState, release_id: str, *others: Any) -> None:
+        if release_id in victims:
+            raise PrivacyError("the disk is full")
+        keep(state, release_id, *others)
+
+    monkeypatch.setattr(paying, "keep_begun", full)
+    result = run_fleet(three(tmp_path), engine=Lossy())
+    assert "the disk is full" in {outcome.problem for outcome in result.failed}
+    assert len(result.failed) == 2
+    victims.clear()
+    assert len(run_fleet(three(tmp_path), engine=Here()).failed) == 1
+    assert out_of(tmp_path) == out_of(made)
+    assert spends(tmp_path) == spends(made)
+
+
 def test_bytes_and_charges_do_not_depend_on_workers_batches_or_the_order_of_answers(
     tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,10 +290,36 @@ def test_bytes_and_charges_do_not_depend_on_workers_batches_or_the_order_of_answ
     assert spends(tmp_path) == spends(made)
 
 
+def test_feeders_of_one_account_are_priced_one_after_the_other_also_in_one_batch(tmp_path: Path) -> None:
+    """A line that another feeder's twin has seen is no added line; else that twin would be forgotten."""
+    caps = {"network_epsilon_cap": 40.0, "network_delta_cap": 1e-3}
+    write(tmp_path, circuit(1.0))
+    assert not run_fleet(one(tmp_path, "twin", **caps), engine=Here()).failed
+    third = "New Line.third phases=3 bus1=b bus2=c r1=0.3 x1=0.6 r0=0.9 x0=1.8 length=1 units=km\n"
+    write(tmp_path, circuit(1.0) + third)
+    write(tmp_path, circuit(1.1) + third, "aspen")
+    alike = {"feeders": ["alder", "aspen"], "reason": "versions of one network"}
+    ids = {"id": "south", "continues": "north", "output": "south", "names": {"aspen": "a-first"}}
+    config = on_twins(
+        tmp_path,
+        fleet={**ids, **caps, "same_frame": alike},
+        network={"id": "north"},
+        model={"reuse": "north"},
+        overrides={"aspen": {"continues_network": "network-twin-1"}},
+    )
+    assert not run_fleet(config, engine=Lossy()).failed  # both are examined before any is charged
+    [account] = [
+        item for item in Ledger.inspect(tmp_path / "state").summary().accounts if "twin" in item.name
+    ]
+    costs = [spend.cost for spend in account.spends]
+    assert [spend.release_id for spend in account.spends][1] == "north_a-first"
+    assert [cost.scope.replaced for cost in costs if isinstance(cost, PureCost)] == [(), (), ("line third",)]
+
+
 class Splitting(Here):
     """An engine that has the days of every feeder made by several workers."""
 
-    splits = True  # type: ignore[misc]
+    splits = True
 
 
 def large_ones(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FleetResult:
@@ -276,7 +354,7 @@ class Killed(BaseException):
 
 
 POINTS: dict[str, tuple[Any, str, bool, int]] = {
-    "customers charged, nothing kept": (fleet_run.FleetOwner, "charge_customers", False, 1),
+    "customers charged, nothing kept": (owner.FleetOwner, "charge_customers", False, 1),
     "charge of the customers without receipt": (Ledger, "spend", True, 1),
     "networks charged, nothing kept": (Ledger, "charge_all", True, 1),
     "one of the networks kept": (paying, "keep_begun", True, 1),
@@ -288,7 +366,12 @@ POINTS: dict[str, tuple[Any, str, bool, int]] = {
 }
 
 
-@pytest.mark.parametrize("point", POINTS)
+QUICK = ("networks charged, nothing kept", "one of the drawn files kept")
+
+
+@pytest.mark.parametrize(
+    "point", [pytest.param(name, marks=() if name in QUICK else pytest.mark.campaign) for name in POINTS]
+)
 def test_whenever_the_process_of_the_owner_ends_the_next_run_costs_nothing_more(
     tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
@@ -382,15 +465,17 @@ def test_a_kept_feeder_that_somebody_else_could_have_written_is_not_loaded(
         parsed_feeder(str(source), FeederOptions(), folder)
 
 
+@pytest.mark.campaign
 def test_nothing_of_a_feeder_is_in_arguments_or_environment_of_a_worker(tmp_path: Path) -> None:
     write(tmp_path, circuit(1.0))
     seen: set[bytes] = set()
 
     def look(_: object) -> None:
         for task in Path(f"/proc/{os.getpid()}/task").iterdir():
-            for child in (task / "children").read_text().split():
-                seen.add(Path(f"/proc/{child}/cmdline").read_bytes())
-                seen.add(Path(f"/proc/{child}/environ").read_bytes())
+            with suppress(OSError):  # a thread or a child that has ended
+                for child in (task / "children").read_text().split():
+                    seen.add(Path(f"/proc/{child}/cmdline").read_bytes())
+                    seen.add(Path(f"/proc/{child}/environ").read_bytes())
 
     assert not run_fleet(one(tmp_path), workers=1, on_event=look).failed
     assert any(b"dp-powerflow worker" in text for text in seen)

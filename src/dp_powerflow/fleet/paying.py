@@ -15,6 +15,7 @@ from dp_powerflow.loads.history import MeterFacts
 from dp_powerflow.pipeline.charging import keep_begun, network_charge, network_data, refuse_unpayable
 from dp_powerflow.pipeline.conversation import CHANGED_MEANWHILE, Examined, Paid
 from dp_powerflow.pipeline.inputs import read_network
+from dp_powerflow.pipeline.manifest.policy import registered
 from dp_powerflow.pipeline.modes.base import NetworkFacts, NetworkMode, mode_of
 from dp_powerflow.pipeline.plan import Plan, kept_model, plan_release, with_charge
 from dp_powerflow.pipeline.receipts import keep_derived_model, keep_receipt
@@ -57,8 +58,30 @@ class Payer:
     def pay(self, examined: Sequence[tuple[FleetFeeder, Examined]]) -> list[Paid | Refused | Again]:
         """Charge feeders that have passed all checks, in this order, or prepare that they are charged later.
 
-        A feeder that is refused costs nothing and does not keep the others from being charged.
+        A feeder that is refused costs nothing and does not keep the others from being charged. Of the feeders
+        that share an account, each is planned when those before it are charged: its price may follow from
+        what they were charged for.
         """
+        answers: list[Paid | Refused | Again] = []
+        together: list[tuple[FleetFeeder, Examined]] = []
+        accounts: set[str | None] = set()
+        for feeder, found in examined:
+            account = self._account_of(feeder, found)
+            if account in accounts:
+                answers += self._pay_together(together)
+                together, accounts = [], set()
+            together.append((feeder, found))
+            accounts |= {account} - {None}
+        return answers + self._pay_together(together)
+
+    def _account_of(self, feeder: FleetFeeder, examined: Examined) -> str | None:
+        """Name of the account of a network; None if one is opened for it."""
+        kind = registered(feeder.config.network.mode).account_kind
+        account = self.ledger.find(kind, examined.dataset)
+        return feeder.config.release.continues_network if account is None else account.name
+
+    def _pay_together(self, examined: Sequence[tuple[FleetFeeder, Examined]]) -> list[Paid | Refused | Again]:
+        """Charge feeders that share no account."""
         bills = [_refusal(partial(self._bill_or_again, *pair)) for pair in examined]
         due = [bill for bill in bills if isinstance(bill, _Bill)]
         charged = dict(zip(due, self._charge_all(due), strict=True))
