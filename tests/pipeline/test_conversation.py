@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ class Script:
     def __init__(self, config: Config) -> None:
         self.state = PrivateState.open(config.release.state, insecure_seed=config.release.insecure_seed)
         inputs = read_inputs(config, self.state)
+        self.inputs = inputs.identity
         self.facts = inputs.readings.facts(self.state.identity("loads", loads_chunks(inputs.readings)))
         ledger = Ledger.open(self.state)
         self.balances = {}
@@ -56,7 +58,8 @@ class Script:
             found[stem] = (ledger.remaining(known, as_of=spend), spend)
         loads = found.pop("loads")
         [(balance, spend)] = found.values()
-        return Paid(loads[0], balance, spend) if network else Paid(loads[0])
+        paid = Paid(spend.dataset, self.inputs, loads[0])
+        return replace(paid, network=balance, spend=spend) if network else paid
 
 
 @pytest.mark.parametrize("mode", ["twin", "true"])

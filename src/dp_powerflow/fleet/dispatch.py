@@ -45,6 +45,7 @@ class Progressing:
     examined : what the checks found; None before.
     where : the worker that had it last.
     seconds : that workers took for it.
+    again : whether another attempt took its place.
     made, problem : how it ended; both None on the way.
     """
 
@@ -56,13 +57,14 @@ class Progressing:
     where: str | None = None
     losses: int = 0
     seconds: float = 0.0
+    again: bool = False
     made: Made | None = None
     problem: str | None = None
 
     @property
     def ended(self) -> bool:
-        """Whether it is made, or failed."""
-        return self.made is not None or self.problem is not None
+        """Whether it is made, failed, or begun again as another attempt."""
+        return self.made is not None or self.problem is not None or self.again
 
     @property
     def work(self) -> int:
@@ -166,16 +168,15 @@ class Dispatcher:
         """Examine all feeders and go no further."""
         ways = iter(self.ways)
         for way in islice(ways, crew.at_once + 1):
-            self._examine(crew, way)
+            self._look_at(crew, way)
         for answer in crew.answers():
-            way = self.ways[answer.number]
-            stage = answer.value
+            way, stage = self._looked_at(answer)
             way.problem = self._problem_of(way, answer) if stage is None else stage.problem
             if stage is not None and isinstance(stage.said, Examined):
                 way.examined = stage.said
             self._event(way, "failed" if way.problem is not None else "released")
             for following in islice(ways, 1):
-                self._examine(crew, following)
+                self._look_at(crew, following)
 
     def run(self, crew: Crew, *, splits: bool = False) -> None:
         """Make all feeders, or find out why they cannot be made.
@@ -189,10 +190,18 @@ class Dispatcher:
         for answer in crew.answers():
             self._take(crew, self.ways[answer.number], answer)
             self._fill(crew)
+        for way in self.ways:  # none is left without a word, whatever the crew did
+            if not way.ended and way not in self.large:
+                self._fail(way, LOST)
 
-    def _examine(self, crew: Crew, way: Progressing) -> None:
+    def _look_at(self, crew: Crew, way: Progressing) -> None:
+        """Have a feeder examined, and nothing prepared for it where the corpus will be."""
         self._event(way, "checking")
-        self._submit(crew, way)
+        self._submit(crew, way, only_looks=True)
+
+    def _looked_at(self, answer: Answer) -> tuple[Progressing, Stage | None]:
+        self._under_way.discard(answer.number)
+        return self.ways[answer.number], answer.value
 
     def _fill(self, crew: Crew) -> None:
         """Give every worker something to do, and some more: what it has begun itself, so that none waits."""
@@ -252,6 +261,7 @@ class Dispatcher:
 
     def _begin_again(self, way: Progressing, feeder: FleetFeeder) -> None:
         """Another attempt at a feeder, after all others: it is examined as if it had never been."""
+        way.again = True
         self._left.forget(way)
         following = Progressing(feeder, len(self.ways))
         self.ways.append(following)
@@ -263,11 +273,11 @@ class Dispatcher:
         if isinstance(answer, Paid):
             way.paid = answer
 
-    def _submit(self, crew: Crew, way: Progressing) -> None:
+    def _submit(self, crew: Crew, way: Progressing, *, only_looks: bool = False) -> None:
         base = self._owner.step(way.feeder)
         wide = bool(way.answers) and self._left.is_large(way, crew.at_once)
         self._under_way.add(way.number)
-        step = replace(base, answers=tuple(way.answers), wide=wide)
+        step = replace(base, answers=tuple(way.answers), wide=wide, only_looks=only_looks)
         crew.submit(way.number, step, near=way.where)
 
     def _take(self, crew: Crew, way: Progressing, answer: Answer) -> None:

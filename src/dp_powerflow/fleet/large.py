@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import Any
 
-from dp_powerflow._parallel import Engine
+from dp_powerflow._parallel import DEFECTS, Engine
 from dp_powerflow.errors import DpPowerflowError, PrivacyError
 from dp_powerflow.fleet.dispatch import Progressing
 from dp_powerflow.fleet.events import FeederEvent, OnEvent
@@ -25,8 +26,11 @@ def make_here(way: Progressing, owner: FleetOwner, engine: Engine, on_event: OnE
     def answer(ask: Ask) -> Any:
         if isinstance(ask, Examined):
             return _accepted(way.answers[0])
+        if not isinstance(ask, Solved):
+            return None
         assert way.examined is not None
-        return _accepted(owner.charge(feeder, way.examined)) if isinstance(ask, Solved) else None
+        way.paid = _accepted(owner.charge(feeder, way.examined))
+        return way.paid
 
     try:
         ready = make_ready(feeder.config, owner.state, history=meters_of_step(owner.meters, step))
@@ -34,6 +38,8 @@ def make_here(way: Progressing, owner: FleetOwner, engine: Engine, on_event: OnE
         way.made = answered(maker.steps(), answer)
     except (DpPowerflowError, OSError) as error:
         way.problem = str(error)
+    except DEFECTS:
+        way.problem = owner.keep_defect(feeder, traceback.format_exc())
     owner.finish(way)
     on_event(FeederEvent(feeder.name, "released" if way.problem is None else "failed"))
 

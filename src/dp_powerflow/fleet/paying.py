@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
@@ -13,8 +13,9 @@ from dp_powerflow.fleet.feeders import FleetFeeder
 from dp_powerflow.fleet.worker import Refused
 from dp_powerflow.loads.history import MeterFacts
 from dp_powerflow.pipeline.charging import keep_begun, network_charge, network_data, refuse_unpayable
-from dp_powerflow.pipeline.conversation import Examined, Paid
+from dp_powerflow.pipeline.conversation import CHANGED_MEANWHILE, Examined, Paid
 from dp_powerflow.pipeline.inputs import read_network
+from dp_powerflow.pipeline.manifest.policy import registered
 from dp_powerflow.pipeline.modes.base import NetworkFacts, NetworkMode, mode_of
 from dp_powerflow.pipeline.plan import Plan, kept_model, plan_release, with_charge
 from dp_powerflow.pipeline.receipts import keep_derived_model, keep_receipt
@@ -34,6 +35,7 @@ class _Bill:
     mode: NetworkMode[Any]
     plan: Plan
     facts: NetworkFacts
+    examined: Examined
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -56,8 +58,30 @@ class Payer:
     def pay(self, examined: Sequence[tuple[FleetFeeder, Examined]]) -> list[Paid | Refused | Again]:
         """Charge feeders that have passed all checks, in this order, or prepare that they are charged later.
 
-        A feeder that is refused costs nothing and does not keep the others from being charged.
+        A feeder that is refused costs nothing and does not keep the others from being charged. Of the feeders
+        that share an account, each is planned when those before it are charged: its price may follow from
+        what they were charged for.
         """
+        answers: list[Paid | Refused | Again] = []
+        together: list[tuple[FleetFeeder, Examined]] = []
+        accounts: set[str | None] = set()
+        for feeder, found in examined:
+            account = self._account_of(feeder, found)
+            if account in accounts:
+                answers += self._pay_together(together)
+                together, accounts = [], set()
+            together.append((feeder, found))
+            accounts |= {account} - {None}
+        return answers + self._pay_together(together)
+
+    def _account_of(self, feeder: FleetFeeder, examined: Examined) -> str | None:
+        """Name of the account of a network; None if one is opened for it."""
+        kind = registered(feeder.config.network.mode).account_kind
+        account = self.ledger.find(kind, examined.dataset)
+        return feeder.config.release.continues_network if account is None else account.name
+
+    def _pay_together(self, examined: Sequence[tuple[FleetFeeder, Examined]]) -> list[Paid | Refused | Again]:
+        """Charge feeders that share no account."""
         bills = [_refusal(partial(self._bill_or_again, *pair)) for pair in examined]
         due = [bill for bill in bills if isinstance(bill, _Bill)]
         charged = dict(zip(due, self._charge_all(due), strict=True))
@@ -86,7 +110,7 @@ class Payer:
         mode = mode_of(feeder.config)
         plan, facts = plan_feeder(feeder, examined, self.meters, self.state, self.ledger)
         refuse_unpayable(plan, facts, mode, self.state, self.ledger)
-        return _Bill(feeder, mode, plan, facts)
+        return _Bill(feeder, mode, plan, facts, examined)
 
     def _charge_all(self, bills: Sequence[_Bill]) -> list[Paid | Refused]:
         """In one transaction; if that is refused, one by one, to find out whom it is about."""
@@ -116,11 +140,12 @@ class Payer:
         )
 
     def _paid(self, bill: _Bill, spend: Spend | None) -> Paid:
+        paid = Paid(bill.examined.dataset, bill.examined.inputs, self.loads_balance)
         if spend is None:
-            return Paid(self.loads_balance)
+            return paid
         keep_receipt(self.state, bill.feeder.release_id, spend)
         account = Account(spend.account, spend.dataset, bill.plan.network.cap)
-        return Paid(self.loads_balance, self.ledger.remaining(account, as_of=spend), spend)
+        return replace(paid, network=self.ledger.remaining(account, as_of=spend), spend=spend)
 
     @cached_property
     def loads_balance(self) -> Balance:
@@ -142,7 +167,10 @@ def plan_feeder(
 
     def figures(key: StreamKey) -> Mapping[str, str]:
         """Of a later version of a network, which is opened here once more: there are few of them."""
-        return mode.figures(read_network(config, state, meters.n_steps), key)
+        network = read_network(config, state, meters.n_steps)
+        if mode.identity(network) != examined.dataset:
+            raise PrivacyError(CHANGED_MEANWHILE)
+        return mode.figures(network, key)
 
     facts = NetworkFacts(examined.dataset, examined.frame, figures)
     plan = plan_release(config, meters, examined.inputs)

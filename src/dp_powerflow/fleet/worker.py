@@ -48,6 +48,7 @@ class Step:
     places : PUBLIC. Number of a load point on this feeder → its node; None where all feeders share them.
     answers : to all that was asked before.
     wide : whether it may use all cores of the machine.
+    only_looks : whether it is examined and goes no further; nothing is prepared where the corpus will be.
     """
 
     config: Config
@@ -56,6 +57,7 @@ class Step:
     places: Mapping[int, str] | None = None
     answers: tuple[Any, ...] = ()
     wide: bool = False
+    only_looks: bool = False
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -187,7 +189,7 @@ class _Worker:
             said = begun.go_on(step.answers)
         except (DpPowerflowError, OSError) as error:
             return Stage(None, begun.state.taken(), str(error))
-        if not isinstance(said, Made):
+        if not (isinstance(said, Made) or step.only_looks):
             self._begun[release_id] = begun
             if len(self._begun) > MOST_BEGUN:
                 self._begun.popitem(last=False)
@@ -212,4 +214,5 @@ def meters_of_step(meters: MeterFacts, step: Step) -> MeterFacts:
 def _conversation(step: Step, state: CarriedState, meters: MeterFacts, hands: _Hands) -> Conversation:
     """Read and check a feeder, then make its release."""
     ready = make_ready(step.config, state, history=meters)
-    return (yield from Maker(ready, step.changed, hands, lambda _: None, hands.progress).steps())
+    maker = Maker(ready, step.changed, hands, lambda _: None, hands.progress)
+    return (yield from maker.steps(only_looks=step.only_looks))

@@ -46,6 +46,10 @@ from dp_powerflow.units import IntArray
 REPORT_FILE = "report.json"
 COMMITMENT = "internal report"
 """What the manifest commits to, as the commitment names it."""
+CHANGED_MEANWHILE = (
+    "a file that decides the release changed while it was being made, so nothing of it is released; restore "
+    "the file and run the same command again, which costs nothing more"
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -87,11 +91,14 @@ class Paid:
 
     Attributes
     ----------
+    dataset, inputs : of what was examined and is paid for.
     loads, network : balances; None for a network that is charged later.
     spend : of the network; None for one that is charged later.
     model : the load model; None where the private state has it.
     """
 
+    dataset: str
+    inputs: str
     loads: Balance
     network: Balance | None = None
     spend: Spend | None = None
@@ -151,10 +158,15 @@ class Maker:
         """Has the nodes, loads and controls of the network that will be solved."""
         return self.ready.structure
 
-    def steps(self) -> Conversation:
-        """Make the release; whatever refuses it leaves nothing beside the target that is of no use."""
+    def steps(self, *, only_looks: bool = False) -> Conversation:
+        """Make the release; whatever refuses it leaves nothing beside the target that is of no use.
+
+        Parameters
+        ----------
+        only_looks : nobody will answer: nothing is prepared at the target.
+        """
         writer = self._writer()
-        if not writer.finished:
+        if not writer.finished and not only_looks:
             writer.prepare()  # what is bound to fail later fails before anything is spent
         try:
             return (yield from self._make(writer))
@@ -185,6 +197,9 @@ class Maker:
             self.ready.corpus_bytes,
             self.ready.feasibility.warnings,
         )
+        if (paid.dataset, paid.inputs) != (dataset, inputs.identity):
+            # Held again elsewhere, from files that are other ones now: nobody paid for what they say.
+            raise PrivacyError(CHANGED_MEANWHILE)
         model = paid.model or kept_model(inputs.config, inputs.state)
         if model is None:
             raise PrivacyError(

@@ -93,6 +93,8 @@ def parsed_feeder(source: str, options: FeederOptions, folder: Path | None) -> F
             os.utime(path)
         return feeder
     feeder = options.open(source)
+    if _key(source, options) != key:
+        return feeder  # the file changed meanwhile: nobody knows which content this is
     with suppress(OSError, pickle.PicklingError, TypeError, AttributeError):  # it is read again next time
         _keep(path, feeder)
     return feeder

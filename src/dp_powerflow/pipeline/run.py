@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -124,9 +124,11 @@ class _Owner:
     say: Say
     model: LoadModel | None = None
     charged: Charged | None = None
+    examined: Examined | None = None
 
     def answer(self, ask: Ask) -> Paid | None:
         if isinstance(ask, Examined):
+            self.examined = ask
             return self._pay()
         return self._paid(self._network()) if isinstance(ask, Solved) else None
 
@@ -145,11 +147,13 @@ class _Owner:
 
     def _paid(self, network: tuple[Account, Spend] | None) -> Paid:
         assert self.charged is not None
+        assert self.examined is not None
         ledger, (account, spend) = self.charged.ledger, self.charged.loads
         loads = ledger.remaining(account, as_of=spend)
+        paid = Paid(self.examined.dataset, self.examined.inputs, loads, model=self.model)
         if network is None:
-            return Paid(loads, model=self.model)
-        return Paid(loads, ledger.remaining(network[0], as_of=network[1]), network[1], self.model)
+            return paid
+        return replace(paid, network=ledger.remaining(network[0], as_of=network[1]), spend=network[1])
 
 
 def warnings_of(mode: NetworkMode[Any], made: Made, steps: int) -> tuple[str, ...]:
