@@ -26,6 +26,7 @@ from dp_powerflow.fleet import run as fleet_run
 from dp_powerflow.fleet.accounts import feeders_of
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.plan import plan_fleet
+from dp_powerflow.fleet.repair import read_failures
 from dp_powerflow.fleet.run import FleetResult, run_fleet
 from dp_powerflow.fleet.worker import Step
 from dp_powerflow.pipeline import parsed
@@ -193,6 +194,28 @@ def test_a_run_that_cannot_charge_leaves_nothing_where_the_corpus_will_be(
     with pytest.raises(PrivacyError, match="not today"):
         run_fleet(three(tmp_path), engine=Here())
     assert {path.name for path in tmp_path.iterdir()} == {"feeders", "state"}
+
+
+def test_a_staging_directory_that_others_can_enter_is_closed(tmp_path: Path) -> None:
+    staging = tmp_path / "out.partial-north"
+    staging.mkdir(mode=0o755)
+    publishing.shelf_of(tmp_path / "out", "north").prepare()
+    assert stat.S_IMODE(staging.stat().st_mode) == 0o700
+
+
+def test_a_run_that_does_not_come_to_a_feeder_does_not_forget_that_it_failed(
+    tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = Path(shutil.copytree(made, tmp_path / "copy"))
+
+    def refuse(*_: object) -> None:
+        raise LoadDataError("no meters")
+
+    monkeypatch.setattr(fleet_run, "meters_of", refuse)
+    with pytest.raises(LoadDataError):
+        run_fleet(three(copied), engine=Here())
+    state = PrivateState.inspect(copied / "state")
+    assert [item["feeder"] for item in read_failures(state, "north")] == ["birch"]
 
 
 def test_feeders_that_fail_first_do_not_keep_the_others_from_being_made(tmp_path: Path) -> None:
@@ -441,6 +464,17 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept_under_its_old_content(
     source.write_text("{}")
     parsed_feeder(str(source), FeederOptions(), folder)
     assert read == ["{}", "{}"]
+
+
+@pytest.mark.parametrize(
+    "reference", [r'"/a/table.json"', r'"{\\\"x\\\": \\\"/a/table.json\\\"}"', r'"/a/table.jso\u006e"']
+)
+def test_a_net_with_tables_in_other_files_is_never_kept_however_it_names_them(
+    tmp_path: Path, reference: str
+) -> None:
+    source = tmp_path / "net.json"
+    source.write_text(f'{{"line": {reference}}}')
+    assert parsed._key(str(source), FeederOptions()) is None
 
 
 @pytest.mark.parametrize("forged", ["link", "readable", "open directory"])

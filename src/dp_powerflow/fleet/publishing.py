@@ -213,6 +213,7 @@ class Folder(Shelf):
         """Make the staging directory."""
         with storing(self.staging):
             self.staging.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.staging.chmod(0o700)  # whoever made it
         if self._place.is_dir() and not os.access(self._place, os.W_OK | os.X_OK):
             raise CorpusError(
                 f"no permission to write {self._place}; change its permissions or choose another fleet.output"

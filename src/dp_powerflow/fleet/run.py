@@ -41,6 +41,7 @@ from dp_powerflow.fleet.repair import (
     AS_IT_IS,
     Repair,
     keep_failures,
+    read_failures,
     read_names,
     remove_withdrawn,
     restore,
@@ -218,7 +219,9 @@ class _Run:
             for o in self.outcomes.values()
             if o.problem is not None
         ]
-        keep_failures(self.state, fleet_id, failed)
+        waiting = {record.name for record in self.records.values() if record.state == "waiting"}
+        before = read_failures(self.state, fleet_id)  # of those that this run did not come to
+        keep_failures(self.state, fleet_id, [*failed, *(item for item in before if item["name"] in waiting)])
         records = tuple(self.records[name] for name in sorted(self.records))
         page = internal_page(FleetRecord(fleet_id, records, self.customers, warned)).to_html()
         self.state.write_internal(fleet_id, INTERNAL_PAGE, page)

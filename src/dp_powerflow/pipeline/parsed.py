@@ -32,7 +32,7 @@ from dp_powerflow.grid.sources import SIMBENCH, LoadTable, TapTable, open_feeder
 MOST_BYTES = 512 * 2**20
 _FORMAT = "dp-powerflow parsed feeder, format 1"
 _PACKAGES = ("dp-powerflow", "pandapower", "simbench", "pandas", "numpy", "scipy")
-_OTHER_FILE = re.compile(rb'\.json\\?"')
+_OTHER_FILE = re.compile(rb'\.json\\*"|\\u00[2-7]')  # also spelled in a way that no program writes
 _DIGEST_BYTES = 32
 _LOOKED_AFTER = 32
 _written = count()
