@@ -21,7 +21,7 @@ from dp_powerflow._parallel import Answer, Crew, CrewJob, OnTold
 from dp_powerflow._parallel.crew import attempted
 from dp_powerflow.corpus.storage import RemotePath
 from dp_powerflow.errors import LoadDataError, PrivacyError
-from dp_powerflow.fleet import dispatch, large, owner, paying, publishing
+from dp_powerflow.fleet import dispatch, large, owner, paying, publishing, worker
 from dp_powerflow.fleet import run as fleet_run
 from dp_powerflow.fleet.accounts import feeders_of
 from dp_powerflow.fleet.config import FleetConfig
@@ -63,6 +63,7 @@ class LossyCrew(HereCrew):
         while self._waiting:
             number, request = self._waiting.pop()
             self._before(request)
+            worker._runs.clear()
             do = partial(self._job.start(None), request, partial(self._on_told, number))
             yield attempted(number, f"at {len(self._waiting)}", do, lambda _: traceback.format_exc())
 
@@ -377,7 +378,7 @@ class Killed(BaseException):
 
 
 POINTS: dict[str, tuple[Any, str, bool, int]] = {
-    "customers charged, nothing kept": (owner.FleetOwner, "charge_customers", False, 1),
+    "customers charged, nothing kept": (owner.FleetOwner, "usable", False, 1),
     "charge of the customers without receipt": (Ledger, "spend", True, 1),
     "networks charged, nothing kept": (Ledger, "charge_all", True, 1),
     "one of the networks kept": (paying, "keep_begun", True, 1),

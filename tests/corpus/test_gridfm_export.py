@@ -161,7 +161,7 @@ def test_the_command_line_exports_and_refuses_in_one_sentence(tmp_path: Path) ->
     for release, message in (
         (OLD.parent / "true", "holds no tables of its network"),
         (tmp_path / "nowhere", "nowhere"),
-        ("s3://bucket/release", "copy the release here first"),
+        ("s3://bucket/release", "to one first, then name the folder"),
     ):
         refused = runner.invoke(app, ["export", "gridfm", str(release), str(tmp_path / "new")])
         assert isinstance(refused.exception, CorpusError)

@@ -14,13 +14,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dp_powerflow._files import only_process
 from dp_powerflow._parallel import Engine, Needs, engine_of
 from dp_powerflow.corpus.storage import Location
-from dp_powerflow.errors import ConfigError
+from dp_powerflow.errors import ConfigError, DpPowerflowError
 from dp_powerflow.fleet.accounts import feeders_of
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.dispatch import Dispatcher, Progressing
@@ -250,17 +251,28 @@ class _Run:
         with self.engine.crew(dispatcher.told, FEEDERS_PER_PROCESS) as crew:
 
             def give() -> None:
+                self.warned.of_all(*owner.warned)
                 crew.give(owner.job(elsewhere=self.engine.splits))
 
             owner.on_model = give
             give()
             if owner.paid_before:
                 owner.usable()
-            dispatcher.run(crew, splits=self.engine.splits)
+            try:
+                dispatcher.run(crew, splits=self.engine.splits)
+            except BaseException:
+                self._forget_unpaid(dispatcher.ways)
+                raise
         self.customers = owner.account_record()
-        self.warned.of_all(*owner.warned)
         for way in dispatcher.large:
             make_here(way, owner, self.engine, self.on_event)
+
+    def _forget_unpaid(self, ways: Sequence[Progressing]) -> None:
+        """Of feeders that were examined and not paid for, nothing stays where the corpus will be."""
+        for way in ways:
+            if way.examined is not None and way.paid is None and not way.ended:
+                with suppress(DpPowerflowError):
+                    self.shelf.forget(way.feeder.name, way.feeder.release_id)
 
     def _end(self, way: Progressing) -> None:
         """One feeder is at its end."""
