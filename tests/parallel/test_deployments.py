@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,11 @@ def test_the_local_cluster_of_the_page_is_fit() -> None:
 def test_the_slurm_jobs_of_the_page_start_workers_that_never_spill(
     certificates: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jobqueue = pytest.importorskip("dask_jobqueue", reason="pip install dask-jobqueue")
+    interrupted = signal.getsignal(signal.SIGINT)
+    try:
+        jobqueue = pytest.importorskip("dask_jobqueue", reason="pip install dask-jobqueue")
+    finally:
+        signal.signal(signal.SIGINT, interrupted)  # which the import has replaced for the whole process
     scaled = []
     monkeypatch.setattr(jobqueue.SLURMCluster, "scale", lambda cluster, jobs: scaled.append(jobs))
     names: dict[str, Any] = {}

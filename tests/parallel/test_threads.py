@@ -300,10 +300,14 @@ def test_an_interruption_ends_the_run_after_the_tasks_that_are_being_done() -> N
         job.go.set()
 
     other = threading.Thread(target=interrupt)
-    other.start()
-    with pytest.raises(KeyboardInterrupt):
-        Threads(2).run(job, range(71, 100_071), forget)  # after the one that fails
-    other.join()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a library may have put its own there
+    try:
+        other.start()
+        with pytest.raises(KeyboardInterrupt):
+            Threads(2).run(job, range(71, 100_071), forget)  # after the one that fails
+        other.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert sorted(job.begun) == sorted(job.finished)  # nothing is left half done
     assert len(job.begun) < 100_000
 

@@ -25,6 +25,8 @@ from dp_powerflow.pipeline.conversation import Ask, Drawn, Examined, Made, Paid,
 BATCH, BATCH_NODES = 64, 40_000
 LARGE_WORK = 2_000_000
 """Node-days from which a feeder is worth the days of several workers: half a minute of one of them."""
+DRAWS_PER_NODE = 20
+"""Customers that are drawn in the time in which a node is solved and written, about."""
 AHEAD = 4
 """Requests under way per worker: a worker that finds nothing of its own takes over what another has begun."""
 MOST_LOSSES = 2
@@ -68,8 +70,10 @@ class Progressing:
 
     @property
     def work(self) -> int:
-        """What making it takes, about: its node-days."""
-        return 0 if self.examined is None else self.examined.nodes * self.feeder.config.release.days
+        """What making it takes, about, in node-days; to draw a customer takes less than to solve a node."""
+        if self.examined is None:
+            return 0
+        return (self.examined.nodes + self.examined.draws // DRAWS_PER_NODE) * self.feeder.config.release.days
 
 
 class Owner(Protocol):
@@ -157,7 +161,7 @@ class Dispatcher:
         self._paid: list[Progressing] = []
         self._under_way: set[int] = set()
         self._left = _Left(len(self.ways))
-        self._splits = False
+        self._splits, self._workers = False, 1
 
     def told(self, number: int, told: Any) -> None:
         """A worker says how many parts of a feeder are done."""
@@ -185,7 +189,7 @@ class Dispatcher:
         ----------
         splits : leave the days of a feeder that is larger than a worker's share to several workers.
         """
-        self._splits = splits
+        self._splits, self._workers = splits, crew.at_once
         self._fill(crew)
         for answer in crew.answers():
             self._take(crew, self.ways[answer.number], answer)
@@ -216,7 +220,7 @@ class Dispatcher:
 
     def _next(self) -> Progressing | None:
         """What to do next: make what is paid, the largest first; else examine; charge what is due."""
-        if not self._paid and self._is_due():
+        if self._is_due():
             self._charge()
         if self._paid:
             self._paid.sort(key=lambda way: way.work)
@@ -242,7 +246,9 @@ class Dispatcher:
         waiting = self._waiting()
         nodes = sum(way.examined.nodes for way in waiting if way.examined is not None)
         full = len(waiting) >= BATCH or nodes >= BATCH_NODES
-        return bool(waiting) and (full or self._all_examined)
+        all_known = self._all_examined and self._charged + len(waiting) == len(self.ways)
+        idle = self._all_examined and not self._paid and len(self._under_way) < self._workers
+        return bool(waiting) and (full or all_known or idle)
 
     def _charge(self) -> None:
         waiting = self._waiting()[:BATCH]

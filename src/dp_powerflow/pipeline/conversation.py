@@ -65,6 +65,7 @@ class Examined:
     nodes : PUBLIC. Released nodes.
     corpus_bytes : PUBLIC. How large the corpus will be, about.
     warnings : PUBLIC. What public loads do.
+    draws : PUBLIC. What is drawn for every step: nodes, or customers.
     """
 
     dataset: str
@@ -73,6 +74,7 @@ class Examined:
     nodes: int
     corpus_bytes: int
     warnings: tuple[str, ...]
+    draws: int = 0
 
 
 @dataclass(frozen=True)
@@ -196,6 +198,7 @@ class Maker:
             writer.layout.nodes,
             self.ready.corpus_bytes,
             self.ready.feasibility.warnings,
+            mode.draws(inputs, self.structure),
         )
         if (paid.dataset, paid.inputs) != (dataset, inputs.identity):
             # Held again elsewhere, from files that are other ones now: nobody paid for what they say.

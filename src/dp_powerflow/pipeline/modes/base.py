@@ -254,6 +254,10 @@ class NetworkMode(ABC, Generic[Section]):
         """How many loads are drawn for every step."""
         return len(loaded_nodes(feeder)[0])
 
+    def draws(self, inputs: NetworkInputs, feeder: Feeder) -> int:
+        """PUBLIC. How much is drawn for every step; what a release costs follows this and its nodes."""
+        return self.drawn(feeder)
+
     def nodes(self, inputs: NetworkInputs, feeder: Feeder, model: LoadModel) -> NodePlan | CustomerPlan:
         """Whom loads are drawn for: the nodes of the feeder that have one."""
         return node_plan(self.config, feeder, model, inputs.key)

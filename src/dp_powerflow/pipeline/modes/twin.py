@@ -194,6 +194,10 @@ class TwinMode(NetworkMode[TwinNetwork]):
         """Loads one by one; a load that has no customer counts too, so that the figure needs no services."""
         return sum(load.kw > 0.0 for load in feeder.loads)
 
+    def draws(self, inputs: NetworkInputs, feeder: Feeder) -> int:
+        """The customers of all loads."""
+        return count_customers(self.config, feeder, inputs.services).total
+
     def nodes(self, inputs: NetworkInputs, feeder: Feeder, model: LoadModel) -> CustomerPlan:
         """The customers that every load is the sum of."""
         return customer_plan(self.config, feeder, inputs.services, model, inputs.key)
