@@ -9,14 +9,15 @@ import shutil
 import signal
 import stat
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow.dataset as pd
 import pytest
 
 from dp_powerflow import _parallel
+from dp_powerflow._parallel import Answer, Crew, OnTold
 from dp_powerflow.cli import main
 from dp_powerflow.errors import ConfigError
 from dp_powerflow.fleet import worker
@@ -33,7 +34,7 @@ from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import AccountSummary
 from dp_powerflow.privacy.state import PrivateState
 from support.fleet_small import BROKEN, KEYS, circuit, fleet_config, toml_of, write_feeders
-from support.here import Here
+from support.here import Here, HereCrew
 from support.small import tree_hash
 
 
@@ -256,29 +257,48 @@ def kill_children() -> None:
                 os.kill(int(path.parent.name), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("kills", [1, 2])
-def test_a_worker_that_dies_costs_time_and_a_feeder_that_kills_two_is_one_failed_feeder(
-    made: tuple[Path, FleetResult], copied: Path, kills: int
-) -> None:
+def test_a_worker_that_dies_costs_time_and_nothing_else(made: tuple[Path, FleetResult], copied: Path) -> None:
     released = [outcome.name for outcome in made[1].outcomes if outcome.problem is None]
     for name in released[1:3]:
         shutil.rmtree(copied / "out" / f"feeder={name}")
     seen: list[FeederEvent] = []
-    killed: list[FeederEvent] = []
 
-    def kill_some(event: FeederEvent) -> None:
-        seen.append(event)
-        if event.name == released[1] and event.done and len(killed) < kills:
-            killed.append(event)
+    def kill_once(event: FeederEvent) -> None:
+        if event.done and not any(earlier.done for earlier in seen):
             kill_children()
+        seen.append(event)
 
-    result = run_fleet(fleet_config(copied), workers=1, on_event=kill_some)
-    assert any(event.name == released[2] and event.done for event in seen)  # what is done comes through
-    problems = {outcome.name: outcome.problem for outcome in result.failed}
-    assert problems.keys() == {made[1].failed[0].name} | ({released[1]} if kills == 2 else set())
-    if kills == 2:
-        assert "its worker ended unexpectedly" in str(problems[released[1]])
-        run_fleet(fleet_config(copied), engine=Here())
+    result = run_fleet(fleet_config(copied), workers=1, on_event=kill_once)
+    assert {event.name for event in seen if event.done} >= set(released[1:3])  # what is done comes through
+    assert [outcome.name for outcome in result.failed] == [made[1].failed[0].name]
+    assert tree_hash(copied / "out") == tree_hash(made[0] / "out")
+
+
+def test_a_feeder_that_ends_two_workers_is_one_failed_feeder(
+    made: tuple[Path, FleetResult], copied: Path
+) -> None:
+    released = [outcome.name for outcome in made[1].outcomes if outcome.problem is None]
+    for name in released[1:3]:
+        shutil.rmtree(copied / "out" / f"feeder={name}")
+
+    class Ending(HereCrew):
+        """Loses whoever makes one of the feeders."""
+
+        def answers(self) -> Iterator[Answer]:
+            for answer in super().answers():
+                making = self.requests[answer.number]
+                ends = making.config.release.id.endswith(released[1]) and making.answers
+                yield Answer(answer.number, "gone", lost=True) if ends else answer
+
+    class Engine(Here):
+        @contextmanager
+        def crew(self, on_told: OnTold, begun_per_worker: int) -> Iterator[Crew]:
+            yield Ending(on_told)
+
+    problems = {item.name: item.problem for item in run_fleet(fleet_config(copied), engine=Engine()).failed}
+    assert problems.keys() == {made[1].failed[0].name, released[1]}
+    assert "its worker ended unexpectedly" in str(problems[released[1]])
+    run_fleet(fleet_config(copied), engine=Here())
     assert tree_hash(copied / "out") == tree_hash(made[0] / "out")
 
 

@@ -14,7 +14,7 @@ from dp_powerflow._parallel.crew import attempted
 
 
 class HereCrew:
-    """One worker, which answers when somebody waits for answers."""
+    """One worker, which answers when somebody waits; `requests` has the last one of each number."""
 
     at_once = 1
 
@@ -22,12 +22,14 @@ class HereCrew:
         self._on_told = on_told
         self._waiting: deque[tuple[int, Any]] = deque()
         self._work: Work | None = None
+        self.requests: dict[int, Any] = {}
 
     def give(self, job: CrewJob) -> None:
         self._work = job.start(None)
 
     def submit(self, number: int, request: Any, *, near: str | None = None) -> None:
         self._waiting.append((number, request))
+        self.requests[number] = request
 
     def answers(self) -> Iterator[Answer]:
         while self._waiting:
