@@ -260,15 +260,14 @@ class _Run:
                 owner.usable()
             try:
                 dispatcher.run(crew, splits=self.engine.splits)
-            except BaseException:
+            finally:
                 self._forget_unpaid(dispatcher.ways)
-                raise
         self.customers = owner.account_record()
         for way in dispatcher.large:
             make_here(way, owner, self.engine, self.on_event)
 
     def _forget_unpaid(self, ways: Sequence[Progressing]) -> None:
-        """Of feeders that were examined and not paid for, nothing stays where the corpus will be."""
+        """Of feeders that a run left examined and not paid for, nothing stays where the corpus will be."""
         for way in ways:
             if way.examined is not None and way.paid is None and not way.ended:
                 with suppress(DpPowerflowError):
