@@ -50,7 +50,7 @@ def copy_sources(target: Path) -> Path:
 
 
 def build(source: Path, kind: str, target: Path) -> Path:
-    """Build a `wheel` or an `sdist` of a source tree, as an installer does, with the setuptools of the tests."""
+    """Build a `wheel` or an `sdist` of a source tree with the setuptools of the tests."""
     target.mkdir(exist_ok=True)
     command = [sys.executable, "-W", "ignore", "-c", HOOK, f"build_{kind}", str(target)]
     done = subprocess.run(command, cwd=source, capture_output=True, text=True, env=clean_environment())
