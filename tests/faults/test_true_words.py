@@ -19,6 +19,7 @@ from dp_powerflow._spending import of_one_feeder
 from dp_powerflow.errors import (
     ConfigError,
     CorpusError,
+    DpPowerflowError,
     FeederError,
     LoadDataError,
     PowerFlowError,
@@ -201,22 +202,29 @@ def test_a_disk_that_is_full_for_the_ledger_says_what_is_true(tmp_path: Path) ->
     if mounted.returncode:
         pytest.skip("a file system cannot be mounted here")
     try:
-        for spare in range(0, 120_000, 8192):
-            for path in small.iterdir():
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-            shutil.rmtree(tmp_path / "out", ignore_errors=True)
-            filler = small / "filler"
-            filler.write_bytes(b"x" * (256 * 1024 - 4096 - spare))
-            config = small_config(tmp_path, release={"days": 20, "state": str(small / "state")})
-            try:
-                run_release(config, engine=Local(1))
-            except PrivacyError as error:
-                filler.unlink()
-                charged = (small / "state" / "ledger.sqlite").exists() and len(
-                    Ledger.inspect(small / "state").spends()
-                )
-                assert not (charged and "nothing was spent" in str(error)), (spare, str(error))
-                run_release(config, engine=Local(1))
-                assert len(Ledger.inspect(small / "state").spends()) == 2
+        said = [interrupted_by_a_full_disk(tmp_path, small, spare) for spare in range(0, 160_000, 8192)]
     finally:
         subprocess.run(["umount", str(small)], check=True)
+    assert any(charged for charged, _ in said)
+    assert any(sentence and not charged for charged, sentence in said)
+    assert [sentence for charged, sentence in said if charged and "nothing was spent" in sentence] == []
+
+
+def interrupted_by_a_full_disk(folder: Path, small: Path, spare: int) -> tuple[int, str]:
+    """Make a release whose state has so many bytes left, then again; charges of the first, what it said."""
+    for path in (small / "state", folder / "out", folder / "out.partial-small"):
+        shutil.rmtree(path, ignore_errors=True)
+    filler = small / "filler"
+    filler.write_bytes(b"x" * (256 * 1024 - 4096 - spare))
+    config = small_config(folder, release={"days": 20, "state": str(small / "state")})
+    sentence = ""
+    try:
+        run_release(config, engine=Local(1))
+    except DpPowerflowError as error:
+        sentence = str(error)
+    filler.unlink()
+    kept = small / "state" / "ledger.sqlite"
+    charged = len(Ledger.inspect(small / "state").spends()) if kept.exists() else 0
+    run_release(config, engine=Local(1))
+    assert len(Ledger.inspect(small / "state").spends()) == 2
+    return charged, sentence
