@@ -48,7 +48,13 @@ WRITING = {
 }
 RUNNING = (
     *("Show voltages", "Export voltages FOLDER/x.csv", "Save circuit dir=FOLDER/x", "Dump", "plot profile"),
-    *("DosCmd touch FOLDER/x", "CD FOLDER", "FileEdit FOLDER/x", "Set datapath=FOLDER", "Visualize what=powers"),
+    *(
+        "DosCmd touch FOLDER/x",
+        "CD FOLDER",
+        "FileEdit FOLDER/x",
+        "Set datapath=FOLDER",
+        "Visualize what=powers",
+    ),
     *("Set editor=FOLDER/x", "Set log=yes recorder=yes querylog=yes", "Export monitors m", "Closedi"),
     "New EnergyMeter.m element=line.l 1 action=save",
     "New Monitor.m element=line.l 1\n~ action=save",
@@ -82,7 +88,9 @@ def test_no_program_is_loaded(case: str, watched: Path) -> None:
     with pytest.raises(FeederError) as refused:
         open_feeder(script(watched, LOADING[case]))
     assert "Not Loaded" not in str(refused.value)  # what the engine says once it has tried
-    assert any(words in str(refused.value) for words in ("loads a program", "write it out", "write name=value"))
+    assert any(
+        words in str(refused.value) for words in ("loads a program", "write it out", "write name=value")
+    )
 
 
 @pytest.mark.parametrize("case", LEFT_OUT)
@@ -136,7 +144,13 @@ def test_scripts_with_the_line_ends_of_old_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"\0" * 64, b"\x1f\x8b\x08\0" + bytes(range(256)), "New Circuit.c".encode("utf-16-le"), b"\xff\xfeN"],
+    [
+        b"",
+        b"\0" * 64,
+        b"\x1f\x8b\x08\0" + bytes(range(256)),
+        "New Circuit.c".encode("utf-16-le"),
+        b"\xff\xfeN",
+    ],
     ids=["empty", "zeros", "gzip", "unmarked utf-16", "half a letter"],
 )
 def test_what_is_no_script_is_one_sentence(content: bytes, tmp_path: Path) -> None:

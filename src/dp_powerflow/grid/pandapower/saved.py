@@ -143,7 +143,7 @@ def _data_only() -> Any:
     io_utils = require("pandapower.io_utils")
     hook = io_utils.pp_hook
 
-    class DataOnly(io_utils.FromSerializableRegistry):  # type: ignore[misc]  # pandapower has no types
+    class DataOnly(io_utils.FromSerializableRegistry):  # type: ignore[misc, name-defined]  # has no types
         """One entry of a file; `from_serializable` makes what it stands for."""
 
         def __init__(self, obj: Any, d: dict[str, Any], _: Any, *others: Any, **options: Any) -> None:
