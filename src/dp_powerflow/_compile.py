@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import dp_powerflow as dpf
-from dp_powerflow._bits.compiled import TARGETS, Target
+from dp_powerflow._bits.compiled import TARGETS, Target, compile_ahead
 from dp_powerflow._bits.kept import CACHE_NAME, SWITCH, Archive, Folder, shipped_path
 from dp_powerflow.config import parse_config
 
@@ -156,6 +156,7 @@ def main() -> None:
     parser.add_argument("--run", choices=list(RUNS), help="one run in this process; prints what it used")
     options = parser.parse_args()
     if options.run is not None:
+        compile_ahead()
         with tempfile.TemporaryDirectory() as folder:
             RUNS[options.run](Path(folder))
         sys.stdout.write("\n".join(sorted(Folder.of_user().used)))
