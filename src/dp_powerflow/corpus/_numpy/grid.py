@@ -28,7 +28,10 @@ def _on_grid(vm: Float32Array, va: Float32Array, out: BoolArray) -> None:
     magnitude, angle = vm.astype(np.float64), va.astype(np.float64)
     in_range = (magnitude >= 0.0) & (magnitude <= grid.VM_MAX_PU) & (angle > -180.0) & (angle <= 180.0)
     vm_count, va_count = np.rint(magnitude * grid.VM_PER_PU) + 0.0, _nearest(angle)
-    stored = (vm_count * grid._PU_PER_COUNT).astype(np.float32), (va_count * grid._DEG_PER_COUNT).astype(np.float32)
+    stored = (
+        (vm_count * grid._PU_PER_COUNT).astype(np.float32),
+        (va_count * grid._DEG_PER_COUNT).astype(np.float32),
+    )
     same_vm = stored[0].view(np.uint32) == vm.view(np.uint32)
     same_va = stored[1].view(np.uint32) == va.view(np.uint32)
     out[:] = in_range & same_vm & same_va & ((vm_count > 0.0) | (va_count == 0.0))

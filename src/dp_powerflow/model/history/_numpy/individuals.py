@@ -24,17 +24,17 @@ Values = Callable[[IntArray, FloatArray], FloatArray]
 """Values of a function of some customers, each at its own place."""
 
 
-def _at(table: FloatArray, score: FloatArray) -> FloatArray:
+def _loads_at(table: FloatArray, score: FloatArray) -> FloatArray:
     return interpolated(table, (score - LOWEST_SCORE) * _PER_UNIT)
 
 
-def _expected(
+def _expected_loads(
     table: FloatArray, mean: FloatArray, std: FloatArray, quadrature: tuple[FloatArray, FloatArray]
 ) -> FloatArray:
     """(customer,) mean over the day of the expected load; one table (score,), or (customer, score)."""
     nodes, weights = quadrature
     scores = (mean[:, :, None] + std[:, :, None] * nodes).reshape(len(mean), -1)
-    terms = np.tile(weights, mean.shape[1]) * _at(table, scores)
+    terms = np.tile(weights, mean.shape[1]) * _loads_at(table, scores)
     return np.asarray(vectors.added(terms) / mean.shape[1])
 
 
@@ -121,13 +121,13 @@ def _offsets(
     rounding = 1e-15 * (shape.shape[1] * nodes.size + 16)
 
     def excess(who: IntArray, offset: FloatArray) -> FloatArray:
-        return _expected(table, shape[who] + offset[:, None], std[who], (nodes, weights)) - 1.0
+        return _expected_loads(table, shape[who] + offset[:, None], std[who], (nodes, weights)) - 1.0
 
     search = _Search(-4.0, 4.0, rounding, MOST_LOOKS if rising else 0)
     out[:] = search.found((out + 4.0) / 8.0, 8.0 / CELLS, excess)
 
 
-def _score_below(mean: FloatArray, std: FloatArray, share: float) -> FloatArray:
+def _scores_below(mean: FloatArray, std: FloatArray, share: float) -> FloatArray:
     """(customer,) score that a share of all steps lies below."""
     size, wanted = mean.shape[1], share * mean.shape[1]
     centre, quantile = vectors.added(mean) / size, vectors.ndtri(np.float64(share))
@@ -157,8 +157,8 @@ def _bend(
 ) -> None:
     log, exp = vectors.log, vectors.exp
     share = 1 - of.EXPECTED_PASSES / (n_days * mean.shape[1])
-    at_peak = _at(table, _score_below(mean, std, share))
-    at_base = _at(table, _score_below(mean, std, BASE_SHARE))
+    at_peak = _loads_at(table, _scores_below(mean, std, share))
+    at_base = _loads_at(table, _scores_below(mean, std, BASE_SHARE))
     log_top, log_bottom = log(table / of.TOP), log(np.maximum(table, 1e-9) / of.BOTTOM)
     bent, scale = np.empty_like(out), np.ones(len(mean))
     for _ in range(of._ROUNDS):
@@ -173,7 +173,7 @@ def _bend(
         below = np.maximum(of.BOTTOM * exp(log_bottom * bottom), least)
         middle = np.minimum(table, most)
         bent = np.where(table > of.TOP, above, np.where(table < of.BOTTOM, below, middle))
-        scale = _expected(bent, mean + 0.0, std, quadrature)
+        scale = _expected_loads(bent, mean + 0.0, std, quadrature)
     out[:] = log(bent / scale[:, None])
 
 
