@@ -6,11 +6,12 @@ import atexit
 import gc
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, TextIO, cast
 
 import typer
 from rich.console import Console
@@ -55,6 +56,7 @@ def main() -> None:
     # Modules are objects that stay; to look through them for garbage takes a tenth of a short command.
     gc.set_threshold(100_000)
     atexit.register(gc.freeze)  # nor once more at the end
+    warnings.showwarning = _show_warning
     try:
         app()
     except DpPowerflowError as error:
@@ -67,6 +69,21 @@ def main() -> None:
         reason = error.strerror or str(error)
         _say(f"error: cannot read or write{where}: {reason}; check the path and its permissions")
         sys.exit(2)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Warnings of this package are sentences for people; others are as Python shows them."""
+    if category.__module__.partition(".")[0] == dpf.__name__:
+        _say(f"note: {message}")
+    else:
+        err.file.write(warnings.formatwarning(message, category, filename, lineno, line))
 
 
 @app.callback(invoke_without_command=True)
