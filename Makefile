@@ -48,6 +48,10 @@ pythons: $(VENV)/.runtime $(VENV)/.kernels
 pythons-read: $(VENV)/.runtime $(VENV)/.kernels
 	$(BIN)/python .ci/pythons read
 
+# Known weaknesses of the sources and of what is installed; fails too where no service can be asked.
+audit: $(VENV)/.runtime
+	$(BIN)/python .ci/audit
+
 schema: $(VENV)/.runtime
 	$(BIN)/python -c "import json; from dp_powerflow.pipeline.manifest.policy import manifest_schema; \
 	print(json.dumps(manifest_schema(), indent=2))" > docs/manifest.schema.json

@@ -47,11 +47,15 @@ def in_order(
 def ahead(items: Iterator[Item], count: int = 2) -> Iterator[Item]:
     """The same items, of which some are made in another thread while one is used."""
     end = object()
+
+    def following() -> Item | object:
+        return next(items, end)
+
     with ThreadPoolExecutor(1) as pool:
-        waiting = deque(pool.submit(copy_context().run, next, items, end) for _ in range(count))
+        waiting = deque(pool.submit(copy_context().run, following) for _ in range(count))
         try:
             while (item := waiting.popleft().result()) is not end:
-                waiting.append(pool.submit(copy_context().run, next, items, end))
+                waiting.append(pool.submit(copy_context().run, following))
                 yield cast(Item, item)
         finally:
             for future in waiting:

@@ -517,6 +517,7 @@ def ledger(
 
     Example: `dp-powerflow ledger private-state --witness release-1 release-2`
     """
+    from dp_powerflow._bits.compiled import without_compiling
     from dp_powerflow.pipeline.radius import restate_radius
     from dp_powerflow.privacy.ledger.book import Ledger
     from dp_powerflow.report.ledger import render_ledger
@@ -532,12 +533,14 @@ def ledger(
     figures = (epsilon, delta, radius)
     if account is None and (figures != (None, None, None) or reason):
         raise ConfigError("name the account whose cap is to be changed with --account")
-    opened = Ledger.inspect(state)
-    if account is not None and radius is not None:
-        restate_radius(opened, account, radius, reason)
-    if account is not None and (radius is None or figures[:2] != (None, None)):
-        opened.change_figures(account, epsilon, delta, reason)
-    _show(render_ledger(opened.summary()), as_json)
+    with without_compiling():
+        opened = Ledger.inspect(state)
+        if account is not None and radius is not None:
+            restate_radius(opened, account, radius, reason)
+        if account is not None and (radius is None or figures[:2] != (None, None)):
+            opened.change_figures(account, epsilon, delta, reason)
+        summary = opened.summary()
+    _show(render_ledger(summary), as_json)
 
 
 def _hear(state: Path, releases: list[str], as_json: bool) -> None:

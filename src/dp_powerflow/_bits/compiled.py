@@ -118,14 +118,14 @@ def compile_ahead() -> None:
 
 def _to_call(dispatcher: Any, load_or_compile: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
     """Compiled code for some arguments; the twin, if there is none and nothing may be compiled."""
-    if _compiles.get() or _ahead:
-        return load_or_compile(*arguments)
-    cache, kinds = dispatcher._cache, tuple(map(dispatcher.typeof_pyval, arguments))
-    twin = cache.twin
-    if twin is None or (kinds not in cache.missing and cache.holds(kinds, dispatcher.targetctx)):
-        return load_or_compile(*arguments)
-    cache.missing.add(kinds)
-    return twin
+    cache: KernelCache = dispatcher._cache
+    if not _compiles.get() and not _ahead and cache.twin is not None:
+        kinds = tuple(map(dispatcher.typeof_pyval, arguments))
+        if kinds in cache.missing or not cache.holds(kinds, dispatcher.targetctx):
+            cache.missing.add(kinds)
+            return cache.twin
+    found: Callable[..., Any] = load_or_compile(*arguments)
+    return found
 
 
 class KernelCache(_Cache):  # type: ignore[misc]

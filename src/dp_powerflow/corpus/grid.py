@@ -243,7 +243,8 @@ def fill_powers(given: NodeColumns, days: range, pages: Pages) -> None:
 
 
 def _filled(given: NodeColumns, days: range, pages: Pages, voltages: bool) -> int:
-    assert given.column_of.max(initial=-1) < given.values.shape[1], "compiled code would read other memory"
+    if given.column_of.max(initial=-1) >= given.values.shape[1]:
+        raise IndexError("a node has no column; compiled code would read other memory")
     nodes = np.argsort(given.column_of, kind="stable")
     values = given.values[days.start * given.steps : days.stop * given.steps].view(np.float64)
     of = (given.column_of[nodes].astype(np.int64), nodes)

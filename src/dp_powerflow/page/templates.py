@@ -29,7 +29,7 @@ def environment(
     """
     found = Environment(
         loader=PackageLoader(package, folder),
-        autoescape=html,
+        autoescape=html,  # off for Markdown and JSON only # nosec B701
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -22,6 +22,11 @@ def added(terms: Numbers, axis: int = -1) -> Numbers:
     return np.take(np.add.accumulate(terms, axis=axis), -1, axis=axis) + 0.0
 
 
+def where(condition: Any, then: Any, otherwise: Any) -> Numbers:
+    """As that of NumPy, but a number stays a number."""
+    return np.where(condition, then, otherwise)[()]
+
+
 def poly(coefficients: Sequence[float], x: Numbers) -> Numbers:
     """As `elementary.poly1`."""
     value = coefficients[-1]
@@ -45,15 +50,15 @@ def exp(x: Numbers) -> Numbers:
     half = (power + 2048) // 2 - 1024
     value = value * ((half + 1023) << 52).view(np.float64)
     value = value * ((power - half + 1023) << 52).view(np.float64)
-    return np.where(x == x, value, x)[()]
+    return where(x == x, value, x)
 
 
 def log(x: Numbers) -> Numbers:
     """As `elementary.log1`."""
     small = x < _TINY
-    scaled = np.where(small, x * 18014398509481984.0, x)[()]
+    scaled = where(small, x * 18014398509481984.0, x)
     bits = scaled.view(np.int64) + 0x95F619980C433
-    power = (bits >> 52) - 1023 - np.where(small, 54, 0)[()]
+    power = (bits >> 52) - 1023 - where(small, 54, 0)
     fraction = ((bits & 0xFFFFFFFFFFFFF) + 0x3FE6A09E667F3BCD).view(np.float64) - 1.0
     k = (power + elementary._MAGIC_BITS).view(np.float64) - elementary._MAGIC
     s = fraction / (2.0 + fraction)
@@ -67,30 +72,30 @@ def log(x: Numbers) -> Numbers:
     half_square = 0.5 * fraction * fraction
     rest = s * (half_square + (odd + even)) + k * elementary._LN2_LOW
     value = k * elementary._LN2_HIGH - ((half_square - rest) - fraction)
-    special = np.where(x == 0.0, -np.inf, np.where(x > 0.0, x, np.nan))
-    return np.where((x > 0.0) & (x < np.inf), value, special)[()]
+    special = where(x == 0.0, -np.inf, where(x > 0.0, x, np.nan))
+    return where((x > 0.0) & (x < np.inf), value, special)
 
 
 def log1p(x: Numbers) -> Numbers:
     """As `elementary.log1p1`."""
     one = 1.0 + x
     value = log(one)
-    return np.where((one > 0.0) & (one != np.inf), value - ((one - 1.0) - x) / one, value)[()]
+    return where((one > 0.0) & (one != np.inf), value - ((one - 1.0) - x) / one, value)
 
 
 def expm1(x: Numbers) -> Numbers:
     """As `elementary.expm11`."""
     one = exp(x)
     plain = (one == np.inf) | (one - 1.0 == -1.0)
-    return np.where(one == 1.0, x, np.where(plain, one - 1.0, (one - 1.0) * x / log(one)))[()]
+    return where(one == 1.0, x, where(plain, one - 1.0, (one - 1.0) * x / log(one)))
 
 
 def turned(s: Numbers, c: Numbers, quarters: Numbers) -> tuple[Numbers, Numbers]:
     """As `elementary.turned1`."""
     odd = (quarters == 1) | (quarters == 3)
-    sine, cosine = np.where(odd, c, s), np.where(odd, s, c)
+    sine, cosine = where(odd, c, s), where(odd, s, c)
     down, left = (quarters == 2) | (quarters == 3), (quarters == 1) | (quarters == 2)
-    return np.where(down, -sine, sine)[()], np.where(left, -cosine, cosine)[()]
+    return where(down, -sine, sine), where(left, -cosine, cosine)
 
 
 def sincos(x: Numbers) -> tuple[Numbers, Numbers]:
@@ -126,19 +131,19 @@ def arctan(x: Numbers) -> Numbers:
     t = np.select(below, reduced, -1.0 / a)
     z = t * t
     value = base - ((t * (z * poly(elementary._ARCTAN, z)) - rest) - t)
-    return np.where(x >= 0.0, value, -value)[()]
+    return where(x >= 0.0, value, -value)
 
 
 def degrees(real: Numbers, imag: Numbers) -> Numbers:
     """As `elementary.degrees1`."""
     x, y = np.abs(real), np.abs(imag)
     flat = y <= x
-    small, large = np.where(flat, y, x), np.where(flat, x, y)
-    share = np.where(flat & (large == 0.0), 0.0, small / large)
+    small, large = where(flat, y, x), where(flat, x, y)
+    share = where(flat & (large == 0.0), 0.0, small / large)
     angle = arctan(share) * elementary._DEG_PER_RAD
-    angle = np.where(flat, angle, elementary._RIGHT - angle)
-    angle = np.where(real < 0.0, elementary._STRAIGHT - angle, angle)
-    return np.where((imag < 0.0) & (angle < elementary._STRAIGHT), -angle, angle)[()]
+    angle = where(flat, angle, elementary._RIGHT - angle)
+    angle = where(real < 0.0, elementary._STRAIGHT - angle, angle)
+    return where((imag < 0.0) & (angle < elementary._STRAIGHT), -angle, angle)
 
 
 def ratio(table: tuple[Sequence[float], Sequence[float]], x: Numbers) -> Numbers:
@@ -147,26 +152,26 @@ def ratio(table: tuple[Sequence[float], Sequence[float]], x: Numbers) -> Numbers
 
 
 def _tail_quantile(r: Numbers) -> Numbers:
-    return np.where(r <= 5.0, ratio(linear._TAIL, r - 1.6), ratio(linear._FAR, r - 5.0))[()]
+    return where(r <= 5.0, ratio(linear._TAIL, r - 1.6), ratio(linear._FAR, r - 5.0))
 
 
 def ndtri(p: Numbers) -> Numbers:
     """As `linear.ndtri1`."""
     q = p - 0.5
     centre = q * ratio(linear._CENTRE, 0.180625 - q * q)
-    value = _tail_quantile(np.sqrt(-log(np.where(q < 0.0, p, 1.0 - p)[()])))
-    tails = np.where(q < 0.0, -value, value)
-    ends = np.where(p == 0.0, -np.inf, np.where(p == 1.0, np.inf, np.nan))
+    value = _tail_quantile(np.sqrt(-log(where(q < 0.0, p, 1.0 - p))))
+    tails = where(q < 0.0, -value, value)
+    ends = where(p == 0.0, -np.inf, where(p == 1.0, np.inf, np.nan))
     outside = (p <= 0.0) | (p >= 1.0)
-    return np.where(np.abs(q) <= 0.425, centre, np.where(outside, ends, tails))[()]
+    return where(np.abs(q) <= 0.425, centre, where(outside, ends, tails))
 
 
 def _scaled_erfc(a: Numbers) -> Numbers:
     value, is_far = ratio(linear._ERFC, a), ~(a < 8.0)
     if not np.any(is_far):
         return value
-    far = np.where(a > 1e8, 0.5641895835477563 / a, ratio(linear._ERFC_FAR, a))
-    return np.where(is_far, far, value)[()]
+    far = where(a > 1e8, 0.5641895835477563 / a, ratio(linear._ERFC_FAR, a))
+    return where(is_far, far, value)
 
 
 def _below(a: Numbers, size: Numbers) -> Numbers:
@@ -181,7 +186,7 @@ def ndtr(x: Numbers) -> Numbers:
     given = np.atleast_1d(x)
     size = np.abs(given)
     a = size * linear._SQRT_HALF
-    out = np.where(given != given, given, np.where(given < 0.0, 0.0, 1.0))
+    out = where(given != given, given, where(given < 0.0, 0.0, 1.0))
     near = a < 1.0
     inner = given[near]
     out[near] = 0.5 + 0.5 * (inner * linear._SQRT_HALF) * ratio(linear._ERF, a[near] * a[near])
@@ -194,7 +199,7 @@ def ndtr(x: Numbers) -> Numbers:
 def log_ndtr(x: Numbers) -> Numbers:
     """As `linear.log_ndtr1`."""
     deep = -0.5 * x * x + log(0.5 * _scaled_erfc(-x * linear._SQRT_HALF))
-    return np.where(x > 1.0, log1p(-ndtr(-x)), np.where(x > -1.5, log(ndtr(x)), deep))[()]
+    return where(x > 1.0, log1p(-ndtr(-x)), where(x > -1.5, log(ndtr(x)), deep))
 
 
 def from_words(words: Numbers) -> Numbers:
@@ -202,5 +207,5 @@ def from_words(words: Numbers) -> Numbers:
     bits = (words >> np.uint64(12)) | np.uint64(0x3FF0000000000000)
     q = (bits.view(np.float64) - 1.5) + 1.1102230246251565e-16
     value = _tail_quantile(np.sqrt(-log(0.5 - np.abs(q))))
-    tails = np.where(q > 0.0, value, -value)
-    return np.where(np.abs(q) > 0.425, tails, q * ratio(linear._CENTRE, 0.180625 - q * q))
+    tails = where(q > 0.0, value, -value)
+    return where(np.abs(q) > 0.425, tails, q * ratio(linear._CENTRE, 0.180625 - q * q))
