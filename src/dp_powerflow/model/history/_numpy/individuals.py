@@ -20,7 +20,7 @@ from dp_powerflow.model.history.population import HIGHEST_SCORE, LOWEST_SCORE, S
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
 _PER_UNIT = (SCORES - 1) / (HIGHEST_SCORE - LOWEST_SCORE)
-Values = Callable[[IntArray, FloatArray], FloatArray]
+Values = Callable[[IntArray, Any], FloatArray]
 """Values of a function of some customers, each at its own place."""
 
 
