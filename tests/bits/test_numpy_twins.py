@@ -93,7 +93,7 @@ def test_angles() -> None:
     draw = np.random.default_rng(4)
     values = np.empty(parts.size, dtype=np.complex128)
     values.real, values.imag = parts, draw.permutation(parts)
-    values[::5].imag = values[::5].real  # type: ignore[misc]
+    values[::5].imag = values[::5].real
     check(elementary._degrees, values, np.empty(values.size))
 
 

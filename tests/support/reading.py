@@ -6,6 +6,7 @@ Run as `python -m support.reading FOLDER…`: where nothing is compiled, and com
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import sys
 import tempfile
@@ -67,12 +68,12 @@ def everything(folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    from numba.core.dispatcher import _FunctionCompiler
+    dispatcher: Any = importlib.import_module("numba.core.dispatcher")
 
     def refuse(self: Any, *_: Any) -> None:
         raise AssertionError(f"{self.py_func.__module__}.{self.py_func.__qualname__} is to be compiled")
 
-    _FunctionCompiler.compile = refuse
+    dispatcher._FunctionCompiler.compile = refuse
     found = {folder: everything(Path(folder)) for folder in sys.argv[1:]}
     sys.stdout.write(json.dumps(found) + "\n")
 
