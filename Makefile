@@ -11,7 +11,7 @@ PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n auto --dist 
 MAKEFLAGS += --jobs=2
 
 .PHONY: demo check test test-all fast-tests tests all-tests bits test-processors lint schema reference bench \
-        hooks kernels wheel package-test clean
+        hooks kernels wheel package-test pythons pythons-read audit clean
 
 demo: $(VENV)/.runtime $(VENV)/.kernels
 	rm -rf demo-output
@@ -39,6 +39,18 @@ bits: $(VENV)/.test $(VENV)/.kernels
 # The tests of `make test` themselves, as on three processors.
 test-processors: $(VENV)/.test $(VENV)/.kernels
 	.ci/processors $(BIN)/python $(PYTEST) -m "not campaign"
+
+# The wheel under every other Python that is installed: releases made and read there have the same bits.
+pythons: $(VENV)/.runtime $(VENV)/.kernels
+	$(BIN)/python .ci/pythons all
+
+# Only read: nothing is compiled for that.
+pythons-read: $(VENV)/.runtime $(VENV)/.kernels
+	$(BIN)/python .ci/pythons read
+
+# Known weaknesses of the sources and of what is installed; fails too where no service can be asked.
+audit: $(VENV)/.runtime
+	$(BIN)/python .ci/audit
 
 schema: $(VENV)/.runtime
 	$(BIN)/python -c "import json; from dp_powerflow.pipeline.manifest.policy import manifest_schema; \

@@ -6,11 +6,12 @@ import atexit
 import gc
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, TextIO, cast
 
 import typer
 from rich.table import Table
@@ -69,6 +70,7 @@ def command() -> None:
     gc.set_threshold(100_000)
     atexit.register(gc.freeze)  # nor once more at the end
     write_what_can_be()
+    warnings.showwarning = _show_warning
     try:
         app()
     except DpPowerflowError as error:
@@ -87,6 +89,21 @@ def command() -> None:
             raise
         _say(ENDING.sentence(f"error: {NO_MEMORY}"))
         sys.exit(2)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Warnings of this package are sentences for people; others are as Python shows them."""
+    if category.__module__.partition(".")[0] == dpf.__name__:
+        _say(f"note: {message}")
+    else:
+        err.file.write(warnings.formatwarning(message, category, filename, lineno, line))
 
 
 @app.callback(invoke_without_command=True)
@@ -531,6 +548,7 @@ def ledger(
 
     Example: `dp-powerflow ledger private-state --witness release-1 release-2`
     """
+    from dp_powerflow._bits.compiled import without_compiling
     from dp_powerflow.pipeline.radius import restate_radius
     from dp_powerflow.privacy.ledger.book import Ledger
     from dp_powerflow.report.ledger import render_ledger
@@ -546,12 +564,14 @@ def ledger(
     figures = (epsilon, delta, radius)
     if account is None and (figures != (None, None, None) or reason):
         raise ConfigError("name the account whose cap is to be changed with --account")
-    opened = Ledger.inspect(state)
-    if account is not None and radius is not None:
-        restate_radius(opened, account, radius, reason)
-    if account is not None and (radius is None or figures[:2] != (None, None)):
-        opened.change_figures(account, epsilon, delta, reason)
-    _show(render_ledger(opened.summary()), as_json)
+    with without_compiling():
+        opened = Ledger.inspect(state)
+        if account is not None and radius is not None:
+            restate_radius(opened, account, radius, reason)
+        if account is not None and (radius is None or figures[:2] != (None, None)):
+            opened.change_figures(account, epsilon, delta, reason)
+        summary = opened.summary()
+    _show(render_ledger(summary), as_json)
 
 
 def _hear(state: Path, releases: list[str], as_json: bool) -> None:

@@ -121,18 +121,20 @@ class Folder:
         self.used.add(key)
         return found
 
-    def keep(self, key: str, data: bytes) -> None:
+    def keep(self, key: str, data: bytes, *, quietly: bool = False) -> None:
         """Add an entry; forget old ones of the same kernel, and what killed processes left of one.
 
-        Where that fails, one warning says so.
+        Where that fails, one warning says so, unless it is to be quiet.
         """
         if self.path is None:
-            _warn_once("no cache folder can be written by this user and nobody else")
+            if not quietly:
+                _warn_once("no cache folder can be written by this user and nobody else")
             return
         try:
             _replace(self.path / f"{key}{_SUFFIX}", hashlib.sha256(data).digest() + data)
         except OSError as error:
-            _warn_once(f"{self.path}: {error.strerror}")
+            if not quietly:
+                _warn_once(f"{self.path}: {error.strerror}")
             return
         self.used.add(key)
         for other in self.path.glob(f"{key.rpartition('-')[0]}-*{_SUFFIX}*"):

@@ -86,7 +86,8 @@ class WorkerProcess:
         # Signals are for this process; a child that starts is not ready to ignore them.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
-            self._process = subprocess.Popen(
+            # This Python and a module of this package: nothing of it is input.
+            self._process = subprocess.Popen(  # nosec B603
                 command, stdin=subprocess.DEVNULL, env=environment, pass_fds=[other.fileno()]
             )
         finally:
@@ -174,7 +175,8 @@ class ProcessCrew:
     def _heard(self, worker: WorkerProcess) -> Iterator[Answer]:
         """Take one message of a worker, or its end."""
         try:
-            kind, number, content = pickle.loads(worker.connection.recv_bytes())
+            # By a pipe that only this process and its own worker hold.
+            kind, number, content = pickle.loads(worker.connection.recv_bytes())  # nosec B301
         except (EOFError, OSError):
             yield from self._ended(worker)
             return

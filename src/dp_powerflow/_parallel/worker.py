@@ -85,14 +85,16 @@ class Worker:
 
     def _take_job(self, content: bytes, threads: int | None) -> None:
         self._work = None  # gives back what the job before it kept
-        self._start = lambda: pickle.loads(content).start(threads)  # with the first request
+        # With the first request. From the process that started this one, by a pipe of these two.
+        self._start = lambda: pickle.loads(content).start(threads)  # nosec B301
 
     def _answer(self, number: int, content: bytes) -> None:
         def do() -> Any:
             if self._work is None:
                 assert self._start is not None
                 self._work, self._start = self._start(), None
-            return self._work(pickle.loads(content), lambda told: self._send((TOLD, number, told)))
+            request = pickle.loads(content)  # from there too # nosec B301
+            return self._work(request, lambda told: self._send((TOLD, number, told)))
 
         answer = attempted(number, "", do, lambda _: traceback.format_exc())
         try:

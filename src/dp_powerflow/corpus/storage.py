@@ -312,7 +312,7 @@ def local_copy(place: Location, *, one_of: Collection[str] = ()) -> Iterator[Pat
         raise CorpusError(f"there is no {' or '.join(one_of)} at {place}; give the URL of a finished release")
     if not all(map(_is_relative_path, names)):
         raise CorpusError(f"{place} holds a name that is no file of a release")
-    with tempfile.TemporaryDirectory(prefix="dp-powerflow-") as folder:
+    with _temporary_folder() as folder:
         directory = Path(folder) / "release"
         for name in names:
             with loading(place):
@@ -327,6 +327,16 @@ def local_copy(place: Location, *, one_of: Collection[str] = ()) -> Iterator[Pat
                     "free some space there, or name another directory in the environment (TMPDIR)"
                 ) from error
         yield directory
+
+
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    try:
+        return tempfile.TemporaryDirectory(prefix="dp-powerflow-")
+    except OSError as error:
+        raise CorpusError(
+            "a release at a URL is copied to be looked at, and no temporary directory can be written; "
+            "name one of this user in the environment (TMPDIR)"
+        ) from error
 
 
 def _is_relative_path(name: str) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from dp_powerflow._bits.compiled import without_compiling
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.storage import Location, RemotePath, loading
 from dp_powerflow.errors import DpPowerflowError
@@ -69,8 +70,9 @@ def verify_private(
     DpPowerflowError : there is no release or no private state directory.
     """
     place = path if isinstance(path, RemotePath) else Path(path)
-    opened = open_release(place, manifest_content(place))
-    report, facts = check_release(opened), opened.facts
+    with without_compiling():
+        opened = open_release(place, manifest_content(place))
+        report, facts = check_release(opened), opened.facts
     state = PrivateState.inspect(Path(state_path))
     try:
         stored = None if facts is None else state.read_internal(facts.release_id, REPORT_FILE)
@@ -105,6 +107,7 @@ def _check_commitment(state: PrivateState, facts: Facts, stored: bytes | None) -
     return check("commitment", problems(), good)
 
 
+@without_compiling()
 def _check_ledger(state: PrivateState, opened: Opened, facts: Facts) -> Check:
     """The composition statement against the ledger, as of the spend of this release."""
     try:

@@ -157,7 +157,7 @@ def _loaded(kept: bytes) -> Feeder | None:
     digest, content = kept[:_DIGEST_BYTES], kept[_DIGEST_BYTES:]
     if hashlib.sha256(content).digest() != digest:
         return None
-    found = pickle.loads(content)  # of this user's private state, see the head of this module
+    found = pickle.loads(content)  # of this user's private state, see the head of this module # nosec B301
     return found if isinstance(found, Feeder) else None
 
 

@@ -5,6 +5,7 @@ Every circuit lives in an engine context of its own, so feeders do not disturb e
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 import threading
@@ -177,7 +178,7 @@ def build_circuit(origin: DssOrigin, engine: Engine | None = None) -> Engine:
         engine.AllowForms = False
         engine.AllowEditor = False
         engine.AllowChangeDir = False
-        engine.DataPath = tempfile.gettempdir()
+        engine.DataPath = _folder_of_reports()
         _run_all(engine, origin)
         if engine.NumCircuits == 0 or engine.ActiveCircuit.NumCktElements == 0:
             raise FeederError(
@@ -187,6 +188,14 @@ def build_circuit(origin: DssOrigin, engine: Engine | None = None) -> Engine:
         if not any(is_enabled(engine, name) for name in sources):
             raise FeederError(f"{_where(origin)} has no voltage source; enable its Vsource")
     return engine
+
+
+def _folder_of_reports() -> str:
+    """Where the engine would write what nobody asks it for: not here, and nowhere where there is no room."""
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError:
+        return os.path.abspath(os.sep)  # it may not write there either, and need not
 
 
 def _run_all(engine: Engine, origin: DssOrigin) -> None:

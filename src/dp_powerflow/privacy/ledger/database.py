@@ -119,8 +119,9 @@ class Database:
         """Entries from a number on, or all of a file that SQLite finds to be whole; not checked here."""
         if since is None and connection.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
             raise self.corrupt()
-        where = "" if since is None else f"WHERE seq >= {since}"
-        rows = connection.execute(f"SELECT {COLUMNS} FROM entry {where} ORDER BY seq")
+        where, numbers = ("", ()) if since is None else ("WHERE seq >= ?", (since,))
+        # Text is put together from constants only.
+        rows = connection.execute(f"SELECT {COLUMNS} FROM entry {where} ORDER BY seq", numbers)  # nosec B608
         return [Entry._make(row) for row in rows]
 
     @contextlib.contextmanager
@@ -167,7 +168,8 @@ class Database:
 
 def insert(connection: sqlite3.Connection, entries: Sequence[Entry]) -> None:
     """Add entries, within a transaction."""
-    connection.executemany(f"INSERT INTO entry ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", entries)
+    places = ", ".join("?" * len(Entry._fields))  # of constants, as the columns
+    connection.executemany(f"INSERT INTO entry ({COLUMNS}) VALUES ({places})", entries)  # nosec B608
 
 
 def roll_back(connection: sqlite3.Connection) -> None:
