@@ -115,7 +115,7 @@ class Bench:
             case.blame(LOST, f"the last run ended with code {ended.code} and said: {said[-300:]}")
         found = case.look()
         if found is not None:
-            case.wrong += reference.at_end(found, repeats=subject.repeats)
+            case.wrong += reference.at_end(found, subject.order)
         return ended
 
     def between(self, case: Case, *, killed: bool) -> Snapshot | None:
@@ -123,8 +123,7 @@ class Bench:
         found = case.look()
         if found is None:
             return None
-        known = case.known
-        case.wrong += known.reference.between(found, known.whole, repeats=known.subject.repeats)
+        case.wrong += case.known.reference.between(found, case.known.whole)
         left = sorted(name for name in found.files if ".tmp-" in name)
         if left and not killed:
             case.blame(LEFT, f"left over after an error: {left[:3]}")

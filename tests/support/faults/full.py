@@ -20,6 +20,7 @@ _CHANGES = (
     *(Kind.MKDIR, Kind.RMDIR, Kind.CHMOD, Kind.TOUCH),
 )
 ENOUGH_BYTES = 256 << 20
+_MANY = 100_000
 
 
 @dataclass(frozen=True)
@@ -69,13 +70,13 @@ def fail(bench: Bench, subject: Subject, fault: Fault, at: int) -> Line:
 
 def fill(bench: Bench, subject: Subject, size: int, inodes: int) -> Line:
     """The command on a disk of so many bytes and files, 0 for any number, which then grows."""
-    options = f"size={size},nr_inodes={inodes}"
+    options = f"size={size},nr_inodes={inodes or _MANY}"
     with mounted(bench.root / "case", options) as place:
         case = bench.case(subject)
         ended, _ = bench.disturb(case, Strike())
         found = bench.between(case, killed=False)
         _listen(case, ended, found)
-        resized(place, f"size={ENOUGH_BYTES},nr_inodes=100000")
+        resized(place, f"size={ENOUGH_BYTES},nr_inodes={_MANY}")
         bench.finish(case)
     fault = "disk of few files" if inodes else "small disk"
     return _line(case, f"{subject.name}: {options}", fault, ended)

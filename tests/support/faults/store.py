@@ -62,7 +62,11 @@ def served(wanted: bool) -> Iterator[Store | None]:
         return
     environment = {key: value for key, value in os.environ.items() if key not in ("LD_PRELOAD", PLAN)}
     command = [sys.executable, "-c", _SERVER]
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    pipes: dict[str, Any] = {
+        "stdin": subprocess.PIPE,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.DEVNULL,
+    }
     with subprocess.Popen(command, env=environment, text=True, **pipes) as server:
         assert server.stdout is not None
         port = server.stdout.readline().strip()

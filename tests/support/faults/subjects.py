@@ -17,6 +17,7 @@ from dp_powerflow.errors import DpPowerflowError
 from dp_powerflow.fleet.run import run_fleet
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.privacy.ledger.book import Ledger
+from support.faults.looking import Order
 from support.faults.shim import FILES, Kind, Victim
 from support.faults.store import Store
 from support.fleet_small import fleet_config, on_twins, write_feeders
@@ -48,7 +49,7 @@ class Subject:
     prepare : what is in the folder before.
     whole : names that are as before or finished, never half.
     code : exit code of a run that nobody disturbs.
-    repeats : it enters in the ledger again what it has entered before.
+    order : how its entries in the ledger compare.
     kinds : calls at which it is struck.
     victims : who is killed.
     store : an object store to which it writes.
@@ -59,7 +60,7 @@ class Subject:
     prepare: Callable[[Path], object] = lambda folder: None
     whole: tuple[str, ...] = ("out",)
     code: int = 0
-    repeats: bool = False
+    order: Order = Order.SAME
     kinds: tuple[Kind, ...] = FILES
     victims: tuple[Victim, ...] = (Victim.SELF,)
     store: Store | None = None
@@ -175,8 +176,22 @@ def processes() -> list[Subject]:
     return [
         Subject("release on two processes", in_words(pool), victims=everyone),
         Subject("release on a Dask cluster", in_words(dask), victims=everyone),
-        Subject("fleet on two processes", in_words(crew), _mended_feeders, whole=FEEDERS, victims=everyone),
-        Subject("fleet on a Dask cluster", in_words(on_dask), _mended_feeders, whole=FEEDERS, victims=everyone),
+        Subject(
+            "fleet on two processes",
+            in_words(crew),
+            _mended_feeders,
+            whole=FEEDERS,
+            order=Order.ANY,
+            victims=everyone,
+        ),
+        Subject(
+            "fleet on a Dask cluster",
+            in_words(on_dask),
+            _mended_feeders,
+            whole=FEEDERS,
+            order=Order.ANY,
+            victims=everyone,
+        ),
     ]
 
 
@@ -201,7 +216,7 @@ def commands() -> list[Subject]:
         Subject("quality --out", command("quality", "out", "--out", "q.html"), twin, (*kept, "q.html")),
         Subject("export gridfm", command("export", "gridfm", "out", "graphs"), tables, (*kept, "graphs")),
         Subject("init", command("init", "mine.toml"), whole=("mine.toml",)),
-        Subject("ledger --account", _change_cap, twin, kept, repeats=True),
+        Subject("ledger --account", _change_cap, twin, kept, order=Order.REPEATED),
         Subject("plan", command("plan", CONFIG), plan),
         Subject("fidelity --quick", command("fidelity", "out", CONFIG, "--quick"), twin, ("out",)),
         Subject("certify", command("certify", CONFIG, "--line-draws", "0"), true, ("out",)),
