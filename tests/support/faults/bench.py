@@ -143,7 +143,8 @@ class Bench:
         template = place / "before"
         template.mkdir(parents=True)
         self._expect(self._run(subject.prepare, template), 0, f"to prepare {subject.name}")
-        before, after, events = snapshot(template), [], ()
+        before, after = snapshot(template), []
+        events: tuple[Event, ...] = ()
         for number in range(2):
             folder = self._fresh(subject, template)
             self.shim.arm(folder, Strike(kinds=subject.kinds))

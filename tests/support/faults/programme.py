@@ -40,8 +40,7 @@ def long_items(bench: Bench, seed: int, store: Store | None, *, small_disks: boo
     cases = Cases(bench, seed)
     streams: list[tuple[int, Stream]] = []
     single = [*subjects.releases(), *([subjects.to_store(store)] if store else []), *subjects.commands()]
-    for subject in single:
-        streams.append((_EVERY.get(subject.name, _OTHERS), partial(cases.kills, subject)))
+    streams += [(_EVERY.get(subject.name, _OTHERS), partial(cases.kills, subject)) for subject in single]
     twin, true = subjects.releases()[:2]
     for subject in (twin, true):
         streams += [(_OTHERS, partial(cases.disks, subject)), (_CLOCKS, partial(cases.clocks, subject))]

@@ -49,7 +49,7 @@ class Store:
             store.rm_file(name)
 
     def _client(self) -> Any:
-        import s3fs
+        import s3fs  # type: ignore[import-untyped,unused-ignore]
 
         return s3fs.S3FileSystem(use_listings_cache=False, skip_instance_cache=True)
 
@@ -62,12 +62,8 @@ def served(wanted: bool) -> Iterator[Store | None]:
         return
     environment = {key: value for key, value in os.environ.items() if key not in ("LD_PRELOAD", PLAN)}
     command = [sys.executable, "-c", _SERVER]
-    pipes: dict[str, Any] = {
-        "stdin": subprocess.PIPE,
-        "stdout": subprocess.PIPE,
-        "stderr": subprocess.DEVNULL,
-    }
-    with subprocess.Popen(command, env=environment, text=True, **pipes) as server:
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
+    with subprocess.Popen(command, env=environment, text=True, stderr=subprocess.DEVNULL, **pipes) as server:
         assert server.stdout is not None
         port = server.stdout.readline().strip()
         # The server asks for some credentials and believes any.

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -172,26 +172,13 @@ def processes() -> list[Subject]:
     pool = partial(_on_engine, sections={"release": {"days": 300}}, engine=lambda: Processes(2))
     dask = partial(_on_engine, sections={"release": {"days": 300}}, engine=lambda: LocalDask(2))
     crew = partial(_fleet, engine=lambda: Processes(2), twins=True)
+    racing: dict[str, Any] = {"order": Order.ANY, "victims": everyone}
     on_dask = partial(_fleet, engine=lambda: LocalDask(2), twins=False)
     return [
         Subject("release on two processes", in_words(pool), victims=everyone),
         Subject("release on a Dask cluster", in_words(dask), victims=everyone),
-        Subject(
-            "fleet on two processes",
-            in_words(crew),
-            _mended_feeders,
-            whole=FEEDERS,
-            order=Order.ANY,
-            victims=everyone,
-        ),
-        Subject(
-            "fleet on a Dask cluster",
-            in_words(on_dask),
-            _mended_feeders,
-            whole=FEEDERS,
-            order=Order.ANY,
-            victims=everyone,
-        ),
+        replace(fleets()[0], name="fleet on two processes", run=in_words(crew), **racing),
+        replace(fleets()[1], name="fleet on a Dask cluster", run=in_words(on_dask), **racing),
     ]
 
 
