@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dp_powerflow._spending import NOTHING_SPENT, RESUME
 from dp_powerflow.errors import ConfigError
 
 CONNECT_SECONDS = 30
@@ -44,8 +45,12 @@ Facts = Mapping[str, Any]
 """What a process says of itself."""
 
 
-def refuse_unfit_workers(client: Any, needs: Needs = NOTHING) -> None:
+def refuse_unfit_workers(client: Any, needs: Needs = NOTHING, *, first: bool = True) -> None:
     """Refuse workers that would fail later, make other bytes, or write private data to their disk.
+
+    Parameters
+    ----------
+    first : whether this is asked before a run; in the middle of one something may have been spent.
 
     Raises
     ------
@@ -70,7 +75,9 @@ def refuse_unfit_workers(client: Any, needs: Needs = NOTHING) -> None:
             problems.setdefault(problem, []).append(who)
     if problems:
         lines = "".join(f"\n- {_some(who)}: {problem}" for problem, who in problems.items())
-        raise ConfigError(f"workers of the cluster are not fit for this run; nothing was spent:{lines}")
+        raise ConfigError(
+            f"workers of the cluster are not fit for this run; {NOTHING_SPENT if first else RESUME}:{lines}"
+        )
 
 
 def _problems(own: Facts, facts: Facts, needs: Needs, neighbours: int) -> Iterator[str]:
