@@ -74,7 +74,9 @@ def _free() -> Iterator[int]:
     for line in _text(_PROC / "self" / "cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            yield from _free_of_groups(_CGROUPS, path, ("memory.max", "memory.current", "inactive_file"), swap)
+            yield from _free_of_groups(
+                _CGROUPS, path, ("memory.max", "memory.current", "inactive_file"), swap
+            )
         elif "memory" in controllers.split(","):
             names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
             yield from _free_of_groups(_CGROUPS / "memory", path, names, swap)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dp_powerflow._files import write_whole
+from dp_powerflow._files import write_named
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid import ieee
 from dp_powerflow.grid.feeder import (
@@ -243,7 +243,7 @@ def write_taps(path: Path, taps: Iterable[Tap], *, origin: str = TAPS_INTERNAL) 
     writer = csv.writer(text)
     writer.writerow(TAP_COLUMNS)
     writer.writerows((tap.transformer, tap.winding, repr(tap.ratio)) for tap in taps)
-    write_whole(path, text.getvalue().encode())
+    write_named(path, text.getvalue().encode())
 
 
 def _tap(row: dict[str, str | None], path: Path, line: int) -> Tap:

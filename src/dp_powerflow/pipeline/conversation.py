@@ -232,9 +232,8 @@ class Maker:
         if known:
             content = json.dumps({"marking": INTERNAL, **known}, indent=1, sort_keys=True) + "\n"
             state.write_internal(release_id, OWNER_FILE, content.encode())
-        state.write_internal(
-            release_id, REPORT_FILE, report.content
-        )  # last: a run that finds it is done here
+        # Last: a run that finds it is done here.
+        state.write_internal(release_id, REPORT_FILE, report.content)
         return report
 
     def _write(

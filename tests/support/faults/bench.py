@@ -110,12 +110,13 @@ class Bench:
         subject, reference = case.known.subject, case.known.reference
         ended = self._run(subject.run, case.folder)
         self._check(case, ended)
-        if ended.code != subject.code:
+        found = case.look()
+        wrong = [] if found is None else reference.at_end(found, subject.order)
+        was_done = subject.once and ended.code == 2 and not wrong  # killed when all was there
+        if ended.code != subject.code and not was_done:
             said = (ended.errors or ended.text.strip().splitlines() or ["nothing"])[-1]
             case.blame(LOST, f"the last run ended with code {ended.code} and said: {said[-300:]}")
-        found = case.look()
-        if found is not None:
-            case.wrong += reference.at_end(found, subject.order)
+        case.wrong += wrong
         return ended
 
     def between(self, case: Case, *, killed: bool) -> Snapshot | None:

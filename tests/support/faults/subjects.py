@@ -50,6 +50,7 @@ class Subject:
     whole : names that are as before or finished, never half.
     code : exit code of a run that nobody disturbs.
     order : how its entries in the ledger compare.
+    once : it refuses to make what is there.
     kinds : calls at which it is struck.
     victims : who is killed.
     store : an object store to which it writes.
@@ -61,6 +62,7 @@ class Subject:
     whole: tuple[str, ...] = ("out",)
     code: int = 0
     order: Order = Order.SAME
+    once: bool = False
     kinds: tuple[Kind, ...] = FILES
     victims: tuple[Victim, ...] = (Victim.SELF,)
     store: Store | None = None
@@ -201,8 +203,14 @@ def commands() -> list[Subject]:
         Subject("verify", command("verify", "out"), twin, kept),
         Subject("verify --private", command("verify", "out", "--private", "state"), true, kept),
         Subject("quality --out", command("quality", "out", "--out", "q.html"), twin, (*kept, "q.html")),
-        Subject("export gridfm", command("export", "gridfm", "out", "graphs"), tables, (*kept, "graphs")),
-        Subject("init", command("init", "mine.toml"), whole=("mine.toml",)),
+        Subject(
+            "export gridfm",
+            command("export", "gridfm", "out", "graphs"),
+            tables,
+            (*kept, "graphs"),
+            once=True,
+        ),
+        Subject("init", command("init", "mine.toml"), whole=("mine.toml",), once=True),
         Subject("ledger --account", _change_cap, twin, kept, order=Order.REPEATED),
         Subject("plan", command("plan", CONFIG), plan),
         Subject("fidelity --quick", command("fidelity", "out", CONFIG, "--quick"), twin, ("out",)),

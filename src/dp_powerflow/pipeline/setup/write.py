@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from dp_powerflow._files import write_whole
+from dp_powerflow._files import write_named
 from dp_powerflow._names import RELEASE_RULE
 from dp_powerflow.config import parse_config
 from dp_powerflow.errors import ConfigError, FeederError, LoadDataError
@@ -131,7 +131,7 @@ def refuse_overwriting(path: Path) -> None:
 
 def write_new(path: Path, text: str) -> None:
     """Write a file that is not there, whole or not at all."""
-    write_whole(path, text.encode())
+    write_named(path, text.encode())
 
 
 def _has(path: Path, text: str) -> bool:

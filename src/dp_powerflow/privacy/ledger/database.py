@@ -86,7 +86,10 @@ class Database:
 
     def _new(self, first: Entry) -> bytes:
         """The bytes of a ledger with one entry; made in memory, so that SQLite leaves no file of its own."""
-        with self._translated(), contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as made:
+        with (
+            self._translated(),
+            contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as made,
+        ):
             made.execute("BEGIN IMMEDIATE")
             for statement in _SCHEMA:
                 made.execute(statement)
