@@ -154,7 +154,7 @@ class Bench:
             self._expect(ended, subject.code, f"{subject.name}, run {number}")
             after.append(snapshot(folder, subject.store))
             events = tuple(self.shim.events())
-        reference = Reference.of(before, *after)
+        reference = Reference.of(before, *after, order=subject.order)
         sizes = [path.lstat().st_size for path in folder.rglob("*")]
         pages = sum(-(-size // PAGE) for size in sizes)
         whole = _expanded(subject.whole, after)

@@ -213,6 +213,5 @@ def commands() -> list[Subject]:
         Subject("init", command("init", "mine.toml"), whole=("mine.toml",), once=True),
         Subject("ledger --account", _change_cap, twin, kept, order=Order.REPEATED),
         Subject("plan", command("plan", CONFIG), plan),
-        Subject("fidelity --quick", command("fidelity", "out", CONFIG, "--quick"), twin, ("out",)),
         Subject("certify", command("certify", CONFIG, "--line-draws", "0"), true, ("out",)),
     ]
