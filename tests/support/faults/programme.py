@@ -14,7 +14,7 @@ from support.faults.results import CLOCKS, DISKS, KILLS
 from support.faults.store import Store
 
 _EVERY = {"release of a twin": 1, "release of the true network": 1, "certify": 12}
-_OTHERS, _FLEETS, _PROCESSES, _CLOCKS = 2, 4, 20, 6
+_OTHERS, _FLEETS, _PROCESSES, _CLOCKS = 2, 4, 30, 8
 _SHORT = {
     "release of a twin": 15,
     "release of the true network": 4,
