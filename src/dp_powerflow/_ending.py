@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
 
-from dp_powerflow._spending import RESUME, STAYS_SPENT, may_have_charged
+from dp_powerflow._spending import RESUME, STAYS_SPENT, charges_begun
 
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 _SHOW_CURSOR = "\x1b[?25h"
@@ -49,12 +49,13 @@ class Ending:
     def __init__(self) -> None:
         self.resumes = False
         self._came: int | None = None
+        self._charges = 0
 
     def sentence(self, what: str) -> str:
         """What happened, with what is true of charges."""
         if not self.resumes:
             return what
-        spent = STAYS_SPENT if may_have_charged() else f"this run has spent nothing; {RESUME}"
+        spent = STAYS_SPENT if charges_begun() > self._charges else f"this run has spent nothing; {RESUME}"
         return f"{what}; {spent}"
 
     @contextlib.contextmanager
@@ -63,7 +64,7 @@ class Ending:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {}
+        before, self._charges = {}, charges_begun()
         for name in _SIGNALS:
             number = getattr(signal, name, None)  # Windows has no SIGHUP
             if number is not None and signal.getsignal(number) is not signal.SIG_IGN:

@@ -54,10 +54,10 @@ def remove_temporaries(directory: Path) -> None:
     for folder, _, names in os.walk(directory):
         for name in filter(is_temporary, names):
             with contextlib.suppress(OSError):
-                _remove_unlocked(Path(folder, name))
+                remove_unlocked(Path(folder, name))
 
 
-def _remove_unlocked(path: Path) -> None:
+def remove_unlocked(path: Path) -> None:
     """Remove a file unless a process that writes it holds its lock; one that has its name may go at once.
 
     It has if there is another link to it. It is not opened then: it may be the ledger, and to close any
@@ -72,6 +72,19 @@ def _remove_unlocked(path: Path) -> None:
             path.unlink(missing_ok=True)
     finally:
         os.close(handle)
+
+
+@contextlib.contextmanager
+def noted(path: Path, content: str) -> Iterator[None]:
+    """A small file for as long as the block lasts; locked, so that one that is left behind is told apart."""
+    with path.open("x", encoding="ascii") as file:
+        _locked(file.fileno(), wait=True)
+        file.write(content)
+        file.flush()
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def _locked(handle: int, *, wait: bool) -> bool:
@@ -241,7 +254,7 @@ def create_once(path: Path, content: bytes) -> None:
 def remove_new(path: Path) -> None:
     """Remove what a killed `create_once` left beside a file; one that is at work keeps it."""
     with contextlib.suppress(OSError):
-        _remove_unlocked(_new_name(path))
+        remove_unlocked(_new_name(path))
 
 
 def _new_name(path: Path) -> Path:

@@ -1,7 +1,7 @@
 """What is true of charges when something ends before its time.
 
 The ledger notes charges here. Whoever runs something that charges (`true_words`), and the command line when
-it is interrupted (`may_have_charged`), then say what is true, wherever a sentence was written.
+it is interrupted (`charges_begun`), then say what is true, wherever a sentence was written.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def charge_is_done() -> None:
     _done += 1
 
 
-def may_have_charged() -> bool:
-    """Whether this process has begun to charge anything."""
-    return _begun > 0
+def charges_begun() -> int:
+    """How many charges this process has begun; it may have made as many."""
+    return _begun
 
 
 @contextmanager

@@ -49,6 +49,8 @@ Scheduler = Annotated[
     str | None,
     typer.Option(help="Address of a Dask cluster, such as tls://host:8786; 'local' to start one here."),
 ]
+_NO_THREAD = "can't start new thread"
+"""What Python says where a thread has no room for its stack."""
 _SOLVING = ("certify", "demo", "experiment", "fidelity", "fleet", "inspect", "plan", "release")
 """Commands that compile and solve, which takes far more memory than the others."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -77,7 +79,9 @@ def command() -> None:
         said = f"error: cannot read or write{where}: {reason}; check the path and its permissions"
         _say(ENDING.sentence(said))
         sys.exit(2)
-    except MemoryError:
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and str(error) != _NO_THREAD:
+            raise
         _say(ENDING.sentence(f"error: {NO_MEMORY}"))
         sys.exit(2)
 
