@@ -176,7 +176,7 @@ def write_named(path: Path, content: bytes) -> None:
     with contextlib.suppress(OSError):
         for name in filter(begun.fullmatch, os.listdir(path.parent)):
             with contextlib.suppress(OSError):
-                _remove_unlocked(path.with_name(name))
+                remove_unlocked(path.with_name(name))
     write_whole(path, content)
 
 

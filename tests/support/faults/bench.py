@@ -75,6 +75,7 @@ class Bench:
         self.root, self.shim = root, shim
         self._log = root / "log"
         self._known: dict[str, Undisturbed] = {}
+        self._templates: dict[Callable[[Path], object], Path] = {}
 
     def undisturbed(self, subject: Subject) -> Undisturbed:
         """What a subject does when nobody disturbs it; found out once, twice over."""
@@ -140,10 +141,7 @@ class Bench:
         return in_child(lambda: do(folder), self._log)
 
     def _measured(self, subject: Subject) -> Undisturbed:
-        place = self.root / subject.name.replace(" ", "-")
-        template = place / "before"
-        template.mkdir(parents=True)
-        self._expect(self._run(subject.prepare, template), 0, f"to prepare {subject.name}")
+        template = self._prepared(subject)
         before, after = snapshot(template), []
         events: tuple[Event, ...] = ()
         for number in range(2):
@@ -154,11 +152,20 @@ class Bench:
             self._expect(ended, subject.code, f"{subject.name}, run {number}")
             after.append(snapshot(folder, subject.store))
             events = tuple(self.shim.events())
-        reference = Reference.of(before, *after, order=subject.order)
+        reference = Reference.of(before, after[0], after[1], subject.order)
         sizes = [path.lstat().st_size for path in folder.rglob("*")]
         pages = sum(-(-size // PAGE) for size in sizes)
         whole = _expanded(subject.whole, after)
         return Undisturbed(subject, template, reference, events, whole, pages, len(sizes))
+
+    def _prepared(self, subject: Subject) -> Path:
+        """The folder before the command; subjects that are prepared alike share it."""
+        if subject.prepare not in self._templates:
+            template = self.root / f"before-{len(self._templates)}"
+            template.mkdir()
+            self._expect(self._run(subject.prepare, template), 0, f"to prepare {subject.name}")
+            self._templates[subject.prepare] = template
+        return self._templates[subject.prepare]
 
     @staticmethod
     def _expect(ended: Ended, code: int, what: str) -> None:

@@ -120,7 +120,7 @@ class Reference:
         same = {name for name, digest in first.files.items() if second.files.get(name) == digest}
         if order is Order.ANY:
             same = {name for name in same if _RECEIPT.search(name) is None}
-        other = sorted(first.names ^ second.names) or [*(_unordered(first) ^ _unordered(second))]
+        other: list[object] = [*sorted(first.names ^ second.names), *(_unordered(first) ^ _unordered(second))]
         if other:
             raise AssertionError(f"two undisturbed runs differ, so nothing compares with them: {other[:5]}")
         return cls(before, first, frozenset(same))

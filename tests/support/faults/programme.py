@@ -13,16 +13,19 @@ from support.faults.campaign import Cases, Item, Stream, in_turn
 from support.faults.results import CLOCKS, DISKS, KILLS
 from support.faults.store import Store
 
-_EVERY = {"release of a twin": 1, "release of the true network": 1, "certify": 12}
-_OTHERS, _FLEETS, _PROCESSES, _CLOCKS = 2, 4, 30, 8
+_EVERY = {
+    **{"release of a twin": 1, "release of the true network": 1},
+    **{"release to a store": 6, "certify": 30},
+}
+_OTHERS, _FLEETS, _CLOCKS, _FLEETS_ON_DISKS, _PROCESSES = 2, 8, 12, 24, 60
+"""In which rounds a command has a turn: what takes long comes seldom."""
 _SHORT = {
-    "release of a twin": 15,
-    "release of the true network": 4,
-    "quality --out": 4,
+    "release of a twin": 14,
+    "release of the true network": 3,
+    "quality --out": 3,
     "init": 3,
-    "ledger --account": 5,
-    "plan": 5,
-    "export gridfm": 3,
+    "ledger --account": 4,
+    "plan": 3,
 }
 """Cases of `make test`: every kind of call on a release, a few of the other commands."""
 
@@ -47,7 +50,7 @@ def long_items(bench: Bench, seed: int, store: Store | None, *, small_disks: boo
         if small_disks:
             streams.append((_OTHERS, partial(cases.sizes, subject)))
     streams += [(_FLEETS, partial(cases.kills, subject)) for subject in subjects.fleets()]
-    streams += [(_FLEETS * 3, partial(cases.disks, subject)) for subject in subjects.fleets()]
+    streams += [(_FLEETS_ON_DISKS, partial(cases.disks, subject)) for subject in subjects.fleets()]
     streams += [(_PROCESSES, partial(cases.kills, subject)) for subject in subjects.processes()]
     return in_turn(streams)
 
