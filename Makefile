@@ -10,8 +10,8 @@ PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n auto --dist 
 # Kernels are compiled while pip installs, types are checked while tests run.
 MAKEFLAGS += --jobs=2
 
-.PHONY: demo check test test-all fast-tests tests all-tests bits test-processors lint schema reference bench \
-        hooks kernels wheel package-test pythons pythons-read audit clean
+.PHONY: demo check test test-all fast-tests tests all-tests faults bits test-processors lint schema reference \
+        bench hooks kernels wheel package-test pythons pythons-read audit clean
 
 demo: $(VENV)/.runtime $(VENV)/.kernels
 	rm -rf demo-output
@@ -31,6 +31,11 @@ tests: $(VENV)/.test $(VENV)/.kernels
 test-all: lint all-tests
 all-tests: $(VENV)/.test $(VENV)/.kernels
 	$(PYTEST)
+
+# Kills at every system call, failing disks, wrong clocks; each case is kept in faults.jsonl as it is done.
+MINUTES ?= 60
+faults: $(VENV)/.test $(VENV)/.kernels
+	$(BIN)/python tests/faults/run.py --minutes $(MINUTES) --out faults.json
 
 # The same bits on every processor: the tests start a process for each kind.
 bits: $(VENV)/.test $(VENV)/.kernels

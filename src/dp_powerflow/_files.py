@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -164,6 +165,19 @@ def write_whole(path: Path, content: bytes | memoryview) -> None:
     """Replace a file in one step."""
     with whole_file(path) as file:
         file.write(content)
+
+
+def write_named(path: Path, content: bytes) -> None:
+    """`write_whole` of a file that a person has named, in a folder of theirs.
+
+    What killed processes left of this very file goes; no other run would remove it there.
+    """
+    begun = re.compile(re.escape(f"{path.name}{_TEMPORARY}") + "[0-9a-f]{16}")
+    with contextlib.suppress(OSError):
+        for name in filter(begun.fullmatch, os.listdir(path.parent)):
+            with contextlib.suppress(OSError):
+                remove_unlocked(path.with_name(name))
+    write_whole(path, content)
 
 
 def sync_directory(directory: Path) -> None:

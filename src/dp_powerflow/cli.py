@@ -390,7 +390,7 @@ def quality(
 
     Example: `dp-powerflow quality release --out quality.html`
     """
-    from dp_powerflow._files import write_whole
+    from dp_powerflow._files import write_named
     from dp_powerflow.corpus.storage import location
     from dp_powerflow.fleet.names import PAGE_FILE, is_fleet
     from dp_powerflow.pipeline.manifest.model import QUALITY_FILE
@@ -412,7 +412,7 @@ def quality(
         typer.echo(figures, nl=False)
     if page is not None or not as_json:
         target = page or Path(file)
-        write_whole(target, content)
+        write_named(target, content)
         _say(f"written: {target}")
 
 

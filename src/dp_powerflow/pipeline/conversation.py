@@ -229,11 +229,12 @@ class Maker:
         if stored is not None:
             return InternalReport.read(stored)
         report = self.mode.report(self.inputs, scene, self.progress)
-        state.write_internal(release_id, REPORT_FILE, report.content)
         known = self.mode.for_the_owner(self.inputs, scene)
         if known:
             content = json.dumps({"marking": INTERNAL, **known}, indent=1, sort_keys=True) + "\n"
             state.write_internal(release_id, OWNER_FILE, content.encode())
+        # Last: a run that finds it is done here.
+        state.write_internal(release_id, REPORT_FILE, report.content)
         return report
 
     def _write(
