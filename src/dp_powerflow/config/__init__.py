@@ -251,7 +251,9 @@ def read_toml(path: Path, what: str, otherwise: str) -> dict[str, Any]:
         raise ConfigError(f"{what} {path} does not exist; {otherwise}")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise ConfigError(f"{what} {path} has tables or lists within each other without end") from None
+    except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
         raise ConfigError(f"{what} {path} is not valid TOML: {error}") from None
 
 

@@ -22,7 +22,7 @@ from support.fuzz.texts import Mutate
 
 CPU_SECONDS = 20.0
 """Processor time after which an input counts as one that hangs."""
-MOST_SIGNS = 20_000
+MOST_SIGNS = 100_000
 _NUMBERED = re.compile(r"\n  \d+\. ")
 _PACKAGE = "dp_powerflow"
 _BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c")

@@ -209,7 +209,7 @@ def gridfm(name: str, mutate: Mutate) -> Callable[[World], Door]:
 
     def make(world: World) -> Door:
         directory = world.gridfm
-        [path, *_] = sorted(directory.rglob(name))
+        [path, *_] = sorted(found for found in directory.rglob(name) if found.is_file())
 
         def enter(content: bytes) -> None:
             with swapped(path, content):

@@ -224,6 +224,17 @@ def run(engine: Engine, command: str, origin: DssOrigin, place: str | None = Non
         raise FeederError(f"OpenDSS rejects {at}; {_advice(error)}: {_message(error)}") from None
 
 
+@contextmanager
+def objections(origin: DssOrigin) -> Iterator[None]:
+    """What the engine objects to when it is asked about its circuit becomes a `FeederError`."""
+    try:
+        yield
+    except DSSException as error:
+        raise FeederError(
+            f"OpenDSS cannot say what {_where(origin)} has; {_advice(error)}: {_message(error)}"
+        ) from None
+
+
 def solve(engine: Engine, origin: DssOrigin) -> bool:
     """Solve the present circuit; whether it converged."""
     try:
