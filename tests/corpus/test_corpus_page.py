@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,11 @@ def test_the_example_reads_a_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     writer.prepare()
     write_parts(writer)
     writer.write_nodes(NodeTable.opaque(85))
-    writer.add_file("manifest.json", "\n".join(writer.hashes()).encode())
+    writer.add_file("manifest.json", json.dumps({"files": writer.hashes()}).encode())
     writer.finish()
-    listed = (tmp_path / "release" / "manifest.json").read_text().splitlines()
+    listed = json.loads((tmp_path / "release" / "manifest.json").read_text())["files"]
     parts = [f"{folder}/part-00000.parquet" for folder in ("data", "feeder", "loads")]
-    assert listed == [*parts, "nodes.parquet"]
+    assert list(listed) == [*parts, "nodes.parquet"]
     names: dict[str, Any] = {}
     exec(reading, names)
     assert names["batch"].days.stop == 20

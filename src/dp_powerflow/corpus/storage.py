@@ -123,6 +123,13 @@ class RemotePath:
             except FileNotFoundError:
                 return False
 
+    def version(self) -> str:
+        """What changes when the object does; FileNotFoundError if there is none."""
+        store, key = self.store()
+        with _os_errors():
+            store.invalidate_cache()
+            return _version(store.info(key))
+
     def below(self) -> dict[str, str]:
         """Relative names, sorted, of all objects below, each with what changes when the object does."""
         store, key = self.store()

@@ -20,6 +20,7 @@ import numpy as np
 from dp_powerflow._parallel import Runner
 from dp_powerflow.corpus.extras import MENDED
 from dp_powerflow.corpus.extras_reader import ExtrasReader
+from dp_powerflow.corpus.listed import Listed
 from dp_powerflow.corpus.storage import location
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import ConfigError, PowerFlowError, PrivacyError
@@ -273,7 +274,8 @@ def _mended_before(writer: CorpusWriter) -> int:
         return 0
     missing = set(writer.missing_parts())
     there = [part for part in range(writer.layout.n_parts) if part not in missing]
-    reader = ExtrasReader(writer.root, writer.layout, writer.release_id, writer.extras)
+    unchecked = Listed(writer.root)
+    reader = ExtrasReader(writer.root, writer.layout, writer.release_id, writer.extras, unchecked)
     days = np.array([day for part in there for day in writer.layout.days_of(part)], dtype=np.int64)
     return int(np.count_nonzero(reader.day_values(MENDED, days)))
 
