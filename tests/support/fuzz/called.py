@@ -212,8 +212,7 @@ def command_line(world: World) -> Door:
             return
         if any("\0" in item for item in arguments):
             return  # no shell can pass it
-        _typed(folder, [item.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
-                        if item.isprintable() or "\ud800" not in item else "x" for item in arguments])
+        _typed(folder, [item.encode("utf-8", "replace").decode() for item in arguments])
 
     return Door(tuple(json.dumps(call).encode() for call in calls), _arguments_changed, enter)
 
