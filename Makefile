@@ -10,7 +10,7 @@ PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n auto --dist 
 # Kernels are compiled while pip installs, types are checked while tests run.
 MAKEFLAGS += --jobs=2
 
-.PHONY: demo check test test-all fast-tests tests all-tests bits test-processors lint schema reference bench \
+.PHONY: demo check test test-all fast-tests tests all-tests fuzz bits test-processors lint schema reference bench \
         hooks kernels wheel clean
 
 demo: $(VENV)/.runtime $(VENV)/.kernels
@@ -31,6 +31,14 @@ tests: $(VENV)/.test $(VENV)/.kernels
 test-all: lint all-tests
 all-tests: $(VENV)/.test $(VENV)/.kernels
 	$(PYTEST)
+
+# Inputs of every format for an hour, or `make fuzz MINUTES=5 SEED=2 JOBS=2`; results in fuzz-output/.
+MINUTES ?= 60
+SEED    ?= 1
+JOBS    ?= 1
+fuzz: $(VENV)/.test $(VENV)/.kernels
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONPATH=src:tests $(BIN)/python -m support.fuzz \
+	--minutes $(MINUTES) --seed $(SEED) --jobs $(JOBS) --out fuzz-output
 
 # The same bits on every processor: the tests start a process for each kind.
 bits: $(VENV)/.test $(VENV)/.kernels
