@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -21,6 +20,7 @@ import dp_powerflow as dpf
 from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError
 from dp_powerflow.report import Rendered
 from dp_powerflow.report.ingest import Ingest, render_ingest
+from dp_powerflow.report.terminal import Terminal, printable, write_what_can_be
 
 if TYPE_CHECKING:
     from dp_powerflow.pipeline.run import ReleaseResult
@@ -38,8 +38,8 @@ export = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(export, name="export")
-out = Console()
-err = Console(stderr=True)
+out = Terminal()
+err = Terminal(stderr=True)
 
 ConfigFile = Annotated[Path, typer.Argument(help="TOML file of a release.")]
 Workers = Annotated[int | None, typer.Option(help="Parts made at once; by default one per core.", min=1)]
@@ -55,6 +55,7 @@ def main() -> None:
     # Modules are objects that stay; to look through them for garbage takes a tenth of a short command.
     gc.set_threshold(100_000)
     atexit.register(gc.freeze)  # nor once more at the end
+    write_what_can_be()
     try:
         app()
     except DpPowerflowError as error:
@@ -716,7 +717,7 @@ def _progress(title: str) -> AbstractContextManager[tuple[Callable[[int, int], N
 def _print_markdown(lines: Iterable[str]) -> None:
     from rich.markdown import Markdown  # takes a tenth of what a short command takes
 
-    out.print(Markdown("\n".join(lines)))
+    out.print(Markdown(printable("\n".join(lines))))
 
 
 def _two_columns(values: dict[str, object]) -> Table:
@@ -727,5 +728,5 @@ def _two_columns(values: dict[str, object]) -> Table:
         if isinstance(value, dict):
             value = ", ".join(f"{name} {ratio:.5f}" for name, ratio in value.items()) or "none"
         shown = f"{value:.6g}" if isinstance(value, float) else "unknown" if value is None else str(value)
-        table.add_row(Text(key), Text(shown))
+        table.add_row(Text(key), Text(printable(shown)))
     return table

@@ -80,7 +80,7 @@ WHEN: dict[str, dict[str, int]] = {
         "almanac.weather:_refuse_other_irradiance": 1,
         "almanac.weather:_refuse_other_temperatures": 2,
         "config.__init__:parse_config": 1,
-        "config.__init__:read_toml": 3,
+        "config.__init__:read_toml": 4,
         "fleet.accounts:feeders_of": 2,
         "fleet.config:_with_absolute_paths": 1,
         "fleet.config:parse_feeder_config": 1,

@@ -250,10 +250,12 @@ def read_toml(path: Path, what: str, otherwise: str) -> dict[str, Any]:
     if not path.is_file():
         raise ConfigError(f"{what} {path} does not exist; {otherwise}")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except UnicodeDecodeError:
+        raise ConfigError(f"{what} {path} is not text in UTF-8; save it again in that encoding") from None
     except RecursionError:
-        raise ConfigError(f"{what} {path} has tables or lists within each other without end") from None
-    except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
+        raise ConfigError(f"{what} {path} has tables within tables without end; {otherwise}") from None
+    except ValueError as error:  # of TOML, or of a number that is too long
         raise ConfigError(f"{what} {path} is not valid TOML: {error}") from None
 
 

@@ -30,7 +30,9 @@ from dp_powerflow.units import FloatArray, IntArray
 _CSV_BLOCK_BYTES = 16 << 20
 _PARQUET_CELLS = 4_000_000
 _PEEK_BYTES = 1 << 16
+_TEXT_SUFFIXES = (".csv", ".txt", ".gz", ".bz2")
 _REPEATING = pa.dictionary(pa.int32(), pa.string())
+_LINE_END = re.compile(rb"\r\n|\n|\r")
 _OFFSET = r"(Z|z|[+-]\d\d(:?\d\d)?)$"
 # arrow does not trim cells of text
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?|inf|Inf|INF|nan|NaN|NAN|infinity)\s*$"
@@ -168,10 +170,17 @@ class MeterTable:
         self, numbers: tuple[str, ...], texts: tuple[str, ...], time: str | None
     ) -> Iterator[Any]:
         names = [*numbers, *texts]
-        for batch in ahead(self._parquet_parts(names, [] if time is None else list(texts))):
-            columns = [self._as_doubles(batch.column(name), name) for name in numbers]
-            columns += [batch.column(name) for name in texts]
-            yield pa.RecordBatch.from_arrays(columns, names=names)
+        try:
+            for batch in ahead(self._parquet_parts(names, [] if time is None else list(texts))):
+                columns = [self._as_doubles(batch.column(name), name) for name in numbers]
+                columns += [self._as_text(batch.column(name), name) for name in texts]
+                yield pa.RecordBatch.from_arrays(columns, names=names)
+        except (pa.ArrowException, OSError, LookupError):
+            damaged = True  # decided here, raised below: what Arrow says may quote a cell
+        else:
+            damaged = False
+        if damaged:
+            raise LoadDataError(f"{self.path} is damaged, or a column is of a strange type; export it again")
 
     def _parquet_parts(self, names: list[str], repeating: list[str]) -> Iterator[Any]:
         """Batches of one file after the other. A scanner of all of them would read far ahead."""
@@ -200,6 +209,14 @@ class MeterTable:
         raise LoadDataError(
             f"{self._label(name)} of {self.path} holds {kind}, not numbers; write it as floating point"
         )
+
+    def _as_text(self, cells: Any, name: str) -> Any:
+        """A column of ids or stamps; a page that was damaged may point to words that are not there."""
+        kind = cells.type.value_type if pa.types.is_dictionary(cells.type) else cells.type
+        if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+            raise LoadDataError(f"column '{name}' of {self.path} holds {kind}; write it as text")
+        cells.validate(full=True)
+        return cells
 
     def stamps(self, cells: Any, column: str) -> Stamps:
         """Stamps of a batch, from Arrow timestamps or text."""
@@ -260,6 +277,8 @@ def open_table(path: str | Path, fmt: MeterFormat) -> MeterTable:
     path = Path(path)
     if not path.exists():
         raise LoadDataError(f"{path} does not exist; check the path of the meter data")
+    if path.is_dir() and path.suffix.lower() in _TEXT_SUFFIXES:
+        raise LoadDataError(f"{path} is a folder; give a CSV file, or a folder of Parquet files")
     columns = _csv_header(path, fmt) if _is_csv(path) else _parquet_header(path)
     if len(set(columns)) != len(columns):
         raise LoadDataError(f"{path} has two columns of the same name; rename one")
@@ -274,7 +293,7 @@ def doubles(batch: Any, index: int) -> FloatArray:
 
 def _is_csv(path: Path) -> bool:
     suffix = path.suffix.lower()
-    if suffix in (".csv", ".txt", ".gz", ".bz2"):
+    if suffix in _TEXT_SUFFIXES:
         return True
     if suffix in (".parquet", ".pq") or path.is_dir():
         return False
@@ -284,10 +303,13 @@ def _is_csv(path: Path) -> bool:
 def _csv_header(path: Path, fmt: MeterFormat) -> tuple[str, ...]:
     try:
         with pa.input_stream(str(path)) as stream:  # decompresses by suffix, as the reader does
-            first = stream.read(_CSV_BLOCK_BYTES).partition(b"\n")[0].decode("utf-8-sig")
+            first = _LINE_END.split(stream.read(_CSV_BLOCK_BYTES), maxsplit=1)[0].decode("utf-8-sig")
     except (UnicodeDecodeError, OSError):
         raise LoadDataError(f"{path} is not valid CSV text in UTF-8; export it again") from None
-    names = next(csv.reader([first.rstrip("\r")], delimiter=fmt.delimiter), [])
+    try:
+        names = next(csv.reader([first], delimiter=fmt.delimiter), [])
+    except csv.Error:
+        raise LoadDataError(f"the header of {path} is not that of a CSV file; export it again") from None
     if not names:
         raise LoadDataError(f"{path} is empty; export the meter data again")
     return tuple(names)
