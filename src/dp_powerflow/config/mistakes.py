@@ -166,12 +166,12 @@ def _sentence(problem: _Problem) -> str:
 def _broken(section: Section) -> Iterator[str]:
     """The rules that the usable part of a section breaks; one that reads another key says nothing.
 
-    Values are as they were written: a number may still be text, which no rule compares.
+    Values are as they were written: a number may still be text, or too large, which no rule compares.
     """
     for rule in section.rules:
         try:
             sentence = rule(section)
-        except (AttributeError, TypeError):
+        except (AttributeError, TypeError, ArithmeticError):
             continue
         if sentence is not None:
             yield sentence

@@ -107,7 +107,7 @@ def _matches(item: str) -> Iterator[tuple[str, str]]:
         return
     parts = PurePath(item).parts
     fixed = next((k for k, part in enumerate(parts) if _WILDCARDS & set(part)), len(parts) - 1)
-    paths = sorted(glob.glob(item, recursive=True))
+    paths = [] if "\0" in item else sorted(glob.glob(item, recursive=True))
     if not paths:
         raise ConfigError(f"no file matches '{item}' of fleet.feeders; correct the glob")
     for path in paths:
