@@ -90,11 +90,11 @@ def raising(error: BaseException) -> object:
 
 @pytest.mark.parametrize("message", ["", "a\x1b[2J", "one\ntwo", "\u202egnp", "half \ud800", "a" * 200_000])
 def test_a_message_that_is_no_sentence_is_a_failure(message: str) -> None:
-    class Raw(DpPowerflowError):
+    class RawError(DpPowerflowError):
         def __str__(self) -> str:
             return message
 
-    assert judged(a_door(raising(Raw())), b"").kind == "failure"
+    assert judged(a_door(raising(RawError())), b"").kind == "failure"
 
 
 def test_what_else_the_judge_calls_a_failure(tmp_path: Path) -> None:
@@ -117,7 +117,9 @@ def test_what_else_the_judge_calls_a_failure(tmp_path: Path) -> None:
 def test_the_same_number_is_the_same_input(world: World) -> None:
     for name in ("config", "part, read", "ledger", "command line"):
         door = door_of(world, name)
-        assert [input_of(door, name, 5, k) for k in range(20)] == [input_of(door, name, 5, k) for k in range(20)]
+        assert [input_of(door, name, 5, k) for k in range(20)] == [
+            input_of(door, name, 5, k) for k in range(20)
+        ]
         assert len({input_of(door, name, 5, k) for k in range(20)}) > 10
 
 

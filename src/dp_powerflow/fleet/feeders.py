@@ -198,7 +198,9 @@ def read_register(state: PrivateState, fleet_id: str) -> dict[str, Registered]:
 def _registered(item: dict[str, Any]) -> Registered:
     name, charged = item["name"], tuple(item["charged under"])
     withdrawn = item.get(_WITHDRAWN, False)
-    texts = all(isinstance(text, str) for text in (name, *charged)) and isinstance(item["charged under"], list)
+    texts = all(isinstance(text, str) for text in (name, *charged)) and isinstance(
+        item["charged under"], list
+    )
     if not texts or not isinstance(withdrawn, bool):
         raise ValueError
     return Registered(name, charged, withdrawn)
@@ -207,8 +209,8 @@ def _registered(item: dict[str, Any]) -> Registered:
 def damaged(file: str, fleet_id: str) -> PrivacyError:
     """A file that is kept of a fleet cannot be read."""
     return PrivacyError(
-        f"{file} of fleet '{fleet_id}' in the private state is damaged; restore it from a backup; nothing was "
-        "spent"
+        f"{file} of fleet '{fleet_id}' in the private state is damaged; restore it from a backup; nothing "
+        "was spent"
     )
 
 

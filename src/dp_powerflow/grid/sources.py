@@ -179,8 +179,8 @@ def check_feeder(feeder: Feeder) -> None:
     if flat:
         problems.add(
             FeederError(
-                f"{some_of(flat)} of the feeder stand between two nodes of the same phase, with no voltage across "
-                "them; correct their buses, or disable them"
+                f"the feeder has loads or PV systems between two nodes of the same phase, with no voltage "
+                f"across them ({some_of(flat)}); correct their buses, or disable them"
             )
         )
     elif not len(feeder.retained):

@@ -77,7 +77,9 @@ class MeterFormat:
         try:
             "".join((self.stamp_format or "", self.delimiter, *self.missing)).encode()
         except UnicodeEncodeError:
-            raise LoadDataError("the format of the meter file has signs that are no text; correct it") from None
+            raise LoadDataError(
+                "the format of the meter file has signs that are no text; correct it"
+            ) from None
         steps_per_day(self.step_minutes)
         zone(self.time_zone)
 

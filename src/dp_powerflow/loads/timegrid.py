@@ -188,7 +188,7 @@ def whole_days(
     """
     shift = 60 * step_minutes
     begin_s, end_s = (first_s - shift, last_s) if label_is_end else (first_s, last_s + shift)
-    if not (_EARLIEST_S <= begin_s and end_s <= _LATEST_S):
+    if not (begin_s >= _EARLIEST_S and end_s <= _LATEST_S):
         raise LoadDataError("stamps of the file lie beyond the years 2 to 9998; correct them")
     tz = zone(time_zone)
     begin, end = (

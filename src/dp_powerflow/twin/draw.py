@@ -95,7 +95,9 @@ class Twin:
                     f"the stored twin is not of the format '{FORMAT}'; use the version that drew it"
                 )
             return cls(
-                TwinDesign.of_record(content["design"]), _positions(content["positions"]), _codes(content["codes"])
+                TwinDesign.of_record(content["design"]),
+                _positions(content["positions"]),
+                _codes(content["codes"]),
             )
         except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
             raise PrivacyError(
@@ -106,7 +108,9 @@ class Twin:
 def _positions(listed: list[tuple[str, str, int]]) -> dict[ParameterKey, int]:
     """As `to_json` lists them; ValueError or TypeError if they are no positions."""
     found = {ParameterKey(Quantity(q), element): k for q, element, k in listed}
-    if len(found) < len(listed) or not all(type(k) is int and isinstance(key.element, str) for key, k in found.items()):
+    if len(found) < len(listed) or not all(
+        type(k) is int and isinstance(key.element, str) for key, k in found.items()
+    ):
         raise ValueError
     return found
 

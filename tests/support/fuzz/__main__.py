@@ -21,9 +21,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="the same seed makes the same inputs")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--format", action="append", choices=list(DOORS), help="only these; may be repeated")
-    parser.add_argument("--case", type=int, help="with one --format: this input again, with what became of it")
+    parser.add_argument(
+        "--case", type=int, help="with one --format: this input again, with what became of it"
+    )
     parser.add_argument("--input", type=Path, help="with one --format: this file, with what became of it")
-    parser.add_argument("--out", type=Path, default=Path("fuzz-output"), help="folder of tallies and failures")
+    parser.add_argument(
+        "--out", type=Path, default=Path("fuzz-output"), help="folder of tallies and failures"
+    )
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     names = chosen.format or list(DOORS)

@@ -1,4 +1,4 @@
-"""Doors of feeders, and of what people type: OpenDSS files, pandapower nets, tables of them, the command line."""
+"""Doors of feeders, OpenDSS files, pandapower nets and their tables, and of what people type."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-import dp_powerflow as dpf
 from dp_powerflow._parallel import engine_of, fitness
 from dp_powerflow.cli import main
 from dp_powerflow.errors import ConfigError
@@ -30,16 +29,84 @@ from support.own_config import write_own
 from support.small import RAW as SMALL_RAW
 
 _DSS_TOKENS = (
-    *("Clear", "Solve", "New Line.x bus1=a bus2=b", "New Load.x bus1=b kw=1 kv=7.2 phases=1", "~ kw=5", "more r1=1"),
-    *("// note", "! note", "/*", "*/", "Redirect other.dss", "Compile other.dss", "Redirect feeder.dss", "Edit Line.b"),
-    *("Disable Line.b", "Enable Line.b", "Open Line.b 1", "Close Line.b 1", "BusCoords xy.csv", "Set mode=yearly"),
-    *("New Loadshape.s npts=3 mult=(1 2 3)", "New Loadshape.s npts=2 mult=(file=x.csv)", "yearly=s", "switch=y"),
-    *("New Transformer.t windings=3", "New Reactor.r bus1=b kvar=5", "New Fuse.f", "New Relay.r", "New Storage.s bus1=b"),
-    *("New Generator.g bus1=b kw=10", "New PVSystem.p bus1=b pmpp=10", "New Isource.i bus1=b", "New Vsource.v bus1=b"),
-    *("phases=0", "phases=4", "length=-1", "length=0", "kv=0", "r1=nan", "r1=1e400", "bus1=.1.2.3", "bus2=a.0", "kvs=[1"),
-    *("linecode=none", "BatchEdit Line..* enabled=no", "var @x=1", "r1=@x", "r1=(1 2 +)", "rmatrix=[1|2 3]", "like=b"),
-    *("New Linecode.c nphases=99", "New Circuit.second", "Set VoltageBases=[1 2]", "CalcVoltageBases", "Set maxiterations=0"),
-    *("New InvControl.i mode=VOLTVAR", "New XYcurve.c npts=2 xarray=[0 1] yarray=[1 0]", "New CapControl.c capacitor=x"),
+    *(
+        "Clear",
+        "Solve",
+        "New Line.x bus1=a bus2=b",
+        "New Load.x bus1=b kw=1 kv=7.2 phases=1",
+        "~ kw=5",
+        "more r1=1",
+    ),
+    *(
+        "// note",
+        "! note",
+        "/*",
+        "*/",
+        "Redirect other.dss",
+        "Compile other.dss",
+        "Redirect feeder.dss",
+        "Edit Line.b",
+    ),
+    *(
+        "Disable Line.b",
+        "Enable Line.b",
+        "Open Line.b 1",
+        "Close Line.b 1",
+        "BusCoords xy.csv",
+        "Set mode=yearly",
+    ),
+    *(
+        "New Loadshape.s npts=3 mult=(1 2 3)",
+        "New Loadshape.s npts=2 mult=(file=x.csv)",
+        "yearly=s",
+        "switch=y",
+    ),
+    *(
+        "New Transformer.t windings=3",
+        "New Reactor.r bus1=b kvar=5",
+        "New Fuse.f",
+        "New Relay.r",
+        "New Storage.s bus1=b",
+    ),
+    *(
+        "New Generator.g bus1=b kw=10",
+        "New PVSystem.p bus1=b pmpp=10",
+        "New Isource.i bus1=b",
+        "New Vsource.v bus1=b",
+    ),
+    *(
+        "phases=0",
+        "phases=4",
+        "length=-1",
+        "length=0",
+        "kv=0",
+        "r1=nan",
+        "r1=1e400",
+        "bus1=.1.2.3",
+        "bus2=a.0",
+        "kvs=[1",
+    ),
+    *(
+        "linecode=none",
+        "BatchEdit Line..* enabled=no",
+        "var @x=1",
+        "r1=@x",
+        "r1=(1 2 +)",
+        "rmatrix=[1|2 3]",
+        "like=b",
+    ),
+    *(
+        "New Linecode.c nphases=99",
+        "New Circuit.second",
+        "Set VoltageBases=[1 2]",
+        "CalcVoltageBases",
+        "Set maxiterations=0",
+    ),
+    *(
+        "New InvControl.i mode=VOLTVAR",
+        "New XYcurve.c npts=2 xarray=[0 1] yarray=[1 0]",
+        "New CapControl.c capacitor=x",
+    ),
 )
 
 
@@ -125,7 +192,9 @@ def _net_changed(rng: random.Random, content: bytes) -> bytes:
         return json_changed(rng, content)
     tree = json.loads(content)
     tables = tree["_object"]
-    name = rng.choice([key for key, value in tables.items() if isinstance(value, dict) and "_object" in value])
+    name = rng.choice(
+        [key for key, value in tables.items() if isinstance(value, dict) and "_object" in value]
+    )
     inner = tables[name]["_object"]
     try:
         if isinstance(inner, str):
@@ -170,7 +239,14 @@ def loads(world: World) -> Door:
 def scheduler(world: World) -> Door:
     """Address of a cluster; nobody is connected to."""
     fitness.CONNECT_SECONDS = 1
-    seeds = (b"tls://127.0.0.1:1", b"tcp://127.0.0.1:1", b"127.0.0.1:1", b"inproc://x", b"ucx://h:1", b"local")
+    seeds = (
+        b"tls://127.0.0.1:1",
+        b"tcp://127.0.0.1:1",
+        b"127.0.0.1:1",
+        b"inproc://x",
+        b"ucx://h:1",
+        b"local",
+    )
 
     def enter(content: bytes) -> None:
         text = content.decode("utf-8", "surrogateescape")
@@ -178,7 +254,9 @@ def scheduler(world: World) -> Door:
             return
         engine_of(None, text).check()
 
-    return Door(seeds, words_changed(("tcp://", "tls://", ":", "/", "[::1]", "65536", "-1")), enter, may_connect=True)
+    return Door(
+        seeds, words_changed(("tcp://", "tls://", ":", "/", "[::1]", "65536", "-1")), enter, may_connect=True
+    )
 
 
 # -------------------------------------------------------------------------------------------- command line
@@ -194,13 +272,36 @@ def command_line(world: World) -> Door:
         *(["verify", release], ["verify", release, "--private", state, "--json"], ["verify", fleet]),
         *(["quality", release, "--json"], ["quality", fleet], ["quality", release, "--out", "page.html"]),
         *(["ledger", state], ["ledger", state, "--witness", release], ["ledger", state, "--json"]),
-        *(["ledger", "gone", "--account", "loads-1", "--epsilon", "3", "--reason", "r"], ["certify", "own.toml"]),
-        ["init", "new.toml", "--feeder", "net.dss", "--meters", "meters.csv", "--unit", "kW", "--time-zone", "UTC"],
+        *(
+            ["ledger", "gone", "--account", "loads-1", "--epsilon", "3", "--reason", "r"],
+            ["certify", "own.toml"],
+        ),
+        [
+            "init",
+            "new.toml",
+            "--feeder",
+            "net.dss",
+            "--meters",
+            "meters.csv",
+            "--unit",
+            "kW",
+            "--time-zone",
+            "UTC",
+        ],
         ["init", "new.toml", "--mode", "true-network", "--days", "3", "--id", "x", "--latitude", "50"],
         *(["fleet", "gone.toml", "--plan", "--retry", "a"], ["fleet", "own.toml", "--withdraw", "b"]),
-        *(["release", "gone.toml", "--workers", "2"], ["plan", "gone.toml", "--json"], ["fidelity", release, "own.toml"]),
+        *(
+            ["release", "gone.toml", "--workers", "2"],
+            ["plan", "gone.toml", "--json"],
+            ["fidelity", release, "own.toml"],
+        ),
         *(["export", "gridfm", release, "graphs", "--perturbed", "2"], ["experiment", "none", "own.toml"]),
-        *(["--version"], ["--help"], ["verify", "--help"], ["release", "--scheduler", "tcp://127.0.0.1:1", "gone.toml"]),
+        *(
+            ["--version"],
+            ["--help"],
+            ["verify", "--help"],
+            ["release", "--scheduler", "tcp://127.0.0.1:1", "gone.toml"],
+        ),
     )
 
     def enter(content: bytes) -> None:
@@ -244,7 +345,12 @@ def _arguments_changed(rng: random.Random, content: bytes) -> bytes:
         where = rng.randrange(len(arguments) + 1)
         choice = rng.randrange(6)
         if choice == 0:
-            arguments.insert(where, rng.choice(("--json", "--plan", "--help", "--workers", "0", "--", "-x", nasty_text(rng)[:300])))
+            arguments.insert(
+                where,
+                rng.choice(
+                    ("--json", "--plan", "--help", "--workers", "0", "--", "-x", nasty_text(rng)[:300])
+                ),
+            )
         elif where == len(arguments):
             arguments.append(nasty_text(rng)[:300])
         elif choice == 1:
@@ -257,7 +363,9 @@ def _arguments_changed(rng: random.Random, content: bytes) -> bytes:
             arguments.insert(where, arguments[where])
         else:
             name, sign, _ = arguments[where].partition("=")
-            arguments[where] = f"{name}={nasty_text(rng)[:300]}" if sign or name.startswith("--") else name.upper()
+            arguments[where] = (
+                f"{name}={nasty_text(rng)[:300]}" if sign or name.startswith("--") else name.upper()
+            )
     return json.dumps(arguments).encode()
 
 
@@ -271,4 +379,3 @@ DOORS: dict[str, Callable[[World], Door]] = {
     "scheduler": scheduler,
     "command line": command_line,
 }
-assert dpf

@@ -104,13 +104,21 @@ class _Worker:
         """Start it, or start it again where the last one stopped."""
         (self.folder / _NOW).write_text("")
         left = max(0.0, self._end - time.monotonic())
-        command = [sys.executable, "-m", "support.fuzz", "--work", str(self.folder), "--seed", str(self._seed)]
+        command = [
+            sys.executable,
+            "-m",
+            "support.fuzz",
+            "--work",
+            str(self.folder),
+            "--seed",
+            str(self._seed),
+        ]
         command += ["--minutes", f"{left / 60.0:.3f}", *(f"--format={name}" for name in self._names)]
         with (self.folder / "log.txt").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
     def goes_on(self) -> bool:
-        """Whether there is more to wait for; what died or hangs is entered as a failure, and started again."""
+        """Whether there is more to wait for; what died or hangs is entered as a failure and started again."""
         assert self._process is not None
         code = self._process.poll()
         if code == 0:
@@ -202,7 +210,11 @@ def _turn(folder: Path, now: int, door: Door, which: tuple[str, int], tally: Tal
         outcome = judged(door, content)
         tally.count(outcome)
         if outcome.kind == "failure" and tally.signatures[outcome.signature] <= _KEPT:
-            small = smaller(door, content, outcome.signature) if tally.signatures[outcome.signature] == 1 else content
+            small = (
+                smaller(door, content, outcome.signature)
+                if tally.signatures[outcome.signature] == 1
+                else content
+            )
             stem = "".join(sign if sign.isalnum() else "-" for sign in name)
             kept = folder / f"{stem}-{case}.input"
             kept.write_bytes(small)

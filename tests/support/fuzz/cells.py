@@ -70,5 +70,14 @@ def _number(rng: random.Random, cell: str) -> str:
     except ValueError:
         return edited(rng, cell)
     return rng.choice(
-        (f"{value * 1000:.6g}", f"{-value:.6g}", "", "nan", "inf", "1e300", f"{value:.3f}".replace(".", ","), "0")
+        (
+            f"{value * 1000:.6g}",
+            f"{-value:.6g}",
+            "",
+            "nan",
+            "inf",
+            "1e300",
+            f"{value:.3f}".replace(".", ","),
+            "0",
+        )
     )

@@ -26,8 +26,25 @@ MOST_SIGNS = 100_000
 _NUMBERED = re.compile(r"\n  \d+\. ")
 _PACKAGE = "dp_powerflow"
 _BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c")
-_PROCESSES = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty")
-_CHANGES = ("os.remove", "os.rmdir", "os.rename", "os.mkdir", "os.symlink", "os.link", "os.truncate", "os.chmod")
+_PROCESSES = (
+    "subprocess.Popen",
+    "os.system",
+    "os.exec",
+    "os.posix_spawn",
+    "os.spawn",
+    "os.fork",
+    "os.forkpty",
+)
+_CHANGES = (
+    "os.remove",
+    "os.rmdir",
+    "os.rename",
+    "os.mkdir",
+    "os.symlink",
+    "os.link",
+    "os.truncate",
+    "os.chmod",
+)
 _CONNECTIONS = ("socket.connect", "socket.getaddrinfo", "socket.sendto")
 _HARMLESS = ("/dev/null", "/proc/", "/dev/tty")
 
@@ -92,7 +109,11 @@ def judged(door: Door, content: bytes) -> Outcome:
     except DpPowerflowError as error:
         wrong = wrong_words(str(error), door.secrets)
         where = f"{type(error).__name__} {_where(error.__traceback__)}"
-        outcome = Outcome("failure", f"message: {wrong} {where}", str(error)[:3000]) if wrong else Outcome("refused")
+        outcome = (
+            Outcome("failure", f"message: {wrong} {where}", str(error)[:3000])
+            if wrong
+            else Outcome("refused")
+        )
     except SlowError as error:
         return Outcome("failure", f"slow {_where(error.__traceback__)}", _told(error))
     except (Exception, SystemExit, GeneratorExit) as error:  # whatever else escapes is what is looked for

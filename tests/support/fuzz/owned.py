@@ -42,7 +42,7 @@ from support.fuzz.judging import Door, WrongAcceptanceError
 from support.fuzz.tables import parquet_changed, sqlite_changed
 from support.fuzz.texts import Mutate, damaged, words_changed
 from support.fuzz.trees import json_changed, toml_changed, toml_text
-from support.fuzz.world import CUSTOMERS, DAYS, FLEET, SECRET, SEED, STEP_MINUTES, World, copied
+from support.fuzz.world import DAYS, FLEET, SECRET, SEED, STEP_MINUTES, World, copied
 from support.own_config import RAW as OWN_RAW
 from support.small import RAW as SMALL_RAW
 
@@ -67,10 +67,21 @@ def _must_be_usable(config: Any) -> None:
 def config(world: World) -> Door:
     """The TOML file of a release."""
     folder = world.folder("config")
-    for name in ("net.dss", "meters.csv", "services.csv", "sun.txt", "taps.csv", "holidays.txt", "weather.csv"):
+    for name in (
+        "net.dss",
+        "meters.csv",
+        "services.csv",
+        "sun.txt",
+        "taps.csv",
+        "holidays.txt",
+        "weather.csv",
+    ):
         (folder / name).write_text("a\n")
     twin = {"mode": "twin-network", "epsilon": 4.0, "id": "tw-1", "change": 0.05, "controls": "day"}
-    dated = {"release": {**SMALL_RAW["release"], "days": 3, "first_day": dt.date(2024, 1, 1)}, "network": twin}
+    dated = {
+        "release": {**SMALL_RAW["release"], "days": 3, "first_day": dt.date(2024, 1, 1)},
+        "network": twin,
+    }
     beside = {"calendar": {"holidays": [dt.date(2024, 1, 1)]}, "weather": {"path": "weather.csv"}}
     nodes = {"nodes": {"load_class": "residential", "kw_per_customer": 10.0}}
     publication = {"publication": {"publisher": "P", "license": "CC-BY-4.0", "citation": "C"}}
@@ -84,7 +95,11 @@ def config(world: World) -> Door:
         budget_of(found)
         fit_options_of(found)
         mode_of(found)
-        if found.release.days < 10_000 and found.weather is None and not isinstance(found.calendar.holidays, Path):
+        if (
+            found.release.days < 10_000
+            and found.weather is None
+            and not isinstance(found.calendar.holidays, Path)
+        ):
             almanac_of(found)
 
     return Door(tuple(toml_text(raw).encode() for raw in raws), toml_changed, enter)
@@ -160,11 +175,20 @@ def meter_format(world: World) -> Door:
         try:
             given = json.loads(content)
             declared, named = dict(given["fmt"]), dict(given["columns"])
-            typed = all(value is None or isinstance(value, str) for key, value in (declared | named).items() if key in texts)
+            typed = all(
+                value is None or isinstance(value, str)
+                for key, value in (declared | named).items()
+                if key in texts
+            )
             if not typed or type(declared["step_minutes"]) is not int or not (declared.keys() <= fmt.keys()):
                 raise ValueError
             declared["missing"] = tuple(str(item) for item in declared["missing"])
-            if None in (declared["unit"], declared["interval_label"], declared["time_zone"], declared["delimiter"]):
+            if None in (
+                declared["unit"],
+                declared["interval_label"],
+                declared["time_zone"],
+                declared["delimiter"],
+            ):
                 raise ValueError
             made = dpf.LongColumns(**named)
             if None in (made.customer, made.time, made.active, declared["positive"], declared["decimal"]):
@@ -232,7 +256,10 @@ def weather(ending: str) -> Callable[[World], Door]:
         path = world.folder("weather") / f"weather.{ending}"
         hours = [f"{day}T{hour:02d}:00+02:00" for day in DAYS for hour in range(24)]
         values = [12.0 + 5.0 * math.sin(k / 4.0) for k in range(len(hours))]
-        rows = [f"{stamp},{value:.2f},{max(0.0, value - 8.0) * 50.0:.1f}" for stamp, value in zip(hours, values, strict=True)]
+        rows = [
+            f"{stamp},{value:.2f},{max(0.0, value - 8.0) * 50.0:.1f}"
+            for stamp, value in zip(hours, values, strict=True)
+        ]
         text = "\n".join(["time,temperature,ghi", *rows, ""]).encode()
         dates = "\n".join(["time,temperature,ghi", *(f"{day},10.5,200" for day in DAYS), ""]).encode()
         table = parquet_bytes(pa.table({"time": hours, "temperature": values, "ghi": values}))
@@ -258,13 +285,18 @@ def holidays(world: World) -> Door:
         path.write_bytes(content)
         read_holidays(path)
 
-    return Door((seed,), words_changed(("2024-02-29", "2023-02-29", "20240101", "2024-W10", "#", "1.5.2024")), enter)
+    return Door(
+        (seed,), words_changed(("2024-02-29", "2023-02-29", "20240101", "2024-W10", "#", "1.5.2024")), enter
+    )
 
 
 def irradiance(world: World) -> Door:
     """A file of irradiance."""
     path = world.folder("sun") / "sun.csv"
-    seeds = (b"0\n0.1\n0.7\n0.9\n0.3\n0\n", b"roof,barn\n" + b"0,0\n0.1,0.2\n0.7,0.7\n1,1\n0.2,0.1\n0,0\n" * 2)
+    seeds = (
+        b"0\n0.1\n0.7\n0.9\n0.3\n0\n",
+        b"roof,barn\n" + b"0,0\n0.1,0.2\n0.7,0.7\n1,1\n0.2,0.1\n0,0\n" * 2,
+    )
 
     def enter(content: bytes) -> None:
         path.write_bytes(content)
@@ -285,7 +317,9 @@ def load_shapes(world: World) -> Door:
     def enter(content: bytes) -> None:
         path.write_bytes(content)
         kw = {"one": 10.0, "two": 20.0}
-        found = read_opendss_shapes(folder, first_day=FIRST, nominal_kw=kw, nominal_kvar=kw, step_minutes=STEP_MINUTES)
+        found = read_opendss_shapes(
+            folder, first_day=FIRST, nominal_kw=kw, nominal_kvar=kw, step_minutes=STEP_MINUTES
+        )
         _must_be_loads(found.history)
 
     return Door((other.encode(),), csv_changed, enter)
@@ -363,4 +397,3 @@ DOORS: dict[str, Callable[[World], Door]] = {
     "fleet register": state_file(f"internal/{FLEET}/feeders.json", json_changed),
     "fleet failures": state_file(f"internal/{FLEET}/failures.json", json_changed),
 }
-assert CUSTOMERS

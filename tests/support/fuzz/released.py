@@ -22,8 +22,28 @@ from support.fuzz.texts import Mutate, damaged, words_changed
 from support.fuzz.trees import json_changed
 from support.fuzz.world import World, swapped
 
-_PAGE_TOKENS = ("<script>", "</script>", "-->", "ε = 0.1", "<b>", "&lt;", "summary", "{}", '{"phasors": 1}', "NaN")
-_YAML_TOKENS = ("- a", "key: value", "&a [*a]", "!!python/object/apply:os.system [true]", "? x", "---", "{", "%YAML")
+_PAGE_TOKENS = (
+    "<script>",
+    "</script>",
+    "-->",
+    "ε = 0.1",
+    "<b>",
+    "&lt;",
+    "summary",
+    "{}",
+    '{"phasors": 1}',
+    "NaN",
+)
+_YAML_TOKENS = (
+    "- a",
+    "key: value",
+    "&a [*a]",
+    "!!python/object/apply:os.system [true]",
+    "? x",
+    "---",
+    "{",
+    "%YAML",
+)
 
 
 def _is_told_well(report: dpf.Config | object) -> None:
@@ -67,9 +87,7 @@ def audited(world: World) -> Door:
 
 def _read_all(corpus: Corpus) -> None:
     """Everything that a corpus can be asked for."""
-    found = [corpus.voltages()]
-    for name in corpus.extras.holds:
-        found.append(getattr(corpus, name)())
+    found = [corpus.voltages(), *(getattr(corpus, name)() for name in corpus.extras.holds)]
     if not all(np.isfinite(values).all() for values in found):
         raise WrongAcceptanceError("a corpus holds values that are no numbers")
     _ = corpus.connections, corpus.calendar, corpus.weather, corpus.times(), corpus.to_pandas(days=[0])
@@ -225,19 +243,36 @@ def gridfm(name: str, mutate: Mutate) -> Callable[[World], Door]:
 
 def location(world: World) -> Door:
     """Where a release is said to be, in words of a user."""
-    seeds = [str(world.release.path), str(world.fleet), world.release.path.as_uri(), "memory://bucket/release"]
-    seeds += ["release", "s3a:/x", f"file://localhost{world.release.path}", "simplecache::memory://x", "zip://a::memory://b"]
+    seeds = [
+        str(world.release.path),
+        str(world.fleet),
+        world.release.path.as_uri(),
+        "memory://bucket/release",
+    ]
+    seeds += [
+        "release",
+        "s3a:/x",
+        f"file://localhost{world.release.path}",
+        "simplecache::memory://x",
+        "zip://a::memory://b",
+    ]
 
     def enter(content: bytes) -> None:
         text = content.decode("utf-8", "surrogateescape")
-        if text.lower().startswith(("s3", "http", "ftp", "sftp", "ssh", "gs", "gcs", "az", "abfs", "hdfs", "git", "smb")):
+        if text.lower().startswith(
+            ("s3", "http", "ftp", "sftp", "ssh", "gs", "gcs", "az", "abfs", "hdfs", "git", "smb")
+        ):
             raise CorpusError("stores beyond this machine are not asked")
         try:
             dpf.open_corpus(text)
         except DpPowerflowError:
             dpf.verify(text)
 
-    return Door(tuple(text.encode() for text in seeds), words_changed(("://", "/", "..", "file:", "memory:", "::", "?a", "#b")), enter)
+    return Door(
+        tuple(text.encode() for text in seeds),
+        words_changed(("://", "/", "..", "file:", "memory:", "::", "?a", "#b")),
+        enter,
+    )
 
 
 DOORS: dict[str, Callable[[World], Door]] = {

@@ -16,7 +16,16 @@ from support.fuzz.texts import damaged, edited, nasty_text
 from support.fuzz.trees import nasty_value
 
 _TYPES = (
-    *(pa.string(), pa.large_string(), pa.int64(), pa.int8(), pa.float32(), pa.float64(), pa.bool_(), pa.date32()),
+    *(
+        pa.string(),
+        pa.large_string(),
+        pa.int64(),
+        pa.int8(),
+        pa.float32(),
+        pa.float64(),
+        pa.bool_(),
+        pa.date32(),
+    ),
     *(pa.timestamp("ns"), pa.timestamp("us", "UTC"), pa.timestamp("s"), pa.binary(), pa.decimal128(20, 3)),
     pa.dictionary(pa.int32(), pa.string()),
 )
@@ -124,7 +133,9 @@ def sqlite_changed(rng: random.Random, content: bytes) -> bytes:
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.deserialize(content)
         try:
-            triggers = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+            triggers = connection.execute(
+                "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
+            ).fetchall()
             for name, _ in triggers:
                 connection.execute(f'DROP TRIGGER "{name}"')
             for _ in range(rng.choice((1, 1, 2))):
@@ -162,4 +173,6 @@ def _change_database(rng: random.Random, connection: sqlite3.Connection) -> None
     elif choice == 7:
         connection.execute(f"PRAGMA user_version = {rng.choice((0, 1, 2, 3, 99, -1))}")
     else:
-        connection.execute(rng.choice((f'DROP TABLE "{table}"', "CREATE TABLE other (a)", "CREATE VIEW v AS SELECT 1")))
+        connection.execute(
+            rng.choice((f'DROP TABLE "{table}"', "CREATE TABLE other (a)", "CREATE VIEW v AS SELECT 1"))
+        )

@@ -10,20 +10,119 @@ Mutate = Callable[[random.Random, bytes], bytes]
 
 NASTY_TEXTS: tuple[str, ...] = (
     *("", " ", "\t", "\x00", "a\x00b", "a\nb", "a\r\nb", "\x1b[2Jgone", "\x07", "\x7f", "\x85", "\x9b31m"),
-    *("\u202egnp.exe", "\u2066x\u2069", "\u200bx", "\ufeffx", "\u2028", "\ud800", "\udfff", "e\u0301", "é", "ß", "İ"),
+    *(
+        "\u202egnp.exe",
+        "\u2066x\u2069",
+        "\u200bx",
+        "\ufeffx",
+        "\u2028",
+        "\ud800",
+        "\udfff",
+        "e\u0301",
+        "é",
+        "ß",
+        "İ",
+    ),
     *("𝔘", "😀", "\U0010ffff", "ｎａｎ", "\u0663", "²", "½", "１２"),
-    *("..", "../../../outside", "/dev/null", "/dev/zero", "~", "~root", "$HOME", "%s%n", "{0}", "{x.__class__}"),
-    *("nan", "NaN", "inf", "-inf", "Infinity", "1e999", "-1", "0", "1_000", "0x10", "1,5", "1.5.2", "true", "null"),
-    *("None", "undefined", "' OR 1=1 --", '"', "'", "`", "\\", "\\\\", "#", ";", ",", "|", "=", "[", "]", "(", "}"),
+    *(
+        "..",
+        "../../../outside",
+        "/dev/null",
+        "/dev/zero",
+        "~",
+        "~root",
+        "$HOME",
+        "%s%n",
+        "{0}",
+        "{x.__class__}",
+    ),
+    *(
+        "nan",
+        "NaN",
+        "inf",
+        "-inf",
+        "Infinity",
+        "1e999",
+        "-1",
+        "0",
+        "1_000",
+        "0x10",
+        "1,5",
+        "1.5.2",
+        "true",
+        "null",
+    ),
+    *(
+        "None",
+        "undefined",
+        "' OR 1=1 --",
+        '"',
+        "'",
+        "`",
+        "\\",
+        "\\\\",
+        "#",
+        ";",
+        ",",
+        "|",
+        "=",
+        "[",
+        "]",
+        "(",
+        "}",
+    ),
     *("9" * 400, "9" * 5000, "-" + "9" * 30, "1e-400", "0." + "0" * 400 + "1", "a" * 300, "a" * 70_000),
-    *("file:///outside", "s3://", "memory://x/../y", "con", "aux.txt", "a/b", "a\\b", "C:\\x", "//x", ".", "-", "--"),
+    *(
+        "file:///outside",
+        "s3://",
+        "memory://x/../y",
+        "con",
+        "aux.txt",
+        "a/b",
+        "a\\b",
+        "C:\\x",
+        "//x",
+        ".",
+        "-",
+        "--",
+    ),
     *("2024-02-30", "0000-00-00", "9999-12-31", "0001-01-01", "2024-03-31 02:30", "2024-W01-1", "24:00"),
     *("Europe/Berlin", "../../etc/localtime", "UTC+99", "kWh", "kW", "long", "wide", "twin-network"),
 )
 NASTY_BYTES: tuple[bytes, ...] = (
-    *(b"", b"\x00", b"\xff", b"\xfe\xff", b"\xff\xfe", b"\xef\xbb\xbf", b"\xc0\x80", b"\xed\xa0\x80", b"\xf5\x80"),
-    *(b"\x80" * 8, b"\x00" * 64, b"\xff" * 64, b"PAR1", b"PK\x03\x04", b"SQLite format 3\x00", b"\x1f\x8b\x08"),
-    *(b"<script>", b"-->", b"]]>", b"\r", b"\n", b"\r\n\r\n", b"{" * 3000, b"[" * 100_000, b'"', b"'", b"\\u0000"),
+    *(
+        b"",
+        b"\x00",
+        b"\xff",
+        b"\xfe\xff",
+        b"\xff\xfe",
+        b"\xef\xbb\xbf",
+        b"\xc0\x80",
+        b"\xed\xa0\x80",
+        b"\xf5\x80",
+    ),
+    *(
+        b"\x80" * 8,
+        b"\x00" * 64,
+        b"\xff" * 64,
+        b"PAR1",
+        b"PK\x03\x04",
+        b"SQLite format 3\x00",
+        b"\x1f\x8b\x08",
+    ),
+    *(
+        b"<script>",
+        b"-->",
+        b"]]>",
+        b"\r",
+        b"\n",
+        b"\r\n\r\n",
+        b"{" * 3000,
+        b"[" * 100_000,
+        b'"',
+        b"'",
+        b"\\u0000",
+    ),
 )
 
 
@@ -41,7 +140,11 @@ def edited(rng: random.Random, text: str) -> str:
     if choice == 1:
         return text[:where] + text[where + 1 :]
     if choice == 2:
-        return text[:where] + chr(rng.choice((0, 9, 10, 27, 32, 34, 39, 44, 46, 59, 0x202E, 0xD800))) + text[where:]
+        return (
+            text[:where]
+            + chr(rng.choice((0, 9, 10, 27, 32, 34, 39, 44, 46, 59, 0x202E, 0xD800)))
+            + text[where:]
+        )
     if choice == 3:
         return text.swapcase()
     if choice == 4:

@@ -17,7 +17,15 @@ _NUMBERS: tuple[Any, ...] = (
     *(0.0, -0.0, 0.5, 1e-300, 5e-324, 1e308, -1e308, 1e-9, 0.999999, math.inf, -math.inf, math.nan),
 )
 _RAW = "@raw-{}@"
-_RAW_TEXTS = ("9" * 5000, "[" * 3000 + "]" * 3000, '{"a":' * 2000 + "1" + "}" * 2000, "1e99999", "-", "1.", "tru")
+_RAW_TEXTS = (
+    "9" * 5000,
+    "[" * 3000 + "]" * 3000,
+    '{"a":' * 2000 + "1" + "}" * 2000,
+    "1e99999",
+    "-",
+    "1.",
+    "tru",
+)
 
 
 def nasty_value(rng: random.Random) -> Any:
@@ -81,7 +89,9 @@ def _other(rng: random.Random, value: Any) -> Any:
             return rng.choice((-value, 10**30))
         finite = math.isfinite(value)
         scaled = value * rng.choice((-1, 1000, 0.001, 1.000001, 0.5, 2)) if abs(value) < 1e300 else 0
-        return rng.choice((value + 1 if finite else 0, scaled, str(value), [value], float(value) if finite else 1))
+        return rng.choice(
+            (value + 1 if finite else 0, scaled, str(value), [value], float(value) if finite else 1)
+        )
     if isinstance(value, str):
         return rng.choice((edited(rng, value), edited(rng, value), [value], {value: value}, len(value)))
     if isinstance(value, list):
@@ -126,7 +136,9 @@ def toml_text(tree: Any) -> str:
     """A tree as TOML; what has no place in TOML is left out or written as text."""
     if not isinstance(tree, dict):
         return toml_value(tree)
-    lines = [f"{_key(key)} = {toml_value(value)}" for key, value in tree.items() if not isinstance(value, dict)]
+    lines = [
+        f"{_key(key)} = {toml_value(value)}" for key, value in tree.items() if not isinstance(value, dict)
+    ]
     for name, table in tree.items():
         if isinstance(table, dict):
             lines.append(f"[{_key(name)}]")

@@ -60,7 +60,11 @@ class World:
         """A release on a twin, with all that is published beside the voltages."""
         extras = ExtrasLayout(loads=True, generation=True, sources=3, regulators=2, capacitors=2, mended=True)
         chosen = made_up.twin_config(release={"network_epsilon_cap": 50.0})
-        beside = {"extras": extras, "connections": ring(made_up.LAYOUT.nodes, coordinates=False), "seed": SEED}
+        beside = {
+            "extras": extras,
+            "connections": ring(made_up.LAYOUT.nodes, coordinates=False),
+            "seed": SEED,
+        }
         return made_up.make_release(self.folder("release"), chosen, _model(), earlier=1, **beside)
 
     @cached_property
@@ -96,9 +100,16 @@ class World:
                 keep_receipt(state, "r-1", spend)
         state.write_internal("r-1", "model.json", made.inputs.model.to_json().encode())
         record_look(made.inputs.config, state, "plan")
-        register = {"alder": {"name": "feeder-0001", "charged under": ["r-1"]}, "b/irch": {"name": "f2", "charged under": []}}
+        register = {
+            "alder": {"name": "feeder-0001", "charged under": ["r-1"]},
+            "b/irch": {"name": "f2", "charged under": []},
+        }
         state.write_internal(FLEET, "feeders.json", json.dumps(register).encode())
-        failed = {"marking": "INTERNAL", "fleet": FLEET, "failed": [{"feeder": "alder", "name": "f", "problem": "p"}]}
+        failed = {
+            "marking": "INTERNAL",
+            "fleet": FLEET,
+            "failed": [{"feeder": "alder", "name": "f", "problem": "p"}],
+        }
         state.write_internal(FLEET, "failures.json", json.dumps(failed).encode())
         return made.state
 
@@ -106,7 +117,11 @@ class World:
     def twin_record(self) -> bytes:
         """A twin that is kept."""
         key = dpf.StreamKey.from_insecure_seed(1)
-        return dpf.draw_twin(two_lines(), dpf.TwinDesign(epsilon=1.0, change=0.05), key=key).record.to_json().encode()
+        return (
+            dpf.draw_twin(two_lines(), dpf.TwinDesign(epsilon=1.0, change=0.05), key=key)
+            .record.to_json()
+            .encode()
+        )
 
     @cached_property
     def gridfm(self) -> Path:

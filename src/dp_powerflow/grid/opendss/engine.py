@@ -222,7 +222,8 @@ def _refuse_more_phases(engine: Engine, command: str, place: str) -> None:
     element = circuit.ActiveCktElement
     if not stated[1].isdecimal() or element is None or int(stated[1]) > int(element.NumPhases):
         raise FeederError(
-            f"{place} gives an element that exists another number of phases; state it where the element is made"
+            f"{place} gives an element that exists another number of phases; state it where the element is "
+            "made"
         )
 
 
