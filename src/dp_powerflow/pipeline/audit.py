@@ -72,9 +72,9 @@ def verify_private(
     content, state = manifest_content(place), PrivateState.inspect(Path(state_path))
     try:
         opened = open_release(place, content)
+        report, facts = check_release(opened), opened.facts
     except (ValueError, RecursionError):
         return no_manifest(content)
-    report, facts = check_release(opened), opened.facts
     try:
         stored = None if facts is None else state.read_internal(facts.release_id, REPORT_FILE)
     except DpPowerflowError:

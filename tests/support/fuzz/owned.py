@@ -365,7 +365,7 @@ def _summary(root: Path, chosen: dpf.Config) -> tuple[Any, ...]:
     state = PrivateState.open(root, create=False, insecure_seed=SEED)
     ledger = open_ledger(state)
     register = read_register(state, FLEET)
-    failures = [(item["feeder"], item["name"]) for item in read_failures(state, FLEET)]
+    failures = [item["feeder"] for item in read_failures(state, FLEET)]
     model = kept_model(chosen, state)
     return ledger.summary(), ledger.spends(), register, failures, changed_settings(chosen, state), model
 

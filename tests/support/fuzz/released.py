@@ -149,7 +149,7 @@ def twin_record(world: World) -> Door:
     from dp_powerflow.twin.draw import Twin
 
     def enter(content: bytes) -> None:
-        Twin.from_json(content.decode())
+        Twin.from_json(content.decode(errors="replace"))
 
     return Door((world.twin_record,), json_changed, enter)
 
