@@ -46,7 +46,7 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             found.append(len(content))
         return real(content)
 
-    monkeypatch.setattr(listed.hashlib, "sha256", counting)
+    monkeypatch.setattr("dp_powerflow.corpus.listed.hashlib.sha256", counting)
     return found
 
 
@@ -68,12 +68,12 @@ def flipped(path: Path) -> None:
     path.write_bytes(bytes(content))
 
 
-DAMAGE: dict[str, Callable[[Path], None]] = {
+DAMAGE: dict[str, Callable[[Path], object]] = {
     "another value": another_value,
     "a bit": flipped,
-    "cut": lambda path: path.write_bytes(path.read_bytes()[:-7]) and None,
-    "empty": lambda path: path.write_bytes(b"") and None,
-    "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size)) and None,
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:-7]),
+    "empty": lambda path: path.write_bytes(b""),
+    "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size)),
 }
 
 

@@ -38,6 +38,16 @@ PAIRS = {"loads": DRAWN, "generation": INJECTED}
 """Columns of `loads/` with the active and the reactive power."""
 
 
+def room_for(shape: tuple[int, ...]) -> Float32Array:
+    """Memory for values of a corpus; CorpusError where there is none, or where no array is that large."""
+    try:
+        return np.empty(shape, dtype=np.float32)
+    except (MemoryError, ValueError):
+        raise CorpusError(
+            "the days asked for do not fit into memory; ask for fewer, or read them with batches()"
+        ) from None
+
+
 def find_extras(
     root: Location,
     layout: CorpusLayout,
@@ -93,7 +103,7 @@ class ExtrasReader:
         """Active and reactive power of nodes as stored: float32 (day, step, node) [kW], [kvar]."""
         self._require(name)
         shape = (len(days), self.layout.steps, len(nodes))
-        found = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)
+        found = room_for(shape), room_for(shape)
         for part, group, rows, offsets in self.layout.blocks(days):
             held = self.layout.groups_of(part)[group]
             table = self._table(LOADS, part, group)

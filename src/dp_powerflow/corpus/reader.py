@@ -21,7 +21,7 @@ from dp_powerflow.corpus.connections import FILES as JOINED
 from dp_powerflow.corpus.connections import ConnectionFiles, Connections, read_connections
 from dp_powerflow.corpus.days import DAYS_FILE, DayTable, read_days
 from dp_powerflow.corpus.extras import ExtrasLayout
-from dp_powerflow.corpus.extras_reader import PAIRS, ExtrasReader, find_extras
+from dp_powerflow.corpus.extras_reader import PAIRS, ExtrasReader, find_extras, room_for
 from dp_powerflow.corpus.grid import turn_days
 from dp_powerflow.corpus.listed import Listed, read_listed
 from dp_powerflow.corpus.schema import (
@@ -118,7 +118,7 @@ class Corpus:
         """Magnitudes [p.u.] and angles [degrees], float32 (day, step, node), in the order asked for."""
         wanted, columns = self.day_numbers(days), self.node_numbers(nodes)
         shape = (len(wanted), self.layout.steps, len(columns))
-        vm, va = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)
+        vm, va = room_for(shape), room_for(shape)
         for part, group, rows, offsets in self.layout.blocks(wanted):
             block = self.read_group(part, group)
             turn_days(block.vm_pu, offsets, columns, vm, rows)
@@ -423,6 +423,9 @@ def open_corpus(
         raise CorpusError(f"{directory} is not a directory; give the directory of a release")
     listed = read_listed(directory, sha256=manifest_sha256) if check else Listed(directory)
     layout, release_id, nodes = read_nodes(directory, listed.source(NODES_FILE))
+    last = f"{DATA}/{part_name(layout.n_parts - 1)}"
+    if not listed.has(last):
+        raise CorpusError(f"{directory / last} is missing; is this the place of a finished release?")
     return Corpus(directory, layout, nodes, release_id, listed)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from dp_powerflow._names import PUBLIC_NAME
 from dp_powerflow._threads import in_order
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.schema import DATA, part_name
@@ -383,6 +385,8 @@ def open_fleet(path: str | os.PathLike[str] | RemotePath, *, check: bool = True)
         raise CorpusError(
             f"{place} has no {FLEET_FILE} that can be read; give the {what} of a finished fleet"
         ) from error
+    if not all(re.fullmatch(PUBLIC_NAME, name) for name in names) or len(set(names)) < len(names):
+        raise CorpusError(f"{place / FLEET_FILE} has a name that no feeder of a fleet has; fetch it again")
     if manifest.get("format") not in FORMATS:
         raise CorpusError(
             f"{place / FLEET_FILE} has another format than '{FORMAT}'; use the program that made it"

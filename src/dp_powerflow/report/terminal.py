@@ -37,7 +37,7 @@ def _escape(sign: str) -> str:
 class Terminal(Console):
     """A console whose texts are `printable`."""
 
-    def print(self, *objects: Any, **options: Any) -> None:  # type: ignore[override]  # the same, by name
+    def print(self, *objects: Any, **options: Any) -> None:
         """As of `Console`."""
         super().print(*(printable(item) if isinstance(item, str) else item for item in objects), **options)
 
