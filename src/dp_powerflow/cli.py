@@ -17,6 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 import dp_powerflow as dpf
+from dp_powerflow._ending import ENDING, run
+from dp_powerflow._memory import NO_MEMORY, check_memory
 from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError
 from dp_powerflow.report import Rendered
 from dp_powerflow.report.ingest import Ingest, render_ingest
@@ -47,11 +49,20 @@ Scheduler = Annotated[
     str | None,
     typer.Option(help="Address of a Dask cluster, such as tls://host:8786; 'local' to start one here."),
 ]
+_NO_THREAD = "can't start new thread"
+"""What Python says where a thread has no room for its stack."""
+_SOLVING = ("certify", "demo", "experiment", "fidelity", "fleet", "inspect", "plan", "release")
+"""Commands that compile and solve, which takes far more memory than the others."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def main() -> None:
-    """Entry point: errors of the input become one sentence and exit code 2."""
+    """Run a command: what `dp_powerflow.__main__` does, once this is imported."""
+    run(command)
+
+
+def command() -> None:
+    """Run a command without its signals: errors of the input become one sentence and exit code 2."""
     # Modules are objects that stay; to look through them for garbage takes a tenth of a short command.
     gc.set_threshold(100_000)
     atexit.register(gc.freeze)  # nor once more at the end
@@ -66,18 +77,27 @@ def main() -> None:
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
         reason = error.strerror or str(error)
-        _say(f"error: cannot read or write{where}: {reason}; check the path and its permissions")
+        said = f"error: cannot read or write{where}: {reason}; check the path and its permissions"
+        _say(ENDING.sentence(said))
+        sys.exit(2)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and str(error) != _NO_THREAD:
+            raise
+        _say(ENDING.sentence(f"error: {NO_MEMORY}"))
         sys.exit(2)
 
 
 @app.callback(invoke_without_command=True)
 def version(
+    context: typer.Context,
     show: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
 ) -> None:
     """Differentially private synthetic voltage phasors for distribution grids."""
     if show:
         out.print(dpf.__version__, highlight=False)
         raise typer.Exit
+    if context.invoked_subcommand in _SOLVING:
+        check_memory()
 
 
 @app.command()
@@ -257,6 +277,7 @@ def release(
 
     Example: `dp-powerflow release release.toml`
     """
+    ENDING.resumes = True
     _release(dpf.read_config(config), workers, scheduler, as_json)
 
 
@@ -444,6 +465,7 @@ def fleet(
         return
 
     told = ToldFailures(_say)
+    ENDING.resumes = True
 
     def report(outcome: Outcome) -> None:
         if outcome.problem is not None:

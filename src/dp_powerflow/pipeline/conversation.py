@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +24,7 @@ from dp_powerflow.corpus.extras_reader import ExtrasReader
 from dp_powerflow.corpus.listed import Listed
 from dp_powerflow.corpus.storage import location
 from dp_powerflow.corpus.writer import CorpusWriter
-from dp_powerflow.errors import ConfigError, PowerFlowError, PrivacyError
+from dp_powerflow.errors import CorpusError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.documents import publish
@@ -169,15 +170,14 @@ class Maker:
         only_looks : nobody will answer: nothing is prepared at the target.
         """
         writer = self._writer()
-        if not writer.finished and not only_looks:
-            writer.prepare()  # what is bound to fail later fails before anything is spent
         try:
+            if not writer.finished and not only_looks:
+                writer.prepare()  # what is bound to fail later fails before anything is spent
             return (yield from self._make(writer))
-        except (ConfigError, PowerFlowError, PrivacyError) as error:
-            # Refused for good: nothing stays beside the target but parts that a resumed run can use.
-            untouched = len(writer.missing_parts()) == writer.layout.n_parts
-            if not writer.finished and (untouched or isinstance(error, PowerFlowError)):
-                writer.discard()
+        except GeneratorExit:
+            raise  # nobody goes on with this conversation; another worker may hold it again
+        except BaseException as error:  # also an interrupt: nothing stays that a resumed run cannot use
+            _clear_up(writer, for_good=isinstance(error, PowerFlowError))
             raise
 
     def _writer(self) -> CorpusWriter:
@@ -266,6 +266,14 @@ class Maker:
         self.say("looking at the corpus")
         publish(writer, facts, written.hashes, self.progress)
         return replace(written, mended=mended)
+
+
+def _clear_up(writer: CorpusWriter, *, for_good: bool) -> None:
+    """Leave nothing beside the target but parts that a resumed run can use; none if refused for good."""
+    with suppress(CorpusError, OSError):  # what is there is of another release, or the disk fails
+        untouched = len(writer.missing_parts()) == writer.layout.n_parts
+        if not writer.finished and (untouched or for_good):
+            writer.discard()
 
 
 def _mended_before(writer: CorpusWriter) -> int:
