@@ -208,7 +208,7 @@ def read_gridfm(directory: Location | str, partition: int | None = None) -> Grid
 
 def _partitions_at(directory: Location) -> int:
     """Number of partitions of the first table, by its folders."""
-    place = directory / table_directory(TABLES[0])
+    place = directory / table_directory(next(iter(TABLES)))
     with loading(place):
         return len(place.children() if isinstance(place, RemotePath) else list(place.iterdir()))
 
