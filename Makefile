@@ -10,7 +10,7 @@ PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n auto --dist 
 # Kernels are compiled while pip installs, types are checked while tests run.
 MAKEFLAGS += --jobs=2
 
-.PHONY: demo check test test-all fast-tests tests all-tests faults bits test-processors lint schema reference \
+.PHONY: demo check test test-all fast-tests tests all-tests faults fuzz bits test-processors lint schema reference \
         bench hooks kernels wheel package-test pythons pythons-read audit clean
 
 demo: $(VENV)/.runtime $(VENV)/.kernels
@@ -36,6 +36,13 @@ all-tests: $(VENV)/.test $(VENV)/.kernels
 MINUTES ?= 60
 faults: $(VENV)/.test $(VENV)/.kernels
 	$(BIN)/python tests/faults/run.py --minutes $(MINUTES) --out faults.json
+
+# Inputs of every format for an hour, or `make fuzz MINUTES=5 SEED=2 JOBS=2`; results in fuzz-output/.
+SEED    ?= 1
+JOBS    ?= 1
+fuzz: $(VENV)/.test $(VENV)/.kernels
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONPATH=src:tests $(BIN)/python -m support.fuzz \
+	--minutes $(MINUTES) --seed $(SEED) --jobs $(JOBS) --out fuzz-output
 
 # The same bits on every processor: the tests start a process for each kind.
 bits: $(VENV)/.test $(VENV)/.kernels

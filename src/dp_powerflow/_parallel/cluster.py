@@ -67,7 +67,7 @@ class DaskScheduler:
         distributed = require("distributed", EXTRA)
         try:
             client = distributed.Client(self.address, timeout=fitness.CONNECT_SECONDS, set_as_default=False)
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError, AssertionError):  # Dask asserts that an address has a form
             raise ConfigError(
                 f"no Dask scheduler answers at {self.address}; check the address, and for tls:// the "
                 "certificates in the configuration of Dask"

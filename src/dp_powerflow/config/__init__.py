@@ -299,9 +299,16 @@ def absent_files(raw: dict[str, Any], base: Path) -> Iterator[str]:
         for key in keys:
             name = table.get(key)
             a_file = isinstance(name, str) and (key != "source" or name.lower().endswith(_FEEDER_FILES))
-            if a_file and not (base / str(name)).exists():
+            if a_file and not _exists(base / str(name)):
                 where = base / str(name)
                 yield f"the config's '{section}.{key}' is {where}, which does not exist; correct the path"
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name that no file can have, or a folder that nobody may look into
+        return False
 
 
 def _with_absolute_paths(config: Config, base: Path) -> Config:

@@ -59,7 +59,10 @@ class RemotePath:
     url: str
 
     def __post_init__(self) -> None:
-        split = urlsplit(self.url)
+        try:
+            split = urlsplit(self.url)
+        except ValueError:
+            raise CorpusError("this is no URL; give one such as s3://bucket/release") from None
         if split.password is not None:
             raise CorpusError("a URL must not hold a password; put the credentials into the environment")
         if split.query or split.fragment:
@@ -218,13 +221,21 @@ def location(value: str | os.PathLike[str] | RemotePath) -> Location:
         return value
     text = os.fspath(value)
     if isinstance(value, str) and _URL.match(text):
-        split = urlsplit(text)
+        try:
+            split = urlsplit(text)
+        except ValueError:
+            raise CorpusError("this is no URL; give a path or a URL such as s3://bucket/release") from None
         if split.scheme != "file":
             return RemotePath(text)
         if split.netloc not in ("", "localhost"):
             raise CorpusError("a file:// URL needs an absolute path: file:///folder/release")
         text = url2pathname(split.path)
-    return Path(os.path.abspath(text))
+    path = Path(os.path.abspath(text))
+    try:
+        path.exists()
+    except OSError as error:
+        raise CorpusError(f"{path} cannot be looked at: {error.strerror}; give another path") from None
+    return path
 
 
 @contextmanager

@@ -310,7 +310,7 @@ class _Run:
 
     def _refuse_another_config(self) -> None:
         kept = self.state.read_internal(self.config.fleet.id, CONFIG_FILE)
-        if kept is not None and kept.decode() != _config_sha256(self.config):
+        if kept is not None and kept.decode(errors="replace") != _config_sha256(self.config):
             raise ConfigError(
                 f"feeders of fleet '{self.config.fleet.id}' were released with another config; restore it, "
                 "put what one feeder needs under overrides, or choose a new fleet id and set model.reuse to "

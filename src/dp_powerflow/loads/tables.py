@@ -61,6 +61,10 @@ class MeterTable:
 
     def require(self, *names: str) -> None:
         """Raise unless the file has all these columns."""
+        if len(set(names)) < len(names):
+            raise LoadDataError(
+                f"one column of {self.path} is named for two purposes; name a column of its own for each"
+            )
         missing = [name for name in names if name not in self.columns]
         if missing:
             raise LoadDataError(
@@ -129,21 +133,24 @@ class MeterTable:
         return types | {time: pa.timestamp("us", zone)}
 
     def _open_csv(self, types: dict[str, Any], block_bytes: int | None = None) -> Iterator[Any]:
-        return iter(
-            pa_csv.open_csv(
+        options = pa_csv.ConvertOptions(
+            column_types=types,
+            include_columns=list(types),
+            null_values=list(self.fmt.missing),
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=True,
+            decimal_point=self.fmt.decimal,
+        )
+        try:
+            opened = pa_csv.open_csv(
                 self.path,
                 read_options=pa_csv.ReadOptions(block_size=block_bytes or _CSV_BLOCK_BYTES),
                 parse_options=pa_csv.ParseOptions(delimiter=self.fmt.delimiter),
-                convert_options=pa_csv.ConvertOptions(
-                    column_types=types,
-                    include_columns=list(types),
-                    null_values=list(self.fmt.missing),
-                    strings_can_be_null=True,
-                    quoted_strings_can_be_null=True,
-                    decimal_point=self.fmt.decimal,
-                ),
+                convert_options=options,
             )
-        )
+        except pa.ArrowKeyError:  # a header that Arrow reads otherwise, such as one with quotes within it
+            raise pa.ArrowInvalid("no such column") from None
+        return iter(opened)
 
     def _not_numbers(self, numbers: tuple[str, ...]) -> LoadDataError:
         """Say how many cells are not numbers and where; reads the file again, as text."""

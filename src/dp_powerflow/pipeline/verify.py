@@ -118,8 +118,13 @@ def verify_release(path: str | os.PathLike[str] | RemotePath) -> VerifyReport:
     try:
         return check_release(open_release(place, content, partial(look_at, content)))
     except (ValueError, RecursionError):
-        broken = Check("manifest", False, f"{MANIFEST_FILE} is not JSON.")
-        return VerifyReport(None, sha256_of(content), (broken,), ())
+        return no_manifest(content)
+
+
+def no_manifest(content: bytes) -> VerifyReport:
+    """The report of a release whose `manifest.json` cannot be read."""
+    broken = Check("manifest", False, f"{MANIFEST_FILE} is not JSON.")
+    return VerifyReport(None, sha256_of(content), (broken,), ())
 
 
 @without_compiling()

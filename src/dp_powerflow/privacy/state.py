@@ -269,7 +269,7 @@ def _read_key(root: Path) -> StreamKey | None:
         fields: Any = json.loads(content)
         secret = bytes.fromhex(fields["secret"])
         source, checksum, key_format = fields["source"], fields["sha256"], fields["format"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise damaged from None  # the cause would quote the key
     if key_format != _KEY_FORMAT or source not in (_SYSTEM, _SEED):
         raise damaged

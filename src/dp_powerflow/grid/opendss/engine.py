@@ -54,6 +54,8 @@ _PLAIN_VERBS = frozenset(
 )
 _PLAIN_OPTIONS = frozenset({"voltagebases", "loadmult", "tolerance", "maxiterations", "maxcontroliter"})
 _OPEN_ACTION = 1
+_PHASES = re.compile(r"(?<![\w.%])ph(?:a(?:s(?:es?)?)?)?\s*=\s*[\"'(\[{]?\s*([^\s,\"')\]}]*)", re.IGNORECASE)
+_EDITED = re.compile(r"\s*edit\s+(?:object\s*=\s*)?[\"'(\[{]?([^\s,\"')\]}]+)", re.IGNORECASE)
 _OPENS = re.compile(r"\b(?:state|action|normal)\s*=\s*[\[(\"']?\s*[ot]|\bopen\b", re.IGNORECASE)
 
 
@@ -207,12 +209,31 @@ def _run_all(engine: Engine, origin: DssOrigin) -> None:
     problems = Problems()
     for k, (command, place) in enumerate(zip_longest(origin.commands, origin.places)):
         try:
+            _refuse_more_phases(engine, command, place or _where(origin))
             run(engine, command, origin, place)
         except FeederError as error:
             device = k in origin.protective and not _OPENS.search(command)
             if not (device and _disable_device(engine)):
                 problems.add(error)
     problems.refuse()
+
+
+def _refuse_more_phases(engine: Engine, command: str, place: str) -> None:
+    """Refuse to give more phases to an element that exists: the engine writes beyond its memory then."""
+    verb = command.split(maxsplit=1)[0].lower() if command.strip() else "new"
+    stated = None if verb == "new" else _PHASES.search(command)
+    if stated is None or engine.NumCircuits == 0:
+        return
+    circuit = engine.ActiveCircuit
+    named = _EDITED.match(command)
+    if named is not None and circuit.SetActiveElement(named[1]) < 0:
+        return  # which the engine says itself
+    element = circuit.ActiveCktElement
+    if not stated[1].isdecimal() or element is None or int(stated[1]) > int(element.NumPhases):
+        raise FeederError(
+            f"{place} gives an element that exists another number of phases; state it where the element is "
+            "made"
+        )
 
 
 def _disable_device(engine: Engine) -> bool:
@@ -231,6 +252,17 @@ def run(engine: Engine, command: str, origin: DssOrigin, place: str | None = Non
     except DSSException as error:
         at = place or _where(origin)
         raise FeederError(f"OpenDSS rejects {at}; {_advice(error)}: {_message(error)}") from None
+
+
+@contextmanager
+def objections(origin: DssOrigin) -> Iterator[None]:
+    """What the engine objects to when it is asked about its circuit becomes a `FeederError`."""
+    try:
+        yield
+    except DSSException as error:
+        raise FeederError(
+            f"OpenDSS cannot say what {_where(origin)} has; {_advice(error)}: {_message(error)}"
+        ) from None
 
 
 def solve(engine: Engine, origin: DssOrigin) -> bool:

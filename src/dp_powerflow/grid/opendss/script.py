@@ -102,6 +102,7 @@ _OPEN, _CLOSE = "\"'([{", "\"')]}"
 _WITHOUT_QUOTES = str.maketrans("", "", _OPEN + _CLOSE)
 _BETWEEN, _EQUALS = re.compile(r"[ \t,=]*"), re.compile(r"[ \t]*=")
 _PLAIN = re.compile(r"(?:[^ \t,=!/]|/(?!/))+")
+_WOUND = frozenset({"transformer", "autotrans"})
 _HARMLESS = frozenset(
     {
         *("circuit", "vsource", "isource", "line", "linecode", "linegeometry", "linespacing", "wiredata"),
@@ -237,6 +238,8 @@ class _Reader:
         if self._kind in _OBSERVERS:
             return
         words = split_words(text) if self._kind not in _HARMLESS or not given else []
+        if self._kind in _WOUND:
+            _refuse_wrong_windings(split_words(text)[given:], place)
         programs = [word for word in words if _loads_a_program(word)]
         _refuse_hidden(words[given:], place)
         if programs and self._kind in _WITHOUT_CODE:
@@ -365,6 +368,16 @@ def _refuse_hidden(words: list[Word], place: str) -> None:
         unnamed = not word.name and (k >= _BY_POSITION or any(before.name for before in words[:k]))
         if unnamed:
             raise FeederError(f"{place}: '{word.value}' is a value without a name; write name=value")
+
+
+def _refuse_wrong_windings(words: list[Word], place: str) -> None:
+    """Refuse a winding whose number is none: the engine reads beyond its memory for it."""
+    for word in words:
+        chosen = word.property.startswith("wd") and "wdg".startswith(word.property)
+        if (chosen or not word.name) and not word.value.strip().isdecimal():
+            raise FeederError(
+                f"{place}: '{word.value}' is no number of a winding; write wdg=1, and name=value"
+            )
 
 
 def _with_states(word: Word) -> Word:
