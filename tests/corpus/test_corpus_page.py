@@ -1,4 +1,4 @@
-"""The example of docs/corpus.md runs as it is printed."""
+"""The example of docs/reference/corpus.md runs as it is printed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dp_powerflow.corpus.validate import validate_corpus
 from dp_powerflow.corpus.writer import CorpusWriter
 from support.corpora import EXTRAS, write_parts
 
-PAGE = Path(__file__).parents[2] / "docs" / "corpus.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "corpus.md"
 
 
 def test_the_example_reads_a_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

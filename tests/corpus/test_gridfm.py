@@ -40,7 +40,7 @@ N = 210  # more than one partition
 BLOCK = 96
 STEPS = 48
 PHASORS, TURNED, DEFAULT = GridfmStyle(turned=False, merged=False), GridfmStyle(merged=False), GridfmStyle()
-PAGE = Path(__file__).parents[2] / "docs" / "gridfm.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "gridfm.md"
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Every recipe of docs/recipes.md, and of the card of a release, runs as it is printed."""
+"""Every recipe of docs/reference/recipes.md, and of the card of a release, runs as it is printed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from dp_powerflow.corpus.reader import open_corpus
 
-PAGE = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "recipes.md").read_text(encoding="utf-8")
 RECIPES = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 PACKAGES = (
     "duckdb",

@@ -1,4 +1,4 @@
-"""The snippets of docs/cluster.md make clusters whose workers are fit for private data."""
+"""The snippets of docs/how-to/cluster.md make clusters whose workers are fit for private data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dp_powerflow._parallel import DaskScheduler
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install dask distributed")
 
-PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "cluster.md"
 
 
 def snippet(word: str) -> str:

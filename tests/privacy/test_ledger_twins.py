@@ -100,7 +100,7 @@ def test_mixed_costs_are_safe_and_tight(epsilons: tuple[float, ...], mu: float, 
 
 
 def test_mixed_costs_agree_with_dp_accounting_on_another_grid() -> None:
-    """The example of docs/ledger.md: four Laplace twins at 1 and a Gaussian one of μ = 0.5."""
+    """The example of docs/reference/ledger.md: four Laplace twins at 1 and a Gaussian one of μ = 0.5."""
     distribution = privacy_loss_distribution.from_gaussian_mechanism(1.0, sensitivity=0.5)
     for _ in range(4):
         one = common.DifferentialPrivacyParameters(1.0, 0.0)
