@@ -204,7 +204,8 @@ def full_support_bound(
 ) -> Bound:
     """The 2n-dimensional analogue for random reactive load and untruncated active load.
 
-    The proof is in docs/explanation/proofs.md. Half of `delta` goes to the χ² tail, half to loads so small that their logarithm is not Lipschitz enough.
+    The proof is in docs/explanation/proofs.md. Half of `delta` goes to the χ² tail, half to loads so small
+    that their logarithm is not Lipschitz enough.
     """
     _check(radius, delta)
     if law.q_sigma is None or law.q_covariance is None:
