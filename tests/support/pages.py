@@ -54,6 +54,11 @@ def is_a_command(text: str) -> bool:
         return False
     if words[0] == "experiment" and (len(words) < 2 or words[1] not in EXPERIMENTS):
         return False
-    parameters = group.commands[words[0]].params
+    command = group.commands[words[0]]
+    if hasattr(command, "commands"):
+        if len(words) < 2 or words[1] not in command.commands:
+            return False
+        command = command.commands[words[1]]
+    parameters = command.params
     known = {option for found in parameters for option in (*found.opts, *found.secondary_opts)}
     return all(word.split("=")[0] in known for word in words[1:] if word.startswith("-"))

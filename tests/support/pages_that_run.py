@@ -2,7 +2,8 @@
 
 Three kinds of fenced block count. `title="NAME"` is a file to save. `console` holds commands after `$` and
 what they print; a line `…` stands for what is left out. `python` without a title is typed into one session,
-and a `text` block without a title right after it is what it prints.
+and a `text` block without a title right after it is what it prints. `skip="REASON"` marks a block that a test
+cannot run.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,18 +25,19 @@ LEFT_OUT = "…"
 HOME = "/home/you/valley"
 """Where the pages say that the reader works."""
 
-_BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r'^( *)```(\w+)((?: \w+="[^"]*")*)\n(.*?)^\1```$', re.MULTILINE | re.DOTALL)
 _OWN_KEY = re.compile(r"\d+\.\d{4}\b|\d\.\de-1\d|\d{4}-\d\d-\d\dT[\d:+]+")
 """Voltages, mismatches and times: they differ from run to run, since the key does."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of a page: its language, the file it is to be saved as, its text."""
+    """A fenced block of a page: its language, the file it is to be saved as, its text, why it is not run."""
 
     language: str
     title: str | None
     text: str
+    skip: str | None = None
 
 
 @dataclass(frozen=True)
@@ -47,8 +50,18 @@ class Command:
 
 def blocks_of(page: str) -> tuple[Block, ...]:
     """All fenced blocks of a page of the docs, in order."""
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    return tuple(Block(language, title or None, body) for language, title, body in _BLOCK.findall(text))
+    return blocks_in((ROOT / "docs" / page).read_text(encoding="utf-8"))
+
+
+def blocks_in(text: str) -> tuple[Block, ...]:
+    """All fenced blocks of a text; one inside a list is moved to the left."""
+    found = []
+    for _, language, marks, body in _BLOCK.findall(text):
+        said = dict(re.findall(r'(\w+)="([^"]*)"', marks))
+        found.append(Block(language, said.pop("title", None), textwrap.dedent(body), said.pop("skip", None)))
+        if said:
+            raise ValueError(f"a block has the unknown mark {next(iter(said))!r}")
+    return tuple(found)
 
 
 def commands_of(block: Block) -> Iterator[Command]:
