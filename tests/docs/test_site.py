@@ -7,6 +7,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -76,11 +77,11 @@ def test_the_page_of_the_command_line_has_every_command_and_option(site: Site) -
                 assert f"<code>{parameter.opts[0]}" in built, f"{name} {parameter.opts[0]}"
 
 
-def _commands(group: typer.core.TyperGroup, name: str) -> Iterator[tuple[str, typer.core.TyperCommand]]:
+def _commands(group: Any, name: str) -> Iterator[tuple[str, Any]]:
     for key, command in group.commands.items():
-        if isinstance(command, typer.core.TyperGroup):
+        if hasattr(command, "commands"):
             yield from _commands(command, f"{name} {key}")
-        elif isinstance(command, typer.core.TyperCommand):
+        else:
             yield f"{name} {key}", command
 
 
