@@ -212,6 +212,10 @@ def test_gaussian_noise_needs_a_delta(state: PrivateState, ledger: Ledger) -> No
     ledger.change_figures(twins.name, 0.3, None, "less")
     assert ledger.remaining(twins).cap == TwinCap(0.3, DELTA, LINE)
     assert ledger.remaining(twins).promise.epsilon == gdp_epsilon(0.1, DELTA)
+    shown = render_ledger(ledger.summary())
+    assert "cap from then on: epsilon 0.3, delta 1e-06. Reason: less" in "\n".join(shown.lines)
+    reasons = [change["reason"] for change in json.loads(shown.json_text)["accounts"][0]["changes"]]
+    assert reasons[-2:] == ["the board, 12 May: Gaussian twins as well", "less"]
 
 
 def test_what_is_left_is_stated_for_the_noise_in_use(state: PrivateState, ledger: Ledger) -> None:
