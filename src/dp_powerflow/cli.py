@@ -18,6 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 import dp_powerflow as dpf
+from dp_powerflow import _completion as completion
+from dp_powerflow._completion import one_of
 from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError
 from dp_powerflow.report import Rendered
 from dp_powerflow.report.ingest import Ingest, render_ingest
@@ -29,7 +31,6 @@ app = typer.Typer(
     name="dp-powerflow",
     help="Differentially private synthetic voltage phasors for distribution grids.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
@@ -41,6 +42,7 @@ app.add_typer(export, name="export")
 out = Console()
 err = Console(stderr=True)
 
+FEEDER = "ieee13, ieee123, PATH.dss, PATH.json (pandapower) or simbench:CODE"
 ConfigFile = Annotated[Path, typer.Argument(help="TOML file of a release.")]
 Workers = Annotated[int | None, typer.Option(help="Parts made at once; by default one per core.", min=1)]
 Scheduler = Annotated[
@@ -81,9 +83,7 @@ def version(
 
 @app.command()
 def inspect(
-    feeder: Annotated[
-        str, typer.Argument(help="ieee13, ieee123, PATH.dss, PATH.json (pandapower) or simbench:CODE")
-    ],
+    feeder: Annotated[str, typer.Argument(help=FEEDER, autocompletion=one_of(completion.FEEDERS))],
     taps: Annotated[Path | None, typer.Option(help="CSV file of regulator taps.")] = None,
     save_taps: Annotated[
         Path | None, typer.Option(help="Write the regulator taps, INTERNAL, to this CSV file.")
@@ -155,14 +155,18 @@ def certify(
 def init(
     path: Annotated[Path, typer.Argument(help="File to write.")] = Path("release.toml"),
     feeder: Annotated[
-        str | None, typer.Option(help="ieee13, ieee123, PATH.dss, PATH.json (pandapower) or simbench:CODE")
+        str | None, typer.Option(help=FEEDER, autocompletion=one_of(completion.FEEDERS))
     ] = None,
     meters: Annotated[Path | None, typer.Option(help="CSV or Parquet file of readings.")] = None,
     services: Annotated[
         Path | None, typer.Option(help="Public list of customers; without it one is written from the meters.")
     ] = None,
     mode: Annotated[
-        str | None, typer.Option(help="twin-network unless you say true-network, the paper's.")
+        str | None,
+        typer.Option(
+            help="twin-network unless you say true-network, the paper's.",
+            autocompletion=one_of(completion.MODES),
+        ),
     ] = None,
     unit: Annotated[
         str | None,
@@ -170,7 +174,11 @@ def init(
     ] = None,
     time_zone: Annotated[str | None, typer.Option(help="IANA name; whose clock the stamps are.")] = None,
     interval_label: Annotated[
-        str | None, typer.Option(help="start or end: what of its interval a stamp names.")
+        str | None,
+        typer.Option(
+            help="start or end: what of its interval a stamp names.",
+            autocompletion=one_of(completion.INTERVAL_LABELS),
+        ),
     ] = None,
     customer_column: Annotated[str | None, typer.Option(help="Unless its name is clear.")] = None,
     time_column: Annotated[str | None, typer.Option(help="Unless its name is clear.")] = None,
@@ -622,7 +630,13 @@ def _show_release(config: dpf.Config, result: ReleaseResult, as_json: bool) -> N
 
 @app.command()
 def experiment(
-    name: Annotated[str, typer.Argument(help="theorem, wasserstein, …: a wrong name lists them all.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="theorem, wasserstein, …: a wrong name lists them all.",
+            autocompletion=one_of(completion.EXPERIMENTS),
+        ),
+    ],
     config: Annotated[
         Path | None,
         typer.Argument(help="TOML file of a release, to take feeder, meters and sun of instead of --data."),
@@ -631,14 +645,22 @@ def experiment(
         Path | None, typer.Option(envvar="DP_POWERFLOW_OEDI", help="Folder of the OEDI profiles.")
     ] = None,
     data: Annotated[
-        str | None, typer.Option(help="oedi, simbench or simulated; by default oedi where it is.")
+        str | None,
+        typer.Option(
+            help="oedi, simbench or simulated; by default oedi where it is.",
+            autocompletion=one_of(completion.DATA_SETS),
+        ),
     ] = None,
     pv: Annotated[bool, typer.Option("--pv/--no-pv", help="PV systems, where the data set has them.")] = True,
     volt_var: Annotated[
         bool, typer.Option("--volt-var/--no-volt-var", help="Volt-var control, or unit power factor.")
     ] = True,
     controls: Annotated[
-        str, typer.Option(help="frozen (taps of the nominal load), snapshot or day: regulators act.")
+        str,
+        typer.Option(
+            help="frozen (taps of the nominal load), snapshot or day: regulators act.",
+            autocompletion=one_of(completion.CONTROLS),
+        ),
     ] = "frozen",
     output: Annotated[
         Path | None,

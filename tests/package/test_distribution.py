@@ -1,0 +1,131 @@
+"""The package as people get it: what is in a wheel and an sdist, and that an installed wheel works."""
+
+from __future__ import annotations
+
+import email
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from email.message import Message
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+from dp_powerflow._names import __version__ as public_version
+from support.building import ROOT, SOURCES, VERSION, Installed, build, content, copy_sources, unpack
+
+pytestmark = pytest.mark.slow
+
+PACKAGE = ROOT / "src" / "dp_powerflow"
+KERNELS = ".kernels"
+
+
+@dataclass(frozen=True)
+class Built:
+    """What was made of one copy of the checkout."""
+
+    wheel: Path
+    sdist: Path
+    again: Path
+    """The wheel of the unpacked sdist."""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    folder = tmp_path_factory.mktemp("package")
+    (folder / "checkout").mkdir()
+    source = copy_sources(folder / "checkout")
+    sdist = build(source, "sdist", folder / "sdist")
+    unpacked = unpack(sdist, folder / "unpacked")
+    return Built(build(source, "wheel", folder / "wheel"), sdist, build(unpacked, "wheel", folder / "again"))
+
+
+@pytest.fixture(scope="module")
+def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return Installed.beside_the_tests(built.wheel, tmp_path_factory.mktemp("environment") / "venv")
+
+
+def packaged(names: Iterable[str]) -> set[str]:
+    """Paths within the package of a wheel, kernels apart."""
+    start = "dp_powerflow/"
+    return {name.removeprefix(start) for name in names if name.startswith(start) and KERNELS not in name}
+
+
+def metadata_of(files: dict[str, bytes]) -> Message:
+    (name,) = (name for name in files if name.endswith(".dist-info/METADATA"))
+    return email.message_from_bytes(files[name])
+
+
+def test_a_wheel_has_the_package_and_nothing_else(built: Built) -> None:
+    files = content(built.wheel)
+    places = {name.split("/")[0] for name in files}
+    assert places == {"dp_powerflow", built.wheel.name.removesuffix("-py3-none-any.whl") + ".dist-info"}
+    assert not [name for name in files if {"test", "tests"} & set(Path(name).parts)]
+
+
+def test_a_wheel_has_every_file_of_the_package_and_no_stray_one(built: Built) -> None:
+    beside = {path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    known = {str(path.relative_to(PACKAGE)) for path in beside if "_compiled" not in path.parts}
+    assert {"py.typed", "__init__.pyi", "page/assets/page.html", "grid/data/ieee123/lines.csv"} <= known
+    assert packaged(content(built.wheel)) == known
+
+
+def test_kernels_are_shipped_if_they_are_compiled_and_never_in_an_sdist(built: Built) -> None:
+    compiled = {f"dp_powerflow/_compiled/{path.name}" for path in PACKAGE.glob(f"_compiled/*{KERNELS}")}
+    assert {name for name in content(built.wheel) if KERNELS in name} == compiled
+    assert not {name for name in content(built.again) if KERNELS in name}
+
+
+def test_an_sdist_gives_the_wheel_of_the_checkout(built: Built) -> None:
+    first, again = content(built.wheel), content(built.again)
+    assert built.again.name == built.wheel.name
+    kept = {name for name in first if KERNELS not in name and not name.endswith("RECORD")}
+    assert kept == {name for name in again if not name.endswith("RECORD")}
+    assert {name for name in kept if first[name] != again[name]} == set()
+
+
+def test_an_sdist_has_what_a_build_reads_and_no_tests(built: Built, tmp_path: Path) -> None:
+    folder = unpack(built.sdist, tmp_path)
+    tops = {path.name for path in folder.iterdir()}
+    assert tops == {*SOURCES, "PKG-INFO", "setup.cfg", "src"}
+    assert {path.name for path in (folder / "src").iterdir()} == {"dp_powerflow", "dp_powerflow.egg-info"}
+
+
+def test_metadata_are_complete_and_the_readme_renders(built: Built) -> None:
+    files = content(built.wheel)
+    stated = metadata_of(files)
+    assert stated["Name"] == "dp-powerflow"
+    assert stated["Version"] == VERSION
+    assert stated["License-Expression"] == "BSD-3-Clause"
+    assert stated["Requires-Python"] == ">=3.11"
+    licences = [name for name in files if name.endswith("/licenses/LICENSE")]
+    assert len(licences) == 1
+    assert files[licences[0]] == (ROOT / "LICENSE").read_bytes()
+    classifiers = stated.get_all("Classifier", [])
+    assert "Typing :: Typed" in classifiers
+    assert not [word for word in classifiers if word.startswith("License ::")]  # the expression says it
+    assert len(set(classifiers)) == len(classifiers)
+    urls = dict(entry.split(", ", 1) for entry in stated.get_all("Project-URL", []))
+    assert urls
+    assert all(re.fullmatch(r"https://[\w./-]+", url) for url in urls.values())
+    assert stated["Description-Content-Type"].startswith("text/markdown")
+    page = MarkdownIt("commonmark").enable("table").render(str(stated.get_payload()))
+    assert page.startswith("<h1>")
+    (scripts,) = (text for name, text in files.items() if name.endswith("entry_points.txt"))
+    assert b"dp-powerflow = dp_powerflow.cli:main" in scripts
+
+
+def test_the_installed_package_runs_from_where_it_is_installed(installed: Installed, tmp_path: Path) -> None:
+    program = (
+        "import dp_powerflow, dp_powerflow.cli as cli; print(dp_powerflow.__version__); print(cli.__file__)"
+    )
+    version, file = installed.run("python", "-c", program, cwd=tmp_path).splitlines()
+    assert Path(file).is_relative_to(installed.folder)
+    assert version == VERSION
+    assert installed.run("dp-powerflow", "--version", cwd=tmp_path).strip() == version
+
+
+def test_the_installed_command_inspects_releases_and_verifies(installed: Installed, tmp_path: Path) -> None:
+    """And what it releases names the public version, whatever commit it was built from."""
+    assert installed.release(tmp_path)["dp-powerflow"] == public_version
