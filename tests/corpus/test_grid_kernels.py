@@ -55,7 +55,7 @@ def plain_counts(degrees: FloatArray) -> IntArray:
 
 
 def plain_phasors(v: ComplexArray) -> Phasors:
-    """Rounding as it is written down in docs/corpus.md, with integer counts and divisions."""
+    """Rounding as it is written down in docs/reference/corpus.md, with integer counts and divisions."""
     vm = np.rint(modulus(v) * VM_PER_PU).astype(np.int64)
     va = plain_counts(plain_degrees(v))
     va = np.where(va == -180 * VA_PER_DEG, 180 * VA_PER_DEG, va)

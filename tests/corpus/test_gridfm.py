@@ -7,7 +7,6 @@ import functools
 import importlib
 import importlib.util
 import multiprocessing
-import re
 import shutil
 import warnings
 from collections.abc import Callable
@@ -34,13 +33,13 @@ from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.units import ComplexArray, IntArray
 from support.datakit import datakit_validate
+from support.pages_that_run import blocks_of
 
 CASES = ("ieee13", "ieee123", "cigre_mv", "multivoltage")
 N = 210  # more than one partition
 BLOCK = 96
 STEPS = 48
 PHASORS, TURNED, DEFAULT = GridfmStyle(turned=False, merged=False), GridfmStyle(merged=False), GridfmStyle()
-PAGE = Path(__file__).parents[2] / "docs" / "gridfm.md"
 
 
 @dataclass(frozen=True, eq=False)
@@ -484,7 +483,7 @@ def test_gridfm_datakit_refuses_a_planted_error(
 def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = case("ieee13")
     monkeypatch.chdir(tmp_path)  # after OpenDSS, which goes back to the folder it was started in
-    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+    (example,) = [block.text for block in blocks_of("how-to/graph-models.md") if block.language == "python"]
     given.write(Path("release/twin"), DEFAULT)
     names: dict[str, Any] = {}
     exec(example, names)

@@ -1,4 +1,4 @@
-"""Every recipe of docs/recipes.md, and of the card of a release, runs as it is printed."""
+"""Every recipe of the docs, and of the card of a release, runs as it is printed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from dp_powerflow.corpus.reader import open_corpus
+from support.pages_that_run import blocks_in, blocks_of
 
-PAGE = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(encoding="utf-8")
-RECIPES = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+RECIPES = [block.text for block in blocks_of("reference/recipes.md") if block.language == "python"]
 PACKAGES = (
     "duckdb",
     "polars",
@@ -81,8 +81,9 @@ def test_the_card_says_how_to_load_the_release(release: Path, beside: Path) -> N
     card = (release / "README.md").read_text(encoding="utf-8")
     before = sorted(release.rglob("*"))
     names: dict[str, Any] = {}
-    for code in re.findall(r"```python\n(.*?)```", card, flags=re.DOTALL):
-        names |= run(code)
+    for block in blocks_in(card):
+        if block.language == "python":
+            names |= run(block.text)
     corpus = open_corpus(release)
     assert len(names["mean"]) == corpus.layout.days * corpus.layout.nodes
     assert len(names["lowest"].fetchall()) == corpus.layout.nodes

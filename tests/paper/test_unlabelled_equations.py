@@ -1,4 +1,4 @@
-"""Equations of the paper without a label: each has a line on docs/equations.md, and each line an equation."""
+"""Equations of the paper without a label: each has a line on the equations page, each line an equation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LABEL = re.compile(r"\\label\{([^}]*)\}")
 
 def lines() -> list[list[str]]:
     """Cells of the table: label before, function, what it is, command, test."""
-    page = (ROOT / "docs" / "equations.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "explanation" / "equations.md").read_text(encoding="utf-8")
     table = page.split("## Equations without a label", maxsplit=1)[1].splitlines()
     rows = [line.strip().strip("|").split(" | ") for line in table if line.startswith("| ")]
     return [[cell.strip().strip("`") for cell in row] for row in rows[1:]]

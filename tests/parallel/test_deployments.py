@@ -1,28 +1,25 @@
-"""The snippets of docs/cluster.md make clusters whose workers are fit for private data."""
+"""The snippets of the page on clusters make clusters whose workers are fit for private data."""
 
 from __future__ import annotations
 
 import re
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dp_powerflow._parallel import DaskScheduler
+from support.pages_that_run import blocks_of
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install dask distributed")
-
-PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
 
 
 def snippet(word: str) -> str:
     """The only block of the page that mentions a word."""
-    (found,) = [
-        text for text in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if word in text
-    ]
-    return str(found)
+    shown = blocks_of("how-to/cluster.md")
+    (found,) = [block.text for block in shown if block.language == "python" and word in block.text]
+    return found
 
 
 @pytest.fixture

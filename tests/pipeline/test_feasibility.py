@@ -169,6 +169,7 @@ def test_an_unaffordable_plan_says_so_and_its_release_is_refused_before_it_spend
     shown = CliRunner().invoke(app, ["plan", "again.toml"])
     assert shown.exit_code == 3
     assert "Not affordable" in " ".join(shown.stdout.split())
+    assert "set model.reuse" in " ".join(shown.stdout.split())
     assert "INTERNAL" in shown.stderr
     spent = dpf.Ledger.inspect(tmp_path / "state").spends()
     with pytest.raises(PrivacyError):

@@ -251,7 +251,7 @@ def test_an_older_copy_is_refused_by_whoever_has_it_open_and_checked_anew_by_who
     ledger.spend(feeder(state, ledger, 1), "later", REQUEST, COST)
     shutil.rmtree(state.root)
     (tmp_path / "backup").rename(state.root)
-    assert len(Ledger.open(state).spends()) == 3  # nothing inside can tell, see docs/ledger.md
+    assert len(Ledger.open(state).spends()) == 3  # nothing inside can tell, see docs/reference/ledger.md
     for use in (ledger.summary, lambda: ledger.spend(feeder(state, ledger, 1), "x", REQUEST, COST)):
         with pytest.raises(PrivacyError, match="lacks entries it had before"):
             use()

@@ -100,7 +100,7 @@ def test_mixed_costs_are_safe_and_tight(epsilons: tuple[float, ...], mu: float, 
 
 
 def test_mixed_costs_agree_with_dp_accounting_on_another_grid() -> None:
-    """The example of docs/ledger.md: four Laplace twins at 1 and a Gaussian one of μ = 0.5."""
+    """The example of docs/reference/ledger.md: four Laplace twins at 1 and a Gaussian one of μ = 0.5."""
     distribution = privacy_loss_distribution.from_gaussian_mechanism(1.0, sensitivity=0.5)
     for _ in range(4):
         one = common.DifferentialPrivacyParameters(1.0, 0.0)
@@ -212,6 +212,10 @@ def test_gaussian_noise_needs_a_delta(state: PrivateState, ledger: Ledger) -> No
     ledger.change_figures(twins.name, 0.3, None, "less")
     assert ledger.remaining(twins).cap == TwinCap(0.3, DELTA, LINE)
     assert ledger.remaining(twins).promise.epsilon == gdp_epsilon(0.1, DELTA)
+    shown = render_ledger(ledger.summary())
+    assert "cap from then on: epsilon 0.3, delta 1e-06. Reason: less" in "\n".join(shown.lines)
+    reasons = [change["reason"] for change in json.loads(shown.json_text)["accounts"][0]["changes"]]
+    assert reasons[-2:] == ["the board, 12 May: Gaussian twins as well", "less"]
 
 
 def test_what_is_left_is_stated_for_the_noise_in_use(state: PrivateState, ledger: Ledger) -> None:

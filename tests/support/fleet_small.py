@@ -115,9 +115,9 @@ def _toml(value: Any) -> str:
     return "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + " }"
 
 
-def toml_of() -> str:
-    """The config of the small fleet as a file; JSON spells its numbers, strings and lists as TOML does."""
+def toml_of(raw: dict[str, Any] = RAW) -> str:
+    """The config of a small fleet as a file; JSON spells its numbers, strings and lists as TOML does."""
     lines = []
-    for name, values in RAW.items():
+    for name, values in raw.items():
         lines += [f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in values.items())]
     return "\n".join(lines) + "\n"

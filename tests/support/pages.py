@@ -50,10 +50,17 @@ def is_a_command(text: str) -> bool:
     """Whether a line such as 'dp-powerflow experiment theorem --oedi DIR' names a command and its options."""
     program, *words = shlex.split(text)
     group: Any = typer.main.get_command(app)
+    if program == PROGRAM and words and words[0].startswith("--"):
+        return words[0] in {option for found in group.params for option in found.opts}
     if program != PROGRAM or not words or words[0] not in group.commands:
         return False
     if words[0] == "experiment" and (len(words) < 2 or words[1] not in EXPERIMENTS):
         return False
-    parameters = group.commands[words[0]].params
+    command = group.commands[words[0]]
+    if hasattr(command, "commands"):
+        if len(words) < 2 or words[1] not in command.commands:
+            return False
+        command = command.commands[words[1]]
+    parameters = command.params
     known = {option for found in parameters for option in (*found.opts, *found.secondary_opts)}
     return all(word.split("=")[0] in known for word in words[1:] if word.startswith("-"))

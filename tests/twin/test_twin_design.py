@@ -130,7 +130,7 @@ def test_pure_epsilon_is_within_its_gaussian(epsilon: float) -> None:
 
 
 def test_the_discrete_gaussian_is_the_rounded_one_to_far_below_the_slack() -> None:
-    """docs/guarantee.md: pmf ratios within exp(±B²/4σ²) up to B standard deviations, σ at least 1e-4/g."""
+    """Proofs page: pmf ratios within exp(±B²/4σ²) up to B standard deviations, σ at least 1e-4/g."""
     B, smallest = 40.0, 1e-4 / LOG_GRID
     assert B**2 / (4 * smallest**2) < 1e-12
     # The bound itself, checked where it is large enough to be seen: σ = 8.

@@ -1,1 +1,1 @@
-"""The released corpus on disk: schema, writer, readers and validation (`docs/corpus.md`)."""
+"""The released corpus on disk: schema, writer, readers and validation (`docs/reference/corpus.md`)."""

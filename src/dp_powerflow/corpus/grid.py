@@ -3,8 +3,8 @@
 **Voltages.** Magnitudes are multiples of 1e-6 p.u. and angles multiples of 1e-5 degrees in (-180, 180].
 Both are stored as float32. A float32 tells neighbouring grid points apart up to 8 p.u. and up to 128 degrees,
 but from 128 degrees on its spacing is 1.5e-5 degrees; there only every second grid point is used, so that a
-stored number always names one grid point (docs/corpus.md). Every number is made from an integer count, so
-nothing of the float64 solution but that count is released.
+stored number always names one grid point (docs/reference/corpus.md). Every number is made from an
+integer count, so nothing of the float64 solution but that count is released.
 
 **Powers.** Multiples of 2⁻¹⁰ kW or kvar (0.98 W). A float32 holds them exactly below 16,384 kW; larger ones
 are rounded to the nearest float32, which is on the grid too. In decimal steps of 1 W a float32 would have no

@@ -1,8 +1,8 @@
 """Theorem 1 as printed: a number with every term, whether or not it is a bound on this feeder.
 
 The paper evaluates its formula per sample (T = 1) and for a day, with ‖M̃⁻¹‖⋆ replaced by a Monte Carlo
-threshold μ₀ (Remark mc_calibration). On a real feeder its conditions fail (docs/theorem.md), so what is here
-is never called a bound; the rows that are bounds stand beside it.
+threshold μ₀ (Remark mc_calibration). On a real feeder its conditions fail (docs/results/theorem.md), so what
+is here is never called a bound; the rows that are bounds stand beside it.
 """
 
 from __future__ import annotations

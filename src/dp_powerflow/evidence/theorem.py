@@ -2,7 +2,7 @@
 
 `paper` evaluates the theorem as printed. `corrected` repairs it where it is no bound on a real feeder
 (paper corrections 1–3, 8, 9). `full-support` is its 2n-dimensional analogue for random reactive load
-(docs/guarantee.md), the only one of the three whose neighbours include a change of a line.
+(docs/explanation/proofs.md), the only one of the three whose neighbours include a change of a line.
 
 A result holds a number ε only where every condition of its mode holds; otherwise `epsilon` is None and
 `violations` says which condition fails and by how much. Everything here is per-instance evidence
@@ -49,8 +49,8 @@ class OperatingSet:
 class NetworkFacts:
     """What the theorem needs of the network besides its operating set.
 
-    With volt-var control Lemma 1 of docs/guarantee.md does not hold (the slope jumps at a corner of the
-    curve), so no mode that needs it gives a number.
+    With volt-var control Lemma 1 of docs/explanation/proofs.md does not hold (the slope jumps at a corner of
+    the curve), so no mode that needs it gives a number.
 
     Attributes
     ----------
@@ -202,9 +202,10 @@ def corrected_bound(
 def full_support_bound(
     facts: NetworkFacts, law: LoadLaw, operating: OperatingSet, radius: float, delta: float
 ) -> Bound:
-    """The 2n-dimensional analogue for random reactive load and untruncated active load (docs/guarantee.md).
+    """The 2n-dimensional analogue for random reactive load and untruncated active load.
 
-    Half of `delta` goes to the χ² tail, half to loads so small that their logarithm is not Lipschitz enough.
+    The proof is in docs/explanation/proofs.md. Half of `delta` goes to the χ² tail, half to loads so small
+    that their logarithm is not Lipschitz enough.
     """
     _check(radius, delta)
     if law.q_sigma is None or law.q_covariance is None:

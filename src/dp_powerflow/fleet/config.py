@@ -233,7 +233,7 @@ class FleetConfig(Section):
 
 def read_fleet_config(path: Path) -> FleetConfig:
     """Read a TOML file; paths in it are relative to it."""
-    raw = read_toml(path, "fleet file", "docs/fleet.md has an example")
+    raw = read_toml(path, "fleet file", "docs/how-to/fleet.md has an example")
     return parse_fleet_config(raw, base=path.resolve().parent, files_must_exist=True)
 
 

@@ -296,7 +296,7 @@ def year_sample(options: ExperimentOptions, feeder: Feeder, snapshots: int) -> F
 
 
 def to_markdown(result: Result) -> str:
-    """The tables of docs/experiments.md."""
+    """The tables of docs/results/wasserstein.md."""
     scale = result.scale
     lines = [
         f"Noise on every entry of OpenDSS's system matrix, ε = {EPSILON:g}, δ = {DELTA:g} (classical σ);",

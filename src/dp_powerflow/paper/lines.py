@@ -66,7 +66,7 @@ def run_lines(
 
 
 def to_markdown(result: Result) -> str:
-    """The tables of docs/lines.md."""
+    """The tables of docs/results/lines.md."""
     time_taken = (
         f"Time taken: {result.wall / 60.0:.1f} minutes ({result.processor / 60.0:.1f} minutes of processor)."
     )

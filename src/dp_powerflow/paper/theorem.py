@@ -93,7 +93,7 @@ def run(options: ExperimentOptions) -> Written:
 
 
 def to_markdown(words: str, rows: tuple[FloorRow, ...]) -> str:
-    """The tables of docs/theorem.md."""
+    """The tables of docs/results/theorem.md."""
     first = rows[0].evidence
     radius = first.policy.radius
     return "\n".join(

@@ -43,7 +43,7 @@ _Floors = dict[Setting, list[Chain]]
 
 
 def to_markdown(tables: _Tables, chains: _Floors, tried: int | None) -> str:
-    """The tables of docs/twin.md."""
+    """The tables of docs/explanation/twin.md."""
     few = f"A quick run: {tried} elements were tried for the floor, which can be far too low."
     lines = [
         *([few, ""] if tried is not None else []),

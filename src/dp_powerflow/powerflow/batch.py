@@ -2,7 +2,7 @@
 
 The equations are v∘conj(Y·v + b) = s with s = generation − load. With the no-load voltage w (Y·w = −b) they
 are the fixed point v = w + Y⁻¹·i(v), i(v) = conj(s/v), which contracts while the feeder is not near voltage
-collapse (`docs/powerflow.md`).
+collapse (`docs/explanation/power-flow.md`).
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class Solution:
     converged : (snapshot,) whether the measured mismatch is within the tolerance.
     iterations : (snapshot,) linear solves spent.
     mismatch : (snapshot,) largest |v_k·conj((Y v)_k) − s_k| [p.u.], measured with the returned
-        voltages; `docs/powerflow.md` says over which nodes.
+        voltages; `docs/explanation/power-flow.md` says over which nodes.
     """
 
     v: ComplexArray

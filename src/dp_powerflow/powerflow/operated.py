@@ -1,7 +1,7 @@
 """Power flow of a feeder as it is operated: regulators and capacitors act, loads answer to their voltage.
 
 Same interface as `BatchSolver`, but loads come one by one and not summed per node. The equations, the order
-of the controls and what "converged" means are in `docs/powerflow.md`.
+of the controls and what "converged" means are in `docs/explanation/power-flow.md`.
 """
 
 from __future__ import annotations

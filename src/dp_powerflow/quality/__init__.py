@@ -1,4 +1,7 @@
-"""The quality of a release, from its released files alone: figures, JSON, and a page ([docs/quality.md])."""
+"""The quality of a release, from its released files alone: figures, JSON, and a page.
+
+docs/reference/quality.md says what the page shows.
+"""
 
 from dp_powerflow.quality.measure import Quality, measure
 from dp_powerflow.quality.result import Guarantee, Promise

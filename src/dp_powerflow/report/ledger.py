@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from dp_powerflow.fleet.witness import Testimony
 from dp_powerflow.privacy.ledger.accounts import Cost, GdpCost, PureCost, to_plain
-from dp_powerflow.privacy.ledger.records import AccountSummary, LedgerSummary
+from dp_powerflow.privacy.ledger.records import AccountSummary, Change, LedgerSummary
 from dp_powerflow.report import Rendered
 
 
@@ -38,6 +38,10 @@ def render_ledger(summary: LedgerSummary) -> Rendered:
                 "spent": account.balance.spent,
                 "left": account.balance.left,
                 "spends": [{"release": s.release_id, "at": s.at, **to_plain(s.cost)} for s in account.spends],
+                "changes": [
+                    {"what": c.what, "at": c.at, "reason": c.reason, "cap": to_plain(c.cap)}
+                    for c in account.changes
+                ],
             }
             for account in summary.accounts
         ],
@@ -71,7 +75,17 @@ def _account_lines(account: AccountSummary) -> list[str]:
             for spend in account.spends
         ),
         "",
+        *(_change_line(change) for change in account.changes if change.reason),
+        "",
     ]
+
+
+def _change_line(change: Change) -> str:
+    """What somebody decided about an account, and why."""
+    figures = ", ".join(
+        f"{name} {value:.4g}" for name, value in to_plain(change.cap).items() if isinstance(value, float)
+    )
+    return f"- {change.what} {change.at}, cap from then on: {figures}. Reason: {change.reason}"
 
 
 def _touched(cost: Cost) -> str:

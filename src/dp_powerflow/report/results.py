@@ -43,7 +43,7 @@ def render_plan(found: PlannedRelease) -> Rendered:
         f"{found.corpus_bytes / 1e6:,.1f} MB.",
         "",
         f"Customers: ε = {plan.epsilon:.4g} at δ = {plan.delta:g} (ρ = {plan.rho:.4g}), unit "
-        f"{plan.loads_cap.unit}, replace-one. " + left_afterwards(loads),
+        f"{plan.loads_cap.unit}, replace-one. " + left_afterwards(loads) + _way_out(loads),
         "",
         "| query | cohort | dimension | sensitivity | noise σ | unit | ρ |",
         "|---|---|---|---|---|---|---|",
@@ -82,6 +82,13 @@ def render_plan(found: PlannedRelease) -> Rendered:
         "ingest": None if found.ingest is None else found.ingest.to_json(),
     }
     return Rendered(lines, json.dumps(content))
+
+
+def _way_out(loads: Preview) -> str:
+    """What customers without budget still allow."""
+    if loads.already_charged or loads.affordable:
+        return ""
+    return " Another draw from a load model that was paid for is free: set model.reuse to its release id."
 
 
 def _estimator_lines(plan: Plan) -> list[str]:

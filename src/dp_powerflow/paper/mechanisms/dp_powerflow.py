@@ -43,7 +43,7 @@ from dp_powerflow.units import ComplexArray, FloatArray
 
 NOT_PROVED = (
     "the paper's formula for one step with the exact κ and a Monte Carlo calibration; not a proved bound on "
-    "this feeder (docs/theorem.md)"
+    "this feeder (docs/results/theorem.md)"
 )
 
 

@@ -1,7 +1,7 @@
 """The paper's formula for one step, as a function of the spread of the loads.
 
 Theorem 1 with T = 1, the exact κ and a calibrated operating set, as the paper evaluates it. On a real feeder
-it is *not* a bound (docs/theorem.md): it is the number the paper's comparison is made at.
+it is *not* a bound (docs/results/theorem.md): it is the number the paper's comparison is made at.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ bit as it would have.
 
 Parsing is strict: no value is converted, no unknown key is accepted. What is said of the network depends on
 the mode: the section of each mode is a model of its own, which its policy registers (`policy.NetworkPolicy`).
-docs/manifest.md describes every entry; docs/manifest.schema.json is generated from the models.
+docs/reference/manifest.md describes every entry; docs/manifest.schema.json is generated from the models.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ AS_STATED: Literal["as the policy says"] = "as the policy says"
 LEAST_SHARE = 0.05
 """Least load of a released node, as a share of the middle load: half of the feeder's load is at nodes of that
 size or larger. At this size a node tells the lines around it about as well as the best-known line of the IEEE
-feeders is known anyway (docs/lines.md, benchmarks/light_nodes.py)."""
+feeders is known anyway (docs/results/lines.md, benchmarks/light_nodes.py)."""
 _MIDDLE = (
     f"{LEAST_SHARE:g} of the feeder's middle load (half of the nominal load is at nodes of that size "
     "or larger)"

@@ -62,7 +62,7 @@ KINDS = (
         10.0,
         0.93,
     ),
-    CustomerKind("industry", ("industr", "factory", "manufact", "ind"), (0.5, 3000.0), 100.0, 0.9),
+    CustomerKind("factory", ("industr", "factory", "manufact", "ind"), (0.5, 3000.0), 100.0, 0.9),
     CustomerKind("farm", ("farm", "agri"), (0.05, 150.0), 5.0, 0.93),
 )
 UNNAMED = CustomerKind("household or small business", (), (0.05, 10.0), 2.0, 0.95)

@@ -1,9 +1,9 @@
 """‖M̃⁻¹‖ = 1/σ_min and log|det M̃| of many snapshots of one network.
 
 The matrix of a snapshot is factorised on the sparse network, not on the dense reduced one; the Lanczos
-vectors are masked to the retained nodes, where the inverse of the two is the same. docs/jacobian.md
-states the accuracy; `sigma_bound.py` has the proved lower bound. For evidence, which is INTERNAL: last bits
-may depend on the processor, since start vectors and references come from BLAS.
+vectors are masked to the retained nodes, where the inverse of the two is the same.
+docs/explanation/jacobian.md states the method; `sigma_bound.py` has the proved lower bound. For evidence,
+which is INTERNAL: last bits may depend on the processor, since start vectors and references come from BLAS.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Everything rests on one real-linear map. With s = v∘conj(Yv + b) and a generat
 
 so M̃ of Eq. Mtilde_def is the complexification of L (rows exchanged) and has its singular values, and
 |det J| = Π|v_k|²·|det M̃|. Functions take leading batch axes and are dense, for small networks and as the
-reference of `JacobianBatch`. See docs/jacobian.md.
+reference of `JacobianBatch`. See docs/explanation/jacobian.md.
 """
 
 from __future__ import annotations

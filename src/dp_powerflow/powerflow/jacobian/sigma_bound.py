@@ -1,8 +1,8 @@
 """A proved lower bound on σ_min(M̃) for many snapshots, from one singular value decomposition.
 
 In the singular vectors of a reference point the matrix of another snapshot is nearly diagonal; what is not
-is bounded block by block. Proof, and what is done about rounding: docs/jacobian.md. `SigmaBound` has all
-singular vectors, `SparseSigmaBound` the smallest few and a bound on the rest, for large networks.
+is bounded block by block. Proof, and what is done about rounding: docs/explanation/jacobian.md. `SigmaBound`
+has all singular vectors, `SparseSigmaBound` the smallest few and a bound on the rest, for large networks.
 """
 
 from __future__ import annotations
@@ -126,9 +126,9 @@ class SigmaBound(Reference):
 class SparseSigmaBound(Reference):
     """The same bound from the k smallest singular vectors and the norm of the rest of the inverse.
 
-    Blocks A, B, C of docs/jacobian.md are as in `SigmaBound`, each short by what the vectors' residuals leave
-    open; d = 1/‖X₂ᵀL₀⁻¹U₂‖ − max δ_j by Weyl's inequality. Three norms of the construction are Lanczos
-    bounds with a probability (`grid.norms`), NORMS of them per reference.
+    Blocks A, B, C of docs/explanation/jacobian.md are as in `SigmaBound`, each short by what the vectors'
+    residuals leave open; d = 1/‖X₂ᵀL₀⁻¹U₂‖ − max δ_j by Weyl's inequality. Three norms of the construction
+    are Lanczos bounds with a probability (`grid.norms`), NORMS of them per reference.
 
     Parameters
     ----------
