@@ -136,7 +136,7 @@ WHEN: dict[str, dict[str, int]] = {
         "grid.sources:_power": 2,
         "grid.sources:_read": 1,
         "grid.sources:_tap": 2,
-        "grid.sources:check_feeder": 5,
+        "grid.sources:check_feeder": 4,
         "grid.sources:read_loads": 4,
         "grid.sources:read_taps": 3,
         "pipeline.feasibility.loads:refuse_endless": 1,
