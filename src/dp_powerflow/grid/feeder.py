@@ -177,7 +177,8 @@ class Feeder:
 
     def _refuse_no_voltage(self) -> None:
         """Refuse what draws power between two nodes of the same phase: no current of any size could."""
-        angle, elements = self.nominal_angle_deg, (*self.loads, *self.pv)
+        angle = self.nominal_angle_deg
+        elements: tuple[Load | PVSystem, ...] = (*self.loads, *self.pv)
         for name, branches in ((element.name, element.branches) for element in elements):
             if any(GROUND not in (i, j) and angle[i] == angle[j] for i, j in branches):
                 raise FeederError(
