@@ -68,6 +68,41 @@ def test_what_the_campaign_found_is_mended(world: World, path: Path) -> None:
     assert outcome.kind == found["now"], outcome
 
 
+DEEP = b"[" * 100_000
+DSS = "Clear\nNew Circuit.c basekv=12.47\nNew Line.a bus1=sourcebus bus2=d\nNew Load.l bus1=d kv=12.47 kw=5\n"
+BY_HAND = [
+    *(("config", b"a = " + DEEP), ("fleet config", b"a = " + DEEP), ("config", b"a = " + b"9" * 5000)),
+    *(("secret key", DEEP), ("receipt", DEEP), ("kept model", b"\xff"), ("load model", b"\xff\xfe")),
+    *(
+        ("fleet register", b"[]"),
+        ("fleet register", b'{"a": 1}'),
+        ("fleet register", b"{"),
+        ("fleet register", DEEP),
+    ),
+    *(("fleet failures", b"{}"), ("fleet failures", b'{"failed": [1]}'), ("fleet failures", b"\xff")),
+    *(("kept twin", b"{}"), ("kept twin", b"[]"), ("kept twin", DEEP), ("kept twin", b"\xff")),
+    *(("manifest, audited", b"{"), ("manifest, audited", b"\xff"), ("manifest, audited", b'{"a": 1e999}')),
+    *(
+        ("witness", DEEP),
+        ("witness", b"{"),
+        ("fleet.json", b'{"a": "\\udfff"}'),
+        ("manifest", b'{"a": "\\ud800"}'),
+    ),
+    *(("gridfm count", b"9" * 30), ("gridfm count", b"0"), ("services", b"\xff"), ("location", b"x" * 5000)),
+    ("OpenDSS", f"{DSS}New Load.m bus1=d.1.2 phases=1 kv=12.47 kw=5\nEdit Load.m phases=3\n".encode()),
+    ("OpenDSS", f"{DSS}New Transformer.t windings=3 wdg=x bus=d\n".encode()),
+    (
+        "OpenDSS",
+        f"{DSS}New Line.b phases=1 bus1=d.1 bus2=e.2\nNew Load.m bus1=d.1 bus2=e\nphases=4\n".encode(),
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "content"), BY_HAND, ids=lambda value: str(value[:24]))
+def test_what_stopped_the_program_once_is_refused(world: World, name: str, content: bytes) -> None:
+    assert judged(door_of(world, name), content).kind == "refused"
+
+
 @pytest.mark.slow
 def test_planted_inputs_are_refused() -> None:
     planted = run_planted(SEED, most=8)

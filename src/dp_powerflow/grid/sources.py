@@ -16,7 +16,6 @@ from dp_powerflow._files import write_named
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid import ieee
 from dp_powerflow.grid.feeder import (
-    GROUND,
     TAPS_DECLARED,
     TAPS_GIVEN,
     TAPS_INTERNAL,
@@ -33,7 +32,7 @@ from dp_powerflow.grid.opendss.engine import DssOrigin, file_origin, with_declar
 from dp_powerflow.grid.opendss.reader import read_dss
 from dp_powerflow.grid.pandapower import parameters as pandapower_parameters
 from dp_powerflow.grid.pandapower import reader as pandapower_reader
-from dp_powerflow.grid.problems import Problems, reasons_of, some_of
+from dp_powerflow.grid.problems import Problems, reasons_of
 from dp_powerflow.grid.rebuilt import Rebuilt, lines_rebuilt_wrongly, others_rebuilt_wrongly
 
 SIMBENCH = "simbench:"
@@ -177,15 +176,7 @@ def check_feeder(feeder: Feeder) -> None:
                 "that feeds them"
             )
         )
-    flat = _across_equal_phases(feeder)
-    if flat:
-        problems.add(
-            FeederError(
-                f"the feeder has loads or PV systems between two nodes of the same phase, with no voltage "
-                f"across them ({some_of(flat)}); correct their buses, or disable them"
-            )
-        )
-    elif not len(feeder.retained):
+    if not len(feeder.retained):
         problems.add(
             FeederError(
                 "the feeder has no load and no generation that is enabled; add or enable loads before using "
@@ -193,16 +184,6 @@ def check_feeder(feeder: Feeder) -> None:
             )
         )
     problems.refuse()
-
-
-def _across_equal_phases(feeder: Feeder) -> list[str]:
-    """Loads and PV systems between two nodes whose nominal voltages are equal."""
-    angle = feeder.nominal_angle_deg
-    return [
-        element.name
-        for element in (*feeder.loads, *feeder.pv)
-        if any(GROUND not in (i, j) and angle[i] == angle[j] for i, j in element.branches)
-    ]
 
 
 @dataclass(frozen=True)

@@ -113,13 +113,14 @@ def bad_configs(world: World, rng: random.Random) -> Inputs:
         yield f"release.days = {value}", read("release", "days", value)
     yield "state within output", read("release", "state", "out/state")
     yield "state at a URL", read("release", "state", "s3://bucket/state")
-    for section, key, value in (
+    together: tuple[tuple[str, str, Any], ...] = (
         *(("network", "change", 0.05), ("network", "id", "tw"), ("model", "estimator", "history")),
         *(("release", "first_day", dt.date(2024, 1, 1)), ("calendar", "holidays", [dt.date(2024, 1, 1)])),
         *(("nodes", "kw_per_customer", 1.0), ("loads", "step_minutes", 7), ("loads", "unit", "kWh")),
         *(("model", "bounds", [2.0, 0.01]), ("model", "bounds", [0.0, 1.0]), ("model", "epsilom", 1.0)),
-    ):
-        yield f"{section}.{key}", read(section, key, value)
+    )
+    for section, key, other in together:
+        yield f"{section}.{key}", read(section, key, other)
 
 
 # ------------------------------------------------------------------------------------------------- feeders

@@ -8,6 +8,7 @@ import random
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +142,7 @@ def edited_ledgers(world: World, rng: random.Random) -> Inputs:
         rows = connection.execute("SELECT seq, event, body FROM entry ORDER BY seq").fetchall()
     number = 0
     for seq, event, body in rows:
-        edits = {
+        edits: dict[str, tuple[str, tuple[Any, ...]] | None] = {
             "removed": ("DELETE FROM entry WHERE seq = ?", (seq,)),
             "cut off": ("DELETE FROM entry WHERE seq >= ?", (seq,)) if seq else None,
             "other release": ("UPDATE entry SET release_id = 'other' WHERE seq = ?", (seq,)),
@@ -160,17 +161,14 @@ def edited_ledgers(world: World, rng: random.Random) -> Inputs:
         for what, edit in edits.items():
             if edit is not None:
                 number += 1
-                yield (
-                    f"entry {seq} {what}",
-                    _state_refused(world, lambda root, edit=edit: _edit(root, *edit), number),
-                )  # type: ignore[misc]
+                yield f"entry {seq} {what}", _state_refused(world, partial(_edit, *edit), number)
 
 
 def _figures(body: Any) -> list[tuple[tuple[str | int, ...], float]]:
     return [(path, value) for path in leaves(body) if isinstance(value := _at(body, path), float) and value]
 
 
-def _edit(root: Path, sql: str, values: tuple[Any, ...]) -> None:
+def _edit(sql: str, values: tuple[Any, ...], root: Path) -> None:
     with closing(sqlite3.connect(root / "ledger.sqlite")) as connection:
         triggers = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
         for name, _ in triggers:
@@ -186,7 +184,10 @@ def other_anchors(world: World, rng: random.Random) -> Inputs:
     words = (world.state / "ledger.anchor").read_text().split()
 
     def write(text: str) -> Callable[[Path], None]:
-        return lambda root: (root / "ledger.anchor").write_text(text) and None
+        def change(root: Path) -> None:
+            (root / "ledger.anchor").write_text(text)
+
+        return change
 
     yield "removed", _state_refused(world, lambda root: (root / "ledger.anchor").unlink(), 0)
     for k in range(40):

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ from dp_powerflow.corpus.extras import ExtrasLayout
 from dp_powerflow.corpus.gridfm.network import GridfmStyle, NodeFacts
 from dp_powerflow.corpus.gridfm.writer import GridfmWriter
 from dp_powerflow.fleet.manifest import FLEET_DIGEST, fleet_digest, fleet_manifest, read_entries
+from dp_powerflow.grid.opendss.engine import DssOrigin
 from dp_powerflow.pipeline.looks import record_look
 from dp_powerflow.pipeline.manifest.model import canonical_json
 from dp_powerflow.pipeline.receipts import keep_receipt
@@ -60,7 +62,7 @@ class World:
         """A release on a twin, with all that is published beside the voltages."""
         extras = ExtrasLayout(loads=True, generation=True, sources=3, regulators=2, capacitors=2, mended=True)
         chosen = made_up.twin_config(release={"network_epsilon_cap": 50.0})
-        beside = {
+        beside: dict[str, Any] = {
             "extras": extras,
             "connections": ring(made_up.LAYOUT.nodes, coordinates=False),
             "seed": SEED,
@@ -150,7 +152,8 @@ class World:
     def tiny_circuit(self) -> bytes:
         """An OpenDSS file with lines, a transformer, a capacitor and a PV system."""
         origin = two_lines().origin
-        return "\n".join(origin.commands).encode()  # type: ignore[union-attr]
+        assert isinstance(origin, DssOrigin)
+        return "\n".join(origin.commands).encode()
 
     @cached_property
     def net(self) -> bytes:
