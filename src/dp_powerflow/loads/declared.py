@@ -78,7 +78,7 @@ class MeterFormat:
             "".join((self.stamp_format or "", self.delimiter, *self.missing)).encode()
         except UnicodeEncodeError:
             raise LoadDataError(
-                "the format of the meter file has signs that are no text; correct it"
+                "the format of the meter file has characters that are not text; remove them"
             ) from None
         steps_per_day(self.step_minutes)
         zone(self.time_zone)
