@@ -10,8 +10,8 @@ PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n auto --dist 
 # Kernels are compiled while pip installs, types are checked while tests run.
 MAKEFLAGS += --jobs=2
 
-.PHONY: demo check test test-all fast-tests tests all-tests bits test-processors lint schema reference docs bench \
-        hooks kernels wheel package-test clean
+.PHONY: demo check test test-all fast-tests tests all-tests faults fuzz bits test-processors lint schema reference \
+        docs bench hooks kernels wheel package-test pythons pythons-read audit clean
 
 demo: $(VENV)/.runtime $(VENV)/.kernels
 	rm -rf demo-output
@@ -32,6 +32,18 @@ test-all: lint all-tests
 all-tests: $(VENV)/.test $(VENV)/.kernels
 	$(PYTEST)
 
+# Kills at every system call, failing disks, wrong clocks; each case is kept in faults.jsonl as it is done.
+MINUTES ?= 60
+faults: $(VENV)/.test $(VENV)/.kernels
+	$(BIN)/python tests/faults/run.py --minutes $(MINUTES) --out faults.json
+
+# Inputs of every format for an hour, or `make fuzz MINUTES=5 SEED=2 JOBS=2`; results in fuzz-output/.
+SEED    ?= 1
+JOBS    ?= 1
+fuzz: $(VENV)/.test $(VENV)/.kernels
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONPATH=src:tests $(BIN)/python -m support.fuzz \
+	--minutes $(MINUTES) --seed $(SEED) --jobs $(JOBS) --out fuzz-output
+
 # The same bits on every processor: the tests start a process for each kind.
 bits: $(VENV)/.test $(VENV)/.kernels
 	$(BIN)/pytest -n 0 tests/bits
@@ -39,6 +51,18 @@ bits: $(VENV)/.test $(VENV)/.kernels
 # The tests of `make test` themselves, as on three processors.
 test-processors: $(VENV)/.test $(VENV)/.kernels
 	.ci/processors $(BIN)/python $(PYTEST) -m "not campaign"
+
+# The wheel under every other Python that is installed: releases made and read there have the same bits.
+pythons: $(VENV)/.runtime $(VENV)/.kernels
+	$(BIN)/python .ci/pythons all
+
+# Only read: nothing is compiled for that.
+pythons-read: $(VENV)/.runtime $(VENV)/.kernels
+	$(BIN)/python .ci/pythons read
+
+# Known weaknesses of the sources and of what is installed; fails too where no service can be asked.
+audit: $(VENV)/.runtime
+	$(BIN)/python .ci/audit
 
 schema: $(VENV)/.runtime
 	$(BIN)/python -c "import json; from dp_powerflow.pipeline.manifest.policy import manifest_schema; \

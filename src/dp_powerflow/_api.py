@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from contextlib import nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -274,13 +275,16 @@ def certify(
     return certify_config(config, path, line_draws=line_draws, progress=on_progress)
 
 
-def open_corpus(path: str | PathLike[str]) -> Corpus:
+def open_corpus(path: str | PathLike[str], *, check: bool = True) -> Corpus:
     """Open a released corpus.
 
     Parameters
     ----------
     path : str or path
         Directory or URL of a release.
+    check : bool
+        Compare every file with the SHA-256 in `manifest.json` when it is first read. A file that was read
+        once is not hashed again until it changes. A folder without a manifest is not checked.
 
     Returns
     -------
@@ -292,7 +296,7 @@ def open_corpus(path: str | PathLike[str]) -> Corpus:
     Raises
     ------
     errors.DpPowerflowError
-        There is no finished release at that place.
+        There is no finished release at that place, or a file of it is damaged; reading says so too.
 
     Examples
     --------
@@ -304,7 +308,7 @@ def open_corpus(path: str | PathLike[str]) -> Corpus:
     """
     from dp_powerflow.corpus.reader import open_corpus
 
-    return open_corpus(path)
+    return open_corpus(path, check=check)
 
 
 def fidelity(
@@ -460,13 +464,15 @@ def release_fleet(
     )
 
 
-def open_fleet(path: str | PathLike[str]) -> Fleet:
+def open_fleet(path: str | PathLike[str], *, check: bool = True) -> Fleet:
     """Open the corpus of a fleet.
 
     Parameters
     ----------
     path : str or path
         Directory or URL of the fleet.
+    check : bool
+        Compare every file with its SHA-256 when it is first read, as `open_corpus` does.
 
     Returns
     -------
@@ -488,7 +494,7 @@ def open_fleet(path: str | PathLike[str]) -> Fleet:
     """
     from dp_powerflow.fleet.manifest import open_fleet
 
-    return open_fleet(path)
+    return open_fleet(path, check=check)
 
 
 def export_gridfm(
@@ -531,12 +537,14 @@ def export_gridfm(
     >>> made.networks[0].perturbed
     16
     """
+    from dp_powerflow._bits.compiled import without_compiling
     from dp_powerflow.corpus.gridfm.export import export_gridfm
     from dp_powerflow.fleet.manifest import release_paths
 
     given = [releases] if isinstance(releases, str | PathLike) else list(releases)
     paths = [found for path in given for found in release_paths(path)]
-    return export_gridfm(paths, Path(directory), style=style, variety=variety, on_progress=on_progress)
+    with nullcontext() if variety else without_compiling():  # what is perturbed is solved
+        return export_gridfm(paths, Path(directory), style=style, variety=variety, on_progress=on_progress)
 
 
 # --- by hand: feeder, meters, model, twin, power flow ------------------------------------------------------

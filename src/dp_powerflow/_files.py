@@ -3,12 +3,21 @@
 A file is written under a temporary name in its own directory, flushed to the disk, then renamed, and the
 directory is flushed too: after a crash there is the old file or the new one, never half of either. Private
 files have mode 0600 and lie in directories of mode 0700; their errors are sentences.
+
+A writer holds a lock on its temporary file until the file has its name. The system frees the lock when the
+process ends, however it ends. So whoever can take the lock knows that nobody will finish the file, and may
+remove it, even while others write in the same directory (`remove_temporaries`). One moment is left: a file
+that was just created is not locked yet. A writer therefore looks, once it has the lock, whether its file
+still has a name, and otherwise begins again. A file system without locks lets nobody take one: there
+temporary files stay.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -22,6 +31,8 @@ _FILE_MODE = 0o600
 _DIRECTORY_MODE = 0o700
 _OTHERS = 0o077
 _TEMPORARY = ".tmp-"
+_BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+_EXISTING = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | _BINARY
 
 
 def temporary_name(path: Path) -> Path:
@@ -36,13 +47,83 @@ def is_temporary(name: str) -> bool:
 
 
 def remove_temporaries(directory: Path) -> None:
-    """Remove what killed processes left of files they had not finished, in all folders below."""
-    for path in directory.rglob(f"*{_TEMPORARY}*"):
+    """Remove what killed processes left of files they had not finished, in all folders below.
+
+    What a process is writing now stays. So does what cannot be removed: the next run tries again.
+    """
+    for folder, _, names in os.walk(directory):
+        for name in filter(is_temporary, names):
+            with contextlib.suppress(OSError):
+                remove_unlocked(Path(folder, name))
+
+
+def remove_unlocked(path: Path) -> None:
+    """Remove a file unless a process that writes it holds its lock; one that has its name may go at once.
+
+    It has if there is another link to it. It is not opened then: it may be the ledger, and to close any
+    descriptor of it drops the locks that SQLite holds in this process.
+    """
+    if path.lstat().st_nlink > 1:
         path.unlink(missing_ok=True)
+        return
+    handle = os.open(path, _EXISTING)
+    try:
+        if stat.S_ISREG(os.fstat(handle).st_mode) and _locked(handle, wait=False):
+            path.unlink(missing_ok=True)
+    finally:
+        os.close(handle)
 
 
 @contextlib.contextmanager
-def whole_file(path: Path, *, private: bool = False, once: bool = False) -> Iterator[BinaryIO]:
+def noted(path: Path, content: str) -> Iterator[None]:
+    """A small file for as long as the block lasts; locked, so that one that is left behind is told apart."""
+    with path.open("x", encoding="ascii") as file:
+        _locked(file.fileno(), wait=True)
+        file.write(content)
+        file.flush()
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _locked(handle: int, *, wait: bool) -> bool:
+    """Take the lock of an open file; False if another process has it, or nobody can."""
+    try:
+        import fcntl  # not on Windows, where a corpus can be read but no release made
+
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except (ImportError, OSError):
+        return False
+    return True
+
+
+def _has_name(handle: int, path: Path) -> bool:
+    """Whether an open file still has its name."""
+    try:
+        return os.path.samestat(os.fstat(handle), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def _new_temporary(path: Path, *, private: bool) -> tuple[Path, int, int]:
+    """A new temporary file: its path, a descriptor to write it, and another one that holds its lock."""
+    while True:
+        temporary = temporary_name(path)
+        if private:
+            handle = create_private(temporary)
+        else:
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o666)
+        _locked(handle, wait=True)
+        if os.name != "posix" or _has_name(handle, temporary):
+            return temporary, handle, os.dup(handle)
+        os.close(handle)  # taken for one that was left behind, before it was locked
+
+
+@contextlib.contextmanager
+def whole_file(
+    path: Path, *, private: bool = False, once: bool = False, durable: bool = True
+) -> Iterator[BinaryIO]:
     """A binary file that appears under `path` when the block ends without an error.
 
     Readers, and several processes that write the same file at once, see an old file or a new one.
@@ -51,17 +132,22 @@ def whole_file(path: Path, *, private: bool = False, once: bool = False) -> Iter
     ----------
     private : mode 0600 whatever the umask; otherwise the mode that new files have.
     once : leave a file that is there already as it is; see `publish_once`.
+    durable : whether it must survive a loss of power; a file that can be made again needs not.
 
     Raises
     ------
     OSError : the file cannot be written; nothing of it is left.
     """
-    temporary = temporary_name(path)
+    temporary, handle, lock = _new_temporary(path, private=private)
     try:
-        with os.fdopen(create_private(temporary), "wb") if private else temporary.open("xb") as file:
+        with os.fdopen(handle, "wb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
+        if os.name != "posix":  # Windows renames no open file, and has no lock to hold
+            os.close(lock)
+            lock = -1
         if once:
             publish_once(temporary, path)
         else:
@@ -69,13 +155,29 @@ def whole_file(path: Path, *, private: bool = False, once: bool = False) -> Iter
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-    sync_directory(path.parent)
+        if lock >= 0:
+            os.close(lock)
+    if durable:
+        sync_directory(path.parent)
 
 
 def write_whole(path: Path, content: bytes | memoryview) -> None:
     """Replace a file in one step."""
     with whole_file(path) as file:
         file.write(content)
+
+
+def write_named(path: Path, content: bytes) -> None:
+    """`write_whole` of a file that a person has named, in a folder of theirs.
+
+    What killed processes left of this very file goes; no other run would remove it there.
+    """
+    begun = re.compile(re.escape(f"{path.name}{_TEMPORARY}") + "[0-9a-f]{16}")
+    with contextlib.suppress(OSError):
+        for name in filter(begun.fullmatch, os.listdir(path.parent)):
+            with contextlib.suppress(OSError):
+                remove_unlocked(path.with_name(name))
+    write_whole(path, content)
 
 
 def sync_directory(directory: Path) -> None:
@@ -98,7 +200,7 @@ def publish_once(temporary: Path, path: Path) -> None:
     try:
         with contextlib.suppress(FileExistsError):
             os.link(temporary, path)
-        temporary.unlink()
+        temporary.unlink(missing_ok=True)
         sync_directory(path.parent)
     except OSError as error:
         raise PrivacyError(
@@ -113,6 +215,55 @@ def create_private(path: Path) -> int:
     descriptor = os.open(path, flags, _FILE_MODE)
     os.fchmod(descriptor, _FILE_MODE)
     return descriptor
+
+
+def create_once(path: Path, content: bytes) -> None:
+    """Write a private file unless there is one; of several processes that race, one creates it.
+
+    It is written under one fixed name beside it, `<name>.new`, whose lock is held meanwhile: a secret never
+    lies under a name that nobody knows. What a killed process left there is written anew by the next one, or
+    removed by `remove_new`.
+
+    Raises
+    ------
+    OSError : the file cannot be written.
+    PrivacyError : what lies at one of the two names is not ours.
+    """
+    new = _new_name(path)
+    while True:
+        handle = os.open(new, _EXISTING | os.O_CREAT, _FILE_MODE)
+        try:
+            os.fchmod(handle, _FILE_MODE)  # whatever the umask
+            check_private(new, os.fstat(handle))
+            if not _locked(handle, wait=True):
+                raise OSError(errno.ENOLCK, "the file system has no locks")
+            if not _has_name(handle, new):
+                continue  # whoever had the lock has published or removed this one
+            if not os.path.lexists(path):  # and nobody makes it now: that takes the lock
+                os.ftruncate(handle, 0)
+                _write_all(handle, content)
+                os.fsync(handle)
+                os.link(new, path)
+            new.unlink(missing_ok=True)
+            sync_directory(path.parent)
+            return
+        finally:
+            os.close(handle)
+
+
+def remove_new(path: Path) -> None:
+    """Remove what a killed `create_once` left beside a file; one that is at work keeps it."""
+    with contextlib.suppress(OSError):
+        remove_unlocked(_new_name(path))
+
+
+def _new_name(path: Path) -> Path:
+    return path.with_name(f"{path.name}.new")
+
+
+def _write_all(handle: int, content: bytes) -> None:
+    with os.fdopen(os.dup(handle), "wb") as file:
+        file.write(content)
 
 
 @contextlib.contextmanager

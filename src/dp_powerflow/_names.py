@@ -66,6 +66,20 @@ PUBLIC_RULE = NameRule(
 )
 
 
+UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Categories of Unicode that a terminal obeys or does not show: controls, formats, surrogates, separators."""
+LONGEST_ID = 200
+
+
+def odd(names: Iterable[str]) -> int:
+    """How many names hold signs that are not seen, or are longer than any id."""
+    return sum(len(name) > LONGEST_ID or (not name.isprintable() and _hides(name)) for name in names)
+
+
+def _hides(name: str) -> bool:
+    return any(unicodedata.category(sign) in UNSEEN for sign in name)
+
+
 def alike(names: Iterable[str]) -> int:
     """How many of different names differ from another only in blanks, case or signs that are not seen.
 

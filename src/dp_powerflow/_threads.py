@@ -1,4 +1,7 @@
-"""Threads over work that leaves Python's lock: compiled kernels and large array operations."""
+"""Threads over work that leaves Python's lock: compiled kernels and large array operations.
+
+They have the context variables of whoever started them.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from itertools import pairwise
 from typing import TypeVar, cast
 
@@ -30,7 +34,7 @@ def in_order(
     with ThreadPoolExecutor(threads) as pool:
         try:
             for item in items:
-                waiting.append(pool.submit(function, item))
+                waiting.append(pool.submit(copy_context().run, function, item))
                 if len(waiting) > 2 * threads:
                     yield waiting.popleft().result()
             while waiting:
@@ -43,11 +47,15 @@ def in_order(
 def ahead(items: Iterator[Item], count: int = 2) -> Iterator[Item]:
     """The same items, of which some are made in another thread while one is used."""
     end = object()
+
+    def following() -> Item | object:
+        return next(items, end)
+
     with ThreadPoolExecutor(1) as pool:
-        waiting = deque(pool.submit(next, items, end) for _ in range(count))
+        waiting = deque(pool.submit(copy_context().run, following) for _ in range(count))
         try:
             while (item := waiting.popleft().result()) is not end:
-                waiting.append(pool.submit(next, items, end))
+                waiting.append(pool.submit(copy_context().run, following))
                 yield cast(Item, item)
         finally:
             for future in waiting:

@@ -6,23 +6,26 @@ import atexit
 import gc
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, TextIO, cast
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 import dp_powerflow as dpf
 from dp_powerflow import _completion as completion
 from dp_powerflow._completion import one_of
+from dp_powerflow._ending import ENDING, run
+from dp_powerflow._memory import NO_MEMORY, check_memory
 from dp_powerflow.errors import ConfigError, DpPowerflowError, FeederError
 from dp_powerflow.report import Rendered
 from dp_powerflow.report.ingest import Ingest, render_ingest
+from dp_powerflow.report.terminal import Terminal, printable, write_what_can_be
 
 if TYPE_CHECKING:
     from dp_powerflow.pipeline.run import ReleaseResult
@@ -39,8 +42,8 @@ export = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(export, name="export")
-out = Console()
-err = Console(stderr=True)
+out = Terminal()
+err = Terminal(stderr=True)
 
 FEEDER = "ieee13, ieee123, PATH.dss, PATH.json (pandapower) or simbench:CODE"
 ConfigFile = Annotated[Path, typer.Argument(help="TOML file of a release.")]
@@ -49,14 +52,25 @@ Scheduler = Annotated[
     str | None,
     typer.Option(help="Address of a Dask cluster, such as tls://host:8786; 'local' to start one here."),
 ]
+_NO_THREAD = "can't start new thread"
+"""What Python says where a thread has no room for its stack."""
+_SOLVING = ("certify", "demo", "experiment", "fidelity", "fleet", "inspect", "plan", "release")
+"""Commands that compile and solve, which takes far more memory than the others."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def main() -> None:
-    """Entry point: errors of the input become one sentence and exit code 2."""
+    """Run a command: what `dp_powerflow.__main__` does, once this is imported."""
+    run(command)
+
+
+def command() -> None:
+    """Run a command without its signals: errors of the input become one sentence and exit code 2."""
     # Modules are objects that stay; to look through them for garbage takes a tenth of a short command.
     gc.set_threshold(100_000)
     atexit.register(gc.freeze)  # nor once more at the end
+    write_what_can_be()
+    warnings.showwarning = _show_warning
     try:
         app()
     except DpPowerflowError as error:
@@ -67,18 +81,42 @@ def main() -> None:
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
         reason = error.strerror or str(error)
-        _say(f"error: cannot read or write{where}: {reason}; check the path and its permissions")
+        said = f"error: cannot read or write{where}: {reason}; check the path and its permissions"
+        _say(ENDING.sentence(said))
         sys.exit(2)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and str(error) != _NO_THREAD:
+            raise
+        _say(ENDING.sentence(f"error: {NO_MEMORY}"))
+        sys.exit(2)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Warnings of this package are sentences for people; others are as Python shows them."""
+    if category.__module__.partition(".")[0] == dpf.__name__:
+        _say(f"note: {message}")
+    else:
+        err.file.write(warnings.formatwarning(message, category, filename, lineno, line))
 
 
 @app.callback(invoke_without_command=True)
 def version(
+    context: typer.Context,
     show: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
 ) -> None:
     """Differentially private synthetic voltage phasors for distribution grids."""
     if show:
         out.print(dpf.__version__, highlight=False)
         raise typer.Exit
+    if context.invoked_subcommand in _SOLVING:
+        check_memory()
 
 
 @app.command()
@@ -264,6 +302,7 @@ def release(
 
     Example: `dp-powerflow release release.toml`
     """
+    ENDING.resumes = True
     _release(dpf.read_config(config), workers, scheduler, as_json)
 
 
@@ -351,7 +390,7 @@ def quality(
 
     Example: `dp-powerflow quality release --out quality.html`
     """
-    from dp_powerflow._files import write_whole
+    from dp_powerflow._files import write_named
     from dp_powerflow.corpus.storage import location
     from dp_powerflow.fleet.names import PAGE_FILE, is_fleet
     from dp_powerflow.pipeline.manifest.model import QUALITY_FILE
@@ -373,7 +412,7 @@ def quality(
         typer.echo(figures, nl=False)
     if page is not None or not as_json:
         target = page or Path(file)
-        write_whole(target, content)
+        write_named(target, content)
         _say(f"written: {target}")
 
 
@@ -451,6 +490,7 @@ def fleet(
         return
 
     told = ToldFailures(_say)
+    ENDING.resumes = True
 
     def report(outcome: Outcome) -> None:
         if outcome.problem is not None:
@@ -508,6 +548,7 @@ def ledger(
 
     Example: `dp-powerflow ledger private-state --witness release-1 release-2`
     """
+    from dp_powerflow._bits.compiled import without_compiling
     from dp_powerflow.pipeline.radius import restate_radius
     from dp_powerflow.privacy.ledger.book import Ledger
     from dp_powerflow.report.ledger import render_ledger
@@ -523,12 +564,14 @@ def ledger(
     figures = (epsilon, delta, radius)
     if account is None and (figures != (None, None, None) or reason):
         raise ConfigError("name the account whose cap is to be changed with --account")
-    opened = Ledger.inspect(state)
-    if account is not None and radius is not None:
-        restate_radius(opened, account, radius, reason)
-    if account is not None and (radius is None or figures[:2] != (None, None)):
-        opened.change_figures(account, epsilon, delta, reason)
-    _show(render_ledger(opened.summary()), as_json)
+    with without_compiling():
+        opened = Ledger.inspect(state)
+        if account is not None and radius is not None:
+            restate_radius(opened, account, radius, reason)
+        if account is not None and (radius is None or figures[:2] != (None, None)):
+            opened.change_figures(account, epsilon, delta, reason)
+        summary = opened.summary()
+    _show(render_ledger(summary), as_json)
 
 
 def _hear(state: Path, releases: list[str], as_json: bool) -> None:
@@ -738,7 +781,7 @@ def _progress(title: str) -> AbstractContextManager[tuple[Callable[[int, int], N
 def _print_markdown(lines: Iterable[str]) -> None:
     from rich.markdown import Markdown  # takes a tenth of what a short command takes
 
-    out.print(Markdown("\n".join(lines)))
+    out.print(Markdown(printable("\n".join(lines))))
 
 
 def _two_columns(values: dict[str, object]) -> Table:
@@ -749,5 +792,5 @@ def _two_columns(values: dict[str, object]) -> Table:
         if isinstance(value, dict):
             value = ", ".join(f"{name} {ratio:.5f}" for name, ratio in value.items()) or "none"
         shown = f"{value:.6g}" if isinstance(value, float) else "unknown" if value is None else str(value)
-        table.add_row(Text(key), Text(shown))
+        table.add_row(Text(key), Text(printable(shown)))
     return table

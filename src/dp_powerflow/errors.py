@@ -7,11 +7,41 @@ private value. The command line turns any `DpPowerflowError` into that sentence 
 from __future__ import annotations
 
 import importlib
+import unicodedata
 from typing import Any
+
+_MOST_SHOWN = 20_000
+_NOT_SHOWN = frozenset({"Cc", "Cs", "Zl", "Zp"})
+_TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def printable(text: str) -> str:
+    """A text on one line, as a terminal may show it: what it would obey, or turn round, is escaped.
+
+    Of a text without end, the beginning and the end are shown.
+    """
+    if len(text) > _MOST_SHOWN:
+        text = f"{text[: _MOST_SHOWN // 2]} … {text[-_MOST_SHOWN // 4 :]}"
+    if text.isprintable():
+        return text
+    return "".join(
+        sign.encode("unicode_escape").decode()
+        if sign in _TURNING or unicodedata.category(sign) in _NOT_SHOWN
+        else sign
+        for sign in text
+    )
+
+
+class Lines(str):
+    """Several sentences, a line each. Whoever makes them makes each `printable`."""
 
 
 class DpPowerflowError(Exception):
     """Base of all errors that are the input's fault, not the program's."""
+
+    def __str__(self) -> str:
+        text = self.args[0] if len(self.args) == 1 else None
+        return text if isinstance(text, Lines) else printable(super().__str__())
 
 
 class FeederError(DpPowerflowError):

@@ -1,24 +1,20 @@
-"""`kill -9`, full disks, read-only and forbidden directories: whole or nothing, the same bytes in the end."""
+"""Full disks, read-only and forbidden directories: whole or nothing, the same bytes in the end."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
-import random
 import resource
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dp_powerflow.corpus import storage
 from dp_powerflow.corpus.schema import CorpusLayout
 from dp_powerflow.corpus.writer import CorpusWriter
 from dp_powerflow.errors import CorpusError
@@ -43,70 +39,6 @@ def hashes_of(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return hashes_of(run(tmp_path_factory.mktemp("reference") / "release"))
-
-
-def test_a_run_killed_before_any_operation_on_a_file_resumes_to_the_same_bytes(
-    tmp_path: Path, reference: dict[str, str]
-) -> None:
-    """Steps of five between kills: each run dies later than the one before, until one lives."""
-    target = tmp_path / "release"
-    kills, seen = 0, set()
-    for operation in range(0, 200, 5):
-        shutil.rmtree(target, ignore_errors=True)
-        done = run(target, operation)
-        if done.returncode == 0:
-            break
-        assert done.returncode == -signal.SIGKILL, done.stderr
-        kills += 1
-        seen.add(len(list(tmp_path.glob("*.partial-*/data/part-?????.parquet"))))
-        assert not target.exists() or target_is_whole(target, reference)
-    assert hashes_of(done) == reference
-    assert kills >= 5
-    assert len(seen) > 1
-
-
-def target_is_whole(target: Path, reference: dict[str, str]) -> bool:
-    return storage.file_hashes(target) == reference
-
-
-def test_a_fresh_run_killed_anywhere_leaves_all_or_nothing(tmp_path: Path, reference: dict[str, str]) -> None:
-    outcomes = set()
-    for number, operation in enumerate(range(3, 60, 11)):
-        target = tmp_path / str(number) / "release"
-        target.parent.mkdir()
-        first = run(target, operation)
-        if first.returncode == 0:
-            outcomes.add("lived")
-            assert hashes_of(first) == reference
-            continue
-        assert first.returncode == -signal.SIGKILL
-        if target.exists():
-            outcomes.add("finished")
-            assert target_is_whole(target, reference)
-            continue
-        outcomes.add("killed")
-        assert hashes_of(run(target)) == reference
-        assert os.listdir(target.parent) == ["release"]
-    assert "killed" in outcomes
-    assert outcomes - {"killed"}
-
-
-def test_a_run_killed_from_outside_at_random_moments_resumes_to_the_same_bytes(
-    tmp_path: Path, reference: dict[str, str]
-) -> None:
-    rng = random.Random(5)
-    target = tmp_path / "release"
-    for _ in range(6):
-        child = subprocess.Popen([sys.executable, CHILD, target], stdout=subprocess.PIPE, text=True)
-        assert child.stdout is not None
-        assert child.stdout.readline() == "ready\n"
-        time.sleep(rng.uniform(0.0, 0.04))
-        child.kill()
-        child.communicate()
-        if target.exists():
-            assert target_is_whole(target, reference)
-            shutil.rmtree(target)
-    assert hashes_of(run(target)) == reference
 
 
 def check_refused(done: subprocess.CompletedProcess[str], says: str) -> None:

@@ -45,7 +45,7 @@ def current(exported: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same release with the tables of today."""
     folder = tmp_path_factory.mktemp("current")
     dpf.export_gridfm(OLD, folder / "graphs")
-    shutil.copytree(OLD, folder / "release", ignore=shutil.ignore_patterns("twin"))
+    shutil.copytree(OLD, folder / "release", ignore=shutil.ignore_patterns("twin", "manifest.json"))
     shutil.copytree(folder / "graphs" / NAME / "raw", folder / "release" / "twin")
     return folder / "release"
 

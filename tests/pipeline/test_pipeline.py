@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,9 +34,6 @@ from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
 from dp_powerflow.report.evidence import certify_config
 from support.small import small_config, tree_hash
-
-TESTS = Path(__file__).parents[1]
-KILLS = 12
 
 
 def unrelated(account: str) -> dict[str, object]:
@@ -134,18 +128,6 @@ def test_a_file_is_hashed_when_it_is_written_and_read_only_if_an_earlier_run_wro
     run_release(config, workers=1)
     assert sorted(read) == [part.name for part in parts[1:]]
     assert tree_hash(tmp_path / "out") == before
-
-
-@pytest.mark.parametrize("kills", [KILLS, pytest.param(4 * KILLS, marks=pytest.mark.campaign)])
-def test_kill_at_any_moment_resumes_to_the_same_bits_with_one_spend(tmp_path: Path, kills: int) -> None:
-    command = [sys.executable, str(TESTS / "support" / "kill_driver.py"), str(tmp_path), str(kills)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr[-2000:]
-    outcome = json.loads(done.stdout)
-    assert outcome["interrupted"] >= kills / 2
-    for result in outcome["results"]:
-        assert result == {"finished": True, "same": True, "spends": 2, "leftovers": []}, done.stderr[-500:]
 
 
 def changed_line(feeder: Feeder) -> Feeder:

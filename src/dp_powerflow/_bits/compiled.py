@@ -8,6 +8,9 @@ A kernel is compiled once for each signature. Code is looked for in three places
    package, else the user's cache folder, the first that this user can write and nobody else;
 3. nowhere: it is compiled now, and kept in that folder. If no folder can be written, one warning says so.
 
+Whoever reads a release does not compile: inside `without_compiling`, where nothing was found, a kernel's twin
+in NumPy takes its place (`_bits._numpy`). It is slower and has the same bits.
+
 Code is found by content (`fingerprint`), never by date: stale code has another name. Everything here goes
 through the dispatcher of each kernel; numba's settings for other code of the process stay as they are.
 
@@ -18,17 +21,21 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib
 import io
 import pickle
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import llvmlite  # type: ignore[import-untyped]
 import llvmlite.binding  # type: ignore[import-untyped]
 import numba
+import numpy as np
 from numba import njit
 from numba.core import config, serialize, sigutils
 from numba.core.caching import _Cache
@@ -40,6 +47,8 @@ from dp_powerflow._bits.fingerprint import fingerprint, signature_text
 from dp_powerflow._bits.kept import Folder, shipped_archive
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_compiles: ContextVar[bool] = ContextVar("compiles", default=True)
+_ahead = False
 
 _HASWELL = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt", "pclmul", "sse4.2", "aes")
 _AVX512 = ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
@@ -82,7 +91,41 @@ def compiled(function: _Function, **options: Any) -> _Function:
     """Compile with further options of `numba.njit`; all kernels release the GIL."""
     dispatcher = njit(nogil=True, error_model="numpy", **options)(function)
     dispatcher._cache = KernelCache(dispatcher)
+    # Numba asks here for what to call, if nothing is loaded yet that fits the arguments.
+    dispatcher._compile_for_args = functools.partial(_to_call, dispatcher, dispatcher._compile_for_args)
     return cast(_Function, dispatcher)
+
+
+@contextmanager
+def without_compiling() -> Iterator[None]:
+    """Read with compiled kernels that are there, and with twins in NumPy for the others.
+
+    A kernel without a twin is compiled all the same. Threads do as those who started them, if they are those
+    of `_threads`.
+    """
+    token = _compiles.set(False)
+    try:
+        yield
+    finally:
+        _compiles.reset(token)
+
+
+def compile_ahead() -> None:
+    """From now on everything is compiled that this process runs, for readers too: others are to find it."""
+    global _ahead
+    _ahead = True
+
+
+def _to_call(dispatcher: Any, load_or_compile: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
+    """Compiled code for some arguments; the twin, if there is none and nothing may be compiled."""
+    cache: KernelCache = dispatcher._cache
+    if not _compiles.get() and not _ahead and cache.twin is not None:
+        kinds = tuple(map(dispatcher.typeof_pyval, arguments))
+        if kinds in cache.missing or not cache.holds(kinds, dispatcher.targetctx):
+            cache.missing.add(kinds)
+            return cache.twin
+    found: Callable[..., Any] = load_or_compile(*arguments)
+    return found
 
 
 class KernelCache(_Cache):  # type: ignore[misc]
@@ -92,6 +135,7 @@ class KernelCache(_Cache):  # type: ignore[misc]
         self._function = dispatcher.py_func
         self._options = str(sorted(dispatcher.targetoptions.items()))
         self._enabled = True
+        self.missing: set[tuple[Any, ...]] = set()
 
     @property
     def cache_path(self) -> str:
@@ -100,18 +144,35 @@ class KernelCache(_Cache):  # type: ignore[misc]
 
     def load_overload(self, sig: Any, target_context: Any) -> CompileResult | None:
         """Compiled code for one signature, or None."""
-        if not self._enabled:
-            return None
-        source = self._source(sig)
-        keys = [self._key(source, target.name, target.features) for target in shipped_targets()]
-        found = next(filter(None, map(shipped_archive().find, keys)), None)
-        if found is None:
-            found = Folder.of_user().find(self._key(source, *_target(target_context.codegen())))
+        found = self._found(sig, target_context) if self._enabled else None
         if found is None:
             return None
         # What numba registers beyond this is for compiling; code that is compiled runs without.
         rtsys.initialize(target_context)
         return CompileResult._rebuild(target_context, *_Unpickler(io.BytesIO(found)).load())
+
+    @functools.cached_property
+    def twin(self) -> Callable[..., Any] | None:
+        """The same in NumPy, as `_bits._numpy` says; None if there is no such function."""
+        package, _, module = self._function.__module__.rpartition(".")
+        try:
+            twins = importlib.import_module(f"{package}._numpy.{module}")
+        except ModuleNotFoundError:
+            return None
+        found = vars(twins).get(self._function.__name__)
+        return None if found is None else np.errstate(all="ignore")(found)
+
+    def holds(self, sig: Any, target_context: Any) -> bool:
+        """Whether there is compiled code for one signature."""
+        return self._found(sig, target_context) is not None
+
+    def _found(self, sig: Any, target_context: Any) -> bytes | None:
+        source = self._source(sig)
+        keys = [self._key(source, target.name, target.features) for target in shipped_targets()]
+        found = next(filter(None, map(shipped_archive().find, keys)), None)
+        if found is not None:
+            return found
+        return Folder.of_user().find(self._key(source, *_target(target_context.codegen())))
 
     def save_overload(self, sig: Any, data: CompileResult) -> None:
         """Keep what was compiled now."""

@@ -37,6 +37,7 @@ _SUFFIX = ".kernel"
 _HASH_BYTES = 32
 _ONLY_USER, _OWN_FILE, _ALL_READ = 0o700, 0o600, 0o644  # modes
 _FORGOTTEN_AFTER_S = 30 * 24 * 3600
+_ABANDONED_AFTER_S = 24 * 3600  # of a file that nobody finished: to write one takes far less than a second
 
 
 class KernelsNotKeptWarning(UserWarning):
@@ -120,20 +121,26 @@ class Folder:
         self.used.add(key)
         return found
 
-    def keep(self, key: str, data: bytes) -> None:
-        """Add an entry; forget old ones of the same kernel. Where that fails, one warning says so."""
+    def keep(self, key: str, data: bytes, *, quietly: bool = False) -> None:
+        """Add an entry; forget old ones of the same kernel, and what killed processes left of one.
+
+        Where that fails, one warning says so, unless it is to be quiet.
+        """
         if self.path is None:
-            _warn_once("no cache folder can be written by this user and nobody else")
+            if not quietly:
+                _warn_once("no cache folder can be written by this user and nobody else")
             return
         try:
             _replace(self.path / f"{key}{_SUFFIX}", hashlib.sha256(data).digest() + data)
         except OSError as error:
-            _warn_once(f"{self.path}: {error.strerror}")
+            if not quietly:
+                _warn_once(f"{self.path}: {error.strerror}")
             return
         self.used.add(key)
-        for other in self.path.glob(f"{key.rpartition('-')[0]}-*{_SUFFIX}"):
+        for other in self.path.glob(f"{key.rpartition('-')[0]}-*{_SUFFIX}*"):
+            kept = _FORGOTTEN_AFTER_S if other.suffix == _SUFFIX else _ABANDONED_AFTER_S
             with suppress(OSError):
-                if time.time() - other.stat().st_mtime > _FORGOTTEN_AFTER_S:
+                if time.time() - other.stat().st_mtime > kept:
                     other.unlink()
 
 

@@ -6,6 +6,9 @@ makes it writes itself.
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import json
 import logging
 import os
 import secrets
@@ -22,6 +25,14 @@ from dp_powerflow._parallel.fitness import NOTHING, Needs, refuse_unfit_workers
 from dp_powerflow._parallel.jobs import Failure, Job, Result, Sealed, unwrapped
 from dp_powerflow.errors import ConfigError, DpPowerflowError, require
 
+# The loop of Dask, a thread of this process that lasts as long as the cluster, starts it.
+_DASK_COMMAND = """\
+import sys
+from dp_powerflow._parallel.worker import end_with
+end_with(int(sys.argv.pop(1)))
+from distributed.cli.dask_spec import main
+main()
+"""
 ROUNDS_WITHOUT_RESULT = 3
 """Times that the workers may be lost with nothing done in between."""
 
@@ -40,14 +51,14 @@ class DaskScheduler:
 
     def run(self, job: Job[Result], tasks: Sequence[int], on_result: Callable[[Result], None]) -> None:
         with self._client() as client:
-            refuse_unfit_workers(client)
+            refuse_unfit_workers(client, first=False)
             run_on(client, job, tasks, on_result)
 
     @contextmanager
     def crew(self, on_told: OnTold, begun_per_worker: int) -> Iterator[Crew]:
         """The workers of the cluster, whenever they come."""
         with self._client() as client:
-            refuse_unfit_workers(client)
+            refuse_unfit_workers(client, first=False)
             with closing(DaskCrew(client, on_told, wait_for_worker)) as crew:
                 yield crew
 
@@ -56,7 +67,7 @@ class DaskScheduler:
         distributed = require("distributed", EXTRA)
         try:
             client = distributed.Client(self.address, timeout=fitness.CONNECT_SECONDS, set_as_default=False)
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError, AssertionError):  # Dask asserts that an address has a form
             raise ConfigError(
                 f"no Dask scheduler answers at {self.address}; check the address, and for tls:// the "
                 "certificates in the configuration of Dask"
@@ -96,7 +107,7 @@ class LocalDask:
         own = {"nthreads": 1, "host": "127.0.0.1", "silence_logs": logging.ERROR, "dashboard": False}
         # Without a limit of memory nothing is spilled to the disk.
         options = {"worker_class": "distributed.Nanny", "worker_kwargs": {**own, "memory_limit": 0}}
-        worker = {"cls": require("distributed.deploy.subprocess", EXTRA).SubprocessWorker, "options": options}
+        worker = {"cls": _own_worker(), "options": options}
         # Dask starts a web server in any case: here on a free port that only this machine reaches.
         web = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
         with _imports_of_this_process():
@@ -110,6 +121,22 @@ class LocalDask:
             with suppress(TimeoutError):  # one that is late takes part when it comes
                 client.wait_for_workers(self.workers, timeout=fitness.CONNECT_SECONDS)
             yield client
+
+
+@functools.cache
+def _own_worker() -> Any:
+    """A worker of Dask as a process that ends with this one, and to which no terminal sends its signals."""
+    subprocess = require("distributed.deploy.subprocess", EXTRA)
+
+    class OwnWorker(subprocess.SubprocessWorker):  # type: ignore[misc, name-defined]
+        async def _start(self) -> None:
+            spec = json.dumps({"cls": self.worker_class, "opts": {**self.worker_kwargs}})
+            self.process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-c", _DASK_COMMAND, str(os.getpid()), self.scheduler, "--spec", spec),
+                start_new_session=True,
+            )
+
+    return OwnWorker
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from dp_powerflow._memory import NO_MEMORY
 from dp_powerflow.errors import DpPowerflowError
 
 DEFECTS = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
@@ -89,5 +90,7 @@ def attempted(number: int, where: str, do: Callable[[], Any], defect: Callable[[
         return Answer(number, where, do())
     except (DpPowerflowError, OSError) as error:
         return Answer(number, where, problem=str(error))
+    except MemoryError:
+        return Answer(number, where, problem=NO_MEMORY)
     except Exception as error:
         return Answer(number, where, defect=defect(error))

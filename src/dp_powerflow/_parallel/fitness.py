@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dp_powerflow._files import noted, remove_unlocked
+from dp_powerflow._spending import NOTHING_SPENT, RESUME
 from dp_powerflow.errors import ConfigError
 
 CONNECT_SECONDS = 30
@@ -19,6 +20,7 @@ DECIDE_THE_BITS = ("dp-powerflow", "numpy", "scipy", "numba", "pyarrow", "random
 """Packages that workers need in the client's version: the same release has the same bytes anywhere."""
 PROCESSOR = ("avx2", "fma")
 """What the kernels use; without, the bits are the same and a run takes many times as long."""
+_PROBE = ".dp-powerflow-probe-"
 _NAMED = 3  # workers, or files, that a message lists
 _FILE = "file"  # the way of a URL that is a path
 
@@ -44,8 +46,12 @@ Facts = Mapping[str, Any]
 """What a process says of itself."""
 
 
-def refuse_unfit_workers(client: Any, needs: Needs = NOTHING) -> None:
+def refuse_unfit_workers(client: Any, needs: Needs = NOTHING, *, first: bool = True) -> None:
     """Refuse workers that would fail later, make other bytes, or write private data to their disk.
+
+    Parameters
+    ----------
+    first : whether this is asked before a run; in the middle of one something may have been spent.
 
     Raises
     ------
@@ -70,7 +76,9 @@ def refuse_unfit_workers(client: Any, needs: Needs = NOTHING) -> None:
             problems.setdefault(problem, []).append(who)
     if problems:
         lines = "".join(f"\n- {_some(who)}: {problem}" for problem, who in problems.items())
-        raise ConfigError(f"workers of the cluster are not fit for this run; nothing was spent:{lines}")
+        raise ConfigError(
+            f"workers of the cluster are not fit for this run; {NOTHING_SPENT if first else RESUME}:{lines}"
+        )
 
 
 def _problems(own: Facts, facts: Facts, needs: Needs, neighbours: int) -> Iterator[str]:
@@ -135,15 +143,15 @@ def _probe_beside(output: str | Path | None) -> Iterator[tuple[tuple[str, str] |
     folder = Path(place or output).absolute().parent
     while not folder.is_dir():
         folder = folder.parent
-    probe, content = folder / f".dp-powerflow-probe-{secrets.token_hex(8)}", secrets.token_hex(16)
+    probe, content = folder / f"{_PROBE}{secrets.token_hex(8)}", secrets.token_hex(16)
     try:
-        probe.write_text(content)
-        yield (str(probe), content), None
+        for left in folder.glob(f"{_PROBE}*"):
+            with suppress(OSError):
+                remove_unlocked(left)
+        with noted(probe, content):
+            yield (str(probe), content), None
     except PermissionError:
         raise ConfigError(f"{folder} cannot be written; choose another output") from None
-    finally:
-        if os.access(folder, os.W_OK):
-            probe.unlink(missing_ok=True)
 
 
 def _facts_of(

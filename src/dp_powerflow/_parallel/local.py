@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, closing
+from contextvars import copy_context
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar, TypeVar
@@ -148,12 +149,12 @@ def _run_in_threads(
 def _done(pool: Executor, do: Callable[[Any], Any], tasks: Iterable[Any], at_once: int) -> Iterator[Any]:
     """Hand out the first tasks; gives results as they come, and hands out others as they are taken."""
     left = iter(tasks)
-    first = {pool.submit(do, task) for task in islice(left, 2 * at_once)}
+    first = {pool.submit(copy_context().run, do, task) for task in islice(left, 2 * at_once)}
 
     def results(waiting: set[Future[Any]]) -> Iterator[Any]:
         while waiting:
             finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            waiting |= {pool.submit(do, task) for task in islice(left, len(finished))}
+            waiting |= {pool.submit(copy_context().run, do, task) for task in islice(left, len(finished))}
             while finished:
                 yield finished.pop().result()
 

@@ -18,7 +18,7 @@ from multiprocessing.spawn import get_executable
 from typing import Any
 
 from dp_powerflow._parallel.crew import Answer, CrewJob, OnTold
-from dp_powerflow._parallel.worker import ANSWER, JOB, READY, REQUEST, TOLD
+from dp_powerflow._parallel.worker import ANSWER, JOB, READY, REQUEST, SIGNALS, TOLD
 from dp_powerflow._threads import cores
 from dp_powerflow.errors import DpPowerflowError
 
@@ -32,7 +32,7 @@ from multiprocessing.connection import Connection
 connection = Connection(int(sys.argv[1]))
 sys.path[:] = connection.recv()
 from dp_powerflow._parallel.worker import serve
-serve(connection)
+serve(connection, int(sys.argv[2]))
 """
 
 
@@ -81,12 +81,13 @@ class WorkerProcess:
         executable = get_executable()
         command = [
             os.fsdecode(executable) if executable else sys.executable,
-            *("-P", "-c", _COMMAND, str(other.fileno()), "dp-powerflow worker"),
+            *("-P", "-c", _COMMAND, str(other.fileno()), str(os.getpid()), "dp-powerflow worker"),
         ]
-        # Interrupts are for this process; a child that starts is not ready to ignore them.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        # Signals are for this process; a child that starts is not ready to ignore them.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
-            self._process = subprocess.Popen(
+            # This Python and a module of this package: nothing of it is input.
+            self._process = subprocess.Popen(  # nosec B603
                 command, stdin=subprocess.DEVNULL, env=environment, pass_fds=[other.fileno()]
             )
         finally:
@@ -174,7 +175,8 @@ class ProcessCrew:
     def _heard(self, worker: WorkerProcess) -> Iterator[Answer]:
         """Take one message of a worker, or its end."""
         try:
-            kind, number, content = pickle.loads(worker.connection.recv_bytes())
+            # By a pipe that only this process and its own worker hold.
+            kind, number, content = pickle.loads(worker.connection.recv_bytes())  # nosec B301
         except (EOFError, OSError):
             yield from self._ended(worker)
             return

@@ -21,24 +21,38 @@ from dp_powerflow._parallel.crew import Answer, Work, attempted
 
 READY, TOLD, ANSWER = "ready", "told", "answer"
 JOB, REQUEST = "job", "request"
+SIGNALS = {signal.SIGINT, signal.SIGHUP, signal.SIGTERM}
+"""What is kept from a worker that starts: it is not ready to answer them well."""
 _PR_SET_PDEATHSIG = 1
 
 
-def serve(connection: Connection) -> NoReturn:
-    """Answer requests until the other side is gone, however that ended."""
-    _end_with_parent()
+def serve(connection: Connection, parent: int) -> NoReturn:
+    """Answer requests until the other side is gone, however that ended.
+
+    Parameters
+    ----------
+    parent : id of the process that started this one.
+    """
+    end_with(parent)
     os.set_inheritable(connection.fileno(), False)
     received: SimpleQueue[tuple[str, Any, bytes]] = SimpleQueue()
     threading.Thread(target=_receive, args=(connection, received.put), daemon=True).start()
     Worker(connection).serve(received)
 
 
-def _end_with_parent() -> None:
-    """Leave interrupts to the parent, and end with it even where no thread of this process gets its turn."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+def end_with(parent: int) -> None:
+    """Leave signals of the terminal to the parent, and end with it even where no thread gets its turn.
+
+    To be exact, it ends with the thread that started it: whoever starts a worker waits for it in the same
+    thread. A parent that has ended already is found out by its id, which is another one then.
+    """
+    for terminal in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(terminal, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
 
 
 def _receive(connection: Connection, put: Callable[[tuple[str, Any, bytes]], None]) -> None:
@@ -71,14 +85,16 @@ class Worker:
 
     def _take_job(self, content: bytes, threads: int | None) -> None:
         self._work = None  # gives back what the job before it kept
-        self._start = lambda: pickle.loads(content).start(threads)  # with the first request
+        # With the first request. From the process that started this one, by a pipe of these two.
+        self._start = lambda: pickle.loads(content).start(threads)  # nosec B301
 
     def _answer(self, number: int, content: bytes) -> None:
         def do() -> Any:
             if self._work is None:
                 assert self._start is not None
                 self._work, self._start = self._start(), None
-            return self._work(pickle.loads(content), lambda told: self._send((TOLD, number, told)))
+            request = pickle.loads(content)  # from there too # nosec B301
+            return self._work(request, lambda told: self._send((TOLD, number, told)))
 
         answer = attempted(number, "", do, lambda _: traceback.format_exc())
         try:

@@ -160,7 +160,8 @@ def _table(path: Path, fmt: WeatherFormat) -> Any:
         raise ConfigError(f"the weather {path} is neither .csv nor .parquet; convert it to one of them")
     try:
         whole = pq.read_table(path) if suffix in (".parquet", ".pq") else _csv(path, fmt.time)
-    except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
+        _ = whole.column_names  # which may be no text
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the weather {path} cannot be read; export it again ({_line(error)})") from None
     for name in wanted:
         if whole.column_names.count(name) != 1:

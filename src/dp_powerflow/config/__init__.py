@@ -250,8 +250,12 @@ def read_toml(path: Path, what: str, otherwise: str) -> dict[str, Any]:
     if not path.is_file():
         raise ConfigError(f"{what} {path} does not exist; {otherwise}")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except UnicodeDecodeError:
+        raise ConfigError(f"{what} {path} is not text in UTF-8; save it again in that encoding") from None
+    except RecursionError:
+        raise ConfigError(f"{what} {path} has tables within tables without end; {otherwise}") from None
+    except ValueError as error:  # of TOML, or of a number that is too long
         raise ConfigError(f"{what} {path} is not valid TOML: {error}") from None
 
 
@@ -295,9 +299,16 @@ def absent_files(raw: dict[str, Any], base: Path) -> Iterator[str]:
         for key in keys:
             name = table.get(key)
             a_file = isinstance(name, str) and (key != "source" or name.lower().endswith(_FEEDER_FILES))
-            if a_file and not (base / str(name)).exists():
+            if a_file and not _exists(base / str(name)):
                 where = base / str(name)
                 yield f"the config's '{section}.{key}' is {where}, which does not exist; correct the path"
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name that no file can have, or a folder that nobody may look into
+        return False
 
 
 def _with_absolute_paths(config: Config, base: Path) -> Config:

@@ -16,6 +16,8 @@ from typing import Any, ClassVar, Self, get_args
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from dp_powerflow.errors import Lines, printable
+
 Rule = Callable[[Any], str | None]
 """What is wrong with a table although each of its keys is fine, as a sentence; None if nothing is."""
 Moved = tuple[tuple[str, ...], str]
@@ -65,11 +67,11 @@ class _Problem:
 
 def sentence_of(mistakes: Iterable[str]) -> str:
     """All mistakes of a file in one message: a sentence, or a numbered list of them."""
-    found = tuple(dict.fromkeys(mistakes))
+    found = tuple(dict.fromkeys(map(printable, mistakes)))
     if len(found) == 1:
         return found[0]
     lines = (f"\n  {number}. {sentence}" for number, sentence in enumerate(found, start=1))
-    return f"the config has {len(found)} mistakes:" + "".join(lines)
+    return Lines(f"the config has {len(found)} mistakes:" + "".join(lines))
 
 
 def mistakes_in(
@@ -162,11 +164,14 @@ def _sentence(problem: _Problem) -> str:
 
 
 def _broken(section: Section) -> Iterator[str]:
-    """The rules that the usable part of a section breaks; one that reads another key says nothing."""
+    """The rules that the usable part of a section breaks; one that reads another key says nothing.
+
+    Values are as they were written: a number may still be text, or too large, which no rule compares.
+    """
     for rule in section.rules:
         try:
             sentence = rule(section)
-        except AttributeError:
+        except (AttributeError, TypeError, ArithmeticError):
             continue
         if sentence is not None:
             yield sentence

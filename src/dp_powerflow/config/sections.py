@@ -320,6 +320,12 @@ def _keeps_the_state_apart(release: ReleaseSection) -> str | None:
     )
 
 
+def _keeps_the_state_here(release: ReleaseSection) -> str | None:
+    if ":/" not in str(release.state):
+        return None
+    return "release.state is private and stays in a directory of this machine, not at a URL"
+
+
 class ReleaseSection(Section):
     """What is written, and where.
 
@@ -359,7 +365,7 @@ class ReleaseSection(Section):
     unrelated_network: Reason = None
     insecure_seed: int | None = None
 
-    rules = (_keeps_the_state_apart,)
+    rules = (_keeps_the_state_apart, _keeps_the_state_here)
 
 
 class PublicationSection(Section):

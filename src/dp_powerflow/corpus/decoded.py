@@ -11,19 +11,21 @@ import os
 import uuid
 import weakref
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from dp_powerflow.corpus.grid import Float32Array, turn_days
+from dp_powerflow.corpus.schema import DATA, Phasors, part_name
 from dp_powerflow.units import IntArray
 
 if TYPE_CHECKING:
     from dp_powerflow.corpus.reader import Corpus
 
 _TOKEN_BYTES = 16
+_MARK_BYTES = 8
 
 
 class DecodedDays(Protocol):
@@ -43,11 +45,16 @@ class Decoder:
     corpus : what is read.
     days : (slot,) days, each once, ascending.
     nodes : positions of the nodes that are kept; None for all.
+    marks : (part,) of the files that one of the processes has found sound (`Listed.mark`).
     """
 
     corpus: Corpus
     days: IntArray
     nodes: IntArray | None
+    marks: _Shared = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "marks", _Shared(_MARK_BYTES * self.corpus.layout.n_parts))
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -82,11 +89,21 @@ class Decoder:
         """Write days of one row group to an array (day, 2, step, node)."""
         layout, days = self.corpus.layout, self.days[slots.start : slots.stop]
         part, group = layout.locate(int(days[0]))
-        block = self.corpus.read_group(part, group)
+        block = self._read(part, group)
         rows = days - layout.groups_of(part)[group].start
         nodes = np.arange(layout.nodes) if self.nodes is None else self.nodes
         for k, values in enumerate((block.vm_pu, block.va_deg)):
             turn_days(values, rows, nodes, out[:, k])
+
+    def _read(self, part: int, group: int) -> Phasors:
+        """A row group; of all processes that share this decoder, one hashes its file."""
+        name, files = f"{DATA}/{part_name(part)}", self.corpus.files
+        marks, mark = self.marks.values.view(np.int64), files.mark(name)
+        if mark and marks[part] == mark:
+            files.accept(name)
+        block = self.corpus.read_group(part, group)
+        marks[part] = mark
+        return block
 
 
 def decoded_days(decoder: Decoder, budget: float) -> DecodedDays:

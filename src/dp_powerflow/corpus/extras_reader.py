@@ -28,6 +28,7 @@ from dp_powerflow.corpus.extras import (
     power_on_grid,
 )
 from dp_powerflow.corpus.grid import turn_days
+from dp_powerflow.corpus.listed import Listed
 from dp_powerflow.corpus.schema import CorpusLayout, Float32Array, list_values, part_name, rows_in_order
 from dp_powerflow.corpus.storage import Location, loading, open_parquet
 from dp_powerflow.errors import CorpusError
@@ -37,25 +38,40 @@ PAIRS = {"loads": DRAWN, "generation": INJECTED}
 """Columns of `loads/` with the active and the reactive power."""
 
 
+def room_for(shape: tuple[int, ...]) -> Float32Array:
+    """Memory for values of a corpus; CorpusError where there is none, or where no array is that large."""
+    try:
+        return np.empty(shape, dtype=np.float32)
+    except (MemoryError, ValueError):
+        raise CorpusError(
+            "the days asked for do not fit into memory; ask for fewer, or read them with batches()"
+        ) from None
+
+
 def find_extras(
-    root: Location, layout: CorpusLayout, release_id: str, folders: Iterable[str] = FOLDERS
+    root: Location,
+    layout: CorpusLayout,
+    release_id: str,
+    folders: Iterable[str] = FOLDERS,
+    files: Listed | None = None,
 ) -> ExtrasLayout:
     """What a corpus holds beside its voltages, from its first part.
 
     Parameters
     ----------
     folders : where to look.
+    files : gives the files; None for those that are there, unchecked.
 
     Raises
     ------
     CorpusError : a file cannot be read, or is of another corpus.
     """
-    schemas = {}
+    schemas, files = {}, Listed(root) if files is None else files
     for folder in folders:
-        path = root / folder / part_name(0)
-        with loading(path):
-            if path.exists():
-                with open_parquet(path) as file:
+        name = f"{folder}/{part_name(0)}"
+        with loading(root / name):
+            if files.has(name):
+                with open_parquet(files.source(name)) as file:
                     schemas[folder] = file.schema_arrow
     extras = extras_in({folder: schema.names for folder, schema in schemas.items()})
     for folder, schema in schemas.items():
@@ -74,18 +90,20 @@ class ExtrasReader:
     root : directory or URL of the release.
     layout, release_id : of the corpus.
     extras : what there is.
+    files : gives the files.
     """
 
     root: Location
     layout: CorpusLayout
     release_id: str
     extras: ExtrasLayout
+    files: Listed
 
     def node_power(self, name: str, days: IntArray, nodes: IntArray) -> tuple[Float32Array, Float32Array]:
         """Active and reactive power of nodes as stored: float32 (day, step, node) [kW], [kvar]."""
         self._require(name)
         shape = (len(days), self.layout.steps, len(nodes))
-        found = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)
+        found = room_for(shape), room_for(shape)
         for part, group, rows, offsets in self.layout.blocks(days):
             held = self.layout.groups_of(part)[group]
             table = self._table(LOADS, part, group)
@@ -132,7 +150,8 @@ class ExtrasReader:
     def _table(self, folder: str, part: int, group: int) -> pa.Table:
         path = self.root / folder / part_name(part)
         schema = file_schema(folder, self.extras, self.layout, self.release_id, part)
-        with loading(path), open_parquet(path) as file:
+        content = self.files.source(f"{folder}/{part_name(part)}")
+        with loading(path), open_parquet(content) as file:
             if not file.schema_arrow.equals(schema, check_metadata=True):
                 raise ValueError("not a part of this corpus")
             return file.read_row_group(group, use_threads=False)

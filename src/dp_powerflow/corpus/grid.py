@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_powerflow._bits.compiled import without_compiling
 from dp_powerflow._bits.elementary import degrees1, kernel, unit
 from dp_powerflow.errors import CorpusError
 from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
@@ -242,7 +243,8 @@ def fill_powers(given: NodeColumns, days: range, pages: Pages) -> None:
 
 
 def _filled(given: NodeColumns, days: range, pages: Pages, voltages: bool) -> int:
-    assert given.column_of.max(initial=-1) < given.values.shape[1], "compiled code would read other memory"
+    if given.column_of.max(initial=-1) >= given.values.shape[1]:
+        raise IndexError("a node has no column; compiled code would read other memory")
     nodes = np.argsort(given.column_of, kind="stable")
     values = given.values[days.start * given.steps : days.stop * given.steps].view(np.float64)
     of = (given.column_of[nodes].astype(np.int64), nodes)
@@ -296,6 +298,7 @@ def _no_power() -> CorpusError:
 
 
 # --- back again -------------------------------------------------------------------------------------------
+@without_compiling()
 def vm_counts(vm_pu: Float32Array) -> IntArray:
     """Grid counts of stored magnitudes."""
     out = np.empty(np.shape(vm_pu), dtype=np.int64)
@@ -303,6 +306,7 @@ def vm_counts(vm_pu: Float32Array) -> IntArray:
     return out
 
 
+@without_compiling()
 def va_counts(va_deg: Float32Array) -> IntArray:
     """Grid counts of stored angles."""
     out = np.empty(np.shape(va_deg), dtype=np.int64)
@@ -360,6 +364,7 @@ def _power_on_grid(power: Float32Array, out: BoolArray) -> None:
         out[k] = in_range & (np.rint(count) == count) & (bits[k] != np.uint32(0x80000000))
 
 
+@without_compiling()
 def turn_days(
     stored: Float32Array, days: IntArray, nodes: IntArray, out: Float32Array, rows: IntArray | None = None
 ) -> None:

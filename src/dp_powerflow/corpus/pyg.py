@@ -153,6 +153,7 @@ def graphs_of(corpus: Corpus, days: Days, hetero: bool | None) -> TwinGraphs | C
             f"the tables in {TWIN_FOLDER}/ hold days 0 to {published - 1} and another one was asked for; "
             "network.graph_days says how many are published"
         )
+    corpus.files.check_folder(TWIN_FOLDER)
     steps = corpus.layout.steps
     chosen = (wanted[:, None] * steps + np.arange(steps)).ravel()
     return TwinGraphs(read_gridfm(Path(str(corpus.path)) / TWIN_FOLDER), chosen)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,11 +17,13 @@ import pyarrow as pa
 
 from dp_powerflow.almanac.calendar import Calendar, DateArray
 from dp_powerflow.almanac.weather import Weather
-from dp_powerflow.corpus.connections import Connections, read_connections
-from dp_powerflow.corpus.days import DayTable, read_days
+from dp_powerflow.corpus.connections import FILES as JOINED
+from dp_powerflow.corpus.connections import ConnectionFiles, Connections, read_connections
+from dp_powerflow.corpus.days import DAYS_FILE, DayTable, read_days
 from dp_powerflow.corpus.extras import ExtrasLayout
-from dp_powerflow.corpus.extras_reader import PAIRS, ExtrasReader, find_extras
+from dp_powerflow.corpus.extras_reader import PAIRS, ExtrasReader, find_extras, room_for
 from dp_powerflow.corpus.grid import turn_days
+from dp_powerflow.corpus.listed import Listed, read_listed
 from dp_powerflow.corpus.schema import (
     DATA,
     MANIFEST_FILE,
@@ -88,17 +90,23 @@ class Corpus:
     layout : number of days, steps and nodes, and the split into files.
     nodes : ids of the nodes and what was declared public of them.
     release_id : name of the release.
+    listed : SHA-256 of its files, which are compared when they are first read; None checks nothing.
     """
 
     path: Location
     layout: CorpusLayout
     nodes: NodeTable
     release_id: str
+    listed: Listed | None = field(default=None, compare=False, repr=False)
 
     def dataset(self) -> ds.Dataset:
-        """The rows as they are stored: day, node, and lists vm_pu and va_deg of T values."""
+        """The rows as they are stored: day, node, and lists vm_pu and va_deg of T values.
+
+        pyarrow reads the files later, so all of them are compared with the manifest now.
+        """
         import pyarrow.dataset as ds  # brings pandas, where that is installed
 
+        self.files.check(f"{DATA}/{part_name(part)}" for part in range(self.layout.n_parts))
         paths = [self.part_path(part) for part in range(self.layout.n_parts)]
         with loading(self.path / DATA):
             if isinstance(self.path, RemotePath):
@@ -110,7 +118,7 @@ class Corpus:
         """Magnitudes [p.u.] and angles [degrees], float32 (day, step, node), in the order asked for."""
         wanted, columns = self.day_numbers(days), self.node_numbers(nodes)
         shape = (len(wanted), self.layout.steps, len(columns))
-        vm, va = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.float32)
+        vm, va = room_for(shape), room_for(shape)
         for part, group, rows, offsets in self.layout.blocks(wanted):
             block = self.read_group(part, group)
             turn_days(block.vm_pu, offsets, columns, vm, rows)
@@ -124,7 +132,7 @@ class Corpus:
     @cached_property
     def extras(self) -> ExtrasLayout:
         """What there is beside the voltages, and how many regulators, capacitors and phases of sources."""
-        return find_extras(self.path, self.layout, self.release_id)
+        return find_extras(self.path, self.layout, self.release_id, files=self.files)
 
     @property
     def holds(self) -> tuple[str, ...]:
@@ -170,11 +178,16 @@ class Corpus:
     @cached_property
     def connections(self) -> Connections | None:
         """Which nodes form a bus, their phases, and which buses are joined; None if that is not published."""
-        return read_connections(self.path, self.layout, self.release_id, self.nodes)
+        with loading(self.path):
+            files = ConnectionFiles(*(self.source(name) if self.files.has(name) else None for name in JOINED))
+        return read_connections(self.path, self.layout, self.release_id, self.nodes, files)
 
     @cached_property
     def _days(self) -> DayTable | None:
-        return read_days(self.path, self.layout, self.release_id)
+        with loading(self.path / DAYS_FILE):
+            if not self.files.has(DAYS_FILE):
+                return None
+        return read_days(self.path, self.layout, self.release_id, self.source(DAYS_FILE))
 
     @property
     def calendar(self) -> Calendar | None:
@@ -297,11 +310,21 @@ class Corpus:
         """File of a part."""
         return self.path / DATA / part_name(part)
 
+    @property
+    def files(self) -> Listed:
+        """Gives files of the release, each compared with the manifest when it is first read."""
+        return Listed(self.path) if self.listed is None else self.listed
+
+    def source(self, name: str) -> Location | pa.BufferReader:
+        """What a file of the release is parsed from; CorpusError if it is damaged."""
+        return self.files.source(name)
+
     def read_group(self, part: int, group: int) -> Phasors:
         """One row group as it is stored: arrays (day, node, step)."""
         path, days = self.part_path(part), self.layout.groups_of(part)[group]
         shape = (len(days), self.layout.nodes, self.layout.steps)
-        with loading(path), open_parquet(path) as file:
+        source = self.source(f"{DATA}/{part_name(part)}")
+        with loading(path), open_parquet(source) as file:
             if not file.schema_arrow.equals(
                 part_schema(self.layout, self.release_id, part), check_metadata=True
             ):
@@ -314,7 +337,7 @@ class Corpus:
 
     @property
     def _beside(self) -> ExtrasReader:
-        return ExtrasReader(self.path, self.layout, self.release_id, self.extras)
+        return ExtrasReader(self.path, self.layout, self.release_id, self.extras, self.files)
 
     def node_series(
         self, days: Days = None, nodes: Nodes = None, *, with_loads: bool = False
@@ -378,20 +401,32 @@ class Corpus:
         return np.array(numbers, dtype=np.int64)
 
 
-def open_corpus(path: str | os.PathLike[str] | RemotePath) -> Corpus:
+def open_corpus(
+    path: str | os.PathLike[str] | RemotePath, *, check: bool = True, manifest_sha256: str | None = None
+) -> Corpus:
     """Open the release in a directory, or at a URL such as 's3://bucket/release'.
+
+    Parameters
+    ----------
+    check : compare every file with the SHA-256 that the manifest lists, when it is first read.
+    manifest_sha256 : of `manifest.json`, where a fleet states it.
 
     Raises
     ------
-    CorpusError : there is no release, an unfinished one, or one of another version of the format.
+    CorpusError : there is no release, an unfinished one, one of another version of the format, or a damaged
+        one.
     """
     directory = location(path)
     if isinstance(directory, RemotePath):
         refuse_unfinished(directory)
     elif not directory.is_dir():
         raise CorpusError(f"{directory} is not a directory; give the directory of a release")
-    layout, release_id, nodes = read_nodes(directory)
-    return Corpus(directory, layout, nodes, release_id)
+    listed = read_listed(directory, sha256=manifest_sha256) if check else Listed(directory)
+    layout, release_id, nodes = read_nodes(directory, listed.source(NODES_FILE))
+    last = f"{DATA}/{part_name(layout.n_parts - 1)}"
+    if not listed.has(last):
+        raise CorpusError(f"{directory / last} is missing; is this the place of a finished release?")
+    return Corpus(directory, layout, nodes, release_id, listed)
 
 
 def refuse_unfinished(place: RemotePath) -> None:

@@ -167,6 +167,10 @@ def nodes_schema(layout: CorpusLayout, release_id: str, columns: list[str]) -> p
     return pa.schema(fields, metadata=metadata_of(layout, release_id))
 
 
+MOST_DAYS, MOST_STEPS = 10_000_000, 86_400
+"""Of a corpus that is read: a file of a stranger may say anything."""
+
+
 def read_metadata(metadata: dict[bytes, bytes] | None) -> tuple[CorpusLayout, str]:
     """Layout and release id from the metadata of any file of a corpus.
 
@@ -183,6 +187,8 @@ def read_metadata(metadata: dict[bytes, bytes] | None) -> tuple[CorpusLayout, st
             "use the version of dp-powerflow that its manifest names"
         )
     shape = {name: int(entries[_PREFIX + name]) for name in ("days", "steps", "nodes", "days_per_part")}
+    if shape["days"] > MOST_DAYS or shape["steps"] > MOST_STEPS:
+        raise CorpusError("the corpus declares more days or steps than any has; fetch it again")
     return CorpusLayout(**shape), check_release_id(entries[f"{_PREFIX}release_id"])
 
 

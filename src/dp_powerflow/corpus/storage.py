@@ -59,7 +59,10 @@ class RemotePath:
     url: str
 
     def __post_init__(self) -> None:
-        split = urlsplit(self.url)
+        try:
+            split = urlsplit(self.url)
+        except ValueError:
+            raise CorpusError("this is no URL; give one such as s3://bucket/release") from None
         if split.password is not None:
             raise CorpusError("a URL must not hold a password; put the credentials into the environment")
         if split.query or split.fragment:
@@ -119,6 +122,13 @@ class RemotePath:
                 return bool(store.info(key)["type"] == "file")
             except FileNotFoundError:
                 return False
+
+    def version(self) -> str:
+        """What changes when the object does; FileNotFoundError if there is none."""
+        store, key = self.store()
+        with _os_errors():
+            store.invalidate_cache()
+            return _version(store.info(key))
 
     def below(self) -> dict[str, str]:
         """Relative names, sorted, of all objects below, each with what changes when the object does."""
@@ -211,13 +221,21 @@ def location(value: str | os.PathLike[str] | RemotePath) -> Location:
         return value
     text = os.fspath(value)
     if isinstance(value, str) and _URL.match(text):
-        split = urlsplit(text)
+        try:
+            split = urlsplit(text)
+        except ValueError:
+            raise CorpusError("this is no URL; give a path or a URL such as s3://bucket/release") from None
         if split.scheme != "file":
             return RemotePath(text)
         if split.netloc not in ("", "localhost"):
             raise CorpusError("a file:// URL needs an absolute path: file:///folder/release")
         text = url2pathname(split.path)
-    return Path(os.path.abspath(text))
+    path = Path(os.path.abspath(text))
+    try:
+        path.exists()
+    except OSError as error:
+        raise CorpusError(f"{path} cannot be looked at: {error.strerror}; give another path") from None
+    return path
 
 
 @contextmanager
@@ -305,7 +323,7 @@ def local_copy(place: Location, *, one_of: Collection[str] = ()) -> Iterator[Pat
         raise CorpusError(f"there is no {' or '.join(one_of)} at {place}; give the URL of a finished release")
     if not all(map(_is_relative_path, names)):
         raise CorpusError(f"{place} holds a name that is no file of a release")
-    with tempfile.TemporaryDirectory(prefix="dp-powerflow-") as folder:
+    with _temporary_folder() as folder:
         directory = Path(folder) / "release"
         for name in names:
             with loading(place):
@@ -320,6 +338,16 @@ def local_copy(place: Location, *, one_of: Collection[str] = ()) -> Iterator[Pat
                     "free some space there, or name another directory in the environment (TMPDIR)"
                 ) from error
         yield directory
+
+
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    try:
+        return tempfile.TemporaryDirectory(prefix="dp-powerflow-")
+    except OSError as error:
+        raise CorpusError(
+            "a release at a URL is copied to be looked at, and no temporary directory can be written; "
+            "name one of this user in the environment (TMPDIR)"
+        ) from error
 
 
 def _is_relative_path(name: str) -> bool:

@@ -38,7 +38,7 @@ from dp_powerflow.config import (
     refuse_old_keys,
     sentence_of,
 )
-from dp_powerflow.errors import ConfigError
+from dp_powerflow.errors import ConfigError, Lines, printable
 from dp_powerflow.grid.quantities import Protect
 
 PublicName = Annotated[str, named_by(PUBLIC_RULE)]
@@ -256,7 +256,7 @@ def parse_feeder_config(sections: dict[str, Any], key: str) -> Config:
     try:
         return Config.model_validate(sections)
     except ValidationError:
-        raise ConfigError(f"of feeder '{key}', {sentence_of(sections, Config)}") from None
+        raise ConfigError(Lines(f"of feeder '{printable(key)}', {sentence_of(sections, Config)}")) from None
 
 
 def _with_absolute_paths(config: FleetConfig, base: Path) -> FleetConfig:

@@ -168,6 +168,12 @@ class Dispatcher:
         done, total = told
         self._event(self.ways[number], "solving", done, total)
 
+    def unpaid(self) -> list[Progressing]:
+        """Feeders that workers have begun, and that are neither paid for nor at their end."""
+        waiting = {way.number for way in self._to_examine}
+        begun = (way for way in self.ways if way.number not in waiting)
+        return [way for way in begun if way.paid is None and not way.ended]
+
     def examine_all(self, crew: Crew) -> None:
         """Examine all feeders and go no further."""
         ways = iter(self.ways)

@@ -18,7 +18,7 @@ from typing import Any
 
 from dp_powerflow._names import alike
 from dp_powerflow.config import Config, Section
-from dp_powerflow.errors import ConfigError
+from dp_powerflow.errors import ConfigError, PrivacyError
 from dp_powerflow.fleet.config import OF_THE_FLEET, FleetConfig, Override, is_named, parse_feeder_config
 from dp_powerflow.fleet.names import partition, release_id_of
 from dp_powerflow.fleet.publishing import shelf_of
@@ -107,7 +107,7 @@ def _matches(item: str) -> Iterator[tuple[str, str]]:
         return
     parts = PurePath(item).parts
     fixed = next((k for k, part in enumerate(parts) if _WILDCARDS & set(part)), len(parts) - 1)
-    paths = sorted(glob.glob(item, recursive=True))
+    paths = [] if "\0" in item else sorted(glob.glob(item, recursive=True))
     if not paths:
         raise ConfigError(f"no file matches '{item}' of fleet.feeders; correct the glob")
     for path in paths:
@@ -180,13 +180,38 @@ def read_registers(config: FleetConfig, state: PrivateState) -> Registers:
 
 
 def read_register(state: PrivateState, fleet_id: str) -> dict[str, Registered]:
-    """PRIVATE. What earlier runs of a fleet kept, by key."""
+    """PRIVATE. What earlier runs of a fleet kept, by key.
+
+    Raises
+    ------
+    PrivacyError : the file is damaged.
+    """
     stored = state.read_internal(fleet_id, REGISTER_FILE)
-    entries = {} if stored is None else json.loads(stored)
-    return {
-        key: Registered(item["name"], tuple(item["charged under"]), bool(item.get(_WITHDRAWN)))
-        for key, item in entries.items()
-    }
+    if stored is None:
+        return {}
+    try:
+        return {key: _registered(item) for key, item in json.loads(stored).items()}
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise damaged(REGISTER_FILE, fleet_id) from None
+
+
+def _registered(item: dict[str, Any]) -> Registered:
+    name, charged = item["name"], tuple(item["charged under"])
+    withdrawn = item.get(_WITHDRAWN, False)
+    texts = all(isinstance(text, str) for text in (name, *charged)) and isinstance(
+        item["charged under"], list
+    )
+    if not texts or not isinstance(withdrawn, bool):
+        raise ValueError
+    return Registered(name, charged, withdrawn)
+
+
+def damaged(file: str, fleet_id: str) -> PrivacyError:
+    """A file that is kept of a fleet cannot be read."""
+    return PrivacyError(
+        f"{file} of fleet '{fleet_id}' in the private state is damaged; restore it from a backup; nothing "
+        "was spent"
+    )
 
 
 def write_register(state: PrivateState, fleet_id: str, feeders: Iterable[FleetFeeder]) -> None:

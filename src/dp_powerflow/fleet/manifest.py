@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from dp_powerflow._names import PUBLIC_NAME
 from dp_powerflow._threads import in_order
 from dp_powerflow.corpus.reader import Corpus, open_corpus
 from dp_powerflow.corpus.schema import DATA, part_name
@@ -291,11 +293,13 @@ class Fleet:
     path : its directory or URL.
     manifest : `fleet.json`, unchecked.
     names : public names of the feeders.
+    check : whether files are compared with their SHA-256 when they are first read.
     """
 
     path: Location
     manifest: dict[str, Any]
     names: tuple[str, ...]
+    check: bool = True
 
     def __repr__(self) -> str:
         whole = self.manifest.get("fleet")
@@ -308,7 +312,9 @@ class Fleet:
         """The corpus of one feeder."""
         if name not in self.names:
             raise CorpusError(f"the fleet has no feeder {name!r}; its feeders are listed in {FLEET_FILE}")
-        return open_corpus(self.path / partition(name))
+        entry = self.manifest["feeders"][self.names.index(name)]
+        stated = entry.get("manifest_file_sha256") if self.check and isinstance(entry, dict) else None
+        return open_corpus(self.path / partition(name), check=self.check, manifest_sha256=stated)
 
     def files(self) -> list[str]:
         """Paths or URLs of all files with voltages, feeder by feeder."""
@@ -317,18 +323,26 @@ class Fleet:
     def dataset(self) -> ds.Dataset:
         """The rows of all feeders as they are stored, with a column `feeder` from the directories.
 
-        A filter on the feeder reads the files of that feeder only.
+        A filter on the feeder reads the files of that feeder only. pyarrow reads them later, so all files
+        are compared with the manifests now.
         """
         import pyarrow.dataset as ds  # brings pandas, where that is installed
 
         partitioning = ds.HivePartitioning.discover(infer_dictionary=True)
         store = self.path.store()[0] if isinstance(self.path, RemotePath) else None
-        names = [part.store()[1] if isinstance(part, RemotePath) else str(part) for part in self._parts()]
+        parts = self._parts(check=self.check)
+        names = [part.store()[1] if isinstance(part, RemotePath) else str(part) for part in parts]
         with loading(self.path):
             return ds.dataset(names, format="parquet", partitioning=partitioning, filesystem=store)
 
-    def _parts(self) -> list[Location]:
-        counts = in_order(lambda name: self.feeder(name).layout.n_parts, self.names, readers_of(self.path))
+    def _parts(self, *, check: bool = False) -> list[Location]:
+        def count(name: str) -> int:
+            corpus = self.feeder(name)
+            if check:
+                corpus.files.check_folder(DATA)
+            return corpus.layout.n_parts
+
+        counts = in_order(count, self.names, readers_of(self.path))
         return [
             self.path / partition(name) / DATA / part_name(part)
             for name, count in zip(self.names, counts, strict=True)
@@ -348,8 +362,12 @@ def release_paths(path: str | os.PathLike[str]) -> list[Path]:
     return [place / partition(name) for name in open_fleet(place).names]
 
 
-def open_fleet(path: str | os.PathLike[str] | RemotePath) -> Fleet:
+def open_fleet(path: str | os.PathLike[str] | RemotePath, *, check: bool = True) -> Fleet:
     """Open the corpus of a fleet in a directory, or at a URL such as 's3://bucket/fleet'.
+
+    Parameters
+    ----------
+    check : as of `open_corpus`.
 
     Raises
     ------
@@ -367,11 +385,13 @@ def open_fleet(path: str | os.PathLike[str] | RemotePath) -> Fleet:
         raise CorpusError(
             f"{place} has no {FLEET_FILE} that can be read; give the {what} of a finished fleet"
         ) from error
+    if not all(re.fullmatch(PUBLIC_NAME, name) for name in names) or len(set(names)) < len(names):
+        raise CorpusError(f"{place / FLEET_FILE} has a name that no feeder of a fleet has; fetch it again")
     if manifest.get("format") not in FORMATS:
         raise CorpusError(
             f"{place / FLEET_FILE} has another format than '{FORMAT}'; use the program that made it"
         )
-    return Fleet(place, manifest, names)
+    return Fleet(place, manifest, names, check)
 
 
 def fleet_file(place: Location) -> bytes:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dp_powerflow.errors import Lines, printable
 from dp_powerflow.fleet.remedies import Remedy, remedy_of
 
 Problem = tuple[str, str, str]
@@ -83,16 +84,17 @@ def in_one_message(problems: Sequence[Problem]) -> str:
     """Problems of several feeders in one message: a sentence, or a numbered list with the feeders of each."""
     found = refusals(problems)
     if len(problems) == 1:
-        return problems[0][2]
+        return Lines(problems[0][2])
     lines = (
         f"\n  {number}. {_feeders(refusal)}: {refusal.sentence}"
         for number, refusal in enumerate(found, start=1)
     )
-    return f"{len({key for key, _, _ in problems})} feeders have no usable config:" + "".join(lines)
+    count = len({key for key, _, _ in problems})
+    return Lines(f"{count} feeders have no usable config:" + "".join(lines))
 
 
 def _feeders(refusal: Refusal) -> str:
-    some = ", ".join(refusal.keys[:_KEYS_SHOWN]) + ", …" * (len(refusal.keys) > _KEYS_SHOWN)
+    some = printable(", ".join(refusal.keys[:_KEYS_SHOWN])) + ", …" * (len(refusal.keys) > _KEYS_SHOWN)
     return f"{len(refusal.keys)} feeder{'s' * (len(refusal.keys) > 1)} ({some})"
 
 

@@ -14,6 +14,7 @@ from dp_powerflow.errors import ConfigError
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.feeders import (
     FleetFeeder,
+    damaged,
     read_register,
     replace_register,
 )
@@ -119,9 +120,22 @@ def read_names(state: PrivateState, fleet_id: str) -> set[str]:
 
 
 def read_failures(state: PrivateState, fleet_id: str) -> list[dict[str, str]]:
-    """INTERNAL. Feeders that failed in the last run: key, public name and why."""
+    """INTERNAL. Feeders that failed in the last run: key, public name and why.
+
+    Raises
+    ------
+    PrivacyError : the file is damaged.
+    """
     stored = state.read_internal(fleet_id, FAILURES_FILE)
-    return [] if stored is None else list(json.loads(stored)["failed"])
+    if stored is None:
+        return []
+    try:
+        failed = list(json.loads(stored)["failed"])
+        if not all(isinstance(item[key], str) for item in failed for key in ("feeder", *item)):
+            raise ValueError
+    except (ValueError, LookupError, TypeError, RecursionError):
+        raise damaged(FAILURES_FILE, fleet_id) from None
+    return failed
 
 
 def keep_failures(state: PrivateState, fleet_id: str, failed: Sequence[Mapping[str, str]]) -> None:

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dp_powerflow._files import only_process
 from dp_powerflow._parallel import Engine, Needs, engine_of
+from dp_powerflow._spending import of_one_feeder, true_words
 from dp_powerflow.corpus.storage import Location
 from dp_powerflow.errors import ConfigError, DpPowerflowError
 from dp_powerflow.fleet.accounts import feeders_of
@@ -54,7 +55,7 @@ from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.pipeline.inputs import keep_ingest, meters_of
 from dp_powerflow.pipeline.modes.base import OWNER_FILE, mode_of
 from dp_powerflow.pipeline.ready import Say
-from dp_powerflow.pipeline.receipts import open_ledger
+from dp_powerflow.pipeline.receipts import REQUEST_FILE, open_ledger
 from dp_powerflow.pipeline.run import mended_words
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.state import PrivateState
@@ -153,7 +154,7 @@ def run_fleet(
     engine.check(Needs(config.fleet.output, source_files(config)))
     state = PrivateState.open(config.fleet.state, insecure_seed=config.fleet.insecure_seed)
     internal = state.internal_directory(config.fleet.id)
-    with only_process(internal):
+    with true_words(), only_process(internal):
         shelf = shelf_of(config.fleet.output, config.fleet.id)
         run = _Run(config, state, open_ledger(state), engine, shelf, say, on_event, on_outcome)
         outcomes = run.all(repair)
@@ -248,7 +249,10 @@ class _Run:
         )
         self.steps = owner.meters.n_steps
         dispatcher = Dispatcher(owner, missing, self.on_event)
-        with self.engine.crew(dispatcher.told, FEEDERS_PER_PROCESS) as crew:
+        with (
+            self._unpaid_is_forgotten(dispatcher),  # once no worker is left
+            self.engine.crew(dispatcher.told, FEEDERS_PER_PROCESS) as crew,
+        ):
 
             def give() -> None:
                 self.warned.of_all(*owner.warned)
@@ -258,23 +262,29 @@ class _Run:
             give()
             if owner.paid_before:
                 owner.usable()
-            try:
-                dispatcher.run(crew, splits=self.engine.splits)
-            finally:
-                self._forget_unpaid(dispatcher.ways)
+            dispatcher.run(crew, splits=self.engine.splits)
         self.customers = owner.account_record()
         for way in dispatcher.large:
             make_here(way, owner, self.engine, self.on_event)
 
-    def _forget_unpaid(self, ways: Sequence[Progressing]) -> None:
-        """Of feeders that a run left examined and not paid for, nothing stays where the corpus will be."""
-        for way in ways:
-            if way.examined is not None and way.paid is None and not way.ended:
-                with suppress(DpPowerflowError):
-                    self.shelf.forget(way.feeder.name, way.feeder.release_id)
+    @contextmanager
+    def _unpaid_is_forgotten(self, dispatcher: Dispatcher) -> Iterator[None]:
+        """Of feeders that a run leaves unpaid, nothing stays where the corpus will be.
+
+        But what an earlier run has paid for stays: this one had not come to it yet.
+        """
+        try:
+            yield
+        finally:
+            for way in dispatcher.unpaid():
+                if self.state.read_internal(way.feeder.release_id, REQUEST_FILE) is None:
+                    with suppress(DpPowerflowError):
+                        self.shelf.forget(way.feeder.name, way.feeder.release_id)
 
     def _end(self, way: Progressing) -> None:
         """One feeder is at its end."""
+        if way.problem is not None:
+            way.problem = of_one_feeder(way.problem, paid=way.paid is not None and way.paid.spend is not None)
         outcome = Outcome(way.feeder.key, way.feeder.name, way.problem)
         self.outcomes[outcome.name] = outcome
         owner = self.state.read_internal(way.feeder.release_id, OWNER_FILE)
@@ -300,7 +310,7 @@ class _Run:
 
     def _refuse_another_config(self) -> None:
         kept = self.state.read_internal(self.config.fleet.id, CONFIG_FILE)
-        if kept is not None and kept.decode() != _config_sha256(self.config):
+        if kept is not None and kept.decode(errors="replace") != _config_sha256(self.config):
             raise ConfigError(
                 f"feeders of fleet '{self.config.fleet.id}' were released with another config; restore it, "
                 "put what one feeder needs under overrides, or choose a new fleet id and set model.reuse to "

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,13 @@ from dp_powerflow.corpus.storage import Location, loading, location, readers_of
 from dp_powerflow.fleet.names import FLEET_FILE, partition
 from dp_powerflow.pipeline.conversation import COMMITMENT, REPORT_FILE
 from dp_powerflow.pipeline.manifest.facts import AccountFacts
-from dp_powerflow.pipeline.manifest.model import MANIFEST_FILE, MODEL_FILE, ReleaseError, differences
+from dp_powerflow.pipeline.manifest.model import (
+    MANIFEST_FILE,
+    MODEL_FILE,
+    ReleaseError,
+    differences,
+    json_object,
+)
 from dp_powerflow.pipeline.manifest.twin.figures import version_of
 from dp_powerflow.pipeline.receipts import kept_models
 from dp_powerflow.privacy.ledger.book import Ledger
@@ -81,10 +86,11 @@ def _manifests(place: Location) -> Iterator[dict[str, Any]]:
 
 def _read(place: Location) -> dict[str, Any]:
     with loading(place):
-        content = json.loads(place.read_bytes())
-    if not isinstance(content, dict):
-        raise ReleaseError(f"{place} is not of a release; check it with 'dp-powerflow verify'")
-    return content
+        content = place.read_bytes()
+    try:
+        return json_object(content)
+    except (ValueError, RecursionError):
+        raise ReleaseError(f"{place} is not of a release; check it with 'dp-powerflow verify'") from None
 
 
 def _payers(state: PrivateState) -> dict[str, set[str]]:
@@ -110,7 +116,7 @@ class _Court:
             release_id = check_release_id(str(manifest["release"]["id"]))
             stated = {what: dict(manifest["composition"][what]) for what in ("loads", "network")}
             twin = manifest["guarantee"]["network"].get("twin")
-            model, commitment = manifest["files"][MODEL_FILE], manifest["internal_report"]["sha256"]
+            model, commitment = str(manifest["files"][MODEL_FILE]), manifest["internal_report"]["sha256"]
         except (KeyError, TypeError, AttributeError, ValueError):
             raise ReleaseError(
                 "a witness is not the manifest of a release; check it with 'dp-powerflow verify'"

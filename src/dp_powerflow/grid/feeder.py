@@ -22,6 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dp_powerflow._bits.elementary import unit
+from dp_powerflow.errors import FeederError
 from dp_powerflow.grid.operation import CONSTANT_POWER, InverterCurve, Operation, Response
 from dp_powerflow.grid.quantities import LINE_QUANTITIES as LINE_QUANTITIES
 from dp_powerflow.grid.quantities import Protected as Protected
@@ -168,10 +169,22 @@ class Feeder:
     operation: Operation | None = None
 
     def __post_init__(self) -> None:
+        self._refuse_no_voltage()
         moved = len({name for name, *_ in self._levelled})
         note = f"{moved} of {len(self.loads)} loads {_MOVED}"
         if moved and not any(known.endswith(_MOVED) for known in self.notes):
             object.__setattr__(self, "notes", (*self.notes, note))
+
+    def _refuse_no_voltage(self) -> None:
+        """Refuse what draws power between two nodes of the same phase: no current of any size could."""
+        angle = self.nominal_angle_deg
+        elements: tuple[Load | PVSystem, ...] = (*self.loads, *self.pv)
+        for name, branches in ((element.name, element.branches) for element in elements):
+            if any(GROUND not in (i, j) and angle[i] == angle[j] for i, j in branches):
+                raise FeederError(
+                    f"'{name}' stands between two nodes of the same phase, with no voltage across it; "
+                    "correct its bus, or disable it"
+                )
 
     def __repr__(self) -> str:
         return f"Feeder({self.name!r}, {len(self.nodes)} nodes, {len(self.loads)} loads)"

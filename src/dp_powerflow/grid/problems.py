@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from dp_powerflow.errors import FeederError
+from dp_powerflow.errors import FeederError, printable
 
 _SHOWN = 3
 _NAMES_SHOWN = 3
@@ -26,7 +26,7 @@ class SeveralReasonsError(FeederError):
     def __str__(self) -> str:
         rest = len(self.reasons) - _SHOWN
         more = f"; and {rest} more, which 'dp-powerflow inspect FEEDER' lists" if rest > 0 else ""
-        return _numbered(self.reasons[:_SHOWN], len(self.reasons)) + more
+        return printable(_numbered(self.reasons[:_SHOWN], len(self.reasons)) + more)
 
 
 def _numbered(reasons: Sequence[str], count: int) -> str:

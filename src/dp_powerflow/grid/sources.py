@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import csv
+import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dp_powerflow._files import write_named
 from dp_powerflow.errors import FeederError
 from dp_powerflow.grid import ieee
 from dp_powerflow.grid.feeder import (
@@ -236,11 +238,12 @@ def _origin_of_taps(line: str, path: Path) -> str:
 
 def write_taps(path: Path, taps: Iterable[Tap], *, origin: str = TAPS_INTERNAL) -> None:
     """Write taps so that `read_taps` gives them back exactly; INTERNAL unless `origin` says otherwise."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        file.write(f"# {origin}\n")
-        writer = csv.writer(file)
-        writer.writerow(TAP_COLUMNS)
-        writer.writerows((tap.transformer, tap.winding, repr(tap.ratio)) for tap in taps)
+    text = io.StringIO(newline="")
+    text.write(f"# {origin}\n")
+    writer = csv.writer(text)
+    writer.writerow(TAP_COLUMNS)
+    writer.writerows((tap.transformer, tap.winding, repr(tap.ratio)) for tap in taps)
+    write_named(path, text.getvalue().encode())
 
 
 def _tap(row: dict[str, str | None], path: Path, line: int) -> Tap:

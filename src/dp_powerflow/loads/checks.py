@@ -9,7 +9,7 @@ whoever spends a budget.
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -25,9 +25,13 @@ from dp_powerflow.loads.levels import (
     THOUSAND,
     Levels,
     UnitFindings,
+    count_wild,
     refuse_untypical_median,
+    refuse_wild,
     refuse_wrong_median,
     second_group,
+    wild_limit_kw,
+    without_wild,
 )
 from dp_powerflow.loads.report import ColumnReport, IngestReport
 from dp_powerflow.loads.scanning import count_readings, on_all_cores, raise_to_floor
@@ -132,11 +136,17 @@ def check_history(raw: RawHistory, rules: IngestRules) -> IngestResult:
     exists[raw.skipped] = False
     found = _find(raw.quantities, exists)
     _check_sign(found)
+    largest_kw = wild_limit_kw(raw.services.scale_kw(raw.services.load_points), rules)
+    wild = np.stack([count_wild(quantity.values, largest_kw) for quantity in raw.quantities])
+    if rules.on_suspect_unit == "error":
+        for of_customers, read in zip(wild, found.read, strict=True):
+            refuse_wild(of_customers, read, len(raw.days))
     limit = rules.gaps.max_missing_share * np.count_nonzero(exists)
     rejected: BoolArray = np.any(found.missing > limit, axis=0)
     bad = _rejected_points(raw, rejected, rules)
     kept = tuple(p for p in raw.services.load_points if p not in bad or rules.on_rejected == "placeholder")
-    customers = Levels.of(raw.quantities[0].values).where(~rejected)
+    tame = without_wild(raw.quantities[0].values, largest_kw, wild[0])
+    customers = Levels.of(tame).where(~rejected)
     filled = [_fill(quantity.values, ~rejected, raw, rules.gaps) for quantity in raw.quantities]
     position = {point: i for i, point in enumerate(kept)}
     rows = np.array([position.get(raw.services.load_point_of[customer], -1) for customer in raw.customers])
@@ -146,7 +156,9 @@ def check_history(raw: RawHistory, rules: IngestRules) -> IngestResult:
         for reactive in loads[1:]:
             reactive[position[point]] = 0.0
     judged = np.array([point not in bad for point in kept])
-    units, suspect = _check_units(customers, loads[0], judged, raw.services.scale_kw(kept), rules)
+    tame = without_wild(loads[0], largest_kw, wild[0])
+    units, suspect = _check_units(customers, tame, judged, raw.services.scale_kw(kept), rules)
+    units = replace(units, wild=int(wild.sum()))
     export = find_export(loads[0], rules.floor_kw, rules.most_export, judged)
     if rules.on_export == "error":
         refuse_export(export, rules.most_export, "; or set on_export to 'floor', which drops what is fed in")
@@ -265,9 +277,10 @@ def _sum_to_points(values: FloatArray, rows: IntArray, n: int) -> FloatArray:
     if np.array_equal(rows, np.arange(n)):
         return values  # one customer per load point and none rejected: no copy of a large array
     total = np.zeros((n, *values.shape[1:]))
-    for own, row in zip(values, rows, strict=True):
-        if row >= 0:
-            total[row] += own
+    with np.errstate(over="ignore"):  # of wild readings; a history refuses what is not finite
+        for own, row in zip(values, rows, strict=True):
+            if row >= 0:
+                total[row] += own
     return total
 
 

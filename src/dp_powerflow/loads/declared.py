@@ -74,6 +74,12 @@ class MeterFormat:
             raise LoadDataError(
                 "the delimiter must be one character other than the decimal sign; use ';' with decimal commas"
             )
+        try:
+            "".join((self.stamp_format or "", self.delimiter, *self.missing)).encode()
+        except UnicodeEncodeError:
+            raise LoadDataError(
+                "the format of the meter file has signs that are no text; correct it"
+            ) from None
         steps_per_day(self.step_minutes)
         zone(self.time_zone)
 

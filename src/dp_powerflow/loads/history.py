@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dp_powerflow._names import alike
+from dp_powerflow._names import LONGEST_ID, alike, odd
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.units import FloatArray
 
@@ -37,6 +37,12 @@ def refuse_alike(ids: Iterable[str], what: str) -> None:
         raise LoadDataError(
             f"{count} {what} have ids that differ from another only in blanks, case or unseen signs; write "
             "one id for one service, and clearly different ids for different ones"
+        )
+    strange = odd(ids)
+    if strange:
+        raise LoadDataError(
+            f"{strange} {what} have ids with signs that are not seen (line ends, tabs, escapes), or of more "
+            f"than {LONGEST_ID} signs; correct the ids"
         )
 
 

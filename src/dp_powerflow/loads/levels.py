@@ -11,6 +11,9 @@ Three comparisons, each with a declared, PUBLIC reference or within the file:
   comparison that can see a factor of 4 in the whole file;
 - a second group of levels a factor of 1,000 from the largest one, with its shape; relative to a public scale
   also one a factor of 4 away, where the scale is good enough to leave a valley between the two.
+
+Readings a factor of 1,000 beyond any customer (**wild** ones) are counted first and judge nothing: huge
+values of either sign cancel in the mean of a day, and what is left would tell no level at all.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import numpy as np
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.declared import IngestRules
 from dp_powerflow.loads.scanning import levels_and_shapes, on_all_cores
-from dp_powerflow.units import BoolArray, FloatArray
+from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
 THOUSAND, FOUR = 1000.0, 4.0
 TYPICAL_WITHIN = 2.5
@@ -32,6 +35,7 @@ _SAME_SHAPE = 0.4  # in the log of the median shapes of two groups
 _LEAST_MEMBERS = 3
 _LEAST_SHARE = 0.01
 _FAR = 0.5  # width of a window [decades]
+_WILD_SHARE = 0.001
 _SURE = 3.0  # standard deviations of the difference of two counts
 
 
@@ -66,6 +70,8 @@ class UnitFindings:
         Load points with a load to judge.
     below, above
         Load points outside the plausible range.
+    wild
+        Readings a factor of 1,000 beyond what any customer draws.
     off_by_1000, off_by_4
         Customers (load points, where these have public scales) in a second group that far from the largest
         one, with its shape.
@@ -76,6 +82,52 @@ class UnitFindings:
     above: int = 0
     off_by_1000: int = 0
     off_by_4: int = 0
+    wild: int = 0
+
+
+def wild_limit_kw(scale_kw: FloatArray | None, rules: IngestRules) -> float:
+    """Beyond it, on either side, no reading of a customer can be [kW or kvar]."""
+    largest = rules.plausible_kw[1]
+    if scale_kw is not None and len(scale_kw):
+        largest = max(largest, rules.plausible_share[1] * float(scale_kw.max()))
+    return THOUSAND * largest
+
+
+def count_wild(values: FloatArray, limit_kw: float) -> IntArray:
+    """(customer,) readings beyond the limit."""
+    found = np.zeros(len(values), dtype=np.int64)
+
+    def count(part: slice) -> None:
+        own = values[part]
+        found[part] = np.count_nonzero((own > limit_kw) | (own < -limit_kw), axis=(1, 2))
+
+    on_all_cores(count, len(values))
+    return found
+
+
+def without_wild(values: FloatArray, limit_kw: float, wild: IntArray) -> FloatArray:
+    """The readings, or a copy with gaps where they are beyond the limit."""
+    if not wild.any():
+        return values
+    tame: FloatArray = np.where(np.abs(values) > limit_kw, np.nan, values)
+    return tame
+
+
+def refuse_wild(wild: IntArray, read: IntArray, days: int) -> None:
+    """Refuse a file with too many wild readings, or with one a day of a customer.
+
+    Parameters
+    ----------
+    wild, read
+        (customer,) wild readings, and all.
+    """
+    customers = int(np.count_nonzero(wild >= days))
+    if customers or wild.sum() > _WILD_SHARE * read.sum():
+        raise LoadDataError(
+            f"{int(wild.sum())} readings lie a factor of 1000 or more beyond what any customer draws, "
+            f"{customers} customers have one a day; correct them, or the unit, or list them as missing, or "
+            "set on_suspect_unit to 'keep', which leaves them to the bounds of the model"
+        )
 
 
 def refuse_wrong_median(points: Levels, scaled: bool, rules: IngestRules) -> None:

@@ -110,7 +110,8 @@ def read_load_classes(path: Path) -> dict[str, str]:
                 raise LoadDataError(f"class file {path} must have the columns {', '.join(CLASS_COLUMNS)}")
             for row in reader:
                 load, label = ((row[name] or "").strip() for name in CLASS_COLUMNS)
-                if not load or not label or load.casefold() in found:
+                plain = load and label and f"{load}{label}".isprintable()
+                if not plain or load.casefold() in found:
                     raise LoadDataError(
                         f"class file {path}, line {reader.line_num}: every load has one row, with a class"
                     )

@@ -128,6 +128,10 @@ class IngestReport:
             f"{units.below + units.above} load points with a load outside the plausible range "
             f"({units.below} below, {units.above} above)",
         ]
+        if units.wild:
+            lines.append(
+                f"{units.wild} readings beyond what any customer draws; the bounds of the model cut them"
+            )
         for count, factor in ((units.off_by_1000, "1,000"), (units.off_by_4, "4")):
             if count:
                 lines.append(f"{count} customers look as if their unit were off by a factor of {factor}")

@@ -30,7 +30,9 @@ from dp_powerflow.units import FloatArray, IntArray
 _CSV_BLOCK_BYTES = 16 << 20
 _PARQUET_CELLS = 4_000_000
 _PEEK_BYTES = 1 << 16
+_TEXT_SUFFIXES = (".csv", ".txt", ".gz", ".bz2")
 _REPEATING = pa.dictionary(pa.int32(), pa.string())
+_LINE_END = re.compile(rb"\r\n|\n|\r")
 _OFFSET = r"(Z|z|[+-]\d\d(:?\d\d)?)$"
 # arrow does not trim cells of text
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?|inf|Inf|INF|nan|NaN|NAN|infinity)\s*$"
@@ -59,6 +61,10 @@ class MeterTable:
 
     def require(self, *names: str) -> None:
         """Raise unless the file has all these columns."""
+        if len(set(names)) < len(names):
+            raise LoadDataError(
+                f"one column of {self.path} is named for two purposes; name a column of its own for each"
+            )
         missing = [name for name in names if name not in self.columns]
         if missing:
             raise LoadDataError(
@@ -127,21 +133,24 @@ class MeterTable:
         return types | {time: pa.timestamp("us", zone)}
 
     def _open_csv(self, types: dict[str, Any], block_bytes: int | None = None) -> Iterator[Any]:
-        return iter(
-            pa_csv.open_csv(
+        options = pa_csv.ConvertOptions(
+            column_types=types,
+            include_columns=list(types),
+            null_values=list(self.fmt.missing),
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=True,
+            decimal_point=self.fmt.decimal,
+        )
+        try:
+            opened = pa_csv.open_csv(
                 self.path,
                 read_options=pa_csv.ReadOptions(block_size=block_bytes or _CSV_BLOCK_BYTES),
                 parse_options=pa_csv.ParseOptions(delimiter=self.fmt.delimiter),
-                convert_options=pa_csv.ConvertOptions(
-                    column_types=types,
-                    include_columns=list(types),
-                    null_values=list(self.fmt.missing),
-                    strings_can_be_null=True,
-                    quoted_strings_can_be_null=True,
-                    decimal_point=self.fmt.decimal,
-                ),
+                convert_options=options,
             )
-        )
+        except pa.ArrowKeyError:  # a header that Arrow reads otherwise, such as one with quotes within it
+            raise pa.ArrowInvalid("no such column") from None
+        return iter(opened)
 
     def _not_numbers(self, numbers: tuple[str, ...]) -> LoadDataError:
         """Say how many cells are not numbers and where; reads the file again, as text."""
@@ -168,10 +177,17 @@ class MeterTable:
         self, numbers: tuple[str, ...], texts: tuple[str, ...], time: str | None
     ) -> Iterator[Any]:
         names = [*numbers, *texts]
-        for batch in ahead(self._parquet_parts(names, [] if time is None else list(texts))):
-            columns = [self._as_doubles(batch.column(name), name) for name in numbers]
-            columns += [batch.column(name) for name in texts]
-            yield pa.RecordBatch.from_arrays(columns, names=names)
+        try:
+            for batch in ahead(self._parquet_parts(names, [] if time is None else list(texts))):
+                columns = [self._as_doubles(batch.column(name), name) for name in numbers]
+                columns += [self._as_text(batch.column(name), name) for name in texts]
+                yield pa.RecordBatch.from_arrays(columns, names=names)
+        except (pa.ArrowException, OSError, LookupError):
+            damaged = True  # decided here, raised below: what Arrow says may quote a cell
+        else:
+            damaged = False
+        if damaged:
+            raise LoadDataError(f"{self.path} is damaged, or a column is of a strange type; export it again")
 
     def _parquet_parts(self, names: list[str], repeating: list[str]) -> Iterator[Any]:
         """Batches of one file after the other. A scanner of all of them would read far ahead."""
@@ -200,6 +216,14 @@ class MeterTable:
         raise LoadDataError(
             f"{self._label(name)} of {self.path} holds {kind}, not numbers; write it as floating point"
         )
+
+    def _as_text(self, cells: Any, name: str) -> Any:
+        """A column of ids or stamps; a page that was damaged may point to words that are not there."""
+        kind = cells.type.value_type if pa.types.is_dictionary(cells.type) else cells.type
+        if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+            raise LoadDataError(f"column '{name}' of {self.path} holds {kind}; write it as text")
+        cells.validate(full=True)
+        return cells
 
     def stamps(self, cells: Any, column: str) -> Stamps:
         """Stamps of a batch, from Arrow timestamps or text."""
@@ -260,6 +284,8 @@ def open_table(path: str | Path, fmt: MeterFormat) -> MeterTable:
     path = Path(path)
     if not path.exists():
         raise LoadDataError(f"{path} does not exist; check the path of the meter data")
+    if path.is_dir() and path.suffix.lower() in _TEXT_SUFFIXES:
+        raise LoadDataError(f"{path} is a folder; give a CSV file, or a folder of Parquet files")
     columns = _csv_header(path, fmt) if _is_csv(path) else _parquet_header(path)
     if len(set(columns)) != len(columns):
         raise LoadDataError(f"{path} has two columns of the same name; rename one")
@@ -274,7 +300,7 @@ def doubles(batch: Any, index: int) -> FloatArray:
 
 def _is_csv(path: Path) -> bool:
     suffix = path.suffix.lower()
-    if suffix in (".csv", ".txt", ".gz", ".bz2"):
+    if suffix in _TEXT_SUFFIXES:
         return True
     if suffix in (".parquet", ".pq") or path.is_dir():
         return False
@@ -284,10 +310,13 @@ def _is_csv(path: Path) -> bool:
 def _csv_header(path: Path, fmt: MeterFormat) -> tuple[str, ...]:
     try:
         with pa.input_stream(str(path)) as stream:  # decompresses by suffix, as the reader does
-            first = stream.read(_CSV_BLOCK_BYTES).partition(b"\n")[0].decode("utf-8-sig")
+            first = _LINE_END.split(stream.read(_CSV_BLOCK_BYTES), maxsplit=1)[0].decode("utf-8-sig")
     except (UnicodeDecodeError, OSError):
         raise LoadDataError(f"{path} is not valid CSV text in UTF-8; export it again") from None
-    names = next(csv.reader([first.rstrip("\r")], delimiter=fmt.delimiter), [])
+    try:
+        names = next(csv.reader([first], delimiter=fmt.delimiter), [])
+    except csv.Error:
+        raise LoadDataError(f"the header of {path} is not that of a CSV file; export it again") from None
     if not names:
         raise LoadDataError(f"{path} is empty; export the meter data again")
     return tuple(names)

@@ -21,6 +21,10 @@ from dp_powerflow.loads.placing import Codes
 from dp_powerflow.units import BoolArray, FloatArray, IntArray
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_EARLIEST_S, _LATEST_S = (
+    int((dt.datetime(year, 1, 1, tzinfo=dt.UTC) - _EPOCH).total_seconds()) for year in (2, 9999)
+)
+"""What any zone can show [s since 1970]."""
 
 
 class Misplaced(IntEnum):
@@ -184,6 +188,8 @@ def whole_days(
     """
     shift = 60 * step_minutes
     begin_s, end_s = (first_s - shift, last_s) if label_is_end else (first_s, last_s + shift)
+    if not (begin_s >= _EARLIEST_S and end_s <= _LATEST_S):
+        raise LoadDataError("stamps of the file lie beyond the years 2 to 9998; correct them")
     tz = zone(time_zone)
     begin, end = (
         moment.replace(tzinfo=tz) if wall else moment.astimezone(tz)

@@ -286,8 +286,8 @@ class LoadModel:
 
     @classmethod
     def load(cls, path: Path) -> LoadModel:
-        """Read what `save` wrote."""
-        return cls.from_json(path.read_text(encoding="utf-8"))
+        """Read what `save` wrote; raises as `from_json`."""
+        return cls.from_json(path.read_text(encoding="utf-8", errors="replace"))
 
 
 def _derived_again(stated: LoadModel, origin: Origin) -> LoadModel:

@@ -29,7 +29,7 @@ def environment(
     """
     found = Environment(
         loader=PackageLoader(package, folder),
-        autoescape=html,
+        autoescape=html,  # off for Markdown and JSON only # nosec B701
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -62,6 +62,5 @@ class _Kept(BytecodeCache):
             bucket.bytecode_from_string(found)
 
     def dump_bytecode(self, bucket: Bucket) -> None:
-        folder = Folder.of_user()
-        if folder.path is not None:  # a template is compiled soon: nobody need be told
-            folder.keep(self._key(bucket), bucket.bytecode_to_string())
+        # A template is compiled soon: nobody need be told where it cannot be kept.
+        Folder.of_user().keep(self._key(bucket), bucket.bytecode_to_string(), quietly=True)

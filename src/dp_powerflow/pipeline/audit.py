@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from dp_powerflow._bits.compiled import without_compiling
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.storage import Location, RemotePath, loading
 from dp_powerflow.errors import DpPowerflowError
@@ -21,7 +22,7 @@ from dp_powerflow.pipeline.manifest.model import MODEL_FILE
 from dp_powerflow.pipeline.manifest.policy import Check, check
 from dp_powerflow.pipeline.modes.base import mode_of
 from dp_powerflow.pipeline.opened import Opened, manifest_content, open_release
-from dp_powerflow.pipeline.verify import VerifyReport, check_release
+from dp_powerflow.pipeline.verify import VerifyReport, check_release, no_manifest
 from dp_powerflow.privacy.ledger.accounts import AccountKind
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.records import Account, AccountSummary, Balance
@@ -37,7 +38,7 @@ def audit_release(path: Location, config: Config, state_path: Path) -> VerifyRep
     """
     state, mode = PrivateState.inspect(state_path), mode_of(config)
     with loading(path / MODEL_FILE):
-        model = LoadModel.from_json((path / MODEL_FILE).read_bytes().decode())
+        model = LoadModel.from_json((path / MODEL_FILE).read_bytes().decode(errors="replace"))
     inputs = read_network(config, state, model.n_steps)
     kept = mode.kept_is_the_one(inputs)
     return verify_private(
@@ -69,9 +70,13 @@ def verify_private(
     DpPowerflowError : there is no release or no private state directory.
     """
     place = path if isinstance(path, RemotePath) else Path(path)
-    opened = open_release(place, manifest_content(place))
-    report, facts = check_release(opened), opened.facts
-    state = PrivateState.inspect(Path(state_path))
+    content, state = manifest_content(place), PrivateState.inspect(Path(state_path))
+    try:
+        with without_compiling():
+            opened = open_release(place, content)
+            report, facts = check_release(opened), opened.facts
+    except (ValueError, RecursionError):
+        return no_manifest(content)
     try:
         stored = None if facts is None else state.read_internal(facts.release_id, REPORT_FILE)
     except DpPowerflowError:
@@ -105,6 +110,7 @@ def _check_commitment(state: PrivateState, facts: Facts, stored: bytes | None) -
     return check("commitment", problems(), good)
 
 
+@without_compiling()
 def _check_ledger(state: PrivateState, opened: Opened, facts: Facts) -> Check:
     """The composition statement against the ledger, as of the spend of this release."""
     try:

@@ -136,7 +136,7 @@ def refuse_another_request(release_id: str, request_sha256: str, state: PrivateS
     charged = {
         spend.request_sha256 for spend in ledger.spends(release_id=release_id) if spend.kind not in shared
     }
-    known = charged | ({begun.decode()} if begun is not None else set())
+    known = charged | ({begun.decode(errors="replace")} if begun is not None else set())
     if known - {request_sha256}:
         raise ChangedRequestError(
             f"release '{release_id}' was already charged for another request or other data; choose a "

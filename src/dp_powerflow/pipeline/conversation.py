@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,9 +21,10 @@ import numpy as np
 from dp_powerflow._parallel import Runner
 from dp_powerflow.corpus.extras import MENDED
 from dp_powerflow.corpus.extras_reader import ExtrasReader
+from dp_powerflow.corpus.listed import Listed
 from dp_powerflow.corpus.storage import location
 from dp_powerflow.corpus.writer import CorpusWriter
-from dp_powerflow.errors import ConfigError, PowerFlowError, PrivacyError
+from dp_powerflow.errors import CorpusError, PowerFlowError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.gaussian import LoadModel
 from dp_powerflow.pipeline.documents import publish
@@ -168,15 +170,14 @@ class Maker:
         only_looks : nobody will answer: nothing is prepared at the target.
         """
         writer = self._writer()
-        if not writer.finished and not only_looks:
-            writer.prepare()  # what is bound to fail later fails before anything is spent
         try:
+            if not writer.finished and not only_looks:
+                writer.prepare()  # what is bound to fail later fails before anything is spent
             return (yield from self._make(writer))
-        except (ConfigError, PowerFlowError, PrivacyError) as error:
-            # Refused for good: nothing stays beside the target but parts that a resumed run can use.
-            untouched = len(writer.missing_parts()) == writer.layout.n_parts
-            if not writer.finished and (untouched or isinstance(error, PowerFlowError)):
-                writer.discard()
+        except GeneratorExit:
+            raise  # nobody goes on with this conversation; another worker may hold it again
+        except BaseException as error:  # also an interrupt: nothing stays that a resumed run cannot use
+            _clear_up(writer, for_good=isinstance(error, PowerFlowError))
             raise
 
     def _writer(self) -> CorpusWriter:
@@ -228,11 +229,12 @@ class Maker:
         if stored is not None:
             return InternalReport.read(stored)
         report = self.mode.report(self.inputs, scene, self.progress)
-        state.write_internal(release_id, REPORT_FILE, report.content)
         known = self.mode.for_the_owner(self.inputs, scene)
         if known:
             content = json.dumps({"marking": INTERNAL, **known}, indent=1, sort_keys=True) + "\n"
             state.write_internal(release_id, OWNER_FILE, content.encode())
+        # Last: a run that finds it is done here.
+        state.write_internal(release_id, REPORT_FILE, report.content)
         return report
 
     def _write(
@@ -267,13 +269,22 @@ class Maker:
         return replace(written, mended=mended)
 
 
+def _clear_up(writer: CorpusWriter, *, for_good: bool) -> None:
+    """Leave nothing beside the target but parts that a resumed run can use; none if refused for good."""
+    with suppress(CorpusError, OSError):  # what is there is of another release, or the disk fails
+        untouched = len(writer.missing_parts()) == writer.layout.n_parts
+        if not writer.finished and (untouched or for_good):
+            writer.discard()
+
+
 def _mended_before(writer: CorpusWriter) -> int:
     """Snapshots that were mended in the parts that an interrupted run has left."""
     if not writer.extras.mended:
         return 0
     missing = set(writer.missing_parts())
     there = [part for part in range(writer.layout.n_parts) if part not in missing]
-    reader = ExtrasReader(writer.root, writer.layout, writer.release_id, writer.extras)
+    unchecked = Listed(writer.root)
+    reader = ExtrasReader(writer.root, writer.layout, writer.release_id, writer.extras, unchecked)
     days = np.array([day for part in there for day in writer.layout.days_of(part)], dtype=np.int64)
     return int(np.count_nonzero(reader.day_values(MENDED, days)))
 

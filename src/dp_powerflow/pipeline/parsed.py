@@ -24,7 +24,7 @@ from itertools import count
 from pathlib import Path
 
 from dp_powerflow import grid
-from dp_powerflow._files import create_private, ensure_private_directory, read_private, temporary_name
+from dp_powerflow._files import ensure_private_directory, read_private, whole_file
 from dp_powerflow.config import FeederSection
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.sources import SIMBENCH, LoadTable, TapTable, open_feeder, read_loads, read_taps
@@ -145,14 +145,9 @@ def _version(package: str) -> str | None:
 def _keep(path: Path, feeder: Feeder) -> None:
     """Write it under its name in one step; not flushed, as its digest tells a whole one from half of one."""
     content = pickle.dumps(feeder, protocol=pickle.HIGHEST_PROTOCOL)
-    temporary = temporary_name(path)
-    try:
-        with os.fdopen(create_private(temporary), "wb") as file:
-            file.write(hashlib.sha256(content).digest())
-            file.write(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(path, private=True, durable=False) as file:
+        file.write(hashlib.sha256(content).digest())
+        file.write(content)
     if next(_written) % _LOOKED_AFTER == 0:
         remove_oldest(path.parent, MOST_BYTES)
 
@@ -162,7 +157,7 @@ def _loaded(kept: bytes) -> Feeder | None:
     digest, content = kept[:_DIGEST_BYTES], kept[_DIGEST_BYTES:]
     if hashlib.sha256(content).digest() != digest:
         return None
-    found = pickle.loads(content)  # of this user's private state, see the head of this module
+    found = pickle.loads(content)  # of this user's private state, see the head of this module # nosec B301
     return found if isinstance(found, Feeder) else None
 
 

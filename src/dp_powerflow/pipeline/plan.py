@@ -245,7 +245,7 @@ def _parsed(content: bytes, spread: tuple[float, float] | None) -> LoadModel:
     ----------
     spread : of random reactive load, its size and correlation [min], where the model has none; None fixes it.
     """
-    model = LoadModel.from_json(content.decode())
+    model = LoadModel.from_json(content.decode(errors="replace"))  # what is no text is no model
     fitted = None if model.origin is None else model.origin.options.reactive
     if isinstance(fitted, FixedPowerFactor) and spread is not None:
         return model.with_reactive(PublicSpread(fitted, *spread))

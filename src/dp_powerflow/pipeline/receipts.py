@@ -124,7 +124,7 @@ def _check(state: PrivateState, release_id: str, names: Set[str], charges: _Char
             raise _lacks(release_id, f"entry {receipt[1]}, which paid for it from account {receipt[0]}")
     # Below: what versions without receipts left, too.
     if {REQUEST_FILE, MODEL_FILE} <= names and "_" not in release_id:  # a fleet pays for models of feeders
-        begun = (state.read_internal(release_id, REQUEST_FILE) or b"").decode()
+        begun = (state.read_internal(release_id, REQUEST_FILE) or b"").decode(errors="replace")
         if not charges.has_request(release_id, begun):
             raise _lacks(release_id, "the one that paid for its load model")
     twin_id = release_id.removeprefix("twin-")
@@ -148,7 +148,7 @@ def _fields(state: PrivateState, release_id: str, name: str) -> dict[str, Any]:
         int(name.removeprefix(_PREFIX).removesuffix(_SUFFIX))
         if {"account", "charged under", "request"} <= fields.keys():
             return dict(fields)
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         pass
     raise PrivacyError(
         f"the receipt {name} of release '{release_id}' in the private state is damaged; restore it from a "

@@ -17,9 +17,10 @@ from typing import Any
 
 from dp_powerflow._files import only_process
 from dp_powerflow._parallel import Runner, engine_of
+from dp_powerflow._spending import true_words
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.storage import Location, location
-from dp_powerflow.errors import DpPowerflowError, PrivacyError
+from dp_powerflow.errors import PrivacyError
 from dp_powerflow.loads.history import LoadHistory
 from dp_powerflow.loads.report import IngestReport
 from dp_powerflow.model.fit import WeakBudgetWarning, fit
@@ -83,7 +84,7 @@ def run_release(
     engine = engine or engine_of(workers, None)
     engine.check()  # a cluster that does not answer is found out before anything is spent
     state = open_state(config)
-    with only_process(state.internal_directory(config.release.id)):
+    with true_words(), only_process(state.internal_directory(config.release.id)):
         ready = make_ready(config, state, history=history, say=say)
         owner = _Owner(ready, say)
         maker = Maker(ready, changed_settings(config, state), engine, say, progress)
@@ -107,7 +108,7 @@ def answered(conversation: Conversation, answer: Callable[[Ask], Any]) -> Made:
         while True:
             try:
                 reply = answer(ask)
-            except DpPowerflowError as error:
+            except BaseException as error:  # whatever it is: what is of no use is removed there
                 ask = conversation.throw(error)
             else:
                 ask = conversation.send(reply)

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from dp_powerflow._bits.compiled import without_compiling
 from dp_powerflow.corpus.storage import RemotePath
 from dp_powerflow.pipeline import release_checks as checks_of
 from dp_powerflow.pipeline.manifest.model import MANIFEST_FILE, MODEL_FILE, UNDECLARED
@@ -104,6 +105,7 @@ class VerifyReport:
         return {"verdict": self.verdict, "intact": self.intact, **asdict(self)}
 
 
+@without_compiling()
 def verify_release(path: str | os.PathLike[str] | RemotePath) -> VerifyReport:
     """Check a release in a directory, or at a URL (`corpus.snapshot`); needs nothing private.
 
@@ -116,10 +118,16 @@ def verify_release(path: str | os.PathLike[str] | RemotePath) -> VerifyReport:
     try:
         return check_release(open_release(place, content, partial(look_at, content)))
     except (ValueError, RecursionError):
-        broken = Check("manifest", False, f"{MANIFEST_FILE} is not JSON.")
-        return VerifyReport(None, sha256_of(content), (broken,), ())
+        return no_manifest(content)
 
 
+def no_manifest(content: bytes) -> VerifyReport:
+    """The report of a release whose `manifest.json` cannot be read."""
+    broken = Check("manifest", False, f"{MANIFEST_FILE} is not JSON.")
+    return VerifyReport(None, sha256_of(content), (broken,), ())
+
+
+@without_compiling()
 def check_release(opened: Opened) -> VerifyReport:
     """All checks that need nothing private."""
     checks = [checks_of.check_manifest(opened), checks_of.check_files(opened), checks_of.check_corpus(opened)]

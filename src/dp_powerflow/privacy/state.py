@@ -1,7 +1,8 @@
 """The private state directory: the secret key, the ledger and everything marked INTERNAL.
 
     state/                     0700
-      secret.key               0600  created once; whoever has it can take the noise off every release
+      secret.key               0600  created once, by way of secret.key.new; whoever has it can take the
+                                     noise off every release
       ledger.sqlite            0600  what has been spent (see `ledger`)
       ledger.anchor            0600  where the ledger stood last
       internal/<release id>/…  0700, files 0600
@@ -25,9 +26,11 @@ from pathlib import Path
 from typing import Any
 
 from dp_powerflow._files import (
+    create_once,
     ensure_private_directory,
     read_private,
-    whole_file,
+    remove_new,
+    remove_temporaries,
     write_private,
 )
 from dp_powerflow._names import RELEASE_ID, RELEASE_ID_RULE
@@ -93,6 +96,8 @@ class PrivateState:
     def open(cls, path: Path | str, *, create: bool = True, insecure_seed: int | None = None) -> PrivateState:
         """Open a state directory to make releases, creating it and its key if they are not there.
 
+        What killed processes left of unfinished files is removed; what others write now stays.
+
         Parameters
         ----------
         path
@@ -109,6 +114,8 @@ class PrivateState:
         if create and _read_key(root) is None:
             _create_key(root, insecure_seed)
         key = _existing_key(root)
+        remove_new(root / KEY_FILE)
+        remove_temporaries(root)
         if insecure_seed is None and key.insecure_seed:
             raise PrivacyError(
                 f"the private state directory {root} was made with an insecure seed, for a demo or a test; "
@@ -238,8 +245,7 @@ def _create_key(root: Path, insecure_seed: int | None) -> None:
         "sha256": hashlib.sha256(secret).hexdigest(),  # tells a damaged key from a good one
     }
     try:
-        with whole_file(root / KEY_FILE, private=True, once=True) as file:
-            file.write(json.dumps(fields, indent=1).encode() + b"\n")
+        create_once(root / KEY_FILE, json.dumps(fields, indent=1).encode() + b"\n")
     except OSError as error:
         raise PrivacyError(
             f"the secret key cannot be written to {root} ({error.strerror}); free disk space or choose "
@@ -263,7 +269,7 @@ def _read_key(root: Path) -> StreamKey | None:
         fields: Any = json.loads(content)
         secret = bytes.fromhex(fields["secret"])
         source, checksum, key_format = fields["source"], fields["sha256"], fields["format"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise damaged from None  # the cause would quote the key
     if key_format != _KEY_FORMAT or source not in (_SYSTEM, _SEED):
         raise damaged

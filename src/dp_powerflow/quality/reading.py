@@ -42,7 +42,8 @@ def of_feeder(corpus: Corpus, part: int) -> dict[str, list[NDArray[Any]]]:
     layout, days = corpus.layout, corpus.layout.days_of(part)
     schema = file_schema(FEEDER, corpus.extras, layout, corpus.release_id, part)
     path = corpus.path / FEEDER / part_name(part)
-    with loading(path), open_parquet(path) as file:
+    content = corpus.source(f"{FEEDER}/{part_name(part)}")
+    with loading(path), open_parquet(content) as file:
         if not file.schema_arrow.equals(schema, check_metadata=True):
             raise ValueError("not a part of this corpus")
         names = ["day", *(column.name for column in wanted)]
@@ -59,7 +60,8 @@ def _column(
     corpus: Corpus, folder: str, part: int, schema: pa.Schema, names: tuple[str, ...]
 ) -> Iterator[tuple[range, tuple[Float32Array, ...]]]:
     layout, path = corpus.layout, corpus.path / folder / part_name(part)
-    with loading(path), open_parquet(path) as file:
+    content = corpus.source(f"{folder}/{part_name(part)}")
+    with loading(path), open_parquet(content) as file:
         if not file.schema_arrow.equals(schema, check_metadata=True):
             raise ValueError("not a part of this corpus")
         for number, days in enumerate(layout.groups_of(part)):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 
@@ -19,3 +22,15 @@ class Rendered:
 
     lines: list[str]
     json_text: str
+
+
+@contextmanager
+def without_log_of(package: str) -> Iterator[None]:
+    """What a package logs meanwhile is not shown, but for errors."""
+    logger = logging.getLogger(package)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

@@ -74,6 +74,7 @@ def certify_config(
     if of_lines is not None:
         content["line_evidence"] = plain(of_lines)
     text = json.dumps(content, indent=1, sort_keys=True)
+    record_look(config, state, "certify")  # first: what a killed run has written can be seen too
     state.write_internal(config.release.id, "network-evidence.json", text.encode())
     state.write_internal(
         config.release.id, "network-evidence.md", "\n".join([f"**{INTERNAL}**", "", *lines, ""]).encode()
@@ -83,7 +84,6 @@ def certify_config(
     if isinstance(of_lines, LineReport):
         for name, picture in line_figures(feeder, of_lines, INTERNAL).items():
             state.write_internal(config.release.id, name, picture)
-    record_look(config, state, "certify")
     return Certification(INTERNAL, lines, text, directory)
 
 

@@ -13,16 +13,19 @@ from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
-from matplotlib import colormaps
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import LogNorm
-from matplotlib.figure import Figure
 
 from dp_powerflow.evidence.collect import NOT_THIS_RELEASE, Curve, Evidence
 from dp_powerflow.evidence.lines.collect import SIZES, LineReport
 from dp_powerflow.grid.buses import bus_name
 from dp_powerflow.grid.feeder import Feeder, Line
+from dp_powerflow.report import without_log_of
+
+with without_log_of("matplotlib"):  # where no home can be written, it says so at length
+    from matplotlib import colormaps
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import LogNorm
+    from matplotlib.figure import Figure
 
 _MARKING: ContextVar[str | None] = ContextVar("marking of every figure", default=None)
 _STYLES = {"corrected": "--", "full-support": "-", "paper": ":"}

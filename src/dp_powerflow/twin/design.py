@@ -77,6 +77,14 @@ class Part:
     dimension: int
     scale: int
 
+    @property
+    def in_logs(self) -> float:
+        """The scale in the logarithm of a figure."""
+        try:
+            return self.scale * LOG_GRID
+        except OverflowError:  # of an epsilon next to nothing
+            return math.inf
+
 
 @dataclass(frozen=True)
 class TwinDesign:
@@ -134,9 +142,9 @@ class TwinDesign:
         if self.code_epsilon is not None and self.protected.lines != "length":
             raise PrivacyError("conductor codes are drawn with the lengths; set lines to length")
         for part in self.parts.values():
-            if not _SMALLEST_SCALE <= part.scale * LOG_GRID <= _LARGEST_SCALE:
+            if not _SMALLEST_SCALE <= part.in_logs <= _LARGEST_SCALE:
                 raise PrivacyError(
-                    f"noise of scale {part.scale * LOG_GRID:.2g} in the logarithm of a {part.kind}'s figures "
+                    f"noise of scale {part.in_logs:.2g} in the logarithm of a {part.kind}'s figures "
                     f"is not between {_SMALLEST_SCALE:g} and {_LARGEST_SCALE:g}; change epsilon or x"
                 )
 

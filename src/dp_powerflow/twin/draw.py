@@ -87,13 +87,38 @@ class Twin:
 
     @classmethod
     def from_json(cls, text: str) -> Twin:
-        content = json.loads(text)
-        if content.get("format") != FORMAT:
-            raise PrivacyError(
-                f"the stored twin is not of the format '{FORMAT}'; use the version that drew it"
+        """Inverse of `to_json`; PrivacyError if the text is no twin."""
+        try:
+            content = json.loads(text)
+            if content.get("format") != FORMAT:
+                raise PrivacyError(
+                    f"the stored twin is not of the format '{FORMAT}'; use the version that drew it"
+                )
+            return cls(
+                TwinDesign.of_record(content["design"]),
+                _positions(content["positions"]),
+                _codes(content["codes"]),
             )
-        positions = {ParameterKey(Quantity(q), element): int(k) for q, element, k in content["positions"]}
-        return cls(TwinDesign.of_record(content["design"]), positions, content["codes"])
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
+            raise PrivacyError(
+                "the stored twin is damaged; restore it from a backup of the private state; nothing was spent"
+            ) from None
+
+
+def _positions(listed: list[tuple[str, str, int]]) -> dict[ParameterKey, int]:
+    """As `to_json` lists them; ValueError or TypeError if they are no positions."""
+    found = {ParameterKey(Quantity(q), element): k for q, element, k in listed}
+    if len(found) < len(listed) or not all(
+        type(k) is int and isinstance(key.element, str) for key, k in found.items()
+    ):
+        raise ValueError
+    return found
+
+
+def _codes(codes: dict[str, str]) -> dict[str, str]:
+    if not all(isinstance(name, str) for name in codes.values()):
+        raise ValueError
+    return codes
 
 
 @dataclass(frozen=True)

@@ -189,6 +189,8 @@ def read_gridfm(directory: Location | str, partition: int | None = None) -> Grid
     """
     total = count_scenarios(directory)
     n_partitions = -(-total // SCENARIOS_PER_PARTITION)
+    if not 0 < n_partitions <= _partitions_at(location(directory)):
+        raise CorpusError(f"{directory} does not hold the scenarios that {COUNT_FILE} counts; write it again")
     if partition is None:
         partitions, scenarios = range(n_partitions), range(total)
     else:
@@ -202,6 +204,13 @@ def read_gridfm(directory: Location | str, partition: int | None = None) -> Grid
     data = GridfmData(scenarios, bus, gen, branch, y_bus, _bus_of_row(place))
     _check_buses(data, place)
     return data
+
+
+def _partitions_at(directory: Location) -> int:
+    """Number of partitions of the first table, by its folders."""
+    place = directory / table_directory(next(iter(TABLES)))
+    with loading(place):
+        return len(place.children() if isinstance(place, RemotePath) else list(place.iterdir()))
 
 
 def _check_buses(data: GridfmData, directory: Location) -> None:

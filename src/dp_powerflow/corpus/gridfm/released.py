@@ -41,6 +41,7 @@ class ReleasedTables:
                 f"{release} holds no tables of its network; they are released on a twin with "
                 'network.publish = "network and loads" and network.controls = "frozen"'
             )
+        corpus.files.check_folder(TWIN)
         return cls(corpus, release / TWIN)
 
     @cached_property

@@ -5,6 +5,7 @@ Every circuit lives in an engine context of its own, so feeders do not disturb e
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 import threading
@@ -53,6 +54,8 @@ _PLAIN_VERBS = frozenset(
 )
 _PLAIN_OPTIONS = frozenset({"voltagebases", "loadmult", "tolerance", "maxiterations", "maxcontroliter"})
 _OPEN_ACTION = 1
+_PHASES = re.compile(r"(?<![\w.%])ph(?:a(?:s(?:es?)?)?)?\s*=\s*[\"'(\[{]?\s*([^\s,\"')\]}]*)", re.IGNORECASE)
+_EDITED = re.compile(r"\s*edit\s+(?:object\s*=\s*)?[\"'(\[{]?([^\s,\"')\]}]+)", re.IGNORECASE)
 _OPENS = re.compile(r"\b(?:state|action|normal)\s*=\s*[\[(\"']?\s*[ot]|\bopen\b", re.IGNORECASE)
 
 
@@ -177,7 +180,7 @@ def build_circuit(origin: DssOrigin, engine: Engine | None = None) -> Engine:
         engine.AllowForms = False
         engine.AllowEditor = False
         engine.AllowChangeDir = False
-        engine.DataPath = tempfile.gettempdir()
+        engine.DataPath = _folder_of_reports()
         _run_all(engine, origin)
         if engine.NumCircuits == 0 or engine.ActiveCircuit.NumCktElements == 0:
             raise FeederError(
@@ -189,6 +192,14 @@ def build_circuit(origin: DssOrigin, engine: Engine | None = None) -> Engine:
     return engine
 
 
+def _folder_of_reports() -> str:
+    """Where the engine would write what nobody asks it for: not here, and nowhere where there is no room."""
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError:
+        return os.path.abspath(os.sep)  # it may not write there either, and need not
+
+
 def _run_all(engine: Engine, origin: DssOrigin) -> None:
     """The commands of the origin; all that the engine objects to is refused at once.
 
@@ -198,12 +209,31 @@ def _run_all(engine: Engine, origin: DssOrigin) -> None:
     problems = Problems()
     for k, (command, place) in enumerate(zip_longest(origin.commands, origin.places)):
         try:
+            _refuse_more_phases(engine, command, place or _where(origin))
             run(engine, command, origin, place)
         except FeederError as error:
             device = k in origin.protective and not _OPENS.search(command)
             if not (device and _disable_device(engine)):
                 problems.add(error)
     problems.refuse()
+
+
+def _refuse_more_phases(engine: Engine, command: str, place: str) -> None:
+    """Refuse to give more phases to an element that exists: the engine writes beyond its memory then."""
+    verb = command.split(maxsplit=1)[0].lower() if command.strip() else "new"
+    stated = None if verb == "new" else _PHASES.search(command)
+    if stated is None or engine.NumCircuits == 0:
+        return
+    circuit = engine.ActiveCircuit
+    named = _EDITED.match(command)
+    if named is not None and circuit.SetActiveElement(named[1]) < 0:
+        return  # which the engine says itself
+    element = circuit.ActiveCktElement
+    if not stated[1].isdecimal() or element is None or int(stated[1]) > int(element.NumPhases):
+        raise FeederError(
+            f"{place} gives an element that exists another number of phases; state it where the element is "
+            "made"
+        )
 
 
 def _disable_device(engine: Engine) -> bool:
@@ -222,6 +252,17 @@ def run(engine: Engine, command: str, origin: DssOrigin, place: str | None = Non
     except DSSException as error:
         at = place or _where(origin)
         raise FeederError(f"OpenDSS rejects {at}; {_advice(error)}: {_message(error)}") from None
+
+
+@contextmanager
+def objections(origin: DssOrigin) -> Iterator[None]:
+    """What the engine objects to when it is asked about its circuit becomes a `FeederError`."""
+    try:
+        yield
+    except DSSException as error:
+        raise FeederError(
+            f"OpenDSS cannot say what {_where(origin)} has; {_advice(error)}: {_message(error)}"
+        ) from None
 
 
 def solve(engine: Engine, origin: DssOrigin) -> bool:

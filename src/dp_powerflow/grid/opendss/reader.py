@@ -33,6 +33,7 @@ from dp_powerflow.grid.opendss.engine import (
     engine_of,
     idle_devices,
     named_branches,
+    objections,
     primitive,
     regulated_taps,
     run,
@@ -72,8 +73,19 @@ def read_dss(
         them.
     base_mva : power base per phase [MVA].
     engine : has run the commands of the origin already; None compiles them in that of `engine_of`.
+
+    Raises
+    ------
+    FeederError : OpenDSS objects to something, or the circuit cannot be represented.
     """
     engine = build_circuit(origin, engine_of(origin)) if engine is None else engine
+    with objections(origin):
+        return _translated(engine, origin, name, taps, base_mva)
+
+
+def _translated(
+    engine: Engine, origin: DssOrigin, name: str, taps: Sequence[Tap] | None, base_mva: float
+) -> Feeder:
     notes: list[str] = list(origin.notes)
     problems = Problems()
     notes += [

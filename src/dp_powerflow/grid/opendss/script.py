@@ -11,6 +11,7 @@ Both are looked up in lists of what is known. A verb that is in neither list is 
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -96,11 +97,26 @@ _WITHOUT_CODE = frozenset({"generator", "storage"})
 _CODE = ("usermodel", "dynadll", "shaftmodel")
 _SHORTEST = {"usermodel": 2, "dynadll": 4, "shaftmodel": 2}
 _PHASES = 3
+_UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _OPEN, _CLOSE = "\"'([{", "\"')]}"
+_WITHOUT_QUOTES = str.maketrans("", "", _OPEN + _CLOSE)
 _BETWEEN, _EQUALS = re.compile(r"[ \t,=]*"), re.compile(r"[ \t]*=")
 _PLAIN = re.compile(r"(?:[^ \t,=!/]|/(?!/))+")
-_SUSPECT = re.compile(r"(?:\b(?:us|dyn|sh)\w*|\baction|\bdeb\w*)[ \t]*=", re.IGNORECASE)
-"""Properties that may have to be looked at; all others need not be separated, which takes time."""
+_WOUND = frozenset({"transformer", "autotrans"})
+_HARMLESS = frozenset(
+    {
+        *("circuit", "vsource", "isource", "line", "linecode", "linegeometry", "linespacing", "wiredata"),
+        *("cndata", "tsdata", "transformer", "xfmrcode", "autotrans", "capacitor", "reactor", "fault"),
+        *("load", "growthshape", "xycurve", "tcc_curve", "spectrum", "vccs", "recloser", "fuse"),
+        *("swtcontrol", "gendispatcher", "storagecontroller", "upfc", "upfccontrol", "espvlcontrol"),
+        *("invcontrol", "expcontrol", "gicsource", "gicline", "gictransformer", "vsconverter"),
+    }
+)
+"""Classes of which no property loads a program or writes a file; of others every word is looked at."""
+_BY_POSITION = 3
+"""Properties of other classes that may be given without their names: what comes first does neither."""
+_WRITING = ("d", "s", "@")
+"""How an action begins that writes a file, or that nobody sees from here."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +147,11 @@ class Word:
     value: str
     raw: str
     start: int
+
+    @property
+    def property(self) -> str:
+        """Name of the property, also where the name of its element comes before it."""
+        return self.name.rpartition(".")[2].translate(_WITHOUT_QUOTES).strip().lower()
 
 
 def read_script(path: Path) -> Script:
@@ -196,7 +217,7 @@ class _Reader:
         elif verb in _OF_ELEMENTS:
             if verb not in _CONTINUING and rest:
                 self._kind = _class_of(rest[0].value)
-            self._element(f"{verb} {text}", place)
+            self._element(f"{verb} {text}", place, given=1 if verb in _CONTINUING else 2)
         elif verb in _OF_CIRCUITS:
             self._add(f"{verb} {text}".strip(), place)
         elif verb in _ALLOCATING:
@@ -207,20 +228,25 @@ class _Reader:
                 "what it does"
             )
 
-    def _element(self, text: str, place: str) -> None:
-        """Keep a command about an element, unless it only observes."""
+    def _element(self, text: str, place: str, *, given: int = 0) -> None:
+        """Keep a command about an element, unless it only observes.
+
+        Parameters
+        ----------
+        given : words at its start, verb and name, that are no properties.
+        """
         if self._kind in _OBSERVERS:
             return
-        words = split_words(text) if _SUSPECT.search(text) else []
+        words = split_words(text) if self._kind not in _HARMLESS or not given else []
+        if self._kind in _WOUND:
+            _refuse_wrong_windings(split_words(text)[given:], place)
         programs = [word for word in words if _loads_a_program(word)]
+        _refuse_hidden(words[given:], place)
         if programs and self._kind in _WITHOUT_CODE:
             self.programs += len(programs)
             text = _joined(word for word in words if word not in programs)
         elif programs:
-            raise FeederError(f"{place}: {programs[0].name.lower()} loads a program; remove it")
-        for word in words:
-            if word.name.lower() == "action" and word.value.lower()[:1] in ("d", "s"):
-                raise FeederError(f"{place}: action={word.value} writes a file; remove it")
+            raise FeederError(f"{place}: {programs[0].property} loads a program; remove it")
         if self._kind in PROTECTION:
             self.protective.append(len(self.commands))
             text = _joined(map(_with_states, split_words(text))) if self._kind == "fuse" else text
@@ -232,6 +258,8 @@ class _Reader:
             option = _matched(word.name, _OPTIONS) if word.name else None
             if word.name and option is None:
                 raise FeederError(f"{place}: '{word.name}' is not an option of OpenDSS; correct it")
+            if option in ("class", "object", "element"):
+                self._kind = ""  # of what comes next; whatever it is, all of it is looked at
             if option in _KEPT_OPTIONS:
                 kept.append(f"{option}={word.raw}")
         if kept:
@@ -260,17 +288,25 @@ class _Reader:
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Lines that are no comment, with their numbers."""
-    content = path.read_bytes()
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = content.decode("latin-1")
+    text = _text(path)
     inside = False
     for number, line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), start=1):
         inside = inside or line.lstrip().startswith("/*")
         if not inside:
             yield number, line
         inside = inside and "*/" not in line
+
+
+def _text(path: Path) -> str:
+    """UTF-8, UTF-16 that says so, or else a code page of Western Europe."""
+    content = path.read_bytes()
+    try:
+        text = content.decode("utf-16" if content.startswith(_UTF16_MARKS) else "utf-8-sig")
+    except UnicodeDecodeError:
+        text = content.decode("latin-1")
+    if "\0" in text:  # where the engine would stop reading, and we would not
+        raise FeederError(f"{path} is not text; save it as UTF-8")
+    return text
 
 
 def split_words(line: str, limit: int = 0) -> list[Word]:
@@ -318,8 +354,30 @@ def _class_of(element: str) -> str:
 
 
 def _loads_a_program(word: Word) -> bool:
-    name = word.name.lower()
+    name = word.property
     return bool(word.value) and any(len(name) >= _SHORTEST[code] and code.startswith(name) for code in _CODE)
+
+
+def _refuse_hidden(words: list[Word], place: str) -> None:
+    """Refuse what writes a file, and properties that cannot be told from here."""
+    for k, word in enumerate(words):
+        if word.property and "action".startswith(word.property) and word.value.lower().startswith(_WRITING):
+            raise FeederError(f"{place}: action={word.value} writes a file; remove it")
+        if word.name.startswith("@"):
+            raise FeederError(f"{place}: the name of a property is a variable; write it out")
+        unnamed = not word.name and (k >= _BY_POSITION or any(before.name for before in words[:k]))
+        if unnamed:
+            raise FeederError(f"{place}: '{word.value}' is a value without a name; write name=value")
+
+
+def _refuse_wrong_windings(words: list[Word], place: str) -> None:
+    """Refuse a winding whose number is none: the engine reads beyond its memory for it."""
+    for word in words:
+        chosen = word.property.startswith("wd") and "wdg".startswith(word.property)
+        if (chosen or not word.name) and not word.value.strip().isdecimal():
+            raise FeederError(
+                f"{place}: '{word.value}' is no number of a winding; write wdg=1, and name=value"
+            )
 
 
 def _with_states(word: Word) -> Word:
@@ -338,11 +396,11 @@ def _without_traces(text: str) -> str:
     """The command without `debugtrace`, which makes an element write a file."""
     if "deb" not in text.lower():
         return text
-    return _joined(word for word in split_words(text) if not _traces(word.name))
+    return _joined(word for word in split_words(text) if not _traces(word))
 
 
-def _traces(name: str) -> bool:
-    return name.lower().startswith("deb") and "debugtrace".startswith(name.lower())
+def _traces(word: Word) -> bool:
+    return word.property.startswith("deb") and "debugtrace".startswith(word.property)
 
 
 def _absolute(text: str, folder: Path) -> str:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import copy
 import difflib
-import functools
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,6 +44,7 @@ from dp_powerflow.grid.pandapower.engine import (
     third_party_warnings,
     with_branch_model,
 )
+from dp_powerflow.grid.pandapower.saved import load_net
 from dp_powerflow.grid.pandapower.sequences import count_unbalanced, lacking
 from dp_powerflow.grid.pandapower.skeleton import PHASES, Skeleton, balanced, three_phase
 from dp_powerflow.grid.pandapower.taps import TAPS_OF_NET, set_taps, tap_changers
@@ -94,57 +93,17 @@ def read_simbench(code: str, *, base_mva: float = 1.0, taps: Sequence[Tap] | Non
 
 
 def read_pandapower_file(path: Path, *, base_mva: float = 1.0, taps: Sequence[Tap] | None = None) -> Feeder:
-    """Feeder of a net saved with `pandapower.to_json`.
-
-    pandapower imports the modules such a file names, so open only files you trust.
-    """
-    pandapower = require("pandapower")
-    if not path.is_file():
-        raise FeederError(f"there is no file {path}; check the path")
+    """Feeder of a net saved with `pandapower.to_json`; it is read as data, whatever classes it names."""
+    net = load_net(path)
     try:
-        with third_party_warnings():
-            text = path.read_text()
-            net = pandapower.from_json_string(
-                _without_ballast(text), convert=True, empty_dict_like_object=own_copy(_empty_net())
-            )
-    except (UserWarning, ValueError, TypeError, KeyError, AttributeError, ImportError, OSError):
-        net = None
-    if not isinstance(net, pandapower.pandapowerNet):
-        raise FeederError(f"{path} is not a pandapower net; save it again with pandapower.to_json")
-    check_net(net)
-    return read_pandapower(net, name=path.stem, base_mva=base_mva, taps=taps, own=True)
-
-
-@functools.cache
-def _empty_net() -> Any:
-    with third_party_warnings():
-        return require("pandapower").create_empty_network()
-
-
-def _without_ballast(text: str) -> str:
-    """A saved net without time series, and without tables that any new net has: they take longest to read.
-
-    Tables are dropped from a file of the present format only, where old ones are not brought up to date.
-    """
-    saved = json.loads(text)
-    tables = saved.get("_object") if isinstance(saved, dict) else None
-    if not isinstance(tables, dict):
-        return text
-    tables.pop("profiles", None)
-    empty = _empty_net()
-    if tables.get("format_version") == empty["format_version"]:
-        for name in [name for name, table in tables.items() if _says_nothing(table, empty.get(name))]:
-            del tables[name]
-    return json.dumps(saved)
-
-
-def _says_nothing(table: Any, new: Any) -> bool:
-    """Whether a saved table has no rows, and all the columns that it has in a new net."""
-    content = table.get("_object") if isinstance(table, dict) and table.get("_class") == "DataFrame" else None
-    if not isinstance(content, str) or not hasattr(new, "columns"):
-        return False
-    found = json.loads(content)
-    return not found.get("data", True) and set(new.columns) <= set(found.get("columns", ()))
+        check_net(net)
+        return read_pandapower(net, name=path.stem, base_mva=base_mva, taps=taps, own=True)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        # Tables of a file may hold anything at any place, and pandapower says so in any of these.
+        raise FeederError(
+            f"{path} has a table that is not as pandapower makes it; solve the net with pandapower.runpp, "
+            "which names the place, then save it again with pandapower.to_json"
+        ) from None
 
 
 def read_pandapower(

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, cast, get_args
@@ -42,6 +43,8 @@ REQUIRED = {
 }
 """Files beside the manifest and the voltages."""
 DIGEST = "manifest_sha256"
+_HALF = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
+"""How JSON writes half of a surrogate pair."""
 RELATIVE = 1e-9
 """Figures that are computed again may differ by this share: other versions of scipy, other last digits."""
 PACKAGES = (
@@ -685,9 +688,12 @@ def json_object(content: bytes) -> dict[str, Any]:
     def refuse(constant: str) -> float:
         raise ValueError(f"{constant} is not a number of JSON")
 
-    parsed = json.loads(content.decode("utf-8"), parse_constant=refuse)
+    text = content.decode("utf-8")
+    parsed = json.loads(text, parse_constant=refuse)
     if not isinstance(parsed, dict):
         raise ValueError("not an object")
+    if _HALF.search(text):
+        json.dumps(parsed, ensure_ascii=False).encode()  # raises: half of a pair is no text
     return parsed
 
 

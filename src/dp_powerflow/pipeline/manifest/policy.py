@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from pydantic import TypeAdapter, ValidationError
 
 from dp_powerflow.corpus.storage import Location
+from dp_powerflow.errors import printable
 from dp_powerflow.pipeline.manifest.beside import public_days
 from dp_powerflow.pipeline.manifest.histories import public_dates
 from dp_powerflow.pipeline.manifest.model import (
@@ -82,6 +83,9 @@ class Check:
     name: str
     ok: bool
     sentence: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sentence", printable(self.sentence))  # it may quote a file
 
 
 def check(name: str, problems: Iterable[str], good: str) -> Check:

@@ -430,7 +430,9 @@ class TwinMode(NetworkMode[TwinNetwork]):
         stored = state.read_internal(self._directory, name)
         try:
             found: dict[str, list[str]] | None = None if stored is None else json.loads(stored)
-        except ValueError:
+            if found is not None and not all(isinstance(figures, list) for figures in found.values()):
+                raise ValueError
+        except (ValueError, AttributeError, RecursionError):
             raise PrivacyError(
                 f"{name} of twin '{self.section.id}' in the private state is damaged; restore it from a "
                 "backup, or remove it, so that the next version is charged as a whole; nothing was spent"
@@ -446,7 +448,7 @@ class TwinMode(NetworkMode[TwinNetwork]):
 
     def _kept(self, inputs: NetworkInputs, dataset: str) -> Twin | None:
         stored = inputs.state.read_internal(self._directory, _file(dataset))
-        twin = None if stored is None else Twin.from_json(stored.decode())
+        twin = None if stored is None else Twin.from_json(stored.decode(errors="replace"))
         if twin is not None and twin.design != self.section.design:
             raise PrivacyError(
                 f"the kept twin '{self.section.id}' has another design than the config; restore it, or "

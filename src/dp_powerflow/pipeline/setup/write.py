@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
+from dp_powerflow._files import write_named
 from dp_powerflow._names import RELEASE_RULE
 from dp_powerflow.config import parse_config
 from dp_powerflow.errors import ConfigError, FeederError, LoadDataError
@@ -94,7 +95,9 @@ def set_up(request: SetupRequest, say: Callable[[str], None] = lambda _: None) -
     _check_services(services)
     scale_kw = _written_scale(request, services)
     writes_map = request.services is None or scale_kw is not None
-    if writes_map:
+    map_text = _map_text(services, scale_kw) if writes_map else ""
+    map_is_there = writes_map and _has(own_map, map_text)  # a killed run wrote it, and no config
+    if writes_map and not map_is_there:
         refuse_overwriting(own_map)
     facts = _public(request, feeder, meters, services, own_map if writes_map else request.services or own_map)
     text = config_text(facts)
@@ -103,8 +106,8 @@ def set_up(request: SetupRequest, say: Callable[[str], None] = lambda _: None) -
     problems = mode.problems(config, feeder, _declared(services))
     if problems:
         raise FeederError(internal_list(problems))
-    if writes_map:
-        write_new(own_map, _map_text(services, scale_kw))
+    if writes_map and not map_is_there:
+        write_new(own_map, map_text)
     write_new(request.config, text)
     return Written(request.config, own_map if writes_map else None, _notes(request, facts, feeder, services))
 
@@ -127,9 +130,16 @@ def refuse_overwriting(path: Path) -> None:
 
 
 def write_new(path: Path, text: str) -> None:
-    """Write a file that is not there."""
-    with path.open("x", encoding="utf-8", newline="") as file:
-        file.write(text)
+    """Write a file that is not there, whole or not at all."""
+    write_named(path, text.encode())
+
+
+def _has(path: Path, text: str) -> bool:
+    """Whether a file is there with this very text."""
+    try:
+        return path.read_bytes() == text.encode()
+    except OSError:
+        return False
 
 
 def _name(stem: str) -> str:

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from dp_powerflow._spending import charge_begins, charge_is_done
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.ledger.accounts import AccountKind, Cap, Cost, GdpCap, to_plain
 from dp_powerflow.privacy.ledger.books import Page
@@ -226,7 +227,10 @@ class Ledger:
             One of them is refused; then nothing is recorded and no account is opened.
         """
         with self._store.transaction() as transaction:
-            return tuple(charge.enter(transaction) for charge in charges)
+            spends = tuple(charge.enter(transaction) for charge in charges)
+            charge_begins()
+        charge_is_done()
+        return spends
 
     def preview(
         self,

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from dp_powerflow._files import check_private, create_private, publish_once, temporary_name
+from dp_powerflow._files import check_private, whole_file
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.ledger.chain import COLUMNS, Entry
 
@@ -76,27 +76,28 @@ class Database:
 
     def make(self, first: Entry) -> None:
         """Make the file with its first entry; of several processes that race, one does."""
-        temporary = temporary_name(self._path)
         try:
-            os.close(create_private(temporary))
-            connection = sqlite3.connect(temporary, isolation_level=None)
-            with self._translated(), contextlib.closing(connection):
-                connection.execute("PRAGMA synchronous = EXTRA")
-                connection.execute("BEGIN IMMEDIATE")
-                for statement in _SCHEMA:
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version = {FORMAT}")
-                insert(connection, [first])
-                connection.execute("COMMIT")
-            publish_once(temporary, self._path)
+            with whole_file(self._path, private=True, once=True) as file:
+                file.write(self._new(first))
         except OSError as error:
             raise self.error(
                 f"cannot be created ({error.strerror})", "free disk space or check the mode of the directory"
             ) from error
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
+
+    def _new(self, first: Entry) -> bytes:
+        """The bytes of a ledger with one entry; made in memory, so that SQLite leaves no file of its own."""
+        with (
+            self._translated(),
+            contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as made,
+        ):
+            made.execute("BEGIN IMMEDIATE")
+            for statement in _SCHEMA:
+                made.execute(statement)
+            made.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+            made.execute(f"PRAGMA user_version = {FORMAT}")
+            insert(made, [first])
+            made.execute("COMMIT")
+            return made.serialize()
 
     def check_tables(self, connection: sqlite3.Connection) -> int:
         """The format of the ledger, if it is one and has the tables of one."""
@@ -118,8 +119,9 @@ class Database:
         """Entries from a number on, or all of a file that SQLite finds to be whole; not checked here."""
         if since is None and connection.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
             raise self.corrupt()
-        where = "" if since is None else f"WHERE seq >= {since}"
-        rows = connection.execute(f"SELECT {COLUMNS} FROM entry {where} ORDER BY seq")
+        where, numbers = ("", ()) if since is None else ("WHERE seq >= ?", (since,))
+        # Text is put together from constants only.
+        rows = connection.execute(f"SELECT {COLUMNS} FROM entry {where} ORDER BY seq", numbers)  # nosec B608
         return [Entry._make(row) for row in rows]
 
     @contextlib.contextmanager
@@ -166,7 +168,8 @@ class Database:
 
 def insert(connection: sqlite3.Connection, entries: Sequence[Entry]) -> None:
     """Add entries, within a transaction."""
-    connection.executemany(f"INSERT INTO entry ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", entries)
+    places = ", ".join("?" * len(Entry._fields))  # of constants, as the columns
+    connection.executemany(f"INSERT INTO entry ({COLUMNS}) VALUES ({places})", entries)  # nosec B608
 
 
 def roll_back(connection: sqlite3.Connection) -> None:

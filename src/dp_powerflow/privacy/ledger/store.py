@@ -143,6 +143,10 @@ class Store:
         version = self._database.check_tables(connection)
         mark = Mark.settled(self._path) if last is None else None  # before the entries are read
         found = self._found(connection, last)
+        if anchor is None and found[-1].seq > 0:
+            # Another process may have made it since: it does before it adds a second entry. Nobody commits
+            # while this connection reads, so it is not ahead of what was found.
+            anchor = self._anchors.read()
         macs = {entry.seq: entry.mac for entry in found}
         if last is None and old is not None and macs.get(old.seq) != old.mac:  # it was forked
             raise self._lacks_entries(old.seq)
@@ -210,15 +214,15 @@ class Store:
         ----------
         before : of the file when it was known to be as checked; None if that was not known.
         """
-        connection.execute("BEGIN IMMEDIATE")
         try:
+            connection.execute("BEGIN IMMEDIATE")
             memory.take(appended)
             found = self._found(connection, memory.last)  # another process may have appended since
             memory.take(found)
             self._anchors.write(found[-1].seq, found[-1].mac)
             alone = found == [appended[-1]]
             memory.mark = self._planted(before) if alone and before is not None else None
-        except PrivacyError as error:
+        except (PrivacyError, sqlite3.Error) as error:
             raise self._database.error(
                 "was written, but its anchor was not",
                 "free disk space and run again, which never charges twice",

@@ -1,0 +1,1 @@
+"""Kernels of this room as NumPy operations (`_bits._numpy`)."""

@@ -1,0 +1,158 @@
+"""An install that cannot be written, for a user without a home: containers and service accounts."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dp_powerflow as dpf
+from dp_powerflow import cli
+from dp_powerflow._bits import kept
+from dp_powerflow._bits.kept import SWITCH, Folder, KernelsNotKeptWarning
+from dp_powerflow.corpus.storage import local_copy, location
+from dp_powerflow.errors import CorpusError
+from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.report import without_log_of
+from support.fleet_small import circuit
+from support.small import small_config
+
+NOBODY = 65534
+TWIN = {
+    **{"mode": "twin-network", "epsilon": 4.0, "id": "t1", "change": 0.05, "released": "all"},
+    **{"controls": "frozen", "publish": "network and loads", "graph_days": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("release")
+    run_release(small_config(folder, release={"days": 2}, network=TWIN), workers=1)
+    return folder / "out"
+
+
+def commands(release: Path, own: Path) -> list[list[str]]:
+    """All that a consumer runs; results go to a folder of its own."""
+    out = str(release)
+    return [
+        ["verify", out],
+        ["quality", out, "--json"],
+        ["quality", out, "--out", str(own / "page.html")],
+        ["export", "gridfm", out, str(own / "graphs")],
+        ["verify", str(own / "nothing")],
+    ]
+
+
+def run(release: Path, own: Path, **how: Any) -> list[tuple[int, str]]:
+    """Results of all commands; none says a word but what is wrong with the last."""
+    nowhere = {"HOME": "/nonexistent", "TMPDIR": "/nonexistent", "XDG_CACHE_HOME": "", SWITCH: "compile"}
+    done = subprocess.run(
+        [sys.executable, "-m", "support.unwritable", str(own)],
+        input=json.dumps(commands(release, own)),
+        env={**os.environ, **nowhere, "NUMBA_CACHE_DIR": "/nonexistent"},
+        cwd=own,
+        capture_output=True,
+        text=True,
+        check=False,
+        **how,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    # Where results are and how long it takes so far is progress, no notice.
+    said = [line for line in done.stderr.splitlines() if not re.search(r"^written: |: \d+ s$", line)]
+    assert len(said) == 1, done.stderr[-3000:]
+    assert said[0].startswith("error: ")
+    return [(code, printed) for code, printed in json.loads(done.stdout)]
+
+
+@pytest.mark.slow
+def test_where_nothing_can_be_written_consumers_work_and_get_no_notice(release: Path, tmp_path: Path) -> None:
+    verified, figures, page, export, mistake = run(release, tmp_path)
+    assert [verified[0], figures[0], page[0], export[0], mistake[0]] == [0, 0, 0, 0, 2]
+    assert "verdict: demonstration" in verified[1]
+    assert figures[1] == dpf.quality(dpf.open_corpus(release)).to_json()
+    assert (tmp_path / "page.html").read_bytes() == (release / "quality.html").read_bytes()
+    assert (tmp_path / "graphs" / "graphkit.yaml").exists()
+
+
+@pytest.mark.slow
+def test_another_user_verifies_with_an_install_of_somebody_else(release: Path) -> None:
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        pytest.skip("only root may become another user")
+    user: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+    with tempfile.TemporaryDirectory() as name:
+        own, copy = Path(name), Path(name) / "release"
+        subprocess.run(["cp", "-r", str(release), str(copy)], check=True)
+        for path in (own, *own.rglob("*")):
+            os.chown(path, NOBODY, NOBODY)
+        try:
+            subprocess.run(
+                [sys.executable, "-c", "import numba"], check=True, capture_output=True, cwd=own, **user
+            )
+        except (OSError, subprocess.CalledProcessError):
+            pytest.skip("another user cannot run this Python, which lies in root's home")
+        found = run(copy, own, **user)
+    assert [code for code, _ in found] == [0, 0, 0, 0, 2]
+
+
+def test_a_feeder_is_read_where_there_is_no_temporary_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nothing() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    (tmp_path / "tiny.dss").write_text(circuit(1.0))
+    monkeypatch.setattr(tempfile, "gettempdir", nothing)
+    assert len(dpf.open_feeder(tmp_path / "tiny.dss").retained) == 6
+
+
+def test_a_release_that_must_be_copied_says_where_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    fsspec = pytest.importorskip("fsspec")
+
+    def nothing(**_: Any) -> None:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    fsspec.filesystem("memory").pipe("/read-only/manifest.json", b"{}")
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", nothing)
+    with pytest.raises(CorpusError, match="TMPDIR"), local_copy(location("memory://read-only")):
+        pass
+
+
+def test_the_command_says_in_one_sentence_that_kernels_cannot_be_kept(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    kept._warn_once.cache_clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = cli._show_warning
+        Folder(None).keep("kernel-1", b"code")
+        Folder(None).keep("kernel-2", b"code")
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert said[0].startswith("note: compiled kernels cannot be kept (no cache folder")
+    assert said[0].endswith("set NUMBA_CACHE_DIR to a folder of this user")
+
+
+def test_nobody_is_told_that_a_template_cannot_be_kept(tmp_path: Path) -> None:
+    kept._warn_once.cache_clear()
+    Folder(None).keep("template-1", b"code", quietly=True)
+    (tmp_path / "file").write_text("no folder")
+    Folder(tmp_path / "file").keep("template-2", b"code", quietly=True)  # warnings are errors
+    with pytest.warns(KernelsNotKeptWarning):
+        Folder(tmp_path / "file").keep("kernel-1", b"code")
+
+
+def test_what_a_package_logs_while_it_is_imported_is_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("matplotlib.font_manager")
+    with without_log_of("matplotlib"):
+        logger.warning("Matplotlib created a temporary cache directory")
+    logger.warning("shown")
+    assert caplog.messages == ["shown"]

@@ -1,0 +1,68 @@
+"""Which commands a campaign tries, and how often each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+
+from support.faults import subjects
+from support.faults.bench import Bench
+from support.faults.campaign import Cases, Item, Stream, in_turn
+from support.faults.results import CLOCKS, DISKS, KILLS
+from support.faults.store import Store
+
+_EVERY = {
+    **{"release of a twin": 1, "release of the true network": 1},
+    **{"release to a store": 6, "certify": 30},
+}
+_OTHERS, _FLEETS, _CLOCKS, _FLEETS_ON_DISKS, _PROCESSES = 2, 8, 12, 24, 60
+"""In which rounds a command has a turn: what takes long comes seldom."""
+_SHORT = {
+    "release of a twin": 14,
+    "release of the true network": 3,
+    "quality --out": 3,
+    "init": 3,
+    "ledger --account": 4,
+    "plan": 3,
+}
+"""Cases of `make test`: every kind of call on a release, a few of the other commands."""
+
+
+def warm_up(root: Path) -> None:
+    """Make releases in this process: what it imports and compiles, its children have."""
+    for name, sections in (("true", subjects.TRUE_RELEASE), ("twin", subjects.TWIN_RELEASE)):
+        folder = root / f"warm-{name}"
+        folder.mkdir()
+        subjects.released(folder, sections)
+
+
+def long_items(bench: Bench, seed: int, store: Store | None, *, small_disks: bool) -> Iterator[Item]:
+    """Everything, in turn."""
+    cases = Cases(bench, seed)
+    streams: list[tuple[int, Stream]] = []
+    single = [*subjects.releases(), *([subjects.to_store(store)] if store else []), *subjects.commands()]
+    streams += [(_EVERY.get(subject.name, _OTHERS), partial(cases.kills, subject)) for subject in single]
+    twin, true = subjects.releases()[:2]
+    for subject in (twin, true):
+        streams += [(_OTHERS, partial(cases.disks, subject)), (_CLOCKS, partial(cases.clocks, subject))]
+        if small_disks:
+            streams.append((_OTHERS, partial(cases.sizes, subject)))
+    streams += [(_FLEETS, partial(cases.kills, subject)) for subject in subjects.fleets()]
+    streams += [(_FLEETS_ON_DISKS, partial(cases.disks, subject)) for subject in subjects.fleets()]
+    streams += [(_PROCESSES, partial(cases.kills, subject)) for subject in subjects.processes()]
+    return in_turn(streams)
+
+
+def short_items(bench: Bench, seed: int, part: str, *, small_disks: bool) -> Iterator[Item]:
+    """The few cases of `make test`."""
+    cases = Cases(bench, seed)
+    twin, true = subjects.releases()[:2]
+    everything = {subject.name: subject for subject in (*subjects.releases(), *subjects.commands())}
+    chosen: dict[str, Callable[[], list[Iterator[Item]]]] = {
+        KILLS: lambda: [islice(cases.kills(everything[name]), n) for name, n in _SHORT.items()],
+        DISKS: lambda: [islice(cases.disks(twin), 7), islice(cases.sizes(true), 3 * small_disks)],
+        CLOCKS: lambda: [islice(cases.clocks(true), 2)],
+    }
+    return chain.from_iterable(chosen[part]())

@@ -1,0 +1,217 @@
+"""The commands that are killed: each prepares a folder, runs in it, and says what must stay whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dp_powerflow._parallel import Local, LocalDask, Processes, Runner
+from dp_powerflow.cli import main
+from dp_powerflow.errors import DpPowerflowError
+from dp_powerflow.fleet.run import run_fleet
+from dp_powerflow.pipeline.run import run_release
+from dp_powerflow.privacy.ledger.book import Ledger
+from support.faults.looking import Order
+from support.faults.shim import FILES, Kind, Victim
+from support.faults.store import Store
+from support.fleet_small import fleet_config, on_twins, write_feeders
+from support.here import Here
+from support.small import RAW, other_section, small_config
+
+DAYS = 140
+"""Two parts: a kill before, between and after them."""
+TWIN: dict[str, Any] = {
+    **{"mode": "twin-network", "id": "t1", "epsilon": 4.0, "delta": 1e-5, "change": 0.05},
+    "released": "all",
+}
+CONFIG = "release.toml"
+FEEDERS = ("out/feeder=*",)
+Sections = dict[str, dict[str, Any]]
+TRUE_RELEASE: Sections = {"release": {"days": DAYS}}
+TWIN_RELEASE: Sections = {"release": {"days": DAYS}, "network": TWIN}
+TABLES: dict[str, Any] = {**TWIN, "publish": "network and loads", "controls": "frozen"}
+TABLES_RELEASE: Sections = {"release": {"days": 4}, "network": TABLES}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A command in a folder.
+
+    Attributes
+    ----------
+    run : the command, in a child whose working directory is the folder.
+    prepare : what is in the folder before.
+    whole : names that are as before or finished, never half.
+    code : exit code of a run that nobody disturbs.
+    order : how its entries in the ledger compare.
+    once : it refuses to make what is there.
+    kinds : calls at which it is struck.
+    victims : who is killed.
+    store : an object store to which it writes.
+    """
+
+    name: str
+    run: Callable[[Path], object]
+    prepare: Callable[[Path], object] = lambda folder: None
+    whole: tuple[str, ...] = ("out",)
+    code: int = 0
+    order: Order = Order.SAME
+    once: bool = False
+    kinds: tuple[Kind, ...] = FILES
+    victims: tuple[Victim, ...] = (Victim.SELF,)
+    store: Store | None = None
+
+
+def command(*arguments: str) -> Callable[[Path], object]:
+    """A command of the command line, run in this process."""
+
+    def run(folder: Path) -> None:
+        os.chdir(folder)
+        sys.argv = ["dp-powerflow", *arguments]
+        main()
+
+    return run
+
+
+def write_config(folder: Path, sections: Sections, name: str = CONFIG) -> None:
+    """The small release as a file; JSON spells its numbers, strings and lists as TOML does."""
+    base = dict(RAW)
+    if sections.get("network", {}).get("mode") == "twin-network":
+        base["nodes"] = {"load_class": "residential", "kw_per_customer": 10.0}
+    content = {key: other_section(values, sections.get(key, {})) for key, values in base.items()}
+    lines = []
+    for section, values in content.items():
+        lines += [f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
+    (folder / name).write_text("\n".join(lines) + "\n")
+
+
+def in_words(do: Callable[[Path], object]) -> Callable[[Path], object]:
+    """Errors as the command line shows them."""
+
+    def run(folder: Path) -> None:
+        try:
+            do(folder)
+        except DpPowerflowError as error:
+            sys.stderr.write(f"error: {error}\n")
+            sys.exit(2)
+
+    return run
+
+
+def release(sections: Sections, *options: str) -> tuple[Callable[[Path], object], Callable[[Path], object]]:
+    """`release` on the command line, and what prepares it."""
+    prepare = partial(write_config, sections=sections)
+    return command("release", CONFIG, "--workers", "1", *options), prepare
+
+
+def released(folder: Path, sections: Sections) -> None:
+    """Make the small release in a folder, with its config."""
+    write_config(folder, sections)
+    run_release(small_config(folder, **sections), workers=1)
+
+
+def _on_engine(folder: Path, sections: Sections, engine: Callable[[], Runner]) -> None:
+    run_release(small_config(folder, **sections), engine=engine())
+
+
+REUSE: Sections = {
+    "release": {"days": DAYS, "id": "second", "output": "out2"},
+    "model": {"reuse": "small"},
+    "network": TWIN,
+}
+
+
+def _before_reuse(folder: Path) -> None:
+    released(folder, TWIN_RELEASE)
+    write_config(folder, REUSE)
+
+
+def _change_cap(folder: Path) -> None:
+    account = next(item for item in Ledger.inspect(folder / "state").summary().accounts)
+    run = command("ledger", "state", "--account", account.name, "--epsilon", "9", "--reason", "a decision")
+    run(folder)
+
+
+def _fleet(folder: Path, engine: Callable[[], Runner], *, twins: bool) -> None:
+    config = on_twins(folder) if twins else fleet_config(folder)
+    run_fleet(config, engine=engine())  # type: ignore[arg-type]
+
+
+def _mended_feeders(folder: Path) -> None:
+    write_feeders(folder, repaired=True)
+
+
+def releases() -> list[Subject]:
+    """Releases of every kind that takes about a second."""
+    true, prepare_true = release(TRUE_RELEASE)
+    twin, prepare_twin = release(TWIN_RELEASE)
+    threads = partial(_on_engine, sections={"release": {"days": 700}}, engine=lambda: Local(2))
+    return [
+        Subject("release of a twin", twin, prepare_twin),
+        Subject("release of the true network", true, prepare_true),
+        Subject("release that reuses a model", command("release", CONFIG), _before_reuse, ("out", "out2")),
+        Subject("release on two threads", in_words(threads)),
+    ]
+
+
+def to_store(store: Store) -> Subject:
+    """A release to a URL, killed whenever it sends something too."""
+    sections: Sections = {"release": {"days": DAYS, "output": f"{store.url}/out"}}
+    run, prepare = release(sections)
+    kinds = (*FILES, Kind.SEND)
+    return Subject("release to a store", run, prepare, ("store/out",), kinds=kinds, store=store)
+
+
+def processes() -> list[Subject]:
+    """Releases and fleets whose workers are processes: either side is killed, or both."""
+    everyone = (Victim.SELF, Victim.GROUP)
+    pool = partial(_on_engine, sections={"release": {"days": 300}}, engine=lambda: Processes(2))
+    dask = partial(_on_engine, sections={"release": {"days": 300}}, engine=lambda: LocalDask(2))
+    crew = partial(_fleet, engine=lambda: Processes(2), twins=True)
+    racing: dict[str, Any] = {"order": Order.ANY, "victims": everyone}
+    on_dask = partial(_fleet, engine=lambda: LocalDask(2), twins=False)
+    return [
+        Subject("release on two processes", in_words(pool), victims=everyone),
+        Subject("release on a Dask cluster", in_words(dask), victims=everyone),
+        replace(fleets()[0], name="fleet on two processes", run=in_words(crew), **racing),
+        replace(fleets()[1], name="fleet on a Dask cluster", run=in_words(on_dask), **racing),
+    ]
+
+
+def fleets() -> list[Subject]:
+    """Fleets whose client and worker are one process."""
+    twins, true = (partial(_fleet, engine=Here, twins=twins) for twins in (True, False))
+    return [
+        Subject("fleet of twins", in_words(twins), _mended_feeders, whole=FEEDERS),
+        Subject("fleet of true networks", in_words(true), _mended_feeders, whole=FEEDERS),
+    ]
+
+
+def commands() -> list[Subject]:
+    """Commands that look at a release, or prepare one."""
+    twin, true = partial(released, sections=TWIN_RELEASE), partial(released, sections=TRUE_RELEASE)
+    tables = partial(released, sections=TABLES_RELEASE)
+    kept = ("out", "state/internal", "state/secret.key")
+    plan = partial(write_config, sections=TWIN_RELEASE)
+    return [
+        Subject("verify", command("verify", "out"), twin, kept),
+        Subject("verify --private", command("verify", "out", "--private", "state"), true, kept),
+        Subject("quality --out", command("quality", "out", "--out", "q.html"), twin, (*kept, "q.html")),
+        Subject(
+            "export gridfm",
+            command("export", "gridfm", "out", "graphs"),
+            tables,
+            (*kept, "graphs"),
+            once=True,
+        ),
+        Subject("init", command("init", "mine.toml"), whole=("mine.toml",), once=True),
+        Subject("ledger --account", _change_cap, twin, kept, order=Order.REPEATED),
+        Subject("plan", command("plan", CONFIG), plan),
+        Subject("certify", command("certify", CONFIG, "--line-draws", "0"), true, ("out",)),
+    ]
