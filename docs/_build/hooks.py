@@ -34,8 +34,9 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def changelog_page() -> str:
-    """CHANGELOG.md with links that are right inside the site."""
+    """CHANGELOG.md with links that are right inside the site; files that are not in it are only named."""
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    text = re.sub(r"\[([^\]]+)\]\((?!docs/|\w+://)[^)]+\)", r"\1", text)
     return re.sub(r"\[(?:docs/)?([^\]]+)\]\(docs/([^)]+)\)", r"[\1](\2)", text)
 
 

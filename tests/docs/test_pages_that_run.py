@@ -20,6 +20,7 @@ from support.pages import PROGRAM, is_a_command
 from support.pages_that_run import ROOT, Block, blocks_in, blocks_of, commands_of, run_python
 
 ELSEWHERE = {
+    "index.md": "tests/test_readme.py",
     "tutorial/first-release.md": "tests/docs/test_tutorials.py",
     "tutorial/first-corpus.md": "tests/docs/test_tutorials.py",
     "reference/recipes.md": "tests/ecosystem/test_recipes.py",

@@ -28,6 +28,8 @@ HOME = "/home/you/valley"
 _BLOCK = re.compile(r'^( *)```(\w+)((?: \w+="[^"]*")*)\n(.*?)^\1```$', re.MULTILINE | re.DOTALL)
 _OWN_KEY = re.compile(r"\d+\.\d{4}\b|\d\.\de-1\d|\d{4}-\d\d-\d\dT[\d:+]+")
 """Voltages, mismatches and times: they differ from run to run, since the key does."""
+_COMMIT = re.compile(r"(?<=\d)\+g?[0-9a-f][\w.]*$")
+"""What a version made from a clone has behind its number."""
 
 
 @dataclass(frozen=True)
@@ -104,4 +106,4 @@ def _plain(stream: str, folder: Path) -> list[str]:
 
 
 def _masked(line: str) -> str:
-    return _OWN_KEY.sub("#", " ".join(line.split()))
+    return _OWN_KEY.sub("#", _COMMIT.sub("", " ".join(line.split())))
