@@ -93,17 +93,32 @@ MISTAKES = (
     Mistake("kW for W", times(0.001), "factor of 1000"),
     Mistake("W for kW, no scale", times(1000.0, scales=False), "factor of 1000"),
     Mistake("kW for W, no scale", times(0.001, scales=False), "factor of 1000"),
-    Mistake("30 in W", times(1000.0, SOME), "30 load points lie a factor of about 1000 away"),
-    Mistake("30 in MW", times(0.001, SOME), "30 load points lie a factor of about 1000 away"),
     Mistake(
-        "30 in W, no scale", times(1000.0, SOME, scales=False), "30 customers lie a factor of about 1000"
+        "30 in W", times(1000.0, SOME), "30 load points differ from the others by a factor of about 1000"
     ),
-    Mistake("30 in kW for kWh per quarter", times(4.0, SOME), "30 load points lie a factor of about 4 away"),
-    Mistake("kW for kWh per quarter", times(4.0), "2.5 times above the typical load", {"typical_kw": 0.45}),
+    Mistake(
+        "30 in MW", times(0.001, SOME), "30 load points differ from the others by a factor of about 1000"
+    ),
+    Mistake(
+        "30 in W, no scale",
+        times(1000.0, SOME, scales=False),
+        "30 customers differ from the others by a factor of about 1000",
+    ),
+    Mistake(
+        "30 in kW for kWh per quarter",
+        times(4.0, SOME),
+        "30 load points differ from the others by a factor of about 4",
+    ),
+    Mistake(
+        "kW for kWh per quarter",
+        times(4.0),
+        "2.5 times above the declared typical load",
+        {"typical_kw": 0.45},
+    ),
     Mistake(
         "kWh per quarter for kW",
         times(0.25, scales=False),
-        "2.5 times below the typical load",
+        "2.5 times below the declared typical load",
         {"typical_kw": 0.6},
     ),
     Mistake(

@@ -124,7 +124,7 @@ MISTAKES = [
     config("a step that does not divide a day", "do not divide a day", loads={"step_minutes": 7}),
     config("days the wrong way round", "swap them", loads={"first_day": DAYS[1], "last_day": DAYS[0]}),
     # ---- keys that do not go together
-    config("a key of the other mode", "network.radius is of mode 'true-network'", network={"radius": 1e-9}),
+    config("a key of the other mode", "network.radius belongs to mode 'true-network'", network={"radius": 1e-9}),
     config("a scale factor on a twin", "set nodes.kw_per_customer", nodes={"scale_factor": 2.0}),
     config("customers of a node on the true network", "of mode 'twin-network'", network=TRUE),
     config(
