@@ -14,7 +14,8 @@ in NumPy takes its place (`_bits._numpy`). It is slower and has the same bits.
 Code is found by content (`fingerprint`), never by date: stale code has another name. Everything here goes
 through the dispatcher of each kernel; numba's settings for other code of the process stay as they are.
 
-`DP_POWERFLOW_KERNELS=compile` leaves out what is shipped. So does `NUMBA_CPU_NAME` or `NUMBA_CPU_FEATURES`.
+`DP_POWERFLOW_KERNELS=compile` leaves out what is shipped. So does `NUMBA_CPU_NAME` or `NUMBA_CPU_FEATURES`,
+unless they name one of `TARGETS`: what is shipped for it is what would be compiled.
 """
 
 from __future__ import annotations
@@ -231,9 +232,12 @@ def _environment(module: str, constants: list[Any], name: str) -> Environment:
 @functools.cache
 def shipped_targets() -> tuple[Target, ...]:
     """What shipped code this process may run, the fastest first; none if it has to compile."""
-    if config.CPU_NAME is not None or config.CPU_FEATURES is not None:
-        return ()
-    return tuple(target for target in TARGETS if target.runs_here)
+    named = (config.CPU_NAME, config.CPU_FEATURES)
+    return tuple(
+        target
+        for target in TARGETS
+        if target.runs_here and named in ((None, None), (target.name, target.features))
+    )
 
 
 @functools.cache
