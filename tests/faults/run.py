@@ -67,7 +67,7 @@ def campaign(chosen: argparse.Namespace, root: Path) -> int:
     lines = [] if chosen.short else kept_lines(kept)
     done = {line.name for line in lines}
     with served(chosen.short is None) as store:
-        warm_up(root)
+        warm_up(root, short=chosen.short is not None)
         bench = Bench(root, Shim())
         small_disks = no_disks is None
         make = partial(short_items, part=chosen.short) if chosen.short else partial(long_items, store=store)
