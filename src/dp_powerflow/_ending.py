@@ -50,6 +50,7 @@ class Ending:
         self.resumes = False
         self._came: int | None = None
         self._charges = 0
+        self._said = False
 
     def sentence(self, what: str) -> str:
         """What happened, with what is true of charges."""
@@ -61,10 +62,11 @@ class Ending:
     @contextlib.contextmanager
     def heard(self) -> Iterator[None]:
         """Handle signals in this block; those that the parent has chosen to ignore stay ignored."""
+        self.resumes, self._came, self._charges = False, None, charges_begun()
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before, self._charges = {}, charges_begun()
+        before = {}
         for name in _SIGNALS:
             number = getattr(signal, name, None)  # Windows has no SIGHUP
             if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
@@ -98,8 +100,8 @@ class Ending:
 
     def at_once(self, number: int) -> NoReturn:
         """Say it and end, whatever else is under way."""
-        stream = sys.__stderr__
-        if stream is not None:
+        stream, said, self._said = sys.__stderr__, self._said, True
+        if stream is not None and not said:
             with contextlib.suppress(OSError, ValueError):
                 cursor = _SHOW_CURSOR if stream.isatty() else ""
                 os.write(stream.fileno(), f"{cursor}{self.sentence('interrupted')}\n".encode())

@@ -28,10 +28,11 @@ from dp_powerflow.errors import (
 from dp_powerflow.pipeline import conversation
 from dp_powerflow.pipeline import run as run_module
 from dp_powerflow.pipeline.inputs import history_of
+from dp_powerflow.pipeline.plan import refuse_another_model
 from dp_powerflow.pipeline.run import run_release
 from dp_powerflow.privacy.budget import Neighbours
 from dp_powerflow.privacy.ledger import charging as entries
-from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost
+from dp_powerflow.privacy.ledger.accounts import InstanceCap, InstanceCost, to_plain
 from dp_powerflow.privacy.ledger.book import Ledger
 from dp_powerflow.privacy.ledger.database import Database
 from dp_powerflow.privacy.ledger.store import Store
@@ -81,7 +82,6 @@ def test_a_full_disk_at_a_charge_says_what_was_spent(
             return real(self, account, release_id, request, cost)
 
     # Entries that are larger than what a page has left, so that the file has to grow.
-    to_plain = entries.to_plain
     note = {"note": "x" * 5000}
     monkeypatch.setattr(entries, "to_plain", lambda cost: to_plain(cost) | (note if calls > charged else {}))
     monkeypatch.setattr(Ledger, "spend", spend)
@@ -156,7 +156,7 @@ def test_whatever_ends_a_run_before_its_first_part_leaves_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = small_config(tmp_path, release={"days": 20})
-    real, history = conversation.refuse_another_model, history_of(config, None)
+    real, history = refuse_another_model, history_of(config, None)
     cases = [(error, False) for error in FAILURES] + [
         (error, True) for error in (OSError(5), KeyboardInterrupt())
     ]

@@ -64,6 +64,7 @@ WHEN: dict[str, dict[str, int]] = {
     BEFORE: {
         "_parallel.__init__:engine_of": 1,
         "_parallel.cluster:DaskScheduler._client": 1,
+        "_memory:check_memory": 2,
         "_parallel.fitness:_probe_beside": 1,
         "_parallel.fitness:refuse_unfit_workers": 2,
         "almanac.calendar:_date_of": 1,
