@@ -55,6 +55,12 @@ def long_items(bench: Bench, seed: int, store: Store | None, *, small_disks: boo
     return in_turn(streams)
 
 
+def process_items(bench: Bench, seed: int) -> Iterator[Item]:
+    """Kills where workers are other processes, in turn."""
+    cases = Cases(bench, seed)
+    return in_turn([(1, partial(cases.kills, subject)) for subject in subjects.processes()])
+
+
 def short_items(bench: Bench, seed: int, part: str, *, small_disks: bool) -> Iterator[Item]:
     """The few cases of `make test`."""
     cases = Cases(bench, seed)
