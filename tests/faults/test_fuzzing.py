@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from dp_powerflow._parallel import engine_of
 from dp_powerflow.errors import ConfigError, CorpusError, DpPowerflowError, Lines, printable
 from support.fuzz.campaign import Tally, added_up, smaller
 from support.fuzz.doors import DOORS, input_of
@@ -178,7 +179,16 @@ def test_tallies_add_up() -> None:
     assert total.signatures == {"a": 2}
 
 
-# ------------------------------------------------------------------------------------------------- messages
+# ----------------------------------------------------------------------------- messages, and what else is shown
+def test_what_is_no_address_begins_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before: Dask began one, and wrote a traceback when Python ended."""
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr(distributed, "Client", lambda *_, **__: pytest.fail("began a client"))
+    for address in ("gibberish", "no-port", "foo://x:1", "inproc://x", "ß", "tcp://x", "tls://", ""):
+        with pytest.raises(ConfigError, match="no Dask scheduler answers"):
+            engine_of(None, address).check()
+
+
 def test_messages_of_errors_can_be_shown() -> None:
     assert str(CorpusError("é 😀 ε")) == "é 😀 ε"
     assert str(CorpusError("a\nb\x1b[2J\u202e\ud800\x00")) == "a\\nb\\x1b[2J\\u202e\\ud800\\x00"
