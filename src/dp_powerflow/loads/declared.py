@@ -33,7 +33,8 @@ ENERGY_UNITS = {"kWh per interval": 1.0, "Wh per interval": 1e-3}
 def _names_a_day(stamp_format: str) -> bool:
     """Whether every part of a date is in a format; Arrow makes up the others, and may die of an empty one."""
     codes = set(re.findall("%[EO]?([A-Za-z%])", stamp_format.replace("%%", "")))
-    return bool(codes & set("FD")) or bool(codes & set("Yy") and codes & set("mbBh") and codes & set("de"))
+    by_month = codes & set("mbBh") and codes & set("de")
+    return bool(codes & set("FDscx") or (codes & set("Yy") and (by_month or "j" in codes)))
 
 
 @dataclass(frozen=True)
