@@ -176,7 +176,7 @@ def test_a_first_day_that_is_no_date_is_told() -> None:
 def test_days_of_the_true_network_have_no_dates(section: str, values: dict[str, Any], name: str) -> None:
     raw = example()
     raw[section] = {**raw.get(section, {}), **values}
-    with pytest.raises(ConfigError, match=f"{name} is of mode 'twin-network'; .* independent draws"):
+    with pytest.raises(ConfigError, match=f"{name} belongs to mode 'twin-network'; .* independent draws"):
         parse_config(raw)
 
 
@@ -191,7 +191,7 @@ def test_histories_are_refused_on_the_true_network() -> None:
     ("section", "values", "says"),
     [
         ("model", {"unit": "load-point-day"}, "set model.unit to 'load-point'"),
-        ("model", {"components": 2}, "model.components is of the estimators 'structured' and 'plain'"),
+        ("model", {"components": 2}, "model.components belongs to the estimators 'structured' and 'plain'"),
         ("loads", {"days": 13}, "needs 14 days of meters or more, and there are 13"),
         ("loads", {"step_minutes": 240}, "needs steps of 180 minutes or less"),
     ],
@@ -293,13 +293,13 @@ def test_all_independent_mistakes_are_reported_at_once() -> None:
         "loads.classes is for loads of kind 'opendss-shapes'",
         "'model.epsilon' is not usable",
         "0 < p_min < p_max",
-        "nodes.scale_factor is of mode 'true-network'",
+        "nodes.scale_factor belongs to mode 'true-network'",
         "tables for graph models hold one admittance matrix",
         "network.radius is of mode 'true-network'",
         "'release.id' is not usable",
         "release.solver = 'opendss' solves with fixed taps",
         "lacks 'release.days'",
-        "release.output is published and release.state never",
+        "release.state must not be release.output",
     ):
         assert sum(said in sentence for sentence in found) == 1, said
     assert len(found) == 13

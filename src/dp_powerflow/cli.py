@@ -38,7 +38,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 export = typer.Typer(
-    help="A release in the layouts of other tools. Example: `dp-powerflow export gridfm release graphs`",
+    help="Write a release in another tool's layout. Example: `dp-powerflow export gridfm release graphs`",
     no_args_is_help=True,
 )
 app.add_typer(export, name="export")
@@ -46,8 +46,8 @@ out = Terminal()
 err = Terminal(stderr=True)
 
 FEEDER = "ieee13, ieee123, PATH.dss, PATH.json (pandapower) or simbench:CODE"
-ConfigFile = Annotated[Path, typer.Argument(help="TOML file of a release.")]
-Workers = Annotated[int | None, typer.Option(help="Parts made at once; by default one per core.", min=1)]
+ConfigFile = Annotated[Path, typer.Argument(help="Config of the release (TOML).")]
+Workers = Annotated[int | None, typer.Option(help="Parts to make in parallel; default: one per core.", min=1)]
 Scheduler = Annotated[
     str | None,
     typer.Option(help="Address of a Dask cluster, such as tls://host:8786; 'local' to start one here."),
@@ -130,7 +130,7 @@ def inspect(
     drop_islanded: Annotated[bool, typer.Option(help="Leave out nodes that no source feeds.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """What a feeder looks like (INTERNAL: it describes the secret).
+    """Describe a feeder (INTERNAL: the output describes the private network).
 
     Example: `dp-powerflow inspect ieee123 --json`
     """
@@ -167,15 +167,15 @@ def inspect(
 def certify(
     config: ConfigFile,
     model: Annotated[
-        Path | None, typer.Option(help="Load model to use; by default the one that the release has fitted.")
+        Path | None, typer.Option(help="Load model to use; default: the one that the release fitted.")
     ] = None,
     line_draws: Annotated[
         int | None,
-        typer.Option(help="Days drawn for the losses per line; by default network.line_draws.", min=0),
+        typer.Option(help="Days to draw for the losses per line; default: network.line_draws.", min=0),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """The network evidence by itself: Theorem 1 in every mode, lines, audit (INTERNAL; spends nothing).
+    """Compute the network evidence alone: Theorem 1, losses per line, audit (INTERNAL; spends nothing).
 
     Example: `dp-powerflow certify release.toml`
     """
@@ -191,45 +191,53 @@ def certify(
 
 @app.command()
 def init(
-    path: Annotated[Path, typer.Argument(help="File to write.")] = Path("release.toml"),
+    path: Annotated[Path, typer.Argument(help="Config to write.")] = Path("release.toml"),
     feeder: Annotated[
         str | None, typer.Option(help=FEEDER, autocompletion=one_of(completion.FEEDERS))
     ] = None,
-    meters: Annotated[Path | None, typer.Option(help="CSV or Parquet file of readings.")] = None,
+    meters: Annotated[Path | None, typer.Option(help="CSV or Parquet file of meter readings.")] = None,
     services: Annotated[
-        Path | None, typer.Option(help="Public list of customers; without it one is written from the meters.")
+        Path | None, typer.Option(help="Public list of customers; default: one is written from the meters.")
     ] = None,
     mode: Annotated[
         str | None,
         typer.Option(
-            help="twin-network unless you say true-network, the paper's.",
+            help="twin-network (default) or true-network, the paper's.",
             autocompletion=one_of(completion.MODES),
         ),
     ] = None,
     unit: Annotated[
         str | None,
-        typer.Option(help="kW, W, 'kWh per interval' or 'Wh per interval', unless a column says it."),
+        typer.Option(help="kW, W, 'kWh per interval' or 'Wh per interval', unless a column name says it."),
     ] = None,
-    time_zone: Annotated[str | None, typer.Option(help="IANA name; whose clock the stamps are.")] = None,
+    time_zone: Annotated[
+        str | None, typer.Option(help="Time zone of the stamps, such as Europe/Berlin.")
+    ] = None,
     interval_label: Annotated[
         str | None,
         typer.Option(
-            help="start or end: what of its interval a stamp names.",
+            help="start or end: which end of its interval a stamp marks.",
             autocompletion=one_of(completion.INTERVAL_LABELS),
         ),
     ] = None,
-    customer_column: Annotated[str | None, typer.Option(help="Unless its name is clear.")] = None,
-    time_column: Annotated[str | None, typer.Option(help="Unless its name is clear.")] = None,
-    active_column: Annotated[str | None, typer.Option(help="Unless its name is clear.")] = None,
+    customer_column: Annotated[
+        str | None, typer.Option(help="Column of customer ids, if its name is not clear.")
+    ] = None,
+    time_column: Annotated[
+        str | None, typer.Option(help="Column of time stamps, if its name is not clear.")
+    ] = None,
+    active_column: Annotated[
+        str | None, typer.Option(help="Column of active readings, if its name is not clear.")
+    ] = None,
     taps: Annotated[Path | None, typer.Option(help="CSV file of regulator taps, declared public.")] = None,
-    latitude: Annotated[float | None, typer.Option(help="Of a clear sky for PV systems.")] = None,
-    days: Annotated[int | None, typer.Option(help="Days of the corpus.", min=1)] = None,
+    latitude: Annotated[float | None, typer.Option(help="Latitude of a clear sky for PV systems.")] = None,
+    days: Annotated[int | None, typer.Option(help="Number of days in the corpus.", min=1)] = None,
     release_id: Annotated[str | None, typer.Option("--id", help="Name of the release.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a commented config for your feeder and meters; without them an example on public data.
+    """Write a commented config for your feeder and meters, or an example on public data without them.
 
-    From private data it takes facts of format only: columns, stamps, ids. All figures are public ones.
+    It takes only the format from private data: columns, stamps, ids. All figures are public ones.
 
     Example: `dp-powerflow init --feeder my/master.dss --meters meters.csv --time-zone Europe/Berlin`
     """
@@ -241,7 +249,7 @@ def init(
     if feeder is None and meters is None:
         own = (services, unit, time_zone, interval_label, customer_column, time_column, active_column)
         if any(option is not None for option in (*own, taps, latitude, days, release_id)):
-            raise ConfigError("options of init but --mode are about your own data; add --feeder and --meters")
+            raise ConfigError("these options describe your own data; add --feeder and --meters")
         written = write_example(path, mode or DEFAULT_MODE)
     elif feeder is None or meters is None:
         raise ConfigError("a config for your own data needs both --feeder and --meters")
@@ -275,7 +283,7 @@ def init(
 
 @app.command()
 def plan(config: ConfigFile, as_json: AsJson = False) -> None:
-    """Whether a release would work, and what it would cost; spends nothing. Exit code 3: not affordable.
+    """Check whether a release would work and what it costs; spends nothing. Exit code 3: not affordable.
 
     Example: `dp-powerflow plan release.toml`
     """
@@ -310,14 +318,15 @@ def release(
 def verify(
     release: Annotated[str, typer.Argument(help="Directory or URL of a release, or of a fleet.")],
     private: Annotated[
-        Path | None, typer.Option(help="Private state directory, to open the commitment (auditors).")
+        Path | None,
+        typer.Option(help="Private state directory, to check commitment and ledger (auditors)."),
     ] = None,
     config: Annotated[
         Path | None, typer.Option(help="With --private: config of the release, to recompute its evidence.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Recompute what a third party can of a release or a demonstration; exit code 1 if it is not intact.
+    """Recompute all that a third party can check of a release; exit code 1 if it is not intact.
 
     Example: `dp-powerflow verify release`
     """
@@ -328,7 +337,7 @@ def verify(
 
     rendered = render_verification(report)
     if private is not None:
-        _say("INTERNAL: what follows was checked with the private state")
+        _say("INTERNAL: these checks used the private state")
     if as_json:
         out.print_json(rendered.json_text)
     else:
@@ -346,10 +355,10 @@ def fidelity(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """The release against its true meters and feeder, and attacks on it (INTERNAL; spends nothing).
+    """Compare a release with its true meters and feeder, and attack it (INTERNAL; spends nothing).
 
-    It may not steer a release: that you have looked is recorded. Exit code 1 if an attack got more than
-    epsilon allows.
+    Do not choose settings by it: the look is recorded. Exit code 1 if an attack learned more than epsilon
+    allows.
 
     Example: `dp-powerflow fidelity release release.toml`
     """
@@ -386,7 +395,7 @@ def quality(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What a release looks like: says where its page is, makes it again, or prints its figures.
+    """Say where the quality page of a release is, make it again, or print its figures.
 
     Example: `dp-powerflow quality release --out quality.html`
     """
@@ -442,21 +451,22 @@ def fleet(
     ] = False,
     retry: Annotated[
         list[str] | None,
-        typer.Option(help="Feeder, by name or key, that may begin a new attempt after a correction."),
+        typer.Option(help="Let this feeder (name or key) begin a new attempt after a correction."),
     ] = None,
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="The same for all feeders that failed in the last run.")
+        bool,
+        typer.Option("--retry-failed", help="Let all feeders that failed in the last run do the same."),
     ] = False,
     withdraw: Annotated[
         list[str] | None,
-        typer.Option(help="Take a feeder out of the corpus; its charges stay, and nothing is made."),
+        typer.Option(help="Take a feeder out of the corpus and make nothing; its charges stay."),
     ] = None,
-    restore: Annotated[list[str] | None, typer.Option(help="Make a feeder again that was withdrawn.")] = None,
+    restore: Annotated[list[str] | None, typer.Option(help="Make a withdrawn feeder again.")] = None,
     workers: Workers = None,
     scheduler: Scheduler = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make one corpus of many feeders; run it again for what is missing. Exit code 1 if a feeder failed.
+    """Make one corpus of many feeders; run it again to finish it. Exit code 1 if a feeder failed.
 
     Example: `dp-powerflow fleet fleet.toml --plan`
     """
@@ -475,7 +485,7 @@ def fleet(
         if only_plan or repair != Repair():
             raise ConfigError("--withdraw makes nothing; give it without --plan, --retry and --restore")
         names = withdraw_feeders(fleet_config, withdraw)
-        _say(f"INTERNAL: not in {fleet_config.fleet.output}, nor made again: {', '.join(names)}")
+        _say(f"INTERNAL: withdrawn from {fleet_config.fleet.output}, not made again: {', '.join(names)}")
         return
     if only_plan:
         with _progress("feeders") as (advance, _):
@@ -532,19 +542,20 @@ def ledger(
         bool, typer.Option("--witness", help="Compare the ledger with earlier releases.")
     ] = False,
     accept_unanchored: Annotated[
-        str | None, typer.Option(help="Why the ledger's anchor is gone; kept for ever.", metavar="REASON")
+        str | None,
+        typer.Option(help="Accept a ledger without its anchor; record why.", metavar="REASON"),
     ] = None,
-    account: Annotated[str | None, typer.Option(help="Account whose cap is to be changed.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="New cap.")] = None,
-    delta: Annotated[float | None, typer.Option(help="New cap.")] = None,
+    account: Annotated[str | None, typer.Option(help="Account whose cap to change.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="New cap on epsilon.")] = None,
+    delta: Annotated[float | None, typer.Option(help="New cap on delta.")] = None,
     radius: Annotated[
         float | None,
-        typer.Option(help="New radius [p.u.] of an account of a true network."),
+        typer.Option(help="New radius [p.u.], for an account of a true network."),
     ] = None,
-    reason: Annotated[str, typer.Option(help="Who decided it and why; kept for ever.")] = "",
+    reason: Annotated[str, typer.Option(help="Who decided it and why; recorded for ever.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """What has been spent (PRIVATE); with --account, change a cap; with --witness, look for a lost charge.
+    """Show what was spent (PRIVATE); --account changes a cap, --witness looks for lost charges.
 
     Example: `dp-powerflow ledger private-state --witness release-1 release-2`
     """
@@ -554,7 +565,7 @@ def ledger(
     from dp_powerflow.report.ledger import render_ledger
 
     if witness is not bool(releases):
-        raise ConfigError("give releases or fleets after --witness, and only there")
+        raise ConfigError("give releases or fleets with --witness, and only with it")
     if witness:
         _hear(state, releases or [], as_json)
         return
@@ -563,7 +574,7 @@ def ledger(
 
     figures = (epsilon, delta, radius)
     if account is None and (figures != (None, None, None) or reason):
-        raise ConfigError("name the account whose cap is to be changed with --account")
+        raise ConfigError("name the account to change with --account")
     with without_compiling():
         opened = Ledger.inspect(state)
         if account is not None and radius is not None:
@@ -586,24 +597,26 @@ def _hear(state: Path, releases: list[str], as_json: bool) -> None:
 
 @export.command("gridfm")
 def export_gridfm(
-    releases: Annotated[list[str], typer.Argument(help="Releases on a published twin, or fleets of them.")],
-    directory: Annotated[Path, typer.Argument(help="Folder to make.")],
+    releases: Annotated[list[str], typer.Argument(help="Releases that publish their twin, or fleets.")],
+    directory: Annotated[Path, typer.Argument(help="Folder to create.")],
     perturbed: Annotated[
         int, typer.Option(help="Perturbed scenarios to add to every release; they cost nothing.", min=0)
     ] = 0,
-    seed: Annotated[int, typer.Option(help="Of the perturbations, public.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the perturbations; public.", min=0)] = 0,
     per_network: Annotated[
         int, typer.Option(help="Perturbed scenarios on each perturbed network.", min=1)
     ] = 8,
     phasors: Annotated[
-        bool, typer.Option("--phasors", help="Phasors as they are, not turned back by their nominal angles.")
+        bool,
+        typer.Option("--phasors", help="Keep phasors; do not turn them back by their nominal angles."),
     ] = False,
     keep_switches: Annotated[
-        bool, typer.Option("--keep-switches", help="Do not merge switches of next to no impedance.")
+        bool,
+        typer.Option("--keep-switches", help="Do not merge switches of almost no impedance."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Published twins as gridfm-graphkit reads them, with a configuration that trains on them.
+    """Write published twins as gridfm-graphkit reads them, with a configuration that trains on them.
 
     Example: `dp-powerflow export gridfm release graphs --perturbed 2000 --seed 1`
     """
@@ -618,10 +631,10 @@ def export_gridfm(
 
 @app.command()
 def demo(
-    output: Annotated[Path, typer.Option("--out", help="Folder to make.")] = Path("demo-output"),
+    output: Annotated[Path, typer.Option("--out", help="Folder to create.")] = Path("demo-output"),
     as_json: AsJson = False,
 ) -> None:
-    """A twin and the paper's release on IEEE 123 and simulated homes, side by side, with pages to open.
+    """Make a release on a twin and the paper's, on IEEE 123 with simulated homes, and compare them.
 
     Example: `dp-powerflow demo --out demo-output`
     """
@@ -682,7 +695,7 @@ def experiment(
     ],
     config: Annotated[
         Path | None,
-        typer.Argument(help="TOML file of a release, to take feeder, meters and sun of instead of --data."),
+        typer.Argument(help="Config (TOML) with the feeder, meters and sun to use instead of --data."),
     ] = None,
     oedi: Annotated[
         Path | None, typer.Option(envvar="DP_POWERFLOW_OEDI", help="Folder of the OEDI profiles.")
@@ -690,7 +703,7 @@ def experiment(
     data: Annotated[
         str | None,
         typer.Option(
-            help="oedi, simbench or simulated; by default oedi where it is.",
+            help="oedi, simbench or simulated; default: oedi if its folder is known.",
             autocompletion=one_of(completion.DATA_SETS),
         ),
     ] = None,
@@ -701,19 +714,19 @@ def experiment(
     controls: Annotated[
         str,
         typer.Option(
-            help="frozen (taps of the nominal load), snapshot or day: regulators act.",
+            help="frozen (taps of the nominal load), or snapshot or day (regulators act).",
             autocompletion=one_of(completion.CONTROLS),
         ),
     ] = "frozen",
     output: Annotated[
         Path | None,
-        typer.Option("--out", help="Folder for the results, experiment-output unless it is named."),
+        typer.Option("--out", help="Folder for the results; default: experiment-output."),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A small run, for a look.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A small run, to try it out.")] = False,
     calibration_days: Annotated[int, typer.Option(help="Days of the Monte Carlo calibration.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Of every draw; an experiment is never a release.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of every draw; an experiment is never a release.")] = 0,
 ) -> None:
-    """The paper's experiments, with tables and figures; run again to resume.
+    """Run one of the paper's experiments, with tables and figures; run it again to resume.
 
     On a CONFIG with a private feeder or private meters everything is INTERNAL and goes to the private state
     directory; nothing is charged, and choosing settings by it is a leak.

@@ -282,4 +282,4 @@ def test_a_witness_must_be_a_release(tmp_path: Path, state: PrivateState) -> Non
     assert said.exit_code not in (0, 1) or "not the manifest" in said.output + str(said.exception)
     for arguments in (["--witness"], [str(tmp_path)]):
         said = CliRunner().invoke(app, ["ledger", str(state.root), *arguments])
-        assert "after --witness" in said.output + str(said.exception)
+        assert "with --witness" in said.output + str(said.exception)

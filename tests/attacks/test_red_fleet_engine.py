@@ -167,7 +167,7 @@ def test_a_price_is_of_the_file_that_was_examined(tmp_path: Path) -> None:
     ).meters  # fmt: skip
     examined = Examined("0" * 64, "1" * 64, "2" * 64, 6, 1, ())
     _, facts = paying.plan_feeder(feeder, examined, meters, state, ledger)
-    with pytest.raises(PrivacyError, match="changed while it was being made"):
+    with pytest.raises(PrivacyError, match="changed while the release was being made"):
         facts.figures(state.stream_key())
 
 

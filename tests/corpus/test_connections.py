@@ -94,7 +94,7 @@ GOOD = ring(LAYOUT.nodes, coordinates=True)
 SOURCE = GOOD.n_buses - 1
 IMPOSSIBLE: dict[str, dict[str, Any]] = {
     "not their positions": {"bus_ids": ("b1", "b0", *GOOD.bus_ids[2:])},
-    "a bus that there is not": {"bus_of": GOOD.bus_of + 2},
+    "a bus that does not exist": {"bus_of": GOOD.bus_of + 2},
     "in the order of their nodes": {"bus_of": GOOD.bus_of[::-1].copy()},
     "not one bus and phase per node": {"phase": GOOD.phase[1:]},
     "not a positive number": {"phase": GOOD.phase - 1},

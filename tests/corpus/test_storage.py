@@ -185,7 +185,7 @@ def test_a_copy_has_the_same_files_and_is_removed(target: RemotePath) -> None:
 def test_a_name_that_leads_out_of_a_copy_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RemotePath, "below", lambda _: {"data/part": "", name: ""})
     target = RemotePath("memory://store/names/release")
-    with pytest.raises(CorpusError, match="no file of a release"), local_copy(target):
+    with pytest.raises(CorpusError, match="not a file of a release"), local_copy(target):
         pass
 
 

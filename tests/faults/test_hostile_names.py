@@ -68,7 +68,7 @@ def test_odd_ids_are_refused_and_not_repeated(kind: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("pair", [("Émile", "E\u0301mile"), ("anna", "ANNA"), ("a b", "a  b"), ("ﬁ1", "fi1")])
 def test_ids_that_differ_in_spelling_only_are_refused(pair: tuple[str, str], tmp_path: Path) -> None:
-    with pytest.raises(LoadDataError, match="differ from another only in blanks, case or unseen signs"):
+    with pytest.raises(LoadDataError, match="only in blanks, case or invisible characters"):
         read_service_map(services(tmp_path, *pair))
 
 

@@ -132,7 +132,7 @@ def test_nothing_that_a_net_names_is_run(
     net = tmp_path / "net.json"
     net.write_text(PLACES[place](buses, json.loads(named)))
     before = set(sys.modules)
-    with pytest.raises(FeederError, match=r"is not read: it .*, and a net is read as data only") as refused:
+    with pytest.raises(FeederError, match=r"is not read: it .*, but a net may hold only data") as refused:
         open_feeder(net)
     assert "\n" not in str(refused.value)
     assert not trace.exists()

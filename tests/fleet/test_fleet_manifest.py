@@ -265,7 +265,7 @@ def test_a_feeder_is_called_by_its_path_from_the_first_wildcard_on(tmp_path: Pat
         ({"overrides": {KEYS[0]: {"nodes": {"clas": "x"}}}}, "unknown key 'nodes.clas'"),
         ({"fleet": {"names": {KEYS[0]: "same", KEYS[1]: "same"}}}, "the same public name"),
         ({"fleet": {"names": {KEYS[0]: "under_score"}}}, "fleet.names"),
-        ({"fleet": {"state": "s3://bucket/state"}}, "stays in a directory of this machine"),
+        ({"fleet": {"state": "s3://bucket/state"}}, "name a directory of this machine"),
         ({"fleet": {"models": "per-feeder"}}, "needs loads.services"),
         ({"loads": {"kind": "opendss-shapes", "path": "shapes"}}, "belongs to one feeder"),
     ],

@@ -66,7 +66,7 @@ def long_case(tmp_path: Path, text: str, fmt: MeterFormat = FMT, columns: LongCo
     [
         ("", "is empty"),
         ("\n", "is empty"),
-        ("customer,time,kwh\n", "header and no rows"),
+        ("customer,time,kwh\n", "header but no rows"),
         (long_text(header="customer,time,energy"), "no column 'kwh'; it has 3 columns"),
         (long_text(header="meter,time,kwh"), "no column 'customer'"),
         (long_text(header="kwh,time,kwh"), "two columns of the same name"),

@@ -78,10 +78,10 @@ def absent(meters: OwnMeters) -> None:
 
 
 MISTAKES = (
-    Mistake("one sign too many", ids(lambda name: name + "x"), "95 ids by a prefix or suffix"),
+    Mistake("one character too many", ids(lambda name: name + "x"), "95 ids by a prefix or suffix"),
     Mistake("prefix", ids(lambda name: "CH" + name), "95 ids by a prefix or suffix"),
     Mistake("other letters", ids(lambda name: name.replace("secret-", "meter ")), "around the same number"),
-    Mistake("wrong sign", typed_again, "100 ids by one sign"),
+    Mistake("wrong character", typed_again, "100 ids by one character"),
     Mistake("case", ids(str.upper), "95 ids by upper or lower case"),
     Mistake("unseen signs", ids(lambda name: name.replace("-", "-\u200b")), "95 customers .* not seen"),
     Mistake("leading zeros", zeros, "100 ids by leading zeros"),

@@ -7,7 +7,7 @@ import pytest
 from dp_powerflow.errors import LoadDataError
 from dp_powerflow.loads.ids import IdFindings, NearMatches, compare_ids
 
-SAME_NUMBER = "the signs around the same number"
+SAME_NUMBER = "what stands around the same number"
 AFFIX = "a prefix or suffix that they share"
 DECIMALS = "decimals of a number (12 and 12.0)"
 
@@ -24,8 +24,8 @@ DECIMALS = "decimals of a number (12 and 12.0)"
         (["meter 71", "meter 72"], ["house-71", "house-72"], SAME_NUMBER, 2),
         (["12-34", "56-78"], ["1234", "5678"], SAME_NUMBER, 2),
         (["alder", "birch"], ["adler", "birch"], None, 0),  # two signs swapped are two changes
-        (["alder", "birch"], ["elder", "birhc"], "one sign", 1),
-        (["alder", "birch"], ["alderx", "brch"], "one sign", 2),
+        (["alder", "birch"], ["elder", "birhc"], "one character", 1),
+        (["alder", "birch"], ["alderx", "brch"], "one character", 2),
         (["aa"], ["bb"], None, 0),
         (["aa", "bb"], ["aa", "bb"], None, 0),
     ],
@@ -41,15 +41,15 @@ def test_near_matches_are_counted_by_kind(
 
 def test_an_id_is_paired_once() -> None:
     found = compare_ids(["aab", "aac", "aad"], ["aaa"])
-    assert found.near == (NearMatches("one sign", 1),)
+    assert found.near == (NearMatches("one character", 1),)
     assert (found.unlisted, found.absent) == (3, 1)
 
 
 @pytest.mark.parametrize(
-    ("other", "kind"), [("AA1", "upper or lower case"), ("aa\u00ad1", "blanks or signs that are not seen")]
+    ("other", "kind"), [("AA1", "upper or lower case"), ("aa\u00ad1", "blanks or invisible characters")]
 )
 def test_ids_that_look_alike_are_refused_with_their_count_and_what_to_do(other: str, kind: str) -> None:
-    with pytest.raises(LoadDataError, match=f"1 ids by {kind}: write the ids alike in both") as caught:
+    with pytest.raises(LoadDataError, match=f"1 ids by {kind}: write each id alike in both") as caught:
         compare_ids(["aa1", "b"], [other, "b"])
     assert "differ from another only" in str(caught.value)
 

@@ -232,7 +232,7 @@ CHANGES: dict[str, tuple[str, int, Any]] = {
     "irradiance below zero": ("irradiance_w_m2", 0, -1.0),
     "weather that is no number": ("cooling_k", 0, float("nan")),
     "a date that does not follow": ("date", 4, dt.date(2024, 12, 30)),
-    "a day off that is none": ("off", 0, True),
+    "a day off is not marked": ("off", 0, True),
     "a day out of order": ("day", 0, 1),
 }
 

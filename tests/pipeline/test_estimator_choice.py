@@ -121,7 +121,8 @@ def test_load_points_that_feed_in_stop_the_release_before_anything_is_spent(tmp_
     readings[3:9, :, 10:14] = -2.5
     config = OwnMeters(readings=readings).config(tmp_path)
     with pytest.raises(
-        LoadDataError, match=r"feed in more than 0.01 .*6 of .* load points.* meter the generation apart"
+        LoadDataError,
+        match=r"feed in more than 0.01 .*6 of .* load points.* give consumption without",
     ) as error:
         run_release(config, workers=1)
     assert "secret" not in str(error.value)

@@ -287,7 +287,7 @@ def test_fit_refuses_load_points_that_feed_in() -> None:
     )
     history = simulate_load_history(20, n_days=3, step_minutes=60, seed=1, classes=classes)
     key = dpf.StreamKey.from_insecure_seed(1)
-    with pytest.raises(LoadDataError, match=r"load points feed in .* meter the generation apart"):
+    with pytest.raises(LoadDataError, match=r"load points feed in .* give consumption without generation"):
         dpf.fit(history, dpf.Budget(2.0, 1e-6, unit=PrivacyUnit.LOAD_POINT), key=key)
 
 

@@ -205,7 +205,7 @@ CASES = [
     weather("lacks 2024-01-01, .* release", DAYS, WEATHER_LACKS, "2024-01-01"),
     Case(
         f"{CALENDAR}:_date_of",
-        "which is no date",
+        "which is not a date",
         files={"holidays.txt": "Easter\n"},
         sections={"calendar": {"holidays": "holidays.txt"}, "network": TWIN},
     ),

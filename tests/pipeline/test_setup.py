@@ -137,9 +137,9 @@ def test_a_column_can_say_that_stamps_name_the_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("header", "declared", "says"),
     [
-        ("customer,time,value", {}, "say it with --unit"),
+        ("customer,time,value", {}, "give it with --unit"),
         ("customer,time,kwh", {"unit": "MWh"}, "--unit 'MWh' is not known"),
-        ("customer,time,kwh", {"time_zone": None}, "say whose clock they are with --time-zone"),
+        ("customer,time,kwh", {"time_zone": None}, "give their time zone with --time-zone"),
         ("customer,time,kwh", {"time_zone": "Berlin"}, "not in the IANA database"),
         ("customer,time,kwh", {"interval_label": "middle"}, "--interval-label 'middle' is not known"),
         ("customer,when,kwh", {}, "--time-column"),

@@ -111,7 +111,7 @@ def test_a_new_twin_names_the_twins_of_earlier_versions(state: PrivateState) -> 
     old = [item.name for item in ledger.summary().accounts if item.kind is AccountKind.NETWORK_GDP]
     charged = [item.name for item in ledger.summary().accounts if item.name in old and item.spends]
     for unrelated in (None, Unrelated(frozenset(), "another feeder", "north")):
-        with pytest.raises(PrivacyError, match="of twins that an earlier version drew"):
+        with pytest.raises(PrivacyError, match="for twins that an earlier version drew"):
             ledger.account(dataset, cap, unrelated=unrelated)
     named = Unrelated.to(charged, "the twins of 2025, read by nobody who gets the new one")
     assert ledger.account(dataset, cap, unrelated=named).name == "network-twin-1"

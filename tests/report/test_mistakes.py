@@ -132,7 +132,11 @@ MISTAKES = [
     ),
     config("a solver with fixed taps on a twin", "leave release.solver out", release={"solver": "opendss"}),
     config("two suns", "give one of the two", pv={"latitude": 50.0, "irradiance": "meters.csv"}),
-    config("the private state within the release", "release.state never", release={"state": "out/state"}),
+    config(
+        "the private state within the release",
+        "release.state must not be release.output",
+        release={"state": "out/state"},
+    ),
     config("meters without a path", "need a path", loads={"path": None}),
     config("meters without days", "set loads.services, loads.first_day and", loads={"first_day": None}),
     config("a scale that there is not", "add scale_kw to it", model={"use_scale": True}),
@@ -158,18 +162,18 @@ MISTAKES = [
     files(
         "stamps that are not ISO 8601", "do not follow ISO 8601", meters=readings().replace("2024-", "24/")
     ),
-    files("watts called kilowatts", "correct the unit declared", meters=readings(factor=1000.0)),
+    files("watts called kilowatts", "correct the declared unit", meters=readings(factor=1000.0)),
     files("a service map of other customers", "customer", services="customer,load_point\nx,x\ny,y\n"),
     files("a service map without load points", "no column 'load_point'", services="customer\na\nb\nc\n"),
     files("a customer twice", "repeats a customer", services=SERVICES + "a,a\n"),
-    files("two ids that look alike", "blanks, case or unseen signs", services=SERVICES + "A,d\n"),
+    files("two ids that look alike", "blanks, case or invisible characters", services=SERVICES + "A,d\n"),
     # ---- the command line
     typed("a feeder that is not there", "gone.dss", "inspect gone.dss"),
     typed("init over a file", "release.toml exists already", "init release.toml"),
     typed("init for half of the data", "needs both --feeder and --meters", "init new.toml --feeder net.dss"),
     typed("init with a unit but no data", "add --feeder and --meters", "init new.toml --unit kW"),
     typed("init with a mode that there is not", "--mode is one of", "init new.toml --mode twin"),
-    typed("init without a unit", "say it with --unit", "init new.toml --feeder net.dss --meters meters.csv"),
+    typed("init without a unit", "give it with --unit", "init new.toml --feeder net.dss --meters meters.csv"),
     typed(
         "init without a time zone",
         "--time-zone",

@@ -112,6 +112,6 @@ def _date_of(line: str, path: Path, number: int) -> dt.date:
         return dt.date.fromisoformat(_words(line))
     except ValueError:
         raise ConfigError(
-            f"line {number} of the holidays {path} is '{_words(line)[:40]}', which is no date; write one "
+            f"line {number} of the holidays {path} is '{_words(line)[:40]}', which is not a date; write one "
             "date a line, such as 2024-12-25"
         ) from None

@@ -53,8 +53,8 @@ def _scale_factor_is_of_the_true_network(config: Config) -> str | None:
     if not isinstance(config.network, TwinNetwork) or "scale_factor" not in config.nodes.model_fields_set:
         return None
     return (
-        "nodes.scale_factor is of mode 'true-network'; on a twin a load is a sum of customers: "
-        "remove it, and set nodes.kw_per_customer, the nominal kW of a load that stand for one"
+        "nodes.scale_factor belongs to mode 'true-network'; on a twin a load is a sum of customers: "
+        "remove it, and set nodes.kw_per_customer, the nominal kW per customer"
     )
 
 
@@ -63,7 +63,7 @@ def _customers_are_of_a_twin(config: Config) -> str | None:
     if isinstance(config.network, TwinNetwork) or not stated:
         return None
     return (
-        f"nodes.{min(stated)} is of mode 'twin-network'; on the true network a node is one draw "
+        f"nodes.{min(stated)} belongs to mode 'twin-network'; on the true network a node is one draw "
         "times its nominal load and nodes.scale_factor: remove it"
     )
 
@@ -72,7 +72,7 @@ def _has_one_partition(config: Config) -> str | None:
     if config.loads.classes is None or not config.model.private_classes:
         return None
     return (
-        "loads.classes declares the classes public, and model.private_classes finds them privately; "
+        "loads.classes declares the classes public, but model.private_classes finds them privately; "
         "remove one of the two"
     )
 
@@ -87,8 +87,8 @@ def _dates_are_of_a_twin(config: Config) -> str | None:
         return None
     name = next(name for name, there in stated.items() if there)
     return (
-        f"{name} is of mode 'twin-network'; the days of mode '{config.network.mode}' are independent draws "
-        "and have no dates: remove it"
+        f"{name} belongs to mode 'twin-network'; the days of mode '{config.network.mode}' are independent "
+        "draws and have no dates: remove it"
     )
 
 
@@ -96,9 +96,9 @@ def _histories_are_of_a_twin(config: Config) -> str | None:
     if config.model.estimator != "history" or config.network.dated:
         return None
     return (
-        f"model.estimator = 'history' draws days that follow one another, and the evidence of mode "
-        f"'{config.network.mode}' is about nodes and days that are independent draws; set model.estimator to "
-        "'structured', or take mode 'twin-network'"
+        f"model.estimator = 'history' draws days that follow one another, but the evidence of mode "
+        f"'{config.network.mode}' is about independent nodes and days; set model.estimator to 'structured', "
+        "or network.mode to 'twin-network'"
     )
 
 
@@ -117,12 +117,12 @@ def history_obstacle(config: Config, n_days: int | None = None) -> str | None:
     step = config.loads.step_minutes
     if step > LONGEST_STEP_MINUTES:
         return (
-            f"the estimator 'history' needs steps of {LONGEST_STEP_MINUTES} minutes or less, and "
+            f"the estimator 'history' needs steps of {LONGEST_STEP_MINUTES} minutes or less, but "
             f"loads.step_minutes is {step}; read shorter steps, or set model.estimator to 'structured'"
         )
     if days is not None and days < FEWEST_DAYS:
         return (
-            f"the estimator 'history' needs {FEWEST_DAYS} days of meters or more, and there are {days}; give "
+            f"the estimator 'history' needs {FEWEST_DAYS} days of meters or more, but there are {days}; give "
             "more days, or set model.estimator to 'structured'"
         )
     return None
@@ -133,8 +133,8 @@ def _has_one_first_day(config: Config) -> str | None:
     if first is None or sun is None or sun == first.timetuple().tm_yday:
         return None
     return (
-        f"release.first_day = {first} is day {first.timetuple().tm_yday} of its year, and "
-        f"pv.first_day_of_year = {sun} says another; remove pv.first_day_of_year"
+        f"release.first_day = {first} is day {first.timetuple().tm_yday} of its year, but "
+        f"pv.first_day_of_year = {sun} says otherwise; remove pv.first_day_of_year"
     )
 
 
@@ -207,7 +207,7 @@ def moved_keys(raw: Any) -> Iterator[Moved]:
     if "twin" in sections:
         yield (
             ("twin",),
-            "there is no section [twin] any more; move its keys into [network] of mode 'twin-network', or "
+            "the section [twin] no longer exists; move its keys into [network] of mode 'twin-network', or "
             "remove it on the true network",
         )
     if "released" in nodes:
@@ -231,7 +231,7 @@ def moved_keys(raw: Any) -> Iterator[Moved]:
         if name in network:
             yield (
                 ("network", name),
-                f"network.{name} is of mode 'true-network'; remove it from [network]",
+                f"network.{name} belongs to mode 'true-network'; remove it from [network]",
             )
 
 
@@ -254,7 +254,7 @@ def read_toml(path: Path, what: str, otherwise: str) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise ConfigError(f"{what} {path} is not text in UTF-8; save it again in that encoding") from None
     except RecursionError:
-        raise ConfigError(f"{what} {path} has tables within tables without end; {otherwise}") from None
+        raise ConfigError(f"{what} {path} nests tables too deeply; {otherwise}") from None
     except ValueError as error:  # of TOML, or of a number that is too long
         raise ConfigError(f"{what} {path} is not valid TOML: {error}") from None
 

@@ -158,8 +158,8 @@ def _histories_are_records(model: ModelSection) -> str | None:
     if model.estimator != "history" or model.unit == "load-point":
         return None
     return (
-        "model.estimator = 'history' fits whole histories of load points, so a single day is no record of "
-        "its own; set model.unit to 'load-point', or model.estimator to 'structured'"
+        "model.estimator = 'history' fits whole histories of load points, so a single day cannot be a "
+        "record; set model.unit to 'load-point', or model.estimator to 'structured'"
     )
 
 
@@ -167,8 +167,8 @@ def _histories_have_no_mixtures(model: ModelSection) -> str | None:
     if model.estimator != "history" or model.components == 1:
         return None
     return (
-        "model.components is of the estimators 'structured' and 'plain'; 'history' lets customers differ "
-        "without it: set it to 1, or model.estimator to 'structured'"
+        "model.components belongs to the estimators 'structured' and 'plain'; 'history' lets customers "
+        "differ without it: set it to 1, or model.estimator to 'structured'"
     )
 
 
@@ -315,15 +315,15 @@ def _keeps_the_state_apart(release: ReleaseSection) -> str | None:
     if Path(output) != state and Path(output) not in state.parents:
         return None
     return (
-        "release.output is published and release.state never: the state may not be the same directory, nor "
-        "within it; choose another one"
+        "release.state must not be release.output or lie within it, because the output is published and the "
+        "state never is; choose another directory"
     )
 
 
 def _keeps_the_state_here(release: ReleaseSection) -> str | None:
     if ":/" not in str(release.state):
         return None
-    return "release.state is private and stays in a directory of this machine, not at a URL"
+    return "release.state is private and cannot be a URL; name a directory of this machine"
 
 
 class ReleaseSection(Section):

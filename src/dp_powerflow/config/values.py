@@ -94,7 +94,7 @@ def dates_or_path(value: object) -> tuple[dt.date, ...] | Path:
     if isinstance(value, str | Path):
         return Path(value)
     if not isinstance(value, list | tuple):
-        raise ValueError("give a list of dates, such as [2024-12-25], or a text file with one date a line")
+        raise ValueError("give a list of dates, such as [2024-12-25], or a text file with one date per line")
     return tuple(sorted({_a_date(item) for item in value}))
 
 
@@ -104,7 +104,7 @@ def _a_date(item: object) -> dt.date:
             return item
         return dt.date.fromisoformat(item if isinstance(item, str) else "")
     except ValueError:
-        raise ValueError(f"'{item}' is no date; write dates such as 2024-12-25") from None
+        raise ValueError(f"'{item}' is not a date; write dates such as 2024-12-25") from None
 
 
 def _unrelated(value: object) -> Unrelated | None:

@@ -88,7 +88,7 @@ def _contradictions(found: Connections) -> Iterator[str]:
         yield "not one bus and phase per node"
         return
     if len(found.bus_of) and not 0 <= found.bus_of.min() <= found.bus_of.max() < buses:
-        yield "a node has a bus that there is not"
+        yield "a node names a bus that does not exist"
     elif not np.array_equal(_first_seen(found.bus_of), np.arange(len(np.unique(found.bus_of)))):
         yield "the buses are not in the order of their nodes"
     if np.any(found.phase < 1):
@@ -103,7 +103,7 @@ def _contradictions(found: Connections) -> Iterator[str]:
         return
     order = pairs[:, 0] * buses + pairs[:, 1]
     if np.any(np.diff(order) <= 0):
-        yield "the pairs are not sorted, or one is there twice"
+        yield "the pairs are not sorted, or one occurs twice"
     if not set(found.kinds) <= set(KINDS):
         yield "a pair is joined by something unknown"
     if not _all_fed(found):
@@ -229,7 +229,7 @@ def read_connections(
             (pairs, columns_of_connections()),
         ):
             if not table.schema.equals(_schema(layout, release_id, columns), check_metadata=True):
-                raise ValueError("columns, types or metadata of no corpus")
+                raise ValueError("columns, types or metadata are not those of a corpus")
         try:
             return _connections_of(buses, pairs, nodes)
         except CorpusError as error:

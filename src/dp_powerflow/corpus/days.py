@@ -117,7 +117,7 @@ def read_days(
             table = file.read(use_threads=False)
         weather = tuple(name for name in FEATURES if name in table.column_names)
         if not table.schema.equals(days_schema(layout, release_id, weather), check_metadata=True):
-            raise ValueError("columns, types or metadata of no corpus")
+            raise ValueError("columns, types or metadata are not those of a corpus")
         try:
             return _days_of(table, layout, weather)
         except (ConfigError, CorpusError) as error:  # of a calendar or weather that cannot be
@@ -132,7 +132,7 @@ def _days_of(table: pa.Table, layout: CorpusLayout, weather: tuple[str, ...]) ->
         tuple(dates), frozenset(day for day, is_one in zip(dates, holiday, strict=True) if is_one)
     )
     if calendar.off.tolist() != off:
-        raise ValueError("a day off that is none, or the other way round")
+        raise ValueError("a day off is not marked, or another day is")
     if not weather:
         return DayTable(calendar)
     values = np.stack([numbers(table.column(name)) for name in weather], axis=1)

@@ -110,7 +110,7 @@ class Listed:
             return None
         if name not in self.hashes:
             raise CorpusError(
-                f"{self.root / name} is no file of the release: {MANIFEST_FILE} does not list it"
+                f"{self.root / name} is not a file of the release: {MANIFEST_FILE} does not list it"
             )
         return self.hashes[name]
 

@@ -447,7 +447,7 @@ def read_nodes(
         layout, release_id = read_metadata(table.schema.metadata)
         public = [name for name in PUBLIC_COLUMNS if name in table.column_names]
         if not table.schema.equals(nodes_schema(layout, release_id, public), check_metadata=True):
-            raise ValueError("columns, types or metadata of no corpus")
+            raise ValueError("columns, types or metadata are not those of a corpus")
         columns = table.to_pydict()
         if len(table) != layout.nodes or columns["node"] != list(range(layout.nodes)):
             raise ValueError("not one row per node in order")

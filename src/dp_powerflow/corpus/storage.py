@@ -322,7 +322,7 @@ def local_copy(place: Location, *, one_of: Collection[str] = ()) -> Iterator[Pat
     if one_of and names.keys().isdisjoint(one_of):
         raise CorpusError(f"there is no {' or '.join(one_of)} at {place}; give the URL of a finished release")
     if not all(map(_is_relative_path, names)):
-        raise CorpusError(f"{place} holds a name that is no file of a release")
+        raise CorpusError(f"{place} holds a name that is not a file of a release")
     with _temporary_folder() as folder:
         directory = Path(folder) / "release"
         for name in names:

@@ -174,8 +174,8 @@ def plan_customers(
         points_of = read_feeder_map(config.loads.services)
         if points_of.keys().isdisjoint(find_sources(config)):
             raise LoadDataError(
-                "the column 'feeder' of the service map names no feeder of the fleet, so that no model "
-                "could be fitted; call a feeder by its path from the first wildcard on, without the ending"
+                "the column 'feeder' of the service map names no feeder of the fleet, so no model could "
+                "be fitted; name a feeder by its path from the first wildcard on, without the extension"
             )
     public = replace(almanac_of(any_feeder), calendar=None)  # a model knows nothing of the released days
     public.check_meters(history.days)

@@ -100,11 +100,11 @@ class FleetSection(Section):
     @model_validator(mode="after")
     def _is_clear(self) -> FleetSection:
         if ":/" in str(self.state):
-            raise ValueError("fleet.state is private and stays in a directory of this machine, not at a URL")
+            raise ValueError("fleet.state is private and cannot be a URL; name a directory of this machine")
         if isinstance(self.output, Path) and self.output in (self.state, *self.state.parents):
             raise ValueError(
-                "fleet.output is published and fleet.state never: the state may not be the same directory, "
-                "nor within it; choose another one"
+                "fleet.state must not be fleet.output or lie within it, because the output is published and "
+                "the state never is; choose another directory"
             )
         if len(set(self.names.values())) < len(self.names):
             raise ValueError("two feeders have the same public name in fleet.names")

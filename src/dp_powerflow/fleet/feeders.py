@@ -85,8 +85,8 @@ def find_sources(config: FleetConfig) -> dict[str, str]:
         strangers = sorted(set(keys) - found.keys())
         if strangers:
             raise ConfigError(
-                f"{what} names the feeder '{strangers[0]}', which fleet.feeders does not list; a feeder is "
-                "called by its path from the first wildcard on, without the ending"
+                f"{what} names the feeder '{strangers[0]}', which fleet.feeders does not list; name a "
+                "feeder by its path from the first wildcard on, without the extension"
             )
     return dict(sorted(found.items()))
 

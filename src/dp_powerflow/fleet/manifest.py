@@ -224,7 +224,7 @@ def contradictions(fleet_id: str, models: str, entries: Sequence[FeederEntry]) -
     if not entries:
         return ["There is no feeder."]
     if models not in CUSTOMERS:
-        return ["What models the fleet has is none of the things that can be."]
+        return ["The manifest states an unknown kind of load models."]
     problems = [
         f"The release in {partition(entry.name)} is not the one of this feeder."
         for entry in entries

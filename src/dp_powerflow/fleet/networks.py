@@ -125,8 +125,8 @@ def refuse_unexplained(
     unknown = named - {account.name for account in accounts} - set(earlier)
     if unknown:
         raise PrivacyError(
-            f"fleet.unrelated names {spelled(unknown)}, and the ledger has {_list_of(accounts)} of that "
-            "kind; name accounts that are there"
+            f"fleet.unrelated names {spelled(unknown)}, but the ledger has {_list_of(accounts)} of that "
+            "kind; name existing accounts"
         )
     explained = known.of(keys) | named
     former = {account: key for key, account in known.charged.items() if account not in explained}

@@ -152,12 +152,12 @@ def _keys_of(wanted: Iterable[str], names: Mapping[str, str]) -> set[str]:
         keys = {key_of.get(called), called if called in names else None} - {None}
         if len(keys) > 1:
             raise ConfigError(
-                f"'{called}' is the key of one feeder and the name of another; call it by its other name"
+                f"'{called}' is the key of one feeder and the name of another; use its other name"
             )
         if not keys:
             raise ConfigError(
-                f"the fleet knows no feeder '{called}'; call it by its public name, or by its path from the "
-                "first wildcard on, without the ending"
+                f"the fleet has no feeder '{called}'; give its public name, or its path from the first "
+                "wildcard on, without the extension"
             )
         found |= keys
     return {key for key in found if key is not None}

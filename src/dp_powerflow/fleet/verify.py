@@ -278,7 +278,7 @@ def _check_directory(there: Mapping[str, bool], manifest: dict[str, Any]) -> Che
             elif not found[name]:
                 yield f"{name} is not a directory."
 
-    return check("feeders", problems(), f"All {len(listed)} feeders are there and nothing else.")
+    return check("feeders", problems(), f"All {len(listed)} feeders are present and nothing else.")
 
 
 def _check_statement(manifest: dict[str, Any], entries: list[FeederEntry]) -> Check:
@@ -359,8 +359,8 @@ def _check_customers(manifest: dict[str, Any], entries: list[FeederEntry]) -> Ch
             customers["models"], "one model for all feeders"
         )
     except MALFORMED:
-        return Check(name, False, "What the customers are promised cannot be read.")
-    return Check(name, True, f"All feeders together cost a load point {figures}, that of {how}.")
+        return Check(name, False, "The promise to the customers cannot be read.")
+    return Check(name, True, f"All feeders together cost a load point {figures}, the cost of {how}.")
 
 
 def _check_seed(reports: list[VerifyReport]) -> Check:

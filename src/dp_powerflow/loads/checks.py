@@ -256,7 +256,7 @@ def _rejected_points(raw: RawHistory, rejected: BoolArray, rules: IngestRules) -
     if len(out) == len(points):
         raise LoadDataError(
             f"every load point has a customer with more than {share:.0%} of its readings missing; "
-            f"check the step, the days and the time zone declared{hint}"
+            f"check the declared step, days and time zone{hint}"
         )
     if out and rules.on_rejected == "error":
         raise LoadDataError(
@@ -267,7 +267,7 @@ def _rejected_points(raw: RawHistory, rejected: BoolArray, rules: IngestRules) -
         raise LoadDataError(
             f"{len(out)} of {len(points)} load points have a customer with more than {share:.0%} of its "
             f"readings missing and would be placeholders ({raw.ids.absent} listed customers are not in the "
-            f"file), and most_placeholders allows a share of {rules.most_placeholders:g}{hint}"
+            f"file), but most_placeholders allows a share of {rules.most_placeholders:g}{hint}"
             + ("" if hint else "; repair or unlist them, check step, days and time zone, or raise the share")
         )
     return out
@@ -334,12 +334,12 @@ def _refuse_units(found: UnitFindings, scaled: bool) -> None:
     for count, factor in ((found.off_by_1000, "1000"), (found.off_by_4, "4")):
         if count:
             raise LoadDataError(
-                f"{count} {who} lie a factor of about {factor} away from the others and have the same shape "
-                "of load, as if their unit were another one; write all readings in the unit declared, or set "
+                f"{count} {who} differ from the others by a factor of about {factor} and have the same shape "
+                "of load, as if they were in another unit; write all readings in the declared unit, or set "
                 "on_suspect_unit to 'keep'"
             )
     if scaled and found.above:
         raise LoadDataError(
-            f"the load of {found.above} of {found.judged} load points is far above its public scale, as if "
-            "its unit were another one; correct unit or scale, or set on_suspect_unit to 'keep'"
+            f"{found.above} of {found.judged} load points have a load far above their public scale, as if it "
+            "were in another unit; correct the unit or the scale, or set on_suspect_unit to 'keep'"
         )

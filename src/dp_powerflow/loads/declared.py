@@ -86,7 +86,7 @@ class MeterFormat:
             "".join((self.stamp_format or "", self.delimiter, *self.missing)).encode()
         except UnicodeEncodeError:
             raise LoadDataError(
-                "the format of the meter file has signs that are no text; correct it"
+                "the format of the meter file has characters that are not text; remove them"
             ) from None
         if self.stamp_format is not None and not _names_a_day(self.stamp_format):
             raise LoadDataError(

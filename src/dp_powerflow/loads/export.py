@@ -80,8 +80,8 @@ def refuse_export(found: Export, most: float, otherwise: str) -> None:
     if found.share > most:
         raise LoadDataError(
             f"load points feed in more than {most:g} of the energy that they draw, as with panels or "
-            f"batteries behind the meter ({found.load_points} of {found.of} load points do), and the load "
-            "model knows loads above zero only; meter the generation apart and give what is consumed, or "
-            "take these load points off the list of services if it is public who they are"
+            f"batteries behind the meter ({found.load_points} of {found.of} load points do), but the load "
+            "model only knows loads above zero; give consumption without generation, or remove these load "
+            "points from the list of services if it is public who they are"
             f"{otherwise}; nothing was spent"
         )

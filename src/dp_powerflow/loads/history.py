@@ -28,21 +28,21 @@ def steps_per_day(step_minutes: int) -> int:
 
 
 def refuse_alike(ids: Iterable[str], what: str) -> None:
-    """Refuse different ids that differ only in blanks, case or unseen signs: one service, two records."""
+    """Refuse ids that differ only in blanks, case or invisible characters: one service, two records."""
     ids = tuple(ids)
     count, blank = alike(ids), sum(name != name.strip() or not name for name in ids)
     if blank:
-        raise LoadDataError(f"{blank} {what} have an empty id or one with blanks around it; correct the ids")
+        raise LoadDataError(f"{blank} {what} have an empty id or blanks around it; correct the ids")
     if count:
         raise LoadDataError(
-            f"{count} {what} have ids that differ from another only in blanks, case or unseen signs; write "
-            "one id for one service, and clearly different ids for different ones"
+            f"{count} {what} have ids that differ from another only in blanks, case or invisible characters; "
+            "write one id for one service, and clearly different ids for different ones"
         )
     strange = odd(ids)
     if strange:
         raise LoadDataError(
-            f"{strange} {what} have ids with signs that are not seen (line ends, tabs, escapes), or of more "
-            f"than {LONGEST_ID} signs; correct the ids"
+            f"{strange} {what} have ids with invisible characters (line ends, tabs, escapes) or more than "
+            f"{LONGEST_ID} characters; correct the ids"
         )
 
 

@@ -21,7 +21,7 @@ MOST_COMPARED = 100_000
 _LEAST_WITH_AFFIX = 2
 _LEADING_ZEROS = re.compile(r"(?<!\d)0+(?=\d)")
 
-BLANKS = "blanks or signs that are not seen"
+BLANKS = "blanks or invisible characters"
 CASE = "upper or lower case"
 _SPELLING = (BLANKS, CASE)
 
@@ -65,16 +65,16 @@ class IdFindings:
         if not self.near:
             return ""
         kinds = " and ".join(f"{found.count} ids by {found.difference}" for found in self.near)
-        return f"meter file and service map differ in {kinds}: write the ids alike in both"
+        return f"meter file and service map differ in {kinds}: write each id alike in both"
 
     def sentences(self) -> tuple[str, ...]:
         """What there is to say, one sentence per finding."""
         found = [
             f"{self.in_file} customers in the file, {self.listed} in the service map; {self.unlisted} are "
-            f"unlisted and left out, {self.absent} are listed and not in the file"
+            f"unlisted and left out, {self.absent} are listed but not in the file"
         ]
         if self.with_blanks:
-            found.append(f"{self.with_blanks} ids of the file have blanks around them, which mean nothing")
+            found.append(f"{self.with_blanks} ids of the file have blanks around them, which are ignored")
         return (*found, self.hint) if self.near else tuple(found)
 
 
@@ -84,15 +84,15 @@ def compare_ids(in_file: Collection[str], listed: Collection[str], with_blanks: 
     Raises
     ------
     LoadDataError
-        Ids differ only in blanks, case or unseen signs: one service would be two records.
+        Ids differ only in blanks, case or invisible characters: one service would be two records.
     """
     strangers, absent = sorted(set(in_file) - set(listed)), sorted(set(listed) - set(in_file))
     near = _near_matches(strangers[:MOST_COMPARED], absent[:MOST_COMPARED])
     found = IdFindings(len(in_file), len(listed), len(strangers), len(absent), with_blanks, near)
     if any(match.difference in _SPELLING for match in near):
         raise LoadDataError(
-            f"{found.hint}, since ids that differ from another only in blanks, case or unseen signs would be "
-            "two records of one service"
+            f"{found.hint}, since ids that differ only in blanks, case or invisible characters would be two "
+            "records of one service"
         )
     refuse_alike({*in_file, *listed}, "customers of the meter file and the service map")
     return found
@@ -196,7 +196,7 @@ _DIFFERENCES: tuple[tuple[str, Callable[[list[str], list[str]], Pairs]], ...] = 
     ("leading zeros", _with_same(_without_zeros)),
     ("decimals of a number (12 and 12.0)", _with_same(_without_decimals)),
     ("a prefix or suffix that they share", _with_affix),
-    ("the signs around the same number", _with_same(_number)),
-    ("one sign", _one_sign_apart),
+    ("what stands around the same number", _with_same(_number)),
+    ("one character", _one_sign_apart),
 )
 """In the order in which they are tried: what is surely meant first."""

@@ -143,10 +143,10 @@ class _Target:
 
     def finish(self, services: ServiceMap, rows: int, ids: IdFindings) -> RawHistory:
         if ids.in_file == 0:
-            raise LoadDataError("the meter file has a header and no rows; export the meter data again")
+            raise LoadDataError("the meter file has a header but no rows; export the meter data again")
         if ids.absent == ids.listed:
             raise LoadDataError(
-                f"none of the {ids.in_file} customers of the meter file is one of the {ids.listed} of the "
+                f"none of the {ids.in_file} customers of the meter file is among the {ids.listed} of the "
                 f"service map; {ids.hint or 'check that the two belong together, and the customer column'}"
             )
         quantities = []
@@ -162,8 +162,8 @@ class _Target:
             )
         if counts.accepted == 0:
             raise LoadDataError(
-                "no reading of a listed customer falls on the days asked for; check first and last day, and "
-                "the time zone"
+                "no reading of a listed customer falls on the declared days; check the first and last day, "
+                "and the time zone"
             )
         return RawHistory(
             tuple(quantities),
@@ -246,7 +246,7 @@ class _Scan:
 
     def days(self, fmt: MeterFormat) -> Days:
         if self.first_s is None or self.last_s is None:
-            raise LoadDataError("the meter file has a header and no rows; export the meter data again")
+            raise LoadDataError("the meter file has a header but no rows; export the meter data again")
         if not _SECONDS[0] <= self.first_s <= self.last_s < _SECONDS[1]:
             raise LoadDataError(
                 "some stamps lie before 1900 or after 2199; correct them, or declare first and last day"
@@ -270,7 +270,7 @@ def _scan_long(table: MeterTable, columns: LongColumns) -> _Scan:
             found.customers.update(name.strip() for name in last.cast(pa.string()).to_pylist())
         found.see(table.stamps(batch.column(1), columns.time), table)
     if not found.customers:
-        raise LoadDataError(f"{table.path} has a header and no rows; export the meter data again")
+        raise LoadDataError(f"{table.path} has a header but no rows; export the meter data again")
     return found
 
 

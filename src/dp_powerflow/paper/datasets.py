@@ -101,7 +101,7 @@ class ExperimentOptions:
 
     def __post_init__(self) -> None:
         if self.data is not None and self.data not in DATASETS:
-            raise ConfigError(f"there is no data set '{self.data}'; there is {', '.join(DATASETS)}")
+            raise ConfigError(f"there is no data set '{self.data}'; choose from {', '.join(DATASETS)}")
         if self.controls not in get_args(ControlMode):
             raise ConfigError(
                 f"--controls is one of {', '.join(get_args(ControlMode))}, not '{self.controls}'"

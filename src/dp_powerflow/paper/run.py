@@ -56,7 +56,7 @@ _ONLY_OWNER = 0o077
 def check_name(name: str, *, on_a_config: bool) -> None:
     """Refuse a name that is no experiment, or none that runs on a config."""
     if name not in EXPERIMENTS:
-        raise ConfigError(f"there is no experiment '{name}'; there is {', '.join(EXPERIMENTS)}")
+        raise ConfigError(f"there is no experiment '{name}'; choose from {', '.join(EXPERIMENTS)}")
     if on_a_config and name not in ON_A_CONFIG:
         raise ConfigError(
             f"experiment '{name}' is on public data only; on a config there are {', '.join(ON_A_CONFIG)}, "

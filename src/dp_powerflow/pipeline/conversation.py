@@ -49,8 +49,8 @@ REPORT_FILE = "report.json"
 COMMITMENT = "internal report"
 """What the manifest commits to, as the commitment names it."""
 CHANGED_MEANWHILE = (
-    "a file that decides the release changed while it was being made, so nothing of it is released; restore "
-    "the file and run the same command again, which costs nothing more"
+    "an input file changed while the release was being made, so nothing was released; restore the file and "
+    "run the same command again, which costs nothing more"
 )
 
 

@@ -110,7 +110,7 @@ def count_customers(config: Config, feeder: Feeder, services: Services) -> Count
     if sum(customers) > MOST_CUSTOMERS:
         raise ConfigError(
             f"the loads of the feeder would have more than {MOST_CUSTOMERS:,} customers; raise "
-            "nodes.kw_per_customer, the nominal kW of a load that stand for one customer"
+            "nodes.kw_per_customer, the nominal kW per customer"
         )
     if not customers:
         raise ConfigError("no load of the feeder has a customer; the release would be empty")
@@ -131,8 +131,8 @@ def _services_on_loads(feeder: Feeder, services: Services) -> dict[int, list[int
             near = difflib.get_close_matches(name.lower(), places, n=1)
             hint = f"; did you mean '{near[0]}'?" if near else ""
             raise ConfigError(
-                f"the service map names the node '{name}', which is no load of the feeder and no node or bus "
-                f"with a load{hint}"
+                f"the service map names the node '{name}', which is neither a load of the feeder nor a node "
+                f"or bus with a load{hint}"
             )
         if len(loads) > 1:
             raise ConfigError(

@@ -365,8 +365,8 @@ def check_declared(config: Config, feeder: Feeder, services: Services) -> None:
     strangers = sorted(declared.keys() - set(known))
     if strangers:
         raise ConfigError(
-            f"the config names the load class '{strangers[0]}' in {declared[strangers[0]]}; there are "
-            f"{', '.join(sorted(known))}"
+            f"the config names an unknown load class '{strangers[0]}' in {declared[strangers[0]]}; use one "
+            f"of {', '.join(sorted(known))}"
         )
     some_loaded_nodes(feeder)
 

@@ -151,7 +151,7 @@ def classes_of_shapes(config: Config) -> dict[str, str]:
 def _check_load_names(key: str, names: Iterable[str], feeder: Feeder) -> None:
     known, lowered = {load.name for load in feeder.loads}, [name.lower() for name in names]
     if len(set(lowered)) < len(lowered):
-        raise ConfigError(f"{key} names a load twice, in capitals and without; remove one of the two")
+        raise ConfigError(f"{key} names a load twice, in upper and lower case; remove one of the two")
     unknown = sorted(set(lowered) - known)
     if unknown:
-        raise ConfigError(f"{key} names '{unknown[0]}', a load which the feeder does not have")
+        raise ConfigError(f"{key} names '{unknown[0]}', a load that the feeder does not have; correct it")

@@ -33,7 +33,7 @@ def restate_radius(ledger: Ledger, name: str, radius: float, reason: str) -> Non
     stated = None if account is None else _stated(account)
     if account is None or stated is None:
         raise PrivacyError(
-            f"'{name}' is no account of a true network, so it has no radius; list the accounts with "
+            f"'{name}' is not an account of a true network, so it has no radius; list the accounts with "
             "'dp-powerflow ledger'"
         )
     own, base_mva = stated

@@ -104,7 +104,9 @@ def check_files(opened: Opened) -> Check:
             elif described is not None and "/" in name and name.split("/")[0] not in described:
                 yield f"{name} is in a directory that the manifest does not describe."
 
-    return check("files", problems(), f"All {len(found)} files are there, no other, with the stated SHA-256.")
+    return check(
+        "files", problems(), f"All {len(found)} files are present, no others, with the stated SHA-256."
+    )
 
 
 def check_corpus(opened: Opened) -> Check:
@@ -120,7 +122,7 @@ def check_corpus(opened: Opened) -> Check:
             yield "The voltages belong to another release than the manifest."
         declared = NODE_COLUMNS if manifest is not None and manifest.data.connections is not None else ()
         if report.nodes is not None and not report.nodes.public_columns().keys() <= set(declared):
-            yield "The node table says more of the nodes than the manifest declares public."
+            yield "The node table says more about the nodes than the manifest declares public."
         if report.nodes is not None and report.nodes.ids != NodeTable.opaque(len(report.nodes.ids)).ids:
             yield "The names of the nodes say more than their position."
 
@@ -144,7 +146,7 @@ def check_extras(opened: Opened) -> Iterator[Check]:
             opened.manifest is not None
             and (() if stated is None else tuple(stated.holds)) != found.layout.holds
         ):
-            yield "The manifest states other powers and states than the files hold."
+            yield "The powers and states in the files are not those that the manifest states."
 
     holds = ", ".join(found.layout.holds)
     good = f"Beside the voltages there are {holds}: {found.n_powers:,} powers, all on the public grid."
@@ -162,7 +164,7 @@ def check_days(opened: Opened) -> Iterator[Check]:
     if days is None:
         problems.append(f"{DAYS_FILE}, which has the dates of the days, is missing or cannot be read.")
     elif opened.manifest is not None and (stated is None or stated.model_dump() != described_days(days)):
-        problems.append(f"The manifest states another calendar than {DAYS_FILE} holds.")
+        problems.append(f"The calendar in {DAYS_FILE} is not the one that the manifest states.")
     first = "" if days is None else days.calendar.first_day
     weather = "" if days is None or not days.names else f", with public weather ({', '.join(days.names)})"
     yield check("days", problems, f"The days follow one another from {first} on{weather}.")
@@ -222,7 +224,7 @@ def check_queries(opened: Opened) -> Iterator[Check]:
         elif opened.model.costs != costs:
             yield f"{MODEL_FILE} carries other costs than the manifest."
         elif opened.model.origin is None and opened.raw.get("format") in WITH_DAYS:
-            yield f"{MODEL_FILE} holds no noisy answers, so its costs follow from nothing."
+            yield f"{MODEL_FILE} holds no noisy answers, so its costs cannot be recomputed."
 
     good = (
         f"{len(costs)} queries cost rho = {at_most(rho)} together, epsilon at most {at_most(epsilon)} at "

@@ -39,8 +39,8 @@ Verdict = Literal["release", "demonstration", "not intact"]
 ONLY_FIGURES = (
     "This is a manifest of an earlier version. Files, voltages and every figure that follows from others "
     "were checked; its sentences and declared constants, certificate.html, croissant.json and "
-    "registry.yaml only against their SHA-256. The version of dp-powerflow that made it makes these again "
-    "and compares."
+    "registry.yaml only against their SHA-256. To check these too, verify with the version of dp-powerflow "
+    "that made the release."
 )
 UNCHECKED = (
     "The manifest is of an earlier version: its sentences and certificate.html were NOT checked and may say "

@@ -16,8 +16,8 @@ def render_ledger(summary: LedgerSummary) -> Rendered:
     lines = [
         "The ledger was made with an insecure seed: a demo or a test." if summary.insecure_seed else "",
         *(
-            f"**Its anchor was lost** before entry {lost.entry} ({lost.at}): {lost.reason}. Whether entries "
-            "are missing, only earlier releases can tell: `ledger --witness`."
+            f"**Its anchor was lost** before entry {lost.entry} ({lost.at}): {lost.reason}. Only earlier "
+            "releases can tell whether entries are missing: `ledger --witness`."
             for lost in summary.lost_anchors
         ),
         "",

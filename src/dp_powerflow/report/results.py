@@ -174,7 +174,7 @@ def _public_look_lines(look: Look | None) -> list[str]:
 
 def _voltages(look: Look) -> str:
     if look.lowest is None or look.highest is None or look.within is None:
-        return "no voltages, as none is solved"
+        return "no voltages, because no snapshot was solved"
     return (
         f"voltages {look.lowest:.3f} to {look.highest:.3f} p.u., {100.0 * look.within:.3g} % of them in "
         f"{RANGE_A[0]:g} to {RANGE_A[1]:g}"

@@ -305,7 +305,7 @@ class _Pending:
 
 def _refuse_folder(directory: Path, releases: Sequence[Path]) -> None:
     if directory.exists():
-        raise CorpusError(f"{directory} is there already; name a new folder")
+        raise CorpusError(f"{directory} exists already; name a new folder")
     place = directory.resolve()
     for release in releases:
         if place.is_relative_to(release.resolve()):

@@ -128,7 +128,7 @@ class CapacitorReader:
             element.IsOpen(terminal, 0) for terminal in range(1, int(element.NumTerminals) + 1)
         )
         if closed and not _is_plain(primitive(element), nodes, branches, steps[0] / kv**2 / 1000.0):
-            raise NotModelledError("switches a bank that is no plain wye or delta; state it as one")
+            raise NotModelledError("switches a bank that is neither a plain wye nor delta; state it as one")
         return SwitchedCapacitor(
             name=capacitor,
             branches=branches,

@@ -375,9 +375,7 @@ def _refuse_wrong_windings(words: list[Word], place: str) -> None:
     for word in words:
         chosen = word.property.startswith("wd") and "wdg".startswith(word.property)
         if (chosen or not word.name) and not word.value.strip().isdecimal():
-            raise FeederError(
-                f"{place}: '{word.value}' is no number of a winding; write wdg=1, and name=value"
-            )
+            raise FeederError(f"{place}: '{word.value}' is not a winding number; write wdg=1, and name=value")
 
 
 def _with_states(word: Word) -> Word:

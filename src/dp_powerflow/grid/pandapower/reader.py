@@ -222,7 +222,7 @@ def with_declared_loads(feeder: Feeder, powers: Mapping[str, tuple[float, float]
         stated = powers.get(load.name.lower(), (math.nan, math.nan))
         if not np.allclose((load.kw, load.kvar), stated, rtol=1e-9, atol=1e-9):
             raise FeederError(
-                f"the load table states '{load.name}', which is no plain load of the net; replace it"
+                f"the load table states '{load.name}', which is not a plain load of the net; replace it"
             )
     return replace(made, taps_from=feeder.taps_from)
 

@@ -53,13 +53,13 @@ def load_net(path: Path) -> Any:
     if path.is_dir():
         raise FeederError(f"{path} is a folder; give the file of a net")
     if not path.is_file():
-        raise FeederError(f"there is no file {path}; check the path")
+        raise FeederError(f"{path} does not exist; check the path")
     try:
         with third_party_warnings():
             net = _up_to_date(_decoded(_without_ballast(_text(path.read_bytes()))))
     except NotDataError as error:
         raise FeederError(
-            f"{path} is not read: it {error}, and a net is read as data only; remove that from the net "
+            f"{path} is not read: it {error}, but a net may hold only data; remove that from the net "
             "and save it again with pandapower.to_json"
         ) from None
     except Exception:  # pandapower and pandas may raise anything on a file that no program of theirs wrote
@@ -189,11 +189,11 @@ def _settings(kind: Any, content: Any, name: str) -> Any:
     if kind is not None and issubclass(kind, Enum):
         return kind(content)
     if kind is None or not issubclass(kind, io_utils.JSONSerializableClass):
-        shown = f"the class {name}" if _NAME.fullmatch(name) else "a class of an odd name"
+        shown = f"the class {name}" if _NAME.fullmatch(name) else "a class with a strange name"
         raise NotDataError(f"names {shown}")
     stated = _decode(content) if isinstance(content, str) else content
     if not isinstance(stated, dict):
-        raise NotDataError(f"has settings of {name} that are none")
+        raise NotDataError(f"has settings of {name} that are not a table")
     return kind.from_dict({key: value for key, value in stated.items() if key != "net"})
 
 
@@ -206,9 +206,9 @@ def _check_table(content: Any, words: dict[str, Any]) -> None:
     types = words.get("dtype", {})
     for stated in types.values() if isinstance(types, dict) else (types,):
         if not (isinstance(stated, str) and _TYPES.fullmatch(stated)):
-            raise NotDataError("has a table with columns of a strange type")
+            raise NotDataError("has a table with columns of an unknown type")
 
 
 def _check_kind(content: Any, kind: type | tuple[type, ...], name: str) -> None:
     if not isinstance(content, kind):
-        raise NotDataError(f"has a {name} that is none")
+        raise NotDataError(f"has a {name} that is not one")

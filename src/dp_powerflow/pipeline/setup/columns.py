@@ -101,8 +101,8 @@ def find_columns(table: MeterTable, named: Named) -> Columns:
         return Columns("wide", time, customers=tuple(name.strip() for name in others), unit=unit)
     if customer is None:
         raise LoadDataError(
-            f"no column of {table.path} is called customer or the like; name the one that says whose reading "
-            "a row is with --customer-column"
+            f"no column of {table.path} has a name such as 'customer'; name the column of customer ids with "
+            "--customer-column"
         )
     active = named.active or _active(table, readings, stated)
     reactive = [name for name in readings if _REACTIVE & set(_words(name)) and name != active]
@@ -137,7 +137,8 @@ def _time(table: MeterTable) -> str:
         found = next((name for name in table.columns if _TIME_WORDS & set(_words(name))), None)
     if found is None:
         raise LoadDataError(
-            f"no column of {table.path} is called time or the like; name the stamps with --time-column"
+            f"no column of {table.path} has a name such as 'time'; name the column of stamps with "
+            "--time-column"
         )
     return found
 
@@ -153,7 +154,7 @@ def _active(table: MeterTable, readings: tuple[str, ...], stated: list[str]) -> 
         return readings[0]
     many = "several columns" if stated or called else "no column"
     raise LoadDataError(
-        f"{many} of {table.path} could hold the active readings by name; name it with --active-column"
+        f"{many} of {table.path} could hold the active readings by name; name the column with --active-column"
     )
 
 

@@ -88,11 +88,11 @@ def meter_facts(path: Path, declared: DeclaredFormat) -> MeterFacts:
     unit = columns.unit if declared.unit is None else declared_unit(declared.unit)
     if unit is None:
         known = ", ".join(f"'{known}'" for known in UNITS)
-        raise LoadDataError(f"no column name of {path} says in which unit it is; say it with --unit: {known}")
+        raise LoadDataError(f"no column name of {path} states the unit; give it with --unit: {known}")
     found = _scan(table, columns)
     if found.wall and declared.time_zone is None:
         raise LoadDataError(
-            f"the stamps of {path} have no offset from UTC; say whose clock they are with --time-zone, "
+            f"the stamps of {path} have no offset from UTC; give their time zone with --time-zone, "
             "such as 'Europe/Berlin'"
         )
     time_zone = declared.time_zone or "UTC"
@@ -128,7 +128,7 @@ def _scan(table: MeterTable, columns: Columns) -> _Scan:
     if len(clocks) > 1:
         raise LoadDataError(f"only some stamps of {table.path} have an offset from UTC; write all alike")
     if not clocks:
-        raise LoadDataError(f"{table.path} has a header and no rows; export the meter data again")
+        raise LoadDataError(f"{table.path} has a header but no rows; export the meter data again")
     return _Scan(seconds, clocks.pop(), tuple(sorted(customers)))
 
 
@@ -146,7 +146,7 @@ def _step_minutes(seconds: IntArray, path: Path) -> int:
         if rest == 0 and MINUTES_PER_DAY % minutes == 0:
             return minutes
     raise LoadDataError(
-        f"the stamps of {path} are not a regular number of minutes apart that divides a day; average the "
+        f"the stamps of {path} are not a fixed number of minutes apart that divides a day; average the "
         "readings to 15, 30 or 60 minutes"
     )
 

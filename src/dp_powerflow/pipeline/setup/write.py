@@ -124,7 +124,7 @@ def write_example(path: Path, mode: str) -> Written:
 def refuse_overwriting(path: Path) -> None:
     """Refuse to write where something is."""
     if path.exists():
-        raise ConfigError(f"{path} exists already; name another file, or move it away")
+        raise ConfigError(f"{path} exists already; give another name, or move it away")
     if not path.resolve().parent.is_dir():
         raise ConfigError(f"the folder of {path} does not exist; make it first")
 
@@ -162,7 +162,8 @@ def _check_services(services: ServiceMap) -> None:
     points, labelled = len(services.load_points), len(services.class_of)
     if points < _FEWEST:
         raise LoadDataError(
-            "there is one load point; differential privacy hides one customer among many others"
+            "there is only one load point, but differential privacy hides one customer among many; add "
+            "customers"
         )
     if 0 < labelled < points:
         raise LoadDataError(
@@ -255,12 +256,12 @@ def _notes(
     if request.services is None:
         notes.append(
             f"the customers in {facts.services}, one service each, are declared public with their number; "
-            "see that the list follows from contracts, not from who has readings"
+            "check that the list follows from contracts, not from who has readings"
         )
     if absent or unlisted:
         notes.append(
             f"{absent} customers of the service map are not in the meter file, and {unlisted} of the meter "
-            "file not in the map; correct the ids before a release"
+            "file are not in the map; correct the ids before a release"
         )
     if feeder.islanded:
         notes.append("nodes of the feeder that no source feeds are left out (feeder.drop_islanded)")

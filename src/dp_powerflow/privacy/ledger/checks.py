@@ -62,9 +62,9 @@ def _check_earlier(silent: Collection[str]) -> None:
     """Twins of earlier versions are about other neighbours: they cannot be added up, nor be forgotten."""
     if silent:
         raise PrivacyError(
-            f"the ledger has {spelled(silent)} of twins that an earlier version drew, which the new account "
-            "would not count, and whoever has twins of one network from both has both; say of each why "
-            f"that is right, in a release with {unrelated_line('unrelated_network', silent)}, in a fleet "
+            f"the ledger has {spelled(silent)} for twins that an earlier version drew, which the new account "
+            "would not count, although a reader of both twins of one network learns from both; say why that "
+            f"is right for each, in a release with {unrelated_line('unrelated_network', silent)}, in a fleet "
             "with fleet.unrelated; nothing was spent"
         )
 
@@ -75,9 +75,9 @@ def _check_known(books: Books, kind: AccountKind, named: Collection[str]) -> Non
     unknown = [name for name, page in pages if page is None or page.kind is not kind]
     if unknown:
         raise PrivacyError(
-            f"the reason why these data are unrelated names {spelled(unknown)}, and the ledger has "
+            f"the reason why these data are unrelated names {spelled(unknown)}, but the ledger has "
             f"{spelled({*books.names(kind), *_earlier_twins(books, kind)}) or 'no account'} of the kind "
-            f"'{kind}'; name accounts that are there"
+            f"'{kind}'; name existing accounts"
         )
 
 

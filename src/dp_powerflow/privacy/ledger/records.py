@@ -54,7 +54,7 @@ class Unrelated:
 
     def __post_init__(self) -> None:
         if self.reason.strip() in ("", _PLACEHOLDER):
-            raise PrivacyError("that data are unrelated needs a reason; say why, the ledger records it")
+            raise PrivacyError("data declared unrelated need a reason; say why, and the ledger records it")
         if not all(_NAME.fullmatch(name) for name in self.accounts):
             raise PrivacyError("a reason why data are unrelated names accounts such as loads-1; correct it")
 
@@ -113,7 +113,7 @@ def _members(item: str) -> Iterable[str]:
         return [item]  # checked with the names
     (stem, start), (other, end) = _split(row[1]), _split(row[2])
     if other != stem or end < start:
-        raise PrivacyError(f"'{item}' is no row of accounts; write it as 'loads-3 to loads-5'")
+        raise PrivacyError(f"'{item}' is not a range of accounts; write it as 'loads-3 to loads-5'")
     return (f"{stem}-{number}" for number in range(start, end + 1))
 
 
