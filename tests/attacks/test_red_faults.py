@@ -136,7 +136,7 @@ def after_the_link(monkeypatch: pytest.MonkeyPatch, do: Callable[[], None]) -> N
         real(source, target)
         do()
 
-    monkeypatch.setattr(_files.os, "link", link)
+    monkeypatch.setattr(os, "link", link)
 
 
 def test_who_makes_a_ledger_leaves_other_threads_their_locks(
