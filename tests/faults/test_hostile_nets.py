@@ -108,7 +108,7 @@ HOSTILE = {
     "graph": entry("networkx", "MultiGraph", {}),
     "geometry": entry("geopandas.geodataframe", "GeoDataFrame", "{}", crs="file:{trace}"),
     "table elsewhere": entry("pandas.core.frame", "DataFrame", "{other}"),
-    # Where one module of pandapower holds a class of another, pandapower's reader imports what is named in it.
+    # A class that another module of pandapower holds too: its own reader imports what is named in it.
     "curve under another name": entry(
         "pandapower.control", "SplineCharacteristic", json.dumps({"x_vals": entry(MARKER, "Control")})
     ),
