@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from dp_powerflow._parallel import engine_of
+from dp_powerflow.config import parse_config
 from dp_powerflow.errors import ConfigError, CorpusError, DpPowerflowError, Lines, LoadDataError, printable
 from dp_powerflow.loads.declared import MeterFormat
 from support.fuzz.campaign import Tally, added_up, smaller
@@ -22,6 +23,7 @@ from support.fuzz.judging import Door, Outcome, judged, wrong_words
 from support.fuzz.planted import KINDS, run_planted
 from support.fuzz.texts import damaged
 from support.fuzz.world import World, without_warnings
+from support.small import RAW
 
 FOUND = Path(__file__).parent / "found"
 SEED = 1
@@ -115,6 +117,12 @@ def test_a_format_of_stamps_without_a_day_is_refused(stamps: str) -> None:
 @pytest.mark.parametrize("stamps", ["%d.%m.%Y %H:%M", "%Y%m%d", "%F %T", "%D %R", "%e %b %y", "%Y %j", "%s"])
 def test_a_format_of_stamps_with_a_day_is_taken(stamps: str) -> None:
     assert MeterFormat("kW", "start", "UTC", 60, stamp_format=stamps).stamp_format == stamps
+
+
+def test_a_key_that_is_called_like_a_mode_is_a_mistake(tmp_path: Path) -> None:
+    """Before: its name was taken for the mode, the key was never found, and the search went on for ever."""
+    with pytest.raises(ConfigError, match=r"unknown key 'network\.twin-network'"):
+        parse_config({**RAW, "network": {"mode": "twin-network", "twin-network": 1.0}}, tmp_path)
 
 
 @pytest.mark.slow
