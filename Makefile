@@ -24,12 +24,12 @@ fast-tests: $(VENV)/.test $(VENV)/.kernels
 
 # What guards a landing, and what CI runs: at most 15 minutes on two cores.
 test: lint tests
-tests: $(VENV)/.test $(VENV)/.kernels
+tests: $(VENV)/.test $(VENV)/.processors
 	$(PYTEST) -m "not campaign"
 
 # Long campaigns and tests against heavy peers too; CONTRIBUTING.md says what they need.
 test-all: lint all-tests
-all-tests: $(VENV)/.test $(VENV)/.kernels
+all-tests: $(VENV)/.test $(VENV)/.processors
 	$(PYTEST)
 
 # Kills at every system call, failing disks, wrong clocks; each case is kept in faults.jsonl as it is done.
@@ -45,7 +45,7 @@ fuzz: $(VENV)/.test $(VENV)/.kernels
 	--minutes $(MINUTES) --seed $(SEED) --jobs $(JOBS) --out fuzz-output
 
 # The same bits on every processor: the tests start a process for each kind.
-bits: $(VENV)/.test $(VENV)/.kernels
+bits: $(VENV)/.test $(VENV)/.processors
 	$(BIN)/pytest -n 0 tests/bits
 
 # The tests of `make test` themselves, as on three processors.
@@ -99,6 +99,12 @@ $(VENV)/.runtime: $(VENV)/bin/python pyproject.toml constraints.txt
 $(VENV)/.kernels: $(VENV)/.runtime
 	$(BIN)/python -m compileall -q src
 	PYTHONPATH=src $(BIN)/python -m dp_powerflow._compile
+	touch $@
+
+# Kernels for every kind of processor that this one can run as: tests compare their bits. Compiled while pip
+# installs what tests need.
+$(VENV)/.processors: $(VENV)/.kernels
+	PYTHONPATH=src $(BIN)/python -m dp_powerflow._compile --all
 	touch $@
 
 # The same again: compiles what has changed.

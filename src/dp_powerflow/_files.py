@@ -10,6 +10,10 @@ remove it, even while others write in the same directory (`remove_temporaries`).
 that was just created is not locked yet. A writer therefore looks, once it has the lock, whether its file
 still has a name, and otherwise begins again. A file system without locks lets nobody take one: there
 temporary files stay.
+
+The ledger is such a file too, and SQLite has locks of its own on it, which belong to the whole process: to
+close any descriptor of the file drops them. So no thread goes to the ledger while another one of its process
+has a descriptor of what is, or may become, the ledger (`undisturbed`).
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ import os
 import re
 import secrets
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -33,6 +38,27 @@ _OTHERS = 0o077
 _TEMPORARY = ".tmp-"
 _BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 _EXISTING = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | _BINARY
+_descriptors = threading.Lock()
+
+
+def _after_fork() -> None:
+    global _descriptors
+    _descriptors = threading.Lock()  # another thread may have had it
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """No other thread has a descriptor of a file that may become the ledger, but for those of SQLite.
+
+    Who makes such a file, or looks at one that was left behind, holds this until the descriptor is closed;
+    who goes to the ledger looks under it whether there is one.
+    """
+    with _descriptors:
+        yield
 
 
 def temporary_name(path: Path) -> Path:
@@ -46,13 +72,24 @@ def is_temporary(name: str) -> bool:
     return _TEMPORARY in name
 
 
-def remove_temporaries(directory: Path) -> None:
+def remove_temporaries(directory: Path, *, also_locked: bool = False) -> None:
     """Remove what killed processes left of files they had not finished, in all folders below.
 
     What a process is writing now stays. So does what cannot be removed: the next run tries again.
+
+    Parameters
+    ----------
+    also_locked : also what a process is writing now, of which nothing is needed any more.
+
+    Raises
+    ------
+    OSError : something that is locked too cannot be removed.
     """
     for folder, _, names in os.walk(directory):
         for name in filter(is_temporary, names):
+            if also_locked:
+                Path(folder, name).unlink(missing_ok=True)
+                continue
             with contextlib.suppress(OSError):
                 remove_unlocked(Path(folder, name))
 
@@ -63,15 +100,16 @@ def remove_unlocked(path: Path) -> None:
     It has if there is another link to it. It is not opened then: it may be the ledger, and to close any
     descriptor of it drops the locks that SQLite holds in this process.
     """
-    if path.lstat().st_nlink > 1:
-        path.unlink(missing_ok=True)
-        return
-    handle = os.open(path, _EXISTING)
-    try:
-        if stat.S_ISREG(os.fstat(handle).st_mode) and _locked(handle, wait=False):
+    with undisturbed():
+        if path.lstat().st_nlink > 1:
             path.unlink(missing_ok=True)
-    finally:
-        os.close(handle)
+            return
+        handle = os.open(path, _EXISTING)
+        try:
+            if stat.S_ISREG(os.fstat(handle).st_mode) and _locked(handle, wait=False):
+                path.unlink(missing_ok=True)
+        finally:
+            os.close(handle)
 
 
 @contextlib.contextmanager

@@ -29,6 +29,9 @@ RESIDENT = 360 * MIB
 """What a small release takes."""
 ADDRESSES, ADDRESSES_PER_CORE = 1450 * MIB, 100 * MIB
 """What it must be allowed to reserve, and for every thread of a library or of ours."""
+_VERSION_2 = ("memory.max", "memory.current", "")
+_VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
+"""Of groups of processes: limit, what is used, and what the names of sums over groups below begin with."""
 _PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
@@ -74,25 +77,30 @@ def _free() -> Iterator[int]:
     for line in _text(_PROC / "self" / "cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            yield from _free_of_groups(
-                _CGROUPS, path, ("memory.max", "memory.current", "inactive_file"), swap
-            )
+            yield from _free_of_groups(_CGROUPS, path, _VERSION_2, swap)
         elif "memory" in controllers.split(","):
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            yield from _free_of_groups(_CGROUPS / "memory", path, names, swap)
+            yield from _free_of_groups(_CGROUPS / "memory", path, _VERSION_1, swap)
 
 
 def _free_of_groups(root: Path, path: str, names: tuple[str, str, str], swap: int) -> Iterator[int]:
-    """Bytes that a group, and those above it, have left: what files only cache can be had back."""
-    limit, used, cached = names
+    """Bytes that a group, and those above it, have left: what only caches files can be had back."""
+    limit, used, of_all = names
     group = root / path.lstrip("/")
     for folder in (group, *group.parents):
         if not folder.is_relative_to(root):
             return
         allowed, taken = _text(folder / limit).strip(), _text(folder / used).strip()
         if allowed.isdigit() and taken.isdigit():
-            back = _fields(folder / "memory.stat", 1).get(cached, 0)
+            stated = _fields(folder / "memory.stat", 1)
+            back = sum(stated.get(f"{of_all}{cached}", 0) for cached in ("inactive_file", "active_file"))
+            swap = min(swap, _free_swap(folder, swap))  # what those above it allow is not more
             yield int(allowed) - int(taken) + back + swap
+
+
+def _free_swap(group: Path, most: int) -> int:
+    """Bytes of swap that a group of version 2 has left; `most` where it says nothing."""
+    allowed, taken = (_text(group / f"memory.swap.{name}").strip() for name in ("max", "current"))
+    return max(0, int(allowed) - int(taken)) if allowed.isdigit() and taken.isdigit() else most
 
 
 def _fields(path: Path, unit: int) -> dict[str, int]:

@@ -35,13 +35,19 @@ def charges_begun() -> int:
 
 
 @contextmanager
-def true_words() -> Iterator[None]:
-    """A sentence that is raised in this block says that nothing was spent only if that is so."""
+def true_words(*, begun: bool) -> Iterator[None]:
+    """A sentence that is raised in this block says that nothing was spent only if that is so.
+
+    Parameters
+    ----------
+    begun : whether an earlier run was charged: who is told that nothing was spent would begin anew, and pay
+        twice.
+    """
     before = _done
     try:
         yield
     except DpPowerflowError as error:
-        if _done > before and error.args:
+        if (begun or _done > before) and error.args:
             error.args = (str(error.args[0]).replace(NOTHING_SPENT, STAYS_SPENT), *error.args[1:])
         raise
 
@@ -51,6 +57,6 @@ def of_one_feeder(sentence: str, *, paid: bool) -> str:
 
     Parameters
     ----------
-    paid : whether its network was charged.
+    paid : whether its network was charged, in this run or before; or may have been.
     """
     return sentence.replace(NOTHING_SPENT, STAYS_SPENT if paid else "nothing was spent on its network")

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -35,6 +34,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--cases", type=int, default=None, help="at most so many cases")
     parser.add_argument("--seed", type=int, default=1, help="of the order of the cases")
     parser.add_argument("--short", choices=PARTS[1:], help="the few cases of 'make test' of one part")
+    parser.add_argument("--processes", action="store_true", help="only where workers are other processes")
     parser.add_argument("--out", type=Path, default=Path("faults.json"), help="file of the figures")
     return parser.parse_args()
 
@@ -59,7 +59,7 @@ def campaign(chosen: argparse.Namespace, root: Path) -> int:
     """Try one case after the other."""
     no_disks = own_mounts()  # first, while there is one thread
     from support.faults.bench import Bench
-    from support.faults.programme import long_items, short_items, warm_up
+    from support.faults.programme import long_items, process_items, short_items, warm_up
     from support.faults.store import served
 
     end = time.monotonic() + 60.0 * chosen.minutes
@@ -67,11 +67,16 @@ def campaign(chosen: argparse.Namespace, root: Path) -> int:
     lines = [] if chosen.short else kept_lines(kept)
     done = {line.name for line in lines}
     with served(chosen.short is None) as store:
-        warm_up(root)
+        warm_up(root, short=chosen.short is not None)
         bench = Bench(root, Shim())
         small_disks = no_disks is None
-        make = partial(short_items, part=chosen.short) if chosen.short else partial(long_items, store=store)
-        for item in islice(make(bench, chosen.seed, small_disks=small_disks), chosen.cases):
+        if chosen.short:
+            items = short_items(bench, chosen.seed, chosen.short, small_disks=small_disks)
+        elif chosen.processes:
+            items = process_items(bench, chosen.seed)
+        else:
+            items = long_items(bench, chosen.seed, store, small_disks=small_disks)
+        for item in islice(items, chosen.cases):
             if item.name in done:
                 continue
             line = item.do()

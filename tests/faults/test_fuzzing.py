@@ -13,13 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from dp_powerflow.errors import ConfigError, CorpusError, DpPowerflowError, Lines, printable
+from dp_powerflow._parallel import engine_of
+from dp_powerflow.config import parse_config
+from dp_powerflow.errors import ConfigError, CorpusError, DpPowerflowError, Lines, LoadDataError, printable
+from dp_powerflow.loads.declared import MeterFormat
 from support.fuzz.campaign import Tally, added_up, smaller
 from support.fuzz.doors import DOORS, input_of
 from support.fuzz.judging import Door, Outcome, judged, wrong_words
 from support.fuzz.planted import KINDS, run_planted
 from support.fuzz.texts import damaged
 from support.fuzz.world import World, without_warnings
+from support.small import RAW
 
 FOUND = Path(__file__).parent / "found"
 SEED = 1
@@ -103,6 +107,24 @@ def test_what_stopped_the_program_once_is_refused(world: World, name: str, conte
     assert judged(door_of(world, name), content).kind == "refused"
 
 
+@pytest.mark.parametrize("stamps", ["", "abc", "%H:%M", "%d.%m", "%Y-%m %%d", "%j", "%"])
+def test_a_format_of_stamps_without_a_day_is_refused(stamps: str) -> None:
+    """Before: Arrow made up the rest of the date, and the process died of an empty format now and then."""
+    with pytest.raises(LoadDataError, match="must name year, month and day"):
+        MeterFormat("kW", "start", "UTC", 60, stamp_format=stamps)
+
+
+@pytest.mark.parametrize("stamps", ["%d.%m.%Y %H:%M", "%Y%m%d", "%F %T", "%D %R", "%e %b %y", "%Y %j", "%s"])
+def test_a_format_of_stamps_with_a_day_is_taken(stamps: str) -> None:
+    assert MeterFormat("kW", "start", "UTC", 60, stamp_format=stamps).stamp_format == stamps
+
+
+def test_a_key_that_is_called_like_a_mode_is_a_mistake(tmp_path: Path) -> None:
+    """Before: its name was taken for the mode, the key was never found, and the search went on for ever."""
+    with pytest.raises(ConfigError, match=r"unknown key 'network\.twin-network'"):
+        parse_config({**RAW, "network": {"mode": "twin-network", "twin-network": 1.0}}, tmp_path)
+
+
 @pytest.mark.slow
 def test_planted_inputs_are_refused() -> None:
     planted = run_planted(SEED, most=8)
@@ -178,7 +200,16 @@ def test_tallies_add_up() -> None:
     assert total.signatures == {"a": 2}
 
 
-# ------------------------------------------------------------------------------------------------- messages
+# ------------------------------------------------------------------------- messages, and what else is shown
+def test_what_is_no_address_begins_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before: Dask began one, and wrote a traceback when Python ended."""
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr(distributed, "Client", lambda *_, **__: pytest.fail("began a client"))
+    for address in ("gibberish", "no-port", "foo://x:1", "inproc://x", "ß", "tcp://x", "tls://", ""):
+        with pytest.raises(ConfigError, match="no Dask scheduler answers"):
+            engine_of(None, address).check()
+
+
 def test_messages_of_errors_can_be_shown() -> None:
     assert str(CorpusError("é 😀 ε")) == "é 😀 ε"
     assert str(CorpusError("a\nb\x1b[2J\u202e\ud800\x00")) == "a\\nb\\x1b[2J\\u202e\\ud800\\x00"

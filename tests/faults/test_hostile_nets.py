@@ -108,6 +108,10 @@ HOSTILE = {
     "graph": entry("networkx", "MultiGraph", {}),
     "geometry": entry("geopandas.geodataframe", "GeoDataFrame", "{}", crs="file:{trace}"),
     "table elsewhere": entry("pandas.core.frame", "DataFrame", "{other}"),
+    # A class that another module of pandapower holds too: its own reader imports what is named in it.
+    "curve under another name": entry(
+        "pandapower.control", "SplineCharacteristic", json.dumps({"x_vals": entry(MARKER, "Control")})
+    ),
     "options of a table": entry("pandas.core.frame", "DataFrame", "{}", engine="pyarrow", lines=True),
     "type of a column": entry(
         "pandas.core.frame", "DataFrame", '{"a": {"0": 1}}', dtype={"a": "S99999999999"}

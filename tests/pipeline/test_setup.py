@@ -455,3 +455,18 @@ def test_the_written_config_is_planned_released_and_verified_without_an_edit(tmp
     verified = run("verify", tmp_path / "release", "--json")
     assert verified.exit_code == 0
     assert json.loads(verified.stdout)["verdict"] == "release"
+
+
+def test_a_service_map_that_a_killed_run_left_does_not_stand_in_the_way(tmp_path: Path) -> None:
+    circuit(tmp_path)
+    meters(tmp_path)
+    first = written(tmp_path)
+    assert first.services is not None
+    content = first.config.read_text(), first.services.read_text()
+    first.config.unlink()  # killed before it was written
+    assert written(tmp_path) == first
+    assert (first.config.read_text(), first.services.read_text()) == content
+    first.config.unlink()
+    first.services.write_text("customer,load_point\nsomebody,else\n")
+    with pytest.raises(ConfigError, match="exists already"):
+        written(tmp_path)

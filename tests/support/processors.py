@@ -36,7 +36,7 @@ PROCESSORS: dict[str, dict[str, str]] = {
 }
 """The three runs whose bits must be equal.
 
-The first two take kernels compiled ahead, if there are any; the third compiles for what it names. Of a
+All take kernels compiled ahead for what they find or name, if there are any, and else compile. Of a
 processor that is named, numba still uses all features that it finds, unless they are named as well.
 """
 

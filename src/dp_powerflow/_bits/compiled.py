@@ -8,13 +8,14 @@ A kernel is compiled once for each signature. Code is looked for in three places
    package, else the user's cache folder, the first that this user can write and nobody else;
 3. nowhere: it is compiled now, and kept in that folder. If no folder can be written, one warning says so.
 
-Whoever reads a release does not compile: inside `without_compiling`, where nothing was found, a kernel's twin
-in NumPy takes its place (`_bits._numpy`). It is slower and has the same bits.
+Whoever reads a release does not compile: inside `without_compiling`, where nothing was found, a kernel's
+counterpart in NumPy takes its place (`_bits._numpy`). It is slower and has the same bits.
 
 Code is found by content (`fingerprint`), never by date: stale code has another name. Everything here goes
 through the dispatcher of each kernel; numba's settings for other code of the process stay as they are.
 
-`DP_POWERFLOW_KERNELS=compile` leaves out what is shipped. So does `NUMBA_CPU_NAME` or `NUMBA_CPU_FEATURES`.
+`DP_POWERFLOW_KERNELS=compile` leaves out what is shipped. So does `NUMBA_CPU_NAME` or `NUMBA_CPU_FEATURES`,
+unless they name one of `TARGETS`: what is shipped for it is what would be compiled.
 """
 
 from __future__ import annotations
@@ -98,10 +99,10 @@ def compiled(function: _Function, **options: Any) -> _Function:
 
 @contextmanager
 def without_compiling() -> Iterator[None]:
-    """Read with compiled kernels that are there, and with twins in NumPy for the others.
+    """Read with compiled kernels that are there, and with counterparts in NumPy for the others.
 
-    A kernel without a twin is compiled all the same. Threads do as those who started them, if they are those
-    of `_threads`.
+    A kernel without a counterpart is compiled all the same. Threads do as those who started them, if they
+    are those of `_threads`.
     """
     token = _compiles.set(False)
     try:
@@ -117,13 +118,13 @@ def compile_ahead() -> None:
 
 
 def _to_call(dispatcher: Any, load_or_compile: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
-    """Compiled code for some arguments; the twin, if there is none and nothing may be compiled."""
+    """Compiled code for some arguments; the counterpart, if there is none and nothing may be compiled."""
     cache: KernelCache = dispatcher._cache
-    if not _compiles.get() and not _ahead and cache.twin is not None:
+    if not _compiles.get() and not _ahead and cache.counterpart is not None:
         kinds = tuple(map(dispatcher.typeof_pyval, arguments))
         if kinds in cache.missing or not cache.holds(kinds, dispatcher.targetctx):
             cache.missing.add(kinds)
-            return cache.twin
+            return cache.counterpart
     found: Callable[..., Any] = load_or_compile(*arguments)
     return found
 
@@ -152,14 +153,14 @@ class KernelCache(_Cache):  # type: ignore[misc]
         return CompileResult._rebuild(target_context, *_Unpickler(io.BytesIO(found)).load())
 
     @functools.cached_property
-    def twin(self) -> Callable[..., Any] | None:
+    def counterpart(self) -> Callable[..., Any] | None:
         """The same in NumPy, as `_bits._numpy` says; None if there is no such function."""
         package, _, module = self._function.__module__.rpartition(".")
         try:
-            twins = importlib.import_module(f"{package}._numpy.{module}")
+            counterparts = importlib.import_module(f"{package}._numpy.{module}")
         except ModuleNotFoundError:
             return None
-        found = vars(twins).get(self._function.__name__)
+        found = vars(counterparts).get(self._function.__name__)
         return None if found is None else np.errstate(all="ignore")(found)
 
     def holds(self, sig: Any, target_context: Any) -> bool:
@@ -231,9 +232,12 @@ def _environment(module: str, constants: list[Any], name: str) -> Environment:
 @functools.cache
 def shipped_targets() -> tuple[Target, ...]:
     """What shipped code this process may run, the fastest first; none if it has to compile."""
-    if config.CPU_NAME is not None or config.CPU_FEATURES is not None:
-        return ()
-    return tuple(target for target in TARGETS if target.runs_here)
+    named = (config.CPU_NAME, config.CPU_FEATURES)
+    return tuple(
+        target
+        for target in TARGETS
+        if target.runs_here and named in ((None, None), (target.name, target.features))
+    )
 
 
 @functools.cache

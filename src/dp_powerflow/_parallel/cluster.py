@@ -66,6 +66,7 @@ class DaskScheduler:
     def _client(self) -> Iterator[Any]:
         distributed = require("distributed", EXTRA)
         try:
+            _refuse_no_address(self.address)
             client = distributed.Client(self.address, timeout=fitness.CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError, TypeError, AssertionError):  # Dask asserts that an address has a form
             raise ConfigError(
@@ -74,6 +75,17 @@ class DaskScheduler:
             ) from None
         with client:
             yield client
+
+
+def _refuse_no_address(address: str) -> None:
+    """ValueError for what is no address: Dask would begin a client for it, and complain when Python ends."""
+    addressing = require("distributed.comm.addressing", EXTRA)
+    scheme, place = addressing.parse_address(address)
+    if scheme == "inproc":
+        raise ValueError("a cluster within this process has no address")
+    require("distributed.comm.registry", EXTRA).get_backend(scheme)
+    if scheme in ("tcp", "tls", "ws", "wss"):
+        addressing.parse_host_port(place)
 
 
 @dataclass(frozen=True)

@@ -227,9 +227,11 @@ def _place(
     path: list[str] = []
     sections: list[type[BaseModel]] = [model]
     known: list[str] = []
+    chosen = False
     for part in map(str, location):
-        tagged = [section for section in sections if part in _tags(section)]
-        if tagged:  # the errors of a union name its member by the mode, which is no key
+        tagged = [section for section in sections if not chosen and part in _tags(section)]
+        chosen = bool(tagged)
+        if tagged:  # errors of a union name its member by the mode, which is no key
             sections = tagged
             continue
         path.append(part)

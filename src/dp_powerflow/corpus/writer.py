@@ -286,7 +286,7 @@ class CorpusWriter:
             return self.target
         target = self._directory
         with storing(target):
-            remove_temporaries(self.partial)
+            remove_temporaries(self.partial, also_locked=True)  # of workers that were given up
             for directory, _, _ in os.walk(self.partial):
                 sync_directory(Path(directory))
             self._refuse_existing_target()

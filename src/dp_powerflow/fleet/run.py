@@ -154,7 +154,7 @@ def run_fleet(
     engine.check(Needs(config.fleet.output, source_files(config)))
     state = PrivateState.open(config.fleet.state, insecure_seed=config.fleet.insecure_seed)
     internal = state.internal_directory(config.fleet.id)
-    with true_words(), only_process(internal):
+    with true_words(begun=_is_begun(state, config.fleet.id)), only_process(internal):
         shelf = shelf_of(config.fleet.output, config.fleet.id)
         run = _Run(config, state, open_ledger(state), engine, shelf, say, on_event, on_outcome)
         outcomes = run.all(repair)
@@ -284,7 +284,9 @@ class _Run:
     def _end(self, way: Progressing) -> None:
         """One feeder is at its end."""
         if way.problem is not None:
-            way.problem = of_one_feeder(way.problem, paid=way.paid is not None and way.paid.spend is not None)
+            paid = way.paid is not None and way.paid.spend is not None
+            begun = self.state.read_internal(way.feeder.release_id, REQUEST_FILE) is not None
+            way.problem = of_one_feeder(way.problem, paid=paid or begun)
         outcome = Outcome(way.feeder.key, way.feeder.name, way.problem)
         self.outcomes[outcome.name] = outcome
         owner = self.state.read_internal(way.feeder.release_id, OWNER_FILE)
@@ -339,6 +341,12 @@ def withdraw_feeders(config: FleetConfig, wanted: Collection[str]) -> tuple[str,
         shelf.discard_staging(keep=read_names(state, config.fleet.id) - set(names))
         shelf.write_manifest(config.fleet.models)
     return names
+
+
+def _is_begun(state: PrivateState, fleet_id: str) -> bool:
+    """Whether an earlier run has charged the customers or a feeder."""
+    every = ((kept, names) for kept, names in state.internal_files() if kept.partition("_")[0] == fleet_id)
+    return any(REQUEST_FILE in names for _, names in every)
 
 
 def _config_sha256(config: FleetConfig) -> str:

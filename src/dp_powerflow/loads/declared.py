@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,13 @@ MINUTES_PER_HOUR = 60
 
 POWER_UNITS = {"kW": 1.0, "W": 1e-3}
 ENERGY_UNITS = {"kWh per interval": 1.0, "Wh per interval": 1e-3}
+
+
+def _names_a_day(stamp_format: str) -> bool:
+    """Whether every part of a date is in a format; Arrow makes up the others, and may die of an empty one."""
+    codes = set(re.findall("%[EO]?([A-Za-z%])", stamp_format.replace("%%", "")))
+    by_month = codes & set("mbBh") and codes & set("de")
+    return bool(codes & set("FDscx") or (codes & set("Yy") and (by_month or "j" in codes)))
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,11 @@ class MeterFormat:
             raise LoadDataError(
                 "the format of the meter file has characters that are not text; remove them"
             ) from None
+        if self.stamp_format is not None and not _names_a_day(self.stamp_format):
+            raise LoadDataError(
+                "the format of the stamps must name year, month and day, such as '%d.%m.%Y %H:%M'; correct "
+                "it, or leave it out for ISO 8601"
+            )
         steps_per_day(self.step_minutes)
         zone(self.time_zone)
 

@@ -326,12 +326,12 @@ def _parquet_header(path: Path) -> tuple[str, ...]:
     try:
         import pyarrow.dataset as pa_dataset
 
-        dataset = pa_dataset.dataset(path, format="parquet")
-    except (pa.ArrowInvalid, OSError):
+        names = tuple(pa_dataset.dataset(path, format="parquet").schema.names)
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
         raise LoadDataError(f"{path} is not a Parquet file; export it again") from None
-    if not dataset.schema.names:
+    if not names:
         raise LoadDataError(f"{path} is empty; export the meter data again")
-    return tuple(dataset.schema.names)
+    return names
 
 
 def _parses(cell: Any, kind: Any) -> bool:

@@ -177,7 +177,8 @@ class Maker:
         except GeneratorExit:
             raise  # nobody goes on with this conversation; another worker may hold it again
         except BaseException as error:  # also an interrupt: nothing stays that a resumed run cannot use
-            _clear_up(writer, for_good=isinstance(error, PowerFlowError))
+            if not only_looks:
+                _clear_up(writer, for_good=isinstance(error, PowerFlowError))
             raise
 
     def _writer(self) -> CorpusWriter:
@@ -270,8 +271,13 @@ class Maker:
 
 
 def _clear_up(writer: CorpusWriter, *, for_good: bool) -> None:
-    """Leave nothing beside the target but parts that a resumed run can use; none if refused for good."""
+    """Leave nothing beside the target but parts that a resumed run can use; none if refused for good.
+
+    A URL that is taken is refused before the release begins there: all that it has is of others.
+    """
     with suppress(CorpusError, OSError):  # what is there is of another release, or the disk fails
+        if writer.remote is not None:
+            writer.refuse_unseen()
         untouched = len(writer.missing_parts()) == writer.layout.n_parts
         if not writer.finished and (untouched or for_good):
             writer.discard()

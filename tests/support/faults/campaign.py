@@ -9,7 +9,7 @@ from random import Random
 
 from support.faults.bench import PAGE, Bench
 from support.faults.clocks import clocks, tell_wrong_time
-from support.faults.full import ENOUGH_BYTES, FAULTS, fail, fill, points
+from support.faults.full import ENOUGH_BYTES, FAULTS, fail, fill, last_of_ledger, points
 from support.faults.kills import case_name, kill, kills_of
 from support.faults.results import Line
 from support.faults.subjects import Subject
@@ -41,11 +41,11 @@ class Cases:
             yield Item(case_name(subject, kills), partial(kill, self.bench, subject, kills))
 
     def disks(self, subject: Subject) -> Iterator[Item]:
-        """Every call at which a disk can fail: one of every way to fail first."""
+        """Every call at which a disk can fail: with every way to fail, the last charge first."""
         known = self.bench.undisturbed(subject)
-        places = [(fault, at) for fault in FAULTS for at in range(points(known, fault))]
+        places = [(fault, at) for fault in FAULTS for at in range(len(points(known, fault)))]
         self._random("disks", subject).shuffle(places)
-        first = [next(place for place in places if place[0] is fault) for fault in FAULTS]
+        first = [(fault, last_of_ledger(known, fault)) for fault in FAULTS]
         for fault, at in dict.fromkeys([*first, *places]):
             name = f"{subject.name}: {fault.name} at {at}"
             yield Item(name, partial(fail, self.bench, subject, fault, at))

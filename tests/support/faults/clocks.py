@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
+from dp_powerflow.privacy.state import LEDGER_FILE
 from support.faults.bench import Bench, Case
 from support.faults.children import in_child
 from support.faults.looking import BITS, DOUBLE, LOST, WORDS
@@ -17,6 +19,8 @@ from support.faults.shim import Action, Strike
 from support.faults.subjects import CONFIG, Subject, command, write_config
 
 DAY, YEAR = 86_400, 31_557_600
+CLOSE = 3_600
+"""Seconds that a case takes at most."""
 ANOTHER = "another.toml"
 
 
@@ -71,6 +75,8 @@ def tell_wrong_time(bench: Bench, subject: Subject, clock: Clock, at: int) -> Li
         bench.between(case, killed=True)
         bench.shim.set_clock(clock.then)
         bench.finish(case)
+        bench.shim.set_clock(0)
+        _check_times(case, clock)
         bench.shim.set_clock(clock.later)
         _look(bench, case)
         _spend_too_much(bench, case)
@@ -87,6 +93,15 @@ def _zoned(run: Callable[[Path], object], zone: str) -> Callable[[Path], object]
         run(folder)
 
     return in_zone
+
+
+def _check_times(case: Case, clock: Clock) -> None:
+    """That entries have the time of the wrong clocks: otherwise nothing was tried."""
+    with sqlite3.connect(case.folder / "state" / LEDGER_FILE) as connection:
+        times = [datetime.fromisoformat(at) for (at,) in connection.execute("SELECT at FROM entry")]
+    told = [time.time() + ahead for ahead in (clock.first, clock.then)]
+    if not all(min(abs(at.timestamp() - now) for now in told) < CLOSE for at in times):
+        case.blame(WORDS, "the entries of the ledger do not have the time of the clock")
 
 
 def _look(bench: Bench, case: Case) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 from dataclasses import dataclass
 
+from dp_powerflow.privacy.state import LEDGER_FILE
 from support.faults.bench import Bench, Case, Undisturbed
 from support.faults.children import Ended
 from support.faults.disks import mounted, resized
 from support.faults.looking import LOST, WORDS, Snapshot
 from support.faults.results import DISKS, Line
-from support.faults.shim import Action, Kind, Strike
+from support.faults.shim import Action, Event, Kind, Strike
 from support.faults.subjects import Subject
 
 UNSPENT = "nothing was spent"
@@ -50,9 +51,15 @@ FAULTS = (
 )
 
 
-def points(known: Undisturbed, fault: Fault) -> int:
-    """At how many calls a subject can meet a fault."""
-    return sum(event.kind in fault.kinds for event in known.events)
+def points(known: Undisturbed, fault: Fault) -> list[Event]:
+    """The calls at which a subject can meet a fault."""
+    return [event for event in known.events if event.kind in fault.kinds]
+
+
+def last_of_ledger(known: Undisturbed, fault: Fault) -> int:
+    """The last of these calls by which SQLite writes the ledger: something was charged before."""
+    of_ledger = [at for at, event in enumerate(points(known, fault)) if LEDGER_FILE in event.name]
+    return of_ledger[-1]
 
 
 def fail(bench: Bench, subject: Subject, fault: Fault, at: int) -> Line:

@@ -21,19 +21,19 @@ _OTHERS, _FLEETS, _CLOCKS, _FLEETS_ON_DISKS, _PROCESSES = 2, 8, 12, 24, 60
 """In which rounds a command has a turn: what takes long comes seldom."""
 _SHORT = {
     "release of a twin": 14,
-    "release of the true network": 3,
-    "quality --out": 3,
+    "quality --out": 2,
     "init": 3,
-    "ledger --account": 4,
-    "plan": 3,
+    "ledger --account": 3,
+    "plan": 2,
 }
 """Cases of `make test`: every kind of call on a release, a few of the other commands."""
 
 
-def warm_up(root: Path) -> None:
+def warm_up(root: Path, *, short: bool) -> None:
     """Make releases in this process: what it imports and compiles, its children have."""
-    for name, sections in (("true", subjects.TRUE_RELEASE), ("twin", subjects.TWIN_RELEASE)):
-        folder = root / f"warm-{name}"
+    kinds = (subjects.TWIN_RELEASE,) if short else (subjects.TWIN_RELEASE, subjects.TRUE_RELEASE)
+    for number, sections in enumerate(kinds):
+        folder = root / f"warm-{number}"
         folder.mkdir()
         subjects.released(folder, sections)
 
@@ -55,14 +55,20 @@ def long_items(bench: Bench, seed: int, store: Store | None, *, small_disks: boo
     return in_turn(streams)
 
 
+def process_items(bench: Bench, seed: int) -> Iterator[Item]:
+    """Kills where workers are other processes, in turn."""
+    cases = Cases(bench, seed)
+    return in_turn([(1, partial(cases.kills, subject)) for subject in subjects.processes()])
+
+
 def short_items(bench: Bench, seed: int, part: str, *, small_disks: bool) -> Iterator[Item]:
     """The few cases of `make test`."""
     cases = Cases(bench, seed)
-    twin, true = subjects.releases()[:2]
+    twin = subjects.releases()[0]
     everything = {subject.name: subject for subject in (*subjects.releases(), *subjects.commands())}
     chosen: dict[str, Callable[[], list[Iterator[Item]]]] = {
         KILLS: lambda: [islice(cases.kills(everything[name]), n) for name, n in _SHORT.items()],
-        DISKS: lambda: [islice(cases.disks(twin), 7), islice(cases.sizes(true), 3 * small_disks)],
-        CLOCKS: lambda: [islice(cases.clocks(true), 2)],
+        DISKS: lambda: [islice(cases.disks(twin), 7), islice(cases.sizes(twin), 3 * small_disks)],
+        CLOCKS: lambda: [islice(cases.clocks(twin), 2)],
     }
     return chain.from_iterable(chosen[part]())

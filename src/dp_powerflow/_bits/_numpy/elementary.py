@@ -1,4 +1,4 @@
-"""Twins of the kernels of `_bits.elementary`."""
+"""Counterparts of the kernels of `_bits.elementary`."""
 
 from __future__ import annotations
 

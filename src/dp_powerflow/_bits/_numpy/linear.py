@@ -1,4 +1,4 @@
-"""Twins of the kernels of `_bits.linear`: every entry is a sum in the kernel's order."""
+"""Counterparts of the kernels of `_bits.linear`: every entry is a sum in the kernel's order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Twins of the kernels of `corpus.grid` that read."""
+"""Counterparts of the kernels of `corpus.grid` that read."""
 
 from __future__ import annotations
 

@@ -56,6 +56,7 @@ _PLAIN_OPTIONS = frozenset({"voltagebases", "loadmult", "tolerance", "maxiterati
 _OPEN_ACTION = 1
 _PHASES = re.compile(r"(?<![\w.%])ph(?:a(?:s(?:es?)?)?)?\s*=\s*[\"'(\[{]?\s*([^\s,\"')\]}]*)", re.IGNORECASE)
 _EDITED = re.compile(r"\s*edit\s+(?:object\s*=\s*)?[\"'(\[{]?([^\s,\"')\]}]+)", re.IGNORECASE)
+_GOES_ON = re.compile(r"\s*(?:more|m|~)(?:[\s,=]|$)", re.IGNORECASE)
 _OPENS = re.compile(r"\b(?:state|action|normal)\s*=\s*[\[(\"']?\s*[ot]|\bopen\b", re.IGNORECASE)
 
 
@@ -204,10 +205,15 @@ def _run_all(engine: Engine, origin: DssOrigin) -> None:
     """The commands of the origin; all that the engine objects to is refused at once.
 
     A device of protection that it rejects, for want of a curve or of what it protects, is disabled; what it
-    would have opened is refused.
+    would have opened is refused. Lines that go on with a rejected one are left out: they would be about
+    another element.
     """
     problems = Problems()
+    rejected = False
     for k, (command, place) in enumerate(zip_longest(origin.commands, origin.places)):
+        rejected = rejected and _GOES_ON.match(command) is not None
+        if rejected:
+            continue
         try:
             _refuse_more_phases(engine, command, place or _where(origin))
             run(engine, command, origin, place)
@@ -215,6 +221,7 @@ def _run_all(engine: Engine, origin: DssOrigin) -> None:
             device = k in origin.protective and not _OPENS.search(command)
             if not (device and _disable_device(engine)):
                 problems.add(error)
+                rejected = True
     problems.refuse()
 
 

@@ -95,7 +95,8 @@ PROTECTION = frozenset({"fuse", "recloser", "relay", "swtcontrol"})
 _WITHOUT_CODE = frozenset({"generator", "storage"})
 """Classes whose programs matter to elements that are left out anyway, or to dynamics."""
 _CODE = ("usermodel", "dynadll", "shaftmodel")
-_SHORTEST = {"usermodel": 2, "dynadll": 4, "shaftmodel": 2}
+_SHORTEST = {"usermodel": 1, "dynadll": 2, "shaftmodel": 2}
+"""Signs that the engine takes for the whole name, in some class."""
 _PHASES = 3
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _OPEN, _CLOSE = "\"'([{", "\"')]}"
@@ -178,6 +179,7 @@ class _Reader:
         self.allocates = False
         self.programs = 0
         self._kind = ""
+        self._made = False
         self._folder = Path()
         self._open: list[Path] = []
 
@@ -196,6 +198,9 @@ class _Reader:
 
     def _command(self, line: str, words: list[Word], place: str) -> None:
         first, rest = words[0], words[1:]
+        verb = None if first.name else _matched(first.value, _VERBS)
+        if verb not in _CONTINUING:
+            self._made = verb == "new"  # after others the active element need not be the one that they name
         if first.name:
             if first.name.lower().startswith("solution."):
                 raise FeederError(f"{place}: a script cannot edit the solution; remove the command")
@@ -203,7 +208,6 @@ class _Reader:
                 self._kind = _class_of(first.name)
             self._element(line.strip(), place)
             return
-        verb = _matched(first.value, _VERBS)
         text = line[first.start + len(first.raw) :].strip()
         if verb in _READ:
             self._redirect(verb, rest, place)
@@ -215,8 +219,8 @@ class _Reader:
                 raise FeederError(f"{place}: OpenDSS rejects the file of coordinates, which does not exist")
             self._add(f'{verb} "{found}"', place)
         elif verb in _OF_ELEMENTS:
-            if verb not in _CONTINUING and rest:
-                self._kind = _class_of(rest[0].value)
+            if verb not in _CONTINUING:
+                self._kind = _class_of(rest[0].value) if rest else ""
             self._element(f"{verb} {text}", place, given=1 if verb in _CONTINUING else 2)
         elif verb in _OF_CIRCUITS:
             self._add(f"{verb} {text}".strip(), place)
@@ -237,7 +241,8 @@ class _Reader:
         """
         if self._kind in _OBSERVERS:
             return
-        words = split_words(text) if self._kind not in _HARMLESS or not given else []
+        harmless = self._kind in _HARMLESS and self._made and given
+        words = [] if harmless else split_words(text)
         if self._kind in _WOUND:
             _refuse_wrong_windings(split_words(text)[given:], place)
         programs = [word for word in words if _loads_a_program(word)]
@@ -392,12 +397,15 @@ def _joined(words: Iterable[Word]) -> str:
 
 def _without_traces(text: str) -> str:
     """The command without `debugtrace`, which makes an element write a file."""
-    if "deb" not in text.lower():
+    if "de" not in text.lower():
         return text
     return _joined(word for word in split_words(text) if not _traces(word))
 
 
 def _traces(word: Word) -> bool:
+    """Whether a word is `debugtrace`; `de` is that too, or the delay of a control in seconds."""
+    if word.property == "de":
+        return word.value.lower().startswith(("y", "t", "@"))
     return word.property.startswith("deb") and "debugtrace".startswith(word.property)
 
 

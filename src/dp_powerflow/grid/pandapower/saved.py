@@ -141,7 +141,7 @@ def _data_only() -> Any:
     for name in _OWN_PACKAGES:
         require(name)  # so that what they hold is loaded; nothing is imported for a file
     io_utils = require("pandapower.io_utils")
-    hook = io_utils.pp_hook
+    hook, made = io_utils.pp_hook, io_utils.FromSerializableRegistry.from_serializable
 
     class DataOnly(io_utils.FromSerializableRegistry):  # type: ignore[misc, name-defined]  # has no types
         """One entry of a file; `from_serializable` makes what it stands for."""
@@ -164,9 +164,10 @@ def _data_only() -> Any:
                 _check_kind(self.obj, list, name)
             elif (module, name) == ("builtins", "complex"):
                 _check_kind(self.obj, str, name)
-            elif name not in _CURVES or _own_class(module, name) is None:
-                return _settings(_own_class(module, name), self.obj, f"{module}.{name}")
-            made = io_utils.FromSerializableRegistry.from_serializable
+            else:
+                kind = _own_class(module, name)
+                if name not in _CURVES or (name, module) not in made.registry:
+                    return _settings(kind, self.obj, f"{module}.{name}")
             return made.__get__(self, type(self))()
 
     def _hook(entry: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Twin of the kernel of `privacy.budget`."""
+"""Counterpart of the kernel of `privacy.budget`."""
 
 from __future__ import annotations
 

@@ -6,7 +6,8 @@ without which a committed spend could be rolled back. WAL would be faster, but n
 more files beside the database.
 
 Each operation opens a connection of its own: no connection is shared between threads or across a fork. The
-file itself is never opened other than by SQLite, since closing such a descriptor would drop SQLite's locks.
+file itself is never opened other than by SQLite, since closing such a descriptor would drop SQLite's locks;
+but when it is made, and other threads wait then (`undisturbed`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from dp_powerflow._files import check_private, whole_file
+from dp_powerflow._files import check_private, undisturbed, whole_file
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.privacy.ledger.chain import COLUMNS, Entry
 
@@ -77,7 +78,7 @@ class Database:
     def make(self, first: Entry) -> None:
         """Make the file with its first entry; of several processes that race, one does."""
         try:
-            with whole_file(self._path, private=True, once=True) as file:
+            with undisturbed(), whole_file(self._path, private=True, once=True) as file:
                 file.write(self._new(first))
         except OSError as error:
             raise self.error(
@@ -133,7 +134,8 @@ class Database:
     @contextlib.contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
         try:
-            check_private(self._path, self._path.lstat())
+            with undisturbed():
+                check_private(self._path, self._path.lstat())
         except OSError as error:
             raise self.error(f"cannot be found ({error.strerror})", "restore it from a backup") from error
         # mode=rw: never create. SQLite itself falls back to reading if the file cannot be written.

@@ -1,4 +1,4 @@
-"""Twins of the kernels of `quality.counting`: integers, so the order of sums does not matter."""
+"""Counterparts of the kernels of `quality.counting`: integers, so the order of sums does not matter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Twin of the kernel of `model.history.ask_traits`."""
+"""Counterpart of the kernel of `model.history.ask_traits`."""
 
 from __future__ import annotations
 

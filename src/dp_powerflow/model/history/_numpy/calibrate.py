@@ -1,4 +1,4 @@
-"""Twins of the kernels of `model.history.calibrate`."""
+"""Counterparts of the kernels of `model.history.calibrate`."""
 
 from __future__ import annotations
 

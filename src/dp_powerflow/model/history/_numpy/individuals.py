@@ -1,4 +1,4 @@
-"""Twins of the kernels of `model.history.individuals`: all customers together, each with its own search.
+"""Counterparts of the kernels of `model.history.individuals`: all customers at once, each with a search.
 
 A customer's numbers depend on its own alone, so they are those of one customer after the other.
 """

@@ -1,4 +1,4 @@
-"""Twin of the kernel of `model.history.ladder`."""
+"""Counterpart of the kernel of `model.history.ladder`."""
 
 from __future__ import annotations
 

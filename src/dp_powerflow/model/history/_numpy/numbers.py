@@ -1,4 +1,4 @@
-"""Twins of the kernels of `model.history.numbers`."""
+"""Counterparts of the kernels of `model.history.numbers`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Twins of the kernels of `model.history.one_pass` that the model's own customers go through."""
+"""Counterparts of the kernels of `model.history.one_pass` that the model's own customers go through."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels and their twins in NumPy: the same bits, whatever the numbers."""
+"""Kernels and their counterparts in NumPy: the same bits, whatever the numbers."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def hard(n: int, seed: int, *, log10: tuple[int, int] = (-320, 308)) -> FloatArr
     return np.concatenate([SPECIAL, -SPECIAL, sizes, -sizes, near, draw.uniform(0.0, 1.0, n)])
 
 
-def twin_of(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    twin = kernel._cache.twin  # type: ignore[attr-defined]
-    assert twin is not None
-    found: Callable[..., Any] = twin
+def counterpart_of(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    counterpart = kernel._cache.counterpart  # type: ignore[attr-defined]
+    assert counterpart is not None
+    found: Callable[..., Any] = counterpart
     return found
 
 
@@ -49,7 +49,7 @@ def check(kernel: Callable[..., Any], *arguments: Any) -> None:
     """Results and arrays written into, as bits; a NaN is a NaN."""
     ours = [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]
     theirs = [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]
-    results = kernel(*ours), twin_of(kernel)(*theirs)
+    results = kernel(*ours), counterpart_of(kernel)(*theirs)
     assert type(results[0]) is type(results[1])
     for a, b in zip([results[0], *ours], [results[1], *theirs], strict=True):
         if not isinstance(a, tuple | type(None)) or a == results[0]:
@@ -123,7 +123,7 @@ def test_matrices(size: int) -> None:
 
 def test_what_is_not_definite_has_no_factor() -> None:
     for matrix in (-np.eye(3), np.full((2, 2), np.nan), np.array([[1.0, 2.0], [2.0, 1.0]])):
-        assert not twin_of(linear._cholesky)(matrix)
+        assert not counterpart_of(linear._cholesky)(matrix)
         assert not linear._cholesky(matrix)
 
 
@@ -196,7 +196,7 @@ def test_customers_who_persist(steps: int) -> None:
     peaks, bases = draw.normal(1.0, 0.5, people), draw.normal(-2.0, 0.7, people)
     out = np.empty((people, score.size))
     ours, theirs = out.copy(), out.copy()
-    for call, into in ((individuals._bend, ours), (twin_of(individuals._bend), theirs)):
+    for call, into in ((individuals._bend, ours), (counterpart_of(individuals._bend), theirs)):
         call(table, mean, std, peaks, bases, 16.0, (nodes, weights), into)
     same_bits(ours, theirs)
     check(calibrate._add_below, score, mean, std, np.zeros(score.size))
@@ -224,22 +224,22 @@ def test_ranks() -> None:
     load = np.round(2.0 * draw.normal(size=(5, 3, 24)), 1)
     basis, of_step = draw.normal(size=(65, 6)), np.arange(24) * 4 // 24
     ours, theirs = np.zeros((5, 6, 24)), np.zeros((5, 6, 24))
-    for call, into in ((one_pass.ranks, ours), (twin_of(one_pass.ranks), theirs)):
+    for call, into in ((one_pass.ranks, ours), (counterpart_of(one_pass.ranks), theirs)):
         call(load, tables, cells, np.linspace(0.02, 0.98, 30), basis, of_step, into)
     same_bits(ours, theirs)
 
 
-def test_every_twin_has_a_kernel_with_as_many_parameters() -> None:
+def test_every_counterpart_has_a_kernel_with_as_many_parameters() -> None:
     """A kernel that was renamed would be compiled without a word; a helper of its name would be called."""
     found = 0
     for path in sorted(PACKAGE.rglob("_numpy/*.py")):
         if path.stem in ("__init__", "vectors"):
             continue
         room = ".".join(("dp_powerflow", *path.parents[1].relative_to(PACKAGE).parts))
-        twins = vars(importlib.import_module(f"{room}._numpy.{path.stem}"))
+        others = vars(importlib.import_module(f"{room}._numpy.{path.stem}"))
         for name, kernel in vars(importlib.import_module(f"{room}.{path.stem}")).items():
-            if hasattr(kernel, "py_func") and kernel.__module__ == f"{room}.{path.stem}" and name in twins:
+            if hasattr(kernel, "py_func") and kernel.__module__ == f"{room}.{path.stem}" and name in others:
                 expected = inspect.signature(kernel.py_func).parameters
-                assert len(inspect.signature(twins[name]).parameters) == len(expected), name
+                assert len(inspect.signature(others[name]).parameters) == len(expected), name
                 found += 1
     assert found == 38
