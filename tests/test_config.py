@@ -183,7 +183,9 @@ def test_days_of_the_true_network_have_no_dates(section: str, values: dict[str, 
 def test_histories_are_refused_on_the_true_network() -> None:
     raw = example()
     raw["model"]["estimator"] = "history"
-    with pytest.raises(ConfigError, match="the evidence of mode 'true-network' is about independent nodes and days"):
+    with pytest.raises(
+        ConfigError, match="the evidence of mode 'true-network' is about independent nodes and days"
+    ):
         parse_config(raw)
 
 

@@ -83,7 +83,9 @@ MISTAKES = (
     Mistake("other letters", ids(lambda name: name.replace("secret-", "meter ")), "around the same number"),
     Mistake("wrong character", typed_again, "100 ids by one character"),
     Mistake("case", ids(str.upper), "95 ids by upper or lower case"),
-    Mistake("unseen signs", ids(lambda name: name.replace("-", "-\u200b")), "95 customers .* not seen"),
+    Mistake(
+        "invisible characters", ids(lambda name: name.replace("-", "-\u200b")), "95 customers .* invisible"
+    ),
     Mistake("leading zeros", zeros, "100 ids by leading zeros"),
     Mistake("decimals", numbers, "100 ids by decimals"),
     Mistake("another file", elsewhere, "none of the 100 customers .* belong together"),
