@@ -117,7 +117,7 @@ def test_a_power_factor_of_a_load_is_part_of_the_request(tmp_path: Path) -> None
         ({"model": {"power_factor_of_class": {"commercial": 0.0}}}, "power factor of 0"),
         ({"model": {"power_factor": -1.2}}, "'model.power_factor' is not usable"),
         ({"model": {"bounds_of_class": {"commercial": [1.0]}}}, "'model.bounds_of_class.commercial"),
-        ({"nodes": {"power_factor_of_load": {"nowhere": 0.9}}}, "names 'nowhere', a load which the feeder"),
+        ({"nodes": {"power_factor_of_load": {"nowhere": 0.9}}}, "names 'nowhere', a load that the feeder"),
         ({"nodes": {"power_factor_of_load": {"671": "lagging"}}}, "'nodes.power_factor_of_load.671'"),
         ({"loads": {"classes": "classes.csv"}}, "loads.classes is for loads of kind 'opendss-shapes'"),
     ],

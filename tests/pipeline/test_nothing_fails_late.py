@@ -156,7 +156,7 @@ CASES = [
     own("load class 'farms'", "pipeline.inputs:check_declared", nodes={"load_class": "farms"}),
     own("drawn for the nodes, not declared", "pipeline.inputs:check_declared", model={"private_classes": 2}),
     own(
-        "'nine', a load which", f"{NODES}:_check_load_names", nodes={"class_of_load": {"nine": "residential"}}
+        "'nine', a load that", f"{NODES}:_check_load_names", nodes={"class_of_load": {"nine": "residential"}}
     ),
     feeder(
         HEAD + LOADS.replace("bus1=y", "bus1=x") + TAIL,
