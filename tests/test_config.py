@@ -86,8 +86,8 @@ def test_the_sections_of_the_modes_do_not_mix() -> None:
         ({"twin": {"id": "t", "change": 0.05}}, r"move its keys into \[network\] of mode 'twin-network'"),
         ({"nodes": {"released": "loaded"}}, "nodes.released is now network.released"),
         ({"network": {**TWIN, "length": 0.1}}, "network.length was a spread of version 0.2"),
-        ({"network": {**TWIN, "bound": "paper"}}, "network.bound is of mode 'true-network'; remove it"),
-        ({"network": {**TWIN, "radius": 1e-9}}, "network.radius is of mode 'true-network'; remove it"),
+        ({"network": {**TWIN, "bound": "paper"}}, "network.bound belongs to mode 'true-network'; remove it"),
+        ({"network": {**TWIN, "radius": 1e-9}}, "network.radius belongs to mode 'true-network'; remove it"),
     ],
 )
 def test_keys_of_earlier_versions_say_where_they_went(sections: dict[str, Any], says: str) -> None:
@@ -142,8 +142,8 @@ def test_holidays_are_dates_or_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sections", "says"),
     [
-        ({"calendar": {"holidays": ["25.12.2024"]}}, "'25.12.2024' is no date; write dates such as"),
-        ({"calendar": {"holidays": [20241225]}}, "'20241225' is no date"),
+        ({"calendar": {"holidays": ["25.12.2024"]}}, "'25.12.2024' is not a date; write dates such as"),
+        ({"calendar": {"holidays": [20241225]}}, "'20241225' is not a date"),
         ({"calendar": {"holidays": 5}}, "give a list of dates"),
         ({"calendar": {"holiday": []}}, r"unknown key 'calendar\.holiday'; did you mean 'holidays'"),
         ({"weather": {}}, r"lacks 'weather\.path'"),
@@ -183,7 +183,9 @@ def test_days_of_the_true_network_have_no_dates(section: str, values: dict[str, 
 def test_histories_are_refused_on_the_true_network() -> None:
     raw = example()
     raw["model"]["estimator"] = "history"
-    with pytest.raises(ConfigError, match="the evidence of mode 'true-network' is about nodes and days"):
+    with pytest.raises(
+        ConfigError, match="the evidence of mode 'true-network' is about independent nodes and days"
+    ):
         parse_config(raw)
 
 
@@ -192,7 +194,7 @@ def test_histories_are_refused_on_the_true_network() -> None:
     [
         ("model", {"unit": "load-point-day"}, "set model.unit to 'load-point'"),
         ("model", {"components": 2}, "model.components belongs to the estimators 'structured' and 'plain'"),
-        ("loads", {"days": 13}, "needs 14 days of meters or more, and there are 13"),
+        ("loads", {"days": 13}, "needs 14 days of meters or more, but there are 13"),
         ("loads", {"step_minutes": 240}, "needs steps of 180 minutes or less"),
     ],
 )
@@ -295,7 +297,7 @@ def test_all_independent_mistakes_are_reported_at_once() -> None:
         "0 < p_min < p_max",
         "nodes.scale_factor belongs to mode 'true-network'",
         "tables for graph models hold one admittance matrix",
-        "network.radius is of mode 'true-network'",
+        "network.radius belongs to mode 'true-network'",
         "'release.id' is not usable",
         "release.solver = 'opendss' solves with fixed taps",
         "lacks 'release.days'",

@@ -52,7 +52,7 @@ def test_holidays_are_read_one_a_line(tmp_path: Path) -> None:
     file.write_text("# public holidays\n2024-12-25\n\n 2024-12-26  # second day\n")
     assert read_holidays(file) == {CHRISTMAS, dt.date(2024, 12, 26)}
     file.write_text("2024-12-25\n26.12.2024\n")
-    with pytest.raises(ConfigError, match=r"line 2 of the holidays .* is '26.12.2024', which is no date"):
+    with pytest.raises(ConfigError, match=r"line 2 of the holidays .* is '26.12.2024', which is not a date"):
         read_holidays(file)
     file.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="text file"):

@@ -103,7 +103,7 @@ IMPOSSIBLE: dict[str, dict[str, Any]] = {
     "not of two buses": {"pairs": GOOD.pairs[:, ::-1].copy()},
     "the smaller row first": {"pairs": np.where(GOOD.pairs == SOURCE, 99, GOOD.pairs)},
     "not sorted": {"pairs": GOOD.pairs[::-1].copy()},
-    "there twice": {"pairs": np.repeat(GOOD.pairs[:1], len(GOOD.pairs), axis=0)},
+    "occurs twice": {"pairs": np.repeat(GOOD.pairs[:1], len(GOOD.pairs), axis=0)},
     "something unknown": {"kinds": ("rope", *GOOD.kinds[1:])},
     "not connected to a source": {"source": np.zeros_like(GOOD.source)},
     "finite coordinates": {"coordinates": np.full((GOOD.n_buses, 2), np.nan)},

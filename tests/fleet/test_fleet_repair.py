@@ -121,11 +121,11 @@ def test_a_corrected_feeder_is_finished_under_a_new_attempt_and_nothing_else_is_
 def test_a_released_or_unknown_feeder_cannot_be_retried(made: Path) -> None:
     with pytest.raises(ConfigError, match=r"is released; to replace it, first .* --withdraw feeder-000\d"):
         run_fleet(twins(made), engine=Here(), repair=Repair(("birch",)))
-    with pytest.raises(ConfigError, match="the fleet knows no feeder 'larch'"):
+    with pytest.raises(ConfigError, match="the fleet has no feeder 'larch'"):
         run_fleet(twins(made), engine=Here(), repair=Repair(("larch",)))
     with pytest.raises(ConfigError, match="was not withdrawn"):
         run_fleet(twins(made), engine=Here(), repair=Repair(restore=("birch",)))
-    with pytest.raises(ConfigError, match="the fleet knows no feeder 'larch'"):
+    with pytest.raises(ConfigError, match="the fleet has no feeder 'larch'"):
         withdraw_feeders(twins(made), ["larch"])
 
 

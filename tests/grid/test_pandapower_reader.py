@@ -593,7 +593,7 @@ def test_a_file_without_proper_tables_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FeederError, match=r"there is no file .*nowhere\.json"):
+    with pytest.raises(FeederError, match=r"nowhere\.json does not exist"):
         read_pandapower_file(tmp_path / "nowhere.json")
 
 

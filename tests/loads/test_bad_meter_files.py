@@ -167,7 +167,7 @@ def test_a_step_that_is_not_that_of_the_file_is_caught(tmp_path: Path) -> None:
     coarser = MeterFormat("kW", "start", "UTC", step_minutes=15)
     days = (dt.date(2024, 1, 1), dt.date(2024, 1, 2))
     path = tmp_path / "meters.csv"
-    assert "check the step" in refusal(lambda: read_long(path, coarser, days=days))
+    assert "check the declared step" in refusal(lambda: read_long(path, coarser, days=days))
 
 
 def test_stamps_in_another_format_than_declared_are_counted(tmp_path: Path) -> None:

@@ -83,7 +83,9 @@ MISTAKES = (
     Mistake("other letters", ids(lambda name: name.replace("secret-", "meter ")), "around the same number"),
     Mistake("wrong character", typed_again, "100 ids by one character"),
     Mistake("case", ids(str.upper), "95 ids by upper or lower case"),
-    Mistake("unseen signs", ids(lambda name: name.replace("-", "-\u200b")), "95 customers .* not seen"),
+    Mistake(
+        "invisible characters", ids(lambda name: name.replace("-", "-\u200b")), "95 customers .* invisible"
+    ),
     Mistake("leading zeros", zeros, "100 ids by leading zeros"),
     Mistake("decimals", numbers, "100 ids by decimals"),
     Mistake("another file", elsewhere, "none of the 100 customers .* belong together"),
@@ -93,17 +95,32 @@ MISTAKES = (
     Mistake("kW for W", times(0.001), "factor of 1000"),
     Mistake("W for kW, no scale", times(1000.0, scales=False), "factor of 1000"),
     Mistake("kW for W, no scale", times(0.001, scales=False), "factor of 1000"),
-    Mistake("30 in W", times(1000.0, SOME), "30 load points lie a factor of about 1000 away"),
-    Mistake("30 in MW", times(0.001, SOME), "30 load points lie a factor of about 1000 away"),
     Mistake(
-        "30 in W, no scale", times(1000.0, SOME, scales=False), "30 customers lie a factor of about 1000"
+        "30 in W", times(1000.0, SOME), "30 load points differ from the others by a factor of about 1000"
     ),
-    Mistake("30 in kW for kWh per quarter", times(4.0, SOME), "30 load points lie a factor of about 4 away"),
-    Mistake("kW for kWh per quarter", times(4.0), "2.5 times above the typical load", {"typical_kw": 0.45}),
+    Mistake(
+        "30 in MW", times(0.001, SOME), "30 load points differ from the others by a factor of about 1000"
+    ),
+    Mistake(
+        "30 in W, no scale",
+        times(1000.0, SOME, scales=False),
+        "30 customers differ from the others by a factor of about 1000",
+    ),
+    Mistake(
+        "30 in kW for kWh per quarter",
+        times(4.0, SOME),
+        "30 load points differ from the others by a factor of about 4",
+    ),
+    Mistake(
+        "kW for kWh per quarter",
+        times(4.0),
+        "2.5 times above the declared typical load",
+        {"typical_kw": 0.45},
+    ),
     Mistake(
         "kWh per quarter for kW",
         times(0.25, scales=False),
-        "2.5 times below the typical load",
+        "2.5 times below the declared typical load",
         {"typical_kw": 0.6},
     ),
     Mistake(

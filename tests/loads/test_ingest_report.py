@@ -199,7 +199,7 @@ def test_columns_of_a_wide_file_that_nearly_match_are_said(tmp_path: Path) -> No
     hours = [f"2024-03-04T{hour:02d}:00,0.5,0.6" for hour in range(24)]
     path.write_text("\n".join(["time,0071,0072", *hours]))
     fmt = MeterFormat("kW", "start", "UTC", step_minutes=60)
-    with pytest.raises(LoadDataError, match=r"no column .* 2 ids by leading zeros: write the ids alike"):
+    with pytest.raises(LoadDataError, match=r"no column .* 2 ids by leading zeros: write each id alike"):
         read_wide(path, fmt, services=ServiceMap({"71": "a", "72": "b"}))
     report = read_wide(path, fmt, services=ServiceMap({"0071": "a"})).report
     assert (report.rows, report.ids.unlisted) == (24, 1)

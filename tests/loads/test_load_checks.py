@@ -120,7 +120,7 @@ def test_one_meter_in_another_unit_is_caught_by_its_public_scale(values: FloatAr
     names = ("meter0", "meter1", "meter2")
     services = ServiceMap(dict(zip(names, names, strict=True)), scale_kw_of=dict.fromkeys(names, 10.0))
     values[1] *= 1000
-    with pytest.raises(LoadDataError, match="1 of 3 load points is far above its public scale"):
+    with pytest.raises(LoadDataError, match="1 of 3 load points have a load far above their public scale"):
         check_history(raw(values, services), IngestRules())
     result = check_history(raw(values, services), IngestRules(on_suspect_unit="keep"))
     assert result.faults.suspect_load_points == ("meter1",)

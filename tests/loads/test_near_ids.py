@@ -51,14 +51,14 @@ def test_an_id_is_paired_once() -> None:
 def test_ids_that_look_alike_are_refused_with_their_count_and_what_to_do(other: str, kind: str) -> None:
     with pytest.raises(LoadDataError, match=f"1 ids by {kind}: write each id alike in both") as caught:
         compare_ids(["aa1", "b"], [other, "b"])
-    assert "differ from another only" in str(caught.value)
+    assert "differ only" in str(caught.value)
 
 
 def test_counts_of_both_sides_are_said() -> None:
     found = compare_ids(["a1", "b1", "x"], ["a1", "b1", "y1", "y2"], with_blanks=2)
     assert found == IdFindings(3, 4, 1, 2, 2)
     said = " ".join(found.sentences())
-    assert "1 are unlisted and left out, 2 are listed and not in the file" in said
+    assert "1 are unlisted and left out, 2 are listed but not in the file" in said
     assert "2 ids of the file have blanks around them" in said
 
 

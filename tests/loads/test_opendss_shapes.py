@@ -50,7 +50,7 @@ def test_actual_kw_need_no_nominal_power(tmp_path: Path) -> None:
 
 def test_actual_kw_declared_as_multipliers_are_caught(tmp_path: Path) -> None:
     write_shapes(tmp_path, S1=np.full(24, 12.5))
-    with pytest.raises(LoadDataError, match="above their public scale"):
+    with pytest.raises(LoadDataError, match="above its public scale"):
         read_opendss_shapes(tmp_path, first_day=FIRST, nominal_kw={"S1": 40.0}, step_minutes=60)
 
 

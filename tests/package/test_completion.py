@@ -73,7 +73,7 @@ done
 
 
 def test_zsh_gets_words_with_their_meaning_or_completes_files() -> None:
-    assert '"verify":"Recompute what a third party can' in completed("zsh", "dp-powerflow ver")
+    assert '"verify":"Recompute all that a third party can' in completed("zsh", "dp-powerflow ver")
     assert completed("zsh", "dp-powerflow init --mode tw") == """_arguments '*: :(("twin-network"))'"""
     assert completed("zsh", "dp-powerflow release rel") == "_files"
 

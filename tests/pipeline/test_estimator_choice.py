@@ -69,7 +69,7 @@ def test_load_shapes_tell_how_many_days_they_have_when_they_are_read(tmp_path: P
     assert chosen_estimator(shapes(tmp_path), 14).name == "history"
     asked = shapes(tmp_path, model={"estimator": "history"})
     refuse_short_history(asked, 14)
-    with pytest.raises(ConfigError, match="needs 14 days of meters or more, and there are 13"):
+    with pytest.raises(ConfigError, match="needs 14 days of meters or more, but there are 13"):
         refuse_short_history(asked, 13)
 
 

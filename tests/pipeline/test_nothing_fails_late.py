@@ -109,7 +109,7 @@ CASES = [
     # ---- the files of the feeder
     own("is not a feeder", f"{SOURCES}:_read", feeder={"source": "ieee14"}),
     own("does not exist", "grid.opendss.script:read_script", feeder={"source": "gone.dss"}),
-    own("there is no file", "grid.pandapower.saved:load_net", feeder={"source": "gone.json"}),
+    own("does not exist", "grid.pandapower.saved:load_net", feeder={"source": "gone.json"}),
     feeder(HEAD + "Redirect c.dss\n", f"{SCRIPT}.file", "redirects to itself"),
     feeder(HEAD + "Redirect gone.dss\n", f"{SCRIPT}._redirect", "does not exist"),
     feeder(HEAD + LOADS + "Bogus x\n" + TAIL, f"{SCRIPT}._command", "does not describe a circuit"),

@@ -84,7 +84,7 @@ def test_a_larger_radius_is_refused_once_something_was_charged(tmp_path: Path) -
         restate_radius(ledger, "network-instance-1", 1e-14, " ")
     with pytest.raises(PrivacyError, match="positive number"):
         restate_radius(ledger, "network-instance-1", float("nan"), "why not")
-    with pytest.raises(PrivacyError, match="'loads-1' is no account of a true network"):
+    with pytest.raises(PrivacyError, match="'loads-1' is not an account of a true network"):
         restate_radius(ledger, "loads-1", 1e-14, "why not")
 
 

@@ -124,9 +124,11 @@ MISTAKES = [
     config("a step that does not divide a day", "do not divide a day", loads={"step_minutes": 7}),
     config("days the wrong way round", "swap them", loads={"first_day": DAYS[1], "last_day": DAYS[0]}),
     # ---- keys that do not go together
-    config("a key of the other mode", "network.radius is of mode 'true-network'", network={"radius": 1e-9}),
+    config(
+        "a key of the other mode", "network.radius belongs to mode 'true-network'", network={"radius": 1e-9}
+    ),
     config("a scale factor on a twin", "set nodes.kw_per_customer", nodes={"scale_factor": 2.0}),
-    config("customers of a node on the true network", "of mode 'twin-network'", network=TRUE),
+    config("customers of a node on the true network", "belongs to mode 'twin-network'", network=TRUE),
     config(
         "tables of a network that acts", 'set network.controls = "frozen"', network={"publish": "network"}
     ),
@@ -140,7 +142,7 @@ MISTAKES = [
     config("meters without a path", "need a path", loads={"path": None}),
     config("meters without days", "set loads.services, loads.first_day and", loads={"first_day": None}),
     config("a scale that there is not", "add scale_kw to it", model={"use_scale": True}),
-    config("a class that there is not", "the load class 'castle'", nodes={"load_class": "castle"}),
+    config("a class that there is not", "load class 'castle'", nodes={"load_class": "castle"}),
     config("a model that was never fitted", "were never charged for", model={"reuse": "never"}),
     config("a reason without accounts", "names the accounts", release={"unrelated_loads": "another town"}),
     config("a sun for a feeder without PV", "has no PV system; remove it", pv={"latitude": 50.0}),
