@@ -95,6 +95,8 @@ BY_HAND = [
     *(("gridfm count", b"9" * 30), ("gridfm count", b"0"), ("services", b"\xff"), ("location", b"x" * 5000)),
     ("OpenDSS", f"{DSS}New Load.m bus1=d.1.2 phases=1 kv=12.47 kw=5\nEdit Load.m phases=3\n".encode()),
     ("OpenDSS", f"{DSS}New Transformer.t windings=3 wdg=x bus=d\n".encode()),
+    ("fleet.json", b'{"a": 1e999}'),
+    ("OpenDSS", f"{DSS}CalcVoltageBases\nNew Transformer.t windings=3\n".encode()),
     (
         "OpenDSS",
         f"{DSS}New Line.b phases=1 bus1=d.1 bus2=e.2\nNew Load.m bus1=d.1 bus2=e\nphases=4\n".encode(),

@@ -166,6 +166,7 @@ WHEN: dict[str, dict[str, int]] = {
         "almanac.weather:Weather.__post_init__": 3,
         "almanac.weather:Weather.require": 1,
         "grid.feeder:Feeder._refuse_no_voltage": 1,
+        "grid.opendss.engine:_refuse_late_windings": 1,
         "grid.opendss.engine:_refuse_more_phases": 1,
         "grid.opendss.engine:build_circuit": 2,
         "grid.opendss.engine:objections": 1,

@@ -252,9 +252,14 @@ def _check_fleet_file(content: bytes, manifest: dict[str, Any]) -> Check:
     def problems() -> Iterator[str]:
         if manifest.get("format") not in FORMATS:
             yield f"{FLEET_FILE} has another format than '{FORMAT}'; use the program that made it."
-        if canonical_json(manifest) != content:
+        try:
+            canonical, digest = canonical_json(manifest), fleet_digest(manifest)
+        except ValueError:
+            yield f"{FLEET_FILE} holds a number that is none, so it was changed after the release."
+            return
+        if canonical != content:
             yield f"{FLEET_FILE} is not in its canonical form, so it was changed after the release."
-        if manifest.get(FLEET_DIGEST) != fleet_digest(manifest):
+        if manifest.get(FLEET_DIGEST) != digest:
             yield f"{FLEET_FILE} does not match its own SHA-256, so it was changed after the release."
 
     return check("fleet", problems(), f"{FLEET_FILE} is in canonical form and matches its own SHA-256.")

@@ -66,7 +66,7 @@ KINDS: dict[str, Callable[[World, random.Random], Inputs]] = {
     "release, one bit flipped": records.changed_bytes,
     "part, one voltage changed": records.one_voltage,
     "model.json, cost understated": records.understated_models,
-    "ledger edited, cut or rolled back": records.edited_ledgers,
+    "ledger edited or cut": records.edited_ledgers,
     "anchor lost, old or made up": records.other_anchors,
     "meters, unit or values wrong": inputs_of.wrong_meters,
     "customers alike or twice": inputs_of.near_customers,

@@ -183,7 +183,7 @@ def _edit(sql: str, values: tuple[Any, ...], root: Path) -> None:
 
 
 def other_anchors(world: World, rng: random.Random) -> Inputs:
-    """No anchor, an old one, a made-up one; and a ledger and an anchor of before the last charge."""
+    """No anchor, one of an earlier entry, a made-up one, and one of the old form."""
     words = (world.state / "ledger.anchor").read_text().split()
 
     def write(text: str) -> Callable[[Path], None]:

@@ -55,6 +55,8 @@ _PLAIN_VERBS = frozenset(
 _PLAIN_OPTIONS = frozenset({"voltagebases", "loadmult", "tolerance", "maxiterations", "maxcontroliter"})
 _OPEN_ACTION = 1
 _PHASES = re.compile(r"(?<![\w.%])ph(?:a(?:s(?:es?)?)?)?\s*=\s*[\"'(\[{]?\s*([^\s,\"')\]}]*)", re.IGNORECASE)
+_WINDINGS = re.compile(r"\bwindings\s*=\s*[\"'(\[{]?\s*([^\s,\"')\]}]*)", re.IGNORECASE)
+_NUMBERING = ("calcvoltagebases", "makebuslist", "solve")
 _EDITED = re.compile(r"\s*edit\s+(?:object\s*=\s*)?[\"'(\[{]?([^\s,\"')\]}]+)", re.IGNORECASE)
 _GOES_ON = re.compile(r"\s*(?:more|m|~)(?:[\s,=]|$)", re.IGNORECASE)
 _OPENS = re.compile(r"\b(?:state|action|normal)\s*=\s*[\[(\"']?\s*[ot]|\bopen\b", re.IGNORECASE)
@@ -209,13 +211,16 @@ def _run_all(engine: Engine, origin: DssOrigin) -> None:
     another element.
     """
     problems = Problems()
-    rejected = False
+    rejected = numbered = False
     for k, (command, place) in enumerate(zip_longest(origin.commands, origin.places)):
         rejected = rejected and _GOES_ON.match(command) is not None
         if rejected:
             continue
         try:
             _refuse_more_phases(engine, command, place or _where(origin))
+            if numbered:
+                _refuse_late_windings(command, place or _where(origin))
+            numbered = numbered or command.strip().lower().startswith(_NUMBERING)
             run(engine, command, origin, place)
         except FeederError as error:
             device = k in origin.protective and not _OPENS.search(command)
@@ -240,6 +245,16 @@ def _refuse_more_phases(engine: Engine, command: str, place: str) -> None:
         raise FeederError(
             f"{place} gives an element that exists another number of phases; state it where the element is "
             "made"
+        )
+
+
+def _refuse_late_windings(command: str, place: str) -> None:
+    """Refuse more than two windings once the buses are numbered: the engine writes beyond its memory then."""
+    stated = _WINDINGS.search(command)
+    if stated is not None and stated[1] not in ("1", "2"):
+        raise FeederError(
+            f"{place} gives a transformer more than two windings after the voltage bases are calculated; "
+            "describe it before them"
         )
 
 
