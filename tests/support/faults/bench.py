@@ -11,6 +11,7 @@ from pathlib import Path
 from support.faults.children import Ended, in_child, looked_at
 from support.faults.looking import (
     ALIVE,
+    BITS,
     LEFT,
     LOST,
     TRACEBACK,
@@ -22,6 +23,8 @@ from support.faults.looking import (
 from support.faults.shim import Event, Shim, Strike
 from support.faults.subjects import Subject
 
+OF_ALL = ("out/fleet.json", "out/fleet.html")
+"""Files that list all feeders, and grow with them."""
 PAGE = 4096
 """Bytes that a file system gives out at a time."""
 
@@ -49,11 +52,17 @@ class Undisturbed:
 
 @dataclass
 class Case:
-    """One folder in which a command is disturbed and then run to its end; collects what is wrong."""
+    """One folder in which a command is disturbed and then run to its end; collects what is wrong.
+
+    Attributes
+    ----------
+    published : files below `out` when it was looked at last; they may not change any more.
+    """
 
     known: Undisturbed
     folder: Path
     wrong: list[Wrong] = field(default_factory=list)
+    published: dict[str, str] = field(default_factory=dict)
 
     def blame(self, kind: str, words: str) -> None:
         """Note what must not be."""
@@ -118,6 +127,8 @@ class Bench:
             said = (ended.errors or ended.text.strip().splitlines() or ["nothing"])[-1]
             case.blame(LOST, f"the last run ended with code {ended.code} and said: {said[-300:]}")
         case.wrong += wrong
+        if found is not None and not case.published.items() <= found.files.items():
+            case.blame(BITS, "what was published before the last run is not what it was")
         return ended
 
     def between(self, case: Case, *, killed: bool) -> Snapshot | None:
@@ -125,7 +136,9 @@ class Bench:
         found = case.look()
         if found is None:
             return None
-        case.wrong += case.known.reference.between(found, case.known.whole)
+        known = case.known
+        case.wrong += known.reference.between(found, known.whole, known.subject.order)
+        case.published = {name: of for name, of in found.below("out").items() if name not in OF_ALL}
         left = sorted(name for name in found.files if ".tmp-" in name)
         if left and not killed:
             case.blame(LEFT, f"left over after an error: {left[:3]}")

@@ -50,7 +50,8 @@ def long_items(bench: Bench, seed: int, store: Store | None, *, small_disks: boo
         if small_disks:
             streams.append((_OTHERS, partial(cases.sizes, subject)))
     streams += [(_FLEETS, partial(cases.kills, subject)) for subject in subjects.fleets()]
-    streams += [(_FLEETS_ON_DISKS, partial(cases.disks, subject)) for subject in subjects.fleets()]
+    on_disks = subjects.fleets_of_charges()
+    streams += [(_FLEETS_ON_DISKS, partial(cases.disks, subject)) for subject in on_disks]
     streams += [(_PROCESSES, partial(cases.kills, subject)) for subject in subjects.processes()]
     return in_turn(streams)
 

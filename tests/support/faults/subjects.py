@@ -193,6 +193,11 @@ def fleets() -> list[Subject]:
     ]
 
 
+def fleets_of_charges() -> list[Subject]:
+    """The same on disks that fail: one feeder may fail, the others go on, and it is charged after them."""
+    return [replace(each, name=f"{each.name}, on a disk", order=Order.OF_CHARGES) for each in fleets()]
+
+
 def commands() -> list[Subject]:
     """Commands that look at a release, or prepare one."""
     twin, true = partial(released, sections=TWIN_RELEASE), partial(released, sections=TRUE_RELEASE)
