@@ -191,11 +191,15 @@ def _row(entry: FeederEntry, summary: Summary, seen: _Seen | None) -> tuple[str 
             f"{seen.lowest:.4f}",
             f"{seen.highest:.4f}",
             percent(seen.inside_a).removesuffix(" %"),
-            f"{peak:,.0f}" if type(peak) in (int, float) and abs(peak) < _ABSURD else "–",
-            f"{mended:,}" if type(mended) is int and abs(mended) < _ABSURD else "–",
+            f"{peak:,.0f}" if _is_a_figure(peak, int, float) else "–",
+            f"{mended:,}" if _is_a_figure(mended, int) else "–",
         ]
     figures = (at_most(loads.epsilon), network.figure.partition(" ")[2].lstrip("≤= "))
     return (name, f"{manifest.data.days:,}", f"{manifest.data.nodes:,}", *shown, *figures)
+
+
+def _is_a_figure(value: Any, *kinds: type) -> bool:
+    return type(value) in kinds and abs(value) < _ABSURD
 
 
 def _promises(entries: Sequence[FeederEntry]) -> tuple[Callout, ...]:
