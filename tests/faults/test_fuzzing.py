@@ -121,6 +121,20 @@ def test_a_format_of_stamps_with_a_day_is_taken(stamps: str) -> None:
     assert MeterFormat("kW", "start", "UTC", 60, stamp_format=stamps).stamp_format == stamps
 
 
+@pytest.mark.parametrize(
+    ("name", "seed", "case"),
+    [
+        ("load model", 3033, 3),
+        ("fleet quality", 3033, 171),
+        ("manifest, audited", 21, 12),
+        ("fleet.json", 2026, 161),
+    ],
+)
+def test_what_is_too_large_to_be_kept_is_mended(world: World, name: str, seed: int, case: int) -> None:
+    door = door_of(world, name)
+    assert judged(door, input_of(door, name, seed, case)).kind != "failure"
+
+
 def test_a_key_that_is_called_like_a_mode_is_a_mistake(tmp_path: Path) -> None:
     """Before: its name was taken for the mode, the key was never found, and the search went on for ever."""
     with pytest.raises(ConfigError, match=r"unknown key 'network\.twin-network'"):

@@ -55,6 +55,12 @@ def test_a_row_says_nodes_days_voltages_and_both_epsilons() -> None:
     assert "One feeder with 1,461 synthetic days" in page.lead[0]
 
 
+def test_a_figure_beside_the_voltages_that_no_page_can_have_is_not_shown() -> None:
+    """Before: 10⁴⁰⁰ kW ended in a traceback."""
+    shown = cells(fleet_page("north", [entry(1)], {"feeder-0001": summary() | {"peak_kw": 10**400}}))
+    assert (shown["peak [kW]"], shown["lowest voltage [p.u.]"]) == ("–", "0.9700")
+
+
 @pytest.mark.parametrize(
     "changed",
     [

@@ -172,6 +172,7 @@ MISTAKES = [
     # ---- the command line
     typed("a feeder that is not there", "gone.dss", "inspect gone.dss"),
     typed("init over a file", "release.toml exists already", "init release.toml"),
+    typed("init over the folder", "exists already", "init . --feeder net.dss --meters meters.csv --unit kW"),
     typed("init for half of the data", "needs both --feeder and --meters", "init new.toml --feeder net.dss"),
     typed("init with a unit but no data", "add --feeder and --meters", "init new.toml --unit kW"),
     typed("init with a mode that there is not", "--mode is one of", "init new.toml --mode twin"),

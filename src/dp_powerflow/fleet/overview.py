@@ -42,6 +42,8 @@ MOST_BARS = 20
 """Feeders, or kinds of them, that a figure of bars shows."""
 MOST_BINS = 40
 MOST_WARNINGS = 10
+_ABSURD = 2.0**63
+"""No figure of a page is as large; somebody wrote it."""
 FEWEST_FOR_A_DISTRIBUTION = 12
 """Of fewer feeders, the table says all that a distribution would."""
 FEEDERS = Axis("feeders", decimals=0)
@@ -189,11 +191,15 @@ def _row(entry: FeederEntry, summary: Summary, seen: _Seen | None) -> tuple[str 
             f"{seen.lowest:.4f}",
             f"{seen.highest:.4f}",
             percent(seen.inside_a).removesuffix(" %"),
-            f"{peak:,.0f}" if type(peak) in (int, float) else "–",
-            f"{mended:,}" if type(mended) is int else "–",
+            f"{peak:,.0f}" if _is_a_figure(peak, int, float) else "–",
+            f"{mended:,}" if _is_a_figure(mended, int) else "–",
         ]
     figures = (at_most(loads.epsilon), network.figure.partition(" ")[2].lstrip("≤= "))
     return (name, f"{manifest.data.days:,}", f"{manifest.data.nodes:,}", *shown, *figures)
+
+
+def _is_a_figure(value: Any, *kinds: type) -> bool:
+    return type(value) in kinds and abs(value) < _ABSURD
 
 
 def _promises(entries: Sequence[FeederEntry]) -> tuple[Callout, ...]:

@@ -241,8 +241,9 @@ class LoadModel:
         """
         try:
             fields = json.loads(text)
-            stated = _from_plain(fields)
-            model = stated if stated.origin is None else _derived_again(stated, stated.origin)
+            with np.errstate(all="ignore"):  # figures that somebody made up may overflow
+                stated = _from_plain(fields)
+                model = stated if stated.origin is None else _derived_again(stated, stated.origin)
             # A key that is there twice, or a number that is none, would read otherwise elsewhere.
             same = _canonical(fields) == text and _close(fields, json.loads(model.to_json()))
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:

@@ -82,9 +82,9 @@ def set_up(request: SetupRequest, say: Callable[[str], None] = lambda _: None) -
         Nothing was written; says what to declare, or what in the feeder is not supported.
     """
     mode = mode_named(request.mode)
+    refuse_overwriting(request.config)  # a folder too, which may have no name
     stem = _name(request.config.stem)
     own_map = request.config.with_name(f"{stem}-services.csv")
-    refuse_overwriting(request.config)
     say("reading the feeder")
     feeder = feeder_facts(_known_feeder(request.feeder), request.taps)
     say("reading the stamps of the meters")
