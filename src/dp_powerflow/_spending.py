@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dp_powerflow.errors import DpPowerflowError
+from dp_powerflow.errors import DpPowerflowError, Lines
 
 NOTHING_SPENT = "nothing was spent"
 RESUME = "run the same command again to resume, which never charges twice"
@@ -48,7 +48,9 @@ def true_words(*, begun: bool) -> Iterator[None]:
         yield
     except DpPowerflowError as error:
         if (begun or _done > before) and error.args:
-            error.args = (str(error.args[0]).replace(NOTHING_SPENT, STAYS_SPENT), *error.args[1:])
+            said = str(error.args[0])
+            kind = Lines if isinstance(error.args[0], Lines) else str
+            error.args = (kind(said.replace(NOTHING_SPENT, STAYS_SPENT)), *error.args[1:])
         raise
 
 

@@ -141,7 +141,7 @@ def test_a_release_stays_what_it_was_and_what_is_there_is_not_overwritten(tmp_pa
     with pytest.raises(CorpusError, match="inside the release"):
         dpf.export_gridfm(release, release / "graphs")
     (tmp_path / "there").mkdir()
-    with pytest.raises(CorpusError, match="is there already"):
+    with pytest.raises(CorpusError, match="exists already"):
         dpf.export_gridfm(release, tmp_path / "there")
     dpf.export_gridfm(release, tmp_path / "graphs")
     assert tree_hash(release) == before

@@ -11,7 +11,8 @@ from support.pages_that_run import ROOT
 
 RESULTS = sorted((ROOT / "docs" / "results").glob("*.md"))
 COMMAND = re.compile(
-    r"\b(?:dp-powerflow \w+|python (?:benchmarks|examples|tests)/\S+\.py|pytest\b|make (?:demo|bench))"
+    r"\b(?:dp-powerflow \w+|python (?:benchmarks|examples|tests)/\S+\.py|pytest\b|"
+    r"make (?:demo|bench|faults|fuzz))"
 )
 ELSEWHERE = ("explanation", "how-to", "reference")
 MEASURED = re.compile(r"\d ± \d|\bMB/s\b|processor seconds|µs per snapshot", re.IGNORECASE)

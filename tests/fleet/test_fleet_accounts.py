@@ -218,7 +218,7 @@ def test_an_account_from_elsewhere_must_be_named_and_a_newer_one_again(made: Pat
         PrivacyError, match=r"not of fleet 'north': network-twin-3; .*\n.*accounts = \[\"network-twin-3\"\]"
     ):
         run_fleet(twins(folder), engine=Here())
-    with pytest.raises(PrivacyError, match="names network-twin-4 to network-twin-9, and the ledger has"):
+    with pytest.raises(PrivacyError, match="names network-twin-4 to network-twin-9, but the ledger has"):
         run_fleet(twins(folder, unrelated=table("network-twin-3 to network-twin-9")), engine=Here())
     reason = table("network-twin-3")
     assert not run_fleet(twins(folder, unrelated=reason), engine=Here()).failed

@@ -113,7 +113,7 @@ def test_metadata_are_complete_and_the_readme_renders(built: Built) -> None:
     page = MarkdownIt("commonmark").enable("table").render(str(stated.get_payload()))
     assert page.startswith("<h1>")
     (scripts,) = (text for name, text in files.items() if name.endswith("entry_points.txt"))
-    assert b"dp-powerflow = dp_powerflow.cli:main" in scripts
+    assert b"dp-powerflow = dp_powerflow.__main__:main" in scripts
 
 
 def test_the_installed_package_runs_from_where_it_is_installed(installed: Installed, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_the_service_map_counts_by_load_node_or_bus(tmp_path: Path, ieee13: Feed
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("nowhere", "no load of the feeder"), ("671", "carries .* loads; name one of them")],
+    [("nowhere", "neither a load of the feeder"), ("671", "carries .* loads; name one of them")],
 )
 def test_a_node_that_the_feeder_does_not_have_is_an_error(
     tmp_path: Path, ieee13: Feeder, name: str, says: str

@@ -426,7 +426,7 @@ def test_two_classes_at_one_node_are_refused_before_anything_is_spent(tmp_path: 
         ("model", {"bounds": [2.0, 0.01]}, "p_min < p_max"),
         ("nodes", {"load_class": "castle"}, "load class 'castle'"),
         ("model", {"reuse": "never"}, "were never charged for"),
-        ("nodes", {"class_of_load": {"nope": "residential"}}, "which the feeder does not have"),
+        ("nodes", {"class_of_load": {"nope": "residential"}}, "that the feeder does not have"),
         ("feeder", {"source": "ieee99"}, "is not a feeder"),
         ("release", {"output": "/proc/none/out"}, "out"),
     ],

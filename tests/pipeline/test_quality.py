@@ -12,8 +12,9 @@ import pytest
 from scipy import stats
 
 import dp_powerflow as dpf
+from dp_powerflow.errors import CorpusError
 from dp_powerflow.pipeline.manifest.facts import make_statement
-from dp_powerflow.pipeline.manifest.model import LoadsGuarantee, ReleaseError
+from dp_powerflow.pipeline.manifest.model import LoadsGuarantee
 from dp_powerflow.pipeline.quality import advantage_of, promise_of
 from support.manifest_releases import Made, config, load_model, make_inputs, make_release, twin_config
 from support.tampering import failed, manifest_of, rewrite
@@ -104,5 +105,5 @@ def test_releases_of_earlier_versions_have_a_page_too(version: str, mode: str) -
 def test_a_corpus_without_a_manifest_that_can_be_read_is_refused(made: Made, tmp_path: Path) -> None:
     path = Path(shutil.copytree(made.path, tmp_path / "copied"))
     (path / "manifest.json").write_text("{")
-    with pytest.raises(ReleaseError, match="is not JSON; give the directory of a finished release"):
+    with pytest.raises(CorpusError, match="is damaged; fetch it again"):
         dpf.quality(dpf.open_corpus(path))

@@ -46,9 +46,10 @@ ALLOWED = (
     *(f"pipeline/setup/{name}.py" for name in ("example", "modes")),
     "report/demo/configs.py",
     "_compile.py",
+    "_completion.py",
 )
 """Beside the union: the modes and their policies, the example config, what `init` writes of each mode,
-configs of the demonstration and of the runs that compile kernels."""
+configs of the demonstration and of the runs that compile kernels, the words that the shell completes."""
 
 # --------------------------------------------------------------- what the one new module would hold
 

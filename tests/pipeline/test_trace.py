@@ -76,11 +76,12 @@ def watching() -> Iterator[Watched]:
         # stand for what is slow to import: Brent's methods for accounts, columns of Arrow as arrays. Four
         # make threads useful: threads, jobs, records in parts, blocks that are solved together. Two say
         # which of the protected figures a network has. Four let somebody else make a release: what is asked
-        # and answered, the charges, the documents, feeders that were read before.
-        pytest.param(TWIN | {"publish": "voltages", "controls": "day", "graph_days": None}, 143, id="twin"),
-        pytest.param(TWIN, 142, id="twin with its tables"),
+        # and answered, the charges, the documents, feeders that were read before. Three came with faults:
+        # what is true of charges, the hashes that a corpus is read against, what a terminal may show.
+        pytest.param(TWIN | {"publish": "voltages", "controls": "day", "graph_days": None}, 146, id="twin"),
+        pytest.param(TWIN, 145, id="twin with its tables"),
         # Theorem 1 and the Jacobians beside what a twin needs: more than the aim of 50.
-        pytest.param({}, 133, id="true network"),
+        pytest.param({}, 136, id="true network"),
     ],
 )
 def test_a_release_visits_few_modules_and_checks_its_inputs_before_it_spends(

@@ -313,10 +313,10 @@ def test_a_reason_does_not_speak_for_the_account_that_it_opened(state: PrivateSt
 def test_a_reason_cannot_name_an_account_before_there_is_one(state: PrivateState, ledger: Ledger) -> None:
     cap = LoadsCap(1.0, 1e-5)
     too_early = Unrelated.to(["loads-1 to loads-9"], "another town")
-    with pytest.raises(PrivacyError, match="names loads-1 to loads-9, and the ledger has no account"):
+    with pytest.raises(PrivacyError, match="names loads-1 to loads-9, but the ledger has no account"):
         ledger.account(state.identity("x", [b"1"]), cap, unrelated=too_early)
     ledger.account(state.identity("x", [b"1"]), cap)
-    with pytest.raises(PrivacyError, match="names loads-2 to loads-9, and the ledger has loads-1 "):
+    with pytest.raises(PrivacyError, match="names loads-2 to loads-9, but the ledger has loads-1 "):
         ledger.account(state.identity("x", [b"2"]), cap, unrelated=too_early)
     other_kind = Unrelated.to(["network-gdp-1"], "another town")
     with pytest.raises(PrivacyError, match="names network-gdp-1"):

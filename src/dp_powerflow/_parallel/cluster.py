@@ -81,8 +81,10 @@ def _refuse_no_address(address: str) -> None:
     """ValueError for what is no address: Dask would begin a client for it, and complain when Python ends."""
     addressing = require("distributed.comm.addressing", EXTRA)
     scheme, place = addressing.parse_address(address)
-    if scheme == "inproc":
-        raise ValueError("a cluster within this process has no address")
+    if scheme == "inproc":  # of this process
+        if require("distributed.comm.inproc", EXTRA).global_manager.get_listener_for(place) is None:
+            raise ValueError("no cluster of this process has this address")
+        return
     require("distributed.comm.registry", EXTRA).get_backend(scheme)
     if scheme in ("tcp", "tls", "ws", "wss"):
         addressing.parse_host_port(place)

@@ -12,7 +12,7 @@ from typing import Any
 
 from dp_powerflow._files import noted, remove_unlocked
 from dp_powerflow._spending import NOTHING_SPENT, RESUME
-from dp_powerflow.errors import ConfigError
+from dp_powerflow.errors import ConfigError, Lines, printable
 
 CONNECT_SECONDS = 30
 """How long to wait for a scheduler, and for a first worker, also when all of them were lost."""
@@ -75,10 +75,9 @@ def refuse_unfit_workers(client: Any, needs: Needs = NOTHING, *, first: bool = T
         for problem in _problems(own, facts, needs, hosts[facts["host"]]):
             problems.setdefault(problem, []).append(who)
     if problems:
-        lines = "".join(f"\n- {_some(who)}: {problem}" for problem, who in problems.items())
-        raise ConfigError(
-            f"workers of the cluster are not fit for this run; {NOTHING_SPENT if first else RESUME}:{lines}"
-        )
+        lines = "".join(f"\n- {printable(f'{_some(who)}: {problem}')}" for problem, who in problems.items())
+        said = NOTHING_SPENT if first else RESUME
+        raise ConfigError(Lines(f"workers of the cluster are not fit for this run; {said}:{lines}"))
 
 
 def _problems(own: Facts, facts: Facts, needs: Needs, neighbours: int) -> Iterator[str]:

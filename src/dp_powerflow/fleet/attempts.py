@@ -22,7 +22,7 @@ import json
 from dataclasses import dataclass, replace
 
 from dp_powerflow.config import Config
-from dp_powerflow.errors import PrivacyError
+from dp_powerflow.errors import Lines, PrivacyError, printable
 from dp_powerflow.fleet.feeders import FleetFeeder
 from dp_powerflow.fleet.names import first_id_of, release_id_of
 from dp_powerflow.pipeline.manifest.policy import registered
@@ -118,10 +118,12 @@ def _refuse_unknown(feeder: FleetFeeder, ledger: Ledger) -> None:
     ]
     if empty:
         raise PrivacyError(
-            f"an earlier attempt at feeder '{feeder.key}' may have opened one of the accounts "
-            f"{spelled(empty)}, and the private state does not say which; name it, or any of them if it was "
-            f"none, by pasting\n    [overrides.{json.dumps(feeder.key)}]\n    "
-            f"continues_network = {json.dumps(empty[0])}"
+            Lines(
+                f"an earlier attempt at feeder '{printable(feeder.key)}' may have opened one of the accounts "
+                f"{spelled(empty)}, and the private state does not say which; name it, or any of them if it "
+                f"was none, by pasting\n    [overrides.{json.dumps(feeder.key)}]\n    "
+                f"continues_network = {json.dumps(empty[0])}"
+            )
         )
 
 

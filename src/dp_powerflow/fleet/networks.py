@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from dp_powerflow.errors import PrivacyError
+from dp_powerflow.errors import Lines, PrivacyError, printable
 from dp_powerflow.fleet.attempts import last_attempt, release_ids
 from dp_powerflow.fleet.config import FleetConfig
 from dp_powerflow.fleet.feeders import Registered, Registers
@@ -136,18 +136,24 @@ def refuse_unexplained(
     wanted = unrelated_line("unrelated", named | former.keys() | outside)
     if former:
         account, key = min(former.items())
+        shown = printable(new[0])
         raise PrivacyError(
-            f"feeder '{key}' was charged to account {account} and is no longer listed, while '{new[0]}' is "
-            f"new; list it again, or say what became of it. If '{new[0]}' is its new version, paste\n"
-            f"    [overrides.{json.dumps(new[0])}]\n    continues_network = {json.dumps(account)}\n"
-            f"and if no feeder is a version of it, paste under [fleet], with the reason,\n    {wanted}"
+            Lines(
+                f"feeder '{printable(key)}' was charged to account {account} and is no longer listed, while "
+                f"'{shown}' is new; list it again, or say what became of it. If '{shown}' is its new "
+                f"version, paste\n    [overrides.{json.dumps(new[0])}]\n    "
+                f"continues_network = {json.dumps(account)}\n"
+                f"and if no feeder is a version of it, paste under [fleet], with the reason,\n    {wanted}"
+            )
         )
     if outside:
         raise PrivacyError(
-            f"the ledger has accounts of networks not of fleet '{fleet.id}': {spelled(outside)}; set "
-            "fleet.continues to the earlier fleet whose feeders these are, continues_network under overrides "
-            "of a feeder, or, if no feeder is a version of those networks, paste under [fleet], with the "
-            f"reason,\n    {wanted}"
+            Lines(
+                f"the ledger has accounts of networks not of fleet '{fleet.id}': {spelled(outside)}; set "
+                "fleet.continues to the earlier fleet whose feeders these are, continues_network under "
+                "overrides of a feeder, or, if no feeder is a version of those networks, paste under "
+                f"[fleet], with the reason,\n    {wanted}"
+            )
         )
 
 
