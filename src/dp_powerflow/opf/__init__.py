@@ -1,0 +1,1 @@
+"""Optimal power flow of distribution feeders by linearised equations (extra `opf`)."""
