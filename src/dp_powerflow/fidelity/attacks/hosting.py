@@ -1,0 +1,64 @@
+"""An attack on hosting capacities of a true network: they give back the resistance between source and node.
+
+With power p at a node behind the impedance Z = R + jX, injected with q = p·tan θ, its voltage solves
+|v|² = v₀² + 2(R·p + X·q) − |Z|²(p² + q²)/|v|², v₀ its voltage without PV. At the capacity of the node |v| is
+the public limit, and v₀ is released. So capacities at two power factors are two equations for R and X. The
+attack needs nothing else of the network, and no budget of its own: capacities are free of any noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dp_powerflow.units import ComplexArray, FloatArray
+
+_ROUNDS = 200
+_STEP = 0.5
+_MOST_SQUARE = 1e6
+
+
+@dataclass(frozen=True, eq=False)
+class SeenCapacities:
+    """What a release shows of some nodes on some days.
+
+    Attributes
+    ----------
+    p : (day, node) active power at the binding step, capacity times irradiance [p.u.].
+    v0 : (day, node) voltage of the node at that step without PV, from the release [p.u.].
+    tangent : reactive over active power, positive if injected.
+    """
+
+    p: FloatArray
+    v0: FloatArray
+    tangent: float = 0.0
+
+
+def path_impedances(active: SeenCapacities, reactive: SeenCapacities, v_max: float) -> ComplexArray:
+    """Impedance between source and node as an attacker finds it, median over days.
+
+    Parameters
+    ----------
+    active, reactive : capacities at unit power factor, and at another one.
+    v_max : the public limit [p.u.].
+
+    Returns
+    -------
+    Complex (node,) [p.u.]; wrong where another node of the feeder meets the limit first, NaN where a capacity
+    is 0 on most days.
+    """
+    u, tangent = v_max * v_max, reactive.tangent
+    first, second = (np.where(seen.p > 0.0, seen.p, np.nan) for seen in (active, reactive))
+    rise, other = u - active.v0**2, u - reactive.v0**2
+    r = rise / (2.0 * first)
+    x = np.zeros_like(r)
+    for _ in range(_ROUNDS):
+        square = np.minimum(r * r + x * x, _MOST_SQUARE)
+        new_r = (rise + square * first**2 / u) / (2.0 * first)
+        both = (other + square * second**2 * (1.0 + tangent**2) / u) / (2.0 * second)
+        new_x = (both - new_r) / tangent
+        r, x = r + _STEP * (new_r - r), x + _STEP * (new_x - x)
+    found = np.empty(r.shape[1], dtype=np.complex128)
+    found.real, found.imag = (np.median(part, axis=0) for part in (r, x))
+    return found
