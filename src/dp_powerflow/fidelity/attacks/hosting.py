@@ -12,11 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dp_powerflow.units import ComplexArray, FloatArray
+from dp_powerflow.derived.hosting.result import Hosted
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray
 
 _ROUNDS = 200
 _STEP = 0.5
 _MOST_SQUARE = 1e6
+_MINUTES = 24 * 60
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +36,27 @@ class SeenCapacities:
     p: FloatArray
     v0: FloatArray
     tangent: float = 0.0
+
+    @classmethod
+    def of(cls, hosted: Hosted, v: ComplexArray) -> SeenCapacities:
+        """What is seen in capacities and in the released voltages of the same days.
+
+        Parameters
+        ----------
+        v : complex (snapshot, energised node) without new PV [p.u.].
+        """
+        study, kind = hosted.study, hosted.kind
+        assert study.irradiance is not None
+        days = np.arange(len(hosted.steps))[:, None]
+        at = np.maximum(hosted.minute, 0) * study.steps // _MINUTES
+        sun = study.irradiance[days % len(study.irradiance), at]
+        nodes = np.searchsorted(study.feeder.energised, study.released[hosted.places])
+        tangent = float(np.sqrt(1.0 - kind.power_factor**2)) / kind.power_factor
+        return cls(
+            hosted.kw(hosted.steps) * sun / (study.feeder.base_mva * KW_PER_MW),
+            np.abs(v[days * study.steps + at, nodes]),
+            -tangent if kind.reactive == "absorbed" else tangent,
+        )
 
 
 def path_impedances(active: SeenCapacities, reactive: SeenCapacities, v_max: float) -> ComplexArray:
@@ -62,3 +86,23 @@ def path_impedances(active: SeenCapacities, reactive: SeenCapacities, v_max: flo
     found = np.empty(r.shape[1], dtype=np.complex128)
     found.real, found.imag = (np.median(part, axis=0) for part in (r, x))
     return found
+
+
+def true_impedances(feeder: Feeder, taps: IntArray, nodes: IntArray) -> ComplexArray:
+    """PRIVATE. Impedance between source and node, complex (node,) [p.u.], at these taps.
+
+    Parameters
+    ----------
+    taps : (regulator,) steps away from neutral.
+    nodes : of the feeder.
+    """
+    operation, n = feeder.as_operated, len(feeder.nodes)
+    ratios = np.zeros((len(operation.nodes), n))
+    ratios[:n] = np.eye(n)
+    for regulator, tap in zip(operation.regulators, taps.tolist(), strict=True):
+        for inner, outer in regulator.phases:
+            ratios[inner, outer] = 1.0 / (1.0 + tap * regulator.step)
+    y = ratios.T @ operation.y.toarray() @ ratios
+    z = np.linalg.inv(y[np.ix_(feeder.energised, feeder.energised)])
+    at = np.searchsorted(feeder.energised, nodes)
+    return np.asarray(z[at, at])
