@@ -27,8 +27,8 @@ AGREE_PU = 2e-5
 """Voltages of study and release may differ by this [p.u.]: rounding, and switches merged in tables."""
 ON_THE_TRUE_NETWORK = (
     "release '{id}' was solved on the true network, and figures computed on it, such as hosting capacity, "
-    "give the resistances of its paths back to who inverts them; derive from a release of mode 'twin-network' "
-    "(experiments may use a public true network)"
+    "give the resistances of its paths back to who inverts them; derive from a release of mode "
+    "'twin-network' (experiments may use a public true network)"
 )
 
 

@@ -1,6 +1,7 @@
 """The pages of a derived release: certificate and card follow from the manifests.
 
-`derived.html` shows the findings. All are self-contained and name both guarantees, which are those of the release.
+`derived.html` shows the findings. All are self-contained and name both guarantees, which are
+those of the release.
 """
 
 from __future__ import annotations
