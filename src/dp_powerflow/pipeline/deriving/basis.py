@@ -121,7 +121,12 @@ def clear_sky_year(settings: StudySettings, steps: int, first_day: int) -> tuple
     first_day : day of the year that the first day of the release is.
     """
     sun = clear_sky(settings.latitude_deg, DAYS_OF_YEAR, steps, first_day)
-    return sun, f"a clear sky at latitude {settings.latitude_deg:g} degrees, declared public"
+    return sun, in_words(settings)
+
+
+def in_words(settings: StudySettings) -> str:
+    """The clear sky of the settings."""
+    return f"a clear sky at latitude {settings.latitude_deg!r} degrees, declared public"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

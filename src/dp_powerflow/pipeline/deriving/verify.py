@@ -15,7 +15,7 @@ from typing import Any
 from dp_powerflow._bits.compiled import without_compiling
 from dp_powerflow.derived.kinds import kind_of, settings_of
 from dp_powerflow.errors import DpPowerflowError
-from dp_powerflow.pipeline.deriving.basis import Basis, StudySettings
+from dp_powerflow.pipeline.deriving.basis import Basis, StudySettings, in_words
 from dp_powerflow.pipeline.deriving.manifest import (
     FORMAT,
     FROM_FILES,
@@ -55,6 +55,7 @@ OF_THE_RELEASE = (
     f"Whatever {SOURCE_FILE} says of its release, such as the hashes of its files and the charges of the "
     "ledger."
 )
+BY_WHAT = "Which versions of which software computed it."
 DERIVATION = "derivation"
 
 Remake = Callable[[StudySettings], Basis]
@@ -187,7 +188,7 @@ def check_derived(opened: OpenedDerived) -> VerifyReport:
         None if manifest is None else f"{manifest.source.id}: {manifest.derived.kind}",
         sha256_of(opened.content),
         tuple(checks),
-        () if manifest is None else (NOT_COMPUTED, OF_THE_RELEASE, manifest.cost.settings),
+        () if manifest is None else (NOT_COMPUTED, OF_THE_RELEASE, BY_WHAT, manifest.cost.settings),
         () if opened.source is None else tuple(opened.source.release.warnings),
     )
 
@@ -299,9 +300,32 @@ def _check_statement(opened: OpenedDerived) -> Check:
     tables = [table for _, table in sorted(opened.tables.items()) if table is not None]
     facts = read_facts(manifest, source, sha256_of(opened.small[SOURCE_FILE]), tables)
     stated = {key: value for key, value in opened.raw.items() if key not in (DIGEST, "files")}
-    wrong = differences(stated, assemble(facts).model_dump())
+    wrong = [
+        f"The manifest's {where} is wrong." for where in differences(stated, assemble(facts).model_dump())
+    ]
+    wrong += [
+        f"The manifest's {what} is not that of the release." for what in _of_another_study(manifest, source)
+    ]
     good = "Every sentence and entry of the manifest follows from the release, the tables and the settings."
-    return check("statement", (f"The manifest's {where} is wrong." for where in wrong), good)
+    return check("statement", wrong, good)
+
+
+def _of_another_study(manifest: DerivedManifest[Any], source: Manifest[Any]) -> Iterator[str]:
+    """Entries on the study that contradict the release: its shape, customers and sun are stated there."""
+    study, data, declared = manifest.study, source.data, source.declared_public
+    from_files = manifest.source.derived_from == FROM_FILES
+    tables = data.network_tables
+    if (study.steps_per_day, study.nodes) != (data.steps_per_day, data.nodes):
+        yield "number of steps or nodes"
+    if study.days != (data.days if not from_files else 0 if tables is None else tables.days):
+        yield "number of days"
+    counted = getattr(declared.node_scales, "customers", None)
+    if study.customers != (None if from_files else counted):
+        yield "number of customers"
+    own_sun = not from_files and declared.generation is not None
+    settings = StudySettings() if own_sun else StudySettings(latitude_deg=study.latitude_deg)
+    if settings.latitude_deg != study.latitude_deg or (study.irradiance == in_words(settings)) is own_sun:
+        yield "sun of new PV"
 
 
 def _check_pages(opened: OpenedDerived) -> Check:
