@@ -16,8 +16,10 @@ import jsonschema
 import numpy as np
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 import dp_powerflow as dpf
+from dp_powerflow.cli import app
 from dp_powerflow.config import Config
 from dp_powerflow.corpus.reader import open_corpus
 from dp_powerflow.derived.kinds import KINDS
@@ -191,6 +193,41 @@ def test_a_name_of_the_feeders_file_is_never_published(
     with pytest.raises(PrivacyError, match="a name of the feeder's file"):
         dpf.derive(KIND, config_of(operated, OPERATED, insecure_seed=None), tmp_path / "a", workers=1)
     assert not list(tmp_path.iterdir())
+
+
+# --- the command ----------------------------------------------------------------------------------------
+
+
+def test_the_command_derives_beside_the_release_and_verifies(published: Path, tmp_path: Path) -> None:
+    shutil.copytree(published / "out", tmp_path / "corpus")
+    (tmp_path / "settings.toml").write_text("days = 3\n[study]\nlatitude_deg = 50.0\n")
+    options = ["--settings", str(tmp_path / "settings.toml"), "--workers", "1"]
+    made = CliRunner().invoke(app, ["derive", KIND, str(tmp_path / "corpus"), *options, "--json"])
+    assert made.exit_code == 0, made.output
+    found = json.loads(made.stdout)
+    assert found["derived"] == str(tmp_path / f"corpus-{KIND}")
+    assert found["tables"] == ["days", "nodes"]
+    assert dpf.open_derived(found["derived"]).settings["days"] == 3
+    checked = CliRunner().invoke(app, ["verify", found["derived"], "--release", str(tmp_path / "corpus")])
+    assert checked.exit_code == 0, checked.output
+    assert "computed again" in checked.stdout
+    assert "verdict: demonstration: intact" in checked.stdout
+    (tmp_path / f"corpus-{KIND}" / "README.md").write_text("nothing")
+    assert CliRunner().invoke(app, ["verify", found["derived"]]).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"), [(None, "does not exist"), ("days =", "is not TOML"), ("dais = 1", "dais")]
+)
+def test_settings_that_cannot_be_read_are_one_sentence(
+    published: Path, tmp_path: Path, content: str | None, sentence: str
+) -> None:
+    file = tmp_path / "settings.toml"
+    if content is not None:
+        file.write_text(content)
+    result = CliRunner().invoke(app, ["derive", KIND, str(published / "out"), "--settings", str(file)])
+    assert isinstance(result.exception, ConfigError)
+    assert sentence in str(result.exception)
 
 
 # --- what is refused ------------------------------------------------------------------------------------
