@@ -59,7 +59,8 @@ class LowestVoltage(BaseModel):
             pa.field("lowest_pu", pa.float64(), metadata={"unit": "p.u.", "means": "lowest voltage"}),
         ]
         table = pa.table([pa.array(study.node_ids), pa.array(lowest)], schema=pa.schema(fields))
-        by_day = pa.table({"day": pa.array(np.arange(self.days)), "lowest_pu": magnitude.min(axis=(1, 2))})
+        by_step = pa.array(magnitude.min(axis=2).tolist(), pa.list_(pa.float64(), study.steps))
+        by_day = pa.table({"day": pa.array(np.arange(self.days)), "lowest_pu": by_step})
         assert study.irradiance is not None
         figures = {
             "nodes below the limit": int(np.sum(lowest < self.limit_pu)),

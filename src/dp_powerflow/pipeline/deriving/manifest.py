@@ -15,6 +15,7 @@ from operator import or_
 from typing import Annotated, Any, Generic, Literal, cast
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
 from dp_powerflow.pipeline.manifest.model import (
@@ -275,16 +276,16 @@ def parse(content: Mapping[str, Any]) -> DerivedManifest[Any]:
         raise ReleaseError(f"the manifest's {where} is not usable: {first['msg']}") from None
 
 
-def described(name: str, table: pa.Table | pa.Schema, rows: int) -> TableSection:
-    """A table as the manifest describes it; units and meanings are metadata of its columns."""
-    schema = table if isinstance(table, pa.Schema) else table.schema
+def described(name: str, content: bytes) -> TableSection:
+    """A Parquet file as the manifest describes it; units and meanings are metadata of its columns."""
+    file = pq.ParquetFile(pa.BufferReader(content))
     columns = []
-    for column in schema:
+    for column in file.schema_arrow:
         said = {key.decode(): words.decode() for key, words in (column.metadata or {}).items()}
         columns.append(
             Column(name=column.name, type=str(column.type), unit=said.get("unit"), means=said.get("means"))
         )
-    return TableSection(file=name, rows=rows, columns=columns)
+    return TableSection(file=name, rows=file.metadata.num_rows, columns=columns)
 
 
 def derived_schema() -> dict[str, Any]:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dp_powerflow.corpus.storage import Location, RemotePath
 from dp_powerflow.pipeline.deriving.manifest import (
@@ -114,8 +113,7 @@ def _read(directory: Path) -> tuple[dict[str, str], dict[str, bytes], dict[str, 
 
 def _table(name: str, content: bytes) -> TableSection | None:
     try:
-        file = pq.ParquetFile(pa.BufferReader(content))
-        return described(name, file.schema_arrow, file.metadata.num_rows)
+        return described(name, content)
     except (pa.ArrowException, OSError, UnicodeDecodeError, *MALFORMED):
         return None
 

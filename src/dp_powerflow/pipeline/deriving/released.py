@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from dp_powerflow.corpus.gridfm.lines import lines_of, places_of
-from dp_powerflow.corpus.gridfm.network import MERGED_ABOVE_MVA, PublishedNetwork, published_feeder
+from dp_powerflow.corpus.gridfm.lines import lines_of
+from dp_powerflow.corpus.gridfm.network import MERGED_ABOVE_MVA, published_feeder
 from dp_powerflow.corpus.gridfm.released import ReleasedTables, states_of
 from dp_powerflow.corpus.schema import MANIFEST_FILE
 from dp_powerflow.derived.study import Study
@@ -29,6 +29,7 @@ from dp_powerflow.pipeline.deriving.basis import (
     refuse_another_scene,
     refuse_underivable,
 )
+from dp_powerflow.pipeline.deriving.buses import buses_of
 from dp_powerflow.pipeline.deriving.manifest import FROM_FILES
 from dp_powerflow.pipeline.manifest.model import (
     DIGEST,
@@ -138,7 +139,7 @@ def _study(tables: ReleasedTables) -> Study:
     plain, energised = published_feeder(network)
     place = np.empty(network.n, dtype=np.int64)
     place[np.concatenate([energised, network.reference])] = np.arange(network.n)
-    feeder = _described(plain, network, place, demand)
+    feeder = _described(plain, tables, place, demand)
     loaded = network.loaded
     at = np.searchsorted(feeder.retained, place[loaded])  # ascending: the order of nodes is kept
     by_day = demand[:, loaded].reshape(-1, steps, len(loaded)).transpose(2, 0, 1) * KW_PER_MW
@@ -172,8 +173,10 @@ def _powers(tables: ReleasedTables) -> tuple[ComplexArray, ComplexArray]:
     return np.concatenate(demand), np.concatenate(static)
 
 
-def _described(plain: Feeder, network: PublishedNetwork, place: IntArray, demand: ComplexArray) -> Feeder:
+def _described(plain: Feeder, tables: ReleasedTables, place: IntArray, demand: ComplexArray) -> Feeder:
     """The feeder with lines, buses of its nodes, and the largest power of every load as its nominal one."""
+    network, connections = tables.network.as_phasors(), tables.corpus.connections
+    buses = buses_of(network, connections, tables.bus_of_row)
     lines = tuple(
         Line(
             name=f"line-{number}",
@@ -183,6 +186,7 @@ def _described(plain: Feeder, network: PublishedNetwork, place: IntArray, demand
             is_switch=bool(np.abs(line.series).max() * network.sn_mva >= MERGED_ABOVE_MVA),
         )
         for number, line in enumerate(lines_of(network))
+        if not buses.joined_by_transformer(line.nodes)
     )
     loads = []
     for k in network.loaded.tolist():
@@ -191,23 +195,11 @@ def _described(plain: Feeder, network: PublishedNetwork, place: IntArray, demand
         loads.append(Load(f"load-{k}", ((int(place[k]), GROUND),), *drawn, "wye"))
     return replace(
         plain,
-        nodes=_names(network, place),
+        nodes=tuple(buses.names[k] for k in np.argsort(place).tolist()),
         base_kv=network.vn_kv[np.argsort(place)],
         lines=lines,
         loads=tuple(loads),
     )
-
-
-def _names(network: PublishedNetwork, place: IntArray) -> tuple[str, ...]:
-    """Name of every node, "bus.phase": phases that are coupled stand at one bus."""
-    bus, phase = places_of(network), network.phase.astype(np.int64)
-    sources = set(network.reference.tolist())
-    names = [
-        f"emf({bus[k]}).{phase[k]}" if k in sources else f"{bus[k]}.{phase[k]}" for k in range(network.n)
-    ]
-    if len(set(names)) < len(names):  # two nodes of one phase cannot be told apart by their bus
-        names = [f"{k}.{phase[k]}" for k in range(network.n)]
-    return tuple(names[k] for k in np.argsort(place).tolist())
 
 
 def _generation(static: ComplexArray, steps: int, at: IntArray, retained: int) -> Generation | None:

@@ -84,6 +84,7 @@ def files_of(
     found = kind.find(basis.study, workers=watch.workers, progress=watch.progress)
     if basis.derived_from == FROM_STATE:
         _refuse_private_names(basis, found)
+    files = {name: encode(table) for name, table in sorted(found.tables.items())}
     facts = DerivedFacts(
         source=basis.source,
         source_sha256=sha256_of(basis.content),
@@ -93,11 +94,10 @@ def files_of(
         study=basis.described(),
         figures=found.figures,
         sentences=tuple(found.sentences),
-        tables=[described(name, table, table.num_rows) for name, table in sorted(found.tables.items())],
+        tables=[described(name, content) for name, content in files.items()],
         software=_versions(kind) if software is None else software,
     )
     statement = assemble(facts)
-    files = {name: encode(table) for name, table in sorted(found.tables.items())}
     files |= {
         SOURCE_FILE: basis.content,
         PAGE_FILE: derived_html(statement, basis.source, found.items),
