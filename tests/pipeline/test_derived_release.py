@@ -29,6 +29,7 @@ from dp_powerflow.grid.buses import BusGraph
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.opendss.engine import DssOrigin, build_circuit
 from dp_powerflow.grid.opendss.reader import read_dss
+from dp_powerflow.page import Table
 from dp_powerflow.pipeline import inputs as assembly
 from dp_powerflow.pipeline.deriving.basis import StudySettings
 from dp_powerflow.pipeline.deriving.manifest import derived_schema
@@ -202,11 +203,19 @@ def test_a_study_has_nothing_of_the_file_that_no_noise_covers(operated: Path) ->
 def test_a_name_of_the_feeders_file_is_never_published(
     operated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = pa.table({"bus": ["671"]})
-    monkeypatch.setattr(LowestVoltage, "find", lambda *_, **__: Findings({"x.parquet": table}, {}))
-    with pytest.raises(PrivacyError, match="a name of the feeder's file"):
-        dpf.derive(KIND, config_of(operated, OPERATED, insecure_seed=None), tmp_path / "a", workers=1)
+    config = config_of(operated, OPERATED, insecure_seed=None)
+    for found in (
+        Findings({"x.parquet": pa.table({"bus": ["671"]})}, {}),
+        Findings({}, {"worst": {"loads": ["634a"]}}),
+        Findings({}, {}, (), (Table(("load",), (("634a",),)),)),
+    ):
+        monkeypatch.setattr(LowestVoltage, "find", lambda *_, found=found, **__: found)
+        with pytest.raises(PrivacyError, match="a name of the feeder's file"):
+            dpf.derive(KIND, config, tmp_path / "a", workers=1)
     assert not list(tmp_path.iterdir())
+    number = Findings({}, {"nodes": "671"}, (), (Table(("kW",), (("671.1",),)),))
+    monkeypatch.setattr(LowestVoltage, "find", lambda *_, **__: number)
+    dpf.derive(KIND, config, tmp_path / "a", workers=1)  # a figure may look like a bus
 
 
 # --- the command ----------------------------------------------------------------------------------------

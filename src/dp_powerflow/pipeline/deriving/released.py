@@ -47,6 +47,9 @@ from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray
 TOLERANCE = 1e-12
 """Mismatch of the power flow [p.u.], as of releases."""
 
+_ENDS = np.array([[1.0, -1.0], [-1.0, 1.0]])
+"""What a series admittance adds to Y at its two ends."""
+
 
 @dataclass(frozen=True)
 class _Place:
@@ -181,7 +184,7 @@ def _described(plain: Feeder, tables: ReleasedTables, place: IntArray, demand: C
         Line(
             name=f"line-{number}",
             nodes=tuple(place[line.nodes].tolist()),
-            primitive=np.kron([[1.0, -1.0], [-1.0, 1.0]], line.series) * network.sn_mva,
+            primitive=np.asarray(np.kron(_ENDS, line.series * network.sn_mva), dtype=np.complex128),
             length_m=None,
             is_switch=bool(np.abs(line.series).max() * network.sn_mva >= MERGED_ABOVE_MVA),
         )

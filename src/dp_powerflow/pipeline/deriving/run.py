@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dp_powerflow import page
 from dp_powerflow._files import sync_directory, write_whole
 from dp_powerflow.corpus.schema import PARQUET
 from dp_powerflow.corpus.storage import storing
@@ -165,13 +166,37 @@ def _refuse_private_names(basis: Basis, found: Findings) -> None:
     public = {*study.node_ids, *(() if study.connections is None else study.connections.bus_ids)}
     private = {*feeder.nodes, *(load.name for load in feeder.loads), *(line.name for line in feeder.lines)}
     private |= {node.rsplit(".", 1)[0] for node in feeder.nodes}
-    for name, table in found.tables.items():
-        for words in _texts(table):
-            if words in private - public:
-                raise PrivacyError(
-                    f"the table {name} would hold a name of the feeder's file, so nothing was written; this "
-                    "is a bug, report it"
-                )
+    private -= public
+    held = [name for name, table in found.tables.items() if any(words in private for words in _texts(table))]
+    # Figures are texts on a page: a bus that is called 12 is no reason to refuse twelve of anything.
+    private = {name for name in private if not name.replace(".", "").isdigit()}
+    for name, texts in ((MANIFEST_FILE, _words(found.figures)), (PAGE_FILE, _cells(found))):
+        held += [name] if any(words in private for words in texts) else []
+    if held:
+        raise PrivacyError(
+            f"{held[0]} would hold a name of the feeder's file, so nothing was written; this is a bug, report "
+            "it"
+        )
+
+
+def _words(figures: Any) -> Iterator[str]:
+    """Every text and key of figures."""
+    if isinstance(figures, str):
+        yield figures
+    elif isinstance(figures, Mapping):
+        for key, value in figures.items():
+            yield key
+            yield from _words(value)
+    elif isinstance(figures, list | tuple):
+        for value in figures:
+            yield from _words(value)
+
+
+def _cells(found: Findings) -> Iterator[Any]:
+    """Every cell of the tables of the page."""
+    for item in found.items:
+        if isinstance(item, page.Table):
+            yield from (cell for row in item.rows for cell in row if isinstance(cell, str))
 
 
 def _texts(table: pa.Table) -> Iterator[Any]:
