@@ -174,8 +174,8 @@ def _refuse_private_names(basis: Basis, found: Findings) -> None:
         held += [name] if any(words in private for words in texts) else []
     if held:
         raise PrivacyError(
-            f"{held[0]} would hold a name of the feeder's file, so nothing was written; this is a bug, report "
-            "it"
+            f"{held[0]} would hold a name of the feeder's file, so nothing was written; this is a bug, "
+            "report it"
         )
 
 
