@@ -206,6 +206,7 @@ def test_a_name_of_the_feeders_file_is_never_published(
     config = config_of(operated, OPERATED, insecure_seed=None)
     for found in (
         Findings({"x.parquet": pa.table({"bus": ["671"]})}, {}),
+        Findings({"x.parquet": pa.table({"nodes": [["671.1"], []]})}, {}),
         Findings({}, {"worst": {"loads": ["634a"]}}),
         Findings({}, {}, (), (Table(("load",), (("634a",),)),)),
     ):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dp_powerflow import page
@@ -200,8 +201,10 @@ def _cells(found: Findings) -> Iterator[Any]:
 
 
 def _texts(table: pa.Table) -> Iterator[Any]:
-    """Every different text of a table."""
+    """Every different text of a table, also within lists."""
     for column in table.columns:
+        while isinstance(column.type, pa.ListType | pa.LargeListType | pa.FixedSizeListType):
+            column = pc.list_flatten(column)
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             yield from column.unique().to_pylist()
         elif pa.types.is_dictionary(column.type):
