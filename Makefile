@@ -67,6 +67,8 @@ audit: $(VENV)/.runtime
 schema: $(VENV)/.runtime
 	$(BIN)/python -c "import json; from dp_powerflow.pipeline.manifest.policy import manifest_schema; \
 	print(json.dumps(manifest_schema(), indent=2))" > docs/manifest.schema.json
+	$(BIN)/python -c "import json; from dp_powerflow.pipeline.deriving.manifest import derived_schema; \
+	print(json.dumps(derived_schema(), indent=2))" > docs/derived.schema.json
 
 reference: $(VENV)/.runtime
 	mkdir -p docs/reference

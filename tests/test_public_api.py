@@ -18,12 +18,14 @@ import dp_powerflow as dpf
 ROOT = Path(__file__).resolve().parents[1]
 FUNCTIONS = (
     "certify",
+    "derive",
     "draw_twin",
     "export_gridfm",
     "fidelity",
     "fit",
     "inspect",
     "open_corpus",
+    "open_derived",
     "open_feeder",
     "open_fleet",
     "plan",
@@ -43,6 +45,7 @@ TYPES = (
     "Budget",
     "Config",
     "Corpus",
+    "Derived",
     "DrawnTwin",
     "Feeder",
     "FidelityReport",

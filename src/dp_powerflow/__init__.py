@@ -21,9 +21,9 @@ from typing import Any
 
 _NAMES = {
     "_version": "__version__",
-    "_api": "DrawnTwin certify draw_twin export_gridfm fidelity fit inspect open_corpus open_feeder "
-    "open_fleet plan quality read_config read_meters release release_fleet sample simulate_meters solve "
-    "verify",
+    "_api": "DrawnTwin certify derive draw_twin export_gridfm fidelity fit inspect open_corpus "
+    "open_derived open_feeder open_fleet plan quality read_config read_meters release release_fleet sample "
+    "simulate_meters solve verify",
     "config": "Config",
     "corpus.gridfm.network": "GridfmStyle",
     "corpus.gridfm.reader": "read_gridfm",
@@ -35,6 +35,7 @@ _NAMES = {
     "loads.history": "LoadHistory",
     "model.gaussian": "LoadModel",
     "model.options": "FitOptions",
+    "pipeline.deriving.reader": "Derived",
     "powerflow.batch": "BatchSolver Solution",
     "powerflow.operated": "OperatedSolution OperatedSolver",
     "privacy.budget": "Budget",

@@ -1,12 +1,14 @@
 from dp_powerflow import errors as errors
 from dp_powerflow._api import DrawnTwin as DrawnTwin
 from dp_powerflow._api import certify as certify
+from dp_powerflow._api import derive as derive
 from dp_powerflow._api import draw_twin as draw_twin
 from dp_powerflow._api import export_gridfm as export_gridfm
 from dp_powerflow._api import fidelity as fidelity
 from dp_powerflow._api import fit as fit
 from dp_powerflow._api import inspect as inspect
 from dp_powerflow._api import open_corpus as open_corpus
+from dp_powerflow._api import open_derived as open_derived
 from dp_powerflow._api import open_feeder as open_feeder
 from dp_powerflow._api import open_fleet as open_fleet
 from dp_powerflow._api import plan as plan
@@ -34,6 +36,7 @@ from dp_powerflow.loads.declared import WideColumns as WideColumns
 from dp_powerflow.loads.history import LoadHistory as LoadHistory
 from dp_powerflow.model.gaussian import LoadModel as LoadModel
 from dp_powerflow.model.options import FitOptions as FitOptions
+from dp_powerflow.pipeline.deriving.reader import Derived as Derived
 from dp_powerflow.powerflow.batch import BatchSolver as BatchSolver
 from dp_powerflow.powerflow.batch import Solution as Solution
 from dp_powerflow.powerflow.operated import OperatedSolution as OperatedSolution

@@ -7,12 +7,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from dp_powerflow.errors import ConfigError, PowerFlowError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from dp_powerflow.almanac.weather import Weather
     from dp_powerflow.config import Config
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dp_powerflow.model.gaussian import LoadModel
     from dp_powerflow.model.options import FitOptions
     from dp_powerflow.pipeline.customers import DrawnDays
+    from dp_powerflow.pipeline.deriving.reader import Derived
     from dp_powerflow.pipeline.plan import PlannedRelease
     from dp_powerflow.pipeline.run import ReleaseResult
     from dp_powerflow.pipeline.verify import VerifyReport
@@ -166,9 +167,10 @@ def verify(
     *,
     private: str | PathLike[str] | None = None,
     config: Config | None = None,
+    source: str | PathLike[str] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> VerifyReport:
-    """Recompute what can be recomputed of a release, or of the corpus of a fleet.
+    """Recompute what can be recomputed of a release, of the corpus of a fleet, or of a derived release.
 
     Parameters
     ----------
@@ -177,7 +179,11 @@ def verify(
     private : str or path, optional
         Private state directory, for the owner or an auditor: opens the commitment and checks the ledger.
     config : Config, optional
-        With `private`: recomputes the internal report too. For one release, not for a fleet.
+        With `private`: recomputes the internal report too, and all bytes of a derived release. For one
+        release, not for a fleet.
+    source : str or path, optional
+        Of a derived release: directory of the release that it came from. That is verified too, and where it
+        publishes its twin, all bytes are recomputed.
     on_progress : callable, optional
         Told how many feeders of a fleet are done, and of how many.
 
@@ -200,7 +206,7 @@ def verify(
     """
     if config is not None and private is None:
         raise ConfigError("the config recomputes the evidence and needs the private state beside it")
-    from dp_powerflow.pipeline.derived import begin
+    from dp_powerflow.pipeline.model_again import begin
 
     begin(Path(release))  # a URL has no such file; the rest is imported meanwhile
     from dp_powerflow.corpus.reader import refuse_unfinished
@@ -209,6 +215,13 @@ def verify(
     from dp_powerflow.fleet.names import is_fleet
 
     place = location(release)
+    if isinstance(place, Path):
+        from dp_powerflow.pipeline.deriving.opened import is_derived
+
+        if is_derived(place):
+            return _verify_derived(place, private, config, source)
+    if source is not None:
+        raise ConfigError(f"{place} is no derived release, so it came from no other; leave out its source")
     if is_fleet(place):
         if config is not None:
             raise ConfigError(
@@ -229,6 +242,133 @@ def verify(
         if config is None:
             return verify_private(read, private)
         return audit_release(read, config, Path(private))
+
+
+def _verify_derived(
+    place: Path,
+    private: str | PathLike[str] | None,
+    config: Config | None,
+    source: str | PathLike[str] | None,
+) -> VerifyReport:
+    if private is None:
+        from dp_powerflow.pipeline.deriving.verify import verify_derived
+
+        return verify_derived(place, release=None if source is None else Path(source))
+    if config is None or source is not None:
+        raise ConfigError(
+            "a derived release is computed again from the private state with the config of its release, or "
+            "from the directory of its release; give both of the first or the second alone"
+        )
+    from dp_powerflow.pipeline.deriving.audit import audit_derived
+
+    return audit_derived(place, config, Path(private))
+
+
+def derive(
+    kind: str,
+    source: str | PathLike[str] | Config,
+    out: str | PathLike[str],
+    *,
+    settings: Mapping[str, Any] | None = None,
+    workers: int | None = None,
+    on_stage: Callable[[str], None] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Derived:
+    """Compute figures from the twin and the loads of a finished release. Spends nothing.
+
+    Both guarantees are those of the release, for any number of such derivations. The ledger is not opened.
+
+    Parameters
+    ----------
+    kind : str
+        ``"opf"``, ``"hosting-capacity"`` or ``"reliability"``.
+    source : str or path, or Config
+        Directory of a release that publishes its twin; or, for its owner, the config that made it, or the
+        path of that TOML file.
+    out : str or path
+        A new folder. It is there whole or not at all.
+    settings : mapping, optional
+        Public settings of the kind; ``{"study": {"latitude_deg": 45.0}}`` is the sun of new PV. What is not
+        set has its default.
+    workers : int, optional
+        Threads or processes; by default one per core. The bytes do not depend on it.
+    on_stage : callable, optional
+        Told what is being done.
+    on_progress : callable, optional
+        Told how much is done, and of how much.
+
+    Returns
+    -------
+    Derived
+        The derived release: ``tables``, ``table(name)``, ``figures``, ``guarantee``.
+
+    Raises
+    ------
+    errors.DpPowerflowError
+        The release is not finished, was not solved on a twin or does not publish it, or a setting cannot be
+        used; the message says what to do, and nothing was written.
+
+    Examples
+    --------
+    >>> import dp_powerflow as dpf
+    >>> dpf.derive("weather", "release", "derived")
+    Traceback (most recent call last):
+        ...
+    dp_powerflow.errors.ConfigError: there is no derived release 'weather'; choose one of opf, ...
+    """
+    from dp_powerflow.derived.kinds import kind_of
+    from dp_powerflow.pipeline.deriving.basis import Settings
+    from dp_powerflow.pipeline.deriving.reader import open_derived
+    from dp_powerflow.pipeline.deriving.run import Watch, make_derived, prepare
+
+    given = Settings.of(settings)
+    chosen, target = kind_of(kind, given.kind), Path(out)
+    prepare(target)
+    say = on_stage or (lambda _: None)
+    say("opening the release")
+    if isinstance(source, str | PathLike) and not Path(source).is_file():
+        from dp_powerflow.pipeline.deriving.released import basis_of_release
+
+        basis = basis_of_release(Path(source), given.study)
+    else:
+        from dp_powerflow.pipeline.deriving.owner import basis_of_config
+
+        config = read_config(source) if isinstance(source, str | PathLike) else source
+        basis = basis_of_config(config, given.study)
+    make_derived(basis, chosen, target, Watch(workers, say, on_progress))
+    return open_derived(target)
+
+
+def open_derived(path: str | PathLike[str]) -> Derived:
+    """Open a derived release.
+
+    Parameters
+    ----------
+    path : str or path
+        Its folder.
+
+    Returns
+    -------
+    Derived
+        ``tables`` are names, ``table(name)`` is a pyarrow table, compared with its SHA-256 when it is read;
+        also ``figures``, ``sentences``, ``settings`` and ``guarantee``.
+
+    Raises
+    ------
+    errors.DpPowerflowError
+        There is no derived release at that place, or a file of it is damaged.
+
+    Examples
+    --------
+    >>> import dp_powerflow as dpf
+    >>> dpf.open_derived("release")
+    Traceback (most recent call last):
+        ...
+    dp_powerflow.pipeline.manifest.model.ReleaseError: release is not a derived release; ...
+    """
+    from dp_powerflow.pipeline.deriving.reader import open_derived
+
+    return open_derived(Path(path))
 
 
 def certify(

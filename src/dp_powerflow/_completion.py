@@ -13,6 +13,7 @@ MODES = ("twin-network", "true-network")
 INTERVAL_LABELS = ("start", "end")
 EXPERIMENTS = ("theorem", "wasserstein", "recovery", "lines", "twin", "manifold", "y-noise")
 DATA_SETS = ("oedi", "simbench", "simulated")
+DERIVED = ("opf", "hosting-capacity", "reliability")
 CONTROLS = ("frozen", "snapshot", "day")
 
 

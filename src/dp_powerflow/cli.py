@@ -54,7 +54,7 @@ Scheduler = Annotated[
 ]
 _NO_THREAD = "can't start new thread"
 """What Python says where a thread has no room for its stack."""
-_SOLVING = ("certify", "demo", "experiment", "fidelity", "fleet", "inspect", "plan", "release")
+_SOLVING = ("certify", "demo", "derive", "experiment", "fidelity", "fleet", "inspect", "plan", "release")
 """Commands that compile and solve, which takes far more memory than the others."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -316,13 +316,19 @@ def release(
 
 @app.command()
 def verify(
-    release: Annotated[str, typer.Argument(help="Directory or URL of a release, or of a fleet.")],
+    release: Annotated[
+        str, typer.Argument(help="Directory or URL of a release or fleet; folder of a derived release.")
+    ],
     private: Annotated[
         Path | None,
         typer.Option(help="Private state directory, to check commitment and ledger (auditors)."),
     ] = None,
     config: Annotated[
         Path | None, typer.Option(help="With --private: config of the release, to recompute its evidence.")
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--release", help="Of a derived release: the release it came from, to recompute it."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -332,7 +338,7 @@ def verify(
     """
     opened = None if config is None else dpf.read_config(config)
     with _progress("verifying") as (advance, _):
-        report = dpf.verify(release, private=private, config=opened, on_progress=advance)
+        report = dpf.verify(release, private=private, config=opened, source=source, on_progress=advance)
     from dp_powerflow.report.verification import render_verification
 
     rendered = render_verification(report)
@@ -344,6 +350,50 @@ def verify(
         out.print("\n".join(rendered.lines), markup=False, highlight=False, soft_wrap=True)
     if not report.intact:
         raise typer.Exit(1)
+
+
+@app.command()
+def derive(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            help="opf, hosting-capacity or reliability: a wrong name lists them all.",
+            autocompletion=one_of(completion.DERIVED),
+        ),
+    ],
+    source: Annotated[
+        Path,
+        typer.Argument(help="Directory of a release that publishes its twin; or its config (TOML)."),
+    ],
+    settings: Annotated[Path | None, typer.Option(help="Public settings (TOML); default: all as is.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--out", help="Folder to create; default: RELEASE-KIND beside the release.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Workers; default: one per core.", min=1)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compute dispatch, hosting capacity or reliability from the twin of a release; spends nothing.
+
+    Example: `dp-powerflow derive hosting-capacity release.toml --out hosting`
+    """
+    from dp_powerflow.report.derivation import read_settings, render_derivation, usual_folder
+
+    given = {} if settings is None else read_settings(settings)
+    opened = dpf.read_config(source) if source.is_file() else source
+    with _progress(kind) as (advance, describe):
+        found = dpf.derive(
+            kind,
+            opened,
+            output or usual_folder(opened, kind),
+            settings=given,
+            workers=workers,
+            on_stage=describe,
+            on_progress=advance,
+        )
+    for warning in found.manifest.derived.warnings:
+        _say(f"warning: {warning}")
+    _show(render_derivation(found), as_json)
+    _say(f"derived: {found.path}")
 
 
 @app.command()

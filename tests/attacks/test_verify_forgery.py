@@ -25,7 +25,7 @@ from dp_powerflow.loads.simulate import simulate_load_history
 from dp_powerflow.model.fit import fit
 from dp_powerflow.model.gaussian import LoadModel, _derived_again, _from_plain
 from dp_powerflow.model.options import FitOptions, PublicSpread
-from dp_powerflow.pipeline import derived, release_checks, verify
+from dp_powerflow.pipeline import model_again, release_checks, verify
 from dp_powerflow.pipeline import opened as opened_release
 from dp_powerflow.pipeline.manifest.beside import ScaledNodes, SummedCustomers
 from dp_powerflow.pipeline.manifest.facts import DeclaredSun, Facts
@@ -280,7 +280,7 @@ def text(content: Any) -> str:
 
 
 def accepted(content: str) -> bool:
-    return derived.model_of(content.encode()) is not None
+    return model_again.model_of(content.encode()) is not None
 
 
 STATED = {("insecure_seed",), ("simulated",)}

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from dp_powerflow import _completion as completion
 from dp_powerflow.cli import app
 from dp_powerflow.config import LoadsSection
+from dp_powerflow.derived.kinds import KINDS
 from dp_powerflow.grid.ieee import BUILT_IN
 from dp_powerflow.paper.datasets import DATASETS
 from dp_powerflow.paper.run import EXPERIMENTS
@@ -33,10 +34,11 @@ def completed(shell: str, line: str, **settings: str) -> str:
 
 def test_the_words_are_those_that_the_program_knows() -> None:
     labels = get_args(LoadsSection.model_fields["interval_label"].annotation)
-    known = (BUILT_IN, MODES, EXPERIMENTS, DATASETS, labels, get_args(ControlMode))
+    known = (BUILT_IN, MODES, EXPERIMENTS, DATASETS, labels, get_args(ControlMode), KINDS)
     assert tuple(map(tuple, known)) == (
         *(completion.FEEDERS, completion.MODES, completion.EXPERIMENTS),
         *(completion.DATA_SETS, completion.INTERVAL_LABELS, completion.CONTROLS),
+        completion.DERIVED,
     )
 
 

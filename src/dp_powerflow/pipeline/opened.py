@@ -17,8 +17,7 @@ from dp_powerflow.corpus.schema import DATA, VM_MAX_PU
 from dp_powerflow.corpus.storage import Location, RemotePath, file_hash, loading
 from dp_powerflow.corpus.validate import CorpusReport, validate_corpus
 from dp_powerflow.model.gaussian import LoadModel
-from dp_powerflow.pipeline import derived
-from dp_powerflow.pipeline.derived import MALFORMED as MALFORMED
+from dp_powerflow.pipeline import model_again
 from dp_powerflow.pipeline.manifest.facts import Facts, assemble, read_facts
 from dp_powerflow.pipeline.manifest.model import (
     CARD_FILE,
@@ -34,6 +33,7 @@ from dp_powerflow.pipeline.manifest.model import (
 )
 from dp_powerflow.pipeline.manifest.policy import parse_manifest
 from dp_powerflow.pipeline.manifest.versions import in_this_version
+from dp_powerflow.pipeline.model_again import MALFORMED as MALFORMED
 
 UNREADABLE = "The entries of the manifest cannot be read together with the files."
 PAGES = (CERTIFICATE_FILE, CROISSANT_FILE, REGISTRY_FILE, CARD_FILE)
@@ -116,7 +116,7 @@ def open_release(directory: Location, content: bytes, meanwhile: Meanwhile | Non
     meanwhile : called as soon as all files were read; the load model may still be being derived.
     """
     listed = json_object(content).get("files")
-    model = derived.begin(directory)
+    model = model_again.begin(directory)
     corpus = validate_corpus(
         directory,
         other_files={
@@ -139,7 +139,7 @@ def understand(
     """What was read from disk, parsed; parameters as in `Opened`. ValueError or RecursionError if no JSON."""
     raw = json_object(content)
     stated = in_this_version(raw)
-    model = derived.model_of(small.get(MODEL_FILE, b""))
+    model = model_again.model_of(small.get(MODEL_FILE, b""))
     manifest, problem, facts = None, "", None
     try:
         manifest = parse_manifest(stated)
@@ -162,7 +162,7 @@ def _read_files(
     """
     hashes: dict[str, str] = {}
     small: dict[str, bytes] = {}
-    for name, plain in _files_below(directory).items():
+    for name, plain in files_below(directory).items():
         if not plain:
             hashes[name] = "not a plain file"
         elif name in known:
@@ -179,7 +179,7 @@ def _read_files(
     return hashes, small
 
 
-def _files_below(directory: Location) -> dict[str, bool]:
+def files_below(directory: Location) -> dict[str, bool]:
     """Relative names, sorted, of all that is no folder, and whether each is a plain file."""
     if isinstance(directory, RemotePath):
         return dict.fromkeys(directory.below(), True)

@@ -30,6 +30,7 @@ from dp_powerflow.pipeline.manifest.model import (
     QUALITY_FILE,
     REGISTRY_FILE,
     RELATIVE,
+    Manifest,
     ReleaseError,
     canonical_json,
     differences,
@@ -199,26 +200,42 @@ def check_connections(opened: Opened) -> Iterator[Check]:
     yield check("connections", problems, good)
 
 
+def costs_of(manifest: Manifest[Any]) -> tuple[QueryCost, ...]:
+    """The costs of the load queries, as they are stated."""
+    return tuple(QueryCost.from_dict(query.model_dump()) for query in manifest.load_queries)
+
+
+def query_problems(manifest: Manifest[Any], stated: list[dict[str, Any]]) -> Iterator[str]:
+    """What is wrong with the costs of the loads, from regions, dimensions and noise scales alone.
+
+    Parameters
+    ----------
+    stated : the queries as they are in the file.
+    """
+    loads, costs = manifest.guarantee.loads, costs_of(manifest)
+    for number, (query, cost) in enumerate(zip(stated, costs, strict=True), start=1):
+        if cost.sensitivity_squared != sensitivity_squared(Region(cost.region), cost.dimension):
+            yield f"The sensitivity of query {number} does not follow from its region and dimension."
+        if any(differences(query, cost.to_dict())):
+            yield f"The stated cost of query {number} does not follow from sensitivity and noise scale."
+    rho = total_rho(costs)
+    found = (("rho", loads.rho, rho), ("epsilon", loads.epsilon, rho_to_epsilon(rho, loads.delta)))
+    for name, value, expected in found:
+        if not math.isclose(value, expected, rel_tol=RELATIVE):
+            yield f"The stated {name} of the loads is not what the queries cost."
+
+
 def check_queries(opened: Opened) -> Iterator[Check]:
     """Every sensitivity, ρ and ε of the loads, from regions, dimensions and noise scales."""
     if opened.manifest is None:
         raise ReleaseError(UNREADABLE)
-    loads = opened.manifest.guarantee.loads
-    costs = tuple(QueryCost.from_dict(query.model_dump()) for query in opened.manifest.load_queries)
+    manifest, loads = opened.manifest, opened.manifest.guarantee.loads
+    costs = costs_of(manifest)
     rho = total_rho(costs)
     epsilon = rho_to_epsilon(rho, loads.delta)
 
     def problems() -> Iterator[str]:
-        for number, (query, cost) in enumerate(
-            zip(opened.stated["load_queries"], costs, strict=True), start=1
-        ):
-            if cost.sensitivity_squared != sensitivity_squared(Region(cost.region), cost.dimension):
-                yield f"The sensitivity of query {number} does not follow from its region and dimension."
-            if any(differences(query, cost.to_dict())):
-                yield f"The stated cost of query {number} does not follow from sensitivity and noise scale."
-        for name, stated, value in (("rho", loads.rho, rho), ("epsilon", loads.epsilon, epsilon)):
-            if not math.isclose(stated, value, rel_tol=RELATIVE):
-                yield f"The stated {name} of the loads is not what the queries cost."
+        yield from query_problems(manifest, opened.stated["load_queries"])
         if opened.model is None:
             yield f"{MODEL_FILE} is not a load model, or does not follow from the answers in it."
         elif opened.model.costs != costs:

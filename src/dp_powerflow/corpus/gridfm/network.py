@@ -157,7 +157,7 @@ class PublishedNetwork:
         """A solver on a base of 1 MVA, and the nodes in its order."""
         kept = self.__dict__.get("_kept_solver")
         if kept is None:
-            feeder, position = _feeder_of(self)
+            feeder, position = published_feeder(self)
             kept = BatchSolver(feeder, tolerance=_TOLERANCE, threads=threads), position
             object.__setattr__(self, "_kept_solver", kept)
         return kept
@@ -259,7 +259,7 @@ def _first_rows(row: IntArray, bus_of: IntArray, n: int) -> IntArray:
     return found
 
 
-def _feeder_of(network: PublishedNetwork) -> tuple[Feeder, IntArray]:
+def published_feeder(network: PublishedNetwork) -> tuple[Feeder, IntArray]:
     """What the solver takes, sources last, on a base of 1 MVA; and the energised nodes in its order."""
     energised = np.setdiff1d(np.arange(network.n), network.reference)
     order = np.concatenate([energised, network.reference])

@@ -69,7 +69,7 @@ def _front_matter(statement: Statement[Any]) -> dict[str, Any]:
     rows = data.days * data.nodes
     return {
         "pretty_name": f"{TITLE}, release {statement.release.id}",
-        **_license(statement),
+        **license_of(statement),
         "tags": [
             *("power-flow", "distribution-grid", "voltage-phasors", "smart-grid", "energy"),
             *("synthetic", "differential-privacy", "dp-powerflow"),
@@ -87,7 +87,7 @@ def _front_matter(statement: Statement[Any]) -> dict[str, Any]:
     }
 
 
-def _license(statement: Statement[Any]) -> dict[str, str]:
+def license_of(statement: Statement[Any]) -> dict[str, str]:
     """As the hub writes it: a name of its own, or `other` with name and link, or `unknown`."""
     stated = statement.publication
     if stated.license is None:
@@ -103,11 +103,11 @@ def _environment() -> Environment:
     filters: dict[str, Callable[..., Any]] = {
         "at_most": at_most,
         "in_digits": in_digits,
-        "literally": _literally,
+        "literally": literally,
     }
     return environment("dp_powerflow.pipeline.manifest", "templates", html=False, filters=filters)
 
 
-def _literally(words: str) -> str:
+def literally(words: str) -> str:
     """Words of the data owner as Markdown that shows them as they are: no heading, link or HTML of his."""
     return _MARKUP.sub(r"\\\1", words)

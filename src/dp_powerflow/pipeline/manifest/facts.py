@@ -345,7 +345,7 @@ def make_statement(inputs: ManifestInputs) -> Statement[Any]:
         declared=Declared.of(inputs, inputs.model.origin.options),
         loads=AccountFacts.of(inputs.loads),
         network=AccountFacts.of(inputs.network),
-        versions=_versions(),
+        versions=software_versions(),
         commitment_sha256=inputs.commitment_sha256,
         extras=inputs.extras,
         mended=inputs.mended,
@@ -364,7 +364,8 @@ def make_statement(inputs: ManifestInputs) -> Statement[Any]:
     return assemble(facts)
 
 
-def _versions() -> dict[str, str]:
+def software_versions() -> dict[str, str]:
+    """Versions of what computed, drew, wrote or stated anything of a release."""
     found = {name: _version(name) for name in PACKAGES}
     return {"python": platform.python_version(), **found, "dp-powerflow": __version__}
 

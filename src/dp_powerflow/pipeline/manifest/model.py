@@ -26,7 +26,7 @@ from dp_powerflow._texts import LicenseId, PublicLine, PublicText, WebAddress
 from dp_powerflow.corpus.extras import FEEDER, LOADS
 from dp_powerflow.corpus.schema import DATA, NODES_FILE
 from dp_powerflow.errors import DpPowerflowError
-from dp_powerflow.pipeline.derived import MODEL_FILE as MODEL_FILE
+from dp_powerflow.pipeline.model_again import MODEL_FILE as MODEL_FILE
 
 FORMAT: Literal["dp-powerflow manifest, version 6"] = "dp-powerflow manifest, version 6"
 """Fixes form and wording: any change of either is another version."""

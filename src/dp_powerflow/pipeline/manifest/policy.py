@@ -110,6 +110,7 @@ class NetworkPolicy(ABC):
     extras_follow_from : what powers and states beside the voltages follow from; None publishes none.
     connections_follow_from : the same of buses and what joins them.
     dated : whether the days of a release have dates.
+    derivable : whether anything computed from the loads and the network that was solved keeps the promise.
     """
 
     mode: ClassVar[str]
@@ -120,6 +121,7 @@ class NetworkPolicy(ABC):
     extras_follow_from: ClassVar[str | None] = None
     connections_follow_from: ClassVar[str | None] = None
     dated: ClassVar[bool] = False
+    derivable: ClassVar[bool] = False
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -160,6 +162,11 @@ class NetworkPolicy(ABC):
         return {}
 
     @property
+    def codes_known(self) -> bool:
+        """Whether conductor codes of the network that is solved are public, or drawn with noise."""
+        return False
+
+    @property
     @abstractmethod
     def full_support(self) -> bool:
         """Whether reactive load is drawn at random."""
@@ -193,6 +200,10 @@ class NetworkPolicy(ABC):
         """Whether a charge of that name paid for the network of a release."""
         return charged_as == self.paid_by(release_id)
 
+    def figures(self) -> dict[str, Any]:
+        """Entries of `guarantee.network` that follow from the constants alone; none unless a mode says so."""
+        return {}
+
     def tables(self, facts: Facts) -> Tables | None:
         """Tables published beside the voltages."""
         return None
@@ -218,6 +229,11 @@ def kinds_of_shared_accounts() -> set[AccountKind]:
     policies = _REGISTERED.values()
     own_ids = {policy.account_kind for policy in policies if policy.paid_by is not NetworkPolicy.paid_by}
     return own_ids | {AccountKind.NETWORK_GDP}  # twins of versions up to 0.2
+
+
+def all_policies() -> tuple[type[NetworkPolicy], ...]:
+    """The policies of all modes, by name."""
+    return tuple(policy for _, policy in sorted(_REGISTERED.items()))
 
 
 def modes() -> frozenset[str]:
@@ -259,7 +275,7 @@ def parse_manifest(content: Mapping[str, Any]) -> Manifest[Any]:
 
 def manifest_schema() -> dict[str, Any]:
     """The JSON schema of `manifest.json` in every registered mode."""
-    current = [policy for _, policy in sorted(_REGISTERED.items()) if not policy.of_earlier_versions]
+    current = [policy for policy in all_policies() if not policy.of_earlier_versions]
     models = [in_mode(Manifest, policy.section) for policy in current]
     schema = TypeAdapter(reduce(or_, models)).json_schema()
     return {

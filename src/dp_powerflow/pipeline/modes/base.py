@@ -302,8 +302,12 @@ class NetworkMode(ABC, Generic[Section]):
         paid : the charge that pays for it; None looks it up in the ledger.
         """
 
+    def kept_network(self, inputs: NetworkInputs) -> Solvable | None:
+        """The network that was solved, as the private state keeps it; None if it does not. Draws nothing."""
+        return None
+
     def network_again(self, inputs: NetworkInputs) -> Solvable:
-        """The same from the key and the true network alone, whatever is kept; for audits."""
+        """`network_to_solve` from the key and the true network alone, whatever is kept; for audits."""
         return self.network_to_solve(inputs, self.identity(inputs))
 
     def kept_is_the_one(self, inputs: NetworkInputs) -> bool | None:

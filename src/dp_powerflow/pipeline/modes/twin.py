@@ -172,6 +172,11 @@ class TwinMode(NetworkMode[TwinNetwork]):
             inputs.state.write_internal(self._directory, _file(dataset), twin.to_json().encode())
         return self._built(inputs, twin)
 
+    def kept_network(self, inputs: NetworkInputs) -> Solvable | None:
+        """The twin that is kept for this network."""
+        twin = self._kept(inputs, self.identity(inputs))
+        return None if twin is None else self._built(inputs, twin)
+
     def network_again(self, inputs: NetworkInputs) -> Solvable:
         """The twin drawn anew."""
         return self._built(inputs, self._again(inputs))

@@ -72,6 +72,7 @@ class TwinPolicy(NetworkPolicy):
     account_kind: ClassVar[AccountKind] = AccountKind.NETWORK_TWIN
     template: ClassVar[str] = "twin.html"
     dated: ClassVar[bool] = True
+    derivable: ClassVar[bool] = True
     extras_follow_from: ClassVar[str | None] = (
         "functions of the twin, the drawn loads and the public generation; nothing else of the true network "
         "or of the meter data"
@@ -153,6 +154,11 @@ class TwinPolicy(NetworkPolicy):
     def unknown_to_version_5(cls) -> dict[str, Any]:
         """No twin of version 5 published coordinates."""
         return {"coordinates": "private"}
+
+    @property
+    def codes_known(self) -> bool:
+        """Where lengths are protected, codes are declared public, or drawn; otherwise R and X hide them."""
+        return self.design.protected.lines == "length"
 
     @property
     def full_support(self) -> bool:

@@ -1,0 +1,179 @@
+"""What every derived release begins with: the manifest of a release, a study of it, and a public sun."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field, ValidationError
+
+from dp_powerflow.corpus.reader import Corpus
+from dp_powerflow.derived.study import Study
+from dp_powerflow.errors import ConfigError, PrivacyError
+from dp_powerflow.model.sample import LoadBlock, LoadSource, PlacedLaw, solve_days
+from dp_powerflow.pipeline.deriving import manifest as derived_manifest
+from dp_powerflow.pipeline.deriving.manifest import Origin
+from dp_powerflow.pipeline.manifest.model import Manifest, ReleaseError, Section
+from dp_powerflow.pipeline.manifest.policy import registered
+from dp_powerflow.powerflow.sun import DAYS_OF_YEAR, clear_sky
+from dp_powerflow.units import FloatArray
+
+STUDY = "study"
+"""Table of the settings that is for the study, whatever its kind."""
+DEFAULT_LATITUDE = 45.0
+AGREE_PU = 2e-5
+"""Voltages of study and release may differ by this [p.u.]: rounding, and switches merged in tables."""
+ON_THE_TRUE_NETWORK = (
+    "release '{id}' was solved on the true network, and figures computed on it, such as hosting capacity, "
+    "give the resistances of its paths back to who inverts them; derive from a release of mode "
+    "'twin-network' (experiments may use a public true network)"
+)
+
+
+class StudySettings(Section):
+    """Public settings of every study.
+
+    Attributes
+    ----------
+    latitude_deg : of the clear sky over new PV, where the release declares no irradiance [degrees].
+    """
+
+    latitude_deg: Annotated[float, Field(ge=-90.0, le=90.0)] = DEFAULT_LATITUDE
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Public settings: of the study, and of the kind."""
+
+    study: StudySettings
+    kind: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any] | None) -> Settings:
+        """Settings as a file or a caller gives them; the table `study` is for every kind.
+
+        Raises
+        ------
+        ConfigError : a setting of the study is unknown or out of range.
+        """
+        rest = dict(given or {})
+        own = rest.pop(STUDY, {})
+        try:
+            return cls(StudySettings.model_validate(own), rest)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join([STUDY, *(str(part) for part in first["loc"])])
+            raise ConfigError(f"setting {where} cannot be used: {first['msg']}") from None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Basis:
+    """A release and a study of it.
+
+    Attributes
+    ----------
+    content, source : the file `manifest.json` of the release, and the manifest in it.
+    derived_from : what the study was read from.
+    settings : of the study.
+    irradiance : in words, where the irradiance of new PV comes from.
+    """
+
+    content: bytes
+    source: Manifest[Any]
+    derived_from: Origin
+    settings: StudySettings
+    irradiance: str
+    study: Study
+
+    def described(self) -> derived_manifest.Study:
+        """The study as the manifest describes it."""
+        study = self.study
+        return derived_manifest.Study(
+            days=study.days,
+            steps_per_day=study.steps,
+            nodes=len(study.released),
+            loads=len(study.feeder.loads),
+            customers=None if study.customers is None else int(study.customers.sum()),
+            latitude_deg=self.settings.latitude_deg,
+            irradiance=self.irradiance,
+        )
+
+
+def refuse_underivable(manifest: Manifest[Any]) -> None:
+    """Refuse a release whose network is not a twin."""
+    policy = registered(manifest.guarantee.network.mode)
+    if policy.of_earlier_versions:
+        raise ReleaseError(
+            f"release '{manifest.release.id}' is of an earlier version, whose twin had other noise; derive "
+            "from a release of this version"
+        )
+    if not policy.derivable:
+        raise PrivacyError(ON_THE_TRUE_NETWORK.format(id=manifest.release.id))
+
+
+def clear_sky_year(settings: StudySettings, steps: int, first_day: int) -> tuple[FloatArray, str]:
+    """(day, step) irradiance of a public year without clouds, and words for it.
+
+    Parameters
+    ----------
+    first_day : day of the year that the first day of the release is.
+    """
+    sun = clear_sky(settings.latitude_deg, DAYS_OF_YEAR, steps, first_day)
+    return sun, in_words(settings)
+
+
+def in_words(settings: StudySettings) -> str:
+    """The clear sky of the settings."""
+    return f"a clear sky at latitude {settings.latitude_deg!r} degrees, declared public"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _FirstDay:
+    """The first day of a source, as one block."""
+
+    source: LoadSource
+
+    @property
+    def law(self) -> PlacedLaw:
+        """Where its loads belong."""
+        return self.source.law
+
+    @property
+    def n_days(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def n_blocks(self) -> int:
+        """One."""
+        return 1
+
+    def block(self, index: int) -> LoadBlock:
+        """The first day."""
+        whole = self.source.block(0)
+        return LoadBlock(
+            0, np.ascontiguousarray(whole.load_kw[:, :1]), np.ascontiguousarray(whole.load_kvar[:, :1])
+        )
+
+
+def refuse_another_scene(study: Study, corpus: Corpus) -> None:
+    """Solve the first day and compare it with the release: is this the network, and are these its loads?
+
+    Raises
+    ------
+    ReleaseError : the release holds other voltages.
+    """
+    solver = study.make_solver(None)
+    made = solve_days(
+        solver, _FirstDay(study.source), generation=study.generation, nodes="all", mend=study.mends
+    )
+    at = np.searchsorted(study.feeder.energised, study.released)
+    released = corpus.voltages([0])[0]
+    same_shape = made.v[0].shape[0] == released.shape[0] and len(at) == released.shape[1]
+    if not same_shape or not np.abs(made.v[0][:, at] - released).max() < AGREE_PU:
+        raise ReleaseError(
+            f"release '{corpus.release_id}' holds other voltages than its loads give on its network; restore "
+            "the config, the files it names and the private state as they were when it was made"
+        )

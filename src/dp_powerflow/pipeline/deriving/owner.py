@@ -1,0 +1,200 @@
+"""A study from the private state: the twin and the load model that a finished release paid for. PRIVATE.
+
+Nothing is drawn that the release did not draw and nothing is charged: the ledger is not opened. What the
+study gives is a function of the twin, the load model, the secret order and public choices, as the release is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dp_powerflow.config import Config
+from dp_powerflow.corpus.reader import open_corpus
+from dp_powerflow.corpus.schema import NodeTable
+from dp_powerflow.corpus.storage import RemotePath, location
+from dp_powerflow.corpus.writer import CorpusWriter
+from dp_powerflow.derived.study import Study
+from dp_powerflow.errors import ConfigError, CorpusError, PrivacyError
+from dp_powerflow.grid.feeder import Feeder
+from dp_powerflow.model.gaussian import LoadModel
+from dp_powerflow.pipeline.conversation import COMMITMENT, REPORT_FILE, draw_key, part_job
+from dp_powerflow.pipeline.customers import Services, count_customers
+from dp_powerflow.pipeline.deriving.basis import (
+    ON_THE_TRUE_NETWORK,
+    Basis,
+    StudySettings,
+    clear_sky_year,
+    refuse_another_scene,
+)
+from dp_powerflow.pipeline.deriving.manifest import FROM_STATE
+from dp_powerflow.pipeline.inputs import (
+    NetworkInputs,
+    declared_services,
+    feeder_of,
+    history_of,
+    read_network,
+)
+from dp_powerflow.pipeline.manifest.model import Manifest, ReleaseError
+from dp_powerflow.pipeline.manifest.policy import policy_of, registered
+from dp_powerflow.pipeline.modes.base import NetworkMode, Scene, mode_of
+from dp_powerflow.pipeline.opened import manifest_content, parsed_manifest
+from dp_powerflow.pipeline.parts import layout_of
+from dp_powerflow.pipeline.plan import kept_model
+from dp_powerflow.privacy.state import PrivateState
+from dp_powerflow.units import FloatArray, IntArray
+
+
+def basis_of_config(config: Config, settings: StudySettings, *, state_path: Path | None = None) -> Basis:
+    """PRIVATE. The study of the finished release of a config.
+
+    Parameters
+    ----------
+    state_path : private state directory, if it lies elsewhere than the config says.
+
+    Raises
+    ------
+    PrivacyError : the release was not solved on a twin, or its twin and model are not in the state.
+    ReleaseError : the release is not finished, or is not the one that config and state would make.
+    """
+    release_id = config.release.id
+    if not registered(config.network.mode).derivable:
+        raise PrivacyError(ON_THE_TRUE_NETWORK.format(id=release_id))
+    content, source = _released(config)
+    state = _state(config, state_path)
+    model = kept_model(config, state)
+    if model is None:
+        raise PrivacyError(_run_first(release_id))
+    inputs, mode = _inputs(config, state, model), mode_of(config)
+    network = mode.kept_network(inputs)
+    if network is None:
+        raise PrivacyError(_run_first(release_id))
+    scene = mode.scene(inputs, network, model)
+    _refuse_another_release(mode, inputs, scene, source)
+    sun, words = _sun(inputs, settings, model.n_steps)
+    study = replace(_study(mode, inputs, scene), irradiance=sun)
+    refuse_another_scene(study, open_corpus(config.release.output))
+    return Basis(content, source, FROM_STATE, settings, words, study)
+
+
+def _run_first(release_id: str) -> str:
+    return (
+        f"release '{release_id}' is not finished, and nothing is drawn or charged for what is derived from "
+        "it; run the release first"
+    )
+
+
+def _released(config: Config) -> tuple[bytes, Manifest[Any]]:
+    """The manifest of the finished release."""
+    release_id, place = config.release.id, location(config.release.output)
+    try:
+        content = manifest_content(place)
+    except (ReleaseError, CorpusError):
+        if isinstance(place, RemotePath):
+            raise
+        raise ReleaseError(_run_first(release_id)) from None
+    source = parsed_manifest(place, content)[0]
+    if source.release.id != release_id:
+        raise ReleaseError(
+            f"{place} is release '{source.release.id}', and the config names '{release_id}'; correct "
+            "release.output or release.id"
+        )
+    return content, source
+
+
+def _state(config: Config, state_path: Path | None) -> PrivateState:
+    """The private state; one that does not exist is not made."""
+    if state_path is not None:
+        return PrivateState.inspect(state_path)
+    if not Path(config.release.state).is_dir():
+        raise PrivacyError(_run_first(config.release.id))
+    return PrivateState.open(config.release.state, create=False, insecure_seed=config.release.insecure_seed)
+
+
+def _inputs(config: Config, state: PrivateState, model: LoadModel) -> NetworkInputs:
+    """PRIVATE. The network with what is declared of the load points; no reading plays a part."""
+    services = declared_services(config)
+    if services is None:  # load shapes say which loads they are of only when they are read
+        services = Services.of(config, history_of(config, feeder_of(config, state)))
+    return read_network(config, state, model.n_steps, services)
+
+
+def _refuse_another_release(
+    mode: NetworkMode[Any], inputs: NetworkInputs, scene: Scene, source: Manifest[Any]
+) -> None:
+    """The release must commit to the report of the twin that is kept, under this key."""
+    release_id = inputs.config.release.id
+    stored = inputs.state.read_internal(release_id, REPORT_FILE)
+    if stored is None:
+        raise PrivacyError(_run_first(release_id))
+    same = inputs.state.commit(release_id, COMMITMENT, stored).sha256 == source.internal_report.sha256
+    if not same or mode.report(inputs, scene).content != stored:
+        raise ReleaseError(
+            f"release '{release_id}' was made with another twin or key than the private state keeps; give "
+            "the config and the private state that it was made with"
+        )
+
+
+def _study(mode: NetworkMode[Any], inputs: NetworkInputs, scene: Scene) -> Study:
+    """The scene of the release, as its parts were made."""
+    config, feeder, solar = inputs.config, scene.network.feeder, scene.network.solar
+    released, steps = len(mode.released_nodes(feeder)), scene.model.n_steps
+    layout = layout_of(config.release.days, steps, released, mode.drawn(feeder))
+    # Only its shape is asked: nothing is written there.
+    writer = CorpusWriter(
+        location(config.release.output), layout, config.release.id, mode.extras(feeder, solar)
+    )
+    key = draw_key(inputs, scene)
+    job = part_job(mode, scene, key, writer)
+    return Study(
+        feeder=_without_the_file(job.feeder, keep_codes=policy_of(config).codes_known),
+        source=job.source,
+        make_solver=partial(job.solver, job.feeder, job.solar),
+        released=job.released,
+        node_ids=NodeTable.opaque(released).ids,
+        generation=job.solar.generation,
+        connections=mode.connections(inputs, scene.network, job.released, key),
+        customers=_customers(inputs, scene),
+        mends=job.mends,
+    )
+
+
+def _without_the_file(feeder: Feeder, *, keep_codes: bool) -> Feeder:
+    """The twin without what it still has of the owner's file and the noise does not cover.
+
+    Parameters
+    ----------
+    keep_codes : whether conductor codes are public, or drawn.
+    """
+    lines = feeder.lines if keep_codes else tuple(replace(line, code=None) for line in feeder.lines)
+    return replace(feeder, name="twin", coordinates={}, notes=(), origin=None, lines=lines)
+
+
+def _customers(inputs: NetworkInputs, scene: Scene) -> IntArray:
+    """PUBLIC. (load,) customers of every load."""
+    counted = count_customers(inputs.config, scene.network.feeder, inputs.services)
+    customers = np.zeros(len(scene.network.feeder.loads), dtype=np.int64)
+    customers[counted.positions] = counted.customers
+    return customers
+
+
+def _sun(inputs: NetworkInputs, settings: StudySettings, steps: int) -> tuple[FloatArray, str]:
+    """PUBLIC. Irradiance of new PV: that of the release where it declares one, else a clear sky."""
+    if inputs.irradiance is None:
+        return clear_sky_year(settings, steps, inputs.config.first_day_of_sun)
+    if settings != StudySettings():
+        raise ConfigError(
+            "the config declares the irradiance of its PV systems, which new PV has too; remove "
+            "study.latitude_deg"
+        )
+    by_system = np.moveaxis(inputs.irradiance, 2, 0)
+    if np.all(by_system == by_system[0]):
+        return np.ascontiguousarray(by_system[0]), "that of the PV systems of the release, declared public"
+    total = np.zeros(by_system.shape[1:])
+    for sun in by_system:  # one after the other: the same bits everywhere
+        total += sun
+    return total / len(by_system), "the mean over the PV systems of the release, declared public"
