@@ -63,7 +63,7 @@ def test_the_gap_to_ac_power_flow_shrinks_with_the_square_of_the_load(root: int)
     for scale in (1.0, 0.1):
         linear = network.squared_voltages(scale * s.real, scale * s.imag)
         gaps.append(np.abs(linear - ac_voltages(network, scale * s)).max())
-    assert gaps[0] < 2e-4
+    assert gaps[0] < 1e-3
     assert gaps[1] < gaps[0] / 80
 
 
