@@ -30,6 +30,7 @@ from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
 P, Q, U, H = 0, 1, 2, 3
 """Which unknown of a node: active and reactive power, squared voltage, angle."""
 UNKNOWNS = 4
+_SPLU = {"permc_spec": "NATURAL", "diag_pivot_thresh": 0.1, "options": {"SymmetricMode": True}}
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +134,7 @@ class LinDistFlow:
         for k in range(len(states)):
             values = np.concatenate([part[k].ravel() for part in data])[kept]
             matrix = sp.csc_array((values, (rows, columns)), shape=(size, size))
-            found.append(Tangent(self, splu(matrix), _of(blocks, k)))
+            found.append(Tangent(self, splu(matrix, **_SPLU), _of(blocks, k), states.ratio[k]))
         return found
 
     # ---------------------------------------------------------------------------------- inside
@@ -204,7 +205,13 @@ class LinDistFlow:
             columns.append(np.arange(n) + unknown * n)
         row, column = np.concatenate(rows), np.concatenate(columns)
         kept = np.flatnonzero(row >= 0)
-        return row[kept], column[kept], kept
+        return self.leaves_first[row[kept]], self.leaves_first[column[kept]], kept
+
+    @cached_property
+    def leaves_first(self) -> IntArray:
+        """(unknown,) where an unknown stands in the factors: from the leaves up, which fills in least."""
+        place, unknown = np.arange(self.places), np.arange(UNKNOWNS)[:, None]
+        return ((self.places - 1 - place) * UNKNOWNS + unknown).ravel()
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,6 +238,7 @@ class Tangent:
     network: LinDistFlow
     factors: SuperLU
     blocks: _Blocks
+    ratio: FloatArray
 
     @property
     def size(self) -> int:
@@ -239,11 +247,17 @@ class Tangent:
 
     def changes(self, right: FloatArray) -> FloatArray:
         """z, (unknown, case), of right-hand sides (unknown, case): power injected [p.u.] and lifts of u."""
-        return np.asarray(self.factors.solve(right))
+        return self._solved(right, "N")
 
     def prices(self, gradient: FloatArray) -> FloatArray:
         """(unknown,) how a function with this gradient over z changes with the right-hand side."""
-        return np.asarray(self.factors.solve(gradient, trans="T"))
+        return self._solved(gradient, "T")
+
+    def _solved(self, right: FloatArray, trans: str) -> FloatArray:
+        order = self.network.leaves_first
+        moved = np.empty_like(right)
+        moved[order] = right
+        return np.asarray(self.factors.solve(moved, trans=trans)[order])
 
     def import_gradient(self) -> tuple[FloatArray, FloatArray]:
         """(unknown,) slopes of active and reactive power that the sources give."""
@@ -259,6 +273,35 @@ class Tangent:
             places = number[there] + unknown * network.places
             found[0, places], found[1, places] = sent.real[there], sent.imag[there]
         return found[0], found[1]
+
+    def tap_columns(self) -> tuple[FloatArray, FloatArray]:
+        """Right-hand sides (unknown, regulator) of a change of every ratio by 1, and what it imports at once.
+
+        The second, (regulator,), is active power of a source right above a regulator [p.u.].
+        """
+        network, b, n = self.network, self.blocks, self.network.places
+        tree = network.tree
+        count = len(tree.ratio)
+        right, at_once = np.zeros((self.size, count)), np.zeros(count)
+        for branch, side, slot in np.argwhere(tree.regulator[network._child] >= 0).tolist():
+            bus = int(network._child[branch])
+            k = int(tree.regulator[bus, side, slot])
+            ratio = self.ratio[k]
+            only = np.arange(tree.m) == slot
+            if side == CHILD:
+                lift, current = np.where(only, b.v_c[branch], 0.0) / ratio, b.n[branch][:, slot] * b.j[branch, slot] / ratio
+            else:
+                lift = -b.t[branch][:, slot] * b.v_p[branch, slot] / ratio
+                current = -np.where(only, b.n[branch] @ b.j[branch], 0.0) / ratio
+            sent = b.v_p[branch] * np.conj(current)
+            to, above = network.number[bus], network.number[network._parent[branch]]
+            turned = np.conj(b.v_c[branch]) * lift
+            right[to[to >= 0] + U * n, k] += 2.0 * turned.real[to >= 0]
+            right[to[to >= 0] + H * n, k] += (turned.imag / np.abs(b.v_c[branch]) ** 2)[to >= 0]
+            right[above[above >= 0] + P * n, k] += sent.real[above >= 0]
+            right[above[above >= 0] + Q * n, k] += sent.imag[above >= 0]
+            at_once[k] += float(sent.real.sum()) if tree.parent[network._parent[branch]] < 0 else 0.0
+        return right, at_once
 
     def loss_factor(self) -> sp.csr_array:
         """W (2·place, unknown): the second-order part of losses is ‖W·z‖² [p.u.].
