@@ -143,7 +143,10 @@ class LinDistFlow:
         tree, child = self.tree, self._child
         ratio = np.concatenate([states.ratio, np.ones((len(states), 1))], axis=1)
         scale = 1.0 / ratio[:, tree.regulator[child]]  # −1, no regulator, is the last column
-        y = tree.fixed[child] + scale[:, :, :, None, :, None] * tree.moved[child] * scale[:, :, None, :, None, :]
+        y = (
+            tree.fixed[child]
+            + scale[:, :, :, None, :, None] * tree.moved[child] * scale[:, :, None, :, None, :]
+        )
         z = np.broadcast_to(self._z0, (len(states), *self._z0.shape)).copy()
         if self._scaled.any():
             z[:, self._scaled] = pseudo_inverse(y[:, self._scaled, CHILD, CHILD])
@@ -289,7 +292,10 @@ class Tangent:
             ratio = self.ratio[k]
             only = np.arange(tree.m) == slot
             if side == CHILD:
-                lift, current = np.where(only, b.v_c[branch], 0.0) / ratio, b.n[branch][:, slot] * b.j[branch, slot] / ratio
+                lift, current = (
+                    np.where(only, b.v_c[branch], 0.0) / ratio,
+                    b.n[branch][:, slot] * b.j[branch, slot] / ratio,
+                )
             else:
                 lift = -b.t[branch][:, slot] * b.v_p[branch, slot] / ratio
                 current = -np.where(only, b.n[branch] @ b.j[branch], 0.0) / ratio
@@ -341,4 +347,3 @@ def _turned(y: ComplexArray, v: ComplexArray, current: ComplexArray, along: Comp
 
 def _diagonal(values: ComplexArray) -> ComplexArray:
     return values[..., None] * np.eye(values.shape[-1])
-

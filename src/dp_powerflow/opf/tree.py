@@ -187,7 +187,9 @@ class _Builder:
             rows.append(np.repeat(at, len(at)))
             columns.append(np.tile(at, len(at)))
             values.append(-np.asarray(line.primitive).ravel())
-        found = sp.coo_array((np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), y.shape)
+        found = sp.coo_array(
+            (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), y.shape
+        )
         found.sum_duplicates()
         size = np.abs(self.operation.y.diagonal())
         i, j = found.coords
@@ -226,7 +228,9 @@ class _Builder:
         what = f"line '{name}'" if name else f"the transformer between buses '{bus}' and '{other}'"
         raise FeederError(f"the feeder is meshed, and its optimal dispatch needs a tree; open {what}")
 
-    def _joined(self, above: str, bus: str, moved: ComplexArray, regulator: IntArray) -> tuple[BoolArray, BoolArray]:
+    def _joined(
+        self, above: str, bus: str, moved: ComplexArray, regulator: IntArray
+    ) -> tuple[BoolArray, BoolArray]:
         """Fill in what joins two buses beside lines; whether a terminal is an inner node, parent first."""
         inner = (np.zeros(self.m, dtype=np.bool_), np.zeros(self.m, dtype=np.bool_))
         for i, j, value in self._entries.get((above, bus), ()):
@@ -247,7 +251,9 @@ class _Builder:
     def _entries(self) -> dict[tuple[str, str], list[tuple[int, int, complex]]]:
         """Pair of buses → entries of the rest between them, first bus first."""
         found: dict[tuple[str, str], list[tuple[int, int, complex]]] = {}
-        for i, j, value in zip(*(axis.tolist() for axis in self.rest.coords), self.rest.data.tolist(), strict=True):
+        for i, j, value in zip(
+            *(axis.tolist() for axis in self.rest.coords), self.rest.data.tolist(), strict=True
+        ):
             if i in self.place and j in self.place and self.place[i][0] != self.place[j][0]:
                 found.setdefault((self.place[i][0], self.place[j][0]), []).append((i, j, value))
         return found
@@ -256,7 +262,9 @@ class _Builder:
         """What is left on the diagonal of a bus: at its own nodes, and at inner nodes of regulators."""
         own = np.zeros((len(number), self.m, self.m), dtype=np.complex128)
         inner: dict[str, ComplexArray] = {}
-        for i, j, value in zip(*(axis.tolist() for axis in self.rest.coords), self.rest.data.tolist(), strict=True):
+        for i, j, value in zip(
+            *(axis.tolist() for axis in self.rest.coords), self.rest.data.tolist(), strict=True
+        ):
             if i not in self.place or j not in self.place or self.place[i][0] != self.place[j][0]:
                 continue
             (bus, a), (_, b) = self.place[i], self.place[j]
