@@ -1,8 +1,8 @@
 """Optimal dispatch of many snapshots: AC state, linear equations, conic program, correction, AC check.
 
-A snapshot is written around the AC solution without units, solved, written again around the AC solution of its
-dispatch (`corrections` times), and checked by AC power flow in the end. One that cannot be dispatched keeps the
-state without units and is marked; none is dropped.
+A snapshot is written around the AC solution without units, solved, written again around the AC solution of
+its dispatch (`corrections` times), and checked by AC power flow in the end. One that cannot be dispatched
+keeps the state without units and is marked; none is dropped.
 """
 
 from __future__ import annotations

@@ -8,10 +8,10 @@ Z = Y_cc⁺, T = −Z·Y_cp and N = −Y_pc·Z. With the current J = conj(S_c/v_
     I_p = (Y_pp + Y_pc·T)·v_p + N·J,    S_p  = v_p·conj(I_p)
     S_c = power drawn at c + power of its shunt + Σ S_p of the branches below c
 
-The equations here are the tangent of these at a state. At nominal phasors without current (`no_load`) that is
-LinDistFlow itself: no losses, flows are sums, R and X between phases turned by 120°, and θ decouples. At an AC
-solution losses and their slopes are there too. A winding that nothing grounds (a delta) has no zero sequence
-of Z: its neutral stays where the state has it.
+The equations here are the tangent of these at a state. At nominal phasors without current (`no_load`) that
+is LinDistFlow itself: no losses, flows are sums, R and X between phases turned by 120°, and θ decouples. At
+an AC solution losses and their slopes are there too. A winding that nothing grounds (a delta) has no zero
+sequence of Z: its neutral stays where the state has it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from scipy.sparse.linalg import SuperLU, splu
 
 from dp_powerflow._bits.elementary import unit
 from dp_powerflow.opf.tree import CHILD, PARENT, BusTree, pseudo_inverse
-from dp_powerflow.units import BoolArray, ComplexArray, FloatArray, IntArray
+from dp_powerflow.units import ComplexArray, FloatArray, IntArray
 
 P, Q, U, H = 0, 1, 2, 3
 """Which unknown of a node: active and reactive power, squared voltage, angle."""

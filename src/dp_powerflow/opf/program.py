@@ -344,5 +344,5 @@ def nothing(status: str, places: int, units: int, regulators: int) -> Dispatch:
 
 
 def _reached(room: FloatArray, most: FloatArray) -> BoolArray:
-    """Limits that some dispatch could pass: most it can add is more than the room, less a margin for rounding."""
+    """Limits that some dispatch could reach: the most it can add is the room, but for rounding, or more."""
     return np.asarray(most > room - 1e-9)

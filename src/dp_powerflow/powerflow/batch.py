@@ -85,7 +85,7 @@ class BatchSolver:
         return self._feeder
 
     def on(self, feeder: Feeder, *, threads: int | None = None) -> BatchSolver:
-        """A solver of another feeder with the same settings; refused with volt-var curves, which are of nodes."""
+        """A solver of another feeder with the same settings; refused with volt-var curves."""
         refuse_curves(self._voltvar)
         return BatchSolver(
             feeder, tolerance=self._tolerance, max_iterations=self._max_iterations, threads=threads
