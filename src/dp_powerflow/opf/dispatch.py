@@ -8,7 +8,7 @@ keeps the state without units and is marked; none is dropped.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Literal
 
@@ -101,6 +101,12 @@ class Dispatched:
     lower: FloatArray
     flow_dual: FloatArray
 
+    def at(self, which: IntArray) -> Dispatched:
+        """Some of the snapshots."""
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        status = tuple(self.status[k] for k in which.tolist())
+        return Dispatched(status=status, **{k: v[which] for k, v in parts.items() if k != "status"})
+
 
 @dataclass(frozen=True)
 class Options:
@@ -112,6 +118,7 @@ class Options:
     taps : regulators at the ratios of the AC solution, or chosen together with the units.
     corrections : how often a dispatch is written again around its own AC solution.
     tolerance : of the conic solver.
+    per_kw : dispatched powers are multiples of 1/per_kw kW, as they are published; 0 for no grid.
     """
 
     v_min: float = 0.95
@@ -119,6 +126,7 @@ class Options:
     taps: TapMode = "as operated"
     corrections: int = 1
     tolerance: float = 1e-8
+    per_kw: float = 1024.0
 
 
 class Dispatcher:
@@ -280,8 +288,15 @@ class Dispatcher:
         power = np.zeros((len(snapshots), len(self.units)), dtype=np.complex128)
         for k, dispatch in found.items():
             if np.isfinite(dispatch.power).all():
-                power[k] = dispatch.power
+                power[k] = self._on_grid(dispatch.power)
         return power, self.flow.solve(snapshots.load, snapshots.generation, power, held)
+
+    def _on_grid(self, power: ComplexArray) -> ComplexArray:
+        """The power that is published and checked: what the program found, on the grid."""
+        if not self.options.per_kw:
+            return power
+        counts = power * (self._base_kva * self.options.per_kw)
+        return (np.rint(counts.real) + 1j * np.rint(counts.imag)) / (self._base_kva * self.options.per_kw)
 
     def _usable(self, found: dict[int, Dispatch], count: int) -> BoolArray:
         usable = np.zeros(count, dtype=np.bool_)
@@ -307,7 +322,7 @@ class Dispatcher:
             elif not checked.converged[k] and k in found:
                 status[k] = UNCHECKED
         import_kw = self._import_kw(checked)
-        power = np.stack([dispatch.power for dispatch in each]) * self._base_kva
+        power = np.stack([self._on_grid(dispatch.power) for dispatch in each]) * self._base_kva
         vm = np.sqrt(np.maximum(np.stack([dispatch.u for dispatch in each]), 0.0))
         # A limit v² is moved by 2·v for every p.u. of v.
         limits = self.limits

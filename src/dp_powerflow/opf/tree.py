@@ -70,6 +70,20 @@ class BusTree:
         """(bus, m) whether there is a node."""
         return self.nodes >= 0
 
+    @cached_property
+    def floating(self) -> BoolArray:
+        """(bus,) whether nothing grounds it: behind a delta winding, loads stand between its phases only."""
+        found = np.zeros(len(self.buses), dtype=np.bool_)
+        for k, above in enumerate(self.parent.tolist()):
+            if above >= 0:
+                size = np.linalg.svd(
+                    self.fixed[k, CHILD, CHILD] + self.moved[k, CHILD, CHILD], compute_uv=False
+                )
+                whole = int(np.count_nonzero(self.there[k]))
+                loose = bool(size[whole - 1] <= SINGULAR * size[0])
+                found[k] = loose or (bool(found[above]) and not self.moved[k].any())
+        return found
+
     @property
     def sources(self) -> int:
         """Number of buses that are sources."""
