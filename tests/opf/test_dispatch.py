@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import sys
 from dataclasses import replace
@@ -65,7 +66,7 @@ def dispatched(
 def pandapower_optimum(v_min: float) -> tuple[float, Any]:
     """Cost per hour of the same case by pandapower's AC optimal power flow, whose units have a box of q."""
     with quiet() as pp:
-        net = pp.from_json_string(pp.to_json(net33()))
+        net = copy.deepcopy(net33())
         net.poly_cost.drop(net.poly_cost.index, inplace=True)
         net.bus["min_vm_pu"], net.bus["max_vm_pu"] = v_min, 1.05
         net.ext_grid[["min_p_mw", "min_q_mvar"]] = -10.0
@@ -77,7 +78,7 @@ def pandapower_optimum(v_min: float) -> tuple[float, Any]:
             box = {"max_p_mw": kw / 1e3, "min_p_mw": 0.0, "max_q_mvar": q, "min_q_mvar": -q}
             unit = pp.create_sgen(net, bus, 0.0, q_mvar=0.0, controllable=True, **box)
             pp.create_poly_cost(net, unit, "sgen", cp1_eur_per_mw=1e3 * cost)
-        pp.runopp(net, verbose=False)
+        pp.runopp(net, verbose=False, numba=False)
     return float(net.res_cost), net
 
 
@@ -99,12 +100,12 @@ def test_the_cost_on_case33bw_is_that_of_an_ac_optimal_power_flow() -> None:
 def test_a_binding_voltage_limit_is_held_after_the_ac_check() -> None:
     feeder = feeder33()
     units = [replace(unit, cost_per_kwh=0.09) for unit in units33(feeder)]
-    options = Options(v_min=0.94, corrections=2, per_kw=0.0)
+    options = Options(v_min=0.945, corrections=2, per_kw=0.0)
     found = dispatched(feeder, units, options, nominal(feeder))
     free = dispatched(feeder, units, replace(options, v_min=0.5), nominal(feeder))
     lowest = np.abs(found.checked.v).min()
-    assert np.abs(free.checked.v).min() < 0.935
-    assert lowest == pytest.approx(0.94, abs=1e-6)
+    assert np.abs(free.checked.v).min() < 0.941
+    assert lowest == pytest.approx(0.945, abs=1e-6)
     assert found.cost[0] > free.cost[0]
     assert found.lower.max() > 1.0
     assert found.lower.max() == pytest.approx(_saved_by_limit(feeder, units, options), rel=0.02)
@@ -155,12 +156,12 @@ def test_small_programs_have_the_optimum_of_the_whole_one_by_cvxpy() -> None:
     feeder = dpf.open_feeder("ieee123")
     units = [
         Unit(f"u{k}", load.branches, 1.2 * load.kw, load.kw, 0.0, 0.04 + 1e-3 * (k % 7), 1e-5)
-        for k, load in enumerate(feeder.loads[::9])
+        for k, load in enumerate(feeder.loads[::5])
     ]
     options = Options(v_min=0.97, v_max=1.045, corrections=0)
-    ampacity = dict.fromkeys(("1", "7", "13", "53", "60"), 260.0)
+    ampacity = {"60": 236.0, "13": 900.0}
     dispatcher = Dispatcher(BatchSolver(feeder, threads=1), units, options, ampacity)
-    load = nominal(feeder) * np.array([[1.0], [0.9], [0.8]])
+    load = nominal(feeder) * np.array([[1.0], [0.95], [0.9]])
     one = np.ones(3)
     found = dispatcher.run(Snapshots(load, None, IMPORT * one, one, one > 0))
     assert found.status == ("solved",) * 3
@@ -217,7 +218,9 @@ def test_optimised_taps_mend_what_units_alone_cannot() -> None:
 
 def test_the_feeder_as_operated_keeps_its_limits_to_a_tap() -> None:
     feeder = dpf.open_feeder("ieee123")
-    units = [Unit(f"u{k}", load.branches, load.kw, load.kw, 0.0, 0.04) for k, load in enumerate(feeder.loads[::6])]
+    units = [
+        Unit(f"u{k}", load.branches, load.kw, load.kw, 0.0, 0.04) for k, load in enumerate(feeder.loads[::6])
+    ]
     dispatcher = Dispatcher(OperatedSolver(feeder, controls="day", steps=4, threads=1), units, Options())
     load = feeder.nominal_load[None] * np.array([[0.5], [0.7], [0.9], [0.6]])
     one = np.ones(4)
