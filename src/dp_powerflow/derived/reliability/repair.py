@@ -14,7 +14,7 @@ from dp_powerflow.units import FloatArray
 def mean_cut_short(mean: FloatArray, hours: float, settings: ReliabilitySettings) -> FloatArray:
     """E[min(R, hours)] of repair times R with these means [h]."""
     if settings.repair_law == "fixed":
-        return np.minimum(mean, hours)
+        return np.asarray(np.minimum(mean, hours))
     if settings.repair_law == "exponential":
         return mean * (1.0 - exp(-hours / mean))
     spread = settings.repair_spread

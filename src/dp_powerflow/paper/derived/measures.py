@@ -1,0 +1,67 @@
+"""Which derived figures are compared, kind by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dp_powerflow.derived.reliability import Reliability
+from dp_powerflow.derived.study import Findings, Kind
+from dp_powerflow.units import FloatArray
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One figure of a kind.
+
+    Attributes
+    ----------
+    name : for readers and files.
+    unit : of the figure.
+    of : (figure,) values in an order that is the same in every study: one of the system, or one per node.
+    relative : whether errors are relative; else they are differences, as for shares and counts that may be 0.
+    """
+
+    name: str
+    unit: str
+    of: Callable[[Findings], FloatArray]
+    relative: bool = True
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A kind with its settings, and what is compared of it."""
+
+    kind: Kind
+    measures: tuple[Measure, ...]
+
+
+def figure(name: str) -> Callable[[Findings], FloatArray]:
+    """A figure of the findings."""
+    return lambda findings: np.array([float(findings.figures[name])])
+
+
+def column(table: str, name: str) -> Callable[[Findings], FloatArray]:
+    """A column of a table, in its order."""
+    return lambda findings: np.asarray(findings.tables[table].column(name).to_numpy(), dtype=np.float64)
+
+
+def reliability() -> Compared:
+    """Interruptions, hours and energy, with default rates."""
+    return Compared(
+        Reliability(years=1000),
+        (
+            Measure("SAIFI", "1/yr", figure("saifi")),
+            Measure("SAIDI", "h/yr", figure("saidi_hours")),
+            Measure("energy not served", "kWh/yr", figure("ens_kwh")),
+            Measure("hours of a node", "h/yr", column("nodes.parquet", "hours_per_year")),
+            Measure("energy of a node", "kWh/yr", column("nodes.parquet", "ens_kwh_per_year")),
+        ),
+    )
+
+
+def compared() -> tuple[Compared, ...]:
+    """Every kind of derived release."""
+    return (reliability(),)
