@@ -216,7 +216,7 @@ class NetworkMap:
     pairs : (pair, 2) rows of `buses` that an element joins.
     kinds : (pair,) "line", "switch" or "transformer".
     source : (bus,) whether a source feeds it.
-    at : (step,) minutes after midnight.
+    at : (step,) minutes after midnight; a single one for a value without a time of day.
     views : what can be shown, such as a phase: counts (step, bus) from 0 to 65,535; 0 for no value.
     per_unit : counts per unit of `value`.
     domain : values of the two ends of the colours.

@@ -85,6 +85,21 @@ class BatchSolver:
         return self._feeder
 
     @property
+    def voltvar(self) -> VoltVar | None:
+        """Curves that turn the generation of some nodes."""
+        return self._voltvar
+
+    def on(self, feeder: Feeder, voltvar: VoltVar | None = None, *, threads: int = 1) -> BatchSolver:
+        """A solver with the same settings of another feeder, such as one with more PV systems."""
+        return BatchSolver(
+            feeder,
+            tolerance=self._tolerance,
+            max_iterations=self._max_iterations,
+            threads=threads,
+            voltvar=voltvar,
+        )
+
+    @property
     def plans(self) -> Plans:
         """The arrays in use: the factors, with the rounding floors of the mismatch, and all made of them."""
         return self._plans

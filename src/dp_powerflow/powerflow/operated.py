@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -167,6 +168,61 @@ class OperatedSolver:
         if len(load) % steps:
             raise PowerFlowError(f"{len(load)} snapshots are no whole number of days of {steps} steps")
         return self._run(load, generation, nodes, out, self._first, steps)
+
+    def on(self, feeder: Feeder, *, controls: ControlMode | None = None, threads: int = 1) -> OperatedSolver:
+        """A solver with the same settings of another feeder, such as one with more PV systems."""
+        return OperatedSolver(
+            feeder,
+            controls=controls or self._controls,
+            steps=self._steps,
+            tolerance=self._tolerance,
+            threads=threads,
+            volt_var=self._volt_var,
+            file_curves=self._file_curves,
+        )
+
+    def solve_held(
+        self,
+        states: IntArray,
+        load: ComplexArray,
+        generation: ComplexArray | None = None,
+        *,
+        nodes: Nodes = "retained",
+    ) -> ComplexArray:
+        """Voltages with taps and capacitors held where they are told to be; for a "frozen" solver.
+
+        Parameters
+        ----------
+        states : integer (snapshot, control) taps of regulators, then states of capacitors. Rows that follow
+            each other and are equal are solved together, so sort them.
+        load, generation, nodes : as of `solve`.
+
+        Returns
+        -------
+        Complex (snapshot, node) [p.u.], NaN where there is no solution.
+        """
+        if self._controls != "frozen":
+            raise PowerFlowError('controls are held by a solver with controls="frozen" only')
+        wanted = self._feeder.retained if nodes == "retained" else self._feeder.energised
+        v = np.empty((len(load), len(wanted)), dtype=np.complex128)
+        new = np.flatnonzero((states[1:] != states[:-1]).any(axis=1)) + 1
+        edges = [0, *new.tolist(), len(load)] if len(load) else [0]
+        for first, last in pairwise(edges):
+            rows = slice(first, last)
+            injected = None if generation is None else generation[rows]
+            held = np.ascontiguousarray(states[first : first + 1])
+            self._run(load[rows], injected, nodes, v[rows], held, 1)
+        return v
+
+    @property
+    def volt_var(self) -> VoltVarCurve | None:
+        """Curve of every PV system; None without one, or where those of the file count."""
+        return self._volt_var
+
+    @property
+    def controls(self) -> ControlMode:
+        """Whether taps and capacitors move, and what they start from."""
+        return self._controls
 
     def powers(
         self, load: ComplexArray, generation: ComplexArray | None, solution: OperatedSolution

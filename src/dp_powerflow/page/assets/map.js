@@ -113,6 +113,7 @@ Charts.kinds.map = (() => {
     const values = reader(data, state);
     state.step ??= Math.round((data.at.length - 1) / 2);
     state.view ??= 0;
+    const still = data.at.length === 1; // a value without a time of day has no slider
     state.places ??= data.coordinates ? data.coordinates.map(([x, y]) => ({ x, y: -y })) : laidOut(data);
     const upright = width < 560;
     const oriented = data.coordinates ? state.places : turned(state.places, upright);
@@ -133,12 +134,13 @@ Charts.kinds.map = (() => {
       edges.attr("stroke", ([a, b]) => fill(now[b] ?? now[a])).attr("stroke-opacity", ([a, b]) => ((now[b] ?? now[a]) === null ? 0.45 : 0.85));
       const there = d3.range(now.length).filter((bus) => now[bus] !== null);
       const [low, high] = [d3.least(there, (bus) => now[bus]), d3.greatest(there, (bus) => now[bus])];
-      const time = clock(data.at[state.step]);
+      const time = still ? "" : clock(data.at[state.step]);
+      const when = still ? "" : `${time}: `;
       output.textContent = time;
       slider.value = state.step;
       slider.setAttribute("aria-valuetext", time);
-      said.textContent = low === undefined ? `${time}: no value.`
-        : `${time}: lowest ${written(data.value, now[low])} at ${data.buses[low]}, highest ${written(data.value, now[high])} at ${data.buses[high]}.`;
+      said.textContent = low === undefined ? `${when}no value.`
+        : `${when}lowest ${written(data.value, now[low])} at ${data.buses[low]}, highest ${written(data.value, now[high])} at ${data.buses[high]}.`;
     };
 
     const finder = d3.quadtree(d3.range(places.length), (k) => places[k].x, (k) => places[k].y);
@@ -178,7 +180,7 @@ Charts.kinds.map = (() => {
     if (state.timer) start();
     return [
       element("div", { class: "controls" },
-        element("div", { class: "player" }, play, slider, output),
+        still ? null : element("div", { class: "player" }, play, slider, output),
         element("div", {}, closer(1.6, "Zoom in", "+"), " ", closer(1 / 1.6, "Zoom out", "−"), " ", closer(null, "Show all", "⤢"))),
       values.names.length > 1 ? choice("Show", values.names, state.view, (k) => { state.view = k; paint(); }) : null,
       canvas,
