@@ -14,7 +14,7 @@ import numpy as np
 
 from dp_powerflow._parallel import Processes
 from dp_powerflow._threads import cores
-from dp_powerflow.errors import DpPowerflowError
+from dp_powerflow.errors import ConfigError, DpPowerflowError
 from dp_powerflow.paper.datasets import ExperimentOptions, open_dataset, silent
 from dp_powerflow.paper.derived.measures import Compared, compared
 from dp_powerflow.paper.derived.studies import CASES, OTHER_DAYS, TRUE, Bench, Case
@@ -66,6 +66,8 @@ def run(options: ExperimentOptions, workers: int | None = None) -> Written:
     ----------
     workers : processes; None for one per core. Results do not depend on it.
     """
+    if options.controls != "frozen":
+        raise ConfigError("controls always act in experiment 'derived', as in a release; remove --controls")
     size = QUICK if options.quick else FULL
     data = open_dataset(options)
     kinds = compared()

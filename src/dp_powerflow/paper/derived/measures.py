@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dp_powerflow.derived.hosting import HostingCapacity
 from dp_powerflow.derived.reliability import Reliability
 from dp_powerflow.derived.study import Findings, Kind
 from dp_powerflow.units import FloatArray
@@ -48,6 +49,12 @@ def column(table: str, name: str) -> Callable[[Findings], FloatArray]:
     return lambda findings: np.asarray(findings.tables[table].column(name).to_numpy(), dtype=np.float64)
 
 
+def total(table: str, name: str) -> Callable[[Findings], FloatArray]:
+    """Sum of a column."""
+    of = column(table, name)
+    return lambda findings: of(findings).sum(keepdims=True)
+
+
 def reliability() -> Compared:
     """Interruptions, hours and energy, with default rates."""
     return Compared(
@@ -62,6 +69,18 @@ def reliability() -> Compared:
     )
 
 
+def hosting() -> Compared:
+    """Capacity of every node with a load: on the middle day and on the worst."""
+    return Compared(
+        HostingCapacity(),
+        (
+            Measure("capacity of a node, median day", "kW", column("hosting.parquet", "q050_kw")),
+            Measure("capacity of a node, worst day", "kW", column("hosting.parquet", "q000_kw")),
+            Measure("sum of the nodes, median day", "kW", total("hosting.parquet", "q050_kw")),
+        ),
+    )
+
+
 def compared() -> tuple[Compared, ...]:
     """Every kind of derived release."""
-    return (reliability(),)
+    return (hosting(), reliability())

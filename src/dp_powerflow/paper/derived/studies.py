@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -13,22 +13,24 @@ from dp_powerflow.derived.study import Study
 from dp_powerflow.grid.feeder import Feeder, Protected
 from dp_powerflow.grid.sources import Rebuilder
 from dp_powerflow.model.fit import ONE_CLASS, WeakBudgetWarning, fit
-from dp_powerflow.model.law import ClassLaw, LoadLaw
+from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
 from dp_powerflow.model.options import FitOptions
 from dp_powerflow.model.sample import LoadBlock, LoadSampler, LoadSource
 from dp_powerflow.paper.datasets import Dataset
 from dp_powerflow.powerflow.batch import Solver
+from dp_powerflow.powerflow.operated import OperatedSolver
+from dp_powerflow.powerflow.sun import clear_sky
 from dp_powerflow.privacy.budget import Budget
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.twin.design import TwinDesign
 from dp_powerflow.twin.draw import draw_twin, parameters_of
-from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray
+from dp_powerflow.units import KW_PER_MW, ComplexArray, IntArray
 
 CHANGE = 0.05
 """Neighbours differ in one line, its R and X by factors up to 1 + this."""
 DELTA_LOAD = 1e-6
-_SUNRISE, _SUNSET = 6.0, 18.0
-_HOURS = 24.0
+LATITUDE, MIDSUMMER = 40.0, 172
+"""New PV sees a clear midsummer day at this latitude [degrees], every day."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class GivenDays:
     Attributes
     ----------
     law : where they belong.
-    load : complex (day, step, node) [p.u.].
+    load : complex (day, step, load) [p.u.].
     """
 
     law: LoadLaw
@@ -123,7 +125,7 @@ class Bench:
             released=released,
             node_ids=tuple(f"n{k:03d}" for k in range(len(released))),
             generation=self.data.sun(days),
-            irradiance=clear_day(self.data.n_steps),
+            irradiance=clear_sky(LATITUDE, 1, self.data.n_steps, MIDSUMMER),
         )
 
     @cached_property
@@ -138,13 +140,28 @@ class Bench:
     def _source(self, case: Case, run: int, days: IntArray) -> LoadSource:
         if case.load_epsilon is None:
             steps = np.zeros(self.data.n_steps)
-            law = self.data.law(ClassLaw.gaussian(steps, np.eye(len(steps))))
-            return GivenDays(law, self.data.true_load(days))
+            law = self._at_loads(ClassLaw.gaussian(steps, np.eye(len(steps))))
+            relative = self.data.relative[self._drawn][:, days]
+            power = relative.transpose(1, 2, 0) * self.data.feeder.nominal_load[self._drawn]
+            return GivenDays(law, power)
         return LoadSampler(self._law(case.load_epsilon, run), self._key("days", run), self.days, block_days=1)
 
+    @cached_property
+    def _drawn(self) -> IntArray:
+        """Loads of the feeder that are drawn, one by one, as in a release whose controls act."""
+        return self.data.feeder.drawn_loads()[0]
+
+    def _at_loads(self, of_class: ClassLaw) -> LoadLaw:
+        return replace(
+            nominal_law(self.data.feeder.nominal_load[self._drawn], of_class), positions=self._drawn
+        )
+
     def _solver_of(self, feeder: Feeder) -> Callable[[int | None], Solver]:
+        data = self.data
+
         def make(threads: int | None) -> Solver:
-            return self.data.solver(feeder)
+            curve = None if data.voltvar is None else data.voltvar.curves[0]
+            return OperatedSolver(feeder, controls="day", steps=data.n_steps, volt_var=curve, threads=threads)
 
         return make
 
@@ -176,12 +193,5 @@ class Bench:
                 warnings.simplefilter("ignore", WeakBudgetWarning)
                 model = fit(data.history, budget=budget, options=options, key=self._key("fit", run))
             part = model.find(ONE_CLASS).components[0]
-            self._laws[epsilon, run] = data.law(ClassLaw.gaussian(part.mean, part.covariance))
+            self._laws[epsilon, run] = self._at_loads(ClassLaw.gaussian(part.mean, part.covariance))
         return self._laws[epsilon, run]
-
-
-def clear_day(steps: int) -> FloatArray:
-    """(1, step) a clear day from 6 to 18 h: a public irradiance for new PV."""
-    hour = (np.arange(steps) + 0.5) * _HOURS / steps
-    angle = np.pi * (hour - _SUNRISE) / (_SUNSET - _SUNRISE)
-    return np.maximum(np.sin(angle), 0.0)[None, :]
