@@ -34,7 +34,7 @@ def written(options: ExperimentOptions) -> Written:
 def test_loads_alone_leave_saifi_and_a_twin_alone_leaves_the_load(written: Written) -> None:
     content = json.loads(next(path for path in written.files if path.suffix == ".json").read_text())
     rows = {(row["case"], row["figure"]): row for row in content["rows"]}
-    loads, twin, both, _ = (case.words for case in CASES)
+    _, loads, twin, both, _ = (case.words for case in CASES)
     assert rows[loads, "SAIFI"]["median"] == 0.0
     assert rows[loads, "energy not served"]["median"] != 0.0
     assert rows[twin, "SAIFI"]["median"] == rows[both, "SAIFI"]["median"] != 0.0
@@ -44,7 +44,7 @@ def test_loads_alone_leave_saifi_and_a_twin_alone_leaves_the_load(written: Writt
 
 @pytest.mark.slow
 def test_a_second_run_takes_up_what_is_stored(written: Written, options: ExperimentOptions) -> None:
-    folder = next(path for path in options.out.iterdir() if path.is_dir())
+    folder = next(path for path in options.out.iterdir() if path.is_dir()) / "reliability"
     stored = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
     assert set(stored) == {"true-0.json", "other-days-0.json", *(f"{case.name}-0.json" for case in CASES)}
     with pytest.MonkeyPatch.context() as patch:
@@ -63,7 +63,7 @@ def test_results_are_kept_as_text_table_data_and_picture(written: Written) -> No
 
 
 def test_a_row_has_median_and_range_of_relative_errors_and_counts_failures() -> None:
-    compared = Compared(reliability().kind, (Measure("SAIFI", "1/yr", figure("saifi")),))
+    compared = Compared("", "", reliability().kind, (Measure("SAIFI", "1/yr", figure("saifi")),))
     true = {"SAIFI": np.array([2.0, 0.0])}
     found = [{"SAIFI": np.array([value, 5.0])} for value in (1.0, 2.0, 4.0)]
     row = row_of(compared, compared.measures[0], TRUE, true, [*found, None])

@@ -33,8 +33,16 @@ class Measure:
 
 @dataclass(frozen=True)
 class Compared:
-    """A kind with its settings, and what is compared of it."""
+    """A kind with its settings, and what is compared of it.
 
+    Attributes
+    ----------
+    name : for files.
+    words : for readers.
+    """
+
+    name: str
+    words: str
     kind: Kind
     measures: tuple[Measure, ...]
 
@@ -58,6 +66,8 @@ def total(table: str, name: str) -> Callable[[Findings], FloatArray]:
 def reliability() -> Compared:
     """Interruptions, hours and energy, with default rates."""
     return Compared(
+        "reliability",
+        "Reliability",
         Reliability(years=1000),
         (
             Measure("SAIFI", "1/yr", figure("saifi")),
@@ -69,10 +79,12 @@ def reliability() -> Compared:
     )
 
 
-def hosting() -> Compared:
-    """Capacity of every node with a load: on the middle day and on the worst."""
+def hosting(limit: float, standard: str) -> Compared:
+    """Capacity of every node with a load, on the middle day and on the worst, within a limit of voltage."""
     return Compared(
-        HostingCapacity(),
+        f"hosting-{100 * limit:.0f}",
+        f"Hosting capacity, voltages within {100 * limit:.0f} % ({standard})",
+        HostingCapacity(v_min_pu=round(1.0 - limit, 6), v_max_pu=round(1.0 + limit, 6)),
         (
             Measure("capacity of a node, median day", "kW", column("hosting.parquet", "q050_kw")),
             Measure("capacity of a node, worst day", "kW", column("hosting.parquet", "q000_kw")),
@@ -83,4 +95,4 @@ def hosting() -> Compared:
 
 def compared() -> tuple[Compared, ...]:
     """Every kind of derived release."""
-    return (hosting(), reliability())
+    return (hosting(0.05, "ANSI C84.1, range A"), hosting(0.10, "EN 50160"), reliability())

@@ -41,7 +41,8 @@ class Case:
     ----------
     name : for files.
     words : for readers.
-    load_epsilon : ε of the fit of the loads for one customer-day; None for true loads.
+    load_epsilon : ε of the fit of the loads for one customer-day, a million for a fit without noise to speak
+        of; None for true loads.
     twin_epsilon : ε of the twin for one line changed by 5 %; None for the true network.
     other_days : whether true loads are those of other days.
     """
@@ -61,6 +62,7 @@ class Case:
 TRUE = Case("true", "true loads, true network")
 OTHER_DAYS = Case("other-days", "other true days, true network", other_days=True)
 CASES = (
+    Case("model", "fitted loads without noise, true network", load_epsilon=1e6),
     Case("loads", "DP loads ε = 1, true network", load_epsilon=1.0),
     Case("twin", "true loads, twin ε = 1", twin_epsilon=1.0),
     Case("both", "DP loads ε = 1, twin ε = 1", load_epsilon=1.0, twin_epsilon=1.0),

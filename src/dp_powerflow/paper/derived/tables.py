@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.stats import rankdata
 
 from dp_powerflow.paper.derived.measures import Compared, Measure
 from dp_powerflow.paper.derived.studies import Case
@@ -29,6 +30,8 @@ class Row:
     size : median of its modulus.
     runs, failed : runs, and how many of them gave no figures.
     left_out : nodes whose true figure is 0, which have no relative error.
+    order : Spearman's rank correlation of the nodes with their true figures, median over runs; NaN for a
+        figure of the system.
     """
 
     kind: str
@@ -44,6 +47,7 @@ class Row:
     runs: int
     failed: int
     left_out: int
+    order: float
 
     @property
     def words(self) -> str:
@@ -52,7 +56,8 @@ class Row:
             return "none"
         if not self.relative:
             return f"{self.median:+.3g} ({self.low:+.3g} … {self.high:+.3g})"
-        return f"{100 * self.median:+.1f} % ({100 * self.low:+.1f} … {100 * self.high:+.1f})"
+        ranked = f", ρ {self.order:.2f}" if np.isfinite(self.order) else ""
+        return f"{100 * self.median:+.1f} % ({100 * self.low:+.1f} … {100 * self.high:+.1f}){ranked}"
 
 
 def row_of(
@@ -67,7 +72,7 @@ def row_of(
         errors = errors / exact[some]
     low, median, high = np.quantile(errors, (0.025, 0.5, 0.975)) if errors.size else [float("nan")] * 3
     return Row(
-        kind=compared.kind.name,
+        kind=compared.words,
         figure=measure.name,
         unit=measure.unit,
         relative=measure.relative,
@@ -80,7 +85,16 @@ def row_of(
         runs=len(found),
         failed=len(found) - len(kept),
         left_out=int(np.sum(~some)),
+        order=float(np.median([_order(exact, each) for each in kept])) if kept else float("nan"),
     )
+
+
+def _order(true: FloatArray, found: FloatArray) -> float:
+    """Spearman's rank correlation; NaN of a single figure, or of figures that are all the same."""
+    ranks = [rankdata(values) for values in (true, found)]
+    if any(np.ptp(each) == 0.0 for each in ranks):
+        return float("nan")
+    return float(np.corrcoef(*ranks)[0, 1])
 
 
 def to_markdown(words: str, rows: Sequence[Row], runs: int, days: int) -> str:
@@ -89,9 +103,10 @@ def to_markdown(words: str, rows: Sequence[Row], runs: int, days: int) -> str:
         f"Derived figures against those of the true loads on the true network. {words}; {days} days, {runs} "
         "runs.",
         "",
-        "Error, median (middle 95 %), over runs and, for figures of nodes, over nodes. Errors without a per",
-        "cent sign are differences. ε of the loads is for one customer-day (δ = 1e-6), ε of the twin for R",
-        "and X of one line changed by 5 %.",
+        "Error, median (middle 95 %), over runs and, for figures of nodes, over nodes; ρ is Spearman's rank",
+        "correlation of the nodes with their true figures. Errors without a per cent sign are differences.",
+        "ε of the loads is for one customer-day (δ = 1e-6), ε of the twin for R and X of one line changed by",
+        "5 %.",
         "",
     ]
     for kind in dict.fromkeys(row.kind for row in rows):
@@ -126,13 +141,13 @@ def to_markdown(words: str, rows: Sequence[Row], runs: int, days: int) -> str:
 def to_csv(rows: Sequence[Row]) -> str:
     """One row per kind, figure and case."""
     header = ["kind", "figure", "unit", "relative", "case", "true", "median", "2.5 %", "97.5 %"]
-    header += ["median of modulus", "runs", "failed", "left out"]
+    header += ["median of modulus", "runs", "failed", "left out", "rank correlation"]
     return csv_text(
         header,
         (
             [
                 *(row.kind, row.figure, row.unit, row.relative, row.case, row.true, row.median, row.low),
-                *(row.high, row.size, row.runs, row.failed, row.left_out),
+                *(row.high, row.size, row.runs, row.failed, row.left_out, row.order),
             ]
             for row in rows
         ),
