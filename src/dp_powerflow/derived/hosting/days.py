@@ -8,7 +8,7 @@ of the grid is infeasible at one of them. Where controls act, every look is a wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -58,7 +58,7 @@ class Capacities:
     Attributes
     ----------
     steps : integer (day, candidate) capacity, in steps of the grid.
-    code : integer (day, candidate) 2 × `Binds`, plus 1 where that limit is broken without new PV.
+    code : integer (day, candidate) 2 × `Binds`, plus 1 where a limit is broken without new PV at that step.
     at : integer (day, candidate) step of the day that binds; −1 where nothing does.
     broken : (day,) whether a limit is broken without new PV at any step.
     mended : snapshots whose powers were lowered, as in the release.
@@ -272,18 +272,8 @@ def _sorted_by_state(rows: Rows) -> IntArray:
 
 
 def _chosen(rows: Rows, some: IntArray) -> Rows:
-    bounds = rows.bounds
-    fewer = replace(
-        bounds,
-        high=bounds.high[some],
-        low=bounds.low[some],
-        broken_high=bounds.broken_high[some],
-        broken_low=bounds.broken_low[some],
-        current=None if bounds.current is None else bounds.current[some],
-        broken_current=None if bounds.broken_current is None else bounds.broken_current[some],
-    )
     generation = None if rows.generation is None else rows.generation[some]
-    return Rows(rows.load[some], generation, rows.sun[some], rows.states[some], fewer)
+    return Rows(rows.load[some], generation, rows.sun[some], rows.states[some], rows.bounds.of(some))
 
 
 def _reach(slope: FloatArray, rows: Rows, own: IntArray, size: FloatArray) -> FloatArray:

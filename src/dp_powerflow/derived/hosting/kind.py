@@ -37,8 +37,8 @@ class HostingCapacity(BaseModel):
     regulators : taps and capacitors held where they are on the drawn day, or acting.
     ampacity_a : largest current of every conductor of every line [A]; None for no limit.
     ampacities_a : of single lines, by name or by their two buses, "a-b" [A].
-    worsening_pu : by how much a limit that is broken without new PV may be broken more: of 1 p.u. of voltage,
-        and of the ampacity.
+    worsening_pu : by how much anything may get worse at a step at which a limit is broken without new PV: of
+        1 p.u. of voltage, and of the ampacity.
     per_day : whether the capacity of every day is published beside the quantiles.
 
     Examples

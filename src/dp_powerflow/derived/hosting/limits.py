@@ -1,7 +1,7 @@
 """What must hold with a new PV system: voltages within limits, currents within declared ampacities.
 
-A limit that is broken without any new PV is not a reason to host nothing. There the rule is: no worse than
-without PV, by more than a public tolerance.
+A step at which some limit is broken without any new PV is no reason to host nothing. There nothing may get
+worse than it is without PV by more than a public tolerance; what is within its limit has at least that room.
 """
 
 from __future__ import annotations
@@ -134,29 +134,22 @@ class Bounds:
 
     Attributes
     ----------
-    checked : (energised,) whether the voltage of a node counts; that of a neutral does not.
     high, low : (snapshot, energised) largest and smallest |v|².
     current : (snapshot, conductor) largest share of the ampacity, squared; None without any.
-    broken_high, broken_low, broken_current : where the limit is broken without new PV.
+    broken : (snapshot,) whether any limit is broken without new PV.
     conductors : whose currents are limited.
     """
 
-    checked: BoolArray
     high: FloatArray
     low: FloatArray
     current: FloatArray | None
-    broken_high: BoolArray
-    broken_low: BoolArray
-    broken_current: BoolArray | None
+    broken: BoolArray
     conductors: Conductors | None
 
-    @property
-    def broken(self) -> BoolArray:
-        """(snapshot,) whether any limit is broken without new PV."""
-        found = self.broken_high.any(axis=1) | self.broken_low.any(axis=1)
-        if self.broken_current is not None:
-            found = found | self.broken_current.any(axis=1)
-        return np.asarray(found)
+    def of(self, some: IntArray) -> Bounds:
+        """Of some snapshots."""
+        current = None if self.current is None else self.current[some]
+        return Bounds(self.high[some], self.low[some], current, self.broken[some], self.conductors)
 
     def margins(self, v: ComplexArray, rows: IntArray) -> tuple[FloatArray, IntArray]:
         """How far every solution is from breaking a limit, and which.
@@ -169,26 +162,21 @@ class Bounds:
         Returns
         -------
         (solution,) least margin, in squares, negative if a limit is broken; and 2 × `Binds` of the limit that
-        it is of, plus 1 where that is broken without new PV.
+        it is of, plus 1 where a limit of the snapshot is broken without new PV.
         """
-        size, each = _square(v), np.arange(len(rows))
+        size = _square(v)
         margin = np.full(len(rows), np.inf)
         code = np.zeros(len(rows), dtype=np.int64)
-        sides = [
-            (Binds.HIGH, self.high[rows] - size, self.broken_high),
-            (Binds.LOW, size - self.low[rows], self.broken_low),
-        ]
-        if self.conductors is not None and self.current is not None and self.broken_current is not None:
-            sides.append((Binds.CURRENT, self.current[rows] - self.conductors.shares(v), self.broken_current))
-        for binds, room, broken in sides:
-            worst = room.argmin(axis=1)
-            least = room[each, worst]
+        sides = [(Binds.HIGH, self.high[rows] - size), (Binds.LOW, size - self.low[rows])]
+        if self.conductors is not None and self.current is not None:
+            sides.append((Binds.CURRENT, self.current[rows] - self.conductors.shares(v)))
+        for binds, room in sides:
+            least = room.min(axis=1)
             closer = least < margin
-            margin[closer] = least[closer]
-            code[closer] = 2 * binds + broken[rows, worst][closer]
-        unsolved = np.isnan(size[:, 0]) if size.shape[1] else np.zeros(len(rows), dtype=np.bool_)
+            margin[closer], code[closer] = least[closer], 2 * binds
+        unsolved = np.isnan(size).any(axis=1)
         margin[unsolved], code[unsolved] = -np.inf, 2 * Binds.UNSOLVED
-        return margin, code
+        return margin, code + self.broken[rows]
 
 
 def bounds_of(
@@ -199,22 +187,22 @@ def bounds_of(
     Parameters
     ----------
     v : complex (snapshot, energised) [p.u.].
-    limits : smallest and largest voltage [p.u.], and by how much what is broken may get worse: of 1 p.u. of
-        voltage, and of the ampacity.
+    limits : smallest and largest voltage [p.u.], and by how much anything may get worse where a limit is
+        broken: of 1 p.u. of voltage, and of the ampacity.
     """
     v_min, v_max, worsening = limits
-    checked = ~np.isin(feeder.energised, feeder.neutral)
+    neutral = np.isin(feeder.energised, feeder.neutral)
     size = np.sqrt(_square(v))
-    over, under = (size > v_max) & checked, (size < v_min) & checked
-    high = np.where(over, size + worsening, v_max) ** 2
-    low = np.where(under, np.maximum(size - worsening, 0.0), v_min) ** 2
-    high[:, ~checked], low[:, ~checked] = np.inf, -np.inf
-    current = too_much = None
-    if conductors is not None:
-        share = np.sqrt(conductors.shares(v))
-        too_much = share > 1.0
-        current = np.where(too_much, share + worsening, 1.0) ** 2
-    return Bounds(checked, high, low, current, over, under, too_much, conductors)
+    broken = ((size > v_max) | (size < v_min))[:, ~neutral].any(axis=1)
+    share = None if conductors is None else np.sqrt(conductors.shares(v))
+    if share is not None:
+        broken = broken | (share > 1.0).any(axis=1)
+    room = np.where(broken, worsening, -np.inf)[:, None]
+    high = np.maximum(v_max, size + room) ** 2
+    low = np.maximum(np.minimum(v_min, size - room), 0.0) ** 2
+    high[:, neutral], low[:, neutral] = np.inf, -np.inf
+    current = None if share is None else np.maximum(1.0, share + room) ** 2
+    return Bounds(high, low, current, np.asarray(broken), conductors)
 
 
 def _square(v: ComplexArray) -> FloatArray:

@@ -58,7 +58,7 @@ class Hosted:
 
     @cached_property
     def broken_before(self) -> BoolArray:
-        """(day, candidate) whether that limit is broken without new PV."""
+        """(day, candidate) whether some limit is broken without new PV at the step that binds."""
         return np.asarray(np.concatenate([block.code for block in self.blocks]) % 2 == 1)
 
     @cached_property
@@ -167,7 +167,9 @@ def _day_tables(hosted: Hosted) -> Iterator[tuple[str, pa.Table]]:
                     "day": pa.array(np.repeat(np.arange(some.start, some.stop), nodes), pa.int32()),
                     "node_id": pa.array(hosted.node_ids * shape[0], pa.string()),
                     "capacity_kw": pa.array(hosted.kw(hosted.steps[some]).ravel(), pa.float64()),
-                    "limit": pa.array([BINDS[Binds(k)] for k in hosted.binds[some].ravel().tolist()], pa.string()),
+                    "limit": pa.array(
+                        [BINDS[Binds(k)] for k in hosted.binds[some].ravel().tolist()], pa.string()
+                    ),
                     "minute": pa.array(minute, pa.int32(), mask=minute < 0),
                     "broken_before": pa.array(hosted.broken_before[some].ravel(), pa.bool_()),
                 }
@@ -224,9 +226,9 @@ def _sentences(hosted: Hosted) -> Iterator[str]:
         )
     if hosted.broken_days:
         yield (
-            f"On {hosted.broken_days} of {days} days a limit is broken somewhere without new PV. There it "
-            f"counts as kept while it gets worse by no more than {kind.worsening_pu:g} p.u.; on "
-            f"{float(_percent(hosted.broken_before.ravel())):g} % of all days and nodes such a limit binds."
+            f"On {hosted.broken_days} of {days} days a limit is broken somewhere without new PV. At such "
+            f"a step nothing may get worse by more than {kind.worsening_pu:g} p.u.; on "
+            f"{float(_percent(hosted.broken_before.ravel())):g} % of all days and nodes such a step binds."
         )
     cut = int(np.count_nonzero(hosted.binds == Binds.NOTHING))
     if cut:
