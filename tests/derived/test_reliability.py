@@ -172,8 +172,7 @@ def test_settings_name_buses_as_the_release_does(named: Study) -> None:
 
 
 def test_longer_lines_fail_more_often_and_nothing_else_of_the_network_matters(study: Study) -> None:
-    rates = {"switch_per_year": 0.0, "transformer_per_year": 0.0, "regulator_per_year": 0.0}
-    kind = Reliability(**rates, years=100)
+    kind = Reliability(switch_per_year=0.0, transformer_per_year=0.0, regulator_per_year=0.0, years=100)
     once = kind.find(study).figures["saidi_hours"]
     twice = kind.find(replace(study, feeder=stretched(study.feeder, 2.0))).figures["saidi_hours"]
     assert twice == pytest.approx(2.0 * once, abs=2e-6)

@@ -11,7 +11,7 @@ import pytest
 from dp_powerflow.paper.datasets import ExperimentOptions
 from dp_powerflow.paper.derived import experiment
 from dp_powerflow.paper.derived.measures import Compared, Measure, figure, reliability
-from dp_powerflow.paper.derived.studies import CASES, TRUE
+from dp_powerflow.paper.derived.studies import CASES, TRUE, Bench
 from dp_powerflow.paper.derived.tables import row_of
 from dp_powerflow.paper.run import Written
 
@@ -50,7 +50,7 @@ def test_a_second_run_takes_up_what_is_stored(written: Written, options: Experim
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(experiment, "QUICK", experiment.Size(1, 2))
         patch.setattr(experiment, "compared", lambda: (reliability(),))
-        patch.setattr(experiment.Bench, "study", None)
+        patch.setattr(Bench, "study", None)
         again = experiment.run(options, workers=1)
     assert again.text == written.text
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == stored

@@ -35,7 +35,7 @@ class GivenLoads:
 
     @property
     def n_days(self) -> int:
-        return self.load_kw.shape[1]
+        return int(self.load_kw.shape[1])
 
     @property
     def n_blocks(self) -> int:

@@ -91,24 +91,18 @@ def closed_form(
     interruptions = _weighted(faults, switched + repaired)
     hours = _weighted(switchings, switched) + _weighted(repairs, repaired)
     reached = _weighted(customers.astype(np.float64), (switched + repaired).T)
-    of_element = np.stack(
-        [
-            rate * reached[of] / total,
-            *(
-                rate
-                * (switching * _weighted(weight, switched.T)[of] + repair * _weighted(weight, repaired.T)[of])
-                for weight in (customers / total, mean_kw)
-            ),
-        ],
-        axis=1,
-    )
+    shares: tuple[FloatArray, FloatArray] = (np.asarray(customers / total, dtype=np.float64), mean_kw)
+    added = [rate * reached[of] / total]
+    for weight in shares:
+        until_switched, until_repaired = _weighted(weight, switched.T)[of], _weighted(weight, repaired.T)[of]
+        added.append(rate * (switching * until_switched + repair * until_repaired))
     system = Indices(
         saifi=float(np.sum(customers * interruptions)) / total,
         saidi_hours=float(np.sum(customers * hours)) / total,
         ens_kwh=float(np.sum(mean_kw * hours)),
         customers=total,
     )
-    return ClosedForm(system, interruptions, hours, of_element)
+    return ClosedForm(system, interruptions, hours, np.stack(added, axis=1))
 
 
 def _weighted(weights: FloatArray, matrix: FloatArray) -> FloatArray:

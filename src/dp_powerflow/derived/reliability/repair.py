@@ -16,7 +16,7 @@ def mean_cut_short(mean: FloatArray, hours: float, settings: ReliabilitySettings
     if settings.repair_law == "fixed":
         return np.asarray(np.minimum(mean, hours))
     if settings.repair_law == "exponential":
-        return mean * (1.0 - exp(-hours / mean))
+        return np.asarray(mean * (1.0 - exp(-hours / mean)))
     spread = settings.repair_spread
     far = (np.array([math.log(hours / each) for each in mean]) + 0.5 * spread**2) / spread
     below = np.array([_normal(x - spread) for x in far])
