@@ -7,7 +7,7 @@ computed from it has the guarantees of the release it came from, for any functio
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -78,12 +78,14 @@ class Findings:
     figures : plain values for manifest, page and `--json`; rounded, without timings.
     sentences : what a reader must know: what was left out, how many snapshots violate a limit.
     items : figures and tables of the page.
+    files : file name → content of what is no table.
     """
 
     tables: Mapping[str, pa.Table]
     figures: Mapping[str, Any]
     sentences: Sequence[str] = ()
     items: Sequence[Item] = ()
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 class Kind(Protocol):

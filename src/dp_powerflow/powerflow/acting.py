@@ -12,7 +12,7 @@ import numpy as np
 
 from dp_powerflow.errors import PowerFlowError
 from dp_powerflow.grid.feeder import GROUND, Feeder, Load, PVSystem
-from dp_powerflow.powerflow.batch import Columns, Nodes, checked_pair
+from dp_powerflow.powerflow.batch import Columns, Nodes, checked_pair, refuse_curves
 from dp_powerflow.powerflow.operated import ControlMode, OperatedSolution, OperatedSolver
 from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.units import KW_PER_MW, ComplexArray
@@ -43,7 +43,8 @@ class ActingSolver:
     ) -> None:
         if voltvar is not None and len(voltvar.curves) != 1:
             raise PowerFlowError("acting controls go with one volt-var curve for all nodes with PV")
-        self._feeder = feeder
+        self._feeder, self._voltvar = feeder, voltvar
+        self._settings = (controls, steps, tolerance)
         self._fed = np.flatnonzero(np.isin(feeder.retained, feeder.pv_shares.indices))
         self._solver = OperatedSolver(
             _nodal(feeder, self._fed.tolist()),
@@ -58,6 +59,12 @@ class ActingSolver:
     def feeder(self) -> Feeder:
         """The network that is solved."""
         return self._feeder
+
+    def on(self, feeder: Feeder, *, threads: int | None = None) -> ActingSolver:
+        """A solver of another feeder with the same settings; refused with volt-var curves."""
+        refuse_curves(self._voltvar)
+        controls, steps, tolerance = self._settings
+        return ActingSolver(feeder, controls=controls, steps=steps, tolerance=tolerance, threads=threads)
 
     def solve(
         self,

@@ -84,6 +84,13 @@ class BatchSolver:
         """The network that is solved."""
         return self._feeder
 
+    def on(self, feeder: Feeder, *, threads: int | None = None) -> BatchSolver:
+        """A solver of another feeder with the same settings; refused with volt-var curves."""
+        refuse_curves(self._voltvar)
+        return BatchSolver(
+            feeder, tolerance=self._tolerance, max_iterations=self._max_iterations, threads=threads
+        )
+
     @property
     def voltvar(self) -> VoltVar | None:
         """Curves that turn the generation of some nodes."""
@@ -204,6 +211,15 @@ def checked_threads(threads: int | None) -> int:
     if threads < 1:
         raise PowerFlowError("threads must be at least 1, or None for one per core")
     return threads
+
+
+def refuse_curves(voltvar: VoltVar | None) -> None:
+    """Refuse to move curves of nodes to another feeder: they would turn what is injected there too."""
+    if voltvar is not None:
+        raise PowerFlowError(
+            "volt-var curves of nodes would turn every power that is injected there; solve the feeder as "
+            'operated (controls = "day"), or leave out the curves'
+        )
 
 
 Nodes = Literal["retained", "all"]

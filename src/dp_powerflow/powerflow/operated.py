@@ -141,6 +141,18 @@ class OperatedSolver:
         """The network that is solved."""
         return self._feeder
 
+    def on(self, feeder: Feeder, *, threads: int | None = None) -> OperatedSolver:
+        """A solver of another feeder with the same settings."""
+        return OperatedSolver(
+            feeder,
+            controls=self._controls,
+            steps=self._steps,
+            tolerance=self._tolerance,
+            threads=threads,
+            volt_var=self._volt_var,
+            file_curves=self._file_curves,
+        )
+
     @property
     def first_states(self) -> IntArray:
         """(level, control) table that taps and capacitors start from, regulators first."""

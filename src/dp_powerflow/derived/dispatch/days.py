@@ -1,0 +1,211 @@
+"""Days as tasks: loads drawn, dispatched and checked, rounded to the public grid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dp_powerflow.derived.dispatch.placing import branch_pairs
+from dp_powerflow.derived.study import Study
+from dp_powerflow.model.sample import LoadBlock, PlacedDays, columns_of, placed_load, solve_placed
+from dp_powerflow.opf.dispatch import Dispatched, Dispatcher, Options, Snapshots
+from dp_powerflow.opf.lindistflow import LinDistFlow
+from dp_powerflow.opf.tree import BusTree
+from dp_powerflow.opf.units import Unit
+from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray
+
+BEYOND_PU = 1e-6
+"""Voltages beyond a limit by no more than the public grid are within it."""
+BEYOND_SHARE = 1e-4
+"""Currents beyond a limit by no more than this share are within it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Which places are published, and under which names.
+
+    Attributes
+    ----------
+    places : (released,) place among the unknowns of every released node, −1 for one of a source.
+    branch_of : (row,) bus of the tree below a published branch, and `slot`, its phase there.
+    pairs : (row,) public names of its two buses.
+    phase : (row,) number of the phase.
+    limit_a : (row,) current limit [A], infinity for none.
+    kv : (row,) base voltage, of the phases that a node stands for [kV]: kW over it is A.
+    """
+
+    places: IntArray
+    branch_of: IntArray
+    slot: IntArray
+    pairs: tuple[tuple[str, str], ...]
+    phase: IntArray
+    limit_a: FloatArray
+    kv: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class DayResult:
+    """One day; the first axis of every array is the dispatched step.
+
+    Attributes
+    ----------
+    steps : (step,) numbers of the steps.
+    load : complex (step, released node) drawn at rated voltage [kW + j·kvar].
+    price : (step,) of import, per kWh.
+    found : of the dispatched steps.
+    base_vm, vm : (step, place) magnitudes without units and with them, by AC power flow [p.u.].
+    flows : complex (step, branch row) power delivered, by AC power flow [kW + j·kvar].
+    load_columns, generation_columns : what the solver was given, for tables of the whole network.
+    beyond_v : (step, place) how far a voltage is beyond its limit [p.u.]; 0 within.
+    beyond_i : (step, place) how far a current is, as a share of its limit.
+    base_cost : (step,) of import without units, per hour.
+    """
+
+    day: int
+    steps: IntArray
+    load: ComplexArray
+    price: FloatArray
+    found: Dispatched
+    base_vm: FloatArray
+    vm: FloatArray
+    flows: ComplexArray
+    load_columns: ComplexArray
+    generation_columns: ComplexArray | None
+    beyond_v: FloatArray
+    beyond_i: FloatArray
+    base_cost: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class DispatchJob:
+    """All days of a study.
+
+    Attributes
+    ----------
+    ampacity : bus → current limit of the branch above it [A].
+    price : (day, step) of import, per kWh.
+    every : steps between two that are dispatched.
+    """
+
+    study: Study
+    units: tuple[Unit, ...]
+    options: Options
+    ampacity: dict[str, float]
+    price: FloatArray
+    every: int
+
+    @property
+    def threadsafe(self) -> bool:
+        return True
+
+    def start(self, threads: int | None) -> Callable[[int], DayResult]:
+        return _Worker(self).day
+
+    def layout(self, tree: BusTree) -> Layout:
+        """What of the network is published."""
+        return layout_of(self.study, LinDistFlow(tree), self.ampacity)
+
+
+class _Worker:
+    """Does one day after the other; keeps the block of loads that it drew last."""
+
+    def __init__(self, job: DispatchJob) -> None:
+        self.job, study = job, job.study
+        self.solver = study.make_solver(1)
+        self.dispatcher = Dispatcher(self.solver, job.units, job.options, job.ampacity)
+        self.layout = layout_of(study, self.dispatcher.network, job.ampacity)
+        self.size = max(1, study.source.block(0).load_kw.shape[1])
+        self.kept: tuple[int, LoadBlock] | None = None
+
+    def day(self, day: int) -> DayResult:
+        job, study = self.job, self.job.study
+        law, steps = study.source.law, study.steps
+        load = placed_load(law, self._drawn(day), columns_of(self.solver, law))
+        placed = PlacedDays(law, day, load)
+        solved = solve_placed(self.solver, placed, generation=study.generation, nodes="all", mend=study.mends)
+        chosen = np.zeros(steps, dtype=np.bool_)
+        at = solved_steps(steps, job.every)
+        chosen[at] = True
+        sun = np.ones(steps) if study.irradiance is None else study.irradiance[day % len(study.irradiance)]
+        price = job.price[day]
+        found = self.dispatcher.run(Snapshots(solved.load, solved.generation, price, sun, chosen))
+        return self._result(day, at, found, solved.load, solved.generation)
+
+    def _drawn(self, day: int) -> LoadBlock:
+        """The loads of one day."""
+        block = day // self.size
+        if self.kept is None or self.kept[0] != block:
+            self.kept = (block, self.job.study.source.block(block))
+        drawn = self.kept[1]
+        at = slice(day - drawn.first_day, day - drawn.first_day + 1)
+        return LoadBlock(day, drawn.load_kw[:, at], drawn.load_kvar[:, at])
+
+    def _result(
+        self, day: int, at: IntArray, found: Dispatched, load: ComplexArray, generation: ComplexArray | None
+    ) -> DayResult:
+        dispatcher, study = self.dispatcher, self.job.study
+        feeder, network = study.feeder, dispatcher.network
+        found = found.at(at)
+        base_kva = feeder.base_mva * KW_PER_MW
+        price = self.job.price[day][at]
+        states = [network.states(each.v, each.ratio, each.closed) for each in (found.base, found.checked)]
+        flows = [network.flows(each) for each in states]
+        vm = [np.abs(each.v[:, network.node_of]) for each in (found.base, found.checked)]
+        limits, there = dispatcher.limits, network.number >= 0
+        beyond_v = np.maximum(vm[1] - limits.highest, limits.lowest - vm[1])
+        with np.errstate(invalid="ignore"):
+            beyond_i = np.abs(flows[1].current[:, there]) / limits.current - 1.0
+        layout = self.layout
+        delivered = flows[1].received[:, layout.branch_of, layout.slot] * base_kva
+        return DayResult(
+            day=day,
+            steps=at,
+            load=self._at_released(load[at]) * base_kva,
+            price=price,
+            found=found,
+            base_vm=vm[0],
+            vm=vm[1],
+            flows=delivered,
+            load_columns=load[at],
+            generation_columns=None if generation is None else generation[at],
+            beyond_v=np.where(beyond_v > BEYOND_PU, beyond_v, 0.0),
+            beyond_i=np.where(beyond_i > BEYOND_SHARE, beyond_i, 0.0),
+            base_cost=price * network.imported(flows[0]).real * base_kva,
+        )
+
+    def _at_released(self, load: ComplexArray) -> ComplexArray:
+        """Complex (snapshot, released node) of loads as the solver takes them [p.u.]."""
+        feeder, released = self.job.study.feeder, self.job.study.released
+        if self.solver.columns == "elements":
+            shares = feeder.load_shares.tocsr()[released]
+            return np.asarray((shares @ load.T).T)
+        spread = np.zeros((len(load), len(feeder.nodes)), dtype=np.complex128)
+        spread[:, feeder.retained] = load
+        return np.asarray(spread[:, released])
+
+
+def solved_steps(steps: int, every: int) -> IntArray:
+    """Steps of a day that are dispatched."""
+    return np.arange(0, steps, every)
+
+
+def layout_of(study: Study, network: LinDistFlow, ampacity: dict[str, float]) -> Layout:
+    """What of a network is published."""
+    tree, feeder = network.tree, study.feeder
+    place_of = {int(node): place for place, node in enumerate(network.node_of.tolist())}
+    places = np.array([place_of.get(node, -1) for node in study.released.tolist()], dtype=np.int64)
+    pairs = branch_pairs(study, tree)
+    rows = [(k, slot) for k in sorted(pairs) for slot in np.flatnonzero(tree.there[k]).tolist()]
+    nodes = [int(tree.nodes[k, slot]) for k, slot in rows]
+    whole = 3.0 if tree.m == 1 else 1.0
+    return Layout(
+        places=places,
+        branch_of=np.array([k for k, _ in rows], dtype=np.int64),
+        slot=np.array([slot for _, slot in rows], dtype=np.int64),
+        pairs=tuple(pairs[k] for k, _ in rows),
+        phase=np.array([int(feeder.nodes[node].rsplit(".", 1)[1]) for node in nodes], dtype=np.int64),
+        limit_a=np.array([ampacity.get(tree.buses[k], np.inf) for k, _ in rows], dtype=np.float64),
+        kv=np.array([float(feeder.base_kv[node]) * whole for node in nodes], dtype=np.float64),
+    )
