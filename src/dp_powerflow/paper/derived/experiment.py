@@ -35,7 +35,7 @@ class Size:
     days: int
 
 
-FULL, QUICK = Size(20, 7), Size(2, 2)
+FULL, QUICK = Size(10, 4), Size(2, 2)
 
 Task = tuple[Case, int]
 """A case and the number of its run."""

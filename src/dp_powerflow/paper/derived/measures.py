@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow.compute as pc
 
+from dp_powerflow.derived.dispatch import OptimalDispatch
 from dp_powerflow.derived.hosting import HostingCapacity
 from dp_powerflow.derived.reliability import Reliability
 from dp_powerflow.derived.study import Findings, Kind
@@ -63,6 +65,12 @@ def total(table: str, name: str) -> Callable[[Findings], FloatArray]:
     return lambda findings: of(findings).sum(keepdims=True)
 
 
+def mean_of(table: str, name: str) -> Callable[[Findings], FloatArray]:
+    """Mean of a column."""
+    of = column(table, name)
+    return lambda findings: np.nanmean(of(findings), keepdims=True)
+
+
 def reliability() -> Compared:
     """Interruptions, hours and energy, with default rates."""
     return Compared(
@@ -93,6 +101,49 @@ def hosting(limit: float, standard: str) -> Compared:
     )
 
 
+def dispatch() -> Compared:
+    """Least cost, and power of the units, at six snapshots of every day."""
+    return Compared(
+        "opf",
+        "Optimal dispatch of units at every fifth load",
+        # Large units whose marginal cost meets the price within their range: network and limits matter.
+        OptimalDispatch(every=16, unit_size=4.0, unit_cost_per_kwh=0.09, unit_cost_per_kw2h=5e-5),
+        (
+            Measure("cost", "per h", figure("mean_cost_per_h")),
+            Measure("cost without units", "per h", figure("mean_cost_without_units_per_h")),
+            Measure("power of all units", "kW", mean_of("snapshots.parquet", "units_kw")),
+            Measure("power of a unit", "kW", _power_of_units),
+            Measure("snapshots with a voltage beyond its limit", "%", _beyond, relative=False),
+            Measure("snapshots without a dispatch", "%", _without, relative=False),
+        ),
+    )
+
+
+def _power_of_units(findings: Findings) -> FloatArray:
+    """(unit,) mean over snapshots [kW]."""
+    table = findings.tables["dispatch/part-00000.parquet"]
+    units = np.repeat(table.column("unit").to_numpy(), pc.list_value_length(table.column("p_kw")).to_numpy())
+    power = np.asarray(pc.list_flatten(table.column("p_kw")).to_numpy(zero_copy_only=False), dtype=np.float64)
+    known = np.isfinite(power)
+    count = np.bincount(units[known], minlength=int(units.max()) + 1)
+    return np.bincount(units[known], weights=power[known], minlength=len(count)) / np.maximum(count, 1)
+
+
+def _beyond(findings: Findings) -> FloatArray:
+    figures = findings.figures
+    return np.array([100.0 * figures["snapshots_beyond_voltage"]["0"] / figures["snapshots"]])
+
+
+def _without(findings: Findings) -> FloatArray:
+    figures = findings.figures
+    return np.array([100.0 * (1.0 - figures["by_status"].get("solved", 0) / figures["snapshots"])])
+
+
 def compared() -> tuple[Compared, ...]:
     """Every kind of derived release."""
-    return (hosting(0.05, "ANSI C84.1, range A"), hosting(0.10, "EN 50160"), reliability())
+    return (
+        hosting(0.05, "ANSI C84.1, range A"),
+        hosting(0.10, "EN 50160"),
+        dispatch(),
+        reliability(),
+    )
