@@ -17,6 +17,7 @@ from dp_powerflow.errors import ConfigError, FeederError
 from dp_powerflow.grid.feeder import Feeder, Protected
 from dp_powerflow.grid.ieee import dss_commands
 from dp_powerflow.grid.sources import Rebuilder, open_feeder
+from dp_powerflow.page import Page, Section
 from dp_powerflow.pipeline.connections import released_connections
 from dp_powerflow.privacy.random import StreamKey
 from support.drawn_studies import given_study, stretched
@@ -281,3 +282,10 @@ def _same(one: Findings, other: Findings) -> bool:
     return one.figures == other.figures and all(
         table.equals(other.tables[name]) for name, table in one.tables.items()
     )
+
+
+def test_the_page_of_findings_can_be_written(named: Study) -> None:
+    items = tuple(Reliability(years=100).find(named).items)
+    page = Page("reliability", None, (), (Section("reliability", "Reliability", items=items),)).to_html()
+    assert b'id="contribution"' in page
+    assert b"Hours without supply" in page
