@@ -103,12 +103,13 @@ def _connections(feeder: Feeder) -> tuple[IntArray, Connections]:
     """Every energised node, bus by bus, and what joins the buses."""
     graph = BusGraph.of(feeder)
     released = feeder.energised[np.argsort(graph.bus_of[feeder.energised], kind="stable")]
-    buses, bus_of = np.unique(graph.bus_of[released], return_inverse=True)
+    own = np.unique(graph.bus_of[released])
+    buses = np.concatenate([own, np.setdiff1d(np.arange(len(graph.names)), own)])
     row = {int(bus): k for k, bus in enumerate(buses)}
-    joined = sorted((tuple(sorted((row[a], row[b]))), kind) for (a, b), kind in graph.kind_of.items())
+    joined = sorted(((*sorted((row[a], row[b])),), kind) for (a, b), kind in graph.kind_of.items())
     return released, Connections(
         opaque_buses(len(buses)),
-        bus_of.astype(np.int64),
+        np.array([row[int(bus)] for bus in graph.bus_of[released]], dtype=np.int64),
         graph.phase[released],
         np.array([pair for pair, _ in joined], dtype=np.int64).reshape(-1, 2),
         tuple(kind for _, kind in joined),
