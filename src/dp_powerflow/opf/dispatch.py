@@ -246,9 +246,9 @@ class Dispatcher:
     def _one(self, snapshots: Snapshots, k: int, tangent: Tangent, point: Point, *, first: bool) -> Dispatch:
         price = float(snapshots.price_per_kwh[k])
         taps = self._choice(tangent, price) if first and self.options.taps == "optimised" else None
-        return self._program.solve(tangent, point, self._arrays(float(snapshots.sun[k])), price, taps)
+        return self._program.solve(tangent, point, self.unit_arrays(float(snapshots.sun[k])), price, taps)
 
-    def _arrays(self, sun: float) -> UnitArrays:
+    def unit_arrays(self, sun: float) -> UnitArrays:
         """Units at one irradiance; costs per kWh are per p.u. of the base."""
         base, units = self._base_kva / KW_PER_MW, self.units
         highest = [unit.kw_max * (sun if unit.sun else 1.0) for unit in units]

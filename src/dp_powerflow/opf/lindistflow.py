@@ -60,7 +60,7 @@ class Flows:
 
     Attributes
     ----------
-    sent, received : power into the branch at the parent, and out of it at the child.
+    sent, received : power into the branch at the parent, by phases of the parent; out of it at the child.
     current : delivered at the child.
     """
 
@@ -116,7 +116,9 @@ class LinDistFlow:
         received[:, self._child] = b.v_c * np.conj(b.j)
         current[:, self._child] = b.j
         there = self.tree.there
-        return Flows(*(np.where(there, each, 0.0) for each in (sent, received, current)))
+        above = there[np.maximum(self.tree.parent, 0)]
+        received, current = (np.where(there, each, 0.0) for each in (received, current))
+        return Flows(np.where(above, sent, 0.0), received, current)
 
     def imported(self, flows: Flows) -> ComplexArray:
         """Complex (snapshot,) power that the sources give [p.u.]."""

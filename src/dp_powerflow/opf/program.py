@@ -326,17 +326,17 @@ class _Snapshot:
 
 def nothing(status: str, places: int, units: int, regulators: int) -> Dispatch:
     """What is known of a snapshot without a dispatch."""
-    nan = np.full(places, np.nan)
+    nan, unknown = np.full(places, np.nan), complex(np.nan, np.nan)
     return Dispatch(
         status=status,
-        power=np.full(units, np.nan + 0j),
+        power=np.full(units, unknown),
         ratio=np.full(regulators, np.nan),
         cost=float("nan"),
         gap=float("nan"),
         u=nan,
-        received=nan.astype(np.complex128),
+        received=np.full(places, unknown),
         imported=float("nan"),
-        price=nan.astype(np.complex128),
+        price=np.full(places, unknown),
         upper=nan,
         lower=nan,
         flow=nan,

@@ -168,6 +168,14 @@ class _Writer:
             return np.concatenate([np.broadcast_to(first, (count, slack)), of_units * whole], axis=1)
 
         active = share.real
+        # Between two phases the power of a node goes with q of the unit too: only the rating limits it.
+        between = np.abs(share.imag) > 0.0
+        least, most = (
+            np.where(
+                between, side * kva, np.array([getattr(each, name) for each in units]) * active / KW_PER_MW
+            )
+            for side, name in ((-1.0, "kw_min"), (1.0, "kw_max"))
+        )
         cost = np.array([each.cost_per_kwh for each in units]) * KW_PER_MW
         # p of the unit is p of this row over its share; the quadratic cost is shared likewise.
         second = np.array([each.cost_per_kw2h for each in units]) * KW_PER_MW**2
@@ -178,8 +186,8 @@ class _Writer:
             "bus": np.concatenate([self.network.reference, self.bus_of_node[node]]),
             "p_mw": both("p_mw", at.real),
             "q_mvar": both("q_mvar", at.imag),
-            "min_p_mw": both("min_p_mw", np.array([each.kw_min for each in units]) * active / KW_PER_MW),
-            "max_p_mw": both("max_p_mw", np.array([each.kw_max for each in units]) * active / KW_PER_MW),
+            "min_p_mw": both("min_p_mw", least),
+            "max_p_mw": both("max_p_mw", most),
             "min_q_mvar": both("min_q_mvar", -kva),
             "max_q_mvar": both("max_q_mvar", kva),
             "cp0_eur": 0.0,

@@ -152,8 +152,10 @@ class OptimalDispatch(BaseModel):
 
         Threads(workers or cores()).run(job, range(count), kept)
         days = [results[day] for day in range(count)]
-        figures = figures_of(self, days, facts)
-        tables = tables_of(study, job.layout(tree), facts, days)
+        layout = job.layout(tree)
+        unnamed = int(np.count_nonzero(tree.parent >= 0)) - len(set(layout.branch_of.tolist()))
+        figures = figures_of(self, days, facts, unnamed)
+        tables = tables_of(study, layout, facts, days)
         if self.gridfm:
             tables |= gridfm_tables(study, self, facts, days)
         return Findings(

@@ -36,8 +36,10 @@ class Limits(Protocol):
     def corrections(self) -> int: ...
 
 
-def figures_of(settings: Limits, days: Sequence[DayResult], facts: Sequence[UnitFacts]) -> dict[str, Any]:
-    """Plain figures of all snapshots."""
+def figures_of(
+    settings: Limits, days: Sequence[DayResult], facts: Sequence[UnitFacts], unnamed: int
+) -> dict[str, Any]:
+    """Plain figures of all snapshots; `unnamed` branches have no public name."""
     found = [day.found for day in days]
     counts = Counter(status for each in found for status in each.status)
     beyond_v = np.concatenate([day.beyond_v for day in days])
@@ -65,6 +67,7 @@ def figures_of(settings: Limits, days: Sequence[DayResult], facts: Sequence[Unit
         "snapshots_beyond_voltage": _sizes(beyond_v.max(axis=1), SIZES_PU),
         "voltages_beyond": _sizes(beyond_v, SIZES_PU),
         "snapshots_beyond_ampacity": _sizes(beyond_i.max(axis=1), SIZES_SHARE),
+        "branches_without_flows": unnamed,
         "v_min": settings.v_min,
         "v_max": settings.v_max,
     }
@@ -103,13 +106,19 @@ def sentences_of(figures: Mapping[str, Any]) -> list[str]:
             f"{figures['not_corrected']:,} snapshots have a dispatch that was corrected less often than "
             "asked, since the equations around its AC solution had none."
         )
+    if figures["branches_without_flows"]:
+        found.append(
+            f"{figures['branches_without_flows']:,} branches stand at a bus without a released node; their "
+            "flows have no public name and are left out."
+        )
     for name, what, unit in (
-        ("snapshots_beyond_voltage", "a voltage", "p.u."),
+        ("snapshots_beyond_voltage", "a voltage", "p.u. of voltage"),
         ("snapshots_beyond_ampacity", "a current", "of the limit"),
     ):
         sizes = figures[name]
         steps = ", ".join(f"{count:,} by more than {size} {unit}" for size, count in list(sizes.items())[1:])
-        found.append(f"After the AC check {sizes['0']:,} snapshots have {what} beyond its limit: {steps}.")
+        text = f"After the AC check {sizes['0']:,} snapshots have {what} beyond its limit"
+        found.append(f"{text}: {steps}." if sizes["0"] else f"{text}.")
     return found
 
 
