@@ -84,12 +84,12 @@ def closed_form(
     switching = mean_cut_short(repair, settings.switching_hours, settings)
     of, total = sections.of_element, int(customers.sum())
     faults, repairs, switchings = (
-        np.bincount(of, weights=each, minlength=sections.count)
+        np.asarray(np.bincount(of, weights=each, minlength=sections.count), dtype=np.float64)
         for each in (rate, rate * repair, rate * switching)
     )
     switched, repaired = sections.switched.astype(np.float64), sections.repaired.astype(np.float64)
     interruptions = _weighted(faults, switched + repaired)
-    hours = _weighted(switchings, switched) + _weighted(repairs, repaired)
+    hours: FloatArray = _weighted(switchings, switched) + _weighted(repairs, repaired)
     reached = _weighted(customers.astype(np.float64), (switched + repaired).T)
     shares: tuple[FloatArray, FloatArray] = (np.asarray(customers / total, dtype=np.float64), mean_kw)
     added = [rate * reached[of] / total]

@@ -20,7 +20,7 @@ def mean_cut_short(mean: FloatArray, hours: float, settings: ReliabilitySettings
     spread = settings.repair_spread
     far = (np.array([math.log(hours / each) for each in mean]) + 0.5 * spread**2) / spread
     below = np.array([_normal(x - spread) for x in far])
-    return mean * below + hours * (1.0 - np.array([_normal(x) for x in far]))
+    return np.asarray(mean * below + hours * (1.0 - np.array([_normal(x) for x in far])))
 
 
 def drawn_hours(
