@@ -1,4 +1,4 @@
-"""Hosting capacity of every load node of IEEE 123 over a year, against bisection node by node; and the attack.
+"""Hosting capacity of IEEE 123 over a year, against bisection node by node; and the attack.
 
 The network is the public feeder, as operated, with synthetic days of 96 steps of a model fitted to simulated
 meters, under a clear sky. Times are wall-clock and processor seconds.

@@ -149,7 +149,7 @@ def test_with_acting_controls_a_capacity_is_feasible_and_the_next_one_is_not() -
             feasible = []
             for step in range(101):
                 kw = np.array([20.0 * step])
-                injected = np.stack([power_pu(study, kw, row) for row in rows]).astype(complex)
+                injected = np.stack([power_pu(study, kw, row) for row in rows.tolist()]).astype(complex)
                 v = solver.solve(base.load[rows], injected, nodes="all").v
                 feasible.append(bool(((np.abs(v) <= 1.05) & (np.abs(v) >= 0.95)).all()))
             at = int(found.steps[day, place])
@@ -214,10 +214,12 @@ def test_a_day_without_sun_is_cut_at_the_largest_capacity() -> None:
 def test_reactive_power_absorbed_hosts_more_and_injected_less() -> None:
     feeder = two_nodes()
     study = study_of(feeder, constant(feeder, 30.0), "fixed")
-    kw = [
-        HostingCapacity(v_max_pu=1.03, power_factor=factor, reactive=way).capacities(study).steps.item()
-        for factor, way in ((0.95, "injected"), (1.0, "absorbed"), (0.95, "absorbed"))
-    ]
+    kinds = (
+        HostingCapacity(v_max_pu=1.03, power_factor=0.95, reactive="injected"),
+        HostingCapacity(v_max_pu=1.03),
+        HostingCapacity(v_max_pu=1.03, power_factor=0.95, reactive="absorbed"),
+    )
+    kw = [kind.capacities(study).steps.item() for kind in kinds]
     assert kw[0] < kw[1] < kw[2]
 
 

@@ -204,23 +204,25 @@ class _Block:
         active = np.full((self._days * q.candidates, _FIRST_STEPS), -1, dtype=np.int64)
         guess = np.ones(len(active), dtype=np.int64)
         sunny = _sorted_by_state(self._whole)
-        every = np.arange(q.candidates)
+        together = max(1, MOST_PHASORS // hosts.width)
         for day in range(self._days):
             own = np.flatnonzero(day_of == day)
-            if not len(own):
-                continue
-            peak = own[np.argmax(rows.sun[own])]
-            power = np.full(q.candidates, probe * float(rows.sun[peak])) * q.per_step
-            self._looks += q.candidates
-            v = hosts.voltages(rows, np.full(q.candidates, peak), every, power)
-            slope = (v.real**2 + v.imag**2 - size[sunny[peak]]) / (probe * float(rows.sun[peak]))
-            slope = np.where(np.isfinite(slope), slope, 0.0)
-            reach = _reach(slope, rows, own, size[sunny[own]])
-            order = np.argsort(reach, axis=1, kind="stable")[:, :_FIRST_STEPS]
-            mine = day * q.candidates + every
-            active[mine, : order.shape[1]] = own[order]
-            least = np.minimum(reach.min(axis=1), q.top)
-            guess[mine] = np.maximum(least, 1.0).astype(np.int64)
+            for first in range(0, q.candidates if len(own) else 0, together):
+                some = np.arange(first, min(first + together, q.candidates))
+                peak = own[np.argmax(rows.sun[own])]
+                amount = probe * float(rows.sun[peak])
+                self._looks += len(some)
+                v = hosts.voltages(
+                    rows, np.full(len(some), peak), some, np.full(len(some), amount * q.per_step)
+                )
+                slope = (v.real**2 + v.imag**2 - size[sunny[peak]]) / amount
+                slope = np.where(np.isfinite(slope), slope, 0.0)
+                reach = _reach(slope, rows, own, size[sunny[own]])
+                order = np.argsort(reach, axis=1, kind="stable")[:, :_FIRST_STEPS]
+                mine = day * q.candidates + some
+                active[mine, : order.shape[1]] = own[order]
+                least = np.minimum(reach.min(axis=1), q.top)
+                guess[mine] = np.maximum(least, 1.0).astype(np.int64)
         return active, guess
 
     # -------------------------------------------------------------------------- acting controls

@@ -212,11 +212,15 @@ def _limited(hosted: Hosted) -> bool:
 def _sentences(hosted: Hosted) -> Iterator[str]:
     kind, days, nodes = hosted.kind, len(hosted.steps), len(hosted.places)
     held = "regulators and capacitors act on the new PV" if hosted.acting else "taps and capacitors are held"
-    currents = "declared ampacities" if _limited(hosted) else "no currents: no ampacity is declared"
+    currents = (
+        "Currents stay within declared ampacities"
+        if _limited(hosted)
+        else "No ampacity is declared, so currents are not limited"
+    )
     yield (
         f"A capacity is the largest PV system at one node alone, a multiple of {kind.grid_kw:g} kW, with "
         f"which power flow finds every voltage between {kind.v_min_pu:g} and {kind.v_max_pu:g} p.u. at every "
-        f"step of the day; {held}. Limits: voltages and {currents}."
+        f"step of the day; {held}. {currents}."
     )
     yield "Capacities of two nodes do not add up: each is with no new PV elsewhere."
     if hosted.acting:

@@ -21,7 +21,11 @@ def map_of(connections: Connections, places: IntArray, median_kw: FloatArray) ->
     places : (candidate,) positions among the released nodes.
     median_kw : (candidate,) [kW].
     """
-    most = max(float(median_kw.max()), 1.0)
+    most = max(round(float(median_kw.max()), 1), 1.0)
+    least = round(float(median_kw.min()), 1)
+    least = least if least < most else 0.0
+    middle = round(float(np.median(median_kw)), 1)
+    middle = middle if least < middle < most else (least + most) / 2.0
     per_kw = max(1, int(_MOST_COUNT // most))
     counts = np.clip(np.floor(median_kw * per_kw).astype(np.int64), 1, _MOST_COUNT)
     views = {}
@@ -40,8 +44,8 @@ def map_of(connections: Connections, places: IntArray, median_kw: FloatArray) ->
         [0],
         views,
         per_kw,
-        (round(float(median_kw.min()), 1), round(most, 1)),
-        round(float(np.median(median_kw)), 1),
+        (least, most),
+        middle,
         None if known is None else np.round(known, 6).tolist(),
     )
     laid = (

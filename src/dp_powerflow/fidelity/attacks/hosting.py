@@ -2,8 +2,9 @@
 
 With power p at a node behind the impedance Z = R + jX, injected with q = p·tan θ, its voltage solves
 |v|² = v₀² + 2(R·p + X·q) − |Z|²(p² + q²)/|v|², v₀ its voltage without PV. At the capacity of the node |v| is
-the public limit, and v₀ is released. So capacities at two power factors are two equations for R and X. The
-attack needs nothing else of the network, and no budget of its own: capacities are free of any noise.
+the public limit, and v₀ is released. So capacities at two power factors are two equations for R and X. Where
+a node further from the source has a higher voltage, it meets the limit first: its v₀ counts, and by the same
+path. The attack needs connections and phases, which are public, and nothing else of the network.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dp_powerflow.derived.hosting.result import Hosted
+from dp_powerflow.grid.buses import BusGraph
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.units import KW_PER_MW, ComplexArray, FloatArray, IntArray
 
@@ -29,7 +31,7 @@ class SeenCapacities:
     Attributes
     ----------
     p : (day, node) active power at the binding step, capacity times irradiance [p.u.].
-    v0 : (day, node) voltage of the node at that step without PV, from the release [p.u.].
+    v0 : (day, node) highest voltage without PV at that step, of the node and those beyond it [p.u.].
     tangent : reactive over active power, positive if injected.
     """
 
@@ -54,7 +56,7 @@ class SeenCapacities:
         tangent = float(np.sqrt(1.0 - kind.power_factor**2)) / kind.power_factor
         return cls(
             hosted.kw(hosted.steps) * sun / (study.feeder.base_mva * KW_PER_MW),
-            np.abs(v[days * study.steps + at, nodes]),
+            _highest_beyond(study.feeder, np.abs(v))[days * study.steps + at, nodes],
             -tangent if kind.reactive == "absorbed" else tangent,
         )
 
@@ -85,6 +87,38 @@ def path_impedances(active: SeenCapacities, reactive: SeenCapacities, v_max: flo
         r, x = r + _STEP * (new_r - r), x + _STEP * (new_x - x)
     found = np.empty(r.shape[1], dtype=np.complex128)
     found.real, found.imag = (np.median(part, axis=0) for part in (r, x))
+    return found
+
+
+def _highest_beyond(feeder: Feeder, size: FloatArray) -> FloatArray:
+    """(snapshot, energised) highest voltage of a node and those of its phase that are fed through its bus."""
+    graph, found = BusGraph.of(feeder), size.copy()
+    column = {
+        (int(graph.bus_of[node]), int(graph.phase[node])): k
+        for k, node in enumerate(feeder.energised.tolist())
+    }
+    fed_by = _fed_by(graph)
+    for bus, parent in reversed(fed_by.items()):
+        for phase in {phase for of, phase in column if of == bus and (parent, phase) in column}:
+            near, far = column[parent, phase], column[bus, phase]
+            found[:, near] = np.maximum(found[:, near], found[:, far])
+    return found
+
+
+def _fed_by(graph: BusGraph) -> dict[int, int]:
+    """Bus → the bus that feeds it, as a walk from the sources meets them."""
+    neighbours: dict[int, list[int]] = {}
+    for one, other in graph.kind_of:
+        neighbours.setdefault(one, []).append(other)
+        neighbours.setdefault(other, []).append(one)
+    waiting = np.flatnonzero(graph.source).tolist()
+    met, found = set(waiting), {}
+    for bus in waiting:
+        for each in sorted(neighbours.get(bus, [])):
+            if each not in met:
+                met.add(each)
+                found[each] = bus
+                waiting.append(each)
     return found
 
 
