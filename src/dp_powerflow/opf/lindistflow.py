@@ -208,9 +208,9 @@ class LinDistFlow:
         for unknown in (P, Q, U, H):
             rows.append(np.arange(n) + unknown * n)
             columns.append(np.arange(n) + unknown * n)
-        row, column = np.concatenate(rows), np.concatenate(columns)
-        kept = np.flatnonzero(row >= 0)
-        return self.leaves_first[row[kept]], self.leaves_first[column[kept]], kept
+        every, across = np.concatenate(rows), np.concatenate(columns)
+        kept = np.flatnonzero(every >= 0)
+        return self.leaves_first[every[kept]], self.leaves_first[across[kept]], kept
 
     @cached_property
     def leaves_first(self) -> IntArray:
@@ -347,5 +347,6 @@ def _turned(y: ComplexArray, v: ComplexArray, current: ComplexArray, along: Comp
     return np.asarray(v[..., None] * np.conj(y * along[..., None, :]) + _diagonal(np.conj(current) * along))
 
 
-def _diagonal(values: ComplexArray) -> ComplexArray:
-    return values[..., None] * np.eye(values.shape[-1])
+def _diagonal(values: ComplexArray | FloatArray) -> ComplexArray:
+    found: ComplexArray = (values[..., None] * np.eye(values.shape[-1])).astype(np.complex128)
+    return found

@@ -188,9 +188,10 @@ def admittance_at(feeder: Feeder, held: FloatArray) -> sp.csc_array:
             rows.append(inner)
             columns.append(outer)
             values.append(1.0 / ratio)
-    at = (np.concatenate([np.arange(n), rows]).astype(np.int64),)
-    at += (np.concatenate([np.arange(n), columns]).astype(np.int64),)
-    joined = sp.csc_array((np.concatenate([np.ones(n), values]), at), shape=(len(operation.nodes), n))
+    row, column = (np.concatenate([np.arange(n), part]).astype(np.int64) for part in (rows, columns))
+    joined = sp.csc_array(
+        (np.concatenate([np.ones(n), values]), (row, column)), shape=(len(operation.nodes), n)
+    )
     y = joined.T @ operation.y @ joined
     base_kva = feeder.base_mva * KW_PER_MW
     stamps = sp.lil_array((n, n), dtype=np.complex128)

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dp_powerflow._parallel import Threads
 from dp_powerflow._threads import cores
-from dp_powerflow.derived.dispatch.days import DayResult, DispatchJob, solved_steps
+from dp_powerflow.derived.dispatch.days import DayResult, DispatchJob
 from dp_powerflow.derived.dispatch.gridfm import gridfm_files, gridfm_tables, refuse_gridfm
 from dp_powerflow.derived.dispatch.placing import Places, UnitFacts, ampacities, facts_of
 from dp_powerflow.derived.dispatch.shown import figures_of, items_of, sentences_of
@@ -212,7 +212,3 @@ class OptimalDispatch(BaseModel):
             f"price_per_kwh has {len(given)} figures; give one, one for each of {steps} steps, or "
             f"{days * steps} for all days"
         )
-
-    def steps(self, study: Study) -> list[int]:
-        """Steps of a day that are dispatched."""
-        return solved_steps(study.steps, self.every).tolist()

@@ -6,7 +6,7 @@ hour. What a snapshot without a dispatch, or without a power flow, has no value 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -56,9 +56,10 @@ def on_grid(values: FloatArray, per_unit: float) -> FloatArray:
 # ---------------------------------------------------------------------------------- series
 
 
-def _series(of: str, count: int, days: Sequence[DayResult], columns: Mapping | object) -> pa.Table:
+def _series(
+    of: str, count: int, days: Sequence[DayResult], columns: Callable[[DayResult], Columns]
+) -> pa.Table:
     """One row per day and element; `columns` gives (step, element) values of a day."""
-    assert callable(columns)
     found = [columns(day) for day in days]
     numbers = np.repeat([day.day for day in days], count).astype(np.int32)
     elements = np.tile(np.arange(count), len(days)).astype(np.int32)
