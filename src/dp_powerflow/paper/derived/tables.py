@@ -179,5 +179,6 @@ def draw_figure(rows: Sequence[Row], form: str) -> bytes:
         axes.set_title(kind, fontsize=9)
         axes.set_xlabel("relative error [%]: median and middle 95 %")
         axes.grid(True, axis="x", color="0.92")
-    panels[0].legend(fontsize=7, frameon=False)
+    handles, labels = panels[0].get_legend_handles_labels()
+    drawn.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8, frameon=False)
     return figure_bytes(drawn, form)
