@@ -35,6 +35,7 @@ EXPERIMENTS: Mapping[str, str] = MappingProxyType(
         "twin": "twin",
         "manifold": "manifold",
         "y-noise": "admittance",
+        "derived": "derived.experiment",
     }
 )
 """Name → module of this package; only the one that is run is imported."""

@@ -84,20 +84,18 @@ class BatchSolver:
         """The network that is solved."""
         return self._feeder
 
-    def on(self, feeder: Feeder, *, threads: int | None = None) -> BatchSolver:
-        """A solver of another feeder with the same settings; refused with volt-var curves."""
-        refuse_curves(self._voltvar)
-        return BatchSolver(
-            feeder, tolerance=self._tolerance, max_iterations=self._max_iterations, threads=threads
-        )
-
     @property
     def voltvar(self) -> VoltVar | None:
         """Curves that turn the generation of some nodes."""
         return self._voltvar
 
-    def on(self, feeder: Feeder, voltvar: VoltVar | None = None, *, threads: int = 1) -> BatchSolver:
-        """A solver with the same settings of another feeder, such as one with more PV systems."""
+    def on(self, feeder: Feeder, voltvar: VoltVar | None = None, *, threads: int | None = 1) -> BatchSolver:
+        """A solver with the same settings of another feeder, such as one with more PV systems.
+
+        Volt-var curves do not move by themselves: whoever has some says which there are on that feeder.
+        """
+        if voltvar is None:
+            refuse_curves(self._voltvar)
         return BatchSolver(
             feeder,
             tolerance=self._tolerance,

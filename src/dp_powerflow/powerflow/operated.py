@@ -141,18 +141,6 @@ class OperatedSolver:
         """The network that is solved."""
         return self._feeder
 
-    def on(self, feeder: Feeder, *, threads: int | None = None) -> OperatedSolver:
-        """A solver of another feeder with the same settings."""
-        return OperatedSolver(
-            feeder,
-            controls=self._controls,
-            steps=self._steps,
-            tolerance=self._tolerance,
-            threads=threads,
-            volt_var=self._volt_var,
-            file_curves=self._file_curves,
-        )
-
     @property
     def first_states(self) -> IntArray:
         """(level, control) table that taps and capacitors start from, regulators first."""
@@ -181,7 +169,9 @@ class OperatedSolver:
             raise PowerFlowError(f"{len(load)} snapshots are no whole number of days of {steps} steps")
         return self._run(load, generation, nodes, out, self._first, steps)
 
-    def on(self, feeder: Feeder, *, controls: ControlMode | None = None, threads: int = 1) -> OperatedSolver:
+    def on(
+        self, feeder: Feeder, *, controls: ControlMode | None = None, threads: int | None = 1
+    ) -> OperatedSolver:
         """A solver with the same settings of another feeder, such as one with more PV systems."""
         return OperatedSolver(
             feeder,
