@@ -29,7 +29,7 @@ def density(x: float, part: float) -> float:
     if size == 0.0:
         return math.inf if order <= 0.0 else math.gamma(order) / (2.0 * math.sqrt(math.pi) * math.gamma(part))
     scaled = float(special.kve(order, size)) * math.exp(-size)
-    return size**order * scaled / (math.sqrt(math.pi) * 2.0**order * math.gamma(part))
+    return float(size**order * scaled / (math.sqrt(math.pi) * 2.0**order * math.gamma(part)))
 
 
 def mass_up_to(top: float, part: float) -> float:
@@ -42,7 +42,7 @@ def mass_up_to(top: float, part: float) -> float:
 
     def without_pole(y: float) -> float:
         x = y**power
-        return power * (limit if x < 1e-200 else density(x, part) * x ** (1.0 - 2.0 * part))
+        return float(power * (limit if x < 1e-200 else density(x, part) * x ** (1.0 - 2.0 * part)))
 
     return _quad(without_pole, 0.0, top ** (1.0 / power))
 
