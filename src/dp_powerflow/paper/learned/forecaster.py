@@ -1,8 +1,8 @@
 """A small load forecaster: its inputs, its network, a customer's own training, and days drawn with it.
 
 The forecaster tells the next step of a customer's load from the four steps before, two steps of the day before,
-the time of day and whether it is a weekend: the median of the scaled log load (`LogMargins`), and its spread,
-the median of the absolute error. It starts from "as one step before". Its 226 weights fit one hidden layer of 16: in DP-FedAvg
+the time of day and whether it is a weekend: the mean of the scaled log load (`LogMargins`), and its spread, the
+mean absolute error. It starts from "as one step before". Its 226 weights fit one hidden layer of 16: in DP-FedAvg
 the noise grows with the root of their number.
 
 All customers of a round train at once: their weights lie in one tensor (customer, weight), and a step of all
@@ -70,14 +70,19 @@ class Clients:
         return len(self.targets)
 
 
-def clients_of(scaled: FloatArray, weekend: BoolArray) -> Clients:
-    """Samples of customers from scaled loads (customer, day, step); the first day is an input only."""
+def clients_of(scaled: FloatArray, weekend: BoolArray, stride: int = 1) -> Clients:
+    """Samples of customers from scaled loads (customer, day, step); the first day is an input only.
+
+    Parameters
+    ----------
+    stride : every so many steps one is a sample.
+    """
     torch = require("torch", "ml")
     customers, days, steps = scaled.shape
     if days < 2 or steps <= RECENT:
         raise LoadDataError(f"a forecaster needs two days of more than {RECENT} steps; use more days")
     series = np.moveaxis(scaled.reshape(customers, -1), 1, 0)
-    at = np.arange(steps + 1, days * steps)
+    at = np.arange(steps + 1, days * steps, stride)
     inputs = inputs_of(series, at, steps, weekend[at // steps])
     targets = series[at]
     return Clients(*(torch.from_numpy(np.moveaxis(part, 1, 0).astype(np.float32)) for part in (inputs, targets)))
@@ -114,7 +119,7 @@ def start_weights(generator: Any) -> Any:
 
 
 def predict(weights: Any, inputs: Any) -> tuple[Any, Any]:
-    """Median and spread (…, sample) of weights (…, d) for inputs (…, sample, input)."""
+    """Mean and spread (…, sample) of weights (…, d) for inputs (…, sample, input)."""
     torch = require("torch", "ml")
     layers, begin = [], 0
     for rows, columns in SHAPES:
@@ -127,9 +132,9 @@ def predict(weights: Any, inputs: Any) -> tuple[Any, Any]:
 
 
 def losses(weights: Any, clients: Clients) -> Any:
-    """(customer,) mean absolute error of the median, and that of the spread as a forecast of this error.
+    """(customer,) mean squared error, and that of the spread as a forecast of the absolute error.
 
-    Both have gradients of bounded size: a likelihood has not, and a single sharp customer would move all.
+    A likelihood would let a single customer with a small spread move the model without bound.
     """
     mean, spread = predict(weights, clients.inputs)
     error = clients.targets - mean
@@ -162,11 +167,11 @@ class LocalTraining:
 
 
 def mean_absolute_error(weights: Any, clients: Clients, margins: LogMargins) -> float:
-    """Of the median forecast, in relative load; weights (d,) of all customers or (customer, d) of each."""
+    """Of the forecast, in relative load; weights (d,) of all customers or (customer, d) of each."""
     torch = require("torch", "ml")
     with torch.no_grad():
-        median, _ = predict(weights.to(clients.inputs.dtype), clients.inputs)
-    guess, truth = (margins.relative(part.numpy().astype(np.float64)) for part in (median, clients.targets))
+        mean, _ = predict(weights.to(clients.inputs.dtype), clients.inputs)
+    guess, truth = (margins.relative(part.numpy().astype(np.float64)) for part in (mean, clients.targets))
     return float(np.abs(guess - truth).mean())
 
 
