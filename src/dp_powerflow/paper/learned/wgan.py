@@ -54,12 +54,12 @@ class WganSettings:
     """
 
     steps: int = 3000
-    batch: int = 512
+    batch: int = 256
     clip: float = 1.0
     hidden: int = 64
     generator_hidden: int = 96
     latent: int = 16
-    weight_limit: float = 0.1
+    weight_limit: float = 0.05
     critic_rate: float = 2e-3
     generator_rate: float = 1e-3
     per_generator: int = 2
