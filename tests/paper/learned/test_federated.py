@@ -179,7 +179,9 @@ def test_customers_who_train_together_do_so_as_if_alone() -> None:
     together = trained_alone(start.expand(5, -1), clients, local)
     for k in range(5):
         one = Clients(clients.inputs[k : k + 1], clients.targets[k : k + 1])
-        torch.testing.assert_close(trained_alone(start[None], one, local)[0], together[k], rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(
+            trained_alone(start[None], one, local)[0], together[k], rtol=1e-4, atol=1e-6
+        )
 
 
 def test_the_start_tells_the_step_before_and_training_improves_on_it() -> None:

@@ -57,7 +57,7 @@ def test_half_of_the_noise_and_missing_clipping_are_caught() -> None:
     federation = Federation(3, 1.0, 1.0, 1.0, 1)
     claimed = federation.spent().epsilon(DELTA)
     half = replace(federation, noise_multiplier=0.5)
-    loose = replace(federation, clip=1e2, noise_multiplier=0.01)  # the noise of the claim, hardly any clipping
+    loose = replace(federation, clip=1e2, noise_multiplier=0.01)  # as much noise, hardly any clipping
     for broken in (half, loose):
         pulled, absent = (federated_scores(broken, pull, seed) for pull, seed in ((1e3, 3), (0.0, 4)))
         assert epsilon_lower_bound(pulled, absent, DELTA) > claimed

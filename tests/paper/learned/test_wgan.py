@@ -72,7 +72,9 @@ def flat(parts: tuple[Any, Any]) -> Any:
     return torch.cat([part.flatten() for part in parts])
 
 
-@pytest.mark.parametrize(("batch", "steps", "noise", "expected"), [(64, 10_000, 1, 1.19), (256, 5_000, 2, 1.21)])
+@pytest.mark.parametrize(
+    ("batch", "steps", "noise", "expected"), [(64, 10_000, 1, 1.19), (256, 5_000, 2, 1.21)]
+)
 def test_epsilon_is_that_of_the_published_settings(
     batch: int, steps: int, noise: float, expected: float
 ) -> None:
@@ -119,7 +121,7 @@ def test_no_record_adds_more_than_the_clip_norm() -> None:
 
 
 def batch_gradient(critic: Critic, days: Any, settings: WganSettings, noise: float, generator: Any) -> Any:
-    """PLANTED BUG: the gradient of the whole batch is cut or not, and noise is put on it; no record is cut."""
+    """PLANTED BUG: noise on the gradient of the whole batch; no record is cut."""
     mean = record_gradients(critic, days).sum(dim=0) / settings.batch
     return mean + noise * settings.clip / settings.batch * torch.randn(mean.shape, generator=generator)
 

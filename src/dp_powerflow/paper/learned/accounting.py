@@ -1,12 +1,12 @@
 """ε of training: so many steps of Gaussian noise on a sum over a Poisson sample.
 
-Two neighbourhoods. *Added or removed*: one record more or less. The papers and their libraries account so, with
-the Rényi divergence of `dp_accounting`. *Replaced*: one record has other values and the number of records is
-public. The load models of this package promise that, so a comparison at matched units needs it. A replacement
-is a removal and an addition: (ε, δ) for one of these is (2ε, (1 + e^ε)·δ) for both. The (ε, δ) of one of them
-is here that of the privacy loss distribution. `dp_accounting` has a figure of its own for a replacement, up to
-half of this one where little noise meets a small sample and about the same where there is much noise; the group of
-two needs no more than the definition of privacy.
+Two neighbourhoods. *Added or removed*: one record more or less. The papers and their libraries account so,
+with the Rényi divergence of `dp_accounting`. *Replaced*: one record has other values and the number of
+records is public. The load models of this package promise that, so a comparison at matched units needs it. A
+replacement is a removal and an addition: (ε, δ) for one of these is (2ε, (1 + e^ε)·δ) for both. The (ε, δ) of
+one of them is here that of the privacy loss distribution. `dp_accounting` has a figure of its own for a
+replacement, less than half of this one where there is little noise and about the same where there is much;
+the group of two needs no more than the definition of privacy.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class SampledGaussian:
     def __post_init__(self) -> None:
         if not (0.0 < self.rate <= 1.0 and self.noise_multiplier >= 0.0 and self.steps >= 1):
             raise PrivacyError(
-                "sampled Gaussian steps need a rate above 0 and at most 1, a noise multiplier of 0 or more and "
-                "a step or more"
+                "sampled Gaussian steps need a rate above 0 and at most 1, a noise multiplier of 0 or more "
+                "and a step or more"
             )
 
     def epsilon(self, delta: float) -> float:

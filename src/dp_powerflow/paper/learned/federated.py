@@ -7,8 +7,8 @@ the model by
     w ← w + (Σ_i Δ_i + N(0, z²C²·I)) / (qN).
 
 Two things are as they must be for the guarantee. All clients have the same weight: weights by number of
-readings would make the sensitivity depend on data. The divisor is the *expected* number of clients: the actual
-one of a Poisson sample is private. The record is a client with all its data ("user level").
+readings would make the sensitivity depend on data. The divisor is the *expected* number of clients: the
+actual one of a Poisson sample is private. The record is a client with all its data ("user level").
 
 With z = 0 and C = ∞ this is FedAvg; with q = 1 it is the average over all clients.
 """

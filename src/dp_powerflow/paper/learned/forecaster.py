@@ -1,16 +1,16 @@
 """A small load forecaster: its inputs, its network, a customer's own training, and days drawn with it.
 
-The forecaster tells the next step of a customer's load from the four steps before, two steps of the day before,
-the time of day and whether it is a weekend: the mean of the scaled log load (`LogMargins`), and its spread, the
-mean absolute error. It starts from "as one step before". Its 226 weights fit one hidden layer of 16: in DP-FedAvg
-the noise grows with the root of their number.
+The forecaster tells the next step of a customer's load from the four steps before, two steps of the day
+before, the time of day and whether it is a weekend: the mean of the scaled log load (`LogMargins`), and its
+spread, the mean absolute error. It starts from "as one step before". Its 226 weights fit one hidden layer of
+16: in DP-FedAvg the noise grows with the root of their number.
 
 All customers of a round train at once: their weights lie in one tensor (customer, weight), and a step of all
 costs little more than a step of one.
 
 Days are drawn by rolling the forecaster forward. The first day is public, flat at the middle of the margins;
-what follows is its own forecast with Laplace noise of the spread that it was trained to tell, so no residual of
-a customer is used again. A week is thrown away until the first day is forgotten.
+what follows is its own forecast with Laplace noise of the spread that it was trained to tell, so no residual
+of a customer is used again. A week is thrown away until the first day is forgotten.
 """
 
 from __future__ import annotations
@@ -85,14 +85,16 @@ def clients_of(scaled: FloatArray, weekend: BoolArray, stride: int = 1) -> Clien
     at = np.arange(steps + 1, days * steps, stride)
     inputs = inputs_of(series, at, steps, weekend[at // steps])
     targets = series[at]
-    return Clients(*(torch.from_numpy(np.moveaxis(part, 1, 0).astype(np.float32)) for part in (inputs, targets)))
+    return Clients(
+        *(torch.from_numpy(np.moveaxis(part, 1, 0).astype(np.float32)) for part in (inputs, targets))
+    )
 
 
 def inputs_of(series: FloatArray, at: IntArray, steps: int, weekend: BoolArray) -> FloatArray:
     """(sample, customer, input) for the steps `at` of series (step, customer).
 
-    The last load, the changes before it, how far it is above that of a day before, and what the load did a day
-    before at this time. Changes are small, so they are stretched by public factors.
+    The last load, the changes before it, how far it is above that of a day before, and what the load did a
+    day before at this time. Changes are small, so they are stretched by public factors.
     """
     last, *before = (series[at - back] for back in range(1, RECENT + 1))
     changes = [STRETCH * (after - ago) for after, ago in pairwise((last, *before))]
@@ -142,7 +144,7 @@ def losses(weights: Any, clients: Clients) -> Any:
 
 
 def trained_alone(weights: Any, clients: Clients, local: Local) -> Any:
-    """Weights (customer, d) of customers who each train by themselves, starting from weights (customer, d)."""
+    """Weights (customer, d) after every customer has trained alone, starting from weights (customer, d)."""
     torch = require("torch", "ml")
     own = weights.clone()
     for _ in range(local.steps):

@@ -1,7 +1,7 @@
 """Loads of trained networks as parts of a release, and their entries in the registry.
 
-Both are trained once, when they are made, and then give any number of days. Torch is asked for at that time: a
-row whose extra is missing says so.
+Both are trained once, when they are made, and then give any number of days. Torch is asked for at that time:
+a row whose extra is missing says so.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,13 @@ from dp_powerflow.errors import LoadDataError, require
 from dp_powerflow.loads.history import SATURDAY
 from dp_powerflow.paper.learned.accounting import SampledGaussian, noise_for
 from dp_powerflow.paper.learned.federated import Federation, train_federated
-from dp_powerflow.paper.learned.forecaster import Local, LocalTraining, clients_of, roll_forward, start_weights
+from dp_powerflow.paper.learned.forecaster import (
+    Local,
+    LocalTraining,
+    clients_of,
+    roll_forward,
+    start_weights,
+)
 from dp_powerflow.paper.learned.margins import LogMargins
 from dp_powerflow.paper.learned.wgan import DayGenerator, WganSettings, train_wgan
 from dp_powerflow.paper.mechanisms import Target
@@ -84,9 +90,10 @@ def records_of(occasion: Occasion) -> tuple[LogMargins, FloatArray]:
     return margins, margins.scaled(occasion.data.history.load_kw)
 
 
-def wgan_loads(occasion: Occasion, settings: WganSettings = WganSettings()) -> WganLoads:  # noqa: B008
+def wgan_loads(occasion: Occasion, settings: WganSettings | None = None) -> WganLoads:
     """Trained on all customer-days of the history at the target; ε = ∞ trains without noise."""
     require("torch", "ml")
+    settings = settings or WganSettings()
     margins, scaled = records_of(occasion)
     records, target = scaled.reshape(-1, scaled.shape[2]), occasion.target
     noise = settings.noise(len(records), target.epsilon, target.delta)
@@ -113,7 +120,7 @@ class FederatedSettings:
     rate: float = 0.1
     clip: float = 0.1
     rounds: int = 100
-    local: Local = Local()
+    local: Local = field(default_factory=Local)
 
     def federation(self, clients: int, noise_multiplier: float) -> Federation:
         """Of so many customers; without noise nothing is cut either."""
@@ -153,9 +160,10 @@ class ForecastLoads:
         return self.meters.nodal(self.margins.relative(np.moveaxis(scaled, 2, 0)))
 
 
-def forecast_loads(occasion: Occasion, settings: FederatedSettings = FederatedSettings()) -> ForecastLoads:  # noqa: B008
+def forecast_loads(occasion: Occasion, settings: FederatedSettings | None = None) -> ForecastLoads:
     """A forecaster trained by the customers of the history; the target is for a customer with all days."""
     torch = require("torch", "ml")
+    settings = settings or FederatedSettings()
     data, target = occasion.data, occasion.target
     margins, scaled = records_of(occasion)
     if (data.history.days[-1] - data.history.days[0]).days + 1 != len(data.history.days):

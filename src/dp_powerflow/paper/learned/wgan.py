@@ -1,11 +1,11 @@
 """DPWGAN: a generator of customer-days whose critic is trained by DP-SGD (huang2022).
 
 A critic tells true days from drawn ones; a generator learns to please the critic. Only the critic sees true
-days, so only its steps need privacy; the generator, and any number of days drawn with it, are post-processing.
-A step of the critic takes a Poisson sample of the records, cuts every record's gradient to norm C, adds
-N(0, z²C²·I) to the sum and divides by the *expected* size of the sample. Noise on the gradient of a batch whose
-records are not cut one by one, as some public code has it, protects nobody: one record can move it by any
-amount.
+days, so only its steps need privacy; the generator, and any number of days drawn with it, are
+post-processing. A step of the critic takes a Poisson sample of the records, cuts every record's gradient to
+norm C, adds N(0, z²C²·I) to the sum and divides by the *expected* size of the sample. Noise on the gradient
+of a batch whose records are not cut one by one, as some public code has it, protects nobody: one record can
+move it by any amount.
 
 The critic's Lipschitz bound comes from cutting its weights: a gradient penalty would mix true days with each
 other or with drawn ones, and batch normalisation would let one record into the gradients of others. Loads are
@@ -24,6 +24,7 @@ compare them with those of Opacus and of torch.func.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -103,8 +104,8 @@ class Critic:
     def clipped_sum(self, days: Any, clip: float) -> tuple[Any, Any]:
         """Sum over days (day, step) of the gradients of their scores, each cut to norm `clip`.
 
-        With h = φ(a) and s = w₂·φ′(a) a day's gradient is (x, 1)·sᵀ for the first layer and h for the last, so its
-        squared norm is (‖x‖² + 1)·‖s‖² + ‖h‖².
+        With h = φ(a) and s = w₂·φ′(a) a day's gradient is (x, 1)·sᵀ for the first layer and h for the last,
+        so its squared norm is (‖x‖² + 1)·‖s‖² + ‖h‖².
         """
         factor, slopes, hidden = self._parts(days, clip)
         kept = slopes * factor[:, None]
@@ -162,7 +163,9 @@ class DayGenerator:
         return np.tanh(values @ self.layers[-1][:-1] + self.layers[-1][-1])
 
 
-def train_wgan(scaled: FloatArray, settings: WganSettings, noise_multiplier: float, seed: int) -> DayGenerator:
+def train_wgan(
+    scaled: FloatArray, settings: WganSettings, noise_multiplier: float, seed: int
+) -> DayGenerator:
     """The generator after all steps.
 
     Parameters
@@ -180,7 +183,7 @@ def train_wgan(scaled: FloatArray, settings: WganSettings, noise_multiplier: flo
             settings.weight_limit * (2 * torch.rand(settings.hidden, generator=generator) - 1),
         )
         sizes = (settings.latent, settings.generator_hidden, settings.generator_hidden, steps)
-        layers = [_layer(a, b, generator) for a, b in zip(sizes, sizes[1:], strict=False)]
+        layers = [_layer(a, b, generator) for a, b in pairwise(sizes)]
         averaged, counted = [torch.zeros_like(layer) for layer in layers], 0
         begin = int((1.0 - settings.average) * settings.steps)
         critic_adam = torch.optim.Adam([critic.first, critic.last], settings.critic_rate, betas=(0.0, 0.99))
