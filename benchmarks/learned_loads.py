@@ -122,7 +122,7 @@ def wgan(options: ExperimentOptions, seeds: int) -> None:
             load = part.draw(np.random.default_rng(seed), len(days))
             found.append((*_scores(data, load, data.true_load(days)), spent))
         columns = list(zip(*found, strict=True))
-        cells = [_cell(columns[0], 1), *(f"{np.mean(column):.2f}" for column in columns[1:3])]
+        cells = [_cell(columns[0]), *(f"{np.mean(column):.2f}" for column in columns[1:3])]
         print(f"| {name} | {epsilon:g} | {' | '.join(cells)} | {np.mean(columns[3]):.0f} |", flush=True)
 
 

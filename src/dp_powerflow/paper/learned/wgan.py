@@ -136,10 +136,11 @@ def private_gradient(
     """The critic's mean gradient over a Poisson sample of true days, which may be empty, with its noise."""
     torch = require("torch", "ml")
     scale = noise_multiplier * settings.clip
-    return tuple(  # type: ignore[return-value]
+    first, last = (
         (total + scale * torch.randn(total.shape, generator=generator)) / settings.batch
         for total in critic.clipped_sum(days, settings.clip)
     )
+    return first, last
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +161,7 @@ class DayGenerator:
         values = generator.standard_normal((count, self.latent))
         for weight in self.layers[:-1]:
             values = np.maximum(values @ weight[:-1] + weight[-1], 0.0)
-        return np.tanh(values @ self.layers[-1][:-1] + self.layers[-1][-1])
+        return np.asarray(np.tanh(values @ self.layers[-1][:-1] + self.layers[-1][-1]))
 
 
 def train_wgan(
