@@ -18,50 +18,12 @@ from dp_powerflow.evidence.theorem import OperatingSet
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import LoadLaw
-from dp_powerflow.model.sample import LoadSampler, solve_days
+from dp_powerflow.paper.sources import Cost, Guarantee
 from dp_powerflow.powerflow.batch import BatchSolver, Solver
 from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
-
-BY_RADIUS = "networks that differ by at most r in Frobenius norm of Y_full"
-ON_LINES = "networks that differ on existing lines by at most r in Frobenius norm of Y_full"
-SAME_MANIFOLD = (
-    "networks within r in Frobenius norm of Y_full whose voltages lie on the same manifold: on a feeder of "
-    "many nodes no change of a line is among them"
-)
-ONE_CUSTOMER = "histories in which one load point has other values"
-ONE_CUSTOMER_DAY = "histories in which one load point has other values on one day"
-
-
-@dataclass(frozen=True)
-class Guarantee:
-    """(ε, δ) claimed for one secret.
-
-    Attributes
-    ----------
-    epsilon, delta : as claimed.
-    unit : what of the release is covered: "step", "day" or "any number of days".
-    adjacency : in words, who cannot be told apart.
-    proved : whether the claim is a bound under the stated adjacency; if not, `remark` says what it is.
-    remark : one sentence.
-    """
-
-    epsilon: float
-    delta: float
-    unit: str
-    adjacency: str
-    proved: bool
-    remark: str = ""
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a mechanism claims for the network and for the loads; None where it protects nothing."""
-
-    network: Guarantee | None
-    loads: Guarantee | None
 
 
 @dataclass(frozen=True)
@@ -115,7 +77,9 @@ class Setting:
     make_solver: Callable[[Feeder], Solver] | None = None
 
     def solver_of(self, feeder: Feeder) -> Solver:
-        """Solver of another network, such as a twin."""
+        """Solver of any network, such as a twin; that of the true one is at hand."""
+        if feeder is self.network.feeder:
+            return self.solver
         return (
             BatchSolver(feeder, voltvar=self.voltvar)
             if self.make_solver is None
@@ -154,19 +118,9 @@ class Setting:
         """T."""
         return int(self.true_load.shape[1])
 
-    def first_days(self, days: int) -> ComplexArray:
-        """Complex (day, step, node) true load of the first days."""
-        if not 1 <= days <= self.days:
-            raise PrivacyError(f"{days} days were asked of a setting that has {self.days}")
-        return self.true_load[:days]
-
     def solve(self, load: ComplexArray) -> ComplexArray:
         """Complex (day, step, node) voltages on the true network [p.u.]; NaN where power flow fails."""
         return solve_loads(self.solver, load, self.generation)
-
-    def solve_law(self, law: LoadLaw, days: int, generator: np.random.Generator) -> ComplexArray:
-        """Complex (day, step, node) voltages of days drawn from a law [p.u.]; NaN where power flow fails."""
-        return solve_drawn(self.solver, law, days, generator, self.generation)
 
 
 def solve_loads(solver: Solver, load: ComplexArray, generation: Generation | None = None) -> ComplexArray:
@@ -176,19 +130,6 @@ def solve_loads(solver: Solver, load: ComplexArray, generation: Generation | Non
     everywhere[:, loaded] = load.reshape(-1, load.shape[2])
     injected = None if generation is None else generation.of(np.arange(len(load)))
     return np.asarray(solver.solve(everywhere, injected).v[:, loaded].reshape(load.shape))
-
-
-def solve_drawn(
-    solver: Solver,
-    law: LoadLaw,
-    days: int,
-    generator: np.random.Generator,
-    generation: Generation | None = None,
-) -> ComplexArray:
-    """`Setting.solve_law` on any feeder."""
-    drawn = LoadSampler(law, key_from(generator), days, block_days=days)
-    made = solve_days(solver, drawn, generation=generation)
-    return np.asarray(made.v[:, :, made.positions])
 
 
 def key_from(generator: np.random.Generator) -> StreamKey:
