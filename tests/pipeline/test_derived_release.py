@@ -143,22 +143,56 @@ def longer_line(feeder: Feeder) -> Feeder:
     return read_dss(DssOrigin((*origin.commands, edit), public=True), name=feeder.name, taps=feeder.taps)
 
 
+SMALL: dict[str, dict[str, Any]] = {
+    KIND: {},
+    "opf": {"every": 12, "v_min": 0.9, "v_max": 1.1, "gridfm": True},
+    "hosting-capacity": {"v_max_pu": 1.1},
+    "reliability": {"years": 200},
+}
+"""Every kind, with settings that keep a test short."""
+
+
 def test_another_true_network_with_the_same_twin_gives_the_same_bytes(
     published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dpf.derive(KIND, config_of(published, PUBLISHED), tmp_path / "one", workers=1)
+    assert SMALL.keys() == KINDS.keys()
+    for kind, settings in SMALL.items():
+        dpf.derive(
+            kind, config_of(published, PUBLISHED), tmp_path / "one" / kind, settings=settings, workers=1
+        )
     kept = next((published / "state/internal/twin-t1").glob("twin-*.json"))
     original = assembly.feeder_of
     monkeypatch.setattr(assembly, "feeder_of", lambda config, *_: longer_line(original(config)))
     monkeypatch.setattr(TwinMode, "_draw", lambda *_: Twin.from_json(kept.read_text()))
     other = config_of(tmp_path, PUBLISHED)
     run_release(other, workers=1)
-    dpf.derive(KIND, other, tmp_path / "two", workers=1)
+    for kind, settings in SMALL.items():
+        dpf.derive(kind, other, tmp_path / "two" / kind, settings=settings, workers=1)
     assert tree_hash(tmp_path / "one") == tree_hash(tmp_path / "two")
     monkeypatch.undo()
     monkeypatch.setitem(KINDS, KIND, PLACE)
     with pytest.raises(PrivacyError, match="run the release first"):  # the true network has no twin there
         dpf.derive(KIND, other, tmp_path / "three", workers=1)
+
+
+@pytest.mark.slow
+def test_every_kind_is_derived_and_computed_again(published: Path, operated: Path, tmp_path: Path) -> None:
+    """From the state of a release as operated, and what needs no lengths from released files."""
+    config = config_of(operated, OPERATED, insecure_seed=None)
+    for kind, settings in SMALL.items():
+        own = settings | ({"gridfm": False} if "gridfm" in settings else {})
+        dpf.derive(kind, config, tmp_path / kind, settings=own, workers=1)
+        assert dpf.verify(tmp_path / kind, private=operated / "state", config=config).ok
+        if kind == "reliability":
+            with pytest.raises(DpPowerflowError, match="length"):
+                dpf.derive(kind, published / "out", tmp_path / "no", settings=settings)
+            continue
+        read = tmp_path / f"{kind}-read"
+        found = dpf.derive(kind, published / "out", read, settings=settings, workers=1)
+        assert failed(dpf.verify(read, source=published / "out")) == {"random source"}
+        assert found.guarantee["network"]["epsilon"] == 1.0
+    tables = dpf.read_gridfm(tmp_path / "opf-read" / "gridfm")
+    assert tables.mismatch_mw().max() < 1e-9
 
 
 def test_a_study_of_the_files_is_that_of_the_owner(published: Path) -> None:

@@ -76,13 +76,15 @@ class _Writer:
         plain = study.feeder
         feeder = with_units(plain, self.units, as_loads=False)
         n = len(feeder.nodes)
-        self.order = np.concatenate([study.released, np.setdiff1d(np.arange(n), study.released)])
-        nodes = network_of(feeder, NodeFacts(order=self.order, released=len(study.released)))
+        # Rows of released tables whose nodes were merged share one.
+        first = np.array(list(dict.fromkeys(study.released.tolist())), dtype=np.int64)
+        self.order = np.concatenate([first, np.setdiff1d(np.arange(n), first)])
+        nodes = network_of(feeder, NodeFacts(order=self.order, released=len(first)))
         bus_of = nodes.groups()
         self.network: PublishedNetwork = nodes.merged(bus_of).turned()
         self.bus_of_node = np.empty(n, dtype=np.int64)
         self.bus_of_node[self.order] = bus_of
-        self.bus_of_row: IntArray = bus_of[: len(study.released)]
+        self.bus_of_row: IntArray = self.bus_of_node[study.released]
         self.feeder, self.retained = feeder, plain.retained
         self.shares = unit_shares(plain, self.units)
 

@@ -108,8 +108,8 @@ def sentences_of(figures: Mapping[str, Any]) -> list[str]:
         )
     if figures["branches_without_flows"]:
         found.append(
-            f"{figures['branches_without_flows']:,} branches stand at a bus without a released node; their "
-            "flows have no public name and are left out."
+            f"Flows of {figures['branches_without_flows']:,} of the branches are left out: a bus of theirs "
+            "has no released node, and so no public name."
         )
     for name, what, unit in (
         ("snapshots_beyond_voltage", "a voltage", "p.u. of voltage"),
