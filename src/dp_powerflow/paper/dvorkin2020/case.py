@@ -30,7 +30,7 @@ class Case:
     load_p, load_q : (node,) active and reactive load [p.u.].
     cost : (node,) of a generator's active power; 0 where there is none.
     p_max, q_max : (node,) limits of generators [p.u.]; 0 where there is none. The root has one always.
-    tan : (node,) reactive over active power of a generator; at the root of its answer to noise only.
+    tan : reactive over active power of every generator; at the root, of its answer to noise only.
     u_min, u_max : (node,) limits of squared voltages [p.u.].
     s_max : (line,) limits of apparent power [p.u.].
 
@@ -45,14 +45,14 @@ class Case:
     cost: FloatArray
     p_max: FloatArray
     q_max: FloatArray
-    tan: FloatArray
+    tan: float
     u_min: FloatArray
     u_max: FloatArray
     s_max: FloatArray
 
     def __post_init__(self) -> None:
         nodes = self.network.nodes
-        of_nodes = (self.load_p, self.load_q, self.cost, self.p_max, self.q_max, self.tan)
+        of_nodes = (self.load_p, self.load_q, self.cost, self.p_max, self.q_max)
         lengths = {len(array) for array in (*of_nodes, self.u_min, self.u_max)}
         if lengths != {nodes} or len(self.s_max) != nodes - 1:
             raise ConfigError("a case needs one figure for every node, and one limit for every line")
@@ -142,7 +142,7 @@ def read_feeder15(reference: Path) -> Case:
         cost=cost,
         p_max=p_max,
         q_max=q_max,
-        tan=np.full(count, _TAN),
+        tan=_TAN,
         u_min=_column(nodes, "v_min"),
         u_max=_column(nodes, "v_max"),
         s_max=_column(lines, "s_max"),

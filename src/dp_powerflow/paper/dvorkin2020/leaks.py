@@ -8,7 +8,7 @@ chosen neighbours: a lower bound on what is lost, never a guarantee.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,8 +21,8 @@ from dp_powerflow.paper.dvorkin2020.program import Program
 from dp_powerflow.units import FloatArray
 
 _LARGEST = 1e4
-_OUTSIDE = 1e-6
-"""Share of a difference that may lie outside the noise before noise cannot hide it."""
+_OUTSIDE = 1e-2
+"""Share of a difference outside the noise from which on noise cannot hide it; more than solvers miss."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Neighbour:
     own : ε of the flow in the own line alone, at the claimed δ.
     elsewhere : the largest ε of the flow in any other single line.
     jointly : ε of all flows together, math.inf if noise cannot hide the difference.
+    outside : share of the difference of all flows that lies where there is no noise.
     """
 
     node: int
@@ -53,6 +54,7 @@ class Neighbour:
     own: float
     elsewhere: float
     jointly: float
+    outside: float
 
 
 def gaussian_epsilon(multiplier: float, delta: float) -> float:
@@ -113,8 +115,7 @@ def joint_epsilon(first: Policy, second: Policy, delta: float, draws: int = 20_0
     Flows of a policy are normal. Where the noise of either does not fill the direction in which they
     differ, an observer of all flows tells the neighbours apart for certain.
     """
-    difference = second.flow - first.flow
-    if not (_hides(first, second, difference) and _hides(second, first, difference)):
+    if not (_hides(first, second) and _hides(second, first)):
         return math.inf
     generator = np.random.default_rng(seed)
     losses = [_losses(one, other, generator, draws) for one, other in ((first, second), (second, first))]
@@ -126,19 +127,29 @@ def joint_epsilon(first: Policy, second: Policy, delta: float, draws: int = 20_0
     return _least(excess)
 
 
-def _hides(policy: Policy, other: Policy, difference: FloatArray) -> bool:
-    """Whether a difference of flows, and the other's noise, lie in the space that the noise fills."""
+def outside_noise(policy: Policy, other: Policy) -> float:
+    """Share of the difference of two policies' flows that lies where the first has no noise at all."""
+    difference = other.flow - policy.flow
+    filled = _filled(policy)
+    return float(np.linalg.norm(difference - filled @ (filled.T @ difference)) / np.linalg.norm(difference))
+
+
+def _hides(policy: Policy, other: Policy) -> bool:
+    """Whether the difference of flows, and the other's noise, lie in the space that the noise fills."""
+    filled, noise = _filled(policy), other.flow_answer * other.sigma
+    beyond = np.linalg.norm(noise - filled @ (filled.T @ noise))
+    return bool(beyond <= _OUTSIDE * np.linalg.norm(noise)) and outside_noise(policy, other) <= _OUTSIDE
+
+
+def _filled(policy: Policy) -> FloatArray:
+    """(line, dimension) orthonormal directions that the noise of all flows fills."""
     directions, values, _ = np.linalg.svd(policy.flow_answer * policy.sigma)
-    filled = directions[:, values > RANK_BELOW * values[0]]
-    wanted = np.column_stack([difference, other.flow_answer * other.sigma])
-    outside = np.linalg.norm(wanted - filled @ (filled.T @ wanted), axis=0)
-    return bool((outside <= _OUTSIDE * np.linalg.norm(wanted)).all())
+    return np.asarray(directions[:, : len(values)][:, values > RANK_BELOW * values[0]])
 
 
 def _losses(one: Policy, other: Policy, generator: np.random.Generator, draws: int) -> FloatArray:
     """(draw,) log density ratio of flows that the first policy releases, within the space they fill."""
-    directions, values, _ = np.linalg.svd(one.flow_answer * one.sigma)
-    filled = directions[:, values > RANK_BELOW * values[0]]
+    filled = _filled(one)
     mine, theirs = (filled.T @ each.flow_covariance @ filled for each in (one, other))
     root = np.linalg.cholesky(mine)
     drawn = generator.standard_normal((draws, len(root)))
@@ -148,21 +159,25 @@ def _losses(one: Policy, other: Policy, generator: np.random.Generator, draws: i
     return np.asarray(0.5 * (quadratic - (drawn**2).sum(axis=1) + determinants))
 
 
-def neighbours(program: Program, privacy: Privacy, *, joint: bool = True) -> Iterator[Neighbour]:
-    """Every customer with the largest change in either direction, against the program's own loads."""
+def neighbours(program: Program, privacy: Privacy, lines: Sequence[int] | None = None) -> Iterator[Neighbour]:
+    """Every customer with the largest change in either direction, against the program's own loads.
+
+    Parameters
+    ----------
+    lines : own lines of the customers that are looked at, None for all.
+    """
     case = program.case
     first = program.solve()
     reach = privacy.reach(case)
-    for line, node in enumerate(case.customer):
+    for line in range(len(reach)) if lines is None else lines:
+        node = case.customer[line]
         for change in (reach[line], -reach[line]):
             if change == 0.0:
                 continue
             second = program.solve(case.with_load(int(node), float(change)))
             single = [
                 epsilon_between(Normal(a, s), Normal(b, t), privacy.delta)
-                for a, s, b, t in zip(
-                    first.flow, first.flow_std, second.flow, second.flow_std, strict=True
-                )
+                for a, s, b, t in zip(first.flow, first.flow_std, second.flow, second.flow_std, strict=True)
             ]
             own = single.pop(line)
             yield Neighbour(
@@ -171,7 +186,8 @@ def neighbours(program: Program, privacy: Privacy, *, joint: bool = True) -> Ite
                 moved=float((second.flow[line] - first.flow[line]) / change),
                 own=own,
                 elsewhere=max(single, default=0.0),
-                jointly=joint_epsilon(first, second, privacy.delta) if joint else math.nan,
+                jointly=joint_epsilon(first, second, privacy.delta),
+                outside=outside_noise(first, second),
             )
 
 

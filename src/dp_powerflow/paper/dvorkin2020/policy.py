@@ -150,7 +150,8 @@ class Policy:
         under, over = dispatch.u < case.u_min - SLACK, dispatch.u > case.u_max + SLACK
         along = SIDES[:, :1, None] * dispatch.flow_p.T[None] + SIDES[:, 1:, None] * dispatch.flow_q.T[None]
         limit = APOTHEM * case.s_max[None, :, None] + SLACK
-        flows = np.concatenate([along > limit, along < -limit]).transpose(2, 0, 1).reshape(len(dispatch.p), -1)
+        passed = np.concatenate([along > limit, along < -limit])
+        flows = passed.reshape(-1, len(dispatch.p)).T
         kinds = (np.hstack([low, high_p, high_q]), np.hstack([under, over]), flows)
         single = [float(kind.mean(axis=0).max()) for kind in kinds]
         return Violations(*single, float(np.hstack(kinds).any(axis=1).mean()))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.stats import norm
 
 from dp_powerflow.errors import FeederError, PowerFlowError, require
@@ -103,14 +104,12 @@ class Program:
         ------
         PowerFlowError : no dispatch keeps the limits.
         """
-        case = self.case if case is None else replace(
-            self.case, load_p=case.load_p, load_q=case.load_q
-        )
+        case = self.case if case is None else replace(self.case, load_p=case.load_p, load_q=case.load_q)
         self._load_p.value, self._load_q.value = case.load_p, case.load_q
         self._problem.solve(solver="CLARABEL")
         if self._problem.status not in _SOLVED:
             raise PowerFlowError(
-                "no dispatch keeps the limits with this noise; widen the limits or the chances of passing them"
+                "no dispatch keeps the limits with this noise; widen them, or the chances of passing them"
             )
         return self._polished(case)
 
@@ -123,11 +122,11 @@ class Program:
         self._load_p, self._load_q = (cvxpy.Parameter(case.network.nodes) for _ in range(2))
         scaled = self.signs[np.ix_(at, lines)] * self.sigma[lines]
         answer = cvxpy.multiply(scaled if len(lines) else np.zeros((len(at), 1)), self._shares)
-        moves = _Moves(case, answer, cvxpy.multiply(case.tan[at][:, None], answer))
+        moves = _Moves.of(cvxpy, case, answer)
         terms = Terms(
             cost=case.cost[at] @ self._p,
             cost_std=cvxpy.norm(case.cost[at] @ answer, 2),
-            flow_std=_row_norms(cvxpy, moves.flow_p),
+            flow_std=moves.flow_std,
             sigma=self._target,
         )
         above = ~self._below if len(lines) else np.ones((len(at), 1))
@@ -135,6 +134,7 @@ class Program:
         constraints = [
             cvxpy.sum(cvxpy.multiply(above, self._shares), axis=0) == 1.0,
             cvxpy.sum(cvxpy.multiply(below, self._shares), axis=0) == 1.0,
+            *moves.ties,
             *self._generator_limits(cvxpy, moves, chances),
             *self._network_limits(cvxpy, moves, chances),
         ]
@@ -146,11 +146,11 @@ class Program:
         followers = np.flatnonzero(at != case.network.root)
         spread = cvxpy.Variable(len(at))
         margin = chances.quantiles[0] * spread
-        margin_q = cvxpy.multiply(case.tan[at], margin)
+        margin_q = case.tan * margin
         return [
             cvxpy.sum(self._p) == cvxpy.sum(self._load_p),
             cvxpy.sum(self._q) == cvxpy.sum(self._load_q),
-            self._q[followers] == cvxpy.multiply(case.tan[at][followers], self._p[followers]),
+            self._q[followers] == case.tan * self._p[followers],
             _row_norms(cvxpy, moves.answer) <= spread,
             self._p >= margin,
             self._p + margin <= case.p_max[at],
@@ -166,10 +166,11 @@ class Program:
         flow_p, flow_q = case.network.below @ drawn_p, case.network.below @ drawn_q
         u = 1.0 - 2.0 * (case.network.resistance @ drawn_p + case.network.reactance @ drawn_q)
         fed = np.delete(np.arange(case.network.nodes), case.network.root)
-        margin = z_voltage * _row_norms(cvxpy, moves.u[fed])
+        margin = z_voltage * _row_norms(cvxpy, moves.u)[fed]
         limits = [u[fed] + margin <= case.u_max[fed], u[fed] - margin >= case.u_min[fed]]
         for along_p, along_q in SIDES:
-            margin = z_flow * _row_norms(cvxpy, along_p * moves.flow_p + along_q * moves.flow_q)
+            # Reactive power answers in proportion, so all sides see the same spread, each its share of it.
+            margin = z_flow * abs(along_p + case.tan * along_q) * moves.flow_std
             flow = cvxpy.abs(along_p * flow_p + along_q * flow_q)
             limits.append(flow + margin <= APOTHEM * case.s_max)
         return limits
@@ -179,7 +180,10 @@ class Program:
         at, root = case.generators, case.network.root
         nodes = case.network.nodes
         p, q, answer = np.zeros(nodes), np.zeros(nodes), np.zeros((nodes, nodes - 1))
-        p[at], q[at] = np.clip(self._p.value, 0.0, case.p_max[at]), np.clip(self._q.value, 0.0, case.q_max[at])
+        p[at], q[at] = (
+            np.clip(self._p.value, 0.0, case.p_max[at]),
+            np.clip(self._q.value, 0.0, case.q_max[at]),
+        )
         p[root] = q[root] = 0.0
         p[root], q[root] = case.load_p.sum() - p.sum(), case.load_q.sum() - q.sum()
         if len(self.noisy):
@@ -192,19 +196,46 @@ class Program:
         return Policy(case, self.sigma, p, q, answer)
 
 
+@dataclass(frozen=True, eq=False)
 class _Moves:
     """Expressions of what noise moves, each (…, noisy line), already times σ [p.u.].
 
+    Flows and voltages are variables tied line by line, along the tree: the ties have few entries, where the
+    matrices of sums over all nodes below a line are full.
+
     Attributes
     ----------
-    answer : of generators. flow_p, flow_q : of lines. u : of nodes.
+    answer : of generators.
+    flow_std : (line,) bounds of the norms of active flows; reactive ones move in proportion.
+    u : of nodes, squared voltages.
+    ties : constraints.
     """
 
-    def __init__(self, case: Case, answer: Any, answer_q: Any) -> None:
-        network, place = case.network, _placing(case)
-        self.answer = answer
-        self.flow_p, self.flow_q = (-(network.below @ place) @ each for each in (answer, answer_q))
-        self.u = 2.0 * ((network.resistance @ place) @ answer + (network.reactance @ place) @ answer_q)
+    answer: Any
+    flow_std: Any
+    u: Any
+    ties: list[Any]
+
+    @classmethod
+    def of(cls, cvxpy: Any, case: Case, answer: Any) -> _Moves:
+        network = case.network
+        above = network.line_above
+        flow = cvxpy.Variable((network.nodes - 1, answer.shape[1]))
+        u = cvxpy.Variable((network.nodes, answer.shape[1]))
+        std = cvxpy.Variable(network.nodes - 1)
+        fed = network.order[1:]
+        leaving = sp.csr_array(
+            (np.ones(len(fed)), (network.parent[fed], above[fed])), shape=u.shape[:1] + std.shape
+        )
+        arriving = sp.csr_array((np.ones(len(fed)), (fed, above[fed])), shape=leaving.shape)
+        drop = 2.0 * (network.r + case.tan * network.x)
+        ties = [
+            (arriving - leaving)[fed] @ flow == -(sp.csr_array(_placing(case))[fed] @ answer),
+            (arriving - leaving).T @ u == -cvxpy.multiply(drop[:, None], flow),
+            u[network.root] == 0.0,
+            _row_norms(cvxpy, flow) <= std,
+        ]
+        return cls(answer, std, u, ties)
 
 
 def least_cost(case: Case) -> float:
