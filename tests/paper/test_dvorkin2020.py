@@ -27,7 +27,7 @@ from dp_powerflow.privacy.random import StreamKey
 
 pytest.importorskip("cvxpy", reason="needs the extra opf")
 
-DRAWS = 20_000
+DRAWS = 10_000
 VARIANTS = (Expected(), TotalVariance(), TargetVariance(experiment.TARGET_LINES), TailCost())
 WHOLE = [variant for variant in VARIANTS if not isinstance(variant, TargetVariance)]
 

@@ -144,7 +144,7 @@ def run(options: ExperimentOptions) -> Written:
     rows = []
     for done, (feeder, each, claimed, variant) in enumerate(jobs):
         options.progress(done, len(jobs) + 1)
-        small = scale if feeder == "feeder15" else replace(scale, customers=3)
+        small = scale if feeder == "feeder15" else replace(scale, customers=2)
         stored = store.get_or(
             f"{feeder}-{variant.name}",
             lambda *, c=each, p=claimed, v=variant, s=small: _plain(measure(c, p, v, s, options.seed)),

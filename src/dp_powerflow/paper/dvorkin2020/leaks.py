@@ -159,12 +159,15 @@ def _losses(one: Policy, other: Policy, generator: np.random.Generator, draws: i
     return np.asarray(0.5 * (quadratic - (drawn**2).sum(axis=1) + determinants))
 
 
-def neighbours(program: Program, privacy: Privacy, lines: Sequence[int] | None = None) -> Iterator[Neighbour]:
+def neighbours(
+    program: Program, privacy: Privacy, lines: Sequence[int] | None = None, *, joint: bool = True
+) -> Iterator[Neighbour]:
     """Every customer with the largest change in either direction, against the program's own loads.
 
     Parameters
     ----------
     lines : own lines of the customers that are looked at, None for all.
+    joint : whether the loss of all flows together is estimated; NaN if not.
     """
     case = program.case
     first = program.solve()
@@ -186,7 +189,7 @@ def neighbours(program: Program, privacy: Privacy, lines: Sequence[int] | None =
                 moved=float((second.flow[line] - first.flow[line]) / change),
                 own=own,
                 elsewhere=max(single, default=0.0),
-                jointly=joint_epsilon(first, second, privacy.delta),
+                jointly=joint_epsilon(first, second, privacy.delta) if joint else math.nan,
                 outside=outside_noise(first, second),
             )
 
