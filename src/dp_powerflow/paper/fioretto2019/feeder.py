@@ -93,7 +93,7 @@ class NoisyLines:
             ANY_NUMBER_OF_DAYS,
             _CLAIM.format(share),
             proved=True,
-            metric=f"1/length by {self.privacy.alpha:.3g} per km: {share} of {shortest}, more of longer lines",
+            metric=f"1/length by {self.privacy.alpha:.3g} per km: {share} of {shortest}",
         )
 
     @property

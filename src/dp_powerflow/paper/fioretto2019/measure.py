@@ -1,4 +1,4 @@
-"""What one release of a network is worth: whether it admits power flow, at which cost, how far from the truth."""
+"""Figures of one released network: whether it admits power flow, at which cost, how far from the truth."""
 
 from __future__ import annotations
 
