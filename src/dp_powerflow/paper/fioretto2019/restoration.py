@@ -112,7 +112,8 @@ def clipped(figures: Admittances, bands: Bands) -> Admittances:
 def restore_lengths(noisy: NoisyLengths, width: float = WIDTH) -> FloatArray:
     """(line,) lengths [km] within a factor of their noisy mean: restoration of a radial feeder.
 
-    A radial feeder of positive lengths admits power flow at its usual loads; no program is needed.
+    Lengths are positive, and no further from their mean than the band. Whether the loads can be served is
+    not asked: with much noise some snapshots have no power flow.
     """
     centre = max(noisy.mean, noisy.mean_scale)
     return np.asarray(1.0 / np.clip(noisy.inverse, centre / width, centre * width))
