@@ -81,7 +81,7 @@ def test_loss_between_normal_laws_of_other_variance_is_that_of_draws() -> None:
         def log_density(law: Normal) -> np.ndarray:
             return np.asarray(-0.5 * ((x - law.mean) / law.std) ** 2 - np.log(law.std))
 
-        return log_density(mine) - log_density(theirs)
+        return np.asarray(log_density(mine) - log_density(theirs))
 
     epsilon = epsilon_between(first, second, 0.05)
     sides = (losses(one, first, second), losses(other, second, first))

@@ -28,7 +28,12 @@ from dp_powerflow.privacy.random import StreamKey
 pytest.importorskip("cvxpy", reason="needs the extra opf")
 
 DRAWS = 10_000
-VARIANTS = (Expected(), TotalVariance(), TargetVariance(experiment.TARGET_LINES), TailCost())
+VARIANTS: tuple[Variant, ...] = (
+    Expected(),
+    TotalVariance(),
+    TargetVariance(experiment.TARGET_LINES),
+    TailCost(),
+)
 WHOLE = [variant for variant in VARIANTS if not isinstance(variant, TargetVariance)]
 
 
@@ -38,16 +43,25 @@ def case(reference: Path) -> Case:
 
 
 @cache
-def solved(case: Case, variant: Variant) -> Policy:
+def _solved(case: Case, name: str) -> Policy:
+    variant = next(each for each in VARIANTS if each.name == name)
     meant = Privacy().sigma(case)
     sigma = Privacy().sigma(case, variant.lines) if isinstance(variant, TargetVariance) else meant
     return Program(case, sigma, variant, target=meant).solve()
 
 
+def solved(case: Case, variant: Variant) -> Policy:
+    return _solved(case, variant.name)
+
+
 @cache
-def drawn(case: Case, variant: Variant) -> Dispatch:
-    policy = solved(case, variant)
+def _drawn(case: Case, name: str) -> Dispatch:
+    policy = _solved(case, name)
     return policy.dispatch(policy.noise(StreamKey.from_insecure_seed(1), DRAWS))
+
+
+def drawn(case: Case, variant: Variant) -> Dispatch:
+    return _drawn(case, variant.name)
 
 
 def test_published_costs_are_met(case: Case) -> None:
@@ -199,7 +213,7 @@ def test_without_its_extra_the_program_says_which(case: Case, monkeypatch: pytes
     import sys
 
     monkeypatch.setitem(sys.modules, "cvxpy", None)
-    with pytest.raises((MissingExtraError, ModuleNotFoundError), match="cvxpy"):
+    with pytest.raises(MissingExtraError, match="opf"):
         Program(case, Privacy().sigma(case), Expected())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -130,22 +131,16 @@ def run(options: ExperimentOptions) -> Written:
     costs: dict[str, dict[str, Any]] = {}
     rows: list[CaseRow] = []
     for name in scale.cases:
-        costs[name] = store.get_or(f"cost-{name}", lambda *, c=name: _costs(c))
+        costs[name] = store.get_or(f"cost-{name}", partial(_costs, name))
         options.progress(done := done + 1, total)
         for alpha in scale.alphas:
-            stored = store.get_or(
-                f"{name}-{alpha:g}",
-                lambda *, c=name, a=alpha: asdict(measure_case(c, a, scale.draws, options.seed)),
-            )
-            rows.append(CaseRow(**stored))
+            compute = partial(_plain_case, name, alpha, scale.draws, options.seed)
+            rows.append(CaseRow(**store.get_or(f"{name}-{alpha:g}", compute)))
             options.progress(done := done + 1, total)
     feeder, lengths = open_feeder("ieee123"), []
     for change, shortest in scale.lengths:
-        stored = store.get_or(
-            f"ieee123-{change:g}-{shortest:g}",
-            lambda *, c=change, s=shortest: asdict(measure_feeder(feeder, c, s, scale.draws, options.seed)),
-        )
-        lengths.append(FeederRow(**stored))
+        compute = partial(_plain_feeder, feeder, (change, shortest), scale.draws, options.seed)
+        lengths.append(FeederRow(**store.get_or(f"ieee123-{change:g}-{shortest:g}", compute)))
         options.progress(done := done + 1, total)
     text = to_markdown(costs, rows, lengths)
     content = {
@@ -156,6 +151,14 @@ def run(options: ExperimentOptions) -> Written:
     return write_results(
         options.out, text, {"fioretto2019.md": text, "fioretto2019.json": json.dumps(content, indent=1)}
     )
+
+
+def _plain_case(name: str, alpha: float, draws: int, seed: int) -> dict[str, Any]:
+    return asdict(measure_case(name, alpha, draws, seed))
+
+
+def _plain_feeder(feeder: Feeder, lengths: tuple[float, float], draws: int, seed: int) -> dict[str, Any]:
+    return asdict(measure_feeder(feeder, *lengths, draws, seed))
 
 
 def _costs(name: str) -> dict[str, Any]:

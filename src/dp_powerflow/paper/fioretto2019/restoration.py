@@ -60,8 +60,8 @@ def bands_of(noisy: NoisyFigures, branches: Branches, width: float = WIDTH) -> B
         raise ConfigError("the width of restored figures is a factor above 1")
     g = np.maximum(noisy.mean_g, noisy.mean_scale_g)[branches.level]
     b = np.maximum(-noisy.mean_b, noisy.mean_scale_b)[branches.level]
-    kept = ~branches.lossless
-    return Bands(kept * g / width, kept * g * width, b / width, b * width)
+    g = np.where(branches.lossless, 0.0, g)
+    return Bands(np.asarray(g / width), np.asarray(g * width), np.asarray(b / width), np.asarray(b * width))
 
 
 def restore(noisy: NoisyFigures, grid: PublicGrid, costs: CostBand | None, width: float = WIDTH) -> Restored:
