@@ -127,6 +127,7 @@ def audited_lengths(epsilon: float, runs: int = 2500) -> float:
     return epsilon_lower_bound(drawn[1], drawn[0], 0.0)
 
 
+@pytest.mark.slow
 def test_one_length_loses_no_more_than_claimed_and_half_the_noise_is_caught() -> None:
     assert 0.4 < audited_lengths(1.0) <= 1.0
     assert audited_lengths(2.0, 1500) > 1.0

@@ -195,6 +195,7 @@ def test_claims_say_what_they_do_not_cover(case: Case) -> None:
     assert found["error of loads computed from the release [p.u.]"] < 1e-12
 
 
+@pytest.mark.slow
 def test_experiment_resumes_and_shows_published_beside_ours(reference: Path, tmp_path: Path) -> None:
     scale = experiment.Scale(draws=500, feeders=("ieee13",), customers=1)
     with pytest.MonkeyPatch.context() as patch:

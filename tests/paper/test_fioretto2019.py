@@ -46,6 +46,7 @@ def cost_of(name: str) -> float:
     return found.cost
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "published"), [("case14", 8081.527), ("case39", 41872.302)])
 def test_base_cost_is_that_of_pandapower(name: str, published: float) -> None:
     assert cost_of(name) == pytest.approx(published, rel=1e-4)
@@ -64,6 +65,7 @@ def check_restored(name: str, alpha: float, draws: int) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "draws"), [("case14", 20), ("case39", 6), ("case118", 2)])
 @pytest.mark.parametrize("alpha", [0.1, 1.0])
 def test_restored_networks_have_a_power_flow(name: str, alpha: float, draws: int) -> None:
@@ -77,6 +79,7 @@ def test_restored_networks_have_a_power_flow_in_twenty_draws(name: str, alpha: f
     check_restored(name, alpha, 20)
 
 
+@pytest.mark.slow
 def test_published_noise_alone_leaves_few_networks_with_a_power_flow() -> None:
     case, privacy = case_of("case39"), BranchPrivacy(10.0)
     drawn = [as_published(case, privacy, KEY.bind("draw", str(draw))) for draw in range(5)]
@@ -249,6 +252,7 @@ def test_a_restored_case_states_figures_and_its_claim() -> None:
     assert found == release.measure(np.random.default_rng(0))
 
 
+@pytest.mark.slow
 def test_experiment_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scale = experiment.Scale(cases=("case14",), alphas=(0.1,), draws=2, lengths=((0.05, 0.08),))
     monkeypatch.setattr(experiment, "QUICK", scale)
