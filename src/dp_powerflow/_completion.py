@@ -11,7 +11,18 @@ from collections.abc import Callable
 FEEDERS = ("ieee13", "ieee123", "ieee123-pv")
 MODES = ("twin-network", "true-network")
 INTERVAL_LABELS = ("start", "end")
-EXPERIMENTS = ("theorem", "wasserstein", "recovery", "lines", "twin", "manifold", "y-noise", "derived")
+EXPERIMENTS = (
+    "theorem",
+    "wasserstein",
+    "recovery",
+    "lines",
+    "twin",
+    "manifold",
+    "y-noise",
+    "derived",
+    "dvorkin2020",
+    "fioretto2019",
+)
 DATA_SETS = ("oedi", "simbench", "simulated")
 DERIVED = ("opf", "hosting-capacity", "reliability")
 CONTROLS = ("frozen", "snapshot", "day")

@@ -36,6 +36,8 @@ EXPERIMENTS: Mapping[str, str] = MappingProxyType(
         "manifold": "manifold",
         "y-noise": "admittance",
         "derived": "derived.experiment",
+        "dvorkin2020": "dvorkin2020.experiment",
+        "fioretto2019": "fioretto2019.experiment",
     }
 )
 """Name → module of this package; only the one that is run is imported."""
