@@ -11,8 +11,8 @@ from collections.abc import Callable
 FEEDERS = ("ieee13", "ieee123", "ieee123-pv")
 MODES = ("twin-network", "true-network")
 INTERVAL_LABELS = ("start", "end")
-EXPERIMENTS = ("theorem", "wasserstein", "recovery", "lines", "twin", "manifold", "y-noise")
-DATA_SETS = ("oedi", "simbench", "simulated")
+EXPERIMENTS = ("theorem", "wasserstein", "recovery", "lines", "twin", "manifold", "y-noise", "table1")
+DATA_SETS = ("oedi", "simbench", "swiss", "simulated")
 CONTROLS = ("frozen", "snapshot", "day")
 
 

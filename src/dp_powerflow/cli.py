@@ -700,10 +700,13 @@ def experiment(
     oedi: Annotated[
         Path | None, typer.Option(envvar="DP_POWERFLOW_OEDI", help="Folder of the OEDI profiles.")
     ] = None,
+    swiss: Annotated[
+        Path | None, typer.Option(envvar="DP_POWERFLOW_SWISS", help="Folder of the Swiss meters.")
+    ] = None,
     data: Annotated[
         str | None,
         typer.Option(
-            help="oedi, simbench or simulated; default: oedi if its folder is known.",
+            help="oedi, simbench, swiss or simulated; default: oedi if its folder is known; table1: all there are.",
             autocompletion=one_of(completion.DATA_SETS),
         ),
     ] = None,
@@ -744,6 +747,7 @@ def experiment(
         options = ExperimentOptions(
             out=DEFAULT_FOLDER,
             oedi=oedi,
+            swiss=swiss,
             data=data,
             config=None if config is None else dpf.read_config(config),
             pv=pv,
