@@ -11,16 +11,14 @@ import numpy as np
 
 from dp_powerflow.errors import MissingExtraError, PrivacyError
 from dp_powerflow.evidence.collect import plain
-from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.paper.mechanisms import solve_loads
-from dp_powerflow.paper.sources import Guarantee, UnusableDraw
+from dp_powerflow.paper.sources import Guarantee
 from dp_powerflow.paper.sources.composition import Composition
 from dp_powerflow.paper.table1.bench import Bench
 from dp_powerflow.paper.table1.measures import FIGURES
 from dp_powerflow.paper.table1.probes import probe_days, probe_network
+from dp_powerflow.paper.table1.releasing import release
 from dp_powerflow.paper.table1.results import NOT_TESTED, Claim, Measured, Probe, summary
 from dp_powerflow.paper.table1.rows import Kind, Made, Row
-from dp_powerflow.units import ComplexArray
 
 FITS_OF_A_CHUNK = 5
 """Of a row whose model is fitted anew in every run."""
@@ -52,31 +50,6 @@ def chunks_of(row: Row, bench_runs: int, trainings: int) -> tuple[Chunk, ...]:
         return tuple(Chunk(number, fits, 1) for number, fits in enumerate(groups))
     models = min(trainings, bench_runs)
     return tuple(Chunk(number, (number,), bench_runs // models) for number in range(models))
-
-
-@dataclass(frozen=True, eq=False)
-class Released:
-    """One release: its loads, its voltages, and the network that they were solved on; None for no network."""
-
-    load: ComplexArray
-    voltages: ComplexArray
-    feeder: Feeder | None
-
-
-def release(made: Composition, generator: np.random.Generator, days: int) -> Released:
-    """As `Composition.release`, with the loads and the network behind it."""
-    feeder: Feeder | None
-    try:
-        feeder = made.network.draw(generator)
-        solver = made.network.solver(feeder, made.setting)
-    except UnusableDraw:
-        load = made.loads.draw(generator, days)
-        return Released(load, np.full_like(load, np.nan + 1j * np.nan), None)
-    load = made.loads.draw(generator, days)
-    voltages = solve_loads(solver, load, made.setting.generation)
-    if made.noise is not None:
-        voltages = made.noise.add(voltages, generator)
-    return Released(load, voltages, feeder)
 
 
 def measure_chunk(bench: Bench, row: Row, chunk: Chunk) -> dict[str, Any]:

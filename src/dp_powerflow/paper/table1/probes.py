@@ -8,10 +8,10 @@ import numpy as np
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.grid.feeder import Feeder
-from dp_powerflow.paper.mechanisms import solve_loads
-from dp_powerflow.paper.sources import Guarantee, OtherRelease, UnusableDraw
+from dp_powerflow.paper.sources import Guarantee, OtherRelease
 from dp_powerflow.paper.sources.composition import Composition
 from dp_powerflow.paper.table1.bench import TEST_CHANGE, Bench
+from dp_powerflow.paper.table1.releasing import release
 from dp_powerflow.paper.table1.results import Probe
 from dp_powerflow.units import ComplexArray
 
@@ -63,29 +63,18 @@ def probe_network(bench: Bench, make: Make, made: Composition, *, only_loads: bo
         return Probe(True, f"{line}: the loads change")
     base = make(same, 0)
     assert isinstance(base, Composition)
-    (first, _), (second, solved_on) = (_voltages(one, bench) for one in (base, other))
-    moves = not np.array_equal(first, second, equal_nan=True)
-    if not moves:
+    first, second = (release(one, bench.generator("one day", 0), 1) for one in (base, other))
+    if first.feeder is None or second.feeder is None:
+        return Probe(False, f"{line}: the noise leaves no network that power flow can be set up on")
+    if np.array_equal(first.voltages, second.voltages, equal_nan=True):
         return Probe(False, f"{line}: the voltages stay bit for bit")
-    own = solved_on is not None and _same(solved_on, changed.data.feeder)
+    own = _same(second.feeder, changed.data.feeder)
     where = "the true network" if own else "a network with noise"
     return Probe(own, f"{line}: the voltages change, and are solved on {where}")
 
 
 def _loads(made: Composition, bench: Bench) -> ComplexArray:
     return made.loads.draw(bench.generator("one day", 0), 1)
-
-
-def _voltages(made: Composition, bench: Bench) -> tuple[ComplexArray, Feeder | None]:
-    """One day's voltages, and the network that they were solved on."""
-    generator = bench.generator("one day", 0)
-    try:
-        feeder = made.network.draw(generator)
-        solver = made.network.solver(feeder, made.setting)
-    except UnusableDraw:
-        return np.full((1, 1, 1), np.nan + 0j), None
-    v = solve_loads(solver, made.loads.draw(generator, 1), made.setting.generation)
-    return (v if made.noise is None else made.noise.add(v, generator)), feeder
 
 
 def _same(one: Feeder, other: Feeder) -> bool:

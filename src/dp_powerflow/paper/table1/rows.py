@@ -50,6 +50,7 @@ class Row:
     matched : whether it is at the matched units (customer-day, one line ±5 %), not in its paper's own.
     make : the system, for one of several fits; None if it is not built.
     extra : pip extra that it needs; models of such rows are trained, which takes long.
+    family : of rows that share fits, and so are measured by one process; empty for a row by itself.
     audited_by : test file with its audit, where the table makes none of its own.
     """
 
@@ -61,6 +62,7 @@ class Row:
     make: Callable[[Bench, int], Made] | None = None
     extra: str | None = None
     audited_by: str | None = None
+    family: str = ""
 
 
 def all_rows() -> tuple[Row, ...]:
@@ -231,38 +233,27 @@ def _voltage_noise_of_a_line(bench: Bench, fit: int) -> Made:
 
 
 def _composed() -> Iterator[Row]:
-    ours = "dp-powerflow"
     formula = f"formula at ε = {NETWORK_TARGET:g} a step"
-    voltages = Kind.VOLTAGES
     yield Row(
-        "voltage-noise", "Gaussian on voltages, r of the data set", None, voltages, False, _voltage_noise
+        "voltage-noise", "Gaussian on voltages, r of the data set", None, Kind.VOLTAGES, False, _voltage_noise
     )
     yield Row(
         "voltage-noise-line",
         "Gaussian on voltages, r of one line ±5 %",
         None,
-        voltages,
-        True,
-        _voltage_noise_of_a_line,
+        Kind.VOLTAGES,
+        make=_voltage_noise_of_a_line,
     )
-    yield Row(
-        "dp-powerflow-literal", "DP-Powerflow as printed, true network", ours, voltages, True, _literal
-    )
-    yield Row(
-        "dp-powerflow-floor", f"DP-Powerflow, {formula}, true network", ours, voltages, True, _with_floor
-    )
-    yield Row(
-        "dp-powerflow-full-support",
-        f"DP-Powerflow, full support, {formula}, true network",
-        ours,
-        voltages,
-        True,
-        _full_support,
-    )
-    yield Row("dp-powerflow-twin", "DP-Powerflow on a twin, Laplace", ours, voltages, True, _twin)
-    yield Row(
-        "dp-powerflow-gaussian-twin", "DP-Powerflow on a twin, Gaussian", ours, voltages, True, _gaussian_twin
-    )
+    ours: dict[str, tuple[str, Callable[[Bench, int], Made]]] = {
+        "literal": ("DP-Powerflow as printed, true network", _literal),
+        "floor": (f"DP-Powerflow, {formula}, true network", _with_floor),
+        "full-support": (f"DP-Powerflow, full support, {formula}, true network", _full_support),
+        "twin": ("DP-Powerflow on a twin, Laplace", _twin),
+        "gaussian-twin": ("DP-Powerflow on a twin, Gaussian", _gaussian_twin),
+    }
+    for key, (title, make) in ours.items():
+        name = "dp-powerflow"
+        yield Row(f"{name}-{key}", title, name, Kind.VOLTAGES, make=make, family=name)
 
 
 _NAMES = {
