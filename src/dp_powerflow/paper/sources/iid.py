@@ -3,7 +3,8 @@
 - `LaplaceLoads`: every meter's reading with Laplace noise of its own.
 - `DivisibleLaplace`: the total of all meters, each of which adds a share of the noise (Ács and Castelluccia,
   DREAM). A public envelope instead of one range makes the sensitivity point-wise (Eibl and Engel).
-- `ZeroMeanNoise`: noise per meter that leaves totals as they are on average (Barbosa et al.).
+- `ZeroMeanNoise`: noise per meter that leaves totals as they are on average (Barbosa et al.); a guarantee
+  only where it is Laplace.
 
 Readings are cut to a public range first: without one there is no sensitivity.
 """
@@ -229,7 +230,9 @@ class ZeroMeanLaplace:
 
 @dataclass(frozen=True, eq=False)
 class ZeroMeanNoise:
-    """Every reading with noise of mean zero; nothing is cut afterwards, so totals survive on average.
+    """Every reading with noise of mean zero, so that totals survive on average.
+
+    Power flow takes no negative load, so `draw` cuts the noisy loads to the public range; `noisy` does not.
 
     Attributes
     ----------
@@ -253,9 +256,13 @@ class ZeroMeanNoise:
         return {"load_noise": self.noise.std * float(self.meters.nominal.max())}
 
     def draw(self, generator: np.random.Generator, days: int) -> ComplexArray:
-        """Noisy loads of the first days; some may be negative."""
+        """Noisy loads of the first days, cut to the public range."""
+        return self.meters.nodal(self.meters.cut(self.noisy(generator, days)))
+
+    def noisy(self, generator: np.random.Generator, days: int) -> FloatArray:
+        """(meter, day, step) relative readings as the meters send them; some may be negative."""
         true = self.meters.first_days(days)
-        return self.meters.nodal(true + self.noise.draw(generator, true.shape))
+        return np.asarray(true + self.noise.draw(generator, true.shape))
 
 
 NIGHT_SHARE = 0.6
@@ -309,12 +316,6 @@ def _zero_mean(occasion: Occasion) -> LoadMechanism:
     return ZeroMeanNoise(Meters.of(occasion.data, occasion.days), Uniform(UNIFORM_WIDTH))
 
 
-def _zero_mean_laplace(occasion: Occasion) -> LoadMechanism:
-    meters = Meters.of(occasion.data, occasion.days)
-    noise = ZeroMeanLaplace(float(meters.width.sum()) / occasion.target.epsilon)
-    return ZeroMeanNoise(meters, noise, DAY, name="zero-mean Laplace")
-
-
 LOADS = (
     *(make(unit) for make in (_laplace, _dream, _envelope) for unit in (SLOT, DAY)),
     LoadEntry(
@@ -323,11 +324,5 @@ LOADS = (
         paper="barbosa2014",
         matched=False,
         make=_zero_mean,
-    ),
-    LoadEntry(
-        key="zero-mean-laplace",
-        title="zero-mean Laplace, per day",
-        paper="barbosa2014",
-        make=_zero_mean_laplace,
     ),
 )
