@@ -27,7 +27,7 @@ LINE_CHANGE = 0.05
 NETWORK_TARGET = 25.0
 """ε of one step at which DP-Powerflow's formula can be met at all: the smallest of the paper's grid."""
 P_MAX = 1.5
-"""Public factor on the largest load, as declared to the fits of DP-Powerflow and as their draws are cut to."""
+"""Public factor on the largest load: declared to DP-Powerflow's fits, and what their draws are cut to."""
 TEST_CHANGE = 1.5
 """Factor on the line that is changed to see whether a release depends on the network."""
 

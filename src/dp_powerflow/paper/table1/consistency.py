@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from dp_powerflow.paper.table1.bench import LINE_CHANGE, MATCHED, NETWORK_TARGET, P_MAX, Bench
 from dp_powerflow.paper.table1.results import Measured, Value
@@ -17,8 +18,8 @@ from dp_powerflow.paper.wasserstein.evaluation import evaluate, mean_and_error
 from dp_powerflow.paper.wasserstein.search import Configuration
 from dp_powerflow.twin.design import TwinDesign
 
-ERRORS = 3.0
-"""Standard errors within which two figures agree."""
+SURE = 0.9973
+"""Probability with which two equal figures agree: that of three standard errors; Student's t for few runs."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Check:
     Attributes
     ----------
     here, there : pooled W1 of |v| [p.u.], mean and standard error over runs.
+    runs : behind each of them.
     """
 
     data: str
@@ -35,6 +37,7 @@ class Check:
     experiment: str
     here: Value
     there: Value
+    runs: int
 
     @property
     def apart(self) -> float | None:
@@ -49,7 +52,9 @@ class Check:
     def agrees(self) -> bool | None:
         """Whether the two are within their error bars; None if there are none."""
         apart = self.apart
-        return None if apart is None else apart <= ERRORS
+        if apart is None:
+            return None
+        return bool(apart <= stats.t.ppf((1.0 + SURE) / 2.0, 2 * (self.runs - 1)))
 
 
 def checks_of(bench: Bench, found: Mapping[str, Measured], runs: int) -> Iterator[Check]:
@@ -59,7 +64,7 @@ def checks_of(bench: Bench, found: Mapping[str, Measured], runs: int) -> Iterato
         measured = found.get(row)
         here = None if measured is None else measured.figures.get("w1_pooled")
         if here is not None and there is not None:
-            yield Check(name, row, experiment, here, there)
+            yield Check(name, row, experiment, here, there, runs)
 
 
 def _elsewhere(bench: Bench, runs: int) -> Iterator[tuple[str, str, Value | None]]:

@@ -29,7 +29,7 @@ from dp_powerflow.paper.table1.tables import Table1
 DATA = ("oedi", "simbench", "swiss")
 """Data sets of the table, where they are at hand; `--data` names one, also another."""
 NOT_BUILT = "not built yet"
-FULL = Scale(days=20, runs=20, trainings=2, calibration_days=1000, audits=400)
+FULL = Scale(days=20, runs=20, trainings=2, calibration_days=1000, audits=600)
 QUICK = Scale(days=4, runs=2, trainings=1, calibration_days=60, audits=60)
 _CODE = 1
 """Raised whenever a change of the code makes stored results worthless."""
@@ -188,7 +188,9 @@ def open_benches(run: Run) -> tuple[dict[str, Bench], dict[str, str]]:
                 raise
             left_out[name] = str(error)
     if not benches:
-        raise ConfigError("none of the data sets of the table is at hand; name a folder with --oedi or --swiss")
+        raise ConfigError(
+            "none of the data sets of the table is at hand; name a folder with --oedi or --swiss"
+        )
     return benches, left_out
 
 
@@ -209,6 +211,15 @@ def run(options: ExperimentOptions, workers: int | None = None) -> Written:
         check for name, bench in benches.items() for check in checks_of(bench, found[name], this.scale.runs)
     ]
     words = {name: bench.data.words for name, bench in benches.items()}
-    table = Table1(this.rows, found, words, left_out, this.scale, tuple(checks), options.quick)
+    table = Table1(
+        this.rows,
+        found,
+        words,
+        left_out,
+        this.scale,
+        tuple(checks),
+        options.quick,
+        {name: bench.data.n_steps for name, bench in benches.items()},
+    )
     text, contents = contents_of(table)
     return write_results(options.out, text, contents)

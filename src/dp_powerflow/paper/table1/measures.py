@@ -98,7 +98,7 @@ class Truth:
         return Figures(**found)
 
     def residual(self, voltages: ComplexArray) -> float | None:
-        """How far voltages are from loads at public power factors on the true network; None if none solved."""
+        """How far voltages are from loads at public power factors on the true network; None without any."""
         v = voltages.reshape(-1, voltages.shape[-1])
         v = v[np.isfinite(v).all(axis=1)]
         if not len(v):

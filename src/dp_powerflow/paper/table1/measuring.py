@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -58,6 +59,7 @@ def measure_chunk(bench: Bench, row: Row, chunk: Chunk) -> dict[str, Any]:
     A system that refuses the data set gives `absent` with its reason.
     """
     assert row.make is not None
+    start = time.process_time()
     found: dict[str, Any] = {"runs": [], "claims": [], "fit_seconds": [], "day_seconds": []}
     for fit in chunk.fits:
         begin = time.process_time()
@@ -77,6 +79,7 @@ def measure_chunk(bench: Bench, row: Row, chunk: Chunk) -> dict[str, Any]:
         if chunk.number == 0 and fit == chunk.fits[0]:
             found["probes"] = _probes(bench, row, made)
             found["noisy_voltages"] = isinstance(made, Composition) and made.noise is not None
+    found["cpu_seconds"] = time.process_time() - start
     result: dict[str, Any] = plain(found)
     return result
 
@@ -150,7 +153,11 @@ def _true(bench: Bench) -> dict[str, float]:
 
 def _weakest(claims: list[dict[str, Any]], secret: str, audit: Mapping[str, Any]) -> Claim | None:
     """The claim with the largest ε of all fits; none if a fit claims nothing."""
-    stated = [Guarantee(**own) for own in _own(claims, secret)]
+    # JSON has no infinity: a claim without a finite ε is stored without one.
+    stated = [
+        Guarantee(**own | {"epsilon": math.inf if own["epsilon"] is None else own["epsilon"]})
+        for own in _own(claims, secret)
+    ]
     if not stated:
         return None
     return Claim(max(stated, key=lambda claim: claim.epsilon), audit.get(secret))

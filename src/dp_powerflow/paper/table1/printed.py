@@ -68,9 +68,7 @@ PRINTED: Mapping[str, PrintedRow] = MappingProxyType(
             "ynnn-",
         ),
         "federated": _row("DP federated learning", "fernandez2022privacy", "ynnn-"),
-        "dpwgan": _row(
-            "DP-SGD GAN (DPWGAN)", "huang2022dpwgan", "ynny-", {Column.FIDELITY: _NO_BOUND}
-        ),
+        "dpwgan": _row("DP-SGD GAN (DPWGAN)", "huang2022dpwgan", "ynny-", {Column.FIDELITY: _NO_BOUND}),
         "y-noise": _row(
             "noise on Y entries",
             "fioretto2019differential smith2021realistic",

@@ -8,7 +8,7 @@ import numpy as np
 
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.paper.mechanisms import solve_loads
-from dp_powerflow.paper.sources import UnusableDraw
+from dp_powerflow.paper.sources import UnusableDrawError
 from dp_powerflow.paper.sources.composition import Composition
 from dp_powerflow.units import ComplexArray
 
@@ -33,7 +33,7 @@ def release(made: Composition, generator: np.random.Generator, days: int) -> Rel
     try:
         feeder = made.network.draw(generator)
         solver = made.network.solver(feeder, made.setting)
-    except UnusableDraw:
+    except UnusableDrawError:
         load = made.loads.draw(generator, days)
         return Released(load, np.full_like(load, np.nan + 1j * np.nan), None)
     load = made.loads.draw(generator, days)

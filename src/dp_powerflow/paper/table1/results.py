@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from dp_powerflow.paper.sources import Guarantee
@@ -109,4 +108,4 @@ def summary(runs: Sequence[Mapping[str, float | None]]) -> Mapping[str, Value]:
     for name in names:
         values = [math.nan if (value := run.get(name)) is None else float(value) for run in runs]
         found[name] = mean_and_error(values)
-    return MappingProxyType(found)
+    return found

@@ -1,8 +1,8 @@
 """The rows of the table: every entry of the registry, what is composed of them, and what is not built yet.
 
-An entry for loads is a row of loads; their voltages are solved on the true network to compare them, which is no
-part of the release. An entry for a network is a row of voltages of the true loads on it. A cited system without
-an entry has a row that says so.
+An entry for loads is a row of loads; their voltages are solved on the true network to compare them, which is
+no part of the release. An entry for a network is a row of voltages of the true loads on it. A cited system
+without an entry has a row that says so.
 """
 
 from __future__ import annotations
@@ -80,21 +80,24 @@ class _Cited(Protocol):
     def paper(self) -> str: ...
 
 
-_OWN_ROWS = {"entries-of-y": "y-noise", "structured": "dp-gmm"}
+_OWN_ROWS = {"entries-of-y": "y-noise", "gmm-structured": "dp-gmm"}
 """Entries of ours that are variants of a system of the paper's table."""
+_IMPLEMENTS = {"gmm-plain": "liu2025differentially"}
+"""Entries that are a cited system although their `paper` says "ours"."""
 
 
 def printed_row(entry: _Cited) -> str | None:
     """Key of the paper's row whose citations an entry's `paper` names."""
     for key, row in PRINTED.items():
-        if any(_names(entry.paper, cited) for cited in row.cited):
+        if any(_is(entry, cited) for cited in row.cited):
             return key
     return _OWN_ROWS.get(entry.key)
 
 
-def _names(paper: str, cited: str) -> bool:
-    """Whether a citation such as "eibl2017" or "eibl2017differential" is the one that is cited."""
-    return any(cited.lower().startswith(word) for word in re.findall(r"[a-z]+[0-9a-z]{4,}", paper.lower()))
+def _is(entry: _Cited, cited: str) -> bool:
+    """Whether an entry is a cited system: its `paper` is the citation, or begins it ("eibl2017")."""
+    paper = _IMPLEMENTS.get(entry.key, entry.paper).lower()
+    return any(cited.lower().startswith(word) for word in re.findall(r"[a-z]+[0-9a-z]{4,}", paper))
 
 
 # ------------------------------------------------------------------------------- from the registry
@@ -276,5 +279,5 @@ def _not_built() -> Iterator[Row]:
     entries: list[_Cited] = [*LOADS, *NETWORKS, *OTHERS]
     for key, row in PRINTED.items():
         for cited in row.cited:
-            if not any(_names(entry.paper, cited) for entry in entries):
+            if not any(_is(entry, cited) for entry in entries):
                 yield Row(f"not-built-{cited}", _NAMES[cited], key, Kind.OTHER)

@@ -7,6 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dp_powerflow.paper.run import csv_text
+from dp_powerflow.paper.sources import (
+    BY_RADIUS,
+    ON_LINES,
+    ONE_CUSTOMER,
+    ONE_CUSTOMER_DAY,
+    ONE_CUSTOMER_STEP,
+    SAME_MANIFOLD,
+)
 from dp_powerflow.paper.table1.bench import Scale
 from dp_powerflow.paper.table1.consistency import Check
 from dp_powerflow.paper.table1.explained import why
@@ -17,6 +25,16 @@ from dp_powerflow.paper.table1.ticks import Tick, tick, together
 
 NOT_VOLTAGES = "not a voltage release"
 NONE = "—"
+_LARGE = 1e4
+_UNITS = {
+    ONE_CUSTOMER_STEP: "one customer, one step",
+    ONE_CUSTOMER_DAY: "one customer-day",
+    ONE_CUSTOMER: "one customer",
+    BY_RADIUS: "r",
+    ON_LINES: "r on lines",
+    SAME_MANIFOLD: "r, on one manifold",
+}
+"""Adjacencies in a few words; others are shown as they are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +46,7 @@ class Table1:
     found : data set → row → what was measured.
     words : data set → one sentence.
     left_out : data set → why it is not here.
+    steps : data set → steps of a day.
     """
 
     rows: tuple[Row, ...]
@@ -37,6 +56,7 @@ class Table1:
     scale: Scale
     checks: tuple[Check, ...]
     quick: bool
+    steps: Mapping[str, int]
 
     def ticks(self, row: Row) -> dict[Column, Tick]:
         """Of a row on all data sets together."""
@@ -89,16 +109,24 @@ def with_error(value: Value | None, factor: float = 1.0, decimals: int = 2) -> s
     """Mean ± standard error, times a factor."""
     if value is None or not math.isfinite(value[0]):
         return NONE
+    if abs(factor * value[0]) >= _LARGE:
+        return f"{factor * value[0]:.1e}"
     mean = f"{factor * value[0]:.{decimals}f}"
     return mean if not math.isfinite(value[1]) else f"{mean} ± {factor * value[1]:.{decimals}f}"
 
 
 def claim_words(claim: Claim | None) -> str:
-    """ε, δ, what they cover, and whether they are proved."""
+    """ε, δ, who is hidden, what is covered, and whether it is proved."""
     if claim is None:
         return "none"
     stated = claim.guarantee
-    words = [f"{number(stated.epsilon)}, δ {stated.delta:.1g}", stated.unit]
+    hidden = _UNITS.get(stated.adjacency, stated.adjacency)
+    if isinstance(stated.metric, float):
+        hidden = f"{hidden} = {stated.metric:.2g}" if hidden == "r" else f"{hidden} ({stated.metric:.2g})"
+    elif stated.metric is not None:
+        hidden = stated.metric
+    epsilon = "∞" if math.isinf(stated.epsilon) else number(stated.epsilon)
+    words = [f"{epsilon}, δ {stated.delta:.1g}", hidden, f"covers: {stated.unit}"]
     words.append("proved" if stated.proved else "not proved")
     return "; ".join([*words, *([] if stated.jointly else ["single numbers only"])])
 
@@ -171,8 +199,12 @@ TICK_HEADER = ("system", "units", "the paper's row", *(column.value for column i
 def tick_rows(table: Table1) -> list[list[str]]:
     """One row per system."""
     return [
-        [row.title, units(row), NONE if row.printed is None else PRINTED[row.printed].approach]
-        + tick_cells(table, row)
+        [
+            row.title,
+            units(row),
+            NONE if row.printed is None else PRINTED[row.printed].approach,
+            *tick_cells(table, row),
+        ]
         for row in table.rows
     ]
 
@@ -181,10 +213,14 @@ def to_markdown(table: Table1) -> str:
     """All tables and statements."""
     scale = table.scale
     lines = [
-        *(["**A quick run, for a look: its figures are not those of the paper.**", ""] if table.quick else []),
+        *(
+            ["**A quick run, for a look: its figures are not those of the paper.**", ""]
+            if table.quick
+            else []
+        ),
         f"{scale.days} days, {scale.runs} runs. Matched units: one customer-day at ε = 1, δ = 1e-5; one line "
         "±5 % at ε = 1. A model is fitted anew in every run; where training needs an extra, "
-        f"{scale.trainings} models share the runs.",
+        f"the runs are shared by {scale.trainings} model{'s' * (scale.trainings > 1)}.",
         "",
         *(f"{data}: {words}." for data, words in table.words.items()),
         *(f"{data}: left out: {reason}." for data, reason in table.left_out.items()),

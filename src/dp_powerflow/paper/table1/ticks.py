@@ -1,12 +1,10 @@
 """Ticks that follow from numbers: one rule per column of the paper's table.
 
-| column | ✓ if and only if |
-|---|---|
-| load DP | a claim for the loads with a finite ε, proved, for all that is released together, no audit above it |
-| topology DP | the same for the network, and a change of one line is among its neighbours |
-| distribution fidelity | pooled W1 of \\|v\\| at most 0.002 p.u. and lag-1 correlation within 0.2 of the true one |
-| unlimited load samples | ten times the days could be drawn, all different, and ε stays |
-| true Y in power flow | a changed line changes the voltages, and they were solved on the true network |
+- load DP ✓: a claim for the loads, finite, proved, for all that is released together, no audit above it
+- topology DP ✓: the same for the network, and a change of one line is among its neighbours
+- distribution fidelity ✓: pooled W1 of |v| at most 0.002 p.u., lag-1 correlation within 0.2 of the true one
+- unlimited load samples ✓: ten times the days could be drawn, all different, and ε stays
+- true Y in power flow ✓: a changed line changes the voltages, and they were solved on the true network
 
 A release of something else than voltages has no mark for fidelity; one of loads alone has none for true Y.
 """
