@@ -57,17 +57,17 @@ class Check:
         return bool(apart <= stats.t.ppf((1.0 + SURE) / 2.0, 2 * (self.runs - 1)))
 
 
-def checks_of(bench: Bench, found: Mapping[str, Measured], runs: int) -> Iterator[Check]:
+def checks_of(name: str, bench: Bench, found: Mapping[str, Measured], runs: int) -> Iterator[Check]:
     """The true data, the twin and DP-Powerflow's variants of one data set, each through earlier code."""
-    name = bench.data.name
-    for row, experiment, there in _elsewhere(bench, runs):
+    for row, experiment, there in elsewhere(bench, runs):
         measured = found.get(row)
         here = None if measured is None else measured.figures.get("w1_pooled")
         if here is not None and there is not None:
             yield Check(name, row, experiment, here, there, runs)
 
 
-def _elsewhere(bench: Bench, runs: int) -> Iterator[tuple[str, str, Value | None]]:
+def elsewhere(bench: Bench, runs: int) -> Iterator[tuple[str, str, Value | None]]:
+    """Row, experiment and its pooled W1; None where it refuses. Stored: what is known is not made again."""
     yield "loads-true", "noise-free", (0.0, 0.0)
     drawn = bench.store.get_or("check-twin", lambda: {"pooled": _twins(bench, runs)})
     yield "network-twin", "twin", mean_and_error([math.nan if w1 is None else w1 for w1 in drawn["pooled"]])

@@ -19,7 +19,7 @@ from dp_powerflow.paper.datasets import ExperimentOptions, open_dataset, silent
 from dp_powerflow.paper.run import Store, Written, fingerprint_of, write_results
 from dp_powerflow.paper.table1.auditing import AUDIT_CODE, audit_row
 from dp_powerflow.paper.table1.bench import Bench, Scale
-from dp_powerflow.paper.table1.consistency import Check, checks_of
+from dp_powerflow.paper.table1.consistency import Check, checks_of, elsewhere
 from dp_powerflow.paper.table1.measuring import Chunk, absent, chunks_of, measure_chunk, put_together
 from dp_powerflow.paper.table1.output import contents_of
 from dp_powerflow.paper.table1.results import Measured
@@ -30,14 +30,17 @@ DATA = ("oedi", "simbench", "swiss")
 """Data sets of the table, where they are at hand; `--data` names one, also another."""
 NOT_BUILT = "not built yet"
 FULL = Scale(days=20, runs=20, trainings=2, calibration_days=1000, audits=600)
-QUICK = Scale(days=4, runs=2, trainings=1, calibration_days=60, audits=60)
+QUICK = Scale(days=4, runs=2, trainings=1, calibration_days=60, audits=40)
 _CODE = 1
 """Raised whenever a change of the code makes stored results worthless."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """Work of one process: a chunk of the rows of a family on one data set, or the audit of a row."""
+    """Work of one process: a chunk of the rows of a family on one data set, or the audit of a row.
+
+    Without a row: the earlier experiments on the data set.
+    """
 
     data: str | None
     rows: tuple[str, ...]
@@ -89,6 +92,8 @@ def stored_name(row: str, chunk: int) -> str:
 def do(run: Run, bench: Callable[[str], Bench], task: Task) -> dict[str, str]:
     """Compute what the store lacks; row → why it cannot be measured on this machine."""
     missing = {}
+    if task.data is not None and not task.rows:
+        _ = list(elsewhere(bench(task.data), run.scale.runs))
     for key in task.rows:
         row = run.row(key)
         try:
@@ -205,10 +210,16 @@ def run(options: ExperimentOptions, workers: int | None = None) -> Written:
     benches, left_out = open_benches(this)
     for bench in benches.values():
         _ = bench.setting  # its calibration is stored before several processes ask for it
-    missing = run_missing(this, tasks_of(this, benches), benches.__getitem__, workers or cores())
+    engines = workers or cores()
+    tasks = tasks_of(this, benches)
+    missing = run_missing(this, tasks, benches.__getitem__, engines)
+    if tasks:  # after the rows, whose fits they share
+        run_missing(this, [Task(name, ()) for name in benches], benches.__getitem__, engines)
     found = {name: collect(this, bench, missing) for name, bench in benches.items()}
     checks: list[Check] = [
-        check for name, bench in benches.items() for check in checks_of(bench, found[name], this.scale.runs)
+        check
+        for name, bench in benches.items()
+        for check in checks_of(name, bench, found[name], this.scale.runs)
     ]
     words = {name: bench.data.words for name, bench in benches.items()}
     table = Table1(
