@@ -5,9 +5,10 @@ To add one, write its entry in the module of its class, and join the module's tu
 
 from __future__ import annotations
 
+from dp_powerflow.paper.learned import parts as learned
 from dp_powerflow.paper.sources import given, iid, models
 from dp_powerflow.paper.sources.entries import LoadEntry, NetworkEntry, OtherEntry
 
-LOADS: tuple[LoadEntry, ...] = (*given.LOADS, *iid.LOADS, *models.LOADS)
+LOADS: tuple[LoadEntry, ...] = (*given.LOADS, *iid.LOADS, *models.LOADS, *learned.LOADS)
 NETWORKS: tuple[NetworkEntry, ...] = (*given.NETWORKS,)
 OTHERS: tuple[OtherEntry, ...] = ()
