@@ -16,7 +16,7 @@ import datetime as dt
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ _DRAWN_DAYS = 20
 """Days that are drawn of a model, which has any number of them."""
 _WITHIN = 0.999
 """Of r, so that a neighbour is one."""
+_TINY = 1e-300
 Scores = FloatArray
 """(score, release)."""
 
@@ -210,9 +211,7 @@ def _audit_loads(row: Row, claim: Guarantee, releases: int) -> float:
     worlds = [
         _World(row, small_bench(small_data(level, victim)), number) for number, level in enumerate(_MARGINS)
     ]
-    first, second = (
-        _each(lambda n, world=world: _load_scores(world, victim, n), releases) for world in worlds
-    )
+    first, second = (_each(partial(_load_scores, world, victim), releases) for world in worlds)
     return lower_bound(first, second, claim.delta)
 
 
@@ -236,7 +235,7 @@ def _audit_network(row: Row, made: Composition, claim: Guarantee, releases: int)
         for number, feeder in enumerate(pair)
     ]
     score = _network_score(worlds, made)
-    first, second = (_each(lambda n, world=world: [score(world, n)], releases) for world in worlds)
+    first, second = (_each(partial(score, world), releases) for world in worlds)
     return lower_bound(first, second, claim.delta)
 
 
@@ -255,31 +254,33 @@ def _pair(data: Dataset, row: Row, made: Composition, claim: Guarantee) -> tuple
     return data.feeder, with_change(data.feeder, scaled(line, change))
 
 
-def _network_score(worlds: Sequence[_World], made: Composition) -> Callable[[_World, int], float]:
+def _network_score(worlds: Sequence[_World], made: Composition) -> Callable[[_World, int], list[float]]:
     """The test: on the network that was drawn, on noisy voltages, or on the loads that voltages imply."""
     here, there = worlds
     if not made.network.uses_true_network:
         apart = (there.bench.data.feeder.y - here.bench.data.feeder.y).tocoo()
 
-        def of_network(world: _World, number: int) -> float:
+        def of_network(world: _World, number: int) -> list[float]:
             drawn = world.made(number).network.draw(world.generator(number))
             at = np.asarray(drawn.y.tocsr()[apart.row, apart.col]).ravel()
-            return float(np.real(np.vdot(apart.data, at)))
+            return [float(np.real(np.vdot(apart.data, at)))]
 
         return of_network
     if made.noise is not None:
         moved = (there.clean - here.clean)[:, 0]
 
-        def of_voltages(world: _World, number: int) -> float:
+        def of_voltages(world: _World, number: int) -> list[float]:
             released = release(world.made(number), world.generator(number), 1)
-            return float(np.real(np.vdot(moved, released.voltages[:, 0])))
+            return [float(np.real(np.vdot(moved, released.voltages[:, 0])))]
 
         return of_voltages
 
-    def of_physics(world: _World, number: int) -> float:
+    def of_physics(world: _World, number: int) -> list[float]:
         step = release(world.made(number), world.generator(number), 1).voltages[:, :1]
         own, other = (w.bench.truth.residual(step) for w in (here, there))
-        return math.log((other or 1e-300) / (own or 1e-300)) if own is not None and other is not None else 0.0
+        if own is None or other is None:
+            return [0.0]
+        return [math.log(max(other, _TINY)) - math.log(max(own, _TINY))]
 
     return of_physics
 

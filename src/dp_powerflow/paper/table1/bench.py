@@ -43,6 +43,7 @@ class Scale:
     trainings : models that are trained for a row that needs an extra; its runs are shared out among them.
     calibration_days : of the Monte Carlo calibration behind DP-Powerflow's formula.
     audits : releases under each of two neighbours.
+    quick : whether models with a quicker training take it.
     """
 
     days: int
@@ -50,6 +51,7 @@ class Scale:
     trainings: int
     calibration_days: int
     audits: int
+    quick: bool = False
 
 
 @dataclass(frozen=True, eq=False)

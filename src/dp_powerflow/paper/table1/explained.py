@@ -42,7 +42,8 @@ EXPLAINED: Mapping[tuple[str, Column, Mark], str] = MappingProxyType(
         ),
         ("dp-gmm", Column.FIDELITY, Mark.NO): (
             "The fit is private for a customer-day at ε = 1 from the customers of one feeder. Its noise, "
-            "or the single Gaussian of all customers, moves the loads or breaks their course in time by more than the rule allows."
+            "or the single Gaussian of all customers, moves the loads or breaks their course in time "
+            "by more than the rule allows."
         ),
         ("grid-datasets", Column.FIDELITY, Mark.NOT_APPLICABLE): (
             "It releases no voltages. Its own figures stand in its row."

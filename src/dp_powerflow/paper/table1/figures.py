@@ -95,10 +95,10 @@ def draw_figure(table: Table1, form: str) -> bytes:
         frameon=False,
     )
     note = (
-        f"Filled: lag-1 correlation within {MOST_LAG1:g} of the true one; hollow: not. Dashed: the rule of the "
-        f"tick, W1 = {MOST_W1:g}. ↑: above {HIGHEST:g}. Marks at the same ε stand beside each other. ε of a "
-        "step counts once for every step of a customer-day. DP-Powerflow's ε on the true network is a formula "
-        "for one step, not proved."
+        f"Filled: lag-1 correlation within {MOST_LAG1:g} of the true one; hollow: not. Dashed: the rule of "
+        f"the tick, W1 = {MOST_W1:g}. ↑: above {HIGHEST:g}. Marks at the same ε stand beside each other. "
+        "ε of a step counts once for every step of a customer-day. DP-Powerflow's ε on the true network is a "
+        "formula for one step, not proved."
     )
     figure.supxlabel(textwrap.fill(note, int(13 * figure.get_figwidth())), fontsize=8, color="0.35")
     return figure_bytes(figure, form)

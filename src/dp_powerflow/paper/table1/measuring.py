@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow.errors import MissingExtraError, PrivacyError
+from dp_powerflow.errors import LoadDataError, PrivacyError
 from dp_powerflow.evidence.collect import plain
 from dp_powerflow.paper.sources import Guarantee
 from dp_powerflow.paper.sources.composition import Composition
@@ -65,9 +65,7 @@ def measure_chunk(bench: Bench, row: Row, chunk: Chunk) -> dict[str, Any]:
         begin = time.process_time()
         try:
             made = row.make(bench, fit)
-        except MissingExtraError:
-            raise
-        except PrivacyError as error:
+        except (PrivacyError, LoadDataError) as error:
             return {"absent": str(error)}
         found["fit_seconds"].append(time.process_time() - begin)
         found["claims"].append(_claims(made))

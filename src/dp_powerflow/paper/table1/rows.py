@@ -159,7 +159,8 @@ class _LoadRow:
     entry: LoadEntry
 
     def __call__(self, bench: Bench, fit: int) -> Made:
-        loads = self.entry.make(bench.occasion(fit))
+        make = self.entry.quick if bench.scale.quick and self.entry.quick is not None else self.entry.make
+        loads = make(bench.occasion(fit))
         return Composition(bench.setting, loads, TrueNetwork(bench.data.feeder))
 
 
