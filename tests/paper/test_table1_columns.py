@@ -9,7 +9,7 @@ import pytest
 
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.paper.mechanisms import Setting
-from dp_powerflow.paper.sources import ONE_CUSTOMER_DAY, Guarantee
+from dp_powerflow.paper.sources import ONE_CUSTOMER_DAY, Guarantee, LoadMechanism
 from dp_powerflow.paper.sources.composition import Composition
 from dp_powerflow.paper.sources.iid import LaplaceLoads
 from dp_powerflow.paper.sources.loads import TrueLoads
@@ -79,39 +79,34 @@ CLAIM = Guarantee(1.0, 0.0, "any number of days", ONE_CUSTOMER_DAY, True)
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn(TrueLoads):
+class Drawn:
     """Days drawn around the true load; `repeated` gives the same day again and again."""
 
+    load: ComplexArray
+    guarantee: Guarantee = CLAIM
     repeated: bool = False
-    claim: Guarantee | None = CLAIM
+    name: str = "drawn"
     unlimited: bool = True
 
     @property
-    def guarantee(self) -> Guarantee | None:  # type: ignore[override]
-        return self.claim
+    def noise_std(self) -> dict[str, float]:
+        return {}
 
     def draw(self, generator: np.random.Generator, days: int) -> ComplexArray:
         factors = generator.random(1 if self.repeated else days)[:, None, None]
-        return np.asarray(np.broadcast_to(self.load[:1] * (0.9 + 0.1 * factors), (days, *self.load.shape[1:])))
+        around = self.load[:1] * (0.9 + 0.1 * factors)
+        return np.asarray(np.broadcast_to(around, (days, *self.load.shape[1:])))
 
 
-def on_true(bench: Bench, loads: object) -> Composition:
-    return Composition(bench.setting, loads, TrueNetwork(bench.data.feeder))  # type: ignore[arg-type]
-
-
-def drawn(bench: Bench, *, repeated: bool = False, claim: Guarantee | None = CLAIM) -> Drawn:
-    # TrueLoads has a field of the name of the property; the fields are set by hand.
-    made = object.__new__(Drawn)
-    for name, value in (("load", bench.truth.load), ("repeated", repeated), ("claim", claim)):
-        object.__setattr__(made, name, value)
-    return made
+def on_true(bench: Bench, loads: LoadMechanism) -> Composition:
+    return Composition(bench.setting, loads, TrueNetwork(bench.data.feeder))
 
 
 def test_ten_times_the_days_are_asked_for_and_must_differ_at_the_same_epsilon(bench: Bench) -> None:
-    assert probe_days(on_true(bench, drawn(bench)), bench).passed is True
-    assert probe_days(on_true(bench, drawn(bench, repeated=True)), bench).passed is False
+    assert probe_days(on_true(bench, Drawn(bench.truth.load)), bench).passed is True
+    assert probe_days(on_true(bench, Drawn(bench.truth.load, repeated=True)), bench).passed is False
     daily = replace(CLAIM, unit="day", composes="per day")
-    spent = probe_days(on_true(bench, drawn(bench, claim=daily)), bench)
+    spent = probe_days(on_true(bench, Drawn(bench.truth.load, daily)), bench)
     assert spent.passed is False
     assert "ε 1 → 10" in spent.words
     noisy = probe_days(on_true(bench, laplace(bench)), bench)
@@ -166,7 +161,11 @@ def test_the_true_network_is_told_from_a_twin_and_from_a_network_that_never_chan
         made = make(bench, 0)
         assert isinstance(made, Composition)
         found[make.__name__] = probe_network(bench, make, made, only_loads=False)
-    assert {name: probe.passed for name, probe in found.items()} == {"true": True, "twin": False, "frozen": False}
+    assert {name: probe.passed for name, probe in found.items()} == {
+        "true": True,
+        "twin": False,
+        "frozen": False,
+    }
     assert "network with noise" in found["twin"].words
     assert "bit for bit" in found["frozen"].words
 

@@ -46,7 +46,9 @@ def test_load_dp_is_ticked_if_and_only_if_the_claim_is_finite_proved_joint_and_n
     found = tick(Column.LOAD_DP, measured(loads=claim))
     assert found.mark is (Mark.YES if holds else Mark.NO)
     assert found.because
-    network = None if claim is None else replace(claim, guarantee=replace(claim.guarantee, adjacency=BY_RADIUS))
+    network = (
+        None if claim is None else replace(claim, guarantee=replace(claim.guarantee, adjacency=BY_RADIUS))
+    )
     assert tick(Column.TOPOLOGY_DP, measured(network=network)).mark is found.mark
 
 
@@ -81,7 +83,9 @@ def test_a_release_without_any_solution_is_not_faithful_and_another_release_has_
     assert tick(Column.FIDELITY, measured(other={"cost gap": (0.1, 0.0)})).mark is Mark.NOT_APPLICABLE
 
 
-@pytest.mark.parametrize(("passed", "mark"), [(True, Mark.YES), (False, Mark.NO), (None, Mark.NOT_APPLICABLE)])
+@pytest.mark.parametrize(
+    ("passed", "mark"), [(True, Mark.YES), (False, Mark.NO), (None, Mark.NOT_APPLICABLE)]
+)
 def test_tested_columns_show_what_the_test_found(passed: bool | None, mark: Mark) -> None:
     probe = Probe(passed, "seen")
     assert tick(Column.UNLIMITED, measured(unlimited=probe)) == Tick(mark, "seen")
