@@ -29,7 +29,7 @@ from dp_powerflow.paper.table1.tables import Table1
 DATA = ("oedi", "simbench", "swiss")
 """Data sets of the table, where they are at hand; `--data` names one, also another."""
 NOT_BUILT = "not built yet"
-FULL = Scale(days=20, runs=20, trainings=2, calibration_days=1000, audits=600)
+FULL = Scale(days=20, runs=20, trainings=10, calibration_days=1000, audits=600)
 QUICK = Scale(days=4, runs=2, trainings=1, calibration_days=60, audits=40, quick=True)
 _CODE = 1
 """Raised whenever a change of the code makes stored results worthless."""

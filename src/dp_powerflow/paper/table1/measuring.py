@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dp_powerflow.errors import LoadDataError, PrivacyError
+from dp_powerflow.errors import DpPowerflowError, MissingExtraError
 from dp_powerflow.evidence.collect import plain
 from dp_powerflow.paper.sources import Guarantee
 from dp_powerflow.paper.sources.composition import Composition
@@ -65,7 +65,9 @@ def measure_chunk(bench: Bench, row: Row, chunk: Chunk) -> dict[str, Any]:
         begin = time.process_time()
         try:
             made = row.make(bench, fit)
-        except (PrivacyError, LoadDataError) as error:
+        except MissingExtraError:
+            raise
+        except DpPowerflowError as error:
             return {"absent": str(error)}
         found["fit_seconds"].append(time.process_time() - begin)
         found["claims"].append(_claims(made))
@@ -150,7 +152,7 @@ def _true(bench: Bench) -> dict[str, float]:
 
 
 def _weakest(claims: list[dict[str, Any]], secret: str, audit: Mapping[str, Any]) -> Claim | None:
-    """The claim with the largest ε of all fits; none if a fit claims nothing."""
+    """The claim with the largest ε of all fits, one for the whole release before one for single numbers."""
     # JSON has no infinity: a claim without a finite ε is stored without one.
     stated = [
         Guarantee(**own | {"epsilon": math.inf if own["epsilon"] is None else own["epsilon"]})
@@ -158,7 +160,7 @@ def _weakest(claims: list[dict[str, Any]], secret: str, audit: Mapping[str, Any]
     ]
     if not stated:
         return None
-    return Claim(max(stated, key=lambda claim: claim.epsilon), audit.get(secret))
+    return Claim(max(stated, key=lambda claim: (claim.jointly, claim.epsilon)), audit.get(secret))
 
 
 def _own(claims: list[dict[str, Any]], secret: str) -> Iterator[dict[str, Any]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dp_powerflow.errors import PrivacyError
+from dp_powerflow.errors import FeederError, PrivacyError
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.paper.sources import Guarantee, OtherRelease
 from dp_powerflow.paper.sources.composition import Composition
@@ -54,16 +54,17 @@ def probe_network(bench: Bench, make: Make, made: Composition, *, only_loads: bo
     """
     line = f"line {bench.tested_line} × {TEST_CHANGE:g}"
     same, changed = (bench.on(feeder) for feeder in bench.rebuilt)
-    other = make(changed, 0)
-    assert isinstance(other, Composition)
+    other = _composition(make(changed, 0))
     if only_loads:
         before, after = (_loads(one, bench) for one in (made, other))
         if np.array_equal(before, after):
             return Probe(None, f"{line}: the loads stay bit for bit; power flow is the user's own")
         return Probe(True, f"{line}: the loads change")
-    base = make(same, 0)
-    assert isinstance(base, Composition)
-    first, second = (release(one, bench.generator("one day", 0), 1) for one in (base, other))
+    base = _composition(make(same, 0))
+    try:
+        first, second = (release(one, bench.generator("one day", 0), 1) for one in (base, other))
+    except FeederError:
+        return _on_the_network_as_it_is(bench, made)
     if first.feeder is None or second.feeder is None:
         return Probe(False, f"{line}: the noise leaves no network that power flow can be set up on")
     if np.array_equal(first.voltages, second.voltages, equal_nan=True):
@@ -71,6 +72,19 @@ def probe_network(bench: Bench, make: Make, made: Composition, *, only_loads: bo
     own = _same(second.feeder, changed.data.feeder)
     where = "the true network" if own else "a network with noise"
     return Probe(own, f"{line}: the voltages change, and are solved on {where}")
+
+
+def _on_the_network_as_it_is(bench: Bench, made: Composition) -> Probe:
+    """For a system that cannot be made on a network with other figures: what is solved on, as it is."""
+    drawn = release(made, bench.generator("one day", 0), 1).feeder
+    own = drawn is not None and _same(drawn, bench.data.feeder)
+    where = "the true network" if own else "another network"
+    return Probe(own, f"it needs the feeder's own file, so no line could be changed; it solves on {where}")
+
+
+def _composition(made: Composition | OtherRelease) -> Composition:
+    assert isinstance(made, Composition)
+    return made
 
 
 def _loads(made: Composition, bench: Bench) -> ComplexArray:
