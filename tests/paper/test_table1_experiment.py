@@ -15,11 +15,13 @@ from dp_powerflow.errors import ConfigError, MissingExtraError
 from dp_powerflow.paper.datasets import Dataset, ExperimentOptions
 from dp_powerflow.paper.sources import ONE_CUSTOMER_DAY, Guarantee
 from dp_powerflow.paper.sources.entries import OtherEntry
+from dp_powerflow.paper.sources.registry import LOADS, NETWORKS, OTHERS
 from dp_powerflow.paper.table1 import experiment, rows
 from dp_powerflow.paper.table1.auditing import small_data
 from dp_powerflow.paper.table1.bench import Bench, Scale
 from dp_powerflow.paper.table1.consistency import Check
 from dp_powerflow.paper.table1.experiment import open_benches, run, tasks_of
+from dp_powerflow.paper.table1.printed import PRINTED
 from dp_powerflow.paper.table1.rows import Kind, Made, Row, all_rows, printed_row
 
 TINY = Scale(days=2, runs=2, trainings=1, calibration_days=20, audits=4, quick=True)
@@ -51,19 +53,19 @@ def no_extra(bench: Bench, fit: int) -> Made:
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(monkeypatch: pytest.MonkeyPatch) -> tuple[Row, ...]:
     """The tiny network for every data set; models that take a training are not installed; one more entry."""
     monkeypatch.setattr(experiment, "open_dataset", tiny_data)
     monkeypatch.setattr(experiment, "QUICK", TINY)
     monkeypatch.setattr(rows, "OTHERS", (OTHER,))
     built = tuple(row if row.extra is None else replace(row, make=no_extra) for row in all_rows())
     monkeypatch.setattr(experiment, "all_rows", lambda: built)
+    return built
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("small")
 def test_every_row_is_in_every_file_and_a_second_run_computes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: tuple[Row, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[int, int]] = []
     options = ExperimentOptions(
@@ -72,10 +74,9 @@ def test_every_row_is_in_every_file_and_a_second_run_computes_nothing(
     written = run(options, workers=1)
     files = {path.name: path.read_bytes() for path in written.files}
     assert set(files) == {f"table1-quick.{form}" for form in ("csv", "json", "md", "html", "png", "svg")}
-    expected = experiment.all_rows()
     lines = list(csv.DictReader(io.StringIO(files["table1-quick.csv"].decode())))
-    assert [line["row"] for line in lines] == [row.key for row in expected]
-    for row in expected:
+    assert [line["row"] for line in lines] == [row.key for row in small]
+    for row in small:
         assert f"| {row.title} |" in written.text
         assert row.title.replace("'", "&#39;") in files["table1-quick.html"].decode()
     by_key = {line["row"]: line for line in lines}
@@ -146,12 +147,11 @@ def test_a_data_set_that_is_not_here_is_named_and_one_that_is_asked_for_is_refus
 def test_every_entry_of_the_registry_and_every_citation_of_the_paper_has_a_row() -> None:
     keys = [row.key for row in all_rows()]
     assert len(set(keys)) == len(keys)
-    for entry in rows.LOADS:
-        assert f"loads-{entry.key}" in keys
-    for entry in rows.NETWORKS:
-        assert entry.key == "true" or f"network-{entry.key}" in keys
+    assert {f"loads-{entry.key}" for entry in LOADS} <= set(keys)
+    assert {f"network-{entry.key}" for entry in NETWORKS if entry.key != "true"} <= set(keys)
+    assert {f"other-{entry.key}" for entry in OTHERS} <= set(keys)
     assert printed_row(OTHER) == "opf-noise"
-    for key in rows.PRINTED:
+    for key in PRINTED:
         assert any(row.printed == key for row in all_rows())
     for row in all_rows():
         assert (row.make is None) == row.key.startswith("not-built-")

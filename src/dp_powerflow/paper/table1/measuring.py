@@ -168,12 +168,15 @@ def _own(claims: list[dict[str, Any]], secret: str) -> Iterator[dict[str, Any]]:
         if claim.get(secret) is not None:
             yield claim[secret]
         elif "others" in claim:
-            # Of a release of something else, a claim about customers or loads says so in its adjacency.
-            about_loads = ("load", "customer", "demand", "histor", "record")
-            for other in claim["others"]:
-                of_loads = any(word in other["adjacency"].lower() for word in about_loads)
-                if of_loads == (secret == "loads"):
-                    yield other
+            yield from (other for other in claim["others"] if _secret(other["adjacency"]) == secret)
+
+
+def _secret(adjacency: str) -> str | None:
+    """Whose claim it is in a release of something else: the first words of an adjacency name what changes."""
+    words = adjacency.lower()
+    if words.startswith(("histories", "one load", "one customer", "one demand", "loads", "demands")):
+        return "loads"
+    return "network" if words.startswith("network") else None
 
 
 def _probe(probes: Mapping[str, Any], name: str) -> Probe:
