@@ -17,7 +17,7 @@ from dp_powerflow.report.figures import figure_bytes, new_figure
 
 HIGHEST = 0.1
 """Of W1 in the figure; what is above stands at the edge with an arrow."""
-SPREAD = 1.22
+SPREAD = 1.45
 """Factor between marks at the same ε, which would hide each other."""
 _MARKERS = "osD^v<>phP*X8d"
 
