@@ -19,11 +19,12 @@ EXPERIMENTS = (
     "twin",
     "manifold",
     "y-noise",
+    "table1",
     "derived",
     "dvorkin2020",
     "fioretto2019",
 )
-DATA_SETS = ("oedi", "simbench", "simulated")
+DATA_SETS = ("oedi", "simbench", "swiss", "simulated")
 DERIVED = ("opf", "hosting-capacity", "reliability")
 CONTROLS = ("frozen", "snapshot", "day")
 

@@ -754,10 +754,13 @@ def experiment(
         Path | None,
         typer.Option(envvar="DP_POWERFLOW_REFERENCE", help="Folder of reference cases of other systems."),
     ] = None,
+    swiss: Annotated[
+        Path | None, typer.Option(envvar="DP_POWERFLOW_SWISS", help="Folder of the Swiss meters.")
+    ] = None,
     data: Annotated[
         str | None,
         typer.Option(
-            help="oedi, simbench or simulated; default: oedi if its folder is known.",
+            help="oedi, simbench, swiss or simulated; default: oedi if there is one; table1: all there are.",
             autocompletion=one_of(completion.DATA_SETS),
         ),
     ] = None,
@@ -799,6 +802,7 @@ def experiment(
             out=DEFAULT_FOLDER,
             oedi=oedi,
             reference=reference,
+            swiss=swiss,
             data=data,
             config=None if config is None else dpf.read_config(config),
             pv=pv,

@@ -27,6 +27,7 @@ from dp_powerflow.model.estimators import Estimator
 from dp_powerflow.model.estimators.plain import Plain
 from dp_powerflow.model.estimators.structured import Structured
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
+from dp_powerflow.paper.swiss import swiss_history
 from dp_powerflow.powerflow.acting import ActingSolver
 from dp_powerflow.powerflow.batch import BatchSolver, Solver
 from dp_powerflow.powerflow.operated import ControlMode
@@ -75,7 +76,7 @@ class ExperimentOptions:
     Attributes
     ----------
     out : folder for the results; what it holds already is taken up again.
-    oedi : folder of the OEDI profiles, None if there is none.
+    oedi, swiss : folders of the OEDI profiles and of the Swiss meters, None if there is none.
     reference : folder of the reference cases of other systems, None if there is none.
     data : one of `DATASETS`, None for the OEDI profiles where they are and simulated customers otherwise.
     config : a release whose feeder, meters and sun are taken instead of a data set.
@@ -91,6 +92,7 @@ class ExperimentOptions:
     out: Path
     oedi: Path | None = None
     reference: Path | None = None
+    swiss: Path | None = None
     data: str | None = None
     config: Config | None = None
     pv: bool = True
@@ -145,6 +147,13 @@ class ExperimentOptions:
         if self.reference is None:
             raise ConfigError("this experiment needs the reference cases; name their folder with --reference")
         return self.reference
+
+    @property
+    def swiss_folder(self) -> Path:
+        """Folder of the Swiss meters, for what cannot run without it."""
+        if self.swiss is None:
+            raise ConfigError("this data set needs the Swiss meters; name their folder with --swiss")
+        return self.swiss
 
 
 def is_public(config: Config) -> bool:
@@ -395,6 +404,10 @@ DATASETS: Mapping[str, Profiles] = MappingProxyType(
         "simbench": Profiles(
             lambda options, feeder: read_simbench(families=CUSTOMER_FAMILIES).history,
             "{n} SimBench customer profiles, in turn, on IEEE 123",
+        ),
+        "swiss": Profiles(
+            lambda options, feeder: swiss_history(options.swiss_folder),
+            "{n} Swiss homes (seven weeks, 15 minutes), in turn, on IEEE 123",
         ),
         "simulated": Profiles(
             lambda options, feeder: simulate_load_history(len(feeder.loads), n_days=365, seed=options.seed),

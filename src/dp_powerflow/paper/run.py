@@ -35,6 +35,7 @@ EXPERIMENTS: Mapping[str, str] = MappingProxyType(
         "twin": "twin",
         "manifold": "manifold",
         "y-noise": "admittance",
+        "table1": "table1.experiment",
         "derived": "derived.experiment",
         "dvorkin2020": "dvorkin2020.experiment",
         "fioretto2019": "fioretto2019.experiment",

@@ -1,0 +1,1 @@
+"""The paper's Table I, made by measurement."""
