@@ -130,7 +130,7 @@ NETWORKS = (
     NetworkEntry(
         key="noisy-lengths",
         title="noise on 1/length, restored (PLO)",
-        paper="fioretto2019differential",
+        paper="fioretto2019differential, after smith2021realistic",
         audited_by="tests/audit/test_branch_noise_audit.py",
         make=_make,
     ),

@@ -257,7 +257,9 @@ def _composed() -> Iterator[Row]:
     }
     for key, (title, make) in ours.items():
         name = "dp-powerflow"
-        yield Row(f"{name}-{key}", title, name, Kind.VOLTAGES, make=make, family=name)
+        # On the true network its neighbours are never one line ±5 %; the loads are at the matched unit.
+        on_twin = key in ("twin", "gaussian-twin")
+        yield Row(f"{name}-{key}", title, name, Kind.VOLTAGES, matched=on_twin, make=make, family=name)
 
 
 _NAMES = {
