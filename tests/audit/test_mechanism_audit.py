@@ -21,14 +21,7 @@ from dp_powerflow.evidence.theorem import OperatingSet
 from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Load
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
-from dp_powerflow.paper.mechanisms import (
-    ONE_CUSTOMER_DAY,
-    FittedLoads,
-    Guarantee,
-    Mechanism,
-    Setting,
-    Target,
-)
+from dp_powerflow.paper.mechanisms import FittedLoads, Mechanism, Setting, Target
 from dp_powerflow.paper.mechanisms.dp_powerflow import DpPowerflow, full_support_variant, paper_variant
 from dp_powerflow.paper.mechanisms.gaussian import (
     AdmittanceNoise,
@@ -38,6 +31,7 @@ from dp_powerflow.paper.mechanisms.gaussian import (
     Sensitivities,
     proved_sensitivities,
 )
+from dp_powerflow.paper.sources import ONE_CUSTOMER_DAY, Guarantee
 from dp_powerflow.powerflow.batch import BatchSolver
 
 RUNS = 20_000
@@ -248,7 +242,7 @@ def test_admittance_noise_keeps_its_claim_and_the_audit_is_not_blind(weaker: flo
     scores = []
     for seed, setting in enumerate(settings):
         mechanism, rng = AdmittanceNoise(setting, 1.0, DELTA), np.random.default_rng(seed)
-        drawn = (mechanism.noisy_feeder(rng).y.toarray() for _ in range(runs))
+        drawn = (mechanism.network.draw(rng).y.toarray() for _ in range(runs))
         scores.append(np.array([np.vdot(change, y).real for y in drawn]))
         claim = mechanism.cost().network
     assert claim is not None

@@ -16,14 +16,7 @@ from dp_powerflow.grid.feeder import Feeder, Protected
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
-from dp_powerflow.paper.mechanisms import (
-    ONE_CUSTOMER_DAY,
-    FittedLoads,
-    Guarantee,
-    Mechanism,
-    Setting,
-    Target,
-)
+from dp_powerflow.paper.mechanisms import FittedLoads, Mechanism, Setting, Target
 from dp_powerflow.paper.mechanisms.dp_powerflow import (
     TwinNetwork,
     full_support_variant,
@@ -40,6 +33,7 @@ from dp_powerflow.paper.mechanisms.gaussian import (
     printed_sensitivities,
 )
 from dp_powerflow.paper.mechanisms.noise import PAPER_DAY
+from dp_powerflow.paper.sources import ONE_CUSTOMER_DAY, Guarantee
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.powerflow.voltvar import VoltVar

@@ -15,7 +15,7 @@ from dp_powerflow.evidence.calibration import load_box_set
 from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Load
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import ClassLaw, nominal_law
-from dp_powerflow.paper.mechanisms import ONE_CUSTOMER_DAY, Guarantee, Setting
+from dp_powerflow.paper.mechanisms import Setting
 from dp_powerflow.paper.mechanisms.gaussian import (
     AdmittanceNoise,
     GaussianVoltages,
@@ -23,12 +23,13 @@ from dp_powerflow.paper.mechanisms.gaussian import (
     JointVoltageNoise,
     NoiseFree,
     NoisyLoads,
+    NoisyVoltages,
     Sensitivities,
-    VoltageNoise,
     printed_sensitivities,
     proved_sensitivities,
 )
 from dp_powerflow.paper.mechanisms.noise import DAY, PAPER_DAY, PAPER_STEP, STEP, NoiseUnit
+from dp_powerflow.paper.sources import ONE_CUSTOMER_DAY, Guarantee
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.reference import ReferenceSolver
 
@@ -121,20 +122,20 @@ def test_noisy_loads_have_the_calibrated_variance_before_they_are_clipped(
     mechanism = NoisyLoads(setting, GIVEN, LOW, 30.0, budget, 1e-3, 1e-5, unit)
     count = STEPS * (NODES if unit.whole_day else 1)
     assert mechanism.load_noise.sensitivity == pytest.approx(math.sqrt(count) * (HIGH - LOW))
-    noisy = mechanism.noisy_load(np.random.default_rng(3), DAYS)
+    noisy = mechanism.loads.draw(np.random.default_rng(3), DAYS)
     draws = (noisy.real - setting.true_load.real).ravel()
     assert np.all((noisy.real > LOW) & (noisy.real < HIGH))
     assert agrees(draws, mechanism.load_noise.sigma)
     assert not agrees(draws, 1.05 * mechanism.load_noise.sigma)
     assert np.allclose(noisy.imag / noisy.real, 1.0 / 3.0)
-    clean = setting.solve(mechanism.noisy_load(np.random.default_rng(4), DAYS))
+    clean = setting.solve(mechanism.loads.draw(np.random.default_rng(4), DAYS))
     released = mechanism.release(np.random.default_rng(4), DAYS)
     check_noise(released - clean, mechanism.voltage_noise.sigma)
 
 
 def test_noisy_loads_stay_within_the_public_range(setting: Setting) -> None:
     mechanism = NoisyLoads(setting, GIVEN, LOW, 30.0, 1.0, 1e-3, 1e-5)
-    noisy = mechanism.noisy_load(np.random.default_rng(5), DAYS).real
+    noisy = mechanism.loads.draw(np.random.default_rng(5), DAYS).real
     assert noisy.min() == pytest.approx(LOW)
     assert noisy.max() == pytest.approx(HIGH)
 
@@ -144,7 +145,7 @@ def test_every_entry_of_the_admittance_matrix_is_noisy_once_per_release(setting:
     assert mechanism.noise.sensitivity == setting.radius
     rng = np.random.default_rng(6)
     y = setting.network.feeder.y.toarray()
-    changes = np.array([mechanism.noisy_feeder(rng).y.toarray() - y for _ in range(2000)])
+    changes = np.array([mechanism.network.draw(rng).y.toarray() - y for _ in range(2000)])
     assert (changes != 0.0).all()
     check_noise(changes, mechanism.noise.sigma)
     # One matrix for all days: equal loads give equal voltages.
@@ -220,7 +221,7 @@ def test_the_papers_table_is_what_its_formulae_give(setting: Setting) -> None:
     of_law = nominal_law(np.full(NODES, 0.03 + 0.01j), ClassLaw.gaussian(np.zeros(STEPS), np.eye(STEPS)))
     loads = math.sqrt(NODES * STEPS) * (HIGH - LOW) * root_load / budget
     both = math.sqrt(STEPS) * GIVEN.load * root / budget
-    table: dict[VoltageNoise | AdmittanceNoise, list[float]] = {
+    table: dict[NoisyVoltages | AdmittanceNoise, list[float]] = {
         GaussianVoltages(setting, GIVEN, epsilon, delta, PAPER_DAY): [on_y],
         AdmittanceNoise(setting, epsilon, delta, PAPER_DAY): [setting.radius * root / epsilon],
         JointVoltageNoise(setting, GIVEN, epsilon, budget, delta, PAPER_DAY): [both],

@@ -19,49 +19,12 @@ from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.model.sample import LoadSampler, solve_days
+from dp_powerflow.paper.sources import Cost, Guarantee
 from dp_powerflow.powerflow.batch import BatchSolver, Solver
 from dp_powerflow.powerflow.sun import Generation
 from dp_powerflow.powerflow.voltvar import VoltVar
 from dp_powerflow.privacy.random import StreamKey
 from dp_powerflow.units import ComplexArray, FloatArray, IntArray
-
-BY_RADIUS = "networks that differ by at most r in Frobenius norm of Y_full"
-ON_LINES = "networks that differ on existing lines by at most r in Frobenius norm of Y_full"
-SAME_MANIFOLD = (
-    "networks within r in Frobenius norm of Y_full whose voltages lie on the same manifold: on a feeder of "
-    "many nodes no change of a line is among them"
-)
-ONE_CUSTOMER = "histories in which one load point has other values"
-ONE_CUSTOMER_DAY = "histories in which one load point has other values on one day"
-
-
-@dataclass(frozen=True)
-class Guarantee:
-    """(ε, δ) claimed for one secret.
-
-    Attributes
-    ----------
-    epsilon, delta : as claimed.
-    unit : what of the release is covered: "step", "day" or "any number of days".
-    adjacency : in words, who cannot be told apart.
-    proved : whether the claim is a bound under the stated adjacency; if not, `remark` says what it is.
-    remark : one sentence.
-    """
-
-    epsilon: float
-    delta: float
-    unit: str
-    adjacency: str
-    proved: bool
-    remark: str = ""
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a mechanism claims for the network and for the loads; None where it protects nothing."""
-
-    network: Guarantee | None
-    loads: Guarantee | None
 
 
 @dataclass(frozen=True)
@@ -115,7 +78,9 @@ class Setting:
     make_solver: Callable[[Feeder], Solver] | None = None
 
     def solver_of(self, feeder: Feeder) -> Solver:
-        """Solver of another network, such as a twin."""
+        """Solver of any network, such as a twin; that of the true one is at hand."""
+        if feeder is self.network.feeder:
+            return self.solver
         return (
             BatchSolver(feeder, voltvar=self.voltvar)
             if self.make_solver is None

@@ -21,25 +21,16 @@ import numpy as np
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence.theorem import NetworkFacts
-from dp_powerflow.grid.sources import Rebuilder
 from dp_powerflow.model.law import LoadLaw
 from dp_powerflow.model.truncated import truncate
-from dp_powerflow.paper.mechanisms import (
-    ON_LINES,
-    SAME_MANIFOLD,
-    Cost,
-    FittedLoads,
-    Guarantee,
-    Setting,
-    Target,
-    key_from,
-    solve_drawn,
-    solve_loads,
-)
+from dp_powerflow.paper.mechanisms import FittedLoads, Setting, Target
 from dp_powerflow.paper.mechanisms.step_formula import smallest_floor, step_formula
-from dp_powerflow.twin.design import LOG_GRID, Noise, Part, TwinDesign, twin_guarantee, twin_neighbours
-from dp_powerflow.twin.draw import draw_twin, parameters_of
-from dp_powerflow.units import ComplexArray, FloatArray
+from dp_powerflow.paper.sources import ON_LINES, SAME_MANIFOLD, Guarantee
+from dp_powerflow.paper.sources.composition import Composed, Composition
+from dp_powerflow.paper.sources.loads import LawLoads, true_loads
+from dp_powerflow.paper.sources.networks import Twin, true_network
+from dp_powerflow.twin.design import TwinDesign
+from dp_powerflow.units import FloatArray
 
 NOT_PROVED = (
     "the paper's formula for one step with the exact κ and a Monte Carlo calibration; not a proved bound on "
@@ -92,7 +83,7 @@ SHARE_OF_P = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class DpPowerflow:
+class DpPowerflow(Composed):
     """Power flow of loads drawn from a released model.
 
     Attributes
@@ -110,20 +101,26 @@ class DpPowerflow:
     floor: float
     step_epsilon: FloatArray
     name: str = "DP-Powerflow"
-    protects: str = "network and loads"
 
     @property
-    def noise_std(self) -> dict[str, float]:
-        """Nothing is added."""
-        return {}
+    def composition(self) -> Composition:
+        """Synthetic loads on the true network, which their randomness is said to hide."""
+        loads, network = LawLoads(self.law, self.loads), true_network(self.setting, self.network)
+        return Composition(self.setting, loads, network)
 
-    def cost(self) -> Cost:
-        """The claims it was built with."""
-        return Cost(network=self.network, loads=self.loads)
 
-    def release(self, generator: np.random.Generator, days: int) -> ComplexArray:
-        """Voltages of synthetic days."""
-        return self.setting.solve_law(self.law, days, generator)
+def _step_claim(setting: Setting, epsilon: float, delta: float, adjacency: str, remark: str) -> Guarantee:
+    """The formula of one step as a claim; the calibration's δ is added."""
+    return Guarantee(
+        epsilon,
+        delta + setting.operating.delta,
+        "step",
+        adjacency,
+        proved=False,
+        remark=remark,
+        composes="per snapshot",
+        metric=setting.radius,
+    )
 
 
 def literal_variant(
@@ -145,14 +142,7 @@ def literal_variant(
     return DpPowerflow(
         setting,
         law.within(margins),
-        Guarantee(
-            float(per_step.max()),
-            delta + setting.operating.delta,
-            "step",
-            SAME_MANIFOLD,
-            False,
-            NOT_PROVED,
-        ),
+        _step_claim(setting, float(per_step.max()), delta, SAME_MANIFOLD, NOT_PROVED),
         loads.claim,
         floor=0.0,
         step_epsilon=per_step,
@@ -194,7 +184,7 @@ def paper_variant(
     return DpPowerflow(
         setting,
         wide.within(margins),
-        Guarantee(reached, target.delta + setting.operating.delta, "step", SAME_MANIFOLD, False, NOT_PROVED),
+        _step_claim(setting, reached, target.delta, SAME_MANIFOLD, NOT_PROVED),
         loads.claim,
         floor,
         per_step,
@@ -236,12 +226,11 @@ def full_support_variant(
     return DpPowerflow(
         setting,
         law.with_floor(floor).with_random_q(q_size, q_covariance),
-        Guarantee(
+        _step_claim(
+            setting,
             float(per_step.max()),
-            target.delta + setting.operating.delta,
-            "step",
+            target.delta,
             ON_LINES,
-            False,
             f"carried over to random reactive load: {NOT_PROVED}",
         ),
         loads.claim,
@@ -252,7 +241,7 @@ def full_support_variant(
 
 
 @dataclass(frozen=True, eq=False)
-class TwinNetwork:
+class TwinNetwork(Composed):
     """Loads of a released model, or the true ones, on a twin drawn once, for any number of days.
 
     The noise is on the lines' own parameters, so sparsity, symmetry and signs stay and power flow has a
@@ -271,38 +260,7 @@ class TwinNetwork:
     name: str = "twin network"
 
     @property
-    def protects(self) -> str:
-        """The network, and the loads where they come from a model."""
-        return "network" if self.law is None else "network and loads"
-
-    @property
-    def noise_std(self) -> dict[str, float]:
-        """Of the logarithm of a figure of a line."""
-        part = self.design.parts[self.design.protected.lines]
-        return {f"log_{self.design.protected.lines}": _std(part, self.design.noise)}
-
-    def cost(self) -> Cost:
-        """Differential privacy of one element of the network, in closed form."""
-        promised = twin_guarantee(self.design)
-        words = twin_neighbours(self.design.protected, self.design.change).words
-        network = Guarantee(promised.epsilon, promised.delta, "any number of days", words, True)
-        return Cost(network=network, loads=self.loads)
-
-    def release(self, generator: np.random.Generator, days: int) -> ComplexArray:
-        """Voltages on one freshly drawn twin; NaN where power flow fails."""
-        source = Rebuilder(self.setting.network.feeder, self.design.protected)
-        parameters = parameters_of(source, self.design)
-        twin = draw_twin(parameters, self.design, key_from(generator)).feeder(source)
-        solver = self.setting.solver_of(twin)
-        if self.law is not None:
-            return solve_drawn(solver, self.law, days, generator, self.setting.generation)
-        return solve_loads(solver, self.setting.first_days(days), self.setting.generation)
-
-
-def _std(part: Part, noise: Noise) -> float:
-    """Standard deviation of one integer's noise, as a logarithm.
-
-    Laplace noise of scale b has 2b²; one of the pair has E[r²]·(1/2 + 1/6) with r² of mean 6b², so 4b².
-    """
-    b = part.scale * LOG_GRID
-    return b if noise == "gaussian" else b * float(np.sqrt(2.0 * part.dimension))
+    def composition(self) -> Composition:
+        """One freshly drawn twin for all days."""
+        loads = true_loads(self.setting) if self.law is None else LawLoads(self.law, self.loads)
+        return Composition(self.setting, loads, Twin(self.setting.network.feeder, self.design))

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy.sparse as sp
 
-from dp_powerflow.errors import FeederError, PowerFlowError, PrivacyError
+from dp_powerflow.errors import PrivacyError
 from dp_powerflow.evidence import symbols
 from dp_powerflow.evidence.collect import network_facts
 from dp_powerflow.evidence.theorem import NetworkFacts, over_neighbours
-from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.model.law import LoadLaw
-from dp_powerflow.paper.mechanisms import BY_RADIUS, Cost, Guarantee, Setting, solve_loads
+from dp_powerflow.paper.mechanisms import Setting
 from dp_powerflow.paper.mechanisms.noise import STEP, GaussianNoise, NoiseUnit
-from dp_powerflow.powerflow.reference import ReferenceSolver
+from dp_powerflow.paper.sources import BY_RADIUS, Guarantee, LoadMechanism
+from dp_powerflow.paper.sources.composition import Composed, Composition
+from dp_powerflow.paper.sources.loads import GaussianLoads, LawLoads, PublicLoads, true_loads
+from dp_powerflow.paper.sources.networks import EntriesOfY, true_network
+from dp_powerflow.paper.sources.voltages import GaussianOnVoltages
 from dp_powerflow.units import ComplexArray
 
 
@@ -87,31 +89,21 @@ def proved_sensitivities(
 
 
 @dataclass(frozen=True, eq=False)
-class NoiseFree:
+class NoiseFree(Composed):
     """AC power flow with the true loads."""
 
     setting: Setting
     name: str = "noise-free"
-    protects: str = "nothing"
 
     @property
-    def noise_std(self) -> dict[str, float]:
-        """Nothing is added."""
-        return {}
-
-    def cost(self) -> Cost:
-        """Nothing is claimed."""
-        return Cost(network=None, loads=None)
-
-    def release(self, generator: np.random.Generator, days: int) -> ComplexArray:
-        """The true voltages; the generator is not asked."""
-        return self.setting.solve(self.setting.first_days(days))
+    def composition(self) -> Composition:
+        """Nothing but the truth."""
+        return Composition(self.setting, true_loads(self.setting), true_network(self.setting))
 
 
-class VoltageNoise(ABC):
+class NoisyVoltages(Composed):
     """A mechanism whose last step is noise on voltages; one set of clean ones serves every amount of it."""
 
-    setting: Setting
     sensitivities: Sensitivities
     unit: NoiseUnit
 
@@ -120,28 +112,29 @@ class VoltageNoise(ABC):
     def voltage_noise(self) -> GaussianNoise:
         """What is added to real and imaginary part of every voltage [p.u.]."""
 
-    def clean(self, generator: np.random.Generator, days: int) -> ComplexArray:
-        """Voltages before the noise: those of the true loads, unless the mechanism has others."""
-        return self.setting.solve(self.setting.first_days(days))
+    @property
+    def loads(self) -> LoadMechanism:
+        """The true ones, unless the mechanism has others."""
+        return true_loads(self.setting)
 
     @property
-    def _noises(self) -> dict[str, GaussianNoise]:
-        return {"noise": self.voltage_noise}
+    def last_step(self) -> GaussianOnVoltages:
+        """The noise and its claims."""
+        return GaussianOnVoltages(self.voltage_noise, self._network_claim())
 
     @property
-    def noise_std(self) -> dict[str, float]:
-        """By what it is on [p.u.]."""
-        return {name: noise.sigma for name, noise in self._noises.items()}
+    def composition(self) -> Composition:
+        """Loads on the true network, then the noise."""
+        return Composition(self.setting, self.loads, true_network(self.setting), self.last_step)
 
     @property
     def true_delta(self) -> dict[str, float]:
         """δ that every noise really gives at its ε, by what it is on."""
-        return {name: noise.true_delta for name, noise in self._noises.items()}
+        return {self.last_step.on: self.voltage_noise.true_delta}
 
-    def release(self, generator: np.random.Generator, days: int) -> ComplexArray:
-        """Noisy voltages."""
-        clean = self.clean(generator, days)
-        return self.voltage_noise.on_complex(clean, generator)
+    def clean(self, generator: np.random.Generator, days: int) -> ComplexArray:
+        """Voltages before the noise."""
+        return self.composition.clean(generator, days)
 
     def _noise_for(self, sensitivity: float, epsilon: float, delta: float) -> GaussianNoise:
         """For Δ₂ of one voltage vector."""
@@ -158,11 +151,13 @@ class VoltageNoise(ABC):
             BY_RADIUS,
             self.sensitivities.proved and noise.holds,
             f"{noise.remark}; sensitivity: {self.sensitivities.source}",
+            composes="per snapshot" if covered == 1 else "per day",
+            metric=self.setting.radius,
         )
 
 
 @dataclass(frozen=True, eq=False)
-class GaussianVoltages(VoltageNoise):
+class GaussianVoltages(NoisyVoltages):
     """True voltages with noise for Δ₂^(Y), as in the paper's table; the loads are not protected.
 
     Attributes
@@ -177,20 +172,15 @@ class GaussianVoltages(VoltageNoise):
     delta: float
     unit: NoiseUnit = STEP
     name: str = "Gaussian on voltages"
-    protects: str = "network"
 
     @property
     def voltage_noise(self) -> GaussianNoise:
-        """What is added to every voltage vector."""
+        """What is added to every voltage vector; it still tells the true loads."""
         return self._noise_for(self.sensitivities.network, self.epsilon, self.delta)
-
-    def cost(self) -> Cost:
-        """Noise for the network; the voltages still tell the true loads."""
-        return Cost(network=self._network_claim(), loads=None)
 
 
 @dataclass(frozen=True, eq=False)
-class JointVoltageNoise(VoltageNoise):
+class JointVoltageNoise(NoisyVoltages):
     """True voltages with noise for the larger of the two sensitivities, at the smaller of the two budgets.
 
     Attributes
@@ -206,7 +196,6 @@ class JointVoltageNoise(VoltageNoise):
     delta: float
     unit: NoiseUnit = STEP
     name: str = "joint voltage noise"
-    protects: str = "network and loads"
 
     @property
     def voltage_noise(self) -> GaussianNoise:
@@ -214,48 +203,47 @@ class JointVoltageNoise(VoltageNoise):
         larger = max(self.sensitivities.network, self.sensitivities.load)
         return self._noise_for(larger, min(self.epsilon, self.epsilon_load), self.delta)
 
-    def cost(self) -> Cost:
+    @property
+    def last_step(self) -> GaussianOnVoltages:
         """The same claim for both secrets; they change one at a time."""
         covered = self.unit.covered(self.setting.steps)
         span = "at one step" if covered == 1 else f"at {covered} steps"
         loads = f"histories in which one node has another load within its range {span}"
         network = self._network_claim()
-        return Cost(network=network, loads=replace(network, adjacency=loads))
+        return GaussianOnVoltages(
+            self.voltage_noise, network, for_loads=replace(network, adjacency=loads, metric=None)
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class GmmVoltageNoise(VoltageNoise):
+class GmmVoltageNoise(NoisyVoltages):
     """Power flow of loads drawn from a released model, with noise for Δ₂^(Y).
 
     Attributes
     ----------
     law : of the synthetic loads, fitted under differential privacy.
-    loads : what the fit claims.
+    load_claim : what the fit claims.
     unit : what the noise covers.
     """
 
     setting: Setting
     law: LoadLaw
-    loads: Guarantee
+    load_claim: Guarantee
     sensitivities: Sensitivities
     epsilon: float
     delta: float
     unit: NoiseUnit = STEP
     name: str = "DP-GMM + voltage noise"
-    protects: str = "network and loads"
 
     @property
     def voltage_noise(self) -> GaussianNoise:
         """What is added to every voltage vector."""
         return self._noise_for(self.sensitivities.network, self.epsilon, self.delta)
 
-    def cost(self) -> Cost:
-        """Noise for the network; the loads are post-processing of the fit."""
-        return Cost(network=self._network_claim(), loads=self.loads)
-
-    def clean(self, generator: np.random.Generator, days: int) -> ComplexArray:
-        """Voltages of synthetic days."""
-        return self.setting.solve_law(self.law, days, generator)
+    @property
+    def loads(self) -> LoadMechanism:
+        """Post-processing of the fit."""
+        return LawLoads(self.law, self.load_claim)
 
 
 ONE_NODE_DAY = "histories in which one node has other loads on one day"
@@ -263,7 +251,7 @@ WHOLE_DAY = "histories that differ in all loads of one day"
 
 
 @dataclass(frozen=True, eq=False)
-class NoisyLoads(VoltageNoise):
+class NoisyLoads(NoisyVoltages):
     """True active loads with noise, clipped to the public range, through power flow; noise on the voltages.
 
     Attributes
@@ -281,7 +269,6 @@ class NoisyLoads(VoltageNoise):
     delta_load: float
     unit: NoiseUnit = STEP
     name: str = "noisy loads + voltage noise"
-    protects: str = "network and loads"
 
     @property
     def load_noise(self) -> GaussianNoise:
@@ -296,32 +283,25 @@ class NoisyLoads(VoltageNoise):
         return self._noise_for(self.sensitivities.network, self.epsilon, self.delta)
 
     @property
-    def _noises(self) -> dict[str, GaussianNoise]:
-        return {"load_noise": self.load_noise, "voltage_noise": self.voltage_noise}
+    def loads(self) -> GaussianLoads:
+        """Noisy ones; their claim is proved by the range they are clipped to."""
+        public = PublicLoads.of(self.setting, self.p_min, self.p_min + self.setting.load_range)
+        adjacency = WHOLE_DAY if self.unit.whole_day else ONE_NODE_DAY
+        return GaussianLoads(self.setting.true_load, public, self.load_noise, adjacency)
 
-    def cost(self) -> Cost:
-        """Noise for each secret; the loads' is proved by the range they are clipped to."""
-        loads = self.load_noise.claim(WHOLE_DAY if self.unit.whole_day else ONE_NODE_DAY)
-        return Cost(network=self._network_claim(), loads=loads)
+    @property
+    def last_step(self) -> GaussianOnVoltages:
+        """Noise for the network alone."""
+        return GaussianOnVoltages(self.voltage_noise, self._network_claim(), on="voltage_noise")
 
-    def clean(self, generator: np.random.Generator, days: int) -> ComplexArray:
-        """Voltages of noisy loads."""
-        return self.setting.solve(self.noisy_load(generator, days))
-
-    def noisy_load(self, generator: np.random.Generator, days: int) -> ComplexArray:
-        """Complex (day, step, node) noisy loads [p.u.]; q follows p at the node's public power factor."""
-        p_max = self.p_min + self.setting.load_range
-        true = np.clip(self.setting.first_days(days).real, self.p_min, p_max)
-        active = np.clip(self.load_noise.on_real(true, generator), self.p_min, p_max)
-        return np.asarray(active * (1.0 + 1j * self.setting.tangents))
-
-
-_MAX_ITERATIONS = 100
-"""Of the fixed point on the noisy, dense matrix; what has not converged by then has failed."""
+    @property
+    def true_delta(self) -> dict[str, float]:
+        """δ that every noise really gives at its ε, by what it is on."""
+        return {"load_noise": self.load_noise.true_delta, "voltage_noise": self.voltage_noise.true_delta}
 
 
 @dataclass(frozen=True, eq=False)
-class AdmittanceNoise:
+class AdmittanceNoise(Composed):
     """True loads on one network with noise on every matrix entry, for any number of days.
 
     No structure is restored: sparsity and symmetry are lost, and failures stay visible. Of the unit only the
@@ -333,7 +313,6 @@ class AdmittanceNoise:
     delta: float
     unit: NoiseUnit = STEP
     name: str = "noise on entries of Y"
-    protects: str = "network"
 
     @property
     def noise(self) -> GaussianNoise:
@@ -341,32 +320,16 @@ class AdmittanceNoise:
         return self.unit.noise(self.setting.radius, self.epsilon, self.delta)
 
     @property
-    def noise_std(self) -> dict[str, float]:
-        """Of every entry of Y_full [p.u.]."""
-        return {"noise": self.noise.sigma}
+    def network(self) -> EntriesOfY:
+        """The noisy network."""
+        return EntriesOfY(self.setting.network.feeder, self.noise)
 
     @property
     def true_delta(self) -> dict[str, float]:
         """δ that the noise really gives at ε."""
         return {"noise": self.noise.true_delta}
 
-    def cost(self) -> Cost:
+    @property
+    def composition(self) -> Composition:
         """One noisy matrix, any number of days; the loads are not protected."""
-        return Cost(network=self.noise.claim(BY_RADIUS), loads=None)
-
-    def release(self, generator: np.random.Generator, days: int) -> ComplexArray:
-        """Voltages on one noisy network; NaN where power flow fails, everywhere if it cannot be set up."""
-        load = self.setting.first_days(days)
-        try:
-            solver = ReferenceSolver(
-                self.noisy_feeder(generator), max_iterations=_MAX_ITERATIONS, voltvar=self.setting.voltvar
-            )
-        except (FeederError, PowerFlowError):
-            return np.full(load.shape, np.nan + 1j * np.nan)
-        return solve_loads(solver, load, self.setting.generation)
-
-    def noisy_feeder(self, generator: np.random.Generator) -> Feeder:
-        """The feeder with one draw of the noise on every entry."""
-        feeder = self.setting.network.feeder
-        noisy = self.noise.on_complex(feeder.y.toarray(), generator)
-        return replace(feeder, y=sp.csc_array(noisy), origin=None)
+        return Composition(self.setting, true_loads(self.setting), self.network)

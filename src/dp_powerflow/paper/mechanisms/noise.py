@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from dp_powerflow.errors import PrivacyError
-from dp_powerflow.paper.mechanisms import Guarantee
+from dp_powerflow.paper.sources import Guarantee
 from dp_powerflow.privacy.budget import gdp_delta, gdp_mu
 from dp_powerflow.units import ComplexArray, FloatArray
 

@@ -16,7 +16,7 @@ from dp_powerflow.evidence.collect import plain
 from dp_powerflow.paper.datasets import Dataset, ExperimentOptions
 from dp_powerflow.paper.mechanisms import Mechanism
 from dp_powerflow.paper.mechanisms.dp_powerflow import DpPowerflow
-from dp_powerflow.paper.mechanisms.gaussian import AdmittanceNoise, VoltageNoise
+from dp_powerflow.paper.mechanisms.gaussian import AdmittanceNoise, NoisyVoltages
 from dp_powerflow.paper.mechanisms.noise import STEP, NoiseUnit
 from dp_powerflow.paper.run import Store, fingerprint_of
 from dp_powerflow.paper.wasserstein.lab import Lab, Scale
@@ -166,7 +166,7 @@ def _compute(lab: Lab, config: Configuration) -> dict[str, Any]:
             floors.append(mechanism.floor)
             for name, of_steps in ((WORST, np.max), (MEDIAN, np.median), (BEST, np.min)):
                 runs[name].append(float(of_steps(mechanism.step_epsilon)))
-        if isinstance(mechanism, VoltageNoise | AdmittanceNoise):
+        if isinstance(mechanism, NoisyVoltages | AdmittanceNoise):
             true_delta = mechanism.true_delta
         found = distance(_released(lab, config, run, mechanism), lab.true_voltages)
         runs["pooled"].append(found.pooled)
@@ -188,7 +188,7 @@ def _released(lab: Lab, config: Configuration, run: int, mechanism: Mechanism) -
     days, shared = lab.scale.days, config.voltages_name
     if shared is None:
         return mechanism.release(lab.generator(config.name, run), days)
-    if not isinstance(mechanism, VoltageNoise):
+    if not isinstance(mechanism, NoisyVoltages):
         return lab.voltages(shared, run, lambda stream: mechanism.release(stream, days))
     clean = lab.voltages(shared, run, lambda stream: mechanism.clean(stream, days))
     return mechanism.voltage_noise.on_complex(clean, lab.generator(config.name, run))

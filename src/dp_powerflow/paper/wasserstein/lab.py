@@ -23,10 +23,11 @@ from dp_powerflow.model.law import ClassLaw, LoadLaw
 from dp_powerflow.model.options import FitOptions, PublicSpread
 from dp_powerflow.model.sample import LoadSampler
 from dp_powerflow.paper.datasets import Dataset
-from dp_powerflow.paper.mechanisms import ONE_CUSTOMER, ONE_CUSTOMER_DAY, FittedLoads, Guarantee, Setting
+from dp_powerflow.paper.mechanisms import FittedLoads, Setting
 from dp_powerflow.paper.mechanisms.dp_powerflow import with_restored_mean
 from dp_powerflow.paper.mechanisms.gaussian import Sensitivities, printed_sensitivities, proved_sensitivities
 from dp_powerflow.paper.run import Store
+from dp_powerflow.paper.sources import ONE_CUSTOMER, ONE_CUSTOMER_DAY, Guarantee
 from dp_powerflow.powerflow.batch import Solver
 from dp_powerflow.privacy.budget import Budget, PrivacyUnit
 from dp_powerflow.privacy.random import StreamKey

@@ -1,0 +1,13 @@
+"""Every part and other release that a comparison knows, in the order of its tables.
+
+To add one, write its entry in the module of its class, and join the module's tuple here.
+"""
+
+from __future__ import annotations
+
+from dp_powerflow.paper.sources import given
+from dp_powerflow.paper.sources.entries import LoadEntry, NetworkEntry, OtherEntry
+
+LOADS: tuple[LoadEntry, ...] = (*given.LOADS,)
+NETWORKS: tuple[NetworkEntry, ...] = (*given.NETWORKS,)
+OTHERS: tuple[OtherEntry, ...] = ()
