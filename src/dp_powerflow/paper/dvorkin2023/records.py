@@ -15,7 +15,7 @@ import numpy as np
 from dp_powerflow.errors import LoadDataError, PrivacyError
 from dp_powerflow.paper.dvorkin2023.records_restored import NoisyRecords, restore_records
 from dp_powerflow.paper.dvorkin2023.regression import FEATURES, RIDGE, WIDTH, Regression, radial_features
-from dp_powerflow.paper.mechanisms import Guarantee
+from dp_powerflow.paper.sources import ANY_NUMBER_OF_DAYS, Guarantee
 from dp_powerflow.units import FloatArray
 
 QUERIES = 3
@@ -94,7 +94,7 @@ class RecordMechanism:
     def guarantee(self) -> Guarantee:
         """Of the records, and whatever is computed from them."""
         return Guarantee(
-            self.epsilon, 0.0, "all records", ONE_RECORD.replace("α", f"{self.change:g}"), proved=True
+            self.epsilon, 0.0, ANY_NUMBER_OF_DAYS, ONE_RECORD, proved=True, metric=self.change
         )
 
     def scales(self, regression: Regression) -> tuple[float, float, float]:
