@@ -44,8 +44,8 @@ class Repair(Protocol):
 def repair_objective(noisy: NoisyCapacities, case: DispatchCase, capacity: FloatArray) -> float:
     """Σ |C̃_k − C_k(φ)| + ‖φ − φ̃‖₁, infinite where a chosen record is infeasible."""
     far = float(np.abs(capacity - noisy.capacity).sum())
-    costs = [case.cost(record, capacity) for record in noisy.chosen]
-    return far + sum(abs(cost - stated) for cost, stated in zip(costs, noisy.costs, strict=True))
+    costs = case.only(np.array(noisy.chosen, dtype=np.int64)).costs(capacity)
+    return far + float(np.abs(costs - noisy.costs).sum())
 
 
 @dataclass(frozen=True)

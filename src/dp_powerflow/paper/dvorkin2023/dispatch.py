@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from scipy.optimize import linprog
+import scipy.sparse as sp
 
-from dp_powerflow.errors import FeederError
+from dp_powerflow.errors import FeederError, require
 from dp_powerflow.opf.radial import RadialNetwork
 from dp_powerflow.units import FloatArray, IntArray
 
@@ -69,47 +69,64 @@ class DispatchCase:
         """Largest price of any generator in any record."""
         return float(self.records.price.max())
 
-    def cost(self, record: int, capacity: FloatArray, overload_price: float | None = None) -> float:
-        """Least cost of a record; infinite where nothing is feasible.
+    def costs(self, capacity: FloatArray, overload_price: float | None = None) -> FloatArray:
+        """(record,) least costs; infinite where nothing is feasible.
 
         Parameters
         ----------
         capacity : (line,).
         overload_price : ψ; None lets no line be overloaded.
         """
-        records, into = self.records, self.flows[:, self.generators]
-        fixed = self.flows @ records.demand[record]
-        count, lines = len(self.generators), self.lines
-        price, limits = records.price[record], np.vstack([into, -into])
-        bounds = [(0.0, most) for most in records.most[record]]
-        if overload_price is not None:
-            slack = -np.vstack([np.eye(lines), np.eye(lines)])
-            limits = np.hstack([limits, slack])
-            price = np.concatenate([price, np.full(lines, overload_price)])
-            bounds += [(0.0, None)] * lines
-        balance = np.zeros((1, len(price)))
-        balance[0, :count] = 1.0
-        solved = linprog(
-            price,
-            A_ub=limits,
-            b_ub=np.concatenate([capacity + fixed, capacity - fixed]),
-            A_eq=balance,
-            b_eq=[records.demand[record].sum()],
-            bounds=bounds,
-            method="highs",
-        )
-        return float(solved.fun) if solved.status == 0 else float("inf")
-
-    def costs(self, capacity: FloatArray, overload_price: float | None = None) -> FloatArray:
-        """(record,) least costs."""
-        found = [self.cost(record, capacity, overload_price) for record in range(len(self.records))]
-        return np.array(found)
+        program = _Program(self, overload_price)
+        return np.array([program.cost(record, capacity) for record in range(len(self.records))])
 
     def only(self, chosen: IntArray) -> DispatchCase:
         """With some of the records."""
         of = self.records
         kept = Records(of.price[chosen], of.demand[chosen], of.most[chosen])
         return DispatchCase(self.name, self.flows, self.generators, kept)
+
+
+class _Program:
+    """The program of a case, set up once; records change its prices and limits and start where it ended."""
+
+    def __init__(self, case: DispatchCase, overload_price: float | None) -> None:
+        highs = require("highspy", "opf")
+        self._case, self._optimal = case, highs.HighsModelStatus.kOptimal
+        into, lines = sp.csc_array(case.flows[:, case.generators]), sp.eye_array(case.lines)
+        sides = [] if overload_price is None else [-lines, lines]
+        limits = sp.hstack([into, *sides])
+        balance = np.zeros((1, limits.shape[1]))
+        balance[0, : len(case.generators)] = 1.0
+        matrix = sp.csc_array(sp.vstack([limits, sp.csc_array(balance)]))
+        program = highs.HighsLp()
+        program.num_row_, program.num_col_ = matrix.shape
+        program.col_cost_ = np.full(matrix.shape[1], overload_price or 0.0)
+        program.col_lower_ = np.zeros(matrix.shape[1])
+        program.col_upper_ = np.full(matrix.shape[1], highs.kHighsInf)
+        program.row_lower_ = program.row_upper_ = np.zeros(matrix.shape[0])
+        program.a_matrix_.format_ = highs.MatrixFormat.kColwise
+        program.a_matrix_.start_, program.a_matrix_.index_ = matrix.indptr, matrix.indices
+        program.a_matrix_.value_ = matrix.data
+        self._solver = highs.Highs()
+        self._solver.setOptionValue("output_flag", False)
+        self._solver.setOptionValue("threads", 1)
+        self._solver.passModel(program)
+
+    def cost(self, record: int, capacity: FloatArray) -> float:
+        """Least cost of a record."""
+        case, records, solver = self._case, self._case.records, self._solver
+        columns = np.arange(len(case.generators), dtype=np.int32)
+        rows = np.arange(case.lines + 1, dtype=np.int32)
+        fixed, total = case.flows @ records.demand[record], records.demand[record].sum()
+        solver.changeColsCost(len(columns), columns, records.price[record])
+        solver.changeColsBounds(len(columns), columns, np.zeros(len(columns)), records.most[record])
+        edges = (np.append(fixed - capacity, total), np.append(fixed + capacity, total))
+        solver.changeRowsBounds(len(rows), rows, *edges)
+        solver.run()
+        if solver.getModelStatus() != self._optimal:
+            return float("inf")
+        return float(solver.getInfo().objective_function_value)
 
 
 def drawn_records(
