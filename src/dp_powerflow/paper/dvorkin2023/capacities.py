@@ -59,14 +59,14 @@ class CapacityMechanism:
 
     def __post_init__(self) -> None:
         if not (self.epsilon > 0.0 and self.change > 0.0 and self.overload_price > 0.0 and self.rounds >= 0):
-            raise PrivacyError("capacities need a positive ε, change and overload price, and rounds from 0 on")
+            raise PrivacyError(
+                "capacities need a positive ε, change and overload price, and rounds from 0 on"
+            )
 
     @property
     def guarantee(self) -> Guarantee:
         """Of the capacities, and whatever is computed from them."""
-        return Guarantee(
-            self.epsilon, 0.0, ANY_NUMBER_OF_DAYS, ONE_CAPACITY, proved=True, metric=self.change
-        )
+        return Guarantee(self.epsilon, 0.0, ANY_NUMBER_OF_DAYS, ONE_CAPACITY, proved=True, metric=self.change)
 
     @property
     def queries(self) -> tuple[Query, ...]:

@@ -52,7 +52,7 @@ def repair_objective(noisy: NoisyCapacities, case: DispatchCase, capacity: Float
 class ConvexRepair:
     """The upper side: every chosen record has a feasible dispatch that costs at most what was released.
 
-        min Σ r_k + ‖φ − φ̃‖₁   such that c_k'g_k − C̃_k ≤ r_k,  g_k feasible within φ,  r ≥ 0
+    min Σ r_k + ‖φ − φ̃‖₁   such that c_k'g_k − C̃_k ≤ r_k,  g_k feasible within φ,  r ≥ 0
     """
 
     def __call__(self, noisy: NoisyCapacities, case: DispatchCase) -> FloatArray:

@@ -39,7 +39,9 @@ class PowerRecords:
 
     def __post_init__(self) -> None:
         if self.weather.shape != self.power.shape or self.power.ndim != 1 or len(self.power) <= FEATURES:
-            raise PrivacyError("power records need one weather and one power each, and more than five records")
+            raise PrivacyError(
+                "power records need one weather and one power each, and more than five records"
+            )
         if not np.all((self.power >= 0.0) & (self.power <= 1.0)):
             raise PrivacyError("power records are shares of the rating; clip them to 0 … 1 beforehand")
 
@@ -93,9 +95,7 @@ class RecordMechanism:
     @property
     def guarantee(self) -> Guarantee:
         """Of the records, and whatever is computed from them."""
-        return Guarantee(
-            self.epsilon, 0.0, ANY_NUMBER_OF_DAYS, ONE_RECORD, proved=True, metric=self.change
-        )
+        return Guarantee(self.epsilon, 0.0, ANY_NUMBER_OF_DAYS, ONE_RECORD, proved=True, metric=self.change)
 
     def scales(self, regression: Regression) -> tuple[float, float, float]:
         """Laplace scales of records, weights and loss; they depend on public weather alone."""
