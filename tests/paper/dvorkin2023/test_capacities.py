@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.auditing import epsilon_lower_bound
 
 from dp_powerflow.errors import FeederError, PrivacyError
 from dp_powerflow.paper.dvorkin2023.capacities import CapacityMechanism, infeasible_share
@@ -19,6 +18,7 @@ from dp_powerflow.paper.dvorkin2023.capacities_restored import (
 )
 from dp_powerflow.paper.dvorkin2023.dispatch import DispatchCase, matpower_case
 from dp_powerflow.units import FloatArray
+from support.auditing import epsilon_lower_bound
 
 Capacities = tuple[DispatchCase, FloatArray]
 ROUNDS = 10
