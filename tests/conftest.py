@@ -50,6 +50,15 @@ def oedi() -> Path:
 
 
 @pytest.fixture(scope="session")
+def reference() -> Path:
+    """Directory of the reference cases of other systems."""
+    path = Path(os.environ.get("DP_POWERFLOW_REFERENCE", SHARED / "reference"))
+    if not path.is_dir():
+        pytest.skip("the reference cases are not here: set DP_POWERFLOW_REFERENCE to their directory")
+    return path
+
+
+@pytest.fixture(scope="session")
 def paper_source() -> str:
     """LaTeX source of the paper."""
     path = SHARED / "paper" / "dp-powerflow.tex"

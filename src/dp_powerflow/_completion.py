@@ -11,7 +11,7 @@ from collections.abc import Callable
 FEEDERS = ("ieee13", "ieee123", "ieee123-pv")
 MODES = ("twin-network", "true-network")
 INTERVAL_LABELS = ("start", "end")
-EXPERIMENTS = ("theorem", "wasserstein", "recovery", "lines", "twin", "manifold", "y-noise")
+EXPERIMENTS = ("theorem", "wasserstein", "recovery", "lines", "twin", "manifold", "y-noise", "dvorkin2020")
 DATA_SETS = ("oedi", "simbench", "simulated")
 CONTROLS = ("frozen", "snapshot", "day")
 

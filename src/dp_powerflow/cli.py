@@ -700,6 +700,10 @@ def experiment(
     oedi: Annotated[
         Path | None, typer.Option(envvar="DP_POWERFLOW_OEDI", help="Folder of the OEDI profiles.")
     ] = None,
+    reference: Annotated[
+        Path | None,
+        typer.Option(envvar="DP_POWERFLOW_REFERENCE", help="Folder of reference cases of other systems."),
+    ] = None,
     data: Annotated[
         str | None,
         typer.Option(
@@ -744,6 +748,7 @@ def experiment(
         options = ExperimentOptions(
             out=DEFAULT_FOLDER,
             oedi=oedi,
+            reference=reference,
             data=data,
             config=None if config is None else dpf.read_config(config),
             pv=pv,

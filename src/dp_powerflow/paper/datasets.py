@@ -76,6 +76,7 @@ class ExperimentOptions:
     ----------
     out : folder for the results; what it holds already is taken up again.
     oedi : folder of the OEDI profiles, None if there is none.
+    reference : folder of the reference cases of other systems, None if there is none.
     data : one of `DATASETS`, None for the OEDI profiles where they are and simulated customers otherwise.
     config : a release whose feeder, meters and sun are taken instead of a data set.
     pv : whether the PV systems of the data set are there, if it has any.
@@ -89,6 +90,7 @@ class ExperimentOptions:
 
     out: Path
     oedi: Path | None = None
+    reference: Path | None = None
     data: str | None = None
     config: Config | None = None
     pv: bool = True
@@ -136,6 +138,13 @@ class ExperimentOptions:
         if self.oedi is None:
             raise ConfigError("this experiment needs the OEDI profiles; name their folder with --oedi")
         return self.oedi
+
+    @property
+    def reference_folder(self) -> Path:
+        """Folder of the reference cases, for what cannot run without it."""
+        if self.reference is None:
+            raise ConfigError("this experiment needs the reference cases; name their folder with --reference")
+        return self.reference
 
 
 def is_public(config: Config) -> bool:

@@ -35,6 +35,7 @@ EXPERIMENTS: Mapping[str, str] = MappingProxyType(
         "twin": "twin",
         "manifold": "manifold",
         "y-noise": "admittance",
+        "dvorkin2020": "dvorkin2020.experiment",
     }
 )
 """Name → module of this package; only the one that is run is imported."""
