@@ -11,7 +11,17 @@ from collections.abc import Callable
 FEEDERS = ("ieee13", "ieee123", "ieee123-pv")
 MODES = ("twin-network", "true-network")
 INTERVAL_LABELS = ("start", "end")
-EXPERIMENTS = ("theorem", "wasserstein", "recovery", "lines", "twin", "manifold", "y-noise", "dvorkin2020")
+EXPERIMENTS = (
+    "theorem",
+    "wasserstein",
+    "recovery",
+    "lines",
+    "twin",
+    "manifold",
+    "y-noise",
+    "dvorkin2020",
+    "dvorkin2023",
+)
 DATA_SETS = ("oedi", "simbench", "simulated")
 CONTROLS = ("frozen", "snapshot", "day")
 

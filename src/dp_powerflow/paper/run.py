@@ -36,6 +36,7 @@ EXPERIMENTS: Mapping[str, str] = MappingProxyType(
         "manifold": "manifold",
         "y-noise": "admittance",
         "dvorkin2020": "dvorkin2020.experiment",
+        "dvorkin2023": "dvorkin2023.experiment",
     }
 )
 """Name → module of this package; only the one that is run is imported."""

@@ -183,8 +183,8 @@ def radial_case(
     """A feeder with declared generators of its own, and ampacities that bind in some situations.
 
     The root sells at 1 to 1.25; generators of the feeder, each as large as a quarter of all demand, at the
-    same prices. A line's capacity is what it carries at nominal demand without them, and a tenth of all
-    demand more.
+    same prices. A line's capacity is 1.2 times what it carries at nominal demand without them, and a
+    hundredth of all demand more.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ def radial_case(
     generators = np.concatenate([[network.root], ders]).astype(np.int64)
     most = np.concatenate([[10.0 * total], np.full(len(ders), 0.25 * total)])
     records = drawn_records(demand, most, prices=(1.0, 1.25), count=count, seed=seed)
-    capacity = network.flows(demand) + 0.1 * total
+    capacity = 1.2 * network.flows(demand) + 0.01 * total
     return DispatchCase("feeder", -network.below, generators, records), capacity
 
 

@@ -6,9 +6,10 @@ To add one, write its entry in the module of its class, and join the module's tu
 from __future__ import annotations
 
 from dp_powerflow.paper.dvorkin2020 import release as dvorkin2020
+from dp_powerflow.paper.dvorkin2023 import release as dvorkin2023
 from dp_powerflow.paper.sources import given
 from dp_powerflow.paper.sources.entries import LoadEntry, NetworkEntry, OtherEntry
 
 LOADS: tuple[LoadEntry, ...] = (*given.LOADS,)
 NETWORKS: tuple[NetworkEntry, ...] = (*given.NETWORKS,)
-OTHERS: tuple[OtherEntry, ...] = (*dvorkin2020.OTHERS,)
+OTHERS: tuple[OtherEntry, ...] = (*dvorkin2020.OTHERS, *dvorkin2023.OTHERS)
