@@ -29,7 +29,7 @@ from dp_powerflow.units import FloatArray
 EPSILON = 1.0
 RTS_CHANGE = 5.0
 """α of the published experiment on RTS-73 [MW]."""
-_VERSION = 1
+_VERSION = 2
 _RTS = ("rts73", "pglib_opf_case73_ieee_rts.m")
 
 
@@ -73,7 +73,7 @@ def capacity_row(
     for run in range(runs):
         generator = np.random.default_rng([seed, run])
         released = list(mechanism.release(case, capacity, generator))
-        noisy = next(plain.release(case, capacity, generator))
+        noisy = next(plain.release(case, capacity, np.random.default_rng([seed, run, 1])))
         first.append(infeasible_share(case, released[0]))
         last.append(infeasible_share(case, released[-1]))
         alone.append(infeasible_share(case, noisy))
