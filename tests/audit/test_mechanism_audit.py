@@ -12,13 +12,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from scipy import stats
 
 from dp_powerflow.evidence.calibration import load_box_set
 from dp_powerflow.evidence.collect import network_facts
 from dp_powerflow.evidence.theorem import OperatingSet
-from dp_powerflow.grid.feeder import GROUND, Feeder, Line, Load
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import ClassLaw, LoadLaw, nominal_law
 from dp_powerflow.paper.mechanisms import FittedLoads, Mechanism, Setting, Target
@@ -33,38 +31,14 @@ from dp_powerflow.paper.mechanisms.gaussian import (
 )
 from dp_powerflow.paper.sources import ONE_CUSTOMER_DAY, Guarantee
 from dp_powerflow.powerflow.batch import BatchSolver
+from support.two_nodes import NOMINAL, Z, radius_of, two_nodes
 
 RUNS = 20_000
 CONFIDENCE = 0.999
-Z = 0.05 + 0.1j
-NOMINAL = 0.1 + 0.04j
 TANGENT = 0.4
 LOW, HIGH = 0.05, 0.15
 DELTA = 1e-2
 LOADS = Guarantee(2.0, 1e-5, "any number of days", ONE_CUSTOMER_DAY, True)
-
-
-def two_nodes(stretch: float = 1.0) -> Feeder:
-    """A source, a line of admittance stretch/z, a load."""
-    primitive = stretch / Z * np.array([[1.0, -1.0], [-1.0, 1.0]])
-    return Feeder(
-        name="two nodes",
-        nodes=("load.1", "emf(source).1"),
-        base_kv=np.ones(2),
-        base_mva=1.0,
-        y=sp.csc_array(primitive),
-        slack=np.array([1]),
-        v_slack=np.array([1.0 + 0.0j]),
-        nominal_angle_deg=np.zeros(2),
-        loads=(Load("l", ((0, GROUND),), 1e3 * NOMINAL.real, 1e3 * NOMINAL.imag, "wye"),),
-        pv=(),
-        lines=(Line("line", (0, 1), primitive, None, False),),
-    )
-
-
-def radius_of(stretch: float) -> float:
-    """‖ΔY_full‖_F between a line and its neighbour."""
-    return float(np.linalg.norm((two_nodes().y - two_nodes(stretch).y).toarray()))
 
 
 def make_setting(stretch: float, p: float, radius: float, steps: int = 1, days: int = RUNS) -> Setting:

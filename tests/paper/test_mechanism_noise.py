@@ -30,6 +30,7 @@ from dp_powerflow.paper.mechanisms.gaussian import (
 )
 from dp_powerflow.paper.mechanisms.noise import DAY, PAPER_DAY, PAPER_STEP, STEP, NoiseUnit
 from dp_powerflow.paper.sources import ONE_CUSTOMER_DAY, Guarantee
+from dp_powerflow.paper.sources.loads import LawLoads
 from dp_powerflow.powerflow.batch import BatchSolver
 from dp_powerflow.powerflow.reference import ReferenceSolver
 
@@ -108,7 +109,7 @@ def test_gmm_noise_adds_the_networks_noise_to_synthetic_voltages(setting: Settin
     law = nominal_law(np.full(NODES, 0.03 + 0.01j), of_class)
     mechanism = GmmVoltageNoise(setting, law, LOADS, GIVEN, 30.0, 1e-3, DAY)
     assert mechanism.voltage_noise.sensitivity == pytest.approx(math.sqrt(STEPS) * 0.01)
-    clean = setting.solve_law(law, DAYS, np.random.default_rng(2))
+    clean = setting.solve(LawLoads(law, LOADS).draw(np.random.default_rng(2), DAYS))
     check_noise(mechanism.release(np.random.default_rng(2), DAYS) - clean, mechanism.voltage_noise.sigma)
     assert mechanism.cost().loads is LOADS
 

@@ -18,7 +18,6 @@ from dp_powerflow.evidence.theorem import OperatingSet
 from dp_powerflow.grid.feeder import Feeder
 from dp_powerflow.grid.reduction import Network
 from dp_powerflow.model.law import LoadLaw
-from dp_powerflow.model.sample import LoadSampler, solve_days
 from dp_powerflow.paper.sources import Cost, Guarantee
 from dp_powerflow.powerflow.batch import BatchSolver, Solver
 from dp_powerflow.powerflow.sun import Generation
@@ -119,19 +118,9 @@ class Setting:
         """T."""
         return int(self.true_load.shape[1])
 
-    def first_days(self, days: int) -> ComplexArray:
-        """Complex (day, step, node) true load of the first days."""
-        if not 1 <= days <= self.days:
-            raise PrivacyError(f"{days} days were asked of a setting that has {self.days}")
-        return self.true_load[:days]
-
     def solve(self, load: ComplexArray) -> ComplexArray:
         """Complex (day, step, node) voltages on the true network [p.u.]; NaN where power flow fails."""
         return solve_loads(self.solver, load, self.generation)
-
-    def solve_law(self, law: LoadLaw, days: int, generator: np.random.Generator) -> ComplexArray:
-        """Complex (day, step, node) voltages of days drawn from a law [p.u.]; NaN where power flow fails."""
-        return solve_drawn(self.solver, law, days, generator, self.generation)
 
 
 def solve_loads(solver: Solver, load: ComplexArray, generation: Generation | None = None) -> ComplexArray:
@@ -141,19 +130,6 @@ def solve_loads(solver: Solver, load: ComplexArray, generation: Generation | Non
     everywhere[:, loaded] = load.reshape(-1, load.shape[2])
     injected = None if generation is None else generation.of(np.arange(len(load)))
     return np.asarray(solver.solve(everywhere, injected).v[:, loaded].reshape(load.shape))
-
-
-def solve_drawn(
-    solver: Solver,
-    law: LoadLaw,
-    days: int,
-    generator: np.random.Generator,
-    generation: Generation | None = None,
-) -> ComplexArray:
-    """`Setting.solve_law` on any feeder."""
-    drawn = LoadSampler(law, key_from(generator), days, block_days=days)
-    made = solve_days(solver, drawn, generation=generation)
-    return np.asarray(made.v[:, :, made.positions])
 
 
 def key_from(generator: np.random.Generator) -> StreamKey:

@@ -70,9 +70,15 @@ class _Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadEntry(_Entry):
-    """A load mechanism; making it may fit a model."""
+    """A load mechanism; making it may fit a model.
+
+    Attributes
+    ----------
+    quick : the same with less training, for a look and for tests; None where `make` takes seconds.
+    """
 
     make: Callable[[Occasion], LoadMechanism]
+    quick: Callable[[Occasion], LoadMechanism] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dp_powerflow.paper.dvorkin2020 import release as dvorkin2020
 from dp_powerflow.paper.dvorkin2023 import release as dvorkin2023
-from dp_powerflow.paper.sources import given
+from dp_powerflow.paper.sources import given, iid, models
 from dp_powerflow.paper.sources.entries import LoadEntry, NetworkEntry, OtherEntry
 
-LOADS: tuple[LoadEntry, ...] = (*given.LOADS,)
+LOADS: tuple[LoadEntry, ...] = (*given.LOADS, *iid.LOADS, *models.LOADS)
 NETWORKS: tuple[NetworkEntry, ...] = (*given.NETWORKS,)
 OTHERS: tuple[OtherEntry, ...] = (*dvorkin2020.OTHERS, *dvorkin2023.OTHERS)

@@ -1,0 +1,204 @@
+"""Noise on loads: its law, missing shares, what one share protects, and how many meters a total needs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy import stats
+
+from dp_powerflow.errors import PrivacyError
+from dp_powerflow.loads.simulate import simulate_load_history
+from dp_powerflow.paper.sources.iid import (
+    NIGHT_SHARE,
+    DivisibleLaplace,
+    LaplaceLoads,
+    Uniform,
+    ZeroMeanLaplace,
+    ZeroMeanNoise,
+    night_envelope,
+)
+from dp_powerflow.paper.sources.meters import DAY, SLOT, Meters
+from dp_powerflow.paper.sources.shares import delta_of_part, mass_up_to, pure_epsilon
+from dp_powerflow.units import FloatArray
+from support.auditing import epsilon_lower_bound
+
+LOW, HIGH = 0.0, 1.0
+
+
+def meters(relative: np.ndarray, low: float = LOW, high: float = HIGH) -> Meters:
+    """Meters (meter, day, step) of nominal load 1, all at one node."""
+    steps = relative.shape[2]
+    shares = sp.csr_array(np.ones((1, len(relative)), dtype=np.complex128))
+    return Meters(relative, shares, np.full(steps, low), np.full(steps, high))
+
+
+def idle(count: int, days: int, steps: int = 1) -> Meters:
+    return meters(np.full((count, days, steps), LOW))
+
+
+def noise_of_total(mechanism: DivisibleLaplace, days: int, seed: int) -> FloatArray:
+    """(day × step,) noise of the total over λ."""
+    total = mechanism.total(np.random.default_rng(seed), days)
+    true = np.tensordot(mechanism.meters.nominal, mechanism.meters.first_days(days), axes=1)
+    return np.asarray((total - true) / mechanism.scale).ravel()
+
+
+@dataclass(frozen=True, eq=False)
+class HalfTheNoise(DivisibleLaplace):
+    """The planted bug: λ/2."""
+
+    @property
+    def scale(self) -> FloatArray:
+        return super().scale / 2.0
+
+
+@pytest.mark.parametrize("count", [10, 100, 1000])
+def test_shares_of_all_meters_add_up_to_laplace(count: int) -> None:
+    mechanism = DivisibleLaplace(idle(count, 40, 100), 1.0)
+    assert stats.kstest(noise_of_total(mechanism, 40, count), stats.laplace().cdf).pvalue > 0.001
+
+
+def test_shares_that_are_made_for_fewer_meters_add_up_when_the_others_are_missing() -> None:
+    mechanism = DivisibleLaplace(idle(100, 40, 100), 1.0, honest_share=0.7, taking_part=0.7)
+    assert mechanism.guarantee.proved
+    assert stats.kstest(noise_of_total(mechanism, 40, 3), stats.laplace().cdf).pvalue > 0.001
+    everybody = replace(mechanism, taking_part=1.0)
+    assert everybody.guarantee.proved
+    assert noise_of_total(everybody, 40, 4).std() == pytest.approx(math.sqrt(2.0 / 0.7), rel=0.05)
+
+
+@pytest.mark.parametrize(("part", "expected"), [(0.9, 0.04), (0.7, 0.15), (0.5, 0.31)])
+def test_missing_shares_without_compensation_cost_delta(part: float, expected: float) -> None:
+    assert delta_of_part(part, 1.0) == pytest.approx(expected, abs=0.01)
+    mechanism = DivisibleLaplace(idle(100, 400, 100), 1.0, taking_part=part)
+    assert not mechanism.guarantee.proved
+    # The same by counting: no event has more than δ, and the best one has nearly as much.
+    noise = noise_of_total(mechanism, 400, 5)
+    events = [
+        np.mean(noise < edge) - math.e * np.mean(noise + 1.0 < edge) for edge in np.linspace(0, 0.5, 51)
+    ]
+    assert max(events) == pytest.approx(delta_of_part(part, 1.0), abs=0.015)
+
+
+def test_all_shares_cost_no_delta_and_half_of_them_have_no_pure_epsilon() -> None:
+    assert delta_of_part(1.0, 1.0) == 0.0
+    assert pure_epsilon(1.0) == pytest.approx(1.0)
+    assert 1.0 < pure_epsilon(0.9) < pure_epsilon(0.7) < math.inf
+    assert pure_epsilon(0.5) == math.inf
+    assert delta_of_part(1.0, 0.0) == pytest.approx(1.0 - math.exp(-0.5))  # total variation of Laplace
+    with pytest.raises(PrivacyError):
+        delta_of_part(1.2, 1.0)
+
+
+def test_one_share_of_the_noise_protects_nothing() -> None:
+    """Of 100 meters, three shares in four are smaller than a millionth of λ."""
+    mechanism = DivisibleLaplace(idle(100, 1), 1.0)
+    own = mechanism.shares_of_noise(np.random.default_rng(6), (1000,))
+    tiny = 2.0 * mass_up_to(1e-6, 1.0 / 100)
+    assert tiny == pytest.approx(0.77, abs=0.01)
+    assert np.mean(np.abs(own) < 1e-6) == pytest.approx(tiny, abs=0.01)
+    # Who sees what one meter sends tells a load from another, far beyond the ε of the total.
+    sent = mechanism.shares_of_noise(np.random.default_rng(7), (20_000,))[:2]
+    assert epsilon_lower_bound(sent[1] + HIGH, sent[0] + LOW, 0.0) > 3.0
+
+
+def audited_total(kind: type[DivisibleLaplace], honest_share: float, runs: int = 20_000) -> float:
+    """ε from below of the total of 20 meters, one of which is at its lowest or highest load."""
+    found = []
+    for seed, level in enumerate((LOW, HIGH)):
+        readings = np.full((20, 200, runs // 200), 0.4)
+        readings[0] = level
+        mechanism = kind(meters(readings), 1.0, SLOT, honest_share, honest_share)
+        found.append(mechanism.total(np.random.default_rng([seed, 8]), 200).ravel())
+    return epsilon_lower_bound(found[1], found[0], 0.0)
+
+
+@pytest.mark.parametrize("honest_share", [1.0, 0.7])
+def test_audit_of_the_total_is_within_the_claim_and_above_half_of_it(honest_share: float) -> None:
+    assert 0.5 <= audited_total(DivisibleLaplace, honest_share) <= 1.0
+
+
+def test_half_of_the_noise_of_the_total_is_caught() -> None:
+    assert audited_total(HalfTheNoise, 1.0) > 1.0
+
+
+def error_of_total(count: int, homes: FloatArray, most_kw: float) -> float:
+    """Median relative error of the total of so many homes (home, day, step) [kW] at ε = 1 for a day."""
+    chosen = np.resize(np.arange(len(homes)), count)
+    mechanism = DivisibleLaplace(meters(homes[chosen], 0.0, most_kw), 1.0, DAY)
+    days = homes.shape[1]
+    true = np.tensordot(mechanism.meters.nominal, mechanism.meters.first_days(days), axes=1)
+    return float(np.median(np.abs(mechanism.total(np.random.default_rng(9), days) / true - 1.0)))
+
+
+def test_a_total_at_day_epsilon_needs_thousands_of_meters() -> None:
+    """λ does not depend on the number of meters, so the relative error falls as 1/n."""
+    homes = simulate_load_history(500, n_days=3, seed=2).load_kw
+    errors = {count: error_of_total(count, homes, 10.0) for count in (100, 300, 1000, 3000)}
+    for count in errors:
+        assert count * errors[count] == pytest.approx(100 * errors[100], rel=0.3)
+    assert errors[1000] > 0.10
+    enough = 100 * errors[100] / 0.10
+    assert 1000 < enough < 100_000
+
+
+def test_the_envelope_makes_noise_smaller_where_it_is_narrower_and_cuts_what_is_above() -> None:
+    wide = meters(np.full((5, 2, 24), 0.9))
+    narrow = night_envelope(wide)
+    assert narrow.high[0] == pytest.approx(NIGHT_SHARE)
+    assert narrow.high[12] == HIGH
+    assert narrow.first_days(1)[:, :, 0].max() == pytest.approx(NIGHT_SHARE)
+    flat, shaped = (DivisibleLaplace(each, 1.0, DAY) for each in (wide, narrow))
+    assert shaped.scale[0] == pytest.approx(NIGHT_SHARE * flat.scale[0])
+    assert shaped.scale[12] == flat.scale[12]
+    # The readings of a day spend ε together: Σ_t Δ_t/λ_t.
+    for mechanism in (flat, shaped, LaplaceLoads(narrow, 1.0, DAY)):
+        assert np.sum(mechanism.meters.width / mechanism.scale) == pytest.approx(1.0)
+
+
+def test_smoothing_is_an_average_of_the_noisy_total() -> None:
+    mechanism = DivisibleLaplace(meters(np.full((50, 1, 9), 0.5)), 40.0, SLOT)
+    smooth = replace(mechanism, smoothing=3)
+    raw = mechanism.draw(np.random.default_rng(10), 1)[0, :, 0].real
+    average = smooth.draw(np.random.default_rng(10), 1)[0, :, 0].real
+    assert average[4] == pytest.approx(raw[3:6].mean())
+    assert average[0] == pytest.approx(raw[:2].mean())
+    assert smooth.guarantee == mechanism.guarantee
+    with pytest.raises(PrivacyError):
+        replace(mechanism, smoothing=2)
+
+
+def test_zero_mean_noise_keeps_totals_and_claims_nothing_unless_it_is_laplace() -> None:
+    readings = meters(np.full((2000, 1, 4), 0.5))
+    for noise in (Uniform(0.5), ZeroMeanLaplace(0.5)):
+        sent = ZeroMeanNoise(readings, noise).noisy(np.random.default_rng(11), 1)
+        assert sent.mean() == pytest.approx(0.5, abs=4 * noise.std / math.sqrt(sent.size))
+        assert sent.std() == pytest.approx(noise.std, rel=0.05)
+    bounded = ZeroMeanNoise(readings, Uniform(0.5)).guarantee
+    assert not bounded.proved
+    assert bounded.epsilon == math.inf
+    assert ZeroMeanNoise(readings, ZeroMeanLaplace(0.5)).guarantee.epsilon == pytest.approx(2.0)
+    whole_day = ZeroMeanNoise(readings, ZeroMeanLaplace(0.5), DAY).guarantee
+    assert whole_day.proved
+    assert whole_day.epsilon == pytest.approx(8.0)
+
+
+def test_units_of_noise_are_told_apart() -> None:
+    slot, day = (LaplaceLoads(idle(3, 1, 24), 1.0, unit) for unit in (SLOT, DAY))
+    assert day.scale == pytest.approx(24.0 * slot.scale)
+    assert (slot.guarantee.unit, slot.guarantee.composes) == ("step", "per snapshot")
+    assert (day.guarantee.unit, day.guarantee.composes) == ("day", "per day")
+    assert slot.guarantee.adjacency != day.guarantee.adjacency
+
+
+def test_bad_settings_are_refused() -> None:
+    with pytest.raises(PrivacyError, match="ε"):
+        LaplaceLoads(idle(1, 1), math.inf)
+    with pytest.raises(PrivacyError, match="shares of meters"):
+        DivisibleLaplace(idle(1, 1), 1.0, honest_share=0.0)
+    with pytest.raises(PrivacyError, match="low below high"):
+        meters(np.ones((1, 1, 1)), 1.0, 1.0)
