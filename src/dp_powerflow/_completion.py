@@ -21,6 +21,8 @@ EXPERIMENTS = (
     "y-noise",
     "dvorkin2020",
     "dvorkin2023",
+    "fioretto2019",
+    "mak2019",
 )
 DATA_SETS = ("oedi", "simbench", "simulated")
 CONTROLS = ("frozen", "snapshot", "day")

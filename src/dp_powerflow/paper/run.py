@@ -37,6 +37,8 @@ EXPERIMENTS: Mapping[str, str] = MappingProxyType(
         "y-noise": "admittance",
         "dvorkin2020": "dvorkin2020.experiment",
         "dvorkin2023": "dvorkin2023.experiment",
+        "fioretto2019": "fioretto2019.experiment",
+        "mak2019": "mak2019.experiment",
     }
 )
 """Name → module of this package; only the one that is run is imported."""

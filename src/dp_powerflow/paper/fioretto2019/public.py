@@ -136,3 +136,19 @@ class CostBand:
     def __post_init__(self) -> None:
         if not (self.centre > 0.0 and 0.0 < self.share < 1.0):
             raise ConfigError("a band of costs needs a positive centre and a share between 0 and 1")
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyLengths:
+    """What noise leaves of the lengths of a feeder's lines. Publishable.
+
+    Attributes
+    ----------
+    inverse : (line,) noisy inverse lengths [1/km].
+    mean : noisy mean of them.
+    mean_scale : of the mean's noise; public.
+    """
+
+    inverse: FloatArray
+    mean: float
+    mean_scale: float

@@ -12,7 +12,14 @@ import numpy as np
 
 from dp_powerflow.errors import ConfigError, require
 from dp_powerflow.paper.fioretto2019.acopf import PowerFlowProgram, Solution
-from dp_powerflow.paper.fioretto2019.public import Admittances, Branches, CostBand, NoisyFigures, PublicGrid
+from dp_powerflow.paper.fioretto2019.public import (
+    Admittances,
+    Branches,
+    CostBand,
+    NoisyFigures,
+    NoisyLengths,
+    PublicGrid,
+)
 from dp_powerflow.units import FloatArray
 
 WIDTH = 10.0
@@ -102,10 +109,10 @@ def clipped(figures: Admittances, bands: Bands) -> Admittances:
     )
 
 
-def within(noisy: FloatArray, mean: float, scale: float, width: float = WIDTH) -> FloatArray:
-    """Noisy figures of one group within a factor of their noisy mean: restoration of a radial feeder.
+def restore_lengths(noisy: NoisyLengths, width: float = WIDTH) -> FloatArray:
+    """(line,) lengths [km] within a factor of their noisy mean: restoration of a radial feeder.
 
-    A radial feeder of positive figures admits power flow at small loads; no program is needed.
+    A radial feeder of positive lengths admits power flow at its usual loads; no program is needed.
     """
-    centre = max(mean, scale)
-    return np.clip(noisy, centre / width, centre * width)
+    centre = max(noisy.mean, noisy.mean_scale)
+    return np.asarray(1.0 / np.clip(noisy.inverse, centre / width, centre * width))
