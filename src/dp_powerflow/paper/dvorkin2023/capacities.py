@@ -10,13 +10,16 @@ Sensitivities. A capacity changes by α. Costs are those with overload priced at
 scale 2·α·ψ/ε′ is ε′-private. The ε of all queries add up to ε.
 
 The authors' public code divides by 4T where it should multiply, (4T)² times too little noise, and takes α
-times the largest price for the sensitivity of costs that have no overload price, which is no bound.
+times the largest price for the sensitivity of costs that have no overload price, which is no bound. A status
+that never matches makes its selection random (`AtRandom`). Honest noise is so large beside the scores that
+`LargestNoisyScore` selects hardly better: what makes the records feasible is the repair, on public records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -38,6 +41,31 @@ class Query:
     scale: float
 
 
+class Selection(Protocol):
+    """How a round selects its record."""
+
+    def __call__(self, scores: FloatArray, scale: float, generator: np.random.Generator) -> int:
+        """Number of a record, from (record,) PRIVATE scores and the scale of noise that a round pays for."""
+
+
+@dataclass(frozen=True)
+class LargestNoisyScore:
+    """The largest score with noise: private with ε′ at a scale of twice the sensitivity over ε′."""
+
+    def __call__(self, scores: FloatArray, scale: float, generator: np.random.Generator) -> int:
+        """Noise on every score."""
+        return int(np.argmax(scores + generator.laplace(0.0, scale, len(scores))))
+
+
+@dataclass(frozen=True)
+class AtRandom:
+    """Any record, whatever the scores, as the public code does in effect; its ε is set aside, not used."""
+
+    def __call__(self, scores: FloatArray, scale: float, generator: np.random.Generator) -> int:
+        """Uniformly."""
+        return int(generator.integers(len(scores)))
+
+
 @dataclass(frozen=True)
 class CapacityMechanism:
     """Synthetic capacities under which dispatch costs about what it really costs.
@@ -49,6 +77,7 @@ class CapacityMechanism:
     rounds : T; 0 for noise on the capacities alone, with all of ε.
     overload_price : ψ, public.
     repair : of the capacities after every round.
+    selection : of the record of a round.
     """
 
     epsilon: float
@@ -56,6 +85,7 @@ class CapacityMechanism:
     rounds: int
     overload_price: float
     repair: Repair = field(default_factory=ConvexRepair)
+    selection: Selection = field(default_factory=LargestNoisyScore)
 
     def __post_init__(self) -> None:
         if not (self.epsilon > 0.0 and self.change > 0.0 and self.overload_price > 0.0 and self.rounds >= 0):
@@ -97,7 +127,7 @@ class CapacityMechanism:
         true_costs = case.costs(capacity, self.overload_price)
         for select, ask in zip(rounds[::2], rounds[1::2], strict=True):
             scores = np.abs(true_costs - case.costs(released, self.overload_price))
-            worst = int(np.argmax(scores + generator.laplace(0.0, select.scale, len(scores))))
+            worst = self.selection(scores, select.scale, generator)
             cost = float(true_costs[worst] + generator.laplace(0.0, ask.scale))
             noisy = NoisyCapacities(noisy.capacity, (*noisy.chosen, worst), (*noisy.costs, cost))
             released = self.repair(noisy, case)

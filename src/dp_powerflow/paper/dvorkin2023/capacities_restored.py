@@ -95,6 +95,24 @@ class ConvexRepair:
         return np.asarray(solved.x[:lines])
 
 
+def repaired_unasked(
+    noisy: FloatArray, case: DispatchCase, count: int, generator: np.random.Generator
+) -> FloatArray:
+    """(line,) capacities repaired for some public records, none of whose true costs was asked.
+
+    No dispatch of a record costs more than its demand at its dearest generator: so much may it cost.
+
+    Parameters
+    ----------
+    noisy : (line,) with noise.
+    count : of records, taken at random.
+    """
+    chosen = generator.choice(len(case.records), size=min(count, len(case.records)), replace=False)
+    records = case.records
+    most = records.demand[chosen].sum(axis=1) * records.price[chosen].max(axis=1)
+    return ConvexRepair()(NoisyCapacities(noisy, tuple(chosen.tolist()), tuple(most.tolist())), case)
+
+
 def _placed(block: sp.csr_array, start: int, width: int) -> sp.csr_array:
     """The block as columns `start` … of a matrix of that width."""
     rows, columns = block.shape

@@ -52,12 +52,21 @@ class DispatchCase:
     ----------
     flows : (line, node) F.
     generators : (generator,) nodes.
+
+    Raises
+    ------
+    FeederError : the generators cannot meet the demand of some record, whatever the capacities.
     """
 
     name: str
     flows: FloatArray
     generators: IntArray
     records: Records
+
+    def __post_init__(self) -> None:
+        demand, most = self.records.demand.sum(axis=1), self.records.most.sum(axis=1)
+        if np.any(demand < 0.0) or np.any(demand > most):
+            raise FeederError("the generators must be able to meet the demand of every record")
 
     @property
     def lines(self) -> int:

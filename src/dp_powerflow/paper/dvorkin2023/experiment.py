@@ -12,12 +12,19 @@ from dp_powerflow.grid.sources import open_feeder
 from dp_powerflow.opf.radial import RadialNetwork
 from dp_powerflow.paper.datasets import ExperimentOptions
 from dp_powerflow.paper.dvorkin2020.own_feeder import case_of
-from dp_powerflow.paper.dvorkin2023.capacities import CapacityMechanism, infeasible_share
+from dp_powerflow.paper.dvorkin2023.capacities import (
+    AtRandom,
+    CapacityMechanism,
+    LargestNoisyScore,
+    Selection,
+    infeasible_share,
+)
 from dp_powerflow.paper.dvorkin2023.capacities_restored import (
     ConvexRepair,
     ExactRepair,
     NoisyCapacities,
     repair_objective,
+    repaired_unasked,
 )
 from dp_powerflow.paper.dvorkin2023.dispatch import DispatchCase, matpower_case, radial_case
 from dp_powerflow.paper.dvorkin2023.records import PowerRecords, RecordMechanism, solar_records, wind_records
@@ -27,9 +34,13 @@ from dp_powerflow.powerflow.sun import clear_sky
 from dp_powerflow.units import FloatArray
 
 EPSILON = 1.0
+WAYS = ("noise", "rounds", "random", "laplace", "unasked")
+"""Noise of ε/2; rounds after it; rounds with a random selection; noise of all of ε; that repaired unasked."""
+SELECTIONS = 1000
+"""Selections that are tried on the scores of every draw."""
 RTS_CHANGE = 5.0
 """α of the published experiment on RTS-73 [MW]."""
-_VERSION = 2
+_VERSION = 3
 _RTS = ("rts73", "pglib_opf_case73_ieee_rts.m")
 
 
@@ -62,32 +73,56 @@ def record_row(records: PowerRecords, change: float, runs: int, seed: int) -> di
     }
 
 
-def capacity_row(
-    case: DispatchCase, capacity: FloatArray, mechanism: CapacityMechanism, runs: int, seed: int
-) -> dict[str, Any]:
-    """Share of infeasible records after the noise, after all rounds, and with plain noise of all of ε."""
-    first, last, alone, gaps = [], [], [], []
-    price = mechanism.overload_price
-    true = case.costs(capacity, price)
-    plain = CapacityMechanism(mechanism.epsilon, mechanism.change, 0, price)
+@dataclass(frozen=True, eq=False)
+class _Grid:
+    """A grid whose capacities are released, its true costs, and what is hidden."""
+
+    case: DispatchCase
+    capacity: FloatArray
+    change: float
+
+    @property
+    def price(self) -> float:
+        return self.case.dearest
+
+    def released(self, rounds: int, selection: Selection, generator: np.random.Generator) -> list[FloatArray]:
+        """After the noise and after every round."""
+        mechanism = CapacityMechanism(EPSILON, self.change, rounds, self.price, selection=selection)
+        return list(mechanism.release(self.case, self.capacity, generator))
+
+    def infeasible(self, capacity: FloatArray) -> float:
+        return infeasible_share(self.case, capacity)
+
+
+def capacity_row(grid: _Grid, rounds: int, runs: int, seed: int) -> dict[str, Any]:
+    """Share of infeasible records by every way to spend ε, errors of costs, and what a selection is worth."""
+    case, honest = grid.case, LargestNoisyScore()
+    true = case.costs(grid.capacity, grid.price)
+    selection = CapacityMechanism(EPSILON, grid.change, rounds, grid.price).queries[1].scale
+    shares, gaps, hits, largest = [], [], [], []
     for run in range(runs):
-        generator = np.random.default_rng([seed, run])
-        released = list(mechanism.release(case, capacity, generator))
-        noisy = next(plain.release(case, capacity, np.random.default_rng([seed, run, 1])))
-        first.append(infeasible_share(case, released[0]))
-        last.append(infeasible_share(case, released[-1]))
-        alone.append(infeasible_share(case, noisy))
-        gaps.append([np.mean(np.abs(case.costs(each, price) / true - 1.0)) for each in (released[-1], noisy)])
-    selection = next(query for query in mechanism.queries if query.asked == "selection")
+        streams = [np.random.default_rng([seed, run, way]) for way in range(5)]
+        with_rounds = grid.released(rounds, honest, streams[0])
+        (noisy,) = grid.released(0, honest, streams[1])
+        at_random = grid.released(rounds, AtRandom(), streams[2])
+        unasked = repaired_unasked(noisy, case, rounds, streams[3])
+        found = (with_rounds[0], with_rounds[-1], at_random[-1], noisy, unasked)
+        shares.append([grid.infeasible(each) for each in found])
+        costs = [case.costs(each, grid.price) for each in found]
+        gaps.append([np.mean(np.abs(each / true - 1.0)) for each in costs])
+        scores = np.abs(true - costs[0])
+        largest.append(float(scores.max()))
+        picked = [honest(scores, selection, streams[4]) for _ in range(SELECTIONS)]
+        hits.append(np.mean(np.array(picked) == np.argmax(scores)))
+    share, gap = np.mean(shares, axis=0).tolist(), np.mean(gaps, axis=0).tolist()
     return {
-        "rounds": mechanism.rounds,
-        "after noise": float(np.mean(first)),
-        "after rounds": float(np.mean(last)),
-        "laplace": float(np.mean(alone)),
-        "cost gap": float(np.mean(gaps, axis=0)[0]),
-        "cost gap laplace": float(np.mean(gaps, axis=0)[1]),
-        "noise over cost": selection.scale / float(np.median(true)),
-        "binding": float(np.mean(true > case.costs(1e6 * capacity, price) * (1.0 + 1e-9))),
+        "rounds": rounds,
+        "records": len(case.records),
+        "infeasible": dict(zip(WAYS, share, strict=True)),
+        "cost gap": dict(zip(WAYS, gap, strict=True)),
+        "noise over largest score": selection / float(np.mean(largest)),
+        "worst selected": float(np.mean(hits)),
+        "binding": float(np.mean(true > case.costs(1e6 * grid.capacity, grid.price) * (1.0 + 1e-9))),
     }
 
 
@@ -135,10 +170,11 @@ def run(options: ExperimentOptions) -> Written:
     for name, ((case, capacity), change) in grids.items():
         size = CHANGE * float(np.median(capacity)) if change is None else change
         for rounds in scale.rounds:
-            mechanism = CapacityMechanism(EPSILON, size, rounds, case.dearest)
             row = store.get_or(
                 f"capacities-{name.lower().replace(' ', '-')}-{rounds}",
-                lambda *, c=case, f=capacity, m=mechanism: capacity_row(c, f, m, scale.runs, options.seed),
+                lambda *, g=_Grid(case, capacity, size), t=rounds: capacity_row(
+                    g, t, scale.runs, options.seed
+                ),
             )
             found["capacities"].append({"grid": name, "change": size, **row})
             options.progress(len(found["records"]) + len(found["capacities"]), total)
@@ -170,15 +206,29 @@ def to_markdown(found: dict[str, list[dict[str, Any]]], scale: Scale) -> str:
         "",
         f"Capacities of lines, ε = 1, mean of {scale.runs} draws; infeasible records in per cent:",
         "",
-        "| grid | α | rounds | after the noise (ε/2) | after all rounds | Laplace with all of ε | error of "
-        "costs | the same, Laplace | noise of a selection over the median cost |",
+        "| grid | α | rounds | noise of ε/2 | then rounds | rounds, random selection | Laplace with all of ε "
+        "| that, repaired unasked | records with a line at its limit |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {row['grid']} | {row['change']:.3g} | {row['rounds']} | {100 * row['after noise']:.1f} % | "
-        f"{100 * row['after rounds']:.1f} % | {100 * row['laplace']:.1f} % | "
-        f"{100 * row['cost gap']:.2f} % | {100 * row['cost gap laplace']:.2f} % | "
-        f"{row['noise over cost']:.2g} |"
+        f"| {row['grid']} | {row['change']:.3g} | {row['rounds']} | "
+        + " | ".join(f"{100 * row['infeasible'][way]:.1f} %" for way in WAYS)
+        + f" | {100 * row['binding']:.0f} % |"
+        for row in found["capacities"]
+    ]
+    lines += [
+        "",
+        "The same draws: error of costs, and what a selection is worth.",
+        "",
+        "| grid | rounds | error of costs: rounds | random selection | Laplace | repaired unasked | noise of "
+        "a selection over the largest score | worst record selected | by chance |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row['grid']} | {row['rounds']} | "
+        + " | ".join(f"{100 * row['cost gap'][way]:.2f} %" for way in WAYS[1:])
+        + f" | {row['noise over largest score']:.3g} | {100 * row['worst selected']:.1f} % | "
+        f"{100 / row['records']:.1f} % |"
         for row in found["capacities"]
     ]
     repair = found["repairs"][0]
