@@ -1,8 +1,10 @@
 """Laplace noise on every load of a grid: what neighbours are, what is asked, what it costs.
 
-Neighbours differ in one active load by at most α; power factors are public. The optimum O* that the restored
-loads must cost is a function of the loads too. The paper takes it as public; where it is not, `paid_cost` of
-fioretto2019 pays for a noisy one.
+Neighbours differ in one active load by at most α; power factors are public. The noise alone is private. The
+least cost O* that the restored loads must have is a function of the private loads, too, and the paper takes
+it as it is: whoever knows all loads but one finds that one from O*, and restored loads often lie at an end of
+the band, which gives O* back. So restored loads have the claim only for a reader who knows O* anyway.
+`feeder` has the form that pays for its total.
 """
 
 from __future__ import annotations
@@ -14,14 +16,15 @@ import numpy as np
 
 from dp_powerflow.errors import PrivacyError
 from dp_powerflow.paper.fioretto2019.cases import TrueCase
-from dp_powerflow.paper.mak2019.restoration import ServedGrid
+from dp_powerflow.paper.mak2019.ac import AcGrid
 from dp_powerflow.paper.sources import Guarantee
 from dp_powerflow.privacy.random import StreamKey, discrete_laplace
 from dp_powerflow.units import FloatArray
 
 GRID = 2**20
 """Grid units in α."""
-_CLAIM = "grids in which one active load differs by at most α; the cost O* is taken as public"
+_CLAIM = "grids in which one active load differs by at most α"
+_UNPAID = "proved for the noisy loads; the least cost O* of the true ones goes into the restored ones unpaid"
 
 
 @dataclass(frozen=True)
@@ -43,10 +46,15 @@ class LoadPrivacy:
 
     @property
     def guarantee(self) -> Guarantee:
-        """Of noisy loads and of whatever is restored from them and public figures."""
+        """Of noisy loads, and of what is restored from them and figures that are public indeed."""
         return Guarantee(
             self.epsilon, 0.0, "step", _CLAIM, proved=True, composes="per snapshot", metric=self.alpha
         )
+
+    @property
+    def guarantee_at_cost(self) -> Guarantee:
+        """Of loads restored at the true least cost, as published: not proved."""
+        return replace(self.guarantee, proved=False, remark=_UNPAID)
 
     @property
     def scale(self) -> int:
@@ -59,17 +67,18 @@ class LoadPrivacy:
         return self.alpha / GRID
 
 
-def served_grid(case: TrueCase) -> ServedGrid:
+def served_grid(case: TrueCase) -> AcGrid:
     """What is public of a case whose loads are private: everything else, and power factors."""
     public = case.public
     loaded = public.load_p > 0.0
     tan = np.divide(public.load_q, public.load_p, out=np.zeros_like(public.load_q), where=loaded)
     empty = np.zeros(public.buses)
-    return ServedGrid(
+    return AcGrid(
         replace(public, load_p=empty, load_q=empty),
         case.true,
         loaded,
         tan,
+        np.where(loaded, 0.0, public.load_p),
         np.where(loaded, 0.0, public.load_q),
     )
 
