@@ -182,8 +182,9 @@ def to_markdown(rows: Sequence[CaseRow], exact: Sequence[ExactRow], leak: dict[s
     ]
     lines += [
         f"| {row.case} | {row.alpha:g} | {row.draws} | {_share(row.noisy_feasible)} | "
-        f"{_share(row.feasible)} | {_percent(row.noisy_gap)} | {_share(row.relaxed_kept)} | {_percent(row.relaxed_worst)} | "
-        f"{_share(row.kept)} | {_percent(row.worst)} | {row.noisy_distance:.2f} | {row.distance:.2f} |"
+        f"{_share(row.feasible)} | {_percent(row.noisy_gap)} | {_share(row.relaxed_kept)} | "
+        f"{_percent(row.relaxed_worst)} | {_share(row.kept)} | {_percent(row.worst)} | "
+        f"{row.noisy_distance:.2f} | {row.distance:.2f} |"
         for row in rows
     ]
     lines += [
