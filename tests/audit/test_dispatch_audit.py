@@ -48,6 +48,7 @@ def scores(case: Case, variant: Variant, noise: float) -> tuple[np.ndarray, np.n
     return own_flow(second, line, 1), own_flow(first, line, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", [Expected(), TotalVariance()], ids=lambda variant: variant.name)
 def test_own_line_loses_no_more_than_claimed_and_half_the_noise_is_caught(
     case: Case, variant: Variant
@@ -59,6 +60,7 @@ def test_own_line_loses_no_more_than_claimed_and_half_the_noise_is_caught(
     assert epsilon_lower_bound(*scores(case, variant, 0.5), SMALL_DELTA) > exact
 
 
+@pytest.mark.slow
 def test_exact_losses_of_own_lines_are_within_the_claim(case: Case) -> None:
     for variant in (Expected(), TotalVariance()):
         program = Program(case, PRIVACY.sigma(case), variant)
@@ -81,7 +83,7 @@ def test_loss_between_normal_laws_of_other_variance_is_that_of_draws() -> None:
         def log_density(law: Normal) -> np.ndarray:
             return np.asarray(-0.5 * ((x - law.mean) / law.std) ** 2 - np.log(law.std))
 
-        return log_density(mine) - log_density(theirs)
+        return np.asarray(log_density(mine) - log_density(theirs))
 
     epsilon = epsilon_between(first, second, 0.05)
     sides = (losses(one, first, second), losses(other, second, first))

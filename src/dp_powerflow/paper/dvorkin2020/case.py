@@ -133,8 +133,8 @@ def read_feeder15(reference: Path) -> Case:
     for row in generators:
         at = int(row["node"])
         cost[at], p_max[at], q_max[at] = float(row["cost"]), float(row["p_max"]), float(row["q_max"])
-    ends = (np.array([int(row[name]) for row in lines]) for name in ("node_f", "node_t"))
-    network = RadialNetwork(*ends, _column(lines, "r"), _column(lines, "x"))
+    start, end = (_column(lines, name).astype(np.int64) for name in ("node_f", "node_t"))
+    network = RadialNetwork(start, end, _column(lines, "r"), _column(lines, "x"))
     return Case(
         network=network,
         load_p=_column(nodes, "d_P"),

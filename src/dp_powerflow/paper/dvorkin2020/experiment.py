@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -118,6 +119,10 @@ def measure(case: Case, privacy: Privacy, variant: Variant, scale: Scale, seed: 
     )
 
 
+def _measured(case: Case, privacy: Privacy, variant: Variant, scale: Scale, seed: int) -> dict[str, Any]:
+    return _plain(measure(case, privacy, variant, scale, seed))
+
+
 def imbalance_as_published(case: Case, privacy: Privacy, scale: Scale, seed: int) -> dict[str, float]:
     """Largest sum of set-points that is missing with the public program's signs, by variant [p.u.]."""
     found = {}
@@ -145,10 +150,8 @@ def run(options: ExperimentOptions) -> Written:
     for done, (feeder, each, claimed, variant) in enumerate(jobs):
         options.progress(done, len(jobs) + 1)
         small = scale if feeder == "feeder15" else replace(scale, customers=2)
-        stored = store.get_or(
-            f"{feeder}-{variant.name}",
-            lambda *, c=each, p=claimed, v=variant, s=small: _plain(measure(c, p, v, s, options.seed)),
-        )
+        compute = partial(_measured, each, claimed, variant, small, options.seed)
+        stored = store.get_or(f"{feeder}-{variant.name}", compute)
         rows.append(replace(_row(stored), feeder=feeder))
     signs = store.get_or(
         "published-signs", lambda: imbalance_as_published(case, privacy, scale, options.seed)
@@ -215,4 +218,5 @@ def _plain(row: VariantRow) -> dict[str, Any]:
 
 
 def _row(stored: dict[str, Any]) -> VariantRow:
-    return VariantRow(**{name: math.inf if value == "inf" else value for name, value in stored.items()})
+    values: dict[str, Any] = {name: math.inf if value == "inf" else value for name, value in stored.items()}
+    return VariantRow(**values)

@@ -153,8 +153,8 @@ class Policy:
         passed = np.concatenate([along > limit, along < -limit])
         flows = passed.reshape(-1, len(dispatch.p)).T
         kinds = (np.hstack([low, high_p, high_q]), np.hstack([under, over]), flows)
-        single = [float(kind.mean(axis=0).max()) for kind in kinds]
-        return Violations(*single, float(np.hstack(kinds).any(axis=1).mean()))
+        generators, voltages, flow = (float(kind.mean(axis=0).max()) for kind in kinds)
+        return Violations(generators, voltages, flow, float(np.hstack(kinds).any(axis=1).mean()))
 
 
 def loads_from(case: Case, dispatch: Dispatch) -> FloatArray:

@@ -136,8 +136,8 @@ class PowerFlowProgram:
         def array(expression: Any) -> FloatArray:
             return np.asarray(read(expression), dtype=np.float64).reshape(-1)
 
-        found = [array(each) for each in (self.v, self.angle, self.p, self.q)]
-        return Solution(feasible, float(read(self.cost)), *found, status), array
+        v, angle, p, q = (array(each) for each in (self.v, self.angle, self.p, self.q))
+        return Solution(feasible, float(read(self.cost)), v, angle, p, q, status), array
 
 
 def optimal_power_flow(grid: PublicGrid, admittances: Admittances, start: Solution | None = None) -> Solution:

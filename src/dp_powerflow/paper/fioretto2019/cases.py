@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from dp_powerflow.errors import ConfigError, require
+from dp_powerflow.errors import ConfigError
+from dp_powerflow.grid.pandapower.engine import require, third_party_warnings
 from dp_powerflow.paper.fioretto2019.public import Admittances, Branches, Generators, PublicGrid
 from dp_powerflow.units import FloatArray, IntArray
 
@@ -42,18 +46,32 @@ def read_case(name: str) -> TrueCase:
     """
     if name not in CASES:
         raise ConfigError(f"there is no case '{name}'; choose from {', '.join(CASES)}")
-    require("pandapower", "pandapower")
-    networks = require("pandapower.networks", "pandapower")
-    convert = require("pandapower.converter.pypower.to_ppc", "pandapower")
-    return _split(name, convert.to_ppc(getattr(networks, name)(), init="flat", mode="opf"))
+    require("pandapower")
+    networks, convert = require("pandapower.networks"), require("pandapower.converter.pypower.to_ppc")
+    with _quiet():
+        return _split(name, convert.to_ppc(getattr(networks, name)(), init="flat", mode="opf"))
 
 
 def reference_cost(name: str) -> float:
     """Least cost as pandapower's own solver finds it."""
-    pandapower = require("pandapower", "pandapower")
-    net = getattr(require("pandapower.networks", "pandapower"), name)()
-    pandapower.runopp(net)
+    pandapower, networks = require("pandapower"), require("pandapower.networks")
+    with _quiet():
+        net = getattr(networks, name)()
+        pandapower.runopp(net)
     return float(net.res_cost)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without pandapower's remarks on the limits of its own cases."""
+    logger = logging.getLogger("pandapower")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with third_party_warnings():
+            yield
+    finally:
+        logger.setLevel(before)
 
 
 def _split(name: str, ppc: dict[str, Any]) -> TrueCase:

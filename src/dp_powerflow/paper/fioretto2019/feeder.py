@@ -69,7 +69,9 @@ def obfuscate_lengths(lengths_km: FloatArray, privacy: LengthPrivacy, key: Strea
     true = np.rint(1.0 / np.maximum(lengths_km, privacy.shortest_km) / unit).astype(np.int64)
     noisy = true + discrete_laplace(key.stream("inverse lengths"), privacy.scale, len(true))
     total = int(true.sum()) + int(discrete_laplace(key.stream("sum of inverse lengths"), privacy.scale, 1)[0])
-    return NoisyLengths(unit * noisy, unit * total / len(true), unit * privacy.scale / len(true))
+    return NoisyLengths(
+        unit * noisy.astype(np.float64), unit * total / len(true), unit * privacy.scale / len(true)
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -60,8 +60,8 @@ def bands_of(noisy: NoisyFigures, branches: Branches, width: float = WIDTH) -> B
         raise ConfigError("the width of restored figures is a factor above 1")
     g = np.maximum(noisy.mean_g, noisy.mean_scale_g)[branches.level]
     b = np.maximum(-noisy.mean_b, noisy.mean_scale_b)[branches.level]
-    kept = ~branches.lossless
-    return Bands(kept * g / width, kept * g * width, b / width, b * width)
+    g = np.where(branches.lossless, 0.0, g)
+    return Bands(np.asarray(g / width), np.asarray(g * width), np.asarray(b / width), np.asarray(b * width))
 
 
 def restore(noisy: NoisyFigures, grid: PublicGrid, costs: CostBand | None, width: float = WIDTH) -> Restored:
@@ -112,7 +112,8 @@ def clipped(figures: Admittances, bands: Bands) -> Admittances:
 def restore_lengths(noisy: NoisyLengths, width: float = WIDTH) -> FloatArray:
     """(line,) lengths [km] within a factor of their noisy mean: restoration of a radial feeder.
 
-    A radial feeder of positive lengths admits power flow at its usual loads; no program is needed.
+    Lengths are positive, and no further from their mean than the band. Whether the loads can be served is
+    not asked: with much noise some snapshots have no power flow.
     """
     centre = max(noisy.mean, noisy.mean_scale)
     return np.asarray(1.0 / np.clip(noisy.inverse, centre / width, centre * width))
