@@ -16,7 +16,8 @@ from dp_powerflow.paper.dvorkin2023.capacities_restored import (
     NoisyCapacities,
     repair_objective,
 )
-from dp_powerflow.paper.dvorkin2023.dispatch import DispatchCase, matpower_case
+from dp_powerflow.paper.dvorkin2023.cases import matpower_case
+from dp_powerflow.paper.dvorkin2023.dispatch import DispatchCase
 from dp_powerflow.units import FloatArray
 from support.auditing import epsilon_lower_bound
 

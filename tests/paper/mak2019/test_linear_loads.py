@@ -1,4 +1,4 @@
-"""Loads of a linear feeder: the relaxation misses the band, restored loads keep it, exact ones are nearest."""
+"""Loads of a linear feeder: the relaxation misses the band, restored loads keep it, exact are nearest."""
 
 from __future__ import annotations
 

@@ -26,7 +26,8 @@ from dp_powerflow.paper.dvorkin2023.capacities_restored import (
     repair_objective,
     repaired_unasked,
 )
-from dp_powerflow.paper.dvorkin2023.dispatch import DispatchCase, matpower_case, radial_case
+from dp_powerflow.paper.dvorkin2023.cases import matpower_case, radial_case
+from dp_powerflow.paper.dvorkin2023.dispatch import DispatchCase
 from dp_powerflow.paper.dvorkin2023.records import PowerRecords, RecordMechanism, solar_records, wind_records
 from dp_powerflow.paper.dvorkin2023.release import CHANGE, DERS
 from dp_powerflow.paper.run import Store, Written, fingerprint_of, write_results

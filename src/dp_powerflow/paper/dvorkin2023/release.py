@@ -9,7 +9,8 @@ import numpy as np
 
 from dp_powerflow.paper.dvorkin2020.own_feeder import case_of
 from dp_powerflow.paper.dvorkin2023.capacities import CapacityMechanism, infeasible_share
-from dp_powerflow.paper.dvorkin2023.dispatch import DispatchCase, radial_case
+from dp_powerflow.paper.dvorkin2023.cases import radial_case
+from dp_powerflow.paper.dvorkin2023.dispatch import DispatchCase
 from dp_powerflow.paper.dvorkin2023.records import PowerRecords, RecordMechanism, solar_records
 from dp_powerflow.paper.sources import Guarantee
 from dp_powerflow.paper.sources.entries import Occasion, OtherEntry
