@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dp_powerflow.errors import FeederError, PrivacyError
-from dp_powerflow.paper.dvorkin2023.capacities import CapacityMechanism, infeasible_share
+from dp_powerflow.paper.dvorkin2023.capacities import (
+    AtRandom,
+    CapacityMechanism,
+    LargestNoisyScore,
+    infeasible_share,
+)
 from dp_powerflow.paper.dvorkin2023.capacities_restored import (
     ConvexRepair,
     ExactRepair,
     NoisyCapacities,
     repair_objective,
+    repaired_unasked,
 )
 from dp_powerflow.paper.dvorkin2023.cases import matpower_case
 from dp_powerflow.paper.dvorkin2023.dispatch import DispatchCase
@@ -111,15 +118,103 @@ def test_costs_that_are_too_high_are_matched_by_the_exact_repair_alone(feeder_ca
     assert exact <= convex * (1.0 + 1e-9)
 
 
+class GivenNoise(np.random.Generator):
+    """Gives the noise that leads from true figures to wanted ones, whatever the true ones are."""
+
+    def __init__(self, answers: list[FloatArray]) -> None:
+        super().__init__(np.random.PCG64(0))
+        self._answers = iter(answers)
+
+    def laplace(self, *_: object, **__: object) -> Any:
+        """The next answer."""
+        return next(self._answers)
+
+
 @pytest.mark.parametrize("repair", [ConvexRepair(), ExactRepair()], ids=["convex", "exact"])
 def test_the_repair_sees_only_what_was_released(
     feeder_case: Capacities, repair: ConvexRepair | ExactRepair
 ) -> None:
-    """Other true capacities with the same noisy figures: the same bytes."""
+    """Other true capacities whose noise leads to the same noisy figures: the same bytes."""
     case, capacity = feeder_case
-    noisy = NoisyCapacities(capacity * 0.8, (1, 2), (0.9, 0.95))
-    twice = [repair(noisy, replace(case, name=name)) for name in ("one", "another")]
-    assert twice[0].tobytes() == twice[1].tobytes()
+    mechanism = CapacityMechanism(1.0, 0.1, 1, case.dearest, repair)
+    wanted, cost, record = np.round(0.8 * capacity, 3), 0.9, 2
+    released = []
+    for true in (capacity, 1.5 * capacity[::-1]):
+        costs = case.costs(true, case.dearest)
+        chosen = np.where(np.arange(len(costs)) == record, 1e9, 0.0)
+        noise = [wanted - true, chosen, np.array(cost - costs[record])]
+        released.append(list(mechanism.release(case, true, GivenNoise(noise))))
+    # Adding the noise rounds; what the repair is given agrees to the last bit but one.
+    assert np.allclose(released[0][0], released[1][0], rtol=1e-15, atol=1e-15)
+    assert np.allclose(released[0][1], released[1][1], rtol=0.0, atol=1e-9)
+    noisy = NoisyCapacities(wanted, (record,), (cost,))
+    assert repair(noisy, case).tobytes() == repair(noisy, replace(case, name="another")).tobytes()
+
+
+def test_honest_noise_selects_hardly_better_than_chance(rts: Capacities) -> None:
+    """At T = 10 the noise of a selection is many times every score; the public code's is random outright."""
+    case, capacity = rts
+    mechanism = CapacityMechanism(1.0, 5.0, ROUNDS, case.dearest)
+    scale = next(query.scale for query in mechanism.queries if query.asked == "selection")
+    generator = np.random.default_rng(6)
+    noisy = next(mechanism.release(case, capacity, generator))
+    scores = np.abs(case.costs(capacity, case.dearest) - case.costs(noisy, case.dearest))
+    assert scale > 5.0 * scores.max()
+    share = {
+        selection: np.mean([selection(scores, scale, generator) == np.argmax(scores) for _ in range(20_000)])
+        for selection in (LargestNoisyScore(), AtRandom())
+    }
+    by_chance = 1.0 / len(scores)
+    assert share[AtRandom()] == pytest.approx(by_chance, abs=0.003)
+    assert by_chance - 0.003 < share[LargestNoisyScore()] < 2.0 * by_chance
+
+
+def test_without_noise_the_worst_record_is_selected() -> None:
+    scores = np.array([1.0, 5.0, 2.0])
+    assert {LargestNoisyScore()(scores, 1e-9, np.random.default_rng(run)) for run in range(20)} == {1}
+
+
+@pytest.mark.parametrize(("noise", "holds"), [(1.0, True), (0.5, False)])
+def test_an_audit_of_a_selection_finds_no_more_than_is_claimed_and_catches_half_of_the_noise(
+    noise: float, holds: bool
+) -> None:
+    """Scores of neighbours that all move by the sensitivity: one down, the others up."""
+    moved, epsilon, generator = 1.0, 1.0, np.random.default_rng(7)
+    first = np.zeros(40)
+    second = np.full(40, moved)
+    second[0] = -moved
+    scale = noise * 2.0 * moved / epsilon
+
+    def picked(scores: FloatArray) -> FloatArray:
+        return np.array([float(LargestNoisyScore()(scores, scale, generator) == 0) for _ in range(40_000)])
+
+    found = epsilon_lower_bound(picked(first), picked(second), 0.0)
+    assert found > 0.5 * epsilon
+    assert (found <= epsilon) is holds
+
+
+def test_a_repair_for_public_records_needs_no_question(rts: Capacities) -> None:
+    """All of ε for noise, then repaired for some records: no more infeasible records than before."""
+    case, capacity = rts
+    plain = CapacityMechanism(1.0, 5.0, 0, case.dearest)
+    shares = []
+    for run in range(3):
+        noisy = last(plain, case, capacity, run)
+        repaired = repaired_unasked(noisy, case, 20, np.random.default_rng(run))
+        shares.append([infeasible_share(case, each) for each in (noisy, repaired)])
+    before, after = np.mean(shares, axis=0)
+    assert after <= before
+
+
+@pytest.mark.campaign
+def test_rounds_leave_no_more_infeasible_records_than_noise_over_twenty_draws(rts: Capacities) -> None:
+    case, capacity = rts
+    whole, plain = (CapacityMechanism(1.0, 5.0, rounds, case.dearest) for rounds in (ROUNDS, 0))
+    shares, alone = (
+        np.mean([infeasible_share(case, last(each, case, capacity, run)) for run in range(20)])
+        for each in (whole, plain)
+    )
+    assert shares <= alone
 
 
 def test_a_repaired_feeder_serves_every_record_that_was_chosen(feeder_case: Capacities) -> None:
@@ -150,6 +245,12 @@ def test_an_audit_finds_no_more_than_is_claimed_and_catches_half_of_the_noise(
 
     found = epsilon_lower_bound(scores(other), scores(capacity), 0.0)
     assert (found <= mechanism.guarantee.epsilon) is holds
+
+
+def test_generators_that_cannot_meet_the_demand_are_refused(feeder_case: Capacities) -> None:
+    case, _ = feeder_case
+    with pytest.raises(FeederError, match="meet the demand"):
+        replace(case, records=replace(case.records, most=0.01 * case.records.most))
 
 
 def test_settings_without_sense_are_refused() -> None:
