@@ -175,7 +175,7 @@ def _optimal(model: Any, total: Any, case: DispatchCase, record: int, capacity: 
     fixed = case.flows @ records.demand[record]
     pull: list[list[Any]] = [[] for _ in power]
     for line, limit in enumerate(capacity):
-        terms = [(k, float(into[line, k])) for k in np.flatnonzero(into[line])]
+        terms = [(k, float(into[line, k])) for k in np.flatnonzero(into[line]).tolist()]
         flow = total(weight * power[k] for k, weight in terms) - float(fixed[line])
         for sign in (1.0, -1.0):
             dual, room = model.addVar(lb=0.0), model.addVar(lb=0.0)
