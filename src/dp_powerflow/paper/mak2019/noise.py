@@ -23,7 +23,7 @@ from dp_powerflow.units import FloatArray
 
 GRID = 2**20
 """Grid units in α."""
-_CLAIM = "grids in which one active load differs by at most α"
+_CLAIM = "loads of a grid of which one active power differs by at most α"
 _UNPAID = "proved for the noisy loads; the least cost O* of the true ones goes into the restored ones unpaid"
 
 
