@@ -22,7 +22,9 @@ EXPERIMENTS = (
     "table1",
     "derived",
     "dvorkin2020",
+    "dvorkin2023",
     "fioretto2019",
+    "mak2019",
 )
 DATA_SETS = ("oedi", "simbench", "swiss", "simulated")
 DERIVED = ("opf", "hosting-capacity", "reliability")

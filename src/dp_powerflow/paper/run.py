@@ -38,7 +38,9 @@ EXPERIMENTS: Mapping[str, str] = MappingProxyType(
         "table1": "table1.experiment",
         "derived": "derived.experiment",
         "dvorkin2020": "dvorkin2020.experiment",
+        "dvorkin2023": "dvorkin2023.experiment",
         "fioretto2019": "fioretto2019.experiment",
+        "mak2019": "mak2019.experiment",
     }
 )
 """Name → module of this package; only the one that is run is imported."""

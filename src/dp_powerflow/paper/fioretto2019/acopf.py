@@ -6,7 +6,7 @@ Admittances are figures, or variables of the program: restoration uses the same 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ class Solution:
     v, angle : (bus,) [p.u.], [rad].
     p, q : (generator,) [p.u.].
     status : the solver's own word.
+    prices : (bus, 2) cost of one more unit of active and of reactive load; None where cost is not minimised.
     """
 
     feasible: bool
@@ -40,6 +41,7 @@ class Solution:
     p: FloatArray
     q: FloatArray
     status: str
+    prices: FloatArray | None = None
 
 
 class PowerFlowProgram:
@@ -48,10 +50,14 @@ class PowerFlowProgram:
     Parameters
     ----------
     g, b : (branch,) figures or variables.
+    loads : (bus,) active and reactive ones, figures or variables; None for those of the grid.
     """
 
-    def __init__(self, casadi: Any, grid: PublicGrid, opti: Any, g: Any, b: Any) -> None:
+    def __init__(
+        self, casadi: Any, grid: PublicGrid, opti: Any, g: Any, b: Any, loads: tuple[Any, Any] | None = None
+    ) -> None:
         self.casadi, self.grid, self.opti = casadi, grid, opti
+        self._loads = (casadi.DM(grid.load_p), casadi.DM(grid.load_q)) if loads is None else loads
         buses, generators = grid.buses, grid.generators
         self.angle, self.v = opti.variable(buses), opti.variable(buses)
         self.p, self.q = opti.variable(len(generators.bus)), opti.variable(len(generators.bus))
@@ -62,6 +68,16 @@ class PowerFlowProgram:
         mw = self.p * grid.base_mva
         square, linear, constant = (casadi.DM(column) for column in generators.cost.T)
         self.cost = casadi.sum1(square * mw**2 + linear * mw + constant)
+
+    def begin_at(self, start: Solution) -> None:
+        """Begin at a solution of nearby figures."""
+        for variable, value in (
+            (self.v, start.v),
+            (self.angle, start.angle),
+            (self.p, start.p),
+            (self.q, start.q),
+        ):
+            self.opti.set_initial(variable, value)
 
     def _balance(self, g: Any, b: Any) -> None:
         casadi, grid, branches = self.casadi, self.grid, self.grid.branches
@@ -78,8 +94,12 @@ class PowerFlowProgram:
         made = self._incidence(grid.generators.bus)
         out_p = at_start @ p_start + at_end @ p_end + casadi.DM(grid.shunt_g) * self.v**2
         out_q = at_start @ q_start + at_end @ q_end - casadi.DM(grid.shunt_b) * self.v**2
-        self.opti.subject_to(made @ self.p - casadi.DM(grid.load_p) == out_p)
-        self.opti.subject_to(made @ self.q - casadi.DM(grid.load_q) == out_q)
+        self.balances = (
+            made @ self.p - self._loads[0] == out_p,
+            made @ self.q - self._loads[1] == out_q,
+        )
+        for balance in self.balances:
+            self.opti.subject_to(balance)
         limited = np.flatnonzero(np.isfinite(branches.rating))
         if len(limited):
             square = casadi.DM(branches.rating[limited] ** 2)
@@ -120,8 +140,12 @@ class PowerFlowProgram:
         return Solution(feasible, float(read(self.cost)), v, angle, p, q, status), array
 
 
-def optimal_power_flow(grid: PublicGrid, admittances: Admittances) -> Solution:
-    """Cheapest dispatch of a network from a flat start.
+def optimal_power_flow(grid: PublicGrid, admittances: Admittances, start: Solution | None = None) -> Solution:
+    """Cheapest dispatch of a network.
+
+    Parameters
+    ----------
+    start : where to begin, such as the dispatch of nearby loads; None for a flat start.
 
     Raises
     ------
@@ -131,4 +155,8 @@ def optimal_power_flow(grid: PublicGrid, admittances: Admittances) -> Solution:
     program = PowerFlowProgram(
         casadi, grid, casadi.Opti(), casadi.DM(admittances.g), casadi.DM(admittances.b)
     )
-    return program.minimise(program.cost / _COST_UNIT)[0]
+    if start is not None:
+        program.begin_at(start)
+    solution, read = program.minimise(program.cost / _COST_UNIT)
+    duals = [read(program.opti.dual(balance)) for balance in program.balances]
+    return replace(solution, prices=-_COST_UNIT * np.stack(duals, axis=1))

@@ -6,12 +6,26 @@ To add one, write its entry in the module of its class, and join the module's tu
 from __future__ import annotations
 
 from dp_powerflow.paper.dvorkin2020 import release as dvorkin2020
+from dp_powerflow.paper.dvorkin2023 import release as dvorkin2023
 from dp_powerflow.paper.fioretto2019 import feeder as fioretto2019_feeder
 from dp_powerflow.paper.fioretto2019 import release as fioretto2019
 from dp_powerflow.paper.learned import parts as learned
+from dp_powerflow.paper.mak2019 import feeder as mak2019_feeder
+from dp_powerflow.paper.mak2019 import release as mak2019
 from dp_powerflow.paper.sources import given, iid, models
 from dp_powerflow.paper.sources.entries import LoadEntry, NetworkEntry, OtherEntry
 
-LOADS: tuple[LoadEntry, ...] = (*given.LOADS, *iid.LOADS, *models.LOADS, *learned.LOADS)
+LOADS: tuple[LoadEntry, ...] = (
+    *given.LOADS,
+    *iid.LOADS,
+    *models.LOADS,
+    *learned.LOADS,
+    *mak2019_feeder.LOADS,
+)
 NETWORKS: tuple[NetworkEntry, ...] = (*given.NETWORKS, *fioretto2019_feeder.NETWORKS)
-OTHERS: tuple[OtherEntry, ...] = (*dvorkin2020.OTHERS, *fioretto2019.OTHERS)
+OTHERS: tuple[OtherEntry, ...] = (
+    *dvorkin2020.OTHERS,
+    *dvorkin2023.OTHERS,
+    *fioretto2019.OTHERS,
+    *mak2019.OTHERS,
+)
