@@ -152,7 +152,7 @@ class _Writer:
         """Sources at the price of import, then units: one row for every phase that a unit injects at."""
         count, slack = len(keys.scenario), len(self.network.reference)
         node, unit = (axis.astype(np.int64) for axis in np.nonzero(self.shares))
-        order = np.lexsort((node, unit))
+        order = np.lexsort((self.bus_of_node[node], unit))
         node, unit = node[order], unit[order]
         share = self.shares[node, unit]
         at = power[:, unit] * share

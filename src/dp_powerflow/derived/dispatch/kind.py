@@ -27,7 +27,9 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class DeclaredUnit(BaseModel):
-    """One unit at a place of its own: by `node`, a public name, or by `bus`, a name of the feeder's file.
+    """One unit at a place of its own: by `node` of nodes.parquet, or by `bus` of buses.parquet.
+
+    In experiments `bus` may be a name of the feeder's file; a derived release would publish it.
 
     Attributes
     ----------
@@ -73,7 +75,8 @@ class OptimalDispatch(BaseModel):
         or one per step of all days.
     v_min, v_max : voltage magnitudes to keep at every node [p.u.].
     ampacity_a : current limit of every line and phase [A]; none by default.
-    ampacities : line of the file, or two public buses with a dash between → its own limit [A].
+    ampacities : two public buses with a dash between → its own limit [A]; in experiments also by the name of
+        a line.
     taps : "as operated", or "optimised" together with the units.
     corrections : how often a dispatch is written again around its own AC solution.
     days : only the first so many days.

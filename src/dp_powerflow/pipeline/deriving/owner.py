@@ -157,7 +157,6 @@ def _refuse_another_promise(config: Config, scene: Scene, source: Manifest[Any])
         )
 
 
-
 def _study(mode: NetworkMode[Any], inputs: NetworkInputs, scene: Scene) -> Study:
     """The scene of the release, as its parts were made."""
     config, feeder, solar = inputs.config, scene.network.feeder, scene.network.solar
@@ -179,6 +178,7 @@ def _study(mode: NetworkMode[Any], inputs: NetworkInputs, scene: Scene) -> Study
         connections=mode.connections(inputs, scene.network, job.released, key),
         customers=_customers(inputs, scene),
         mends=job.mends,
+        file_names=False,
     )
 
 
